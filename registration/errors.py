@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 
 from .printable import printable
+
+_NEEDS_SHAPE = re.compile(
+    r"\b(sizes?|ranks?|shapes?|number of \w+)\b[^;:]*\b((is|are) unknown|must be known)"
+)
 
 
 class OpsettaError(Exception):
@@ -232,6 +237,11 @@ class UnsupportedOperatorsError(OpsettaError):
             lines.append(
                 f'Register one with @opsetta.onnx_symbolic("{name}", opset=9) and export again '
                 "(see CONTRIBUTING.md)."
+            )
+        if any(_NEEDS_SHAPE.search(operator.reason) for operator in self.operators):
+            lines.append(
+                "To make an unknown size known, leave its axis out of dynamic_shapes, or give the inputs of "
+                "the file their shapes."
             )
         lower = [o.first_opset for o in self.operators if o.first_opset is not None]
         if len(lower) == count:

@@ -52,7 +52,7 @@ class JitScalarType(enum.IntEnum):
             for kind, own in table.items():
                 if own == name:
                     return kind
-        raise OnnxExporterError(f"no element type is called {name!r}")
+        raise OnnxExporterError(f"{name!r} is not the name of an element type")
 
     _from_name = from_name
 
@@ -66,14 +66,14 @@ class JitScalarType(enum.IntEnum):
         for kind in cls:
             if kind in _DTYPES and str(dtype) == f"torch.{_DTYPES[kind]}":
                 return kind
-        raise OnnxExporterError(f"{dtype!r} is no element type")
+        raise OnnxExporterError(f"{dtype!r} is not a torch.dtype")
 
     @classmethod
     def from_onnx_type(cls, onnx_type: int | None) -> JitScalarType:
         """The type for a number of ONNX's `TensorProto.DataType`."""
         found = cls.of(DataType(int(onnx_type))) if onnx_type is not None else cls.UNDEFINED
         if found == cls.UNDEFINED:
-            raise OnnxExporterError(f"{onnx_type!r} is no element type of torch")
+            raise OnnxExporterError(f"{onnx_type!r} is not the number of an ONNX element type that torch has")
         return found
 
     @classmethod

@@ -75,7 +75,9 @@ def publish(
     target = resolve(path)
     if target.is_stream:
         if weights is not None:
-            raise ModelFileError(f"'{target.shown}' is no regular file: there is no folder for external data")
+            raise ModelFileError(
+                f"'{target.shown}' is not a regular file, so it has no folder for external data"
+            )
         write_into(target, lambda file: write(file, None))
         return
     if data_name is not None:
@@ -447,7 +449,7 @@ def _check_fixed(target: Target, name: str) -> None:
     """Refuse a fixed name that belongs to another file."""
     windows = os.path.splitdrive(name)[0] or ":" in name
     if not name or name in (".", "..") or "/" in name or "\\" in name or "\0" in name or windows:
-        raise ModelFileError(f"external data needs the name of a file beside the model, not {name!r}")
+        raise ModelFileError(f"external data needs the name of a file in the model's folder, not {name!r}")
     if name.casefold() == target.name.casefold() or _TEMPORARY.fullmatch(name):
         raise ModelFileError(f"external data cannot have the name '{name}'")
     path = os.path.join(target.folder, name)
@@ -460,8 +462,8 @@ def _check_fixed(target: Target, name: str) -> None:
     needles = [_LOCATION + varint(len(encoded)) + encoded, f'"{name}"'.encode(errors="surrogateescape")]
     if not mentioned([target.path] if target.status is not None else [], needles):
         raise ModelFileError(
-            f"'{path}' exists already, and is not the data of '{target.shown}': "
-            "remove it, or give another name"
+            f"'{path}' exists already, but is not the data of '{target.shown}': remove it, or choose "
+            "another name"
         )
     if mentioned([p for p in graphs_in(target.folder) if p not in (target.path, path)], needles):
-        raise ModelFileError(f"'{path}' is also the data of another model: give another name")
+        raise ModelFileError(f"'{path}' is also the data of another model: choose another name")

@@ -60,12 +60,12 @@ def references(
             read, has hard links, or would be overwritten.
     """
     if target.is_stream:
-        raise ModelFileError(f"'{target.shown}' is no regular file: there is no folder with its weights")
+        raise ModelFileError(f"'{target.shown}' is not a regular file, so it has no folder for its weights")
     stored = {value: tensor for value, tensor in weights if isinstance(tensor, FileTensor)}
     if not stored:
         raise ModelFileError(
-            "weights='reference' needs weights in files, and the model has none: give "
-            "opsetta.export(..., weights=path), or load a model with external data"
+            "weights='reference' needs weights in files, but the model has none: use opsetta.export(..., "
+            "weights=path), or load a model with external data"
         )
     found: dict[ir.Value, Reference] = {}
     locations: dict[StoredFile, str] = {}
@@ -83,8 +83,8 @@ def references(
     if outside:
         files = listed(list(map(quoted, outside)))
         raise ModelFileError(
-            f"weights='reference' needs the weights in the folder of '{target.shown}' or below it, and they "
-            f"are in {files}: save the model there, {_REMEDY}"
+            f"weights='reference' needs the weights in the folder of '{target.shown}' or below it, but "
+            f"they are in {files}: save the model there, {_REMEDY}"
         )
     for file, location in locations.items():
         _check(file, location, target, data_name)
@@ -111,14 +111,18 @@ def _check(file: StoredFile, location: str, target: Target, data_name: str | Non
         raise ModelFileError(f"{shown} was replaced or changed since its weights were read: read them again")
     if os.stat(file.path).st_nlink > 1:
         raise ModelFileError(
-            f"{shown} has hard links, and such external data is refused by readers: copy the file, {_REMEDY}"
+            f"{shown} has hard links, and readers refuse such external data: copy the file, {_REMEDY}"
         )
     if location.casefold() in (target.name.casefold(), (data_name or target.name).casefold()):
-        raise ModelFileError(f"{shown} has the weights that the model refers to, and would be overwritten")
+        raise ModelFileError(
+            f"{shown} contains the weights that the model refers to: save the model under another name"
+        )
     try:
         location.encode()
     except UnicodeEncodeError:
-        raise ModelFileError(f"{shown} is no name in UTF-8, which ONNX needs: rename it, {_REMEDY}") from None
+        raise ModelFileError(
+            f"{shown} is not a UTF-8 file name, which ONNX requires: rename it, {_REMEDY}"
+        ) from None
     windows = pathlib.PureWindowsPath(location)
     if windows.drive or windows.root or "\\" in location:
-        raise ModelFileError(f"{shown} is no portable name: rename it, {_REMEDY}")
+        raise ModelFileError(f"{shown} is not a portable file name: rename it, {_REMEDY}")

@@ -66,7 +66,7 @@ def write_safetensors(file: IO[bytes], tensors: Sequence[NamedTensor]) -> None:
     """
     _check(tensors, [t for t in tensors if t.dtype.name not in _SAFETENSORS], ".safetensors")
     if any(tensor.name == _RESERVED for tensor in tensors):
-        raise ModelFileError(f"a .safetensors file has no tensor called {_RESERVED}")
+        raise ModelFileError(f"a .safetensors file cannot contain a tensor called {_RESERVED}")
     header, end = {}, 0
     for tensor in tensors:
         begin, end = end, end + math.prod(tensor.shape) * tensor.dtype.itemsize
@@ -99,10 +99,10 @@ def write_npz(file: IO[bytes], tensors: Sequence[NamedTensor]) -> None:
 def _check(tensors: Sequence[NamedTensor], refused: Sequence[NamedTensor], suffix: str) -> None:
     names = [tensor.name for tensor in tensors]
     if len(set(names)) < len(names):
-        raise ModelFileError(f"two weights have one name, which a {suffix} file does not have")
+        raise ModelFileError(f"two weights have the same name, which a {suffix} file does not allow")
     if refused:
         kinds = [f"{quoted(t.name)} ({'string' if t.dtype.kind == 'O' else t.dtype.name})" for t in refused]
-        raise ModelFileError(f"a {suffix} file does not have the element types of {listed(kinds)}")
+        raise ModelFileError(f"a {suffix} file does not support the element types of {listed(kinds)}")
 
 
 class _Unseekable:

@@ -43,7 +43,7 @@ def message_if_it_fits(message: Message, remedy: str) -> Message:
         ModelFileError: it does not fit; the error says what to do instead.
     """
     if message.size > INLINE_LIMIT:
-        raise ModelFileError(f"{message.size} bytes do not fit into one message; {remedy}")
+        raise ModelFileError(f"{message.size} bytes do not fit into one protobuf message; {remedy}")
     return message
 
 
@@ -129,8 +129,8 @@ def _check_portable(model: ir.Model) -> None:
         for graph in model.graphs():
             if any(node.domain == NATIVE_DOMAIN for node in graph):
                 raise ModelFileError(
-                    f"the model has operators of {NATIVE_DOMAIN}, which onnxruntime laid out for one "
-                    "processor: start from the model that was optimized"
+                    f"the model has operators of {NATIVE_DOMAIN}, which onnxruntime wrote for one "
+                    "processor: start from the model before that optimization"
                 )
 
 
@@ -139,7 +139,7 @@ def _data_name(external_data: bool | str | os.PathLike | None) -> str | None:
         return None
     if not isinstance(external_data, (str, os.PathLike)):
         kind = type(external_data).__name__
-        raise ModelFileError(f"external_data is True, False, None or the name of a file, not a {kind}")
+        raise ModelFileError(f"external_data must be True, False, None or the name of a file, not a {kind}")
     return os.fsdecode(external_data)
 
 

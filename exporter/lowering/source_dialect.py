@@ -190,7 +190,8 @@ class _SourceDriver(Driver[_Scope]):
             if inlined is not None:
                 return inlined
             raise UnsupportedError(
-                "it has no symbolic function at this opset, and no decomposition that ends in such",
+                "no symbolic function is registered for it at this opset, and torch cannot decompose it "
+                "into operators that have one",
                 first_opset=self.registry.first_opset(qualified_name(node), node.overload),
             )
         self.construction.enter(
@@ -262,8 +263,8 @@ class _SourceDriver(Driver[_Scope]):
                 value.type = expected.type
             elif wanted is not None and dtype != wanted:
                 raise OpsettaError(
-                    f"the symbolic function of {overloaded_name(node)} gave {dtype.name} "
-                    f"for '{expected.name}' in module '{module}', where {wanted.name} is due"
+                    f"the symbolic function of {overloaded_name(node)} returned {dtype.name} "
+                    f"for '{expected.name}' in module '{module}', but the operator's result is {wanted.name}"
                 )
             if is_sequence_type(expected.type):
                 # A list has the shape of its elements, but its value may be their stack.
@@ -287,7 +288,7 @@ class _SourceDriver(Driver[_Scope]):
         inputs = {value.name for value in self.graph.inputs}
         clash = next((name for name in self.given_outputs if name in inputs), None)
         if clash is not None:
-            raise OpsettaError(f"output_names: '{clash}' is the name of an input already")
+            raise OpsettaError(f"output_names: an input already has the name '{clash}'")
         own = [value.name or f"output_{i}" for i, value in enumerate(wanted)]
         defaults = list(self.default_outputs or own)
         self.output_names = named(defaults, self.given_outputs, "output_names", inputs)

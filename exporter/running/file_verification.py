@@ -53,7 +53,7 @@ def verify_file(
     expected = eager_results(model, args, kwargs)
     names = [entry.name for entry in session.get_outputs()]
     if len(names) < len(expected):
-        raise OpsettaError(f"'{path}' has {len(names)} outputs, and the model returns {len(expected)} values")
+        raise OpsettaError(f"'{path}' has {len(names)} outputs, but the model returns {len(expected)} values")
     names = names[: len(expected)]
     try:
         actual = [tensors.to_torch(value) for value in session.run_with_ort_values(names, feed)]
@@ -91,7 +91,7 @@ def _feed(names: list[str], args: tuple, kwargs: Mapping[str, Any]) -> dict[str,
         given = [leaf for leaf in leaves if isinstance(leaf, (torch.Tensor, int, float))]
     if len(given) != len(rest):
         raise OpsettaError(
-            f"the file has {len(names)} inputs ({', '.join(names)}), and the example arguments have "
+            f"the file has {len(names)} inputs ({', '.join(names)}), but the example arguments have "
             f"{len(given) + len(by_name)} tensors and numbers"
         )
     feed = by_name | dict(zip(rest, given, strict=True))

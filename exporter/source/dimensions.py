@@ -235,4 +235,4 @@ def _value(node: ast.AST) -> Any:
         return bool(_OPERATORS[type(node.ops[0])](_value(node.left), _value(node.comparators[0])))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         return _FUNCTIONS[node.func.id](*map(_value, node.args))
-    raise ValueError("it is no arithmetic of sizes")
+    raise ValueError("it is not an expression of sizes")

@@ -128,7 +128,7 @@ class TrainingSession:
         if isinstance(given, Mapping):
             unknown = sorted(set(given) - set(rates))
             if unknown:
-                raise UsageError(f"there is no learning rate {unknown}: the graph has {list(rates)}")
+                raise UsageError(f"there is no learning rate '{unknown}': the graph has {list(rates)}")
             rates.update(given)
         elif given is not None:
             rates = dict.fromkeys(rates, given)
@@ -142,7 +142,7 @@ class TrainingSession:
         assert value.dtype is not None
         due = value.dtype.numpy()
         if array.dtype != due:
-            raise UsageError(f"'{name}' must be {due}, not {array.dtype}")
+            raise UsageError(f"'{name}' must be of type {due}, not {array.dtype}")
         fits = value.shape is None or (
             len(value.shape) == array.ndim
             and all(

@@ -196,6 +196,6 @@ class Construction:
         elif wanted not in (None, version):
             raise UnsupportedError(
                 f"the model needs both version {version} and version {wanted} of domain '{domain}'; a file "
-                "can declare one version"
+                "declares one version of each domain"
             )
         return version

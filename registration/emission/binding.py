@@ -258,7 +258,7 @@ def _numbers(op_type: str, name: str, kind: AttributeType, value: Any) -> Any:
         return [convert(item) for item in value] if kind in _SINGULAR else convert(value)
     except (TypeError, ValueError):
         raise EmissionError(
-            f"attribute '{name}' of ONNX operator {op_type} is of type {kind.name}, and cannot be {value!r}"
+            f"attribute '{name}' of ONNX operator {op_type} must be of type {kind.name}, not {value!r}"
         ) from None
 
 

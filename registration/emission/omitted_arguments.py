@@ -34,7 +34,7 @@ def check_omitted(g: Builder, schema: OperatorSchema, inputs: Sequence[Any], nam
             f"ONNX operator {schema.name} has no argument '{name}' at opset {g.opset}; it begins at {first}",
             first_opset=first,
         )
-    raise EmissionError(f"ONNX operator {schema.name} has no argument '{name}' any more at opset {g.opset}")
+    raise EmissionError(f"ONNX operator {schema.name} no longer has argument '{name}' at opset {g.opset}")
 
 
 def _is_implied(g: Builder, schema: OperatorSchema, inputs: Sequence[Any], name: str, value: Any) -> bool:

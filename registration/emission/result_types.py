@@ -26,7 +26,7 @@ def formal_outputs(schema: OperatorSchema, outputs: int) -> tuple[Parameter, ...
         EmissionError: the operator has fewer results.
     """
     if outputs > len(schema.outputs) and not (schema.outputs and schema.outputs[-1].variadic):
-        raise EmissionError(f"ONNX operator {schema.name} gives {len(schema.outputs)} outputs, not {outputs}")
+        raise EmissionError(f"ONNX operator {schema.name} has {len(schema.outputs)} outputs, not {outputs}")
     return formal_parameters(schema.outputs, outputs)
 
 

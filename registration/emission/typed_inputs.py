@@ -51,8 +51,8 @@ def typed_inputs(
         known = variables.setdefault(parameter.variable, dtype)
         if known != dtype:
             raise EmissionError(
-                f"ONNX operator {schema.name} received {known.name} and {dtype.name} "
-                f"where it takes one type: promotion must be explicit"
+                f"ONNX operator {schema.name} takes inputs of one type, but received {known.name} and "
+                f"{dtype.name}: cast one of them with g.cast"
             )
     for variable, dtype in list(variables.items()):
         allowed = next(p.dtypes for p in schema.inputs if p.variable == variable)
@@ -132,7 +132,8 @@ def _allowed_dtype(
     later = first if first is not None and first > g.opset else None
     raise EmissionError(
         f"ONNX operator {schema.name} does not take {dtype.name} at opset {g.opset}, "
-        "and no type that it takes holds every value" + (f"; from {later} it does" if later else ""),
+        f"and no type that it takes represents every value of {dtype.name}"
+        + (f"; from {later} it does" if later else ""),
         first_opset=later,
     )
 
@@ -168,8 +169,8 @@ def _input_value(
         item = [item]
     if wanted in dtypes.INTEGERS and not isinstance(item, np.ndarray) and not _is_whole(item):
         raise EmissionError(
-            f"input '{parameter.name}' of ONNX operator {schema.name} is {wanted.name} here, "
-            f"and cannot be {item!r}"
+            f"input '{parameter.name}' of ONNX operator {schema.name} is of type {wanted.name} here, "
+            f"which does not represent {item!r}"
         )
     return g.constant(item, wanted)
 

@@ -12,44 +12,44 @@ from ..errors import ResultError, UnsupportedError
 from .dispatch import SymbolicFunction
 
 
-def results_of(symbolic: SymbolicFunction, result: Any, due: int) -> list[Any]:
+def results_of(symbolic: SymbolicFunction, result: Any, outputs: int) -> list[Any]:
     """Return one result per output, in order; None for outputs that the function does not return.
 
     Args:
-        due: the number of the operator's outputs.
+        outputs: the number of the operator's outputs.
 
     Raises:
         ResultError: the function returned more, or something that is not a value.
     """
     results = listed(result)
-    if due == 0 and result is None:
+    if outputs == 0 and result is None:
         return []
-    if len(results) > due:
-        raise ResultError(_message(symbolic, result, due))
-    _check(symbolic, result, results, due)
-    return results + [None] * (due - len(results))
+    if len(results) > outputs:
+        raise ResultError(_message(symbolic, result, outputs))
+    _check(symbolic, result, results, outputs)
+    return results + [None] * (outputs - len(results))
 
 
-def composed_results(symbolic: SymbolicFunction, result: Any, due: int) -> list[Any]:
-    """The first `due` results of a composition, which returns every output of its operator.
+def composed_results(symbolic: SymbolicFunction, result: Any, outputs: int) -> list[Any]:
+    """The first `outputs` results of a composition, which returns every output of its operator.
 
     Raises:
         ResultError: the function returned nothing, or something that is not a value.
         UnsupportedError: it returns fewer values.
     """
-    results = listed(result)[:due]
-    _check(symbolic, result, results, due)
+    results = listed(result)[:outputs]
+    _check(symbolic, result, results, outputs)
     if all(item is None for item in results):
-        raise ResultError(_message(symbolic, result, due))
-    if len(results) < due or any(item is None for item in results):
-        raise UnsupportedError(_message(symbolic, result, due))
+        raise ResultError(_message(symbolic, result, outputs))
+    if len(results) < outputs or any(item is None for item in results):
+        raise UnsupportedError(_message(symbolic, result, outputs))
     return results
 
 
-def absent_result(symbolic: SymbolicFunction, result: Any, due: int, name: str | None) -> str:
+def absent_result(symbolic: SymbolicFunction, result: Any, outputs: int, name: str | None) -> str:
     """Return the error for a missing result that the model uses."""
-    used = f", and '{name}' is used" if due > 1 and name else ""
-    return _message(symbolic, result, due) + used
+    used = f", and the model uses '{name}'" if outputs > 1 and name else ""
+    return _message(symbolic, result, outputs) + used
 
 
 def listed(result: Any) -> list[Any]:
@@ -57,32 +57,37 @@ def listed(result: Any) -> list[Any]:
     return list(result) if isinstance(result, (list, tuple)) else [result]
 
 
-def _check(symbolic: SymbolicFunction, result: Any, results: Sequence[Any], due: int) -> None:
+def _check(symbolic: SymbolicFunction, result: Any, results: Sequence[Any], outputs: int) -> None:
     for item in results:
         if item is not None and not _is_value(item):
-            raise ResultError(_message(symbolic, item if len(results) > 1 else result, due))
+            raise ResultError(_message(symbolic, item if len(results) > 1 else result, outputs))
 
 
-def _message(symbolic: SymbolicFunction, came: Any, due: int) -> str:
+def _message(symbolic: SymbolicFunction, returned: Any, outputs: int) -> str:
     function = symbolic.function
     named = function if hasattr(function, "__qualname__") else type(function)
     where = f"{named.__module__}.{named.__qualname__}"
-    count = "no value is due" if due == 0 else "one value is due" if due == 1 else f"{due} values are due"
-    return f"the symbolic function of {symbolic.name} ({where}) returned {_shown(came)}, where {count}"
+    count = "no output" if outputs == 0 else "one output" if outputs == 1 else f"{outputs} outputs"
+    found = _shown(returned)
+    return (
+        f"the symbolic function of {symbolic.name} ({where}) returned {found}, but the operator has {count}"
+    )
 
 
-def _shown(came: Any) -> str:
-    if came is None:
+def _shown(returned: Any) -> str:
+    if returned is None:
         return "None"
-    if isinstance(came, Value):
+    if isinstance(returned, Value):
         return "a graph value"
-    if isinstance(came, (list, tuple)):
-        if came and all(isinstance(item, Value) for item in came):
-            return f"{len(came)} values" if len(came) > 1 else "a list of one value"
-        kinds = ", ".join("value" if isinstance(item, Value) else type(item).__name__ for item in came[:4])
-        return f"a {type(came).__name__} of {len(came)} ({kinds}{', …' if len(came) > 4 else ''})"
-    text = repr(came)
-    return f"{type(came).__name__} {text if len(text) <= 60 else text[:57] + '…'}"
+    if isinstance(returned, (list, tuple)):
+        if returned and all(isinstance(item, Value) for item in returned):
+            return f"{len(returned)} values" if len(returned) > 1 else "a list of one value"
+        kinds = ", ".join(
+            "value" if isinstance(item, Value) else type(item).__name__ for item in returned[:4]
+        )
+        return f"a {type(returned).__name__} of {len(returned)} ({kinds}{', …' if len(returned) > 4 else ''})"
+    text = repr(returned)
+    return f"{type(returned).__name__} {text if len(text) <= 60 else text[:57] + '…'}"
 
 
 def _is_value(item: Any) -> bool:

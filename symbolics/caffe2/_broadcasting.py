@@ -32,7 +32,8 @@ def aligned(g: GraphContext, A: Value, B: Value, axis: int) -> Value:
         trailing = rank - axis - len(shape)
         if trailing < 0 or axis < 0:
             raise g.refuse(
-                f"its second operand of {len(shape)} dimensions does not fit at axis {axis} of {rank}"
+                f"its second operand has {len(shape)} dimensions, which do not fit at axis {axis} of a "
+                f"tensor with {rank} dimensions"
             )
         first = len(shape)
         return g.op("Unsqueeze", B, axes=list(range(first, first + trailing))) if trailing else B

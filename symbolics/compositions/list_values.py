@@ -83,8 +83,8 @@ def element(g: GraphContext, item: Value | Number, self: Value) -> Value:
         return g.constant(item, self.dtype)
     if item.dtype is not None and self.dtype is not None and item.dtype != self.dtype:
         raise g.refuse(
-            f"an element of {item.dtype.name} is added to a list of {self.dtype.name}; ONNX has no lists of "
-            "several element types: convert the element first"
+            f"an element of {item.dtype.name} is added to a list of {self.dtype.name}, but an ONNX "
+            "sequence has one element type: convert the element first"
         )
     return item
 
@@ -98,7 +98,9 @@ def stack(g: GraphContext, items: Sequence[Value]) -> Value:
 def _dtype_of_empty(g: GraphContext, self: Value, dtype: DataType | None) -> DataType:
     dtype = self.dtype or dtype
     if dtype is None:
-        raise g.refuse("a list may be empty, and the type of its elements is unknown")
+        raise g.refuse(
+            "a list may be empty, so the type of its elements is unknown: begin it with an element"
+        )
     return dtype
 
 

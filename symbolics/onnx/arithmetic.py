@@ -70,7 +70,7 @@ def bit_cast(g: GraphContext, input: Value, to: int) -> Value:
         return g.op("Identity", input)
     integral = own in dtypes.INTEGERS and wanted in dtypes.INTEGERS
     if own is None or not integral or own.itemsize != wanted.itemsize:
-        raise g.refuse("the bits of a number can be reinterpreted from opset 26 on", first_opset=26)
+        raise g.refuse("the bits of a number cannot be reinterpreted before opset 26", first_opset=26)
     return g.cast(input, wanted)
 
 

@@ -50,7 +50,7 @@ def unsqueeze(g: GraphContext, data: Value, axes: Value) -> Value:
 def squeeze(g: GraphContext, data: Value, axes: Value | None = None) -> Value:
     """Below 13 with computed axes: keeps the sizes of the other dimensions."""
     if axes is None:
-        raise g.refuse("no axes are given, and the operator does not support this element type here")
+        raise g.refuse(f"no axes are given, and {g.dtype(data)} is not supported here")
     rank = known_rank(g, data)
     return g.op("Reshape", data, kept_sizes(g, data, chosen_axes(g, axes, rank)))
 

@@ -111,7 +111,9 @@ def check_policy(g: GraphContext, bad_indices_policy: str) -> None:
         UnsupportedError: it ignores them, which no ONNX operator does.
     """
     if bad_indices_policy == "IGNORE":
-        raise g.refuse("bad_indices_policy IGNORE is not supported: in ONNX, indices out of range are errors")
+        raise g.refuse(
+            "bad_indices_policy IGNORE is not supported, because ONNX does not allow indices out of range"
+        )
 
 
 def shaped(value: Value, shape: Sequence[int | ir.SymbolicDim | None] | None) -> Value:

@@ -20,7 +20,7 @@ def flag(g: GraphContext, condition: Value) -> Value:
     if rank is not None and rank > 0:
         return g.op("Greater", g.op("Size", condition), 0)
     if condition.dtype == DataType.STRING:
-        raise g.refuse("a string as its condition is not supported")
+        raise g.refuse("its condition is a string, which is not supported")
     found = g.cast(condition, DataType.BOOL)
     return found if rank == 0 else g.op("Reshape", found, g.constant([], DataType.INT64))
 

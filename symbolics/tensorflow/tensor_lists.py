@@ -242,7 +242,7 @@ def _parts(g: GraphContext, tensor: Value, lengths: Value) -> Value:
     """A tensor split along its first dimension into parts, which must be of the same length."""
     sizes = constant_integers(g, lengths, "lengths")
     if len(set(sizes)) != 1:
-        raise g.refuse("the parts of a list must have one length")
+        raise g.refuse("the parts of a list must have the same length")
     rest = g.op("Slice", g.op("Shape", tensor), starts=[1], ends=[np.iinfo(np.int64).max], axes=[0])
     return g.op("Reshape", tensor, g.op("Concat", g.constant([len(sizes), sizes[0]]), rest, axis=0))
 

@@ -9,14 +9,15 @@ from .records import Record, subjects
 
 PAGE = """# TensorFlow operators
 
-The operators of TensorFlow graphs that have a symbolic function, {count} in all, by the lowest opset at
-which TensorFlow's own results were met. Below opset 9 most of them work, too; what does not is refused by
-name, like every operator that is not in this table. `opsetta ops --filter tf::` lists them at the prompt.
+{count} operators of TensorFlow graphs have a symbolic function. The second column is the lowest opset at
+which the results agree with TensorFlow's. Most of these operators also work below opset 9. An operator that
+does not, or that is not in this table, is an error that names it. `opsetta ops --filter tf::` prints the list.
 
-`python -m tests.tensorflow.support > docs/tensorflow-operators.md` writes this page from the records of
-tests/tensorflow: calls of an operator with what TensorFlow 2.21 computes. A call is lowered with known
-shapes, without sizes and without ranks, and run in onnxruntime wherever its graph changes with the opset.
-The last two columns say what must be known for all of an operator's records to be expressed at opset 9.
+`python -m tests.tensorflow.support > docs/tensorflow-operators.md` writes this page from the test records in
+tests/tensorflow. A record is a call of an operator with the results of TensorFlow 2.21. The tests lower each
+call with known shapes, with unknown sizes and with unknown ranks, and run it in onnxruntime at every opset
+at which its graph changes. The last two columns show whether an operator needs known ranks or sizes at
+opset 9 for all of its records.
 
 | operator | from opset | needs ranks | needs sizes |
 |---|---|---|---|

@@ -196,7 +196,7 @@ def test_normalization_of_old_graphs(scaled: bool) -> None:
             "MaxPool",
             {"input": floats(1, 4, 4, 4)},
             {"ksize": [1, 1, 1, 2], "strides": [1, 1, 1, 2], "padding": "VALID"},
-            "is not supported for batch or channels",
+            "must be 1 for batch and channels",
         ),
         (
             "ResizeBilinear",

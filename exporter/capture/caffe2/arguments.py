@@ -168,5 +168,5 @@ def sizes_of(values: Sequence[int] | Any, shown: str) -> tuple[int, ...]:
     if not isinstance(values, list) or not all(
         isinstance(size, int) and 0 <= size < 2**48 for size in values
     ):
-        raise ModelFileError(f"{shown} has a shape that is none: {values!r}"[:300])
+        raise ModelFileError(f"{shown} has an invalid shape: {values!r}"[:300])
     return tuple(values)

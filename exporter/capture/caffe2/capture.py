@@ -240,7 +240,7 @@ class _Net:
             raise ModelFileError(f"{shown} has {len(values)} inputs, more than {len(schema.inputs)}")
         twice = next((name for name in bound if name in arguments), None)
         if twice is not None:
-            raise ModelFileError(f"{shown} has '{twice}' both as input and as argument")
+            raise ModelFileError(f"{shown} has '{twice}' both as an input and as an argument")
         bound |= arguments
         self._bind_quantization(operator.type, schema.inputs, values, bound, shown)
         return bound

@@ -62,14 +62,14 @@ def read_net(path: str | os.PathLike, bounds: Bounds) -> Any:
     except DecodeError as error:
         raise ModelFileError(f"{shown} is not a Caffe2 net: {reason_of(error)}") from None
     except wire.BoundError as error:
-        raise ModelFileError(f"{shown} is not read: {error}") from None
+        raise ModelFileError(f"{shown} cannot be read: {error}") from None
     except text.SyntaxFault as error:
         raise ModelFileError(f"{shown} is not a Caffe2 net: {error}") from None
     if not net.op or not all(operator.type for operator in net.op):
         raise ModelFileError(f"{shown} is not a Caffe2 net: it has no operators, or one without a type")
     allowed = bounds.memory + 3 * len(data)
     if len(net.op) > bounds.nodes or len(net.op) * _OF_OPERATOR > allowed:
-        raise ModelFileError(f"{shown} is not read: it has {len(net.op)} operators; {REMEDY}")
+        raise ModelFileError(f"{shown} cannot be read: it has {len(net.op)} operators; {REMEDY}")
     return net
 
 

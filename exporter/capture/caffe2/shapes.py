@@ -110,7 +110,7 @@ def read_value_info(path: str | os.PathLike) -> dict[str, Description]:
     except OSError as error:
         raise ModelFileError(f"{shown} cannot be read: {error.strerror}") from error
     if len(data) > _MAXIMUM_BYTES:
-        raise ModelFileError(f"{shown} is not read: it has more than {_MAXIMUM_BYTES} bytes")
+        raise ModelFileError(f"{shown} cannot be read: it has more than {_MAXIMUM_BYTES} bytes")
     try:
         found = json.loads(data)
         return {

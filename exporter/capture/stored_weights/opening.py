@@ -80,7 +80,7 @@ def _tensor(file: StoredFile, place: Any, name: str, shown: str) -> ir.TensorPro
 
     dtype = element_type(place.dtype)
     if place.end > file.size or place.offset < 0:
-        raise ModelFileError(f"tensor {quoted(name)} lies outside of {shown}")
+        raise ModelFileError(f"tensor {quoted(name)} is outside of {shown}")
     tensor = FileTensor(file, place.offset, dtype, place.shape, name)
     if 0 in place.shape or _is_contiguous(place.shape, place.strides):
         return tensor

@@ -131,7 +131,7 @@ def _message(
         else:
             text.parse(data, "text", message, bounds)
     except wire.BoundError as error:
-        raise ModelFileError(f"{shown} is not read: {error}") from None
+        raise ModelFileError(f"{shown} cannot be read: {error}") from None
     except DecodeError as error:
         raise ModelFileError(f"{shown} is not a {found[0].kind}: {reason_of(error)}") from None
     except text.SyntaxFault as error:
@@ -143,10 +143,10 @@ def _format(found: Format | None, head: bytes, kind: str | None, form: str | Non
     """Detect the format of a file, and check it against the caller's; an empty graph has the caller's."""
     if found is None:
         if not head:
-            raise ModelFileError(f"{shown} is not a graph of TensorFlow: it is empty")
+            raise ModelFileError(f"{shown} is not a TensorFlow graph: it is empty")
         if kind is None or form is None:
             raise ModelFileError(
-                f"{shown} is not a graph of TensorFlow: it is no GraphDef, MetaGraphDef or SavedModel"
+                f"{shown} is not a TensorFlow graph: it is not a GraphDef, MetaGraphDef or SavedModel"
             )
         return Format(kind, form)
     wanted = Format(kind or found.kind, form or found.form)
@@ -171,7 +171,7 @@ def _tagged(graphs: Iterable[Any], tags: Collection[str] | None) -> Any:
             return graph
     held = listed([_set(names) for names, _ in by_tags], _MOST_NAMED)
     raise ModelFileError(
-        f"it has no graph with the tags {_set(wanted)}; those of its graphs are {held or 'none'}"
+        f"it has no graph with the tags {_set(wanted)}; the tags of its graphs are {held or 'none'}"
     )
 
 
@@ -215,7 +215,7 @@ def _chosen(signatures: Mapping[str, Any], wanted: str | None, needed: bool) -> 
         return None
     if (wanted or SERVING) not in signatures:
         held = listed(list(map(quoted, names)), _MOST_NAMED) or "none"
-        raise ModelFileError(f"it has no signature {quoted(wanted or SERVING)}; those that it has are {held}")
+        raise ModelFileError(f"it has no signature {quoted(wanted or SERVING)}; its signatures are {held}")
     return wanted or SERVING
 
 

@@ -92,7 +92,7 @@ def _header(tensor: Any, shown: str) -> tuple[str, np.dtype, tuple[int, ...]]:
     """The element type, in TensorFlow and in numpy, and the shape; an unknown rank means a scalar."""
     name, dtype = type_name(tensor.dtype), numpy_type(tensor.dtype)
     if dtype is None:
-        raise ModelFileError(f"{shown} has the element type {name}, whose contents cannot be in a file")
+        raise ModelFileError(f"{shown} is of {name}, which cannot be stored in a file")
     sizes = tuple(dimension.size for dimension in tensor.tensor_shape.dim)
     if sizes and tensor.tensor_shape.unknown_rank:
         raise ModelFileError(f"{shown} has {len(sizes)} dimensions and an unknown rank")
@@ -131,11 +131,11 @@ def elements_of(content: bytes | np.ndarray, number: int, count: int, shown: str
     """
     name, dtype = type_name(number), numpy_type(number)
     if dtype is None:
-        raise ModelFileError(f"{shown} has the element type {name}, whose contents cannot be in a file")
+        raise ModelFileError(f"{shown} is of {name}, which cannot be stored in a file")
     held = np.frombuffer(content, np.uint8)
     if held.size != count * dtype.itemsize:
         raise ModelFileError(
-            f"{shown} is {count * dtype.itemsize} bytes by its type and shape, and holds {held.size}"
+            f"{shown} is {count * dtype.itemsize} bytes by its type and shape, but contains {held.size}"
         )
     if name == "DT_BOOL" and held.size and held.max() > 1:
         raise ModelFileError(f"{shown} holds booleans that are neither 0 nor 1")
@@ -151,7 +151,7 @@ def _strings(content: bytes, count: int, shown: str) -> list[bytes]:
         lengths.append(length)
     ends = list(itertools.accumulate(lengths, initial=position))
     if position < 0 or ends[-1] != len(content):
-        raise ModelFileError(f"{shown} has {count} strings by its shape, and its contents are not these")
+        raise ModelFileError(f"{shown} has {count} strings by its shape, but its contents differ from that")
     return [content[start:end] for start, end in itertools.pairwise(ends)]
 
 

@@ -87,7 +87,7 @@ def capture_joint(forward: Capture, trainable: Callable[[str], bool], prefix: st
     if changed:
         names = sorted({held.names.get(symbol, str(symbol)) for symbol in changed})
         raise CaptureError(
-            f"the backward pass needs a fixed size of {', '.join(map(repr, names))}: leave it out of "
+            f"the backward pass needs a fixed size for {', '.join(map(repr, names))}: leave it out of "
             "dynamic_shapes"
         )
     return _imported(forward, held, traced, scopes, found)

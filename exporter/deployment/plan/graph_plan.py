@@ -114,7 +114,7 @@ def _bodies(
 def _check_operator(node: ir.Node, graph: ir.Graph) -> None:
     """Refuse an operator with sub-graphs whose execution is unknown."""
     if node.domain not in STANDARD_DOMAINS or node.op_type not in ("If", *_REPEATING):
-        raise PlanError(f"{qualified_name(node)} has a sub-graph, and its semantics are unknown")
+        raise PlanError(f"{qualified_name(node)} has a sub-graph, but its semantics are unknown")
     if node.op_type == "Scan" and len(node.inputs) > len(graph.inputs):
         raise PlanError("Scan of opset 8 is not supported: convert the model to opset 9 or higher")
 

@@ -110,7 +110,10 @@ def _checked_dimensions(model: ir.Model, given: Mapping[str, int] | None) -> Dim
     }
     for name, size in (given or {}).items():
         if name not in known:
-            raise UsageError(f"there is no dimension '{name}'; the inputs have {sorted(known) or 'no names'}")
+            raise UsageError(
+                f"there is no dimension '{name}'; the dimensions of the inputs are "
+                f"{sorted(known) or 'unnamed'}"
+            )
         if not isinstance(size, int) or isinstance(size, bool) or size < 0:
             raise UsageError(f"the size of dimension '{name}' must be a number, not {size!r}")
     return Dimensions(dict(given or {}), frozenset(known))

@@ -56,14 +56,14 @@ def read_safetensors(file: StoredFile, shown: str) -> dict[str, FileTensor]:
         ModelFileError: the header is too large or malformed, or contradicts the size of the file.
     """
     if file.size < _LENGTH:
-        raise ModelFileError(f"{shown} has {file.size} bytes, and no header")
+        raise ModelFileError(f"{shown} has {file.size} bytes, and therefore no header")
     length = int.from_bytes(file.contents[:_LENGTH].tobytes(), "little")
     begin = _LENGTH + length
     if begin > file.size:
-        raise ModelFileError(f"{shown} has {file.size} bytes, and its header is said to have {length}")
+        raise ModelFileError(f"{shown} has {file.size} bytes, but gives the size of its header as {length}")
     if length > MAXIMUM_HEADER:
         raise ModelFileError(
-            f"{shown} has a header of {length} bytes, where at most {MAXIMUM_HEADER} are read"
+            f"{shown} has a header of {length} bytes, more than the limit of {MAXIMUM_HEADER}"
         )
     header = parsed(file.contents[_LENGTH:begin].tobytes(), f"the header of {shown}")
     found: dict[str, FileTensor] = {}
@@ -76,7 +76,8 @@ def read_safetensors(file: StoredFile, shown: str) -> dict[str, FileTensor]:
         tensor = FileTensor(file, begin + first, kind, shape, name)
         if end - first != tensor.nbytes:
             raise ModelFileError(
-                f"{place} is {kind.name}{list(shape)}, which is {tensor.nbytes} bytes, and has {end - first}"
+                f"{place} is {kind.name}{list(shape)}, which needs {tensor.nbytes} bytes, but has "
+                f"{end - first}"
             )
         found[name] = tensor
         ranges.append((first, end, name))
@@ -154,4 +155,4 @@ def _check_places(ranges: list[tuple[int, int, str]], size: int, shown: str) -> 
             raise ModelFileError(f"tensor {quoted(name)} in {shown} has {unused} unused bytes before it")
         covered = end
     if covered != size:
-        raise ModelFileError(f"the tensors in {shown} take {covered} bytes, and the file has {size} for them")
+        raise ModelFileError(f"the tensors in {shown} take {covered} bytes, but the file has {size} for them")

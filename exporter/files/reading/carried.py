@@ -66,7 +66,7 @@ def take_out(proto: onnx.ModelProto, files: ExternalFiles) -> Carried:
         if _is_foreign(info.type, quoted(info.name)):
             known = carried.types.setdefault(info.name, onnx.TypeProto())
             if known.WhichOneof("value") is not None and known != info.type:
-                raise ModelFileError(f"value {quoted(info.name)} is stated to be of two types")
+                raise ModelFileError(f"value {quoted(info.name)} is declared with two types")
             known.CopyFrom(info.type)
             info.ClearField("type")
     declared = {info.name for info in (*graph.input, *graph.initializer)}
@@ -87,7 +87,7 @@ def take_out(proto: onnx.ModelProto, files: ExternalFiles) -> Carried:
     for tensor in _tensors(carried.training):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             raise ModelFileError(
-                f"training_info has the external tensor {quoted(tensor.name)}, which is not read"
+                f"training_info has the external tensor {quoted(tensor.name)}, which is not supported"
             )
     del proto.training_info[:]
     imports = {entry.domain: entry.version for entry in proto.opset_import}
@@ -147,7 +147,8 @@ def check_training(model: ir.Model, opset: int) -> None:
         if known[0] != known[1]:
             raise ModelFileError(
                 f"the training_info of the model is written for opset {carried.opset}, and its operator "
-                f"{quoted(node.op_type)} is another one at opset {opset}: remove it from the file first"
+                f"{quoted(node.op_type)} has another definition at opset {opset}: remove it from the file "
+                "first"
             )
 
 
@@ -184,11 +185,11 @@ def _check_sparse(tensor: onnx.SparseTensorProto, files: ExternalFiles, shown: s
     if min(tensor.dims, default=0) < 0:
         raise ModelFileError(f"{shown} has a negative size, {min(tensor.dims)}")
     if onnx.TensorProto.EXTERNAL in (tensor.values.data_location, tensor.indices.data_location):
-        raise ModelFileError(f"{shown} has external data, which is not read for sparse tensors")
+        raise ModelFileError(f"{shown} has external data, which is not supported for sparse tensors")
     count = list(tensor.values.dims)
     indices = list(tensor.indices.dims)
     if len(count) != 1 or indices not in (count, [*count, len(tensor.dims)]):
-        raise ModelFileError(f"{shown} has values of shape {count}, and indices of shape {indices}")
+        raise ModelFileError(f"{shown} has values of shape {count}, but indices of shape {indices}")
 
 
 def _copied(message: Message) -> Message:

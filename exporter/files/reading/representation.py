@@ -68,7 +68,9 @@ def to_ir(proto: onnx.ModelProto, folder: Folder, bounds: Bounds = BOUNDS) -> ir
     left_out = notes.sentences()
     if left_out:
         model.meta[LEFT_OUT] = left_out
-        warnings.warn(f"left out of the model: {'; '.join(left_out)}", stacklevel=2)
+        warnings.warn(
+            f"the model is read without parts that have no effect: {'; '.join(left_out)}", stacklevel=2
+        )
     return model
 
 
@@ -79,15 +81,17 @@ def _check(
     check_content(proto)
     title = "the model"
     if not 0 < proto.ir_version <= _NEWEST:
-        raise ModelFileError(f"{title} is of IR version {proto.ir_version}, and onnx knows 1 to {_NEWEST}")
+        raise ModelFileError(
+            f"{title} is of IR version {proto.ir_version}, but the installed onnx supports 1 to {_NEWEST}"
+        )
     if not proto.HasField("graph"):
         raise ModelFileError(f"{title} has no graph")
     if proto.configuration and proto.ir_version < DEVICE_CONFIGURATIONS:
         raise ModelFileError(
-            f"{title} has device configurations, which IR version {proto.ir_version} has not"
+            f"{title} has device configurations, which IR version {proto.ir_version} does not have"
         )
     if proto.configuration and len({c.name for c in proto.configuration}) < len(proto.configuration):
-        raise ModelFileError(f"{title} has two device configurations of one name")
+        raise ModelFileError(f"{title} has two device configurations with the same name")
     if proto.ir_version < _OPSET_IMPORTS and not proto.opset_import:
         proto.opset_import.add(domain="", version=1)
     check_entries(proto.metadata_props, title)
@@ -124,7 +128,7 @@ def _check_statements(
     for info in function.value_info:
         other = outside.get(f"{function.domain}::{function.name}/{info.name}")
         if other is not None and other.type != info.type:
-            raise ModelFileError(f"{shown} and the main graph state two things of {quoted(info.name)}")
+            raise ModelFileError(f"{shown} and the main graph declare {quoted(info.name)} differently")
 
 
 def _graphs(model: ir.Model) -> Iterator[ir.Graph | ir.Function]:

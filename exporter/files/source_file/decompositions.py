@@ -112,7 +112,9 @@ def read_decompositions(functions: Iterable[onnx.FunctionProto]) -> Decompositio
         check_fields(function)
         attributes = [attribute for node in function.node for attribute in node.attribute]
         if function.domain != DECOMPOSITION or len(attributes) != 1:
-            raise ModelFileError(f"function '{function.domain}::{function.name}' is no part of a source file")
+            raise ModelFileError(
+                f"function '{function.domain}::{function.name}' is not part of the source format"
+            )
         graph = GraphReader().read(attributes[0].g)
         _, own = read_metadata(function.metadata_props)
         for key, opsets in json.loads(own.get(SERVES, "[]")):

@@ -47,7 +47,7 @@ class GraphWriter:
     def _write(self, target: onnx.GraphProto, graph: ir.Graph, with_tensors: bool, depth: int) -> None:
         if depth > MAXIMUM_DEPTH:
             raise ModelFileError(
-                f"blocks are nested more than {MAXIMUM_DEPTH} deep: no reader takes the file"
+                f"blocks are nested more than {MAXIMUM_DEPTH} deep, the limit of the source format"
             )
         if graph.name is not None:
             target.name = graph.name
@@ -108,7 +108,7 @@ class GraphWriter:
         if attribute.is_ref() or isinstance(attribute.value, bytes):
             kind = "a reference" if attribute.is_ref() else "of bytes, not of text"
             raise ModelFileError(
-                f"attribute '{attribute.name}' is {kind}, which a source graph does not have"
+                f"attribute '{attribute.name}' is {kind}, which the source format does not support"
             )
         if attribute.type not in _GRAPHS:
             serde.serialize_attribute_into(target, attribute)
@@ -181,7 +181,7 @@ class GraphReader:
     def _declare(scope: ChainMap, name: str) -> ir.Value:
         if not name or name in scope:
             reason = f"value '{name}' is defined twice" if name else "a value has no name"
-            raise ModelFileError(f"it is not a source file as this format has it: {reason}")
+            raise ModelFileError(f"it does not follow the source format: {reason}")
         scope[name] = value = ir.Value(name=name)
         return value
 
@@ -215,8 +215,8 @@ class GraphReader:
         declared = value.shape is None or list(value.shape) == list(tensor.shape)
         if not declared or (value.dtype is not None and value.dtype != tensor.dtype):
             raise ModelFileError(
-                f"initializer '{value.name}' is {tensor.dtype.name}{list(tensor.shape)}, and the file says "
-                f"that it is {value.type}{value.shape}"
+                f"initializer '{value.name}' is {tensor.dtype.name}{list(tensor.shape)}, but the file "
+                f"declares {value.type}{value.shape}"
             )
 
     def _node(self, source: onnx.NodeProto, scope: ChainMap) -> ir.Node:

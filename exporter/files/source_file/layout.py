@@ -103,8 +103,8 @@ def check_version(model: onnx.ModelProto) -> None:
         raise ModelFileError(f"it is not a source file: it does not import '{DOMAIN}'")
     if not 1 <= version <= VERSION:
         raise ModelFileError(
-            f"it has version {version} of the source format, and this release of opsetta reads up to "
-            f"{VERSION}: install a newer one"
+            f"it has version {version} of the source format, but this release of opsetta reads up to "
+            f"{VERSION}: install a newer release"
         )
 
 
@@ -118,7 +118,7 @@ def check_fields(message: Any) -> None:
     for field, _ in message.ListFields():
         if field.name not in _FIELDS[kind]:
             raise ModelFileError(
-                f"it has the field '{field.name}' of {kind}, which the source format does not"
+                f"it has the field '{field.name}' of {kind}, which the source format does not allow"
             )
 
 

@@ -60,7 +60,7 @@ def read_source(
     with naming("it contradicts itself"):
         metadata, own = read_metadata(model.metadata_props)
         if INTERFACE not in own:
-            raise ModelFileError("it is not a source file as this format has it: there is no interface")
+            raise ModelFileError("it does not follow the source format: it has no interface")
         interface, output_names, given_inputs, given_outputs = read_interface(own[INTERFACE])
         decompositions = read_decompositions(model.functions)
         imports = {entry.domain: entry.version for entry in model.opset_import if entry.domain != DOMAIN}

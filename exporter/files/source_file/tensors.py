@@ -86,14 +86,16 @@ def tensor_of(message: onnx.TensorProto) -> ir.TensorProtocol:
         if dtype == ir.DataType.STRING:
             texts = list(message.string_data)
             if len(texts) != math.prod(shape):
-                raise ModelFileError(f"tensor '{message.name}' has {len(texts)} texts for the sizes {shape}")
+                raise ModelFileError(
+                    f"tensor '{message.name}' has {len(texts)} strings for the sizes {shape}"
+                )
             return ir.StringTensor(texts, shape=ir.Shape(shape), name=message.name)
         if message.HasField("raw_data"):
             data = np.frombuffer(message.raw_data, np.uint8)
             due = _bytes_due(shape, dtype)
             if data.size != due:
                 raise ModelFileError(
-                    f"tensor '{message.name}' has {data.size} bytes, where {dtype.name}{shape} has {due}"
+                    f"tensor '{message.name}' has {data.size} bytes, but {dtype.name}{shape} needs {due}"
                 )
             return tensor_over(data, message.name, dtype, shape)
         array = serde.deserialize_tensor(message).numpy()
@@ -122,7 +124,7 @@ def _declared(message: onnx.TensorProto) -> tuple[list[int], ir.DataType]:
     check_fields(message)
     shape = list(message.dims)
     if any(size < 0 for size in shape):
-        raise ModelFileError(f"tensor '{message.name}' has the sizes {shape}")
+        raise ModelFileError(f"tensor '{message.name}' has the invalid shape {shape}")
     dtype = ir.DataType(message.data_type)
     if dtype == ir.DataType.UNDEFINED:
         raise ModelFileError(f"tensor '{message.name}' has no element type")

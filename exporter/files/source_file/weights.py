@@ -188,7 +188,7 @@ def given_tensor(item: Any, name: str) -> ir.TensorProtocol:
         return ir.Tensor(item, name=name)
     if isinstance(item, ir.TensorProtocol):
         return item
-    raise ModelFileError(f"weight '{name}' is a {type(item).__name__}, and no array or tensor")
+    raise ModelFileError(f"weight '{name}' is a {type(item).__name__}, not an array or tensor")
 
 
 def _arrays(path: pathlib.Path) -> dict[str, np.ndarray]:

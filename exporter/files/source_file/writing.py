@@ -102,7 +102,9 @@ def _model(
     if source.model_version is not None:
         model.model_version = source.model_version
     if source.functions:
-        raise ModelFileError("the source graph has functions of its own, which the format does not hold")
+        raise ModelFileError(
+            "the source graph has functions of its own, which the source format does not support"
+        )
     imports = {**source.graph.opset_imports, DOMAIN: VERSION}
     for domain in sorted(imports):
         model.opset_import.add(domain=domain, version=imports[domain])
@@ -132,5 +134,5 @@ def _write(file: IO[bytes], model: onnx.ModelProto, weights: list[Initializer], 
     try:
         parse(content, "JSON" if format == "json" else "text", onnx.ModelProto())
     except (BoundError, SyntaxFault) as error:
-        raise ModelFileError(f"no reader would take this file: {error}") from error
+        raise ModelFileError(f"readers would refuse this file: {error}") from error
     file.write(content)

@@ -144,7 +144,11 @@ def _local(graph: ir.Graph, value: Value, g: GraphContext) -> Value:
     else:
         wide = content.astype(np.float64) if content.dtype.kind in "biu" else None
         if wide is None or not np.array_equal(wide.astype(content.dtype), content):
-            raise g.refuse("a sub-graph has no initializers, and Constant no such numbers", first_opset=9)
+            raise g.refuse(
+                "a sub-graph cannot have initializers, and Constant does not support "
+                f"{DataType.from_numpy(content.dtype).name}",
+                first_opset=9,
+            )
         nodes = [constant_node(f"{name}_double", ir.Tensor(wide))]
         to = ir.AttrInt64("to", int(DataType.from_numpy(content.dtype)))
         nodes.append(ir.Node("", "Cast", nodes[0].outputs, [to], name=f"{name}/Cast", num_outputs=1))

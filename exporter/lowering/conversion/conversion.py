@@ -198,7 +198,7 @@ class _Conversion(Driver[_Scope]):
     def lower_node(self, node: ir.Node, scope: _Scope) -> list[Value | None]:
         """A copy of the node, or its replacement."""
         if scope.copies and self._refused[node.op_type] >= _TRIED:
-            raise UnsupportedError(f"it is not tried any more after {_TRIED} nodes that cannot be converted")
+            raise UnsupportedError(f"it was not tried, because {_TRIED} nodes before it cannot be converted")
         attributes = binding.resolved(node.attributes, scope.attributes)
         function = self.source.functions.get(node.op_identifier())
         if function is not None:
@@ -303,7 +303,8 @@ class _Conversion(Driver[_Scope]):
         """A result with the name and shape of the replaced value, if this conversion made it."""
         if output.dtype is not None and result.dtype is not None and output.dtype != result.dtype:
             raise UnsupportedError(
-                f"it would give {result.dtype.name} as '{output.name}', where {output.dtype.name} is due"
+                f"its replacement returns {result.dtype.name} as '{output.name}', which must be "
+                f"{output.dtype.name}"
             )
         producer = result.producer()
         if producer is None or producer.graph is not self.construction.graph or result in self._bound:
@@ -338,7 +339,8 @@ class _Conversion(Driver[_Scope]):
                 return [value for value in found if value is not None]
             except UnsupportedError as inner:
                 raise UnsupportedError(
-                    f"{error}; and of its parts: {inner}", first_opset=error.first_opset
+                    f"{error}; its function body cannot be converted either: {inner}",
+                    first_opset=error.first_opset,
                 ) from inner
 
     def _emitted(
@@ -376,7 +378,7 @@ class _Conversion(Driver[_Scope]):
                 return self._called(rung.symbolic, schema, inputs, named, outputs)
         if target is not None and not same:
             raise UnsupportedError(
-                f"ONNX operator {schema.name} means something else at opset {self.opset}",
+                f"ONNX operator {schema.name} has another meaning at opset {self.opset}",
                 first_opset=found[-1],
             )
         positional, moved = binding.positions(schema, target, inputs)

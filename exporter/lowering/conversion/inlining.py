@@ -70,7 +70,7 @@ class _Inlining:
         """A copy of a function's nodes with the inputs of a call, and its results."""
         self._made += len(function)
         if self._made > MAXIMUM_NODES:
-            raise GraphError(f"the model is more than {MAXIMUM_NODES} nodes with its functions written out")
+            raise GraphError(f"the model has more than {MAXIMUM_NODES} nodes when its functions are inlined")
         for domain, version in function.opset_imports.items():
             self._imports.setdefault(domain, version)
         defaults = {name: a for name, a in function.attributes.items() if a.value is not None}

@@ -39,7 +39,7 @@ def source_of(model: ir.Model, bounds: Bounds) -> ir.Model:
     version = opset_of(source)
     if version is not None and not 1 <= version <= onnx.defs.onnx_opset_version():
         raise GraphError(
-            f"the model is at opset {version}, and operators are known up to opset "
+            f"the model is at opset {version}, but the installed onnx knows operators up to opset "
             f"{onnx.defs.onnx_opset_version()}; opsetta writes up to {MAXIMUM_OPSET}"
         )
     if source.functions and _may_inline(source):

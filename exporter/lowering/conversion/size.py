@@ -49,8 +49,8 @@ def limits_of(model: ir.Model, bounds: Bounds = BOUNDS) -> Limits:
             taken += part
             if taken > allowed:
                 raise GraphError(
-                    f"converting the model would take more than {allowed >> 20} MiB, which is what is given "
-                    f"to one with {weights} bytes of weights; {REMEDY}"
+                    f"converting the model would take more than {allowed >> 20} MiB, the limit for a model "
+                    f"with {weights} bytes of weights; {REMEDY}"
                 )
     by_time = bounds.made_nodes + weights // _WEIGHTS_OF_MADE - nodes // _COPIES
     made = nodes + max(0, min(by_time, (allowed - taken) // _MADE))

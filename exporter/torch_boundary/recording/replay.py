@@ -175,7 +175,7 @@ class Replay:
             return
         if isinstance(node.target, OpOverload):
             if torch.Tag.nondeterministic_seeded in node.target.tags:
-                raise NotReplayable(f"it depends on chance ({node.target})")
+                raise NotReplayable(f"it depends on random numbers ({node.target})")
             if schema_of(node.target).name in _OTHER_STORAGE:
                 raise NotReplayable(f"it depends on memory that {node.target} replaces")
         elif not _is_arithmetic(node.target):

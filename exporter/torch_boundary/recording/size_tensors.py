@@ -67,7 +67,7 @@ def _value(node: torch.fx.Node, values: dict[torch.fx.Node, Any], root: torch.nn
     if node.op == "get_attr":
         described = getattr(root, str(node.target))
     if not isinstance(described, torch.Tensor) or described.dtype not in _INTEGERS:
-        raise NotReplayable("it is no tensor of integers")
+        raise NotReplayable("it is not a tensor of integers")
     if node.op == "get_attr":
         return _array(_constant(described))
     schema = schema_of(node.target) if isinstance(node.target, OpOverload) else None

@@ -144,7 +144,7 @@ def checkpoint_places(path: str | os.PathLike) -> Mapping[Any, Any]:
     except (RuntimeError, pickle.UnpicklingError, EOFError, KeyError, ValueError) as error:
         raise ValueError(f"torch.load refuses it: {str(error).strip().splitlines()[0]}") from error
     if not isinstance(content, Mapping):
-        raise ValueError(f"it holds a {type(content).__name__}, and no dict of tensors")
+        raise ValueError(f"it holds a {type(content).__name__}, not a dict of tensors")
     return {
         name: _place(item) if isinstance(item, torch.Tensor) and item.layout == torch.strided else item
         for name, item in content.items()

@@ -92,7 +92,7 @@ def split(
 ) -> list[Value]:
     """Below 2 the axis has no default, neither in the schema nor in the text."""
     if axis is None:
-        raise g.refuse("version 1 of Split has no default for axis, and none is given")
+        raise g.refuse("version 1 of Split has no default for axis, but the node has no axis")
     count = outputs if split is None else None
     made = g.op("Split", input, split=split, axis=axis, num_outputs=count, outputs=outputs)
     return made if isinstance(made, list) else [made]

@@ -67,7 +67,7 @@ class Layout:
             raise g.refuse(f"{name} must have {rank} numbers, not {len(numbers)}")
         axes = [self.axis(index) for index in range(self.dimensions)]
         if any(numbers[at] != other for at in range(rank) if at not in axes):
-            raise g.refuse(f"{name}={list(numbers)} is not supported for batch or channels")
+            raise g.refuse(f"{name}={list(numbers)} must be {other} for batch and channels")
         return [numbers[at] for at in axes]
 
     def channels_first(self, g: GraphContext, value: Value) -> Value:

@@ -123,20 +123,20 @@ def test_the_file_with_the_weights_is_not_overwritten(eager, tmp_path):
     save_file(eager.state_dict(), tmp_path / "x.safetensors")
     program = opsetta.export(Model().to("meta").eval(), X, weights=tmp_path)
     content = (tmp_path / "x.safetensors").read_bytes()
-    refuse(program, tmp_path / "x.safetensors", "would be overwritten")
-    refuse(program, tmp_path / "m.onnx", "would be overwritten", external_data="x.safetensors")
+    refuse(program, tmp_path / "x.safetensors", "save the model under another name")
+    refuse(program, tmp_path / "m.onnx", "save the model under another name", external_data="x.safetensors")
     assert (tmp_path / "x.safetensors").read_bytes() == content
 
 
 def test_a_model_without_files_is_refused(eager, tmp_path):
-    refuse(opsetta.export(eager, X), tmp_path / "m.onnx", "needs weights in files, and the model has none")
+    refuse(opsetta.export(eager, X), tmp_path / "m.onnx", "needs weights in files, but the model has none")
 
 
 def test_other_targets_and_modes_are_refused(folder):
     program = exported(folder)
     with open(os.devnull, "wb") as file:
         refuse(program, file, "a file object has no folder")
-    refuse(program, os.devnull, "no regular file")
+    refuse(program, os.devnull, "not a regular file")
     refuse(program, folder / "p", "cannot be combined with weights='reference'", prepack=True)
     with pytest.raises(opsetta.UsageError, match="weights is 'copy' or 'reference', not 'move'"):
         program.save(folder / "m.onnx", weights="move")

@@ -51,10 +51,10 @@ def test_the_metadata_of_the_file_is_no_tensor(tmp_path):
 
 
 REFUSED = {
-    "no header": (b"\x08", "has 1 bytes, and no header"),
+    "no header": (b"\x08", "has 1 bytes, and therefore no header"),
     "a header behind the end": (
         (2**40).to_bytes(8, "little") + b"{}",
-        "its header is said to have 1099511627776",
+        "the size of its header as 1099511627776",
     ),
     "no JSON": (content(b"{'a': 1}"), "not valid JSON"),
     "no UTF-8": (content(b'{"\xff": 1}'), "not valid JSON"),
@@ -73,12 +73,12 @@ REFUSED = {
     "a size that is true": (content({"a": entry(shape=(True, 2))}), "not lists of sizes"),
     "a size that overflows": (content({"a": entry(shape=(2**40, 2**40))}), "too large"),
     "three offsets": (content({"a": entry() | {"data_offsets": [0, 4, 8]}}), "not lists of sizes"),
-    "another length": (content({"a": entry(shape=(3,))}), r"FLOAT\[3\], which is 12 bytes, and has 8"),
-    "ends before it begins": (content({"a": entry(8, 0)}), "and has -8"),
+    "another length": (content({"a": entry(shape=(3,))}), r"FLOAT\[3\], which needs 12 bytes, but has 8"),
+    "ends before it begins": (content({"a": entry(8, 0)}), "but has -8"),
     "an overlap": (content({"a": entry(), "b": entry(4, 12)}, 12), "'b' .* overlaps"),
     "a gap": (content({"a": entry(), "b": entry(12, 20)}, 20), "'b' .* has 4 unused bytes before it"),
-    "bytes behind": (content({"a": entry()}, 12), "take 8 bytes, and the file has 12"),
-    "bytes missing": (content({"a": entry()}, 4), "take 8 bytes, and the file has 4"),
+    "bytes behind": (content({"a": entry()}, 12), "take 8 bytes, but the file has 12"),
+    "bytes missing": (content({"a": entry()}, 4), "take 8 bytes, but the file has 4"),
 }
 
 
@@ -93,7 +93,7 @@ def test_a_huge_header_is_refused_before_it_is_read(tmp_path):
     with open(path, "wb") as file:
         file.write((2**36).to_bytes(8, "little") + b"{")
         file.truncate(2**36 + 100)
-    with pytest.raises(opsetta.ModelFileError, match="header of 68719476736 bytes, where at most"):
+    with pytest.raises(opsetta.ModelFileError, match="header of 68719476736 bytes, more than"):
         opsetta.open_weights(path)
 
 

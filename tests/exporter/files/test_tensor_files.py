@@ -46,7 +46,7 @@ def test_types_of_ml_dtypes():
     assert b'"BF16"' in file.getvalue()
     assert file.getvalue().endswith(arrays["b"].tobytes())
     with pytest.raises(
-        ModelFileError, match=r"a .npz file does not have the element types of 'b' \(bfloat16\)"
+        ModelFileError, match=r"a .npz file does not support the element types of 'b' \(bfloat16\)"
     ):
         write_npz(io.BytesIO(), tensors(arrays))
 
@@ -65,5 +65,5 @@ def test_what_safetensors_does_not_have_is_named(arrays, reason):
 
 
 def test_two_weights_of_one_name_are_refused():
-    with pytest.raises(ModelFileError, match="two weights have one name"):
+    with pytest.raises(ModelFileError, match="two weights have the same name"):
         write_npz(io.BytesIO(), tensors({"a": np.ones(1)}) * 2)

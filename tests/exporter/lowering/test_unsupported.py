@@ -12,6 +12,7 @@ from torch import nn
 
 import opsetta
 from opsetta.registration import GraphContext, Registry, SymbolicFunction, Value, default_registry
+from opsetta.registration.errors import UnsupportedOperator
 
 SEVEN = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
 
@@ -59,6 +60,21 @@ def test_seven_unknown_operators_are_named_at_once() -> None:
         f"mystery::{name}.default" for name in SEVEN
     }
     assert "mystery::first.default (2 times, in 0, 7)" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        ("the spatial sizes must be known for dilated windows with padding", True),
+        ("the rank of its input is unknown", True),
+        ("the number of channels must be known", True),
+        ("shifts of UINT64 are not supported", False),
+        ("the element type must be known", False),
+    ],
+)
+def test_unknown_sizes_get_a_remedy(reason: str, expected: bool) -> None:
+    operator = UnsupportedOperator("aten::f.default", reason, None, ("",), registered=True)
+    assert ("dynamic_shapes" in str(opsetta.UnsupportedOperatorsError(9, [operator]))) == expected
 
 
 def test_lowest_opset_that_could_is_told() -> None:

@@ -289,7 +289,7 @@ def test_sessions_refuse_what_does_not_fit(tmp_path):
     session = opsetta.TrainingSession(program)
     with pytest.raises(opsetta.UsageError, match="1 targets"):
         session.step(X)
-    with pytest.raises(opsetta.UsageError, match="'targets' must be int64"):
+    with pytest.raises(opsetta.UsageError, match="'targets' must be of type int64"):
         session.step(X, T.float())
     with pytest.raises(opsetta.UsageError, match=r"'input' must have the shape"):
         session.step(X[:, :2], T)

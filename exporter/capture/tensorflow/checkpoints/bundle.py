@@ -73,7 +73,7 @@ class Bundle:
     def _read_header(self, header: Any) -> None:
         if header.version.min_consumer > _VERSION or header.num_shards < 1:
             raise ModelFileError(
-                f"{self._shown} is not read: its format has the version {header.version.min_consumer}, and "
+                f"{self._shown} cannot be read: its format has version {header.version.min_consumer} and "
                 f"{header.num_shards} data files"
             )
         if header.endianness not in (0, 1):
@@ -105,10 +105,10 @@ class Bundle:
     def _entry(self, message: Any, shape: tuple[int, ...], shown: str) -> _Entry:
         kind, count = numpy_type(message.dtype), math.prod(shape)
         if not 0 <= message.shard_id < self._shards or message.offset < 0 or message.size < 0:
-            raise ModelFileError(f"{shown} has a malformed place")
+            raise ModelFileError(f"{shown} has an invalid shard, offset or size")
         if kind is not None and kind != np.object_ and message.size != count * kind.itemsize:
             raise ModelFileError(
-                f"{shown} is {count * kind.itemsize} bytes by its type and shape, and has {message.size}"
+                f"{shown} is {count * kind.itemsize} bytes by its type and shape, but has {message.size}"
             )
         place = message.shard_id, message.offset, message.size
         return _Entry(message.dtype, shape, *place, message.crc32c)
@@ -133,7 +133,9 @@ class Bundle:
             region = region_of(extents, shape, shown)
             entry = self._entries.get(slice_key(name, extents))
             if entry is None or entry.dtype != dtype or entry.shape != tuple(length for _, length in region):
-                raise ModelFileError(f"{shown} has no contents for its slice {list(region)}, or others")
+                raise ModelFileError(
+                    f"{shown} has no contents, or invalid contents, for its slice {list(region)}"
+                )
             found.append(Part(region, functools.partial(self._contents, entry, shown)))
         return found
 

@@ -26,9 +26,9 @@ def parsed(name: str, data: bytes | memoryview, shown: str) -> Any:
         wire.check(held, memory=_memory(name))
         message.ParseFromString(held)
     except wire.BoundError as error:
-        raise ModelFileError(f"{shown} is not read: {error}") from None
+        raise ModelFileError(f"{shown} cannot be read: {error}") from None
     except DecodeError:
-        raise ModelFileError(f"{shown} is damaged: an entry is no message") from None
+        raise ModelFileError(f"{shown} is damaged: an entry is not a protobuf message") from None
     return message
 
 

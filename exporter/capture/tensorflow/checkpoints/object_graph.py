@@ -23,7 +23,7 @@ def keys_by_name(checkpoint: Checkpoint) -> dict[str, list[str]]:
     shown = f"the graph of objects of the checkpoint '{checkpoint.path}'"
     held = checkpoint[OBJECT_GRAPH].read()
     if held.dtype != object or held.size != 1:
-        raise ModelFileError(f"{shown} is damaged: it is not one text")
+        raise ModelFileError(f"{shown} is damaged: it is not a single string")
     graph = parsed("TrackableObjectGraph", held.item(), shown)
     found: dict[str, list[str]] = {}
     for node in graph.nodes:

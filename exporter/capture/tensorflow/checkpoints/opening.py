@@ -106,7 +106,7 @@ def _newest(folder: str, allow_links: bool) -> str:
     shown = f"'{os.path.join(folder, _STATE)}'"
     data = _files(folder, allow_links).whole(_STATE, shown)
     if data.size > _LARGEST_STATE:
-        raise ModelFileError(f"{shown} is not read: it has {data.size} bytes, more than {_LARGEST_STATE}")
+        raise ModelFileError(f"{shown} cannot be read: it has {data.size} bytes, more than {_LARGEST_STATE}")
     state: Any = message_type("CheckpointState")()
     try:
         text_format.Parse(data.tobytes(), state)
@@ -138,6 +138,6 @@ def _tables(prefix: str, names: list[str]) -> list[str]:
     count = int(of)
     if count > _MOST_FILES or found[of] != set(range(count)):
         raise ModelFileError(
-            f"the checkpoint {quoted(prefix)} is incomplete: it has {of} files, not all here"
+            f"the checkpoint {quoted(prefix)} is incomplete: not all of its {of} files are there"
         )
     return [f"{prefix}-{number:0{len(of)}}-of-{of}" for number in range(count)]

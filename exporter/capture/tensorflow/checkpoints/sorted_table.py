@@ -55,7 +55,7 @@ class SortedTable:
         self._allowed = _KEY_BYTES + _KEY_BYTES_PER_BYTE * len(self._data)
         footer = bytes(self._data[-_FOOTER:])
         if len(footer) < _FOOTER or not footer.endswith(MAGIC):
-            raise ModelFileError(f"{shown} is no checkpoint: it does not end as a table of one does")
+            raise ModelFileError(f"{shown} is not a checkpoint: it does not end with the footer of a table")
         _, position = self._place(footer, 0)
         self._index, _ = self._place(footer, position)
 
@@ -97,7 +97,7 @@ class SortedTable:
         self._decompressed += len(found)
         if self._decompressed > _DECOMPRESSED:
             raise ModelFileError(
-                f"{self._shown} is not read: it decompresses to more than {_DECOMPRESSED} bytes"
+                f"{self._shown} cannot be read: it decompresses to more than {_DECOMPRESSED} bytes"
             )
         return memoryview(found)
 
@@ -118,7 +118,8 @@ class SortedTable:
             self._key_bytes += len(key)
             if self._count > MOST_ENTRIES or self._key_bytes > self._allowed:
                 raise ModelFileError(
-                    f"{self._shown} is not read: it has more than {MOST_ENTRIES} entries, or its keys have "
+                    f"{self._shown} cannot be read: it has more than {MOST_ENTRIES} entries, or its keys "
+                    "have "
                     f"more than {self._allowed} bytes"
                 )
             yield key, block[position : position + size]
@@ -128,7 +129,7 @@ class SortedTable:
         """The place of a block, and the position after it."""
         (offset, size), position = _numbers(data, position, 2)
         if position < 0:
-            raise self._bad("the place of a block is malformed")
+            raise self._bad("the offset or size of a block is malformed")
         return _Place(offset, size), position
 
     def _bad(self, reason: str) -> ModelFileError:

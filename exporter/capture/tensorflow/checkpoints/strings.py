@@ -27,7 +27,7 @@ def strings_of(data: np.ndarray, shape: tuple[int, ...], checksum: int, order: s
     """
     count = math.prod(shape)
     if count > data.size:
-        raise ModelFileError(f"{shown} has {count} strings by its shape, and {data.size} bytes")
+        raise ModelFileError(f"{shown} has {count} strings by its shape, but {data.size} bytes")
     found = np.empty(count, object)
     if not data.size:
         found.flags.writeable = False

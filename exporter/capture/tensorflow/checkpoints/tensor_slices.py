@@ -42,7 +42,7 @@ def read_tables(tables: Mapping[str, np.ndarray]) -> dict[str, Variable]:
         meta = parsed("SavedTensorSlices", value, shown).meta
         if meta.versions.min_consumer > _VERSION:
             raise ModelFileError(
-                f"{shown} is not read: its format has the version {meta.versions.min_consumer}"
+                f"{shown} cannot be read: its format has version {meta.versions.min_consumer}"
             )
         values = dict(entries)
         for message in meta.tensor:
@@ -66,7 +66,7 @@ def _add(found: dict[str, _Sliced], message: Any, values: Mapping[bytes, memoryv
     shape = checked_shape(message.type, sizes, message.shape.unknown_rank, shown)
     sliced = found.setdefault(message.name, _Sliced(message.type, shape))
     if (sliced.dtype, sliced.shape) != (message.type, shape):
-        raise ModelFileError(f"{shown} has another type or shape in another file")
+        raise ModelFileError(f"{shown} has different types or shapes in different files")
     if len(sliced.parts) + len(message.slice) > MOST_SLICES:
         raise ModelFileError(f"{shown} has more than {MOST_SLICES} slices")
     for piece in message.slice:
@@ -91,5 +91,5 @@ def _contents(value: memoryview, dtype: int, region: Region, shown: str) -> np.n
     for _, length in region:
         tensor.tensor_shape.dim.add(size=length)
     if repeated_bytes(tensor, shown):
-        raise ModelFileError(f"{shown} is damaged: its slice {list(region)} has fewer elements")
+        raise ModelFileError(f"{shown} is damaged: its slice {list(region)} lacks elements")
     return array_of(tensor, shown)

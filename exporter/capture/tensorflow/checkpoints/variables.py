@@ -63,7 +63,8 @@ class Variable:
         )
         if not inside:
             raise ModelFileError(
-                f"{self._shown} has the shape {list(self.shape)}, and no slice {list(wanted)}"
+                f"{self._shown} has the shape {list(self.shape)}, which does not contain the slice "
+                f"{list(wanted)}"
             )
         parts = [part for part in self.parts() if _overlap(part.region, wanted) is not None]
         for part in parts:
@@ -90,7 +91,7 @@ class Variable:
             if meets.all(axis=1).any():
                 raise ModelFileError(f"{self._shown} has slices that overlap")
         if covered != _volume(wanted):
-            raise ModelFileError(f"{self._shown} is incomplete: slices of it are not in the checkpoint")
+            raise ModelFileError(f"{self._shown} is incomplete: the checkpoint lacks some of its slices")
 
     @property
     def _shown(self) -> str:
@@ -125,9 +126,11 @@ def checked_shape(dtype: int, sizes: Sequence[int], unknown_rank: bool, shown: s
         ModelFileError: it is no shape, or the element type is none.
     """
     if numpy_type(dtype) is None and type_name(dtype) not in ("DT_RESOURCE", "DT_VARIANT"):
-        raise ModelFileError(f"{shown} has {type_name(dtype)}, which is no element type of a variable")
+        raise ModelFileError(
+            f"{shown} has {type_name(dtype)}, which cannot be the element type of a variable"
+        )
     if unknown_rank or len(sizes) > MAXIMUM_RANK or min(sizes, default=0) < 0:
-        raise ModelFileError(f"{shown} has no shape of at most {MAXIMUM_RANK} known sizes")
+        raise ModelFileError(f"{shown} must have a shape of at most {MAXIMUM_RANK} known sizes")
     if math.prod(size for size in sizes if size) >= _MAXIMUM_ELEMENTS:
         raise ModelFileError(f"{shown} has sizes that exceed any memory")
     return tuple(sizes)

@@ -108,7 +108,7 @@ class _Freezer:
         node = self._scope.nodes[result.node]
         if has_no_results(node):
             raise CaptureError(
-                f"{node.shown} changes a variable or has another effect, and results depend on it"
+                f"{node.shown} changes a variable or has another side effect, and results depend on it"
             )
         if result.node in self._found.taken and result.port in SECOND:
             self._plans.value_index(result.node)

@@ -155,7 +155,7 @@ class Functions:
             message.attr["Tout"].CopyFrom(node.attribute("Tout"))
         types = list(message.attr["Tin"].list.type)
         if len(types) != len(version.used):
-            raise ModelFileError(f"{node.shown} has {len(types)} types and {len(version.used)} arguments")
+            raise ModelFileError(f"{node.shown} has {len(types)} types, but {len(version.used)} arguments")
         kept = [
             dtype or own for own, dtype, used in zip(types, dtypes[first:], version.used, strict=True) if used
         ]
@@ -213,7 +213,7 @@ class Functions:
 
     def _function(self, name: str) -> Any:
         if name not in self._functions:
-            raise ModelFileError(f"the function {quoted(name)} is called, and is not in the library")
+            raise ModelFileError(f"the function {quoted(name)} is called, but is not in the library")
         return self._functions[name]
 
     def _scope(self, name: str) -> Scope:

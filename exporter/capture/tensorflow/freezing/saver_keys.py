@@ -119,7 +119,7 @@ def _keys(scope: Scope, node: Node) -> Sequence[Key]:
         slices = _texts(scope, node.inputs[2])
     slices = [""] * len(names) if slices is None else slices
     if len(slices) != len(names):
-        raise ModelFileError(f"{node.shown} has {len(names)} keys and {len(slices)} slices")
+        raise ModelFileError(f"{node.shown} has {len(names)} keys, but {len(slices)} slices")
     return [Key(name, part) for name, part in zip(names, slices, strict=True)]
 
 

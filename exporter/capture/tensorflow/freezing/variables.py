@@ -124,8 +124,8 @@ class VariableKeys:
         held = self._checkpoint[key.name]
         if variable.dtype not in (0, held.dtype):
             raise CaptureError(
-                f"variable {quoted(variable.name)} is {type_name(variable.dtype)}, "
-                f"and {type_name(held.dtype)} there"
+                f"variable {quoted(variable.name)} is {type_name(variable.dtype)} in the graph, but "
+                f"{type_name(held.dtype)} in the checkpoint"
             )
         if numpy_type(held.dtype) is None:
             raise CaptureError(
@@ -138,7 +138,8 @@ class VariableKeys:
             len(declared) != len(shape) or any(d not in (-1, s) for d, s in zip(declared, shape, strict=True))
         ):
             raise CaptureError(
-                f"variable {quoted(variable.name)} is {list(declared)}, and {list(shape)} there"
+                f"variable {quoted(variable.name)} has the shape {list(declared)} in the graph, but "
+                f"{list(shape)} in the checkpoint"
             )
         return Stored(key.name, held.dtype, shape, lambda: held.read(region))
 
@@ -155,7 +156,7 @@ class VariableKeys:
         if len({key.name for key in saved}) > 1 and not own:
             raise CaptureError(
                 f"variable {quoted(variable.name)} is saved under several keys: "
-                f"{listed([quoted(key.name) for key in saved])}; say which"
+                f"{listed([quoted(key.name) for key in saved])}; choose one"
             )
         if saved:
             return (own or saved)[0]
@@ -166,7 +167,7 @@ class VariableKeys:
         if len(objects) > 1 and not self._are_same(objects):
             raise CaptureError(
                 f"{len(objects)} variables are called {quoted(variable.name)}: "
-                f"{listed(list(map(quoted, objects)))}; say which"
+                f"{listed(list(map(quoted, objects)))}; choose one"
             )
         return Key(objects[0], "") if objects else None
 

@@ -155,7 +155,7 @@ class Flow:
                 frame.enters.append(node)
             elif node.op in EXIT:
                 if frame is None:
-                    raise CaptureError(f"{node.shown} is in no loop")
+                    raise CaptureError(f"{node.shown} is not in a loop")
                 frame.exits.append(node)
                 frame = frame.parent
             elif frame is not None and node in self._loop_merges:
@@ -171,7 +171,7 @@ class Flow:
     def _frame_of(self, merge: Node) -> Frame:
         frame = self._frames[merge]
         if frame is None:
-            raise CaptureError(f"{merge.shown} reads a NextIteration, and is in no loop")
+            raise CaptureError(f"{merge.shown} reads a NextIteration, but is not in a loop")
         return frame
 
     def frame(self, node: Node) -> Frame | None:
@@ -188,7 +188,7 @@ class Flow:
             frame = self._frames.get(edge.node)
             if frame is not None:
                 return frame
-        raise CaptureError(f"{node.shown} is in no loop")
+        raise CaptureError(f"{node.shown} is not in a loop")
 
     def is_loop_switch(self, node: Node) -> bool:
         """Whether a Switch belongs to a loop: its predicate is the LoopCond."""
@@ -267,7 +267,7 @@ class Flow:
         if isinstance(found, CaptureError):
             raise found
         if found is None:
-            raise CaptureError(f"{merge.shown} is part of no loop and no branch")
+            raise CaptureError(f"{merge.shown} is part of neither a loop nor a branch")
         return found
 
     def decided(self, predicate: Edge) -> int | None:

@@ -76,7 +76,7 @@ class Node:
         """
         found = self.stored[name] if name in self.stored else self._default(name)
         if found is None:
-            raise ModelFileError(f"{self.shown} has no attribute '{name}', and there is no default for it")
+            raise ModelFileError(f"{self.shown} lacks attribute '{name}', which has no default")
         if found.WhichOneof("value") == "placeholder":
             if found.placeholder not in self.bindings:
                 raise ModelFileError(
@@ -129,7 +129,9 @@ class Node:
             return None
         types = self.results()
         if not index < len(types):
-            raise ModelFileError(f"result {index} of {self.shown} is read, and it has {len(types) or 'none'}")
+            raise ModelFileError(
+                f"a node reads result {index} of {self.shown}, which has {len(types) or 'no'} results"
+            )
         return types[index]
 
     def offset(self, argument: str) -> int | None:

@@ -51,7 +51,7 @@ def begin(scope: Scope, edge: Edge) -> Unit | None:
             "another result that takes its place"
         )
     if node.op == ARGUMENT:
-        raise ModelFileError(f"the call gives no value for argument '{node.name}'")
+        raise ModelFileError(f"the call has no value for argument '{node.name}'")
     return Unit(node, node.inputs, lambda: scope.emit(node))
 
 
@@ -66,7 +66,7 @@ def _body(scope: Scope, node: Node, called: _Call, given: int) -> tuple[Body, Fl
     body = scope.emitter.library.body(*called, node)
     if len(body.arguments) != given:
         raise ModelFileError(
-            f"{node.shown} gives {given} values to function '{body.name}', which takes {len(body.arguments)}"
+            f"{node.shown} passes {given} values to function '{body.name}', which takes {len(body.arguments)}"
         )
     for formal, actual in zip(body.arguments, node.inputs[len(node.inputs) - given :], strict=True):
         check_type(node, actual, formal.node.result_type(formal.output))

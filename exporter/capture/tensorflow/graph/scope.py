@@ -121,7 +121,7 @@ class Emitter:
             due, held = onnx_type(node.attribute("dtype").type), onnx_type(tensor.dtype)
             if due != held:
                 raise ModelFileError(
-                    f"{node.shown} is {_title(due)} by its 'dtype', and holds {_title(held)}"
+                    f"{node.shown} is {_title(due)} by its 'dtype', but contains {_title(held)}"
                 )
             found = self._constants[node] = self.initializer(prefix + node.name, node, tensor)
         return found
@@ -431,7 +431,7 @@ def check_type(node: Node, edge: Edge, kind: Any) -> None:
     """
     held = edge.node.result_type(edge.output)
     if held != kind and held is not None and kind is not None:
-        raise ModelFileError(f"{node.shown} reads '{edge.shown}' as {_title(kind)}, and it is {_title(held)}")
+        raise ModelFileError(f"{node.shown} reads '{edge.shown}' as {_title(kind)}, but it is {_title(held)}")
 
 
 def _stated_shapes(node: Node) -> list[list[int] | None]:

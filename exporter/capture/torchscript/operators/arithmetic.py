@@ -53,7 +53,9 @@ def _single(machine: Interpreter, number: Any) -> Any:
 def _identity(name: str, operands: tuple[Any, ...], machine: Interpreter, node: Any) -> Any:
     if name in ("eq", "ne") and all(map(is_constant, operands)):
         return OPERATIONS[name](*operands)
-    raise CaptureError(f"{machine.place(node)} of {', '.join(type(o).__name__ for o in operands)}")
+    raise CaptureError(
+        f"{machine.place(node)} does not support operands of {', '.join(type(o).__name__ for o in operands)}"
+    )
 
 
 def _unknown_text(machine: Interpreter, node: Any, name: str, operands: tuple[Any, ...]) -> Any:

@@ -274,7 +274,7 @@ def list_arithmetic(machine: Interpreter, node: Any, name: str, *operands: Any) 
         arguments = {"self": machine.dynamic(items), "times": times}
         value = list_value_like(machine, items, "list::repeat", arguments, machine.element(items))
         return machine.list(None, items.kind, value)
-    raise CaptureError(f"{machine.place(node)} of lists")
+    raise CaptureError(f"{machine.place(node)}: lists cannot be compared in this way")
 
 
 def _equal(machine: Interpreter, a: Any, b: Any) -> Any:

@@ -342,7 +342,8 @@ def placeholder(machine: Interpreter, like: Any) -> Any:
     fake = machine.fake(like)
     if fake is UNKNOWN:
         raise CaptureError(
-            f"'{like.name}' is set in one branch only, and its element type is not known at capture"
+            f"'{like.name}' is set in one branch only, and its element type is unknown: set it before the "
+            "branch"
         )
     if not isinstance(fake, Tensor):
         return torch.zeros((), dtype=fake.dtype)

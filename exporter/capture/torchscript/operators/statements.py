@@ -200,7 +200,7 @@ def is_instance(machine: Interpreter, node: Any, item: Any) -> bool:
     else:
         own = {str: "str", type(None): "NoneType"}.get(type(item), "")
     if not own:
-        raise CaptureError(f"{machine.place(node)}: of a {type(item).__name__}")
+        raise CaptureError(f"{machine.place(node)}: a {type(item).__name__} is not supported")
     return own in map(str, kinds)
 
 

@@ -86,7 +86,7 @@ def _dense(machine: Interpreter, node: Any, item: Any, mask: Any, mask_type: Any
     if not isinstance(item, Nested):
         return item, mask, mask_type
     if mask is not None:
-        raise CaptureError(f"{machine.place(node)}: a nested tensor and a mask")
+        raise CaptureError(f"{machine.place(node)}: a nested tensor together with a mask is not supported")
     return item.padded, item.padding, _PADDING
 
 
@@ -114,7 +114,9 @@ def native_multi_head_attention(
     sizes = (embed_dim, num_head)
     if isinstance(query, Nested):
         if need_weights or not query is key is value:
-            raise CaptureError(f"{machine.place(node)}: the attention weights of a nested tensor")
+            raise CaptureError(
+                f"{machine.place(node)}: the attention weights of a nested tensor are not supported"
+            )
         x, inner, kind = _dense(machine, node, query, mask, mask_type)
         found, chosen = kernel.attention([x, x, x], sizes, weights, inner, kind)
         return [query.like(found), chosen]
@@ -198,7 +200,7 @@ def is_left_aligned(machine: Interpreter, node: Any, t: Value, mask: Value) -> b
     when the sequences are padded again.
     """
     if "torch/nn/modules/transformer.py" not in machine.build.line.replace("\\", "/"):
-        raise CaptureError(f"{machine.place(node)}: beside nn.TransformerEncoder, it cannot be captured")
+        raise CaptureError(f"{machine.place(node)}: it is supported only within nn.TransformerEncoder")
     kernel = _Kernel(machine, node)
     equal = kernel("eq", "Tensor", self=_front(kernel, mask), other=mask)
     machine.alignments[_origin(mask)] = kernel("all", self=equal)
@@ -225,7 +227,7 @@ def to_padded_tensor(
 ) -> Any:
     """The sequences at full length, with the padding value at the removed positions."""
     if not isinstance(nested, Nested) or output_size is None:
-        raise CaptureError(f"{machine.place(node)}: of a tensor that is not nested, or to no given size")
+        raise CaptureError(f"{machine.place(node)}: the tensor must be nested, and the size to pad to given")
     kernel = _Kernel(machine, node)
     left_out = kernel("unsqueeze", self=nested.left_out, dim=-1)
     return kernel("masked_fill", "Scalar", self=nested.padded, mask=left_out, value=padding)

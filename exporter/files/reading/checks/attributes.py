@@ -63,7 +63,7 @@ def check_attribute(
     if filled not in ([], [field]):
         others = [other for other in filled if other != field]
         kind = onnx.AttributeProto.AttributeType.Name(attribute.type)
-        raise ModelFileError(f"{shown} is of type {kind}, and has a value in {others[0]}")
+        raise ModelFileError(f"{shown} is of type {kind}, but has a value in {others[0]}")
     if field in _HELD and not filled:
         raise ModelFileError(f"{shown} has no value")
     return _check_value(attribute, field, files, shown)

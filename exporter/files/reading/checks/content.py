@@ -121,8 +121,12 @@ def _refuse_unknown(message: Any, place: Any) -> None:
     fields = message.DESCRIPTOR.fields_by_number
     known = [fields[number].name for number in numbers if number in fields]
     if known:
-        raise ModelFileError(f"{_title(place)} has a value of {known[0]} in {name} that onnx does not know")
-    raise ModelFileError(f"{_title(place)} has the field {numbers[0]} in {name}, which onnx does not know")
+        raise ModelFileError(
+            f"{_title(place)} has a value of {known[0]} in {name} that the installed onnx does not define"
+        )
+    raise ModelFileError(
+        f"{_title(place)} has the field {numbers[0]} in {name}, which the installed onnx does not define"
+    )
 
 
 def _title(place: Any) -> str:

@@ -62,14 +62,14 @@ def check_calls(model: onnx.ModelProto, bounds: Bounds = BOUNDS) -> None:
     allowed = min(bounds.nodes, bounds.expanded_nodes + size // BYTES_OF_NODE)
     if sum(call.nodes for call in calls) > max(allowed, len(calls)):
         raise ModelFileError(
-            f"the model is more than {allowed} nodes with its functions written out, "
-            f"which is what is read of {size} bytes; {REMEDY}"
+            f"the model has more than {allowed} nodes when its functions are inlined, the limit for a file "
+            f"of {size} bytes; {REMEDY}"
         )
     most = bounds.expanded_bytes + 2 * size
     if sum(call.size for call in calls) > most:
         raise ModelFileError(
-            f"the model is more than {most} bytes with its functions written out, "
-            f"which is what is read of {size} bytes; {REMEDY}"
+            f"the model has more than {most} bytes when its functions are inlined, the limit for a file of "
+            f"{size} bytes; {REMEDY}"
         )
 
 

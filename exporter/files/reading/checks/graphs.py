@@ -81,7 +81,7 @@ class GraphChecks:
         self._check_annotations(graph, scope)
         for name in stated:
             if not scope.is_made(name) and (outer is not None or name not in self._known_elsewhere):
-                self._notes.add("the types stated of what nothing makes", quoted(name))
+                self._notes.add("the declared types of values that no node computes", quoted(name))
         self.unsorted |= scope.unsorted
 
     def _check_initializers(
@@ -120,7 +120,9 @@ class GraphChecks:
         interface: dict[str, onnx.ValueInfoProto] = {}
         for info in graph.output:
             if not scope.is_made(info.name):
-                raise ModelFileError(f"{scope.title} returns {quoted(info.name)}, which nothing in it makes")
+                raise ModelFileError(
+                    f"{scope.title} returns {quoted(info.name)}, which no node in it computes"
+                )
         for info in (*graph.input, *graph.output):
             shown = f"value {quoted(info.name)}"
             for other in (interface.get(info.name), stated.get(info.name)):
@@ -140,7 +142,8 @@ class GraphChecks:
                 raise ModelFileError(f"{shown} occurs twice in {scope.title}")
             if not scope.is_made(annotation.tensor_name):
                 self._notes.add(
-                    "the quantization annotations of what nothing makes", quoted(annotation.tensor_name)
+                    "the quantization annotations of values that no node computes",
+                    quoted(annotation.tensor_name),
                 )
 
     def _check_nodes(
@@ -157,7 +160,9 @@ class GraphChecks:
             if not node.op_type:
                 raise ModelFileError(f"{shown} has no operator")
             if canonical(node.domain) not in domains:
-                raise ModelFileError(f"{shown} is of the domain {quoted(node.domain)}, which is not imported")
+                raise ModelFileError(
+                    f"{shown} is of domain {quoted(node.domain)}, which the model does not import"
+                )
             check_entries(node.metadata_props, shown)
             for name in node.input:
                 if name:
@@ -171,7 +176,7 @@ class GraphChecks:
         """Check that device configurations are allowed and not too many."""
         if self._ir_version < DEVICE_CONFIGURATIONS:
             raise ModelFileError(
-                f"{shown} has device configurations, which IR version {self._ir_version} has not"
+                f"{shown} has device configurations, which IR version {self._ir_version} does not have"
             )
         self._placed += 1
         if self._placed * self._values > self._bounds.placements:
@@ -211,10 +216,12 @@ class GraphChecks:
         self._check_nodes(function.node, domains, scope, True)
         for name in function.output:
             if not scope.is_made(name):
-                raise ModelFileError(f"{title} returns {quoted(name)}, which nothing in it makes")
+                raise ModelFileError(f"{title} returns {quoted(name)}, which no node in it computes")
         for name in stated:
             if not scope.is_made(name):
-                self._notes.add(f"the types stated of what nothing in {title} makes", quoted(name))
+                self._notes.add(
+                    f"the declared types of values that no node of {title} computes", quoted(name)
+                )
         self.unsorted |= scope.unsorted
 
 

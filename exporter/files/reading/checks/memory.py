@@ -40,7 +40,7 @@ def check_memory(model: onnx.ModelProto, bounds: Bounds = BOUNDS) -> None:
         taken += part
         if taken > allowed:
             raise ModelFileError(
-                f"the model would take more than {allowed >> 20} MiB in memory, which is what is given to "
+                f"the model would take more than {allowed >> 20} MiB in memory, the limit for a file of "
                 f"{size} bytes; {REMEDY}"
             )
 

@@ -33,14 +33,14 @@ class Scope:
             if not name:
                 raise ModelFileError(f"{what} of {self.title} has no name")
             if name in self.made:
-                raise ModelFileError(f"{quoted(name)} is made twice in {self.title}")
+                raise ModelFileError(f"{quoted(name)} is defined twice in {self.title}")
             self.made.add(name)
 
     def announce(self, names: Iterable[str]) -> None:
         """Add the names that nodes will define."""
         for name in names:
             if name and (name in self.made or name in self.later):
-                raise ModelFileError(f"{quoted(name)} is made twice in {self.title}")
+                raise ModelFileError(f"{quoted(name)} is defined twice in {self.title}")
             if name:
                 self.later.add(name)
 
@@ -56,7 +56,7 @@ class Scope:
         graph has the same name, it is unclear which one is meant.
 
         Raises:
-            ModelFileError: nothing makes the name, or it is ambiguous.
+            ModelFileError: no node computes the name, or it is ambiguous.
         """
         scope: Scope | None = self
         waiting: Scope | None = None
@@ -64,15 +64,15 @@ class Scope:
             if name in scope.made:
                 if waiting is not None:
                     raise ModelFileError(
-                        f"{reader} reads {quoted(name)}, which {waiting.title} makes later, and "
-                        f"{scope.title} has as well"
+                        f"{reader} reads {quoted(name)}, which {waiting.title} computes later, although "
+                        f"{scope.title} has that name, too"
                     )
                 return
             if name in scope.later and waiting is None:
                 waiting = scope
             scope = scope.outer
         if waiting is None:
-            raise ModelFileError(f"{reader} reads {quoted(name)}, which nothing before it makes")
+            raise ModelFileError(f"{reader} reads {quoted(name)}, which no node before it computes")
         waiting.unsorted = True
 
     def is_made(self, name: str) -> bool:

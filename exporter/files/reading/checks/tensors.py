@@ -34,7 +34,7 @@ _PLACES = {
 def check_element_type(number: int, shown: str) -> None:
     """Refuse an unknown or undefined element type."""
     if number not in _KINDS:
-        raise ModelFileError(f"{shown} has the element type {number}, which is not one of ONNX")
+        raise ModelFileError(f"{shown} has the element type {number}, which ONNX does not define")
 
 
 def check_tensor(tensor: onnx.TensorProto, files: ExternalFiles, shown: str) -> None:
@@ -54,7 +54,7 @@ def check_tensor(tensor: onnx.TensorProto, files: ExternalFiles, shown: str) -> 
     if math.prod(size for size in dims if size) >= 2**48:
         raise ModelFileError(f"{shown} has sizes that exceed any memory")
     if tensor.HasField("segment"):
-        raise ModelFileError(f"{shown} is one segment of a tensor, which is not read")
+        raise ModelFileError(f"{shown} is a segment of a tensor, which is not supported")
     kind = ir.DataType(tensor.data_type)
     count = math.prod(dims)
     filled = [field for field in _FIELDS if len(getattr(tensor, field))]
@@ -62,7 +62,7 @@ def check_tensor(tensor: onnx.TensorProto, files: ExternalFiles, shown: str) -> 
         if filled or tensor.HasField("raw_data"):
             raise ModelFileError(f"{shown} has contents in the model and in external data")
         if kind == ir.DataType.STRING:
-            raise ModelFileError(f"{shown} has strings in external data, which ONNX does not")
+            raise ModelFileError(f"{shown} has strings in external data, which ONNX does not allow")
         files.check(tensor, _size(kind, count), shown)
         return
     if tensor.external_data:
@@ -81,11 +81,11 @@ def _size(kind: ir.DataType, count: int) -> int:
 
 def _check_raw(tensor: onnx.TensorProto, kind: ir.DataType, count: int, shown: str) -> None:
     if kind == ir.DataType.STRING:
-        raise ModelFileError(f"{shown} has strings in raw_data, which ONNX does not")
+        raise ModelFileError(f"{shown} has strings in raw_data, which ONNX does not allow")
     held = tensor.raw_data
     size = _size(kind, count)
     if len(held) != size:
-        raise ModelFileError(f"{shown} is {size} bytes by its type and shape, and holds {len(held)}")
+        raise ModelFileError(f"{shown} is {size} bytes by its type and shape, but contains {len(held)}")
     if kind == ir.DataType.BOOL and held.translate(None, b"\0\1"):
         raise ModelFileError(f"{shown} holds booleans that are neither 0 nor 1")
 
@@ -95,20 +95,20 @@ def _check_typed(
 ) -> None:
     place = _PLACES.get(kind.name, "int32_data")
     if filled and filled != [place]:
-        raise ModelFileError(f"{shown} has its contents in {filled[0]}, and {kind.name} stands in {place}")
+        raise ModelFileError(f"{shown} has its contents in {filled[0]}, but {kind.name} must be in {place}")
     held = getattr(tensor, place)
     expected = _size(kind, count) if kind in _PACKED else count
     if kind in (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128):
         expected *= 2
     if len(held) != expected:
         raise ModelFileError(
-            f"{shown} has {expected} elements in {place} by its shape, and holds {len(held)}"
+            f"{shown} has {expected} elements in {place} by its shape, but contains {len(held)}"
         )
     low, high = _range(kind)
     if high and len(held):
         values = np.array(held)
         if values.min() < low or values.max() > high:
-            raise ModelFileError(f"{shown} holds a number that is no {kind.name}")
+            raise ModelFileError(f"{shown} contains a number that {kind.name} does not represent")
 
 
 def _range(kind: ir.DataType) -> tuple[int, int]:

@@ -36,14 +36,14 @@ def check_type(kind: onnx.TypeProto, shown: str) -> None:
             return
         if which is None:
             if kind.denotation:
-                raise ModelFileError(f"{shown} has a denotation and no type")
+                raise ModelFileError(f"{shown} has a denotation, but no type")
             return
         if which not in ("sequence_type", "optional_type"):
             name = which.removesuffix("_type")
             raise ModelFileError(f"{shown} has a type that onnx-ir does not support: {name}")
         inner = getattr(kind, which)
         if not inner.HasField("elem_type") or inner.elem_type.WhichOneof("value") is None:
-            raise ModelFileError(f"{shown} is a {which.removesuffix('_type')} of an unstated type")
+            raise ModelFileError(f"{shown} is a {which.removesuffix('_type')} of an undeclared type")
         kind = inner.elem_type
 
 
@@ -73,10 +73,10 @@ def check_agreement(info: onnx.ValueInfoProto, tensor: onnx.TensorProto, shown: 
     if which is None:
         return
     if which != "tensor_type":
-        raise ModelFileError(f"{shown} is a tensor, and stated to be another type")
+        raise ModelFileError(f"{shown} is a tensor, but is declared with another type")
     stated = info.type.tensor_type
     if stated.elem_type not in (onnx.TensorProto.UNDEFINED, tensor.data_type):
-        raise ModelFileError(f"{shown} has another element type than is stated")
+        raise ModelFileError(f"{shown} has an element type that differs from its declaration")
     if not stated.HasField("shape"):
         return
     dims = stated.shape.dim
@@ -84,7 +84,7 @@ def check_agreement(info: onnx.ValueInfoProto, tensor: onnx.TensorProto, shown: 
         dim.HasField("dim_value") and dim.dim_value != size
         for dim, size in zip(dims, tensor.dims, strict=True)
     ):
-        raise ModelFileError(f"{shown} has another shape than is stated")
+        raise ModelFileError(f"{shown} has a shape that differs from its declaration")
 
 
 def merge_declarations(source: onnx.ValueInfoProto, target: onnx.ValueInfoProto, shown: str) -> None:
@@ -105,7 +105,7 @@ def merge_declarations(source: onnx.ValueInfoProto, target: onnx.ValueInfoProto,
     if target.type.WhichOneof("value") is None:
         target.type.CopyFrom(source.type)
     elif _leaf(source.type) != _leaf(target.type):
-        raise ModelFileError(f"{shown} is stated to be of two types")
+        raise ModelFileError(f"{shown} is declared with two types")
     else:
         _unite_shapes(source.type, target.type)
 
@@ -134,5 +134,5 @@ def declarations_by_name(infos: Any, title: str) -> dict[str, onnx.ValueInfoProt
     for info in infos:
         check_value(info, f"value {quoted(info.name)}")
         if found.setdefault(info.name, info) != info:
-            raise ModelFileError(f"{title} states two things of {quoted(info.name)}")
+            raise ModelFileError(f"{title} declares {quoted(info.name)} twice, differently")
     return found

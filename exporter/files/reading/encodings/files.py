@@ -45,7 +45,7 @@ def read_model(path: str | os.PathLike, bounds: Bounds = BOUNDS) -> onnx.ModelPr
     except DecodeError as error:
         raise ModelFileError(f"{shown} is not an ONNX file: {reason_of(error)}") from None
     except wire.BoundError as error:
-        raise ModelFileError(f"{shown} is not read: {error}") from None
+        raise ModelFileError(f"{shown} cannot be read: {error}") from None
     except text.SyntaxFault as error:
         raise ModelFileError(f"{shown} is not an ONNX file: {error}") from None
     if model.ir_version <= 0 or not model.HasField("graph"):
@@ -80,7 +80,9 @@ def regular_contents(
             _check_regular(status, shown)
             size = status.st_size
             if size > MAXIMUM_BYTES:
-                raise ModelFileError(f"{shown} is not read: it has {size} bytes, more than {MAXIMUM_BYTES}")
+                raise ModelFileError(
+                    f"{shown} cannot be read: it has {size} bytes, more than {MAXIMUM_BYTES}"
+                )
             head = file.read(min(size, _HEAD))
             form = form_of(head, size)
             if form != "binary":

@@ -104,7 +104,7 @@ class ExternalFiles:
         check_relative(location, shown)
         offset, length = (_number(entries, key, shown) for key in ("offset", "length"))
         if length is not None and length != size:
-            raise ModelFileError(f"{shown} is {size} bytes, and its external data {length}")
+            raise ModelFileError(f"{shown} is {size} bytes, but its external data has {length}")
         if size == 0:
             tensor.ClearField("external_data")
             tensor.ClearField("data_location")
@@ -134,7 +134,7 @@ class ExternalFiles:
                 del entries[key]
             elif key not in ("location", "offset", "length"):
                 raise ModelFileError(
-                    f"{shown} has external data with the key {quoted(key)}, which ONNX has not"
+                    f"{shown} has external data with the key {quoted(key)}, which ONNX does not define"
                 )
         del tensor.external_data[:]
         for key, value in entries.items():
@@ -186,7 +186,7 @@ class ExternalFiles:
                 # mmap raises ValueError for an empty file.
                 reason = getattr(error, "strerror", None) or error
                 raise ModelFileError(
-                    f"{shown} lies in {quoted(location)}, which cannot be read: {reason}"
+                    f"{shown} is in {quoted(location)}, which cannot be read: {reason}"
                 ) from None
         return self._mapped[location]
 
@@ -197,7 +197,7 @@ class ExternalFiles:
             status = os.stat(real)
         except OSError as error:
             raise ModelFileError(
-                f"{shown} lies in {quoted(location)}, which cannot be read: {error.strerror}"
+                f"{shown} is in {quoted(location)}, which cannot be read: {error.strerror}"
             ) from None
         self._check_status(status, location, shown)
         return status.st_size
@@ -212,16 +212,16 @@ class ExternalFiles:
         within = any(real == folder or real.startswith(os.path.join(folder, "")) for folder in folders)
         if not within and not self._place.allow_links:
             raise ModelFileError(
-                f"{shown} lies in {quoted(location)}, a link out of the model's folder; {self._remedy}"
+                f"{shown} is in {quoted(location)}, a link out of the model's folder; {self._remedy}"
             )
         return real
 
     def _check_status(self, status: os.stat_result, location: str, shown: str) -> None:
         if not stat.S_ISREG(status.st_mode):
-            raise ModelFileError(f"{shown} lies in {quoted(location)}, which is not a regular file")
+            raise ModelFileError(f"{shown} is in {quoted(location)}, which is not a regular file")
         if status.st_nlink > 1 and not self._place.allow_links:
             raise ModelFileError(
-                f"{shown} lies in {quoted(location)}, which has hard links, perhaps outside of the model's "
+                f"{shown} is in {quoted(location)}, which has hard links, perhaps outside of the model's "
                 f"folder; {self._remedy}"
             )
 
@@ -246,11 +246,9 @@ def check_relative(location: str, shown: str) -> None:
     if not location or "\0" in location:
         raise ModelFileError(f"{shown} has external data without a location, or with a NUL in it")
     if windows.drive or windows.root or location.startswith("/"):
-        raise ModelFileError(
-            f"{shown} lies in {quoted(location)}: external data has a path within its folder"
-        )
+        raise ModelFileError(f"{shown} is in {quoted(location)}: external data must be in the model's folder")
     if ".." in windows.parts:
-        raise ModelFileError(f"{shown} lies in {quoted(location)}: external data does not leave its folder")
+        raise ModelFileError(f"{shown} is in {quoted(location)}: external data must be in the model's folder")
 
 
 def _number(entries: dict[str, str], key: str, shown: str) -> int | None:

@@ -32,7 +32,7 @@ def _grouped_mm(
     if ranks == (3, 3):
         result = g.op("MatMul", self, mat2)
     elif offs is None:
-        raise g.refuse("a matrix of rank 2 needs offs")
+        raise g.refuse("offs must be given for a matrix of rank 2")
     elif ranks == (2, 3):
         result = g.call("composed::grouped_rows", input=self, weight=mat2, offs=offs)
     elif ranks == (3, 2):

@@ -9,7 +9,7 @@ from ....compositions.affine_quantization import Grid, fake_quantize, is_within,
 def _is_on(g: GraphContext, switch: Value) -> bool:
     state = number(g, switch)
     if isinstance(state, Value):
-        raise g.refuse("its switch for fake quantization must be constant")
+        raise g.refuse("fake_quant_on must be constant")
     return bool(state)
 
 

@@ -132,9 +132,9 @@ def test_no_fillers():
     [
         ("GivenTensorFill", {"values": [1.0], "shape": [2]}, "1 values for the shape"),
         ("GivenTensorFill", {"values": [1, 2], "shape": [2]}, "in field ints, but Caffe2 reads field floats"),
-        ("GivenTensorFill", {"values": [1.0], "shape": [-1]}, "shape that is none"),
-        ("GivenTensorFill", {"values": [1.0], "shape": 1}, "shape that is none"),
-        ("GivenTensorFill", {"values": [1.0], "shape": [2**62]}, "shape that is none"),
+        ("GivenTensorFill", {"values": [1.0], "shape": [-1]}, "an invalid shape"),
+        ("GivenTensorFill", {"values": [1.0], "shape": 1}, "an invalid shape"),
+        ("GivenTensorFill", {"values": [1.0], "shape": [2**62]}, "an invalid shape"),
         ("GivenTensorFill", {"values": [1.0], "shape": [1] * 100}, "1 values for the shape"),
         ("GivenTensorUInt8Fill", {"values": [256], "shape": [1]}, "range of UINT8"),
         ("GivenTensorStringFill", {"values": ["a"], "shape": [2]}, "1 values for the shape"),

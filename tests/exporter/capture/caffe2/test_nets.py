@@ -165,7 +165,7 @@ def test_nets_that_cannot_run(operators, inputs, outputs, message, tmp_path):
     [
         ("MaxPool", ["data"], {"kernel": 3, "kernels": [2, 2]}, "gives kernels twice"),
         ("Relu", ["data", "data"], {}, "2 inputs, more than 1"),
-        ("Split", ["data", "data"], {"split": [1, 1]}, "'split' both as input and as argument"),
+        ("Split", ["data", "data"], {"split": [1, 1]}, "'split' both as an input and as an argument"),
         ("Relu", [""], {}, "blob without a name"),
         ("Cast", ["data"], {"to": 77}, "element type 77"),
         ("Cast", ["data"], {"to": "quaternion"}, "element type 'quaternion'"),

@@ -273,7 +273,7 @@ def test_an_index_that_leads_out_of_its_folder_is_refused(name, tmp_path):
     inner.mkdir()
     save_file({"a": torch.ones(2)}, tmp_path / "x.safetensors")
     (inner / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
-    with pytest.raises(opsetta.ModelFileError, match="within its folder|does not leave its folder"):
+    with pytest.raises(opsetta.ModelFileError, match="must be in the model's folder"):
         opsetta.open_weights(inner)
 
 

@@ -101,7 +101,7 @@ def test_functions_that_grow_without_bound_are_refused():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda g: g.message.node[1].input.pop(), "gives 1 values to function 'twice', which takes 2"),
+        (lambda g: g.message.node[1].input.pop(), "passes 1 values to function 'twice', which takes 2"),
         (
             lambda g: g.message.library.ClearField("function"),
             "calls function 'twice', which the library does not",

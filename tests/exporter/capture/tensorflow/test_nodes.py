@@ -109,7 +109,7 @@ def test_an_absent_attribute_without_a_default_is_named(missing):
     )
     graph.call("Conv2D", "y", [x, kernel], strides=[1, 1, 1, 1], padding="SAME")
     del graph.message.node[-1].attr[missing]
-    with pytest.raises(opsetta.ModelFileError, match=rf"node 'y' \(Conv2D\) has no attribute '{missing}'"):
+    with pytest.raises(opsetta.ModelFileError, match=rf"node 'y' \(Conv2D\) lacks attribute '{missing}'"):
         capture_graph(graph.message)
 
 
@@ -140,7 +140,9 @@ def test_a_constant_whose_type_differs_from_its_contents_is_refused():
     graph = Graph()
     graph.call("Relu", "y", [graph.constant("c", [1.0, 2.0])])
     graph.message.node[0].attr["dtype"].type = 3
-    with pytest.raises(opsetta.ModelFileError, match=r"node 'c' .* is INT32 by its 'dtype', and holds FLOAT"):
+    with pytest.raises(
+        opsetta.ModelFileError, match=r"node 'c' .* is INT32 by its 'dtype', but contains FLOAT"
+    ):
         capture_graph(graph.message)
 
 
@@ -208,7 +210,7 @@ def test_what_the_outputs_do_not_reach_is_not_captured():
     [
         ({"outputs": ["nothing"]}, "outputs: the graph has no node 'nothing'"),
         ({"outputs": ["bb"]}, "outputs: the graph has no node 'bb'; there are 'b'"),
-        ({"outputs": ["b:2"]}, r"result 2 of node 'b' \(Unpack\) is read, and it has 2"),
+        ({"outputs": ["b:2"]}, r"reads result 2 of node 'b' \(Unpack\), which has 2"),
         ({"outputs": ["b:x"]}, "the graph has no node 'b:x'"),
         ({"inputs": ["b"], "outputs": ["d"]}, "the outputs depend on placeholder 'x'"),
         ({"inputs": ["c", "c:0"]}, "inputs: 'c:0' occurs twice"),
@@ -234,7 +236,7 @@ def test_names_are_unique():
     [
         ("lost", r"node 'e' \(Relu\) reads 'lost', which does not exist"),
         ("^lost", "reads 'lost', which does not exist"),
-        ("b:2", r"result 2 of node 'b' \(Unpack\) is read"),
+        ("b:2", r"a node reads result 2 of node 'b' \(Unpack\)"),
         ("b:output:0", "has the input 'b:output:0', which names no result"),
         ("b:1:1", "has the input 'b:1:1', which names no result"),
         ("b:-1", "has the input 'b:-1', which names no result"),

@@ -212,7 +212,7 @@ def test_a_loop_in_a_branch_of_a_loop():
             ["out"],
             "node 'out' .* does not merge the branches",
         ),
-        (lambda g: g.call("Exit", "out", ["then"]), ["out"], r"node 'out' \(Exit\) is in no loop"),
+        (lambda g: g.call("Exit", "out", ["then"]), ["out"], r"node 'out' \(Exit\) is not in a loop"),
         (lambda g: g.call("NextIteration", "out", ["x"]), ["out"], "'out' .* is used outside of a loop"),
         (
             lambda g: g.call("Enter", "out", ["x"], frame_name="f"),
@@ -240,7 +240,7 @@ def replaced(graph: Graph, name: str, *inputs: str) -> None:
     [
         (
             lambda g: replaced(g, "loop/merge_v", "loop/next_v", "loop/next_v"),
-            "reads a NextIteration, and is in no loop",
+            "reads a NextIteration, but is not in a loop",
         ),
         (
             lambda g: replaced(g, "loop/exit_v", "loop/double"),

@@ -50,7 +50,7 @@ def test_a_wrong_flag_is_an_error_that_says_what_the_file_is(path):
 
 def test_a_graph_without_nodes_is_read_where_the_caller_says_what_it_is(path):
     path.write_bytes(message_type("GraphDef")(versions={"producer": 5}).SerializeToString())
-    refused(path, "is not a graph of TensorFlow: it is no GraphDef, MetaGraphDef or SavedModel")
+    refused(path, "is not a TensorFlow graph: it is not a GraphDef, MetaGraphDef or SavedModel")
     assert len(read_graph(path, kind="GraphDef", form="binary").graph_def.node) == 0
 
 
@@ -96,14 +96,16 @@ def test_the_graphs_of_a_saved_model_are_chosen_by_tags():
     training = read_graph(folder, tags=["train"], signature="doubled")
     assert training.meta_graph.meta_info_def.tags == ["train"]
     assert (training.inputs, training.outputs) == ({"left": "x:0"}, {"product": "add:0"})
-    message = r"no graph with the tags \{'gpu', 'serve'\}; those of its graphs are \{'train'\}, \{'serve'\}$"
+    message = (
+        r"no graph with the tags \{'gpu', 'serve'\}; the tags of its graphs are \{'train'\}, \{'serve'\}$"
+    )
     refused(folder, message, tags=["serve", "gpu"])
 
 
 def test_the_signatures_are_listed_where_none_can_be_chosen():
     folder = SAVED_MODELS / "tagged"
-    refused(folder, "no signature 'serving_default'; those that it has are 'doubled', 'predict'$")
-    refused(folder, "no signature 'no'; those that it has are 'doubled', 'predict'$", signature="no")
+    refused(folder, "no signature 'serving_default'; its signatures are 'doubled', 'predict'$")
+    refused(folder, "no signature 'no'; its signatures are 'doubled', 'predict'$", signature="no")
     assert read_graph(folder, need_signature=False).signature is None
     assert read_graph(SAVED_MODELS / "objects", need_signature=False).signature == "serving_default"
 
@@ -137,10 +139,10 @@ def test_a_graph_has_neither_tags_nor_signatures(path):
 
 def test_other_files_are_refused(path, tmp_path):
     for data, message in [
-        (b"", "is not a graph of TensorFlow: it is empty$"),
-        (b"no graph", "is not a graph of TensorFlow: it is no GraphDef"),
-        (helper.make_model(helper.make_graph([], "g", [], [])).SerializeToString(), "it is no GraphDef"),
-        (bytes(100), "it is no GraphDef"),
+        (b"", "is not a TensorFlow graph: it is empty$"),
+        (b"no graph", "is not a TensorFlow graph: it is not a GraphDef"),
+        (helper.make_model(helper.make_graph([], "g", [], [])).SerializeToString(), "it is not a GraphDef"),
+        (bytes(100), "it is not a GraphDef"),
     ]:
         path.write_bytes(data)
         refused(path, message)
@@ -160,7 +162,7 @@ def test_every_truncation_is_refused_or_is_a_whole_graph(path):
     assert reasons == {
         "it is empty",
         # Before the first operator, anything may follow.
-        "it is no GraphDef, MetaGraphDef or SavedModel",
+        "it is not a GraphDef, MetaGraphDef or SavedModel",
         "it is cut off, or its bytes are no message",
     }
 

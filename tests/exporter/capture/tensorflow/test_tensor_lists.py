@@ -224,5 +224,5 @@ def test_parts_of_different_lengths_are_refused():
         shape_type=INT32,
     )
     graph.on_list("TensorListStack", "out", ["split", "any"])
-    with pytest.raises(opsetta.UnsupportedOperatorsError, match="must have one length"):
+    with pytest.raises(opsetta.UnsupportedOperatorsError, match="must have the same length"):
         graph.results(13, "out")

@@ -91,7 +91,7 @@ def test_a_trusted_file_may_repeat_its_elements():
         ("tensor_shape { unknown_rank: true dim { size: 1 } }", "1 dimensions and an unknown rank"),
         (
             "tensor_shape { dim { size: 2 } } tensor_content: 'abc'",
-            "is 8 bytes by its type and shape, and holds 3",
+            "is 8 bytes by its type and shape, but contains 3",
         ),
     ],
 )
@@ -102,11 +102,9 @@ def test_a_contradictory_tensor_is_refused(text, message):
 
 @pytest.mark.parametrize("kind", ["DT_RESOURCE", "DT_VARIANT", "DT_INVALID"])
 def test_a_type_without_contents_is_refused_by_name(kind):
-    with pytest.raises(
-        ModelFileError, match=f"'w' has the element type {kind}, whose contents cannot be in a file"
-    ):
+    with pytest.raises(ModelFileError, match=f"'w' is of {kind}, which cannot be stored in a file"):
         array_of(message_type("TensorProto")(dtype=type_number(kind)), "'w'")
-    with pytest.raises(ModelFileError, match="element type 77, whose"):
+    with pytest.raises(ModelFileError, match="element type 77, which"):
         array_of(message_type("TensorProto")(dtype=77), "'w'")
 
 

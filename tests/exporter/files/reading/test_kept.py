@@ -192,11 +192,11 @@ def test_what_nothing_makes_is_left_out_with_a_warning(tmp_path):
     for name in ("p", "q", "r", "s", "t", "u"):
         model.graph.value_info.append(helper.make_tensor_value_info(name, 1, None))
     model.graph.quantization_annotation.add(tensor_name="z")
-    with pytest.warns(UserWarning, match="left out of the model: .*; the types .* makes: 'p'"):
+    with pytest.warns(UserWarning, match="without parts that have no effect: .*; the declared types .*: 'p'"):
         found = to_ir(model, tmp_path)
     assert found.meta["left_out"] == (
-        "the quantization annotations of what nothing makes: 'z'",
-        "the types stated of what nothing makes: 'p', 'q', 'r', 's' and 2 more",
+        "the quantization annotations of values that no node computes: 'z'",
+        "the declared types of values that no node computes: 'p', 'q', 'r', 's' and 2 more",
     )
 
 

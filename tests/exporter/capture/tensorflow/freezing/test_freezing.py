@@ -258,9 +258,12 @@ def test_a_default_that_is_a_number_is_taken_and_others_stay():
     [
         (
             node("other", "VariableV2", dtype=FLOAT, shape="shape { dim { size: 2 } }"),
-            r"is \[2\], and \[3\] there",
+            r"the shape \[2\] in the graph, but \[3\] in",
         ),
-        (node("n", "VariableV2", dtype=FLOAT, shape="shape { }"), "is DT_FLOAT, and DT_INT64 there"),
+        (
+            node("n", "VariableV2", dtype=FLOAT, shape="shape { }"),
+            "is DT_FLOAT in the graph, but DT_INT64 in",
+        ),
         (
             node("scope/v", "VariableV2", dtype=FLOAT, shape="shape { }"),
             "has no variable 'scope/v'; it has 'v'",
@@ -288,7 +291,7 @@ def test_objects_of_one_name_are_one_variable_if_they_are_copies(second, tmp_pat
         [y] = Interpreter(freeze(parsed(text), tmp_path / "c", "y")).run(["y"], {})
         assert y.tolist() == second
     else:
-        with pytest.raises(CaptureError, match="2 variables are called 'v'.*; say which"):
+        with pytest.raises(CaptureError, match="2 variables are called 'v'.*; choose one"):
             freeze(parsed(text), tmp_path / "c", "y")
 
 
@@ -312,7 +315,7 @@ def test_outputs_of_a_training_graph_must_be_named():
         (X + X, "two nodes with the name 'x'"),
         (node("y", "Neg", "z"), "no node 'z'"),
         (node("y", "Neg", "z") + node("z", "Neg", "y"), "a cycle through"),
-        (X + node("y", "PartitionedCall", "x", f='func { name: "f" }'), "'f' is called, and is not in"),
+        (X + node("y", "PartitionedCall", "x", f='func { name: "f" }'), "'f' is called, but is not in"),
         (X + node("y", "MapDefun", "x", f='func { name: "f" }'), "calls a function"),
     ],
 )

@@ -60,7 +60,10 @@ def recursive(m):
 
 
 REFUSED = {
-    "an IR version to come": (lambda m: setattr(m, "ir_version", 99), "IR version 99, and onnx knows 1 to"),
+    "an IR version to come": (
+        lambda m: setattr(m, "ir_version", 99),
+        "IR version 99, but the installed onnx supports 1 to",
+    ),
     "an unknown field of the model": (add_unknown, "model has the field 1022 in ModelProto"),
     "an unknown field": (
         lambda m: add_unknown(m.graph.node[0]),
@@ -68,7 +71,7 @@ REFUSED = {
     ),
     "an unknown attribute type": (
         lambda m: add_unknown(m.graph.node[2].attribute[0], b"\xa0\x01\x63"),
-        "the F of 'y' has a value of type in AttributeProto that onnx does not know",
+        "the F of 'y' has a value of type in AttributeProto that the installed onnx does not define",
     ),
     "a name that is no text": (
         lambda m: not_text(m.graph.node[0], 3),
@@ -80,7 +83,7 @@ REFUSED = {
     "version 0": (lambda m: m.opset_import.add(domain="q", version=0), "imports version 0 of 'q'"),
     "a domain not imported": (
         lambda m: setattr(m.graph.node[0], "domain", "q"),
-        "'q', which is not imported",
+        "'q', which the model does not import",
     ),
     "two values of metadata": (
         lambda m: [m.graph.node[0].metadata_props.add(key="k", value=v) for v in "ab"],
@@ -97,9 +100,12 @@ REFUSED = {
     "sparse attributes": (attribute(sparse_tensor=onnx.SparseTensorProto()), "'z' of .* is a sparse tensor"),
     "no operator": (lambda m: m.graph.node[0].ClearField("op_type"), "the node of 'a' has no operator"),
     # Names.
-    "made twice": (lambda m: m.graph.node.add(op_type="Neg", input=["x"], output=["a"]), "'a' is made twice"),
-    "an input made again": (lambda m: m.graph.node[0].output.append("x"), "'x' is made twice"),
-    "two inputs": (lambda m: m.graph.input.add(name="x"), "'x' is made twice in the graph"),
+    "made twice": (
+        lambda m: m.graph.node.add(op_type="Neg", input=["x"], output=["a"]),
+        "'a' is defined twice",
+    ),
+    "an input made again": (lambda m: m.graph.node[0].output.append("x"), "'x' is defined twice"),
+    "two inputs": (lambda m: m.graph.input.add(name="x"), "'x' is defined twice in the graph"),
     "two initializers": (lambda m: m.graph.initializer.append(m.graph.initializer[0]), "'w' occurs twice"),
     "an input without a name": (lambda m: m.graph.input.add(), "an input of the graph has no name"),
     "an initializer without one": (
@@ -108,21 +114,21 @@ REFUSED = {
     ),
     "read and never made": (
         lambda m: m.graph.node[0].input.append("q"),
-        "the Add of 'a' reads 'q', which nothing",
+        "the Add of 'a' reads 'q', which no node",
     ),
     "returned and never made": (
         lambda m: m.graph.output.add(name="q"),
-        "the graph returns 'q', which nothing",
+        "the graph returns 'q', which no node",
     ),
     "a cycle": (lambda m: m.graph.node[0].input.append("b"), "the graph has a cycle"),
     "a cycle through a branch": (lambda m: branch(m).node[0].input.append("y"), "the graph has a cycle"),
     "one name of two values": (
         lambda m: branch(m).node.add(op_type="Neg", input=["x"], output=["a"]),
-        "reads 'a', which graph 'then_branch' of the If of 'b' makes later, and the graph has as well",
+        "reads 'a', which graph 'then_branch' of the If of 'b' computes later",
     ),
     "an outer value returned": (
         lambda m: setattr(branch(m).output[0], "name", "a"),
-        "graph 'then_branch' of the If of 'b' returns 'a', which nothing in it makes",
+        "graph 'then_branch' of the If of 'b' returns 'a', which no node in it computes",
     ),
     # Types.
     "a map in a branch": (
@@ -139,22 +145,22 @@ REFUSED = {
     ),
     "a sequence of nothing": (
         value(onnx.TypeProto(sequence_type=onnx.TypeProto.Sequence())),
-        "unstated type",
+        "undeclared type",
     ),
-    "a denotation alone": (value(onnx.TypeProto(denotation="IMAGE")), "a denotation and no type"),
+    "a denotation alone": (value(onnx.TypeProto(denotation="IMAGE")), "a denotation, but no type"),
     "no element type": (value(helper.make_tensor_type_proto(99, [])), "the element type 99"),
-    "two types": (lambda m: m.graph.value_info.append(dims(7)), "states two things of 'a'"),
+    "two types": (lambda m: m.graph.value_info.append(dims(7)), "declares 'a' twice"),
     "another type of an input": (
         lambda m: m.graph.value_info.append(helper.make_tensor_value_info("x", 7, None)),
-        "value 'x' is stated to be of two types",
+        "value 'x' is declared with two types",
     ),
     "another shape of an initializer": (
         lambda m: m.graph.value_info.append(helper.make_tensor_value_info("w", 1, [3])),
-        "initializer 'w' has another shape than is stated",
+        "initializer 'w' has a shape that differs from its declaration",
     ),
     "another element type of one": (
         lambda m: m.graph.value_info.append(helper.make_tensor_value_info("w", 7, [2])),
-        "initializer 'w' has another element type than is stated",
+        "initializer 'w' has an element type that differs from its declaration",
     ),
     "two annotations": (
         lambda m: [
@@ -166,26 +172,38 @@ REFUSED = {
     # Tensors.
     "an element type that is none": (tensor(data_type=77), "initializer 'w' has the element type 77"),
     "an undefined one": (tensor(data_type=0), "the element type 0"),
-    "terabytes": (tensor(dims=[2**40], raw_data=b"12345678"), "is 4398046511104 bytes .* holds 8"),
+    "terabytes": (tensor(dims=[2**40], raw_data=b"12345678"), "is 4398046511104 bytes .* contains 8"),
     "more than memory": (tensor(dims=[2**62, 2**62, 0]), "sizes that exceed any memory"),
     "a negative size": (tensor(dims=[-2], float_data=[1]), "a negative size, -2"),
     "many dimensions": (tensor(dims=[1] * 33, float_data=[1]), "33 dimensions, more than 32"),
-    "too few": (tensor(raw_data=b"1234567"), "is 8 bytes by its type and shape, and holds 7"),
-    "none": (tensor(), "2 elements in float_data by its shape, and holds 0"),
-    "too many": (tensor(float_data=[1, 2, 3]), "and holds 3"),
+    "too few": (tensor(raw_data=b"1234567"), "is 8 bytes by its type and shape, but contains 7"),
+    "none": (tensor(), "2 elements in float_data by its shape, but contains 0"),
+    "too many": (tensor(float_data=[1, 2, 3]), "but contains 3"),
     "twice": (tensor(float_data=[1, 2], raw_data=b"12345678"), "contents twice, in float_data and raw_data"),
-    "in another field": (tensor(int64_data=[1, 2]), "in int64_data, and FLOAT stands in float_data"),
+    "in another field": (tensor(int64_data=[1, 2]), "in int64_data, but FLOAT must be in float_data"),
     "unpacked int4": (tensor(data_type=TensorProto.INT4, int32_data=[1, 2]), "1 elements in int32_data"),
     "int4 of another length": (tensor(data_type=TensorProto.INT4, dims=[3], raw_data=b"1"), "is 2 bytes"),
     "half a complex number": (tensor(data_type=TensorProto.COMPLEX64, float_data=[1, 2]), "4 elements"),
-    "no uint8": (tensor(data_type=TensorProto.UINT8, int32_data=[1, 256]), "a number that is no UINT8"),
-    "no int16": (tensor(data_type=TensorProto.INT16, int32_data=[1, -32769]), "a number that is no INT16"),
-    "no uint32": (tensor(data_type=TensorProto.UINT32, uint64_data=[1, 2**32]), "a number that is no UINT32"),
+    "no uint8": (
+        tensor(data_type=TensorProto.UINT8, int32_data=[1, 256]),
+        "a number that UINT8 does not represent",
+    ),
+    "no int16": (
+        tensor(data_type=TensorProto.INT16, int32_data=[1, -32769]),
+        "a number that INT16 does not represent",
+    ),
+    "no uint32": (
+        tensor(data_type=TensorProto.UINT32, uint64_data=[1, 2**32]),
+        "a number that UINT32 does not represent",
+    ),
     "no boolean": (tensor(data_type=TensorProto.BOOL, raw_data=b"\1\2"), "neither 0 nor 1"),
-    "no boolean in a field": (tensor(data_type=TensorProto.BOOL, int32_data=[1, 2]), "no BOOL"),
+    "no boolean in a field": (
+        tensor(data_type=TensorProto.BOOL, int32_data=[1, 2]),
+        "that BOOL does not represent",
+    ),
     "raw strings": (tensor(data_type=TensorProto.STRING, raw_data=b"ab"), "strings in raw_data"),
-    "too few strings": (tensor(data_type=TensorProto.STRING, string_data=[b"ab"]), "holds 1"),
-    "a segment": (tensor(float_data=[1, 2], segment=TensorProto.Segment(begin=1)), "one segment"),
+    "too few strings": (tensor(data_type=TensorProto.STRING, string_data=[b"ab"]), "but contains 1"),
+    "a segment": (tensor(float_data=[1, 2], segment=TensorProto.Segment(begin=1)), "is a segment"),
     "a tensor that is an attribute": (
         attribute(type="TENSOR", t=made()),
         "attribute 'z' of the Add of 'a' has 2",
@@ -193,8 +211,8 @@ REFUSED = {
     # Attributes.
     "two of a name": (lambda m: [attribute(type="INT", i=1)(m) for _ in "ab"], "has the attribute 'z' twice"),
     "an attribute without a name": (lambda m: m.graph.node[0].attribute.add(type="INT"), "has no name"),
-    "two values": (attribute(type="INT", i=1, f=2.0), "is of type INT, and has a value in f"),
-    "a value of another type": (attribute(type="INTS", f=2.0), "is of type INTS, and has a value in f"),
+    "two values": (attribute(type="INT", i=1, f=2.0), "is of type INT, but has a value in f"),
+    "a value of another type": (attribute(type="INTS", f=2.0), "is of type INTS, but has a value in f"),
     "no value": (attribute(type="GRAPH"), "'z' of the Add of 'a' has no value"),
     "no type": (attribute(f=2.0, i=3), "has no supported type"),
     "a reference outside of functions": (attribute(type="INT", ref_attr_name="q"), "outside of a function"),
@@ -210,11 +228,11 @@ REFUSED = {
     "two functions": (lambda m: m.functions.append(m.functions[0]), "function 'mine::F' occurs twice"),
     "a function that calls itself": (recursive, "function 'mine::F' calls itself"),
     "its attributes": (lambda m: m.functions[0].attribute.append("alpha"), "has an attribute twice"),
-    "its inputs": (lambda m: m.functions[0].input.append("f"), "'f' is made twice in function 'mine::F'"),
+    "its inputs": (lambda m: m.functions[0].input.append("f"), "'f' is defined twice in function 'mine::F'"),
     "its outputs": (lambda m: m.functions[0].output.append("q"), "function 'mine::F' returns 'q'"),
     "its imports": (
         lambda m: m.functions[0].ClearField("opset_import"),
-        "the domain '', which is not imported",
+        "of domain '', which the model does not import",
     ),
     "types in it and in the graph": (
         lambda m: (
@@ -222,7 +240,7 @@ REFUSED = {
             m.functions[0].value_info.append(helper.make_tensor_value_info("r", 1, None)),
             m.graph.value_info.append(helper.make_tensor_value_info("mine::F/r", 7, None)),
         ),
-        "function 'mine::F' and the main graph state two things of 'r'",
+        "function 'mine::F' and the main graph declare 'r' differently",
     ),
     "a graph as a default": (
         lambda m: m.functions[0].attribute_proto.add(name="g", type="GRAPH").g.SetInParent(),
@@ -235,7 +253,7 @@ REFUSED = {
     ),
     "devices before IR version 11": (
         lambda m: (setattr(m, "ir_version", 10), m.graph.node[0].device_configurations.add()),
-        "the Add of 'a' has device configurations, which IR version 10 has not",
+        "the Add of 'a' has device configurations, which IR version 10 does not have",
     ),
 }
 
@@ -265,7 +283,7 @@ def chain(calls: int, levels: int) -> onnx.ModelProto:
 
 
 def test_what_functions_are_when_written_out_is_bounded(tmp_path):
-    with pytest.raises(ModelFileError, match="more than 30[0-9]+ nodes with its functions written out"):
+    with pytest.raises(ModelFileError, match="more than 30[0-9]+ nodes when its functions are inlined"):
         to_ir(chain(10, 90), tmp_path)
     with pytest.raises(ModelFileError, match="more than 100 levels deep"):
         to_ir(chain(1, 2000), tmp_path)
