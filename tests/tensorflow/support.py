@@ -9,15 +9,16 @@ from .records import Record, subjects
 
 PAGE = """# TensorFlow operators
 
-{count} operators of TensorFlow graphs have a symbolic function. The second column is the lowest opset at
-which the results agree with TensorFlow's. Most of these operators also work below opset 9. An operator that
-does not, or that is not in this table, is an error that names it. `opsetta ops --filter tf::` prints the list.
+{count} operators of TensorFlow graphs have a symbolic function. The second column is the lowest opset
+at which the results agree with TensorFlow's. Most of these operators also work below opset 9. An
+operator that does not, or that is not in this table, is an error that names it. `opsetta ops --filter
+tf::` prints the list.
 
-`python -m tests.tensorflow.support > docs/tensorflow-operators.md` writes this page from the test records in
-tests/tensorflow. A record is a call of an operator with the results of TensorFlow 2.21. The tests lower each
-call with known shapes, with unknown sizes and with unknown ranks, and run it in onnxruntime at every opset
-at which its graph changes. The last two columns show whether an operator needs known ranks or sizes at
-opset 9 for all of its records.
+`python -m tests.tensorflow.support > docs/tensorflow-operators.md` writes this page from the test
+records in tests/tensorflow. A record is a call of an operator with the results of TensorFlow 2.21. The
+tests lower each call with known shapes, with unknown sizes and with unknown ranks, and run it in
+onnxruntime at every opset at which its graph changes. The last two columns show whether an operator
+needs known ranks or sizes at opset 9 for all of its records.
 
 | operator | from opset | needs ranks | needs sizes |
 |---|---|---|---|
