@@ -23,6 +23,7 @@ _NOISE = re.compile(
     r"|\s*If (you don't need to register|you're using).*|\s*The error above occurred when.*"
 )
 _SIZE = re.compile(r"L\['(\w+)'\]((?:\[[^\]]+\])*)\.size\(\)\[(\d+)\]")
+_CONSTANT = re.compile(r"specialized it to be a constant \((\d+)\)")
 _BRANCH = re.compile(r"^(if|elif|while|assert|return .* if )\b|\b(and|or|not|if)\b")
 _CLASS = re.compile(r"<class '([^']+)'>")
 _OPERATOR = re.compile(r"CustomOpDef\(([\w:.]+)\)|(\w+)::(\w+)|\b(\w+)\.(\w+)\.(?:default|\w+)\b")
@@ -192,6 +193,7 @@ def explain(
     lines = [f"{who} could not capture the model: {head}"]
     lines += [f"  {part}" for part in said if part]
     remedies = [*_of_ways(error, errors), *notes, *tried, *_of_buffers(place, model)]
+    remedies += _of_attributes(error, place, model)
     remedies += [remedy.format(operator=_operator(error)) for remedy in kind.remedies]
     remedies += [f"torch suggests {fix}" for fix in _suggested(error)]
     return "\n".join(lines + [f"  - {remedy}" for remedy in remedies])
@@ -241,6 +243,23 @@ def _of_buffers(place: Place | None, model: torch.nn.Module) -> list[str]:
         f"'{name}' is a buffer, whose value the file may change: keep it as a Python value (self.{name} = "
         f"bool(...)) where it is fixed"
         for name in read
+    ]
+
+
+def _of_attributes(error: Exception, place: Place | None, model: torch.nn.Module) -> list[str]:
+    """Remedies if a line of the model compares a size with a number that an earlier call may have stored."""
+    if place is None or not is_about_sizes(error):
+        return []
+    fixed = {int(size) for size in _CONSTANT.findall(str(error))}
+    found: dict[str, list[str]] = {}
+    for path, module in model.named_modules():
+        for name, value in vars(module).items():
+            if type(value) is int and value in fixed and re.search(rf"\.{re.escape(name)}\b", place.code):
+                found.setdefault(f"{name}' is {value}", []).append(f"'{path}'" if path else "the model")
+    return [
+        f"attribute '{what} in {_shortened(', '.join(paths), _SHORT)}: if an earlier call of the model "
+        "stored it, set it to None before the export, or export a model that was not called"
+        for what, paths in found.items()
     ]
 
 

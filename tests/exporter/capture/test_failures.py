@@ -84,6 +84,21 @@ class Listed(nn.Module):
         return x + torch.tensor(positions)[:, None]
 
 
+class Stored(nn.Module):
+    """Rotary embeddings of CLVP and Wav2Vec2-Conformer, after a call: those of its length are kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.length: int | None = None
+        self.table: torch.Tensor | None = None
+        self(torch.ones(3, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.table is None or x.shape[0] != self.length:
+            self.length, self.table = x.shape[0], torch.arange(x.shape[0])[:, None]
+        return x + self.table
+
+
 @torch.library.custom_op("opsetta_failures::faceless", mutates_args=())
 def faceless(x: torch.Tensor) -> torch.Tensor:
     return x.clone()
@@ -192,6 +207,13 @@ MODELS: dict[str, tuple[Callable[[], Any], tuple, dict[str, Any], str, list[str]
         "positions = list(range(x.shape[0]))",
         ["axis 0 of 'x'", "constant (3)", "does not support every size"],
     ),
+    "size stored by an earlier call": (
+        Stored,
+        (torch.ones(3, 4),),
+        ROWS,
+        "if self.table is None or x.shape[0] != self.length:",
+        ["attribute 'length' is 3 in the model", "set it to None"],
+    ),
     "Dim specialised": (
         Fixed,
         (torch.ones(3, 4),),
@@ -218,6 +240,14 @@ def failure(name: str) -> opsetta.CaptureError:
     with pytest.raises(opsetta.CaptureError) as raised:
         opsetta.export(make().eval(), args, **options)
     return raised.value
+
+
+def test_a_size_that_an_earlier_call_stored_is_reset() -> None:
+    model = Stored().eval()
+    model.length = None
+    program = opsetta.export(model, (torch.ones(3, 4),), opset=17, dynamic_shapes=({0: "rows"},))
+    for rows in (1, 3, 5):
+        program.verify((torch.ones(rows, 4),))
 
 
 @pytest.mark.parametrize("name", MODELS)
