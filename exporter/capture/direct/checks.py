@@ -15,8 +15,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from ...torch_boundary.recording.function_mode import INTERNAL_MODULES
-
+_BETWEEN = ("_", "export.", "fx.", "overrides", "utils.")
 _RECORDING = "opsetta.exporter.capture.direct.recording"
 _WITHOUT_EFFECT = frozenset(
     {
@@ -46,9 +45,15 @@ def _frames(frame: types.FrameType | None) -> Iterator[types.FrameType]:
         if name == _RECORDING:
             return
         is_of_number = name == "torch" and frame.f_code.co_name == "__bool__"
-        if not is_of_number and not name.startswith(("opsetta.", *INTERNAL_MODULES)):
+        if not is_of_number and not _is_internal(name):
             yield frame
         frame = frame.f_back
+
+
+def _is_internal(module: str) -> bool:
+    """Whether a module may run between a model's line and its decision; its own checks are not the model's."""
+    package, _, inner = module.partition(".")
+    return package == "opsetta" or (package == "torch" and inner.startswith(_BETWEEN))
 
 
 @functools.lru_cache(maxsize=64)

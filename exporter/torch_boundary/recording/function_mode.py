@@ -30,8 +30,6 @@ _KERNELS = (types.BuiltinFunctionType, types.BuiltinMethodType)
 _CHANGED = proxy_tensor._side_effectful_need_to_be_preserved_pre_dispatch
 _REPLACED = (torch.tensor, torch.equal, torch.narrow)
 """Kernels that `_recordable` replaces."""
-INTERNAL_MODULES = ("torch._", "torch.export.", "torch.fx.", "torch.overrides", "torch.utils.")
-"""Modules whose frames may stand between a line of the model and the function that it calls."""
 Redirect = Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]
 
 
