@@ -51,7 +51,7 @@ def by_parameter(
         place = (name,) if name in bound else renamed.get(name)
         if place is None:
             continue
-        if not isinstance(_at(bound, place), torch.Tensor):
+        if not isinstance(_argument_at(bound, place), torch.Tensor):
             raise CaptureError(
                 f"dynamic_axes['{name}'] names an input that is not a tensor; use dynamic_shapes for it"
             )
@@ -79,7 +79,7 @@ def _places(value: Any, place: tuple[Any, ...], numbers: bool) -> Iterator[tuple
         yield place
 
 
-def _at(bound: Mapping[str, Any], place: tuple[Any, ...]) -> Any:
+def _argument_at(bound: Mapping[str, Any], place: tuple[Any, ...]) -> Any:
     value = bound[place[0]]
     for index in place[1:]:
         value = (children(value) or ())[index]

@@ -195,7 +195,7 @@ class DataFile(_Temporary):
         self._alignment = alignment
         self._name = target.name
         self._hash = hashlib.sha256()
-        self._held: int | None = None
+        self._descriptor: int | None = None
         self._writer: TensorWriter
 
     def __enter__(self) -> DataFile:
@@ -205,8 +205,8 @@ class DataFile(_Temporary):
 
     def __exit__(self, *exception: object) -> None:
         self._writer.stop()
-        if self._held is not None:
-            _let_go(self._held)
+        if self._descriptor is not None:
+            _unlock_and_close(self._descriptor)
         super().__exit__()
 
     def append(self, tensor: Any) -> int:
@@ -247,15 +247,15 @@ class DataFile(_Temporary):
             with contextlib.suppress(FileExistsError):
                 self._move(path)
                 return True
-            descriptor = _held(path)
+            descriptor = _open_locked(path)
             if descriptor == _GONE:
                 continue
             if descriptor == _TAKEN:
                 return False
-            self._held = descriptor
+            self._descriptor = descriptor
             if not self._is_same(descriptor):
-                self._held = None
-                _let_go(descriptor)
+                self._descriptor = None
+                _unlock_and_close(descriptor)
                 return False
             if os.fstat(descriptor).st_nlink > 1:
                 # Readers refuse a data file with several hard links. Another graph may refer to this one.
@@ -271,8 +271,8 @@ class DataFile(_Temporary):
         if os.name == "nt":
             self.file.close()
             os.rename(self.path, path)
-            self._held = os.open(path, os.O_RDONLY | _FLAGS)
-            locks.acquire(self._held, wait=True)
+            self._descriptor = os.open(path, os.O_RDONLY | _FLAGS)
+            locks.acquire(self._descriptor, wait=True)
             return
         try:
             os.link(self.path, path)
@@ -333,7 +333,7 @@ _GONE, _TAKEN = -1, -2
 """There is no such file; it is not a regular file, or another process has locked it."""
 
 
-def _held(path: str) -> int:
+def _open_locked(path: str) -> int:
     """Open and lock a file; return its descriptor, `_GONE` or `_TAKEN`."""
     descriptor = _opened(path)
     if descriptor is None:
@@ -345,7 +345,8 @@ def _held(path: str) -> int:
     return _TAKEN if busy else _GONE
 
 
-def _let_go(descriptor: int) -> None:
+def _unlock_and_close(descriptor: int) -> None:
+    """Release the lock of a file, and close it."""
     locks.release(descriptor)
     os.close(descriptor)
 
@@ -367,7 +368,7 @@ def _unused(folder: str, names: list[str]) -> Iterator[list[str]]:
         yield list(found)
     finally:
         for descriptor in found.values():
-            _let_go(descriptor)
+            _unlock_and_close(descriptor)
 
 
 def _remove(folder: str, names: list[str]) -> None:

@@ -89,14 +89,14 @@ class TensorWriter:
         if max(piece.nbytes, len(self._collected)) >= _SMALL:
             self._flush()
         if piece.nbytes >= _SMALL:
-            self._give(piece)
+            self._send_to_workers(piece)
 
     def _flush(self) -> None:
         if self._collected:
-            self._give(np.frombuffer(self._collected, np.uint8))
+            self._send_to_workers(np.frombuffer(self._collected, np.uint8))
             self._collected = bytearray()
 
-    def _give(self, piece: np.ndarray) -> None:
+    def _send_to_workers(self, piece: np.ndarray) -> None:
         for worker in self._workers:
             worker.put(piece)
 

@@ -36,11 +36,11 @@ def measure_opsets(
     found = []
     for opset in sorted(set(opsets)):
         progress(f"opset {opset}")
-        found.append(_at(lower, opset, feed))
+        found.append(_lowered_at(lower, opset, feed))
     return tuple(found)
 
 
-def _at(lower: Lower, opset: int, feed: Callable[[ir.Model], Mapping[str, Any]] | None) -> AtOpset:
+def _lowered_at(lower: Lower, opset: int, feed: Callable[[ir.Model], Mapping[str, Any]] | None) -> AtOpset:
     observation = Observation()
     try:
         model = lower(opset, observation)

@@ -205,11 +205,11 @@ def _differences(
     for feed in feeds:
         mine, theirs = _run(sessions[0], feed, None), _run(sessions[1], feed, names)
         for place, (a, b) in enumerate(zip(mine, theirs, strict=True)):
-            found[place] = _worse(found.get(place), _difference(called[place], a, b))
+            found[place] = _larger_difference(found.get(place), _difference(called[place], a, b))
     return tuple(found[place] for place in sorted(found))
 
 
-def _worse(before: Difference | None, after: Difference) -> Difference:
+def _larger_difference(before: Difference | None, after: Difference) -> Difference:
     if before is None or after.reason:
         return after
     if before.reason or before.absolute is None or after.absolute is None:

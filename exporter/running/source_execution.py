@@ -62,7 +62,7 @@ def _tensor(constant: Any) -> torch.Tensor:
 
 
 def _results(node: ir.Node, environment: Environment) -> list[Any]:
-    given = {key: _held(item, environment) for key, item in arguments(node).items()}
+    given = {key: _with_results(item, environment) for key, item in arguments(node).items()}
     if node.domain == "prim" and node.op_type == "If":
         branch = "then_branch" if given["condition"] else "else_branch"
         return _run_block(node.attributes[branch].as_graph(), environment)
@@ -85,9 +85,9 @@ def _results(node: ir.Node, environment: Environment) -> list[Any]:
     return list(result) if isinstance(result, (list, tuple)) else [result]
 
 
-def _held(item: Any, environment: Environment) -> Any:
+def _with_results(item: Any, environment: Environment) -> Any:
     if isinstance(item, list):
-        return [_held(member, environment) for member in item]
+        return [_with_results(member, environment) for member in item]
     return environment[item] if isinstance(item, ir.Value) else item
 
 

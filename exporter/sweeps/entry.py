@@ -212,11 +212,13 @@ def _filtered(zoo: Zoo, only: str) -> Zoo:
     except re.error as error:
         raise UsageError(f"'{only}' is not a regular expression: {error}") from error
     if not models:
-        raise OpsettaError(f"no model of '{zoo.path}' matches '{only}' (it has {_some(list(zoo.models))})")
+        raise OpsettaError(
+            f"no model of '{zoo.path}' matches '{only}' (it has {_first_names(list(zoo.models))})"
+        )
     return dataclasses.replace(zoo, models=models)
 
 
-def _some(names: list[str]) -> str:
+def _first_names(names: list[str]) -> str:
     return ", ".join(names[:8]) + (f", and {len(names) - 8} more" if len(names) > 8 else "")
 
 

@@ -53,18 +53,18 @@ def apply(g: GraphContext, self: Value, transform: Transform, dim: int, length: 
     rank = known_rank(g, self) - (transform.kind != "r2c")
     dim %= max(rank, 1)
     if transform.kind == "c2r":
-        length = _twice_less_two(g, g.size(self, dim)) if length is None else length
+        length = _real_length(g, g.size(self, dim)) if length is None else length
         self = resized(g, self, dim, _half(g, length))
     elif length is None:
         length = g.size(self, dim)
     else:
         self = resized(g, self, dim, length)
-    moved = _exchanged(g, self, dim, rank - 1)
+    moved = _with_exchanged_axes(g, self, dim, rank - 1)
     result = g.call("composed::dft", moved, length, *transform)
-    return _exchanged(g, result, dim, rank - 1)
+    return _with_exchanged_axes(g, result, dim, rank - 1)
 
 
-def _exchanged(g: GraphContext, self: Value, a: int, b: int) -> Value:
+def _with_exchanged_axes(g: GraphContext, self: Value, a: int, b: int) -> Value:
     if a == b:
         return self
     order = list(range(known_rank(g, self)))
@@ -102,13 +102,14 @@ def sized(result: Value, self: Value, dim: int, length: Size | None) -> Value:
 
 
 def _half(g: GraphContext, length: Size) -> Size:
-    """`length // 2 + 1`."""
+    """The length of the one-sided spectrum of a real signal: `length // 2 + 1`."""
     if isinstance(length, int):
         return length // 2 + 1
     return g.op("Add", g.op("Div", length, 2), 1)
 
 
-def _twice_less_two(g: GraphContext, length: Size) -> Size:
+def _real_length(g: GraphContext, length: Size) -> Size:
+    """The length of a real signal by that of its one-sided spectrum: `2 * (length - 1)`."""
     if isinstance(length, int):
         return 2 * (length - 1)
     return g.op("Mul", g.op("Sub", length, 1), 2)
@@ -240,15 +241,15 @@ def _two_steps(g: GraphContext, self: Value, first: int, second: int, transform:
     tail = [2] if paired else []
     # Index j = second * a + b, as [b, a].
     self = g.op("Reshape", self, shape=[0] * (rank - 1) + [first, second, *tail])
-    self = _exchanged(g, self, rank - 1, rank)
+    self = _with_exchanged_axes(g, self, rank - 1, rank)
     columns = g.call("composed::dft", self, first, transform.kind, transform.inverse, transform.power, False)
     angles = _angles(second, first, first * second) * (1.0 if transform.inverse else -1.0)
     dtype = g.dtype(columns)
     turn = Parts(g, g.constant(np.cos(angles), dtype), g.constant(np.sin(angles), dtype))
-    turned = _exchanged(g, (split(g, columns) * turn).pair(), rank - 1, rank)
+    turned = _with_exchanged_axes(g, (split(g, columns) * turn).pair(), rank - 1, rank)
     rows = g.call("composed::dft", turned, second, "c2c", transform.inverse, transform.power, False)
     # Index k = a + first * b, as [a, b].
-    rows = _exchanged(g, rows, rank - 1, rank)
+    rows = _with_exchanged_axes(g, rows, rank - 1, rank)
     return g.op("Reshape", rows, shape=[0] * (rank - 1) + [first * second, 2])
 
 
@@ -364,7 +365,8 @@ for _stem, _kind, _inverse in (
     _register(_stem, _kind, _inverse)
 
 
-def _over(g: GraphContext, self: Value, transform: Transform, dims: list[int]) -> Value:
+def _transform_each_axis(g: GraphContext, self: Value, transform: Transform, dims: list[int]) -> Value:
+    """Apply a one-dimensional transform along each dimension in turn."""
     for dim in dims:
         self = apply(g, self, transform, dim)
     return self
@@ -372,14 +374,16 @@ def _over(g: GraphContext, self: Value, transform: Transform, dims: list[int]) -
 
 @onnx_symbolic("complex::_fft_c2c")
 def _fft_c2c(g: GraphContext, self: Value, dim: list[int], normalization: int, forward: bool) -> Value:
-    return _over(g, self, Transform("c2c", not forward, _NORMALIZATIONS[normalization]), dim)
+    return _transform_each_axis(g, self, Transform("c2c", not forward, _NORMALIZATIONS[normalization]), dim)
 
 
 @onnx_symbolic("complex::_fft_r2c")
 def _fft_r2c(g: GraphContext, self: Value, dim: list[int], normalization: int, onesided: bool) -> Value:
     power = _NORMALIZATIONS[normalization]
     first = apply(g, self, Transform("r2c", False, power, onesided), dim[-1])
-    return _over(g, first, Transform("c2c", False, power), [d % (known_rank(g, self)) for d in dim[:-1]])
+    return _transform_each_axis(
+        g, first, Transform("c2c", False, power), [d % (known_rank(g, self)) for d in dim[:-1]]
+    )
 
 
 @onnx_symbolic("complex::_fft_c2r")
@@ -387,5 +391,5 @@ def _fft_c2r(
     g: GraphContext, self: Value, dim: list[int], normalization: int, last_dim_size: int | Value
 ) -> Value:
     power = _NORMALIZATIONS[normalization]
-    inner = _over(g, self, Transform("c2c", True, power), dim[:-1])
+    inner = _transform_each_axis(g, self, Transform("c2c", True, power), dim[:-1])
     return apply(g, inner, Transform("c2r", True, power), dim[-1], last_dim_size)

@@ -17,7 +17,8 @@ class Equation:
     output: Labels
 
 
-def _spelled(g: GraphContext, subscripts: str, rank: int) -> Labels:
+def _dimension_labels(g: GraphContext, subscripts: str, rank: int) -> Labels:
+    """One label for each dimension of an operand; the dimensions of "..." get the labels ".1", ".0"."""
     before, dots, after = subscripts.partition("...")
     covered = rank - len(before) - len(after)
     if (covered != 0 and not dots) or covered < 0:
@@ -34,7 +35,7 @@ def parse_equation(g: GraphContext, equation: str, ranks: list[int]) -> Equation
     terms = left.split(",")
     if len(terms) != len(ranks):
         raise g.refuse(f"equation '{equation}' is for {len(terms)} tensors, not {len(ranks)}")
-    operands = tuple(_spelled(g, term, rank) for term, rank in zip(terms, ranks, strict=True))
+    operands = tuple(_dimension_labels(g, term, rank) for term, rank in zip(terms, ranks, strict=True))
     covered = max((sum(label[0] == "." for label in labels) for labels in operands), default=0)
     dots = tuple(f".{i}" for i in reversed(range(covered)))
     if arrow:

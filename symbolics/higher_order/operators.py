@@ -38,7 +38,7 @@ def while_loop(
 ) -> Sequence[Value]:
     """A loop whose condition is evaluated before each run of its body."""
     initial = _initial(g, carried_inputs)
-    going = _asked(g, initial, additional_inputs)
+    going = _evaluated_condition(g, initial, additional_inputs)
     if constant_condition(going) is False:
         return initial
     return _while(g, going, initial, additional_inputs, [])
@@ -50,7 +50,7 @@ def while_loop_stack_output(
 ) -> Sequence[Value]:
     """The stacked carried values after every run of the body; the initial values if it never runs."""
     initial = _initial(g, carried_inputs)
-    going = _asked(g, initial, additional_inputs)
+    going = _evaluated_condition(g, initial, additional_inputs)
 
     def given() -> list[Value]:
         return [g.op("Unsqueeze", value, axes=[0]) for value in initial]
@@ -126,7 +126,9 @@ def _initial(g: GraphContext, carried: Sequence[Value | Number]) -> list[Value]:
     ]
 
 
-def _asked(g: GraphContext, carried: Sequence[Value], additional: Sequence[Value | Number]) -> Value:
+def _evaluated_condition(
+    g: GraphContext, carried: Sequence[Value], additional: Sequence[Value | Number]
+) -> Value:
     """Evaluate the condition of a while_loop for some carried values."""
     [condition] = g.blocks[0].inline(*carried, *additional)
     return _flag(g, condition)
@@ -144,7 +146,7 @@ def _while(
 
     def build(iteration: Value, condition: Value, *carried: Value) -> list[Value]:
         new = body_fn.inline(*carried, *additional)
-        return [_asked(g, new, additional), *new, *new[: len(stacked)]]
+        return [_evaluated_condition(g, new, additional), *new, *new[: len(stacked)]]
 
     formals = body_fn.graph.inputs[: len(initial)]
     graph = g.subgraph(build, [*loop_inputs(), *formals], body_fn.graph.name or "body")

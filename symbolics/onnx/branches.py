@@ -55,9 +55,10 @@ def _agree(a: ir.Shape | None, b: ir.Shape | None) -> bool:
     if a is None or b is None:
         return a is b
     return len(a) == len(b) and all(
-        same(x, y) or (_is_open(x) and _is_open(y)) for x, y in zip(a, b, strict=True)
+        same(x, y) or (_is_unnamed(x) and _is_unnamed(y)) for x, y in zip(a, b, strict=True)
     )
 
 
-def _is_open(size: int | ir.SymbolicDim) -> bool:
+def _is_unnamed(size: int | ir.SymbolicDim) -> bool:
+    """Whether nothing is known of a size, not even a name."""
     return isinstance(size, ir.SymbolicDim) and size.value is None

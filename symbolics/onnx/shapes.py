@@ -20,7 +20,7 @@ def shape(g: GraphContext, data: Value, start: int = 0, end: int | None = None) 
     return g.op("Slice", whole, starts=[start], ends=[end if end is not None else 2**63 - 1], axes=[0])
 
 
-def _at(g: GraphContext, axes: Value | list[int], rank: int) -> tuple[Value, int]:
+def _mask_of_axes(g: GraphContext, axes: Value | list[int], rank: int) -> tuple[Value, int]:
     """Whether each dimension is among the axes, and the number of axes."""
     given = g.constant(axes)
     shape = g.shape(given)
@@ -38,7 +38,7 @@ def unsqueeze(g: GraphContext, data: Value, axes: Value) -> Value:
     rank = g.rank(data)
     if rank is None:
         raise g.refuse("the rank of its input must be known if its axes are computed", first_opset=13)
-    inserted, count = _at(g, axes, rank)
+    inserted, count = _mask_of_axes(g, axes, rank)
     own = g.op("Sub", 1, g.cast(inserted, DataType.INT64))
     place = g.call("aten::cumsum", own, 0)
     sizes = g.op("Concat", [1], g.op("Shape", data), axis=0)

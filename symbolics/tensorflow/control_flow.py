@@ -71,8 +71,8 @@ def _either(
     pairs = list(zip(first[1], second[1], strict=True))
     if not pairs:
         return []
-    ours = extend_branch(g, first[0], lambda: [_alike(g, a, b) for a, b in pairs])
-    others = extend_branch(g, second[0], lambda: [_alike(g, b, a) for a, b in pairs])
+    ours = extend_branch(g, first[0], lambda: [_in_representation_of(g, a, b) for a, b in pairs])
+    others = extend_branch(g, second[0], lambda: [_in_representation_of(g, b, a) for a, b in pairs])
     shapes = [common([a.shape, b.shape]) for a, b in zip(ours, others, strict=True)]
     for (graph, _), values, taken in ((first, ours, True), (second, others, False)):
         _close(g, graph, condition, taken, list(zip(values, shapes, strict=True)))
@@ -107,7 +107,7 @@ def _close(
     g.extend(graph, build)
 
 
-def _alike(g: GraphContext, value: Value, other: Value) -> Value:
+def _in_representation_of(g: GraphContext, value: Value, other: Value) -> Value:
     """Convert a branch's result to the other branch's representation: an unwritten list becomes zeros."""
     if isinstance(value, Unwritten) and not isinstance(other, Unwritten):
         sizes = element_sizes(other)

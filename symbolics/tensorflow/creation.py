@@ -86,11 +86,12 @@ def one_hot(
     places = g.op("Unsqueeze", places, axes=list(range(1, behind + 1))) if behind else places
     here = g.op("Equal", column, places)
     dtype = g.dtype(on_value)
-    if dtype is not None and _are(g, on_value, 1) and _are(g, off_value, 0):
+    if dtype is not None and _is_number(g, on_value, 1) and _is_number(g, off_value, 0):
         return g.cast(here, dtype)
     return chosen(g, here, on_value, off_value)
 
 
-def _are(g: GraphContext, value: Value, wanted: int) -> bool:
+def _is_number(g: GraphContext, value: Value, wanted: int) -> bool:
+    """Whether a value is a constant with this one number."""
     array = g.constant_value(value)
     return array is not None and array.dtype.kind in "fiub" and array.item() == wanted

@@ -177,14 +177,14 @@ def _settled(
     The shapes before the loop are tried first; sizes that an iteration changes are unknown in another try.
     """
     while True:
-        made = _made(g, condition, body, variables, counted)
+        made = _build_body(g, condition, body, variables, counted)
         widened = [_widened(g, *pair) for pair in zip(variables, made.results, strict=True)]
         if not any(widened):
             return made
         _discard(made.graph)
 
 
-def _made(
+def _build_body(
     g: GraphContext, condition: Block, body: Block, variables: Sequence[_Variable], counted: bool
 ) -> _Body:
     found: list[Value] = []
@@ -197,7 +197,7 @@ def _made(
     def build(iteration: Value, going: Value, *given: Value) -> list[Value]:
         mark_non_negative(iteration)
         rest = iter(given)
-        found.extend(body.inline(*[_given(g, variable, iteration, rest) for variable in variables]))
+        found.extend(body.inline(*[_value_in_body(g, variable, iteration, rest) for variable in variables]))
         pairs = list(zip(variables, found, strict=True))
         after = [variable.initial if variable.kept else value for variable, value in pairs]
         again = going if counted else flag(g, condition.inline(*after)[0])
@@ -208,7 +208,7 @@ def _made(
     return _Body(g.subgraph(build, [*loop_inputs(), *formals, *nothing], body.graph.name or "body"), found)
 
 
-def _given(g: GraphContext, variable: _Variable, iteration: Value, rest: Iterator[Value]) -> Value:
+def _value_in_body(g: GraphContext, variable: _Variable, iteration: Value, rest: Iterator[Value]) -> Value:
     """The value of a variable in the body."""
     if variable.kept:
         return variable.initial

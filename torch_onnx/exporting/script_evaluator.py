@@ -93,7 +93,7 @@ class Evaluator:
         shown = [self._shown(item) for item in args]
         named = {name: self._shown(item) for name, item in kwargs.items()}
         with evaluator.default_as(self):
-            return self._held(function(*shown, **named))
+            return self._unwrapped(function(*shown, **named))
 
     def eval_op(self, op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Emit an operator that a function calls."""
@@ -136,7 +136,7 @@ class Evaluator:
         given = {name: _attribute(item) for name, item in kwargs.items() if item is not None}
         if domain == "" and op_type == "Constant":
             return self._shown(self._constant(given))
-        inputs = [self._held(item) for item in args]
+        inputs = [self._unwrapped(item) for item in args]
         if domain == "" and version > self._g.opset:
             return self._shown(self._newer(op_type, version, inputs, given, outputs))
         context = GraphContext(self._g, version)
@@ -172,10 +172,10 @@ class Evaluator:
             return [self._shown(member) for member in item]
         return ScriptTensor(self, item) if isinstance(item, ir.Value) else item
 
-    def _held(self, item: Any) -> Any:
+    def _unwrapped(self, item: Any) -> Any:
         """Unwrap an argument or result of a function."""
         if isinstance(item, (list, tuple)):
-            return [self._held(member) for member in item]
+            return [self._unwrapped(member) for member in item]
         return item.held if isinstance(item, ScriptTensor) else item
 
 

@@ -31,10 +31,12 @@ def main(arguments: Sequence[str]) -> int:
     if rest and (rest[0] == "--opset" or rest[0].startswith("--opset=")):
         text = rest.pop(0).partition("=")[2] or (rest.pop(0) if rest else "")
         if not text.isdigit():
-            return _misused(f"--opset takes a number, not {text!r}")
+            return _usage_error(f"--opset takes a number, not {text!r}")
         opset = int(text)
         if not MINIMUM_OPSET <= opset <= MAXIMUM_OPSET:
-            return _misused(f"--opset takes a number from {MINIMUM_OPSET} to {MAXIMUM_OPSET}, not {opset}")
+            return _usage_error(
+                f"--opset takes a number from {MINIMUM_OPSET} to {MAXIMUM_OPSET}, not {opset}"
+            )
     if rest[:1] in (["-h"], ["--help"]):
         print(USAGE, end="")
         return 0
@@ -42,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
     program = rest[1:] if as_module else rest
     if not program or (program[0].startswith("-") and not as_module):
         missing = "-m needs the name of a module" if as_module else "a script or -m MODULE is missing"
-        return _misused(missing if not program else f"unknown option {rest[0]}")
+        return _usage_error(missing if not program else f"unknown option {rest[0]}")
     if not as_module and not os.path.exists(program[0]):
         print(f"python -m opsetta.torch_onnx: there is no file {program[0]!r}", file=sys.stderr)
         return 2
@@ -67,7 +69,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _misused(text: str) -> int:
+def _usage_error(text: str) -> int:
     print(f"{USAGE}\npython -m opsetta.torch_onnx: {text}", file=sys.stderr)
     return 2
 

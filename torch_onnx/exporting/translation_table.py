@@ -120,7 +120,7 @@ class ScriptFunction(TorchSymbolicFunction):
         if self.overload and g.node is not None and (g.node.overload or "default") != self.overload:
             return _inherited(g, self.name)(g, arguments)
         self.nodes.append(g.node.name or "" if g.node is not None else "")
-        positional, named = self._given(g, arguments)
+        positional, named = self._call_arguments(g, arguments)
         evaluator = Evaluator(g)
         try:
             inspect.signature(self.function).bind(*positional, **named)
@@ -130,7 +130,7 @@ class ScriptFunction(TorchSymbolicFunction):
             ) from None
         return evaluator.results(self.function, positional, named)
 
-    def _given(
+    def _call_arguments(
         self, g: registration.GraphContext, arguments: Mapping[str, Any]
     ) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments of a call without trailing ones that equal their default."""

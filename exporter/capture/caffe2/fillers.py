@@ -71,7 +71,7 @@ class Fillers:
         messages = by_name(operator, shown)
         shape = sizes_of(value_of(messages["shape"], shown) if "shape" in messages else [], shown)
         if kind in _GIVEN or kind in _BYTES:
-            return self._given(kind, messages, shape, shown)
+            return self._given_values(kind, messages, shape, shown)
         if kind in _CONSTANT:
             return self._constant(kind, messages, shape, shown)
         self._take(math.prod(shape) * 4, shown)
@@ -92,7 +92,7 @@ class Fillers:
         if self._left < 0:
             raise ModelFileError(f"{shown} exceeds the limit on generated weights; {REMEDY}")
 
-    def _given(
+    def _given_values(
         self, kind: str, messages: Mapping[str, Any], shape: tuple[int, ...], shown: str
     ) -> ir.TensorProtocol:
         if kind in _BYTES:

@@ -95,7 +95,7 @@ def match(model: torch.nn.Module, given: Mapping[str, ir.TensorProtocol], shown:
         *_limited((f"missing: {quoted(name)}{_closest(name, unexpected)}" for name in missing), len(missing)),
         *_limited((f"unexpected: {quoted(name)}" for name in unexpected), len(unexpected)),
         *_limited(iter(problems), len(problems)),
-        *(_without(holder) for holder in without if id(holder.tensor) not in found.computed),
+        *(_remedy_for_buffer(holder) for holder in without if id(holder.tensor) not in found.computed),
         *_plain_tensors(model),
     ]
     if lines:
@@ -151,7 +151,7 @@ def _closest(name: str, unexpected: Sequence[str]) -> str:
     return f"; the closest is {quoted(close[0])}" if close else ""
 
 
-def _without(holder: Holder) -> str:
+def _remedy_for_buffer(holder: Holder) -> str:
     """The remedy for a buffer whose data is neither in the model nor in a checkpoint."""
     path = holder.name.rpartition(".")[0]
     owner = f"model.get_submodule({path!r})" if path else "model"

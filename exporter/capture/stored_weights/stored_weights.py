@@ -76,7 +76,7 @@ class StoredWeights:
         if not isinstance(model, torch.nn.Module) or isinstance(model, torch.jit.ScriptModule):
             raise UsageError(f"weights= needs an nn.Module as the model, not a {type(model).__name__}")
         self._model = model
-        given, shown = _given(weights)
+        given, shown = _opened_weights(weights)
         self._matches = match(model, given, shown)
         self._stand_ins: dict[int, torch.Tensor] | None = None
         converted = self._matches.converted
@@ -140,8 +140,8 @@ class StoredWeights:
         check_initializers(source)
 
 
-def _given(weights: Any) -> tuple[Mapping[str, ir.TensorProtocol], str]:
-    """Return the tensors by name, and their description for messages."""
+def _opened_weights(weights: Any) -> tuple[Mapping[str, ir.TensorProtocol], str]:
+    """Open `weights=`: the tensors by name, and a description of them for messages."""
     if isinstance(weights, (str, os.PathLike)):
         return open_weights(weights), f"the weights in {quoted(os.fspath(weights))}"
     if not isinstance(weights, Mapping) or not all(isinstance(name, str) for name in weights):

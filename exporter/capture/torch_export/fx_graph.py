@@ -330,7 +330,7 @@ class GraphImporter(abc.ABC):
         Returns:
             Its own results, nested as its readers see them.
         """
-        outputs = [*self.outputs(node), *map(self._like, targets)]
+        outputs = [*self.outputs(node), *map(self._copy_of, targets)]
         made = self.append(node, name, overload, arguments, graphs, outputs)
         for value, new in zip(targets, made.outputs[len(outputs) - len(targets) :], strict=True):
             self.emit("aten::copy_", {"self": value, "src": new, "non_blocking": False}, value)
@@ -350,7 +350,7 @@ class GraphImporter(abc.ABC):
             name,
             arguments,
             overload=overload if name.startswith("aten::") else "",
-            outputs=[self._like(like)],
+            outputs=[self._copy_of(like)],
             node_name=self.unique(name.replace("::", "_")),
         )
         if dtype is not None:
@@ -371,7 +371,7 @@ class GraphImporter(abc.ABC):
             value.type, value.shape = ir.TensorType(dtype), ir.Shape(())
         return value
 
-    def _like(self, value: ir.Value) -> ir.Value:
+    def _copy_of(self, value: ir.Value) -> ir.Value:
         copy = self.value(value.name or "value")
         copy.type, copy.shape = value.type, value.shape
         if NUMBER in value.metadata_props:

@@ -205,11 +205,11 @@ class _Block:
         outputs: list[ir.Value] = []
         for item in [*results, *self._copies]:
             own = item in made and item not in outputs and item not in self._copies
-            outputs.append(item if own else self._own(item))
+            outputs.append(item if own else self._distinct_value(item))
         inner = self._importer
         return ir.Graph(self._inputs, outputs, nodes=inner.nodes, name=inner.unique(name))
 
-    def _own(self, item: Any) -> ir.Value:
+    def _distinct_value(self, item: Any) -> ir.Value:
         """A distinct value of this block for a number, an outer value, or a value returned twice."""
         if isinstance(item, ir.Value):
             return self._importer.emit("aten::alias", {"self": item}, item)

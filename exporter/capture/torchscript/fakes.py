@@ -242,7 +242,7 @@ class Fakes:
                 result = self._evaluated(function, matched, structure, varies)
                 if result is not UNKNOWN:
                     sizes = [size for changed in changes.values() for size in changed.values()]
-                    return self._without(result, sizes)
+                    return self._without_sizes(result, sizes)
             return self._renumbered(function, known, structure) if result is UNKNOWN else result
 
     def _renumbered(self, function: Callable[..., Any], known: Sequence[Any], structure: Any) -> Any:
@@ -254,7 +254,7 @@ class Fakes:
             return UNKNOWN
         others = [self.sized(chosen[i]) if i in chosen else leaf for i, leaf in enumerate(known)]
         result = self._evaluated(function, others, structure, True)
-        return result if result is UNKNOWN else self._without(result, list(chosen.values()))
+        return result if result is UNKNOWN else self._without_sizes(result, list(chosen.values()))
 
     def _checked(
         self, function: Callable[..., Any], known: Sequence[Any], structure: Any, result: Any
@@ -343,7 +343,7 @@ class Fakes:
             return leaf
         return self.tensor([sizes.get(dim, size) for dim, size in enumerate(leaf.shape)], leaf.dtype)
 
-    def _without(self, result: Any, sizes: Sequence[Size]) -> Any:
+    def _without_sizes(self, result: Any, sizes: Sequence[Size]) -> Any:
         """A result without sizes that depend on the given ones, which may be 1 and then broadcast."""
         symbols = {symbol for size in sizes if not isinstance(size, int) for symbol in size.free_symbols}
 
@@ -395,7 +395,7 @@ class Fakes:
         made = self.tensor(shape, present[0].dtype)
         # The sizes of a refused sample follow from the others' expressions.
         kept = [None if m is None or _is_symbolic(m) else m for m in members]
-        filled = zip(_each(kept), _each(made.samples), strict=True)
+        filled = zip(_repeated_samples(kept), _repeated_samples(made.samples), strict=True)
         return Tensor([other if own is None else own for own, other in filled], shape)
 
     def _of_one_rank(self, members: list[Any]) -> list[Any]:
@@ -458,7 +458,7 @@ def _ordinary(known: Mapping[int, int]) -> int:
     return next(k for k in _ORDINARY if k in known)
 
 
-def _each(samples: list[Any]) -> list[Any]:
+def _repeated_samples(samples: list[Any]) -> list[Any]:
     return samples if len(samples) > 1 else samples * SAMPLES
 
 

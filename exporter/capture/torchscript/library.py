@@ -227,7 +227,7 @@ def argument(machine: Interpreter, node: Any, kind: str, item: Any) -> Any:
     if isinstance(item, torch.dtype):
         return element_type(item)
     if isinstance(item, int) and not isinstance(item, bool):
-        return _of_code(kind, item)
+        return _constant_of_code(kind, item)
     if isinstance(item, (Dict, Nested, Object, Optional, Uninitialized, UnknownText)):
         kind_of = type(item).__name__.lower()
         raise CaptureError(f"{machine.place(node)}: an argument is {kind_of}, which no operator accepts")
@@ -236,7 +236,7 @@ def argument(machine: Interpreter, node: Any, kind: str, item: Any) -> Any:
     return item
 
 
-def _of_code(kind: str, item: int) -> Any:
+def _constant_of_code(kind: str, item: int) -> Any:
     if "ScalarType" in kind:
         return element_type(dtype_of_code(item))
     if "Layout" in kind:

@@ -64,7 +64,7 @@ def example_inputs(texts: Sequence[str]) -> tuple[tuple[Any, ...], list[dict[int
                 size = item.sizes[axis]
                 if size is not None and sizes.setdefault(name, size) != size:
                     raise OpsettaError(f"--input '{text}': '{name}' is {sizes[name]} in another --input")
-    inputs = [_made(item, sizes) if isinstance(item, _Specification) else item for item in read]
+    inputs = [_random_tensor(item, sizes) if isinstance(item, _Specification) else item for item in read]
     shapes = [item.names or None if isinstance(item, _Specification) else None for item in read]
     return tuple(inputs), shapes
 
@@ -109,7 +109,7 @@ def _literal(text: str) -> Any:
     raise OpsettaError(f"--input '{text}' does not describe an input; {_FORM}")
 
 
-def _made(item: _Specification, sizes: dict[str, int]) -> torch.Tensor:
+def _random_tensor(item: _Specification, sizes: dict[str, int]) -> torch.Tensor:
     shape = [
         size if size is not None else sizes.get(item.names[axis], DEFAULT_SIZE)
         for axis, size in enumerate(item.sizes)

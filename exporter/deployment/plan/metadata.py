@@ -34,7 +34,7 @@ def annotate(plan: PlanFacts) -> ir.Model:
         raise PlanError("a plan that was read from a file has no model: plan the model again")
     graph = plan.model.graph
     _annotate(graph, plan)
-    plan.model.metadata_props[PLAN_INPUTS] = json.dumps(_of_values(graph.inputs, plan))
+    plan.model.metadata_props[PLAN_INPUTS] = json.dumps(_buffer_facts(graph.inputs, plan))
     if plan.peak is not None:
         plan.model.metadata_props[PLAN_PEAK] = str(plan.peak)
     return plan.model
@@ -60,13 +60,13 @@ def _annotate(graph: ir.Graph, planned_graph: PlannedGraph) -> None:
         workspace = workspaces.get(body.buffer or "")
         bodies.setdefault(body.node, {})[body.attribute] = {
             **({} if workspace is None else _fact(workspace)),
-            "inputs": _of_values(inner.inputs, body),
+            "inputs": _buffer_facts(inner.inputs, body),
         }
     for index, facts in bodies.items():
         nodes[index].metadata_props[PLAN_BODIES] = json.dumps(facts)
 
 
-def _of_values(values: Sequence[ir.Value], planned: PlannedGraph) -> list[dict[str, Any] | None]:
+def _buffer_facts(values: Sequence[ir.Value], planned: PlannedGraph) -> list[dict[str, Any] | None]:
     of = {value: buffer for buffer in planned.buffers for value in buffer.values}
     found = [of.get(value.name or "") for value in values]
     return [None if buffer is None else _fact(buffer) for buffer in found]

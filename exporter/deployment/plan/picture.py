@@ -57,7 +57,7 @@ def _drawn_budget(plan: PlanFacts) -> int | None:
 def _rectangle(buffer: PlannedBuffer, x_unit: float, y_unit: float) -> str:
     first, last = buffer.lifetime
     size = buffer.size if isinstance(buffer.size, int) else 0
-    x, y = _LEFT + first * x_unit, _y((buffer.offset or 0) + size, y_unit)
+    x, y = _LEFT + first * x_unit, _vertical_position((buffer.offset or 0) + size, y_unit)
     lightness = 45 + (first * 7) % 30
     fill = f"hsl({_HUES[buffer.kind]} 60% {lightness}%)"
     label = f"{buffer.name}: {shown(size)} at {buffer.offset}, nodes {first} to {last}"
@@ -76,7 +76,10 @@ def _chains(plan: PlanFacts, x_unit: float, y_unit: float) -> list[str]:
         if buffer is None or buffer.offset is None or not isinstance(buffer.size, int):
             continue
         x = _LEFT + node.index * x_unit
-        top, bottom = _y(buffer.offset + buffer.size, y_unit), _y(buffer.offset, y_unit)
+        top, bottom = (
+            _vertical_position(buffer.offset + buffer.size, y_unit),
+            _vertical_position(buffer.offset, y_unit),
+        )
         label = f"{node.op_type} {node.name} in place"
         lines.append(
             f'<line class="chain" x1="{x:.2f}" x2="{x:.2f}" y1="{top:.2f}" y2="{bottom:.2f}">'
@@ -95,13 +98,12 @@ def _axes(plan: PlanFacts, top: int, y_unit: float) -> list[str]:
     ]
     for step in range(_STEPS + 1):
         value = top * step // _STEPS
-        parts.append(
-            f'<text x="{_LEFT - 6}" y="{_y(value, y_unit) + 4:.1f}" text-anchor="end">{shown(value)}</text>'
-        )
+        y = _vertical_position(value, y_unit) + 4
+        parts.append(f'<text x="{_LEFT - 6}" y="{y:.1f}" text-anchor="end">{shown(value)}</text>')
     marks = (("bound", plan.lower_bound, "lower bound"), ("budget", _drawn_budget(plan), "budget"))
     for name, mark, label in marks:
         if mark:
-            y = _y(mark, y_unit)
+            y = _vertical_position(mark, y_unit)
             parts.append(f'<line class="{name}" x1="{_LEFT}" x2="{_WIDTH - 10}" y1="{y:.1f}" y2="{y:.1f}"/>')
             parts.append(
                 f'<text x="{_WIDTH - 14}" y="{y - 3:.1f}" text-anchor="end">{label} {shown(mark)}</text>'
@@ -109,7 +111,7 @@ def _axes(plan: PlanFacts, top: int, y_unit: float) -> list[str]:
     return parts
 
 
-def _y(offset: int, y_unit: float) -> float:
+def _vertical_position(offset: int, y_unit: float) -> float:
     return _HEIGHT - _BOTTOM - offset * y_unit
 
 

@@ -35,18 +35,20 @@ def difference(first: Capture, second: Capture) -> str | None:
 
 def _differences(first: Capture, second: Capture) -> Iterator[str]:
     for field in ("ir_version", "producer_name", "producer_version", "domain", "model_version", "doc_string"):
-        yield from _unlike(
+        yield from _differing_values(
             f"the model's {field}", getattr(first.source, field), getattr(second.source, field)
         )
-    yield from _unlike("the model's metadata", first.source.metadata_props, second.source.metadata_props)
+    yield from _differing_values(
+        "the model's metadata", first.source.metadata_props, second.source.metadata_props
+    )
     imports = first.source.graph.opset_imports, second.source.graph.opset_imports
-    yield from _unlike("the opset imports", *map(dict, imports))
+    yield from _differing_values("the opset imports", *map(dict, imports))
     interfaces = [write_interface(item.interface, item.output_names, None, None) for item in (first, second)]
-    yield from _unlike("the interface", *interfaces)
+    yield from _differing_values("the interface", *interfaces)
     yield from _graphs("the graph", first.source.graph, second.source.graph, {})
 
 
-def _unlike(subject: str, first: Any, second: Any) -> Iterator[str]:
+def _differing_values(subject: str, first: Any, second: Any) -> Iterator[str]:
     if _exact(first) != _exact(second):
         yield f"{subject}: {_shown(first)} against {_shown(second)}"
 
@@ -68,15 +70,15 @@ def _exact(item: Any) -> Any:
 
 
 def _graphs(subject: str, first: ir.Graph, second: ir.Graph, known: Correspondence) -> Iterator[str]:
-    yield from _unlike(f"the name of {subject}", first.name, second.name)
-    yield from _unlike(f"the text of {subject}", first.doc_string, second.doc_string)
-    yield from _unlike(f"the metadata of {subject}", first.metadata_props, second.metadata_props)
-    yield from _unlike(f"the number of inputs of {subject}", len(first.inputs), len(second.inputs))
+    yield from _differing_values(f"the name of {subject}", first.name, second.name)
+    yield from _differing_values(f"the text of {subject}", first.doc_string, second.doc_string)
+    yield from _differing_values(f"the metadata of {subject}", first.metadata_props, second.metadata_props)
+    yield from _differing_values(f"the number of inputs of {subject}", len(first.inputs), len(second.inputs))
     for one, other in zip(first.inputs, second.inputs, strict=False):
         known[one] = other
         yield from _values(f"an input of {subject}", one, other)
     names = [list(graph.initializers) for graph in (first, second)]
-    yield from _unlike(f"the initializers of {subject}", *names)
+    yield from _differing_values(f"the initializers of {subject}", *names)
     for name in names[0]:
         one, other = first.initializers[name], second.initializers[name]
         if known.setdefault(one, other) is not other:
@@ -100,19 +102,19 @@ def _tensors(name: str, first: Any, second: Any) -> Iterator[str]:
     if first is None or second is None:
         yield f"initializer '{name}' has no contents on one side"
         return
-    yield from _unlike(f"the type of initializer '{name}'", first.dtype, second.dtype)
-    yield from _unlike(f"the sizes of initializer '{name}'", list(first.shape), list(second.shape))
+    yield from _differing_values(f"the type of initializer '{name}'", first.dtype, second.dtype)
+    yield from _differing_values(f"the sizes of initializer '{name}'", list(first.shape), list(second.shape))
     if digest(first) != digest(second):
         yield f"the contents of initializer '{name}'"
 
 
 def _values(subject: str, first: ir.Value, second: ir.Value) -> Iterator[str]:
     subject = f"{subject} ('{first.name}')"
-    yield from _unlike(f"the name of {subject}", first.name, second.name)
-    yield from _unlike(f"the type of {subject}", _type(first.type), _type(second.type))
-    yield from _unlike(f"the sizes of {subject}", _sizes(first.shape), _sizes(second.shape))
-    yield from _unlike(f"the metadata of {subject}", first.metadata_props, second.metadata_props)
-    yield from _unlike(f"the text of {subject}", first.doc_string, second.doc_string)
+    yield from _differing_values(f"the name of {subject}", first.name, second.name)
+    yield from _differing_values(f"the type of {subject}", _type(first.type), _type(second.type))
+    yield from _differing_values(f"the sizes of {subject}", _sizes(first.shape), _sizes(second.shape))
+    yield from _differing_values(f"the metadata of {subject}", first.metadata_props, second.metadata_props)
+    yield from _differing_values(f"the text of {subject}", first.doc_string, second.doc_string)
 
 
 def _type(kind: Any) -> Any:
@@ -130,7 +132,7 @@ def _sizes(shape: ir.Shape | None) -> Any:
 
 
 def _uses(subject: str, first: list[Any], second: list[Any], known: Correspondence) -> Iterator[str]:
-    yield from _unlike(f"the number of {subject}", len(first), len(second))
+    yield from _differing_values(f"the number of {subject}", len(first), len(second))
     for index, (one, other) in enumerate(zip(first, second, strict=False)):
         expected = None if one is None else known.get(one)
         if expected is not other or (one is not None and expected is None):
@@ -140,13 +142,19 @@ def _uses(subject: str, first: list[Any], second: list[Any], known: Corresponden
 def _nodes(subject: str, first: ir.Node, second: ir.Node, known: Correspondence) -> Iterator[str]:
     subject = f"{subject} ('{first.name}')"
     for field in ("name", "domain", "op_type", "overload", "version", "doc_string"):
-        yield from _unlike(f"the {field} of {subject}", getattr(first, field), getattr(second, field))
-    yield from _unlike(f"the metadata of {subject}", first.metadata_props, second.metadata_props)
+        yield from _differing_values(
+            f"the {field} of {subject}", getattr(first, field), getattr(second, field)
+        )
+    yield from _differing_values(f"the metadata of {subject}", first.metadata_props, second.metadata_props)
     yield from _uses(f"the inputs of {subject}", list(first.inputs), list(second.inputs), known)
-    yield from _unlike(f"the number of outputs of {subject}", len(first.outputs), len(second.outputs))
+    yield from _differing_values(
+        f"the number of outputs of {subject}", len(first.outputs), len(second.outputs)
+    )
     for one, other in zip(first.outputs, second.outputs, strict=False):
         yield from _values(f"an output of {subject}", one, other)
-    yield from _unlike(f"the attributes of {subject}", list(first.attributes), list(second.attributes))
+    yield from _differing_values(
+        f"the attributes of {subject}", list(first.attributes), list(second.attributes)
+    )
     for name, attribute in first.attributes.items():
         if name in second.attributes:
             yield from _attributes(
@@ -155,17 +163,17 @@ def _nodes(subject: str, first: ir.Node, second: ir.Node, known: Correspondence)
 
 
 def _attributes(subject: str, first: ir.Attr, second: ir.Attr, known: Correspondence) -> Iterator[str]:
-    yield from _unlike(f"the type of {subject}", first.type, second.type)
-    yield from _unlike(f"the text of {subject}", first.doc_string, second.doc_string)
+    yield from _differing_values(f"the type of {subject}", first.type, second.type)
+    yield from _differing_values(f"the text of {subject}", first.doc_string, second.doc_string)
     if first.type != second.type:
         return
     if first.type not in (*_GRAPHS, *_TENSORS):
-        yield from _unlike(subject, _plain(first.value), _plain(second.value))
+        yield from _differing_values(subject, _plain(first.value), _plain(second.value))
         return
     single = first.type in (_GRAPHS[0], _TENSORS[0])
     pairs = [[item.value] if single else list(item.value) for item in (first, second)]
     members = "graphs" if first.type in _GRAPHS else "tensors"
-    yield from _unlike(f"the number of {members} of {subject}", len(pairs[0]), len(pairs[1]))
+    yield from _differing_values(f"the number of {members} of {subject}", len(pairs[0]), len(pairs[1]))
     for one, other in zip(*pairs, strict=False):
         if first.type in _GRAPHS:
             yield from _graphs(subject, one, other, known)

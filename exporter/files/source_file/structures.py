@@ -153,9 +153,9 @@ def check_interface(
         ("constants", called and len(interface.constants) != given),
         ("outputs", called and len(interface.outputs) != returned),
         ("mutated", len(interface.mutated) > outputs),
-        ("outputs", not _within(results, outputs - len(interface.mutated))),
-        ("numbers", not _within(interface.numbers, outputs)),
-        ("complex_outputs", not _within(interface.complex_outputs, outputs)),
+        ("outputs", not _are_positions_below(results, outputs - len(interface.mutated))),
+        ("numbers", not _are_positions_below(interface.numbers, outputs)),
+        ("complex_outputs", not _are_positions_below(interface.complex_outputs, outputs)),
         ("output_names", called and len(output_names) != outputs),
         ("given_input_names", called and len(given_inputs or ()) > len(inputs)),
         ("given_output_names", called and len(given_outputs or ()) > outputs),
@@ -168,7 +168,7 @@ def check_interface(
         )
 
 
-def _within(positions: list[int], count: int) -> bool:
+def _are_positions_below(positions: list[int], count: int) -> bool:
     return all(0 <= position < count for position in positions)
 
 

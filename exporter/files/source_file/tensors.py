@@ -92,7 +92,7 @@ def tensor_of(message: onnx.TensorProto) -> ir.TensorProtocol:
             return ir.StringTensor(texts, shape=ir.Shape(shape), name=message.name)
         if message.HasField("raw_data"):
             data = np.frombuffer(message.raw_data, np.uint8)
-            due = _bytes_due(shape, dtype)
+            due = _byte_count(shape, dtype)
             if data.size != due:
                 raise ModelFileError(
                     f"tensor '{message.name}' has {data.size} bytes, but {dtype.name}{shape} needs {due}"
@@ -111,7 +111,7 @@ def external_tensor(message: onnx.TensorProto, files: ExternalFiles) -> ir.Tenso
     shown = f"tensor '{message.name}'"
     with naming(shown):
         shape, dtype = _declared(message)
-        due = _bytes_due(shape, dtype)
+        due = _byte_count(shape, dtype)
         files.check(message, due, shown)
         if not due:
             return tensor_over(np.empty(0, np.uint8), message.name, dtype, shape)
@@ -131,5 +131,5 @@ def _declared(message: onnx.TensorProto) -> tuple[list[int], ir.DataType]:
     return shape, dtype
 
 
-def _bytes_due(shape: list[int], dtype: ir.DataType) -> int:
+def _byte_count(shape: list[int], dtype: ir.DataType) -> int:
     return -(-math.prod(shape) * dtype.bitwidth // 8)

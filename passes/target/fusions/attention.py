@@ -30,7 +30,7 @@ from ..node_pass import ConstantPass, maker_of, same_dimension
 from .attention_masks import AttentionMasks, Mask, Place
 from .attention_scores import Scores, read_scores
 from .mask_numbers import lowest_number
-from .patterns import axes_of, is_last_axis, made_before, made_by, number, replace
+from .patterns import is_last_axis, made_before, made_by, number, reduced_axes, replace
 from .transposed_keys import Keys, split_heads
 
 
@@ -178,7 +178,7 @@ def _replacement(node: ir.Node, scores: Scores) -> ir.Node | None:
     if bound is None or not -math.inf < bound <= 0 or zero != 0:
         return None
     is_infinite = {number(value) for value in filled.inputs[1:]} == {0.0, -math.inf}
-    return choice if is_infinite and is_last_axis(axes_of(highest), mask) else None
+    return choice if is_infinite and is_last_axis(reduced_axes(highest), mask) else None
 
 
 def _fits(scores: Scores, value: ir.Value) -> bool:

@@ -13,11 +13,10 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
-from ....registration.emission.constant_integers import argument
 from ..constants.initializers import Initializers
 from ..node_pass import maker_of
 from .mask_numbers import contents
-from .patterns import constant_operand, number
+from .patterns import added_axes, constant_operand, number
 
 _ROW, _COLUMN = -1, -2
 _FORWARDING = ("Not", "Cast", "Unsqueeze")
@@ -105,7 +104,7 @@ def _counted_axis(value: ir.Value | None) -> int | None:
         return None
     axis = _ROW
     for unsqueeze in reversed(unsqueezes):
-        added, shape = _added_axes(unsqueeze), unsqueeze.outputs[0].shape
+        added, shape = added_axes(unsqueeze), unsqueeze.outputs[0].shape
         if added is None or shape is None:
             return None
         axis = [each for each in range(-len(shape), 0) if each not in added][axis]
@@ -114,13 +113,5 @@ def _counted_axis(value: ir.Value | None) -> int | None:
 
 def _keeps_last_axes(unsqueeze: ir.Node) -> bool:
     """Whether the last two axes are those of the operand."""
-    added = _added_axes(unsqueeze)
+    added = added_axes(unsqueeze)
     return added is not None and all(axis < _COLUMN for axis in added)
-
-
-def _added_axes(unsqueeze: ir.Node) -> list[int] | None:
-    """The axes that an Unsqueeze adds, as negative numbers."""
-    result, axes = unsqueeze.outputs[0].shape, argument(unsqueeze, "axes", 1)
-    if result is None or axes is None:
-        return None
-    return [axis % len(result) - len(result) for axis in axes]

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from ....registration.emission.constant_integers import argument
 from ..node_pass import NodePass
-from .patterns import made_by
+from .patterns import added_axes, made_by
 
 _HEADS = 1
 _REPEATED = 2
@@ -69,13 +68,9 @@ def _repeated(value: ir.Value | None) -> ir.Value | None:
     is_inserted = [*inserted] == [*sizes[:_REPEATED], 1, *sizes[_REPEATED:]]
     is_expanded = [*expanded] == [*sizes[:_REPEATED], times, *sizes[_REPEATED:]]
     is_joined = [*after] == [sizes[0], before[_HEADS] * times, *sizes[_REPEATED:]]
-    return data if is_inserted and is_expanded and is_joined and _axes_of(unsqueeze) == [_REPEATED] else None
+    is_at_heads = added_axes(unsqueeze) == [_REPEATED - len(inserted)]
+    return data if is_inserted and is_at_heads and is_expanded and is_joined else None
 
 
 def _are_known(shape: ir.Shape) -> bool:
     return all(isinstance(size, int) or size.value is not None for size in shape)
-
-
-def _axes_of(unsqueeze: ir.Node) -> list[int] | None:
-    axes = argument(unsqueeze, "axes", 1)
-    return None if axes is None else [axis % 5 for axis in axes]

@@ -17,7 +17,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from ..node_pass import ConstantPass
-from .patterns import axes_of, is_last_axis, made_by, number, operands, replace
+from .patterns import is_last_axis, made_by, number, operands, reduced_axes, replace
 
 _TYPES = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 _WIDE = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
@@ -86,7 +86,7 @@ def _normalization(last: ir.Node) -> tuple[ir.Value, float] | None:
     x = _uncentred(centred, 1 if squared is not centred else None)
     if x is None or (squared is not centred and _uncentred(squared, None) is not x):
         return None
-    if not is_last_axis(axes_of(variance), x):
+    if not is_last_axis(reduced_axes(variance), x):
         return None
     narrow = x if last is quotient else _narrow(x, last.outputs[0].dtype)
     return None if narrow is None else (narrow, epsilon)
@@ -137,4 +137,4 @@ def _uncentred(value: ir.Value, readers: int | None) -> ir.Value | None:
         return None
     if mean.is_graph_output() or any(reader.op_type != "Sub" for reader, _ in mean.uses()):
         return None
-    return x if reduction.inputs[0] is x and is_last_axis(axes_of(reduction), x) else None
+    return x if reduction.inputs[0] is x and is_last_axis(reduced_axes(reduction), x) else None

@@ -57,12 +57,20 @@ def constant_operand(node: ir.Node) -> tuple[ir.Value, float] | None:
     return None
 
 
-def axes_of(node: ir.Node) -> list[int] | None:
+def reduced_axes(node: ir.Node) -> list[int] | None:
     """The axes of a reduction that keeps its dimensions, from an attribute or a constant; None if unknown."""
     keepdims = node.attributes.get("keepdims")
     if keepdims is not None and keepdims.as_int() != 1:
         return None
     return argument(node, "axes", 1)
+
+
+def added_axes(unsqueeze: ir.Node) -> list[int] | None:
+    """The axes that an Unsqueeze adds, as negative numbers; None if they or the rank are unknown."""
+    result, axes = unsqueeze.outputs[0].shape, argument(unsqueeze, "axes", 1)
+    if result is None or axes is None:
+        return None
+    return [axis % len(result) - len(result) for axis in axes]
 
 
 def is_last_axis(axes: Sequence[int] | None, value: ir.Value) -> bool:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from ..node_pass import NodePass
-from .patterns import axes_of, is_last_axis, made_by, number, operands, replace
+from .patterns import is_last_axis, made_by, number, operands, reduced_axes, replace
 
 _HALF_TYPES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
@@ -54,7 +54,7 @@ def _normalization(last: ir.Node) -> tuple[ir.Value, float] | None:
         if x is None or summands is None:
             continue
         mean, epsilon = summands[0], number(summands[1])
-        if epsilon is not None and _is_square(mean.inputs[0], x) and is_last_axis(axes_of(mean), x):
+        if epsilon is not None and _is_square(mean.inputs[0], x) and is_last_axis(reduced_axes(mean), x):
             return x, epsilon
     return None
 

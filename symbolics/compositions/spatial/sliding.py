@@ -103,7 +103,7 @@ def _at_least(g: GraphContext, positions: Numbers, least: int) -> Numbers:
     return arithmetic(g, "Where", arithmetic(g, "Less", positions, least), least, positions)
 
 
-def _behind(g: GraphContext, value: Any, count: int) -> Value:
+def _with_trailing_dimensions(g: GraphContext, value: Any, count: int) -> Value:
     """A two-dimensional value with `count` more dimensions of size 1 at the end."""
     value = g.constant(value)
     return g.op("Unsqueeze", value, axes=list(range(2, 2 + count))) if count else value
@@ -126,7 +126,7 @@ def reduced(
     for i, places in enumerate(positions):
         input = g.op("Gather", input, places, axis=2 + i)
         if inside and inside[i] is not None:
-            mask = _behind(g, inside[i], len(positions) - 1 - i)
+            mask = _with_trailing_dimensions(g, inside[i], len(positions) - 1 - i)
             dtype = g.dtype(input)
             if dtype in dtypes.INTEGERS:
                 input = g.op("Mul", input, g.cast(mask, dtype))

@@ -167,18 +167,18 @@ def iterate(
         new, goes_on = step(Formula(g, g.cast(iteration, dtype)), *old)
         kept = [mask.chosen(later, earlier) for later, earlier in zip(new, old, strict=True)]
         still = mask if goes_on is None else mask & goes_on
-        return [_some(still), still.value, *(item.value for item in kept)]
+        return [_any_true(still), still.value, *(item.value for item in kept)]
 
     body = g.subgraph(build, [*loop_inputs(), *formals], "iteration")
     trips = None if limit is None else g.constant(limit, DataType.INT64)
     values = [item.value for item in initial]
-    results = g.op("Loop", trips, _some(condition), *values, body=body, outputs=len(values))
+    results = g.op("Loop", trips, _any_true(condition), *values, body=body, outputs=len(values))
     for result, value in zip(results, values, strict=True):
         result.type, result.shape = value.type, value.shape
     return [Formula(g, result) for result in results[1:]]
 
 
-def _some(condition: Formula) -> Value:
+def _any_true(condition: Formula) -> Value:
     """Whether any element is true (zero-dim); false without elements."""
     g = condition.g
     count = g.op("ReduceSum", g.cast(condition.value, DataType.FLOAT), keepdims=0)

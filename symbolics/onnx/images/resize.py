@@ -25,7 +25,7 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
-def _given(g: GraphContext, value: Any) -> Any:
+def _unless_omitted(g: GraphContext, value: Any) -> Any:
     """An optional input; None if it is the empty tensor that means "omitted"."""
     return None if isinstance(value, Value) and g.shape(value) == (0,) else value
 
@@ -44,7 +44,7 @@ def resize(
 ) -> Value:
     options = {name: value for name, value in attributes.items() if value != _DEFAULTS[name]}
     attributes = _DEFAULTS | attributes
-    roi, scales, sizes = (_given(g, item) for item in (roi, scales, sizes))
+    roi, scales, sizes = (_unless_omitted(g, item) for item in (roi, scales, sizes))
     stretches = roi is None and attributes["keep_aspect_ratio_policy"] == "stretch"
     if axes is not None and stretches and not g.has("Resize", "axes"):
         scales, sizes = _for_all_axes(g, X, scales, sizes, [axis % known_rank(g, X) for axis in axes])

@@ -6,7 +6,8 @@ convolution `[spatial..., out, in]`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ....registration import GraphContext, Value, dtypes, onnx_symbolic
@@ -191,13 +192,7 @@ def _transposed(
     steps = layout.spatial(g, strides, "strides")
     spread = layout.spatial(g, dilations, "dilations") if dilations else [1] * layout.dimensions
     extents = [step * (size - 1) + 1 for step, size in zip(spread, kernel, strict=True)]
-    if depthwise:
-        group = static_size(g, filter, 2)
-        if group is None:
-            raise g.refuse("the number of channels is unknown")
-        weight = _depthwise_filter(g, filter)
-    else:
-        group, weight = 1, channels_first_filter(g, filter, layout.dimensions)
+    weight, group = _transposed_filter(g, layout, filter, depthwise)
     asked = listed_sizes(g, input_sizes, layout.dimensions + 2)
     sizes = [asked[layout.axis(i)] for i in range(layout.dimensions)]
     images = layout.channels_first(g, out_backprop)
@@ -220,37 +215,50 @@ def _transposed(
     ]
     if padding == "SAME":
         pads = [_split_pad(g, full, size) for full, size in zip(whole, sizes, strict=True)]
+    missing = [
+        compute(g, "sub", compute(g, "add", size, compute(g, "add", *pair)), full)
+        for full, size, pair in zip(whole, sizes, pads, strict=True)
+    ]
     attributes: dict[str, Any] = {
         "kernel_shape": kernel,
         "strides": steps,
         "dilations": spread,
         "group": group,
     }
-    missing = [
-        compute(g, "sub", compute(g, "add", size, compute(g, "add", *pair)), full)
-        for full, size, pair in zip(whole, sizes, pads, strict=True)
-    ]
-    listed = numbers(pads)
-    short = [more for more in missing if isinstance(more, int)]
-    if listed is not None and len(short) == layout.dimensions:
-        # Missing elements at the end become output padding, or reduce the padding.
-        extra, less = [max(more, 0) for more in short], [max(-more, 0) for more in short]
-        ends = [end + cut for end, cut in zip(listed[layout.dimensions :], less, strict=True)]
-        result = g.op(
-            "ConvTranspose",
-            images,
-            weight,
-            **attributes,
-            pads=listed[: layout.dimensions] + ends,
-            output_padding=extra if any(extra) else None,
-        )
-        return layout.restored(g, result)
+    convolve = functools.partial(g.op, "ConvTranspose", images, weight, **attributes)
+    listed, short = numbers(pads), [more for more in missing if isinstance(more, int)]
+    if listed is None or len(short) < layout.dimensions:
+        return layout.restored(g, _cropped(g, convolve, steps, pads, sizes))
+    # Missing elements at the end become output padding, or reduce the padding.
+    ends = [end + max(-more, 0) for end, more in zip(listed[layout.dimensions :], short, strict=True)]
+    extra = [max(more, 0) for more in short]
+    result = convolve(pads=listed[: layout.dimensions] + ends, output_padding=extra if any(extra) else None)
+    return layout.restored(g, result)
+
+
+def _transposed_filter(g: GraphContext, layout: Layout, filter: Value, depthwise: bool) -> tuple[Value, int]:
+    """The filter of a transposed convolution in ONNX's layout, and the number of groups."""
+    if not depthwise:
+        return channels_first_filter(g, filter, layout.dimensions), 1
+    group = static_size(g, filter, 2)
+    if group is None:
+        raise g.refuse("the number of channels is unknown")
+    return _depthwise_filter(g, filter), group
+
+
+def _cropped(
+    g: GraphContext,
+    convolve: Callable[..., Value],
+    steps: Sequence[int],
+    pads: Sequence[tuple[Size, Size]],
+    sizes: Sequence[Size],
+) -> Value:
+    """A transposed convolution without padding, of which a Slice keeps the elements of the input's sizes."""
     extra = [step - 1 for step in steps]
-    result = g.op("ConvTranspose", images, weight, **attributes, output_padding=extra if any(extra) else None)
+    result = convolve(output_padding=extra if any(extra) else None)
     begins = [pair[0] for pair in pads]
-    behind = [compute(g, "add", begin, size) for begin, size in zip(begins, sizes, strict=True)]
-    axes = list(range(2, 2 + layout.dimensions))
-    return layout.restored(g, g.op("Slice", result, starts=begins, ends=behind, axes=axes))
+    ends = [compute(g, "add", begin, size) for begin, size in zip(begins, sizes, strict=True)]
+    return g.op("Slice", result, starts=begins, ends=ends, axes=list(range(2, 2 + len(steps))))
 
 
 def _split_pad(g: GraphContext, full: Size, size: Size) -> tuple[Size, Size]:

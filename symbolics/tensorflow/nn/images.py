@@ -189,17 +189,17 @@ def _bilinear(pixels: _Pixels, image: Value, rows: Formula, columns: Formula) ->
         Formula(g, g.op("Unsqueeze", part.value, axes=[3])) for part in (rows - top, columns - left)
     )
     upper, lower = (
-        _between(
+        _interpolated(
             pixels.taken(image, _whole(row), _whole(left)),
             pixels.taken(image, _whole(row), _whole(left + 1.0)),
             right,
         )
         for row in (top, top + 1.0)
     )
-    return _between(upper, lower, down)
+    return _interpolated(upper, lower, down)
 
 
-def _between(first: Formula, second: Formula, share: Formula) -> Formula:
+def _interpolated(first: Formula, second: Formula, share: Formula) -> Formula:
     return first + (second - first) * share
 
 

@@ -38,24 +38,25 @@ def _reduced(g: GraphContext, op_type: str, value: Value, axes: Value, keep_dims
     return g.op(op_type, value, axes=chosen, keepdims=int(keep_dims))
 
 
-def _of_numbers(g: GraphContext, op_type: str, value: Value, axes: Value, keep_dims: bool) -> Value:
+def _reduced_numbers(g: GraphContext, op_type: str, value: Value, axes: Value, keep_dims: bool) -> Value:
+    """Reduce numbers in an element type that the reduction supports, and convert the result back."""
     result = _reduced(g, op_type, widened(g, value), axes, keep_dims)
     return restored(g, result, g.dtype(value))
 
 
 @onnx_symbolic("tf::Sum")
 def sum_(g: GraphContext, input: Value, reduction_indices: Value, keep_dims: bool = False) -> Value:
-    return _of_numbers(g, "ReduceSum", input, reduction_indices, keep_dims)
+    return _reduced_numbers(g, "ReduceSum", input, reduction_indices, keep_dims)
 
 
 @onnx_symbolic("tf::Max")
 def max_(g: GraphContext, input: Value, reduction_indices: Value, keep_dims: bool = False) -> Value:
-    return _of_numbers(g, "ReduceMax", input, reduction_indices, keep_dims)
+    return _reduced_numbers(g, "ReduceMax", input, reduction_indices, keep_dims)
 
 
 @onnx_symbolic("tf::Min")
 def min_(g: GraphContext, input: Value, reduction_indices: Value, keep_dims: bool = False) -> Value:
-    return _of_numbers(g, "ReduceMin", input, reduction_indices, keep_dims)
+    return _reduced_numbers(g, "ReduceMin", input, reduction_indices, keep_dims)
 
 
 @onnx_symbolic("tf::Mean")
@@ -96,7 +97,7 @@ def euclidean_norm(g: GraphContext, input: Value, reduction_indices: Value, keep
     return g.op("Sqrt", _reduced(g, "ReduceSum", g.op("Mul", input, input), reduction_indices, keep_dims))
 
 
-def _some(g: GraphContext, truth: Value, axes: Value, keep_dims: bool) -> Value:
+def _any_true(g: GraphContext, truth: Value, axes: Value, keep_dims: bool) -> Value:
     """Whether any element is true: the number of true ones is not 0."""
     count = _reduced(g, "ReduceSum", g.cast(truth, DataType.INT32), axes, keep_dims)
     return g.cast(count, DataType.BOOL)
@@ -104,12 +105,12 @@ def _some(g: GraphContext, truth: Value, axes: Value, keep_dims: bool) -> Value:
 
 @onnx_symbolic("tf::Any")
 def any_(g: GraphContext, input: Value, reduction_indices: Value, keep_dims: bool = False) -> Value:
-    return _some(g, input, reduction_indices, keep_dims)
+    return _any_true(g, input, reduction_indices, keep_dims)
 
 
 @onnx_symbolic("tf::All")
 def all_(g: GraphContext, input: Value, reduction_indices: Value, keep_dims: bool = False) -> Value:
-    return g.op("Not", _some(g, g.op("Not", input), reduction_indices, keep_dims))
+    return g.op("Not", _any_true(g, g.op("Not", input), reduction_indices, keep_dims))
 
 
 def _register_position(name: str) -> None:

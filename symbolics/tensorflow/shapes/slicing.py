@@ -160,13 +160,13 @@ def _sliced(g: GraphContext, input: Value, begin: Value, end: Value, strides: Va
         )
         ranges.append(_Range(axis, first, last))
         backwards.append((axis, steps[item]))
-    value = _walked_back(g, _cut(g, input, ranges), backwards)
+    value = _reversed_axes(g, _cut(g, input, ranges), backwards)
     for axis in sorted(plan.shrunk, reverse=True):
         value = g.call("aten::select", self=value, dim=axis, index=starts[plan.items[axis]])
     return g.op("Unsqueeze", value, axes=plan.added) if plan.added else value
 
 
-def _walked_back(g: GraphContext, value: Value, axes: Sequence[tuple[int, int]]) -> Value:
+def _reversed_axes(g: GraphContext, value: Value, axes: Sequence[tuple[int, int]]) -> Value:
     if not axes:
         return value
     value = g.call("composed::reverse", self=value, dims=[axis for axis, _ in axes])

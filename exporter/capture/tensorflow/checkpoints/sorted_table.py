@@ -69,11 +69,11 @@ class SortedTable:
         for _, value in self._entries(self._block(self._index)):
             place, _ = self._place(value, 0)
             if place.offset < end:
-                raise self._bad("its blocks overlap or are out of order")
+                raise self._damaged("its blocks overlap or are out of order")
             end = place.offset + place.size + _TRAILER
             for key, held in self._entries(self._block(place)):
                 if last is not None and key <= last:
-                    raise self._bad("its keys are not in order")
+                    raise self._damaged("its keys are not in order")
                 last = key
                 yield key, held
 
@@ -81,19 +81,19 @@ class SortedTable:
         """The contents of a block, whose checksum is compared."""
         end = place.offset + place.size
         if end + _TRAILER > len(self._data) - _FOOTER:
-            raise self._bad("a block is outside of the file")
+            raise self._damaged("a block is outside of the file")
         trailer = self._data[end : end + _TRAILER]
         if crc32c(self._data[place.offset : end + 1]) != unmasked(int.from_bytes(trailer[1:], "little")):
-            raise self._bad("the checksum of a block does not match")
+            raise self._damaged("the checksum of a block does not match")
         contents = self._data[place.offset : end]
         if trailer[0] == _PLAIN:
             return contents
         if trailer[0] != _SNAPPY:
-            raise self._bad(f"a block has the compression {trailer[0]}, which is unknown")
+            raise self._damaged(f"a block has the compression {trailer[0]}, which is unknown")
         try:
             found = decompress(contents)
         except BadBlock:
-            raise self._bad("a block cannot be decompressed") from None
+            raise self._damaged("a block cannot be decompressed") from None
         self._decompressed += len(found)
         if self._decompressed > _DECOMPRESSED:
             raise ModelFileError(
@@ -106,12 +106,12 @@ class SortedTable:
         restarts = int.from_bytes(block[-4:], "little") if len(block) >= 4 else 0
         end = len(block) - 4 * (restarts + 1)
         if end < 0 or not restarts:
-            raise self._bad("a block has a malformed end")
+            raise self._damaged("a block has a malformed end")
         position, key = 0, b""
         while position < end:
             (shared, own, size), position = _numbers(block, position, 3)
             if position < 0 or shared > len(key) or own + size > end - position:
-                raise self._bad("an entry is malformed")
+                raise self._damaged("an entry is malformed")
             key = key[:shared] + bytes(block[position : position + own])
             position += own
             self._count += 1
@@ -129,10 +129,10 @@ class SortedTable:
         """The place of a block, and the position after it."""
         (offset, size), position = _numbers(data, position, 2)
         if position < 0:
-            raise self._bad("the offset or size of a block is malformed")
+            raise self._damaged("the offset or size of a block is malformed")
         return _Place(offset, size), position
 
-    def _bad(self, reason: str) -> ModelFileError:
+    def _damaged(self, reason: str) -> ModelFileError:
         return ModelFileError(f"{self._shown} is damaged: {reason}")
 
 

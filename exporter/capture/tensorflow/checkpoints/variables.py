@@ -77,7 +77,7 @@ class Variable:
         for part, array in zip(parts, held, strict=True):
             common = _overlap(part.region, wanted)
             if common is not None:
-                found[_within(common, wanted)] = array[_within(common, part.region)]
+                found[_slices_within(common, wanted)] = array[_slices_within(common, part.region)]
         found.flags.writeable = False
         return found
 
@@ -151,7 +151,7 @@ def _overlap(one: Region, other: Region) -> Region | None:
     return tuple(common)
 
 
-def _within(region: Region, outer: Region) -> tuple[slice, ...]:
+def _slices_within(region: Region, outer: Region) -> tuple[slice, ...]:
     """The slices of a region within the array of a containing region."""
     return tuple(
         slice(start - outer_start, start - outer_start + length)

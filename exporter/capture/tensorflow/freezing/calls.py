@@ -231,13 +231,13 @@ class Functions:
                 )
             self._versions[key] = None
             with _Deeper(self, name):
-                self._versions[key] = self._made(name, dtypes, known, prune)
+                self._versions[key] = self._new_version(name, dtypes, known, prune)
         version = self._versions[key]
         if version is None:
             raise CaptureError(f"the function {quoted(name)} calls itself, which is not supported")
         return version
 
-    def _made(self, name: str, dtypes: Dtypes, known: Known, prune: bool) -> Version:
+    def _new_version(self, name: str, dtypes: Dtypes, known: Known, prune: bool) -> Version:
         function = self._function(name)
         arguments = [argument.name for argument in function.signature.input_arg]
         if len(arguments) != len(dtypes):

@@ -162,7 +162,7 @@ def _mark_dead(found: Conditions, node: Node) -> None:
         found.dead.add(node.name)
     elif node.op in MERGE:
         # What comes from the next iteration is alive if the loop is entered.
-        entered = [i for i, r in enumerate(node.inputs) if not _is_next(found.scope, r)]
+        entered = [i for i, r in enumerate(node.inputs) if not _is_next_iteration(found.scope, r)]
         alive = [i for i in entered if not found.is_dead(node.inputs[i])]
         if not alive:
             found.dead.add(node.name)
@@ -178,13 +178,13 @@ def _mark_dead(found: Conditions, node: Node) -> None:
             found.untaken[node.name] = 0 if known.point else 1
 
 
-def _is_next(scope: Scope, result: Reference) -> bool:
+def _is_next_iteration(scope: Scope, result: Reference) -> bool:
     node = scope.nodes.get(result.node)
     return node is not None and node.op in NEXT_ITERATION
 
 
 def _add_conditions(found: Conditions, node: Node) -> None:
-    results = [r for r in node.inputs if not (node.op in MERGE and _is_next(found.scope, r))]
+    results = [r for r in node.inputs if not (node.op in MERGE and _is_next_iteration(found.scope, r))]
     of_inputs = [found.conditions_of(r) for r in results if not found.is_dead(r)]
     own = frozenset().union(*(found.needed.get(name, frozenset()) for name in node.controls))
     if node.op in MERGE and len(of_inputs) == 2:

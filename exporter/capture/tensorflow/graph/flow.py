@@ -108,7 +108,9 @@ class Flow:
                 len(node.inputs) < due or (node.op not in MERGE and len(node.inputs) > due)
             ):
                 raise ModelFileError(f"{node.shown} has {len(node.inputs)} inputs instead of {due}")
-        self._loop_merges = {node for node in nodes if node.op in MERGE and any(map(_is_back, node.inputs))}
+        self._loop_merges = {
+            node for node in nodes if node.op in MERGE and any(map(_is_next_iteration, node.inputs))
+        }
         self._frames: dict[Node, Frame | None] = {}
         self._guards: dict[Node, frozenset[Guard]] = {}
         self._levels: dict[Node, int] = {}
@@ -308,7 +310,7 @@ _MAXIMUM_DEPTH = 24
 _MAXIMUM_GUARDS = 48
 
 
-def _is_back(edge: Edge) -> bool:
+def _is_next_iteration(edge: Edge) -> bool:
     return edge.node.op in NEXT
 
 

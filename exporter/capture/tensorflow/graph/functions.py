@@ -98,10 +98,10 @@ class Library:
         )
         found = self._bodies.get((name, signature))
         if found is None:
-            found = self._bodies[name, signature] = self._made(function, bound)
+            found = self._bodies[name, signature] = self._instantiated(function, bound)
         return found
 
-    def _made(self, function: Any, bindings: Mapping[str, Any]) -> Body:
+    def _instantiated(self, function: Any, bindings: Mapping[str, Any]) -> Body:
         name = function.signature.name
         formal = [
             Node(each.name, ARGUMENT, _definition_of(each), bindings, {})

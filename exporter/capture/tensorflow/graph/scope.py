@@ -228,7 +228,7 @@ class Scope:
                 continue
             unit = units.get(edge)
             if unit is None:
-                unit = self._begun(edge)
+                unit = self._begin(edge)
                 if unit is None:
                     continue
                 units[edge] = unit
@@ -245,7 +245,7 @@ class Scope:
             del open_units[unit.key]
         return [self.values[edge] for edge in edges]
 
-    def _begun(self, edge: Edge) -> Unit | None:
+    def _begin(self, edge: Edge) -> Unit | None:
         slot = self._region.slot(edge) if self._region is not None and edge.node.op != "Const" else None
         if slot is not None:
             self.values[edge] = self.formal(slot)

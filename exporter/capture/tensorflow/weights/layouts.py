@@ -95,7 +95,7 @@ def layout_of(node: Node, index: int, rank: int, expanded: tuple[int, ...] = ())
     place = node.op, index
     found: Layout | None = None
     if place in _FILTERS:
-        found = _without(Layout(node.op, *_FILTERS[place]), expanded)
+        found = _without_dimensions(Layout(node.op, *_FILTERS[place]), expanded)
     elif place == ("DepthwiseConv2dNative", 1) and not expanded:
         found = Layout(node.op, *_DEPTHWISE, merges=True)
     elif place in _CHANNELS or place in _CELLS:
@@ -111,7 +111,7 @@ def layout_of(node: Node, index: int, rank: int, expanded: tuple[int, ...] = ())
     return found if found is not None and len(found.dimensions) == rank else None
 
 
-def _without(layout: Layout, expanded: tuple[int, ...]) -> Layout:
+def _without_dimensions(layout: Layout, expanded: tuple[int, ...]) -> Layout:
     """Remove the dimensions that are added to a weight before it is read."""
     kept = [i for i in range(len(layout.dimensions)) if i not in expanded]
     order = tuple(kept.index(i) for i in layout.order or () if i in kept)

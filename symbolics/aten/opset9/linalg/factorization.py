@@ -46,7 +46,7 @@ def linalg_cholesky_ex(g: GraphContext, self: Value, upper: bool = False) -> lis
     return [factor, g.cast(info, DataType.INT32)]
 
 
-def _exchanged(g: GraphContext, value: Value, first: Value, second: Value, axis: int) -> Value:
+def _with_exchanged_rows(g: GraphContext, value: Value, first: Value, second: Value, axis: int) -> Value:
     """Exchange two rows (axis -2), or two elements of vectors (axis -1).
 
     Args:
@@ -86,8 +86,8 @@ def composed_lu(g: GraphContext, self: Value) -> list[Value]:
         pivot = _pivot_row(g, mx.column(g, matrix, place), place, rows)
         here = mx.unit(g, rows, place)
         there = g.op("Equal", mx.positions(g, rows), pivot)
-        matrix = _exchanged(g, matrix, here, there, -2)
-        order = _exchanged(g, order, here, there, -1)
+        matrix = _with_exchanged_rows(g, matrix, here, there, -2)
+        order = _with_exchanged_rows(g, order, here, there, -1)
         values, upper = mx.column(g, matrix, place), mx.row(g, matrix, place)
         divisor = mx.element(g, values, place)
         divisor = g.op("Add", divisor, g.cast(mx.is_zero(g, divisor), dtype))
@@ -115,7 +115,7 @@ def row_order(g: GraphContext, pivots: Value, rows: int | Value) -> Value:
     def step(place: Value, order: Value) -> list[Value]:
         other = g.op("Sub", g.cast(mx.element(g, pivots, place), DataType.INT64), 1)
         there = g.op("Equal", mx.positions(g, rows), other)
-        return [_exchanged(g, order, mx.unit(g, rows, place), there, -1)]
+        return [_with_exchanged_rows(g, order, mx.unit(g, rows, place), there, -1)]
 
     order = g.op("Add", mx.zeros(g, [*batch, 1], DataType.INT64), mx.positions(g, rows))
     return mx.repeated(g, g.size(pivots, rank - 1), step, [order])[0]

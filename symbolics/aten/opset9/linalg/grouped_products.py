@@ -94,17 +94,19 @@ def grouped_rows(g: GraphContext, input: Value, weight: Value, offs: Value) -> V
     else:
         used = where_true(g, g.op("Less", starts, ends))
         if listed:
-            grown = _over(g, used, appended, g.op("SequenceConstruct", rest))
+            grown = _loop_over_groups(g, used, appended, g.op("SequenceConstruct", rest))
             result = g.op("ConcatFromSequence", grown, axis=0)
         else:
             none = g.call("composed::full", size=[0, g.size(rest, 1)], fill_value=0, dtype=held)
-            result = g.op("Concat", _over(g, used, appended, none), rest, axis=0)
+            result = g.op("Concat", _loop_over_groups(g, used, appended, none), rest, axis=0)
     if input.shape is not None and weight.shape is not None:
         result.shape = ir.Shape([input.shape[0], weight.shape[2]])
     return g.cast(result, dtype)
 
 
-def _over(g: GraphContext, groups: Value, step: Callable[[Value, Value], Value], initial: Value) -> Value:
+def _loop_over_groups(
+    g: GraphContext, groups: Value, step: Callable[[Value, Value], Value], initial: Value
+) -> Value:
     """A Loop over the groups; the shape of the carried value may change."""
 
     def build(iteration: Value, condition: Value, carried: Value) -> list[Value]:

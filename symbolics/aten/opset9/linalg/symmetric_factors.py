@@ -22,7 +22,7 @@ def _first_largest(g: GraphContext, sizes: Value, count: Size) -> tuple[Value, V
     return largest, g.op("ReduceMin", places, axes=[axis], keepdims=1)
 
 
-def _at(g: GraphContext, place: Value, count: Size) -> Value:
+def _mask_of_position(g: GraphContext, place: Value, count: Size) -> Value:
     """A mask of one position in each matrix, BOOL `[..., n]`.
 
     Args:
@@ -48,7 +48,7 @@ def _exchanged_rows(g: GraphContext, matrix: Value, first: Value, second: Value)
     return mx.chosen(g, first, of_second, mx.chosen(g, second, of_first, matrix))
 
 
-def _exchanged(g: GraphContext, matrix: Value, first: Value, second: Value) -> Value:
+def _with_exchanged_rows_and_columns(g: GraphContext, matrix: Value, first: Value, second: Value) -> Value:
     """A symmetric matrix with two rows, and the same two columns, exchanged."""
     half = mx.transposed(g, _exchanged_rows(g, matrix, first, second))
     return mx.transposed(g, _exchanged_rows(g, half, first, second))
@@ -62,9 +62,9 @@ def _pivot(g: GraphContext, matrix: Value, place: Value, count: Size) -> tuple[V
     own = g.op("Abs", mx.element(g, values, place))
     below = mx.chosen(g, mx.after(g, count, place), g.op("Abs", values), 0)
     largest, at = _first_largest(g, below, count)
-    row = _column_at(g, matrix, _at(g, at, count))
-    other = g.op("Abs", _picked(g, row, _at(g, at, count)))
-    rest = g.op("And", _from(g, place, count), g.op("Not", _at(g, at, count)))
+    row = _column_at(g, matrix, _mask_of_position(g, at, count))
+    other = g.op("Abs", _picked(g, row, _mask_of_position(g, at, count)))
+    rest = g.op("And", _mask_from_position(g, place, count), g.op("Not", _mask_of_position(g, at, count)))
     widest = g.op(
         "ReduceMax", mx.chosen(g, rest, g.op("Abs", row), 0), axes=[(g.rank(row) or 1) - 1], keepdims=1
     )
@@ -76,7 +76,7 @@ def _pivot(g: GraphContext, matrix: Value, place: Value, count: Size) -> tuple[V
     return mx.chosen(g, stays, g.op("Add", g.op("Mul", at, 0.0), number), at), g.op("Not", single)
 
 
-def _from(g: GraphContext, place: Value, count: Size) -> Value:
+def _mask_from_position(g: GraphContext, place: Value, count: Size) -> Value:
     """A mask of the positions from a given one on, BOOL `[n]`."""
     return g.op("Not", g.op("Less", mx.numbers(g, count), g.cast(place, DataType.FLOAT)))
 
@@ -143,7 +143,9 @@ def composed_ldl(g: GraphContext, self: Value) -> list[Value]:
         following = _next(g, place, count)
         number = g.op("Add", g.cast(place, DataType.FLOAT), g.cast(double, DataType.FLOAT))
         at = mx.chosen(g, is_done, number, at)
-        matrix = _exchanged(g, matrix, _at(g, number, count), _at(g, at, count))
+        matrix = _with_exchanged_rows_and_columns(
+            g, matrix, _mask_of_position(g, number, count), _mask_of_position(g, at, count)
+        )
         left_over, first, second = _eliminated(g, matrix, place, double, count)
         here, there = mx.unit(g, count, place), mx.unit(g, count, following)
         written = mx.chosen(g, mx.as_row(g, here), mx.as_column(g, first), factors)
@@ -154,7 +156,10 @@ def composed_ldl(g: GraphContext, self: Value) -> list[Value]:
         marked = mx.chosen(g, here, pivot, pivots)
         marked = mx.chosen(g, g.op("And", there, double), pivot, marked)
         zero = mx.is_zero(
-            g, mx.total(g, g.op("Abs", mx.chosen(g, _from(g, place, count), first, 0)), keepdim=True)
+            g,
+            mx.total(
+                g, g.op("Abs", mx.chosen(g, _mask_from_position(g, place, count), first, 0)), keepdim=True
+            ),
         )
         zero = g.op("And", g.op("And", zero, mx.is_zero(g, info)), g.op("Not", is_done))
         failed = g.op("Mul", g.cast(zero, DataType.FLOAT), g.op("Add", g.cast(place, DataType.FLOAT), 1.0))
@@ -229,7 +234,9 @@ def linalg_ldl_solve(g: GraphContext, LD: Value, pivots: Value, B: Value, hermit
     def down(place: Value, solved: Value, done: Value) -> list[Value]:
         at, double, is_done = _step_of(g, pivots, place, done)
         number = g.op("Add", g.cast(place, DataType.FLOAT), g.cast(double, DataType.FLOAT))
-        rows = _exchanged_rows(g, solved, _at(g, number, count), _at(g, at, count))
+        rows = _exchanged_rows(
+            g, solved, _mask_of_position(g, number, count), _mask_of_position(g, at, count)
+        )
         following = _next(g, place, count)
         beyond = mx.after(g, count, following)
         first = mx.chosen(g, g.op("Or", beyond, g.op("Not", double)), mx.column(g, LD, place), 0)
@@ -253,8 +260,8 @@ def linalg_ldl_solve(g: GraphContext, LD: Value, pivots: Value, B: Value, hermit
             change = g.op("MatMul", mx.as_row(g, factor), solved)
             here = g.cast(mx.as_column(g, mx.unit(g, count, where)), dtype)
             rows = g.op("Sub", rows, g.op("Mul", here, change))
-        own = _at(g, g.cast(place, DataType.FLOAT), count)
-        rows = _exchanged_rows(g, rows, own, _at(g, at, count))
+        own = _mask_of_position(g, g.cast(place, DataType.FLOAT), count)
+        rows = _exchanged_rows(g, rows, own, _mask_of_position(g, at, count))
         return [mx.chosen(g, mx.as_column(g, is_done), solved, rows), g.cast(double, DataType.FLOAT)]
 
     nothing = mx.zeros(g, [*mx.batch_sizes(g, LD), 1], DataType.FLOAT)

@@ -63,7 +63,7 @@ def reshape(g: GraphContext, self: Value, shape: list[int | Value] | Value) -> V
     sizes = [known(g, size) for size in shape]
     own = g.shape(self)
     promised = _promised(g, _RESHAPES, len(sizes)) or [UNKNOWN] * len(sizes)
-    dims = [_sharper(dimension(size), dim) for size, dim in zip(sizes, promised, strict=True)]
+    dims = [_given_unless_unknown(dimension(size), dim) for size, dim in zip(sizes, promised, strict=True)]
     dims = _resolved(own, sizes, dims)
     copied = [
         _is_copy(own, self, i, size, dim) for i, (size, dim) in enumerate(zip(sizes, dims, strict=True))
@@ -89,7 +89,8 @@ def reshape(g: GraphContext, self: Value, shape: list[int | Value] | Value) -> V
     return result
 
 
-def _sharper(given: Dim, promised: Dim) -> Dim:
+def _given_unless_unknown(given: Dim, promised: Dim) -> Dim:
+    """The given size; the one of the source graph where nothing is known of the given one."""
     return promised if isinstance(given, ir.SymbolicDim) and given.value is None else given
 
 

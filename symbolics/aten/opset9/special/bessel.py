@@ -27,7 +27,8 @@ def _scaled_i1(size: Formula) -> Formula:
     return (size <= 8.0).chosen(near, far)
 
 
-def _odd(x: Formula, result: Formula) -> Formula:
+def _odd_extension(x: Formula, result: Formula) -> Formula:
+    """An odd function at x from its value at |x|."""
     return (x < 0.0).chosen(-result, result)
 
 
@@ -43,12 +44,12 @@ def i0e(x: Formula) -> Formula:
 
 @unary("special_i1", "special_modified_bessel_i1")
 def i1(x: Formula) -> Formula:
-    return _odd(x, abs(x).exp() * _scaled_i1(abs(x)))
+    return _odd_extension(x, abs(x).exp() * _scaled_i1(abs(x)))
 
 
 @unary("special_i1e")
 def i1e(x: Formula) -> Formula:
-    return _odd(x, _scaled_i1(abs(x)))
+    return _odd_extension(x, _scaled_i1(abs(x)))
 
 
 def _k0_near(x: Formula) -> Formula:
@@ -69,18 +70,18 @@ def _k(x: Formula, near: Formula, far: Formula) -> Formula:
     return (x < 0.0).chosen(math.nan, (x <= 2.0).chosen(near, far))
 
 
-def _scaled_k_far(x: Formula, coefficients: tuple[float, ...]) -> Formula:
+def _scaled_k_asymptotic(x: Formula, coefficients: tuple[float, ...]) -> Formula:
     return chebyshev(8.0 / x - 2.0, coefficients) / x.sqrt()
 
 
 @unary("special_modified_bessel_k0")
 def k0(x: Formula) -> Formula:
-    return _k(x, _k0_near(x), (-x).exp() * _scaled_k_far(x, table.K0_FAR))
+    return _k(x, _k0_near(x), (-x).exp() * _scaled_k_asymptotic(x, table.K0_FAR))
 
 
 @unary("special_modified_bessel_k1")
 def k1(x: Formula) -> Formula:
-    return _k(x, _k1_near(x), (-x).exp() * _scaled_k_far(x, table.K1_FAR))
+    return _k(x, _k1_near(x), (-x).exp() * _scaled_k_asymptotic(x, table.K1_FAR))
 
 
 def _register_scaled_k(name: str, near: str, far: tuple[float, ...]) -> None:
@@ -88,7 +89,7 @@ def _register_scaled_k(name: str, near: str, far: tuple[float, ...]) -> None:
     def scaled(g: GraphContext, x: Value) -> Value:
         argument = wide(g, x)
         close = {"k0": _k0_near, "k1": _k1_near}[near](argument) * argument.exp()
-        return narrowed(g, _k(argument, close, _scaled_k_far(argument, far)), x)
+        return narrowed(g, _k(argument, close, _scaled_k_asymptotic(argument, far)), x)
 
 
 _register_scaled_k("special_scaled_modified_bessel_k0", "k0", table.K0_FAR)
@@ -136,7 +137,7 @@ def j0(x: Formula) -> Formula:
 @unary("special_bessel_j1")
 def j1(x: Formula) -> Formula:
     size = abs(x)
-    return _odd(x, (size <= 5.0).chosen(_j1_near(size), _far(size, 1, False)))
+    return _odd_extension(x, (size <= 5.0).chosen(_j1_near(size), _far(size, 1, False)))
 
 
 @unary("special_bessel_y0")
