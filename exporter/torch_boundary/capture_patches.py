@@ -111,9 +111,9 @@ def _recurrent(redirects: bool) -> Patches:
 def _shapes() -> Patches:
     if not probe.has(probe.SHAPE_KERNELS):
         return []
-    from .replacements import hashing, linear_algebra
+    from .replacements import composite_sizes, hashing, linear_algebra
 
-    return [linear_algebra.by_shapes(), hashing.by_shapes()]
+    return [linear_algebra.by_shapes(), hashing.by_shapes(), composite_sizes.kept_symbolic()]
 
 
 def _attention() -> AbstractContextManager[None]:

@@ -52,10 +52,8 @@ def _windows(dimensions: int) -> list[Record]:
                     )
                 )
     options = {"kernel_size": 3, "stride": 2, "padding": 1}
-    # torch.export makes a constant of the length that max_pool1d is given.
-    of_maximum = ({0: "batch"},) if dimensions == 1 else free
     result += [
-        _record(f"max_pool{dimensions}d-dynamic", lambda x: maximum(x, **options), batch, dynamic=of_maximum),
+        _record(f"max_pool{dimensions}d-dynamic", lambda x: maximum(x, **options), batch, dynamic=free),
         _record(f"avg_pool{dimensions}d-dynamic", lambda x: average(x, **options), batch, dynamic=free),
         _record(f"max_pool{dimensions}d-unbatched", lambda x: maximum(x, **options), batch[0]),
         _record(f"avg_pool{dimensions}d-unbatched", lambda x: average(x, **options), batch[0]),
@@ -63,7 +61,7 @@ def _windows(dimensions: int) -> list[Record]:
             f"max_pool{dimensions}d-ceil-dynamic",
             lambda x: maximum(x, **options, ceil_mode=True),
             batch,
-            dynamic=of_maximum,
+            dynamic=free,
         ),
         _record(
             f"avg_pool{dimensions}d-ceil-dynamic",

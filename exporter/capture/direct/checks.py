@@ -51,7 +51,7 @@ def _frames(frame: types.FrameType | None) -> Iterator[types.FrameType]:
 
 
 def _is_internal(module: str) -> bool:
-    """Whether a module may run between a model's line and its decision; its own checks are not the model's."""
+    """Whether a module may run between a model's line and its decision; its checks are not the model's."""
     package, _, inner = module.partition(".")
     return package == "opsetta" or (package == "torch" and inner.startswith(_BETWEEN))
 

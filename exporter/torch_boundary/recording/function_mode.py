@@ -17,6 +17,7 @@ from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import PreDispatchTorchFunctionMode
 
 from ..containers import pytree
+from ..replacements import even_spacing
 
 _ATEN = torch.ops.aten
 _DATA: Any = torch.Tensor.data.__get__  # type: ignore[attr-defined]
@@ -28,8 +29,9 @@ _OF_TENSORS = (types.MethodWrapperType, types.MethodDescriptorType)
 """The types of a tensor's attributes and methods, but not of those with symbols, such as `__getitem__`."""
 _KERNELS = (types.BuiltinFunctionType, types.BuiltinMethodType)
 _CHANGED = proxy_tensor._side_effectful_need_to_be_preserved_pre_dispatch
-_REPLACED = (torch.tensor, torch.equal, torch.narrow)
-"""Kernels that `_recordable` replaces."""
+_GRIDS = (torch.affine_grid_generator, torch.nn.functional.affine_grid)
+_REPLACED = (torch.tensor, torch.equal, torch.narrow, torch.linspace, *_GRIDS)
+"""Functions that `_recordable` replaces."""
 Redirect = Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]
 
 
@@ -38,8 +40,10 @@ def is_unchanged(func: Any) -> bool:
 
     To find this out for each call, they search lists of functions, which takes longer than most calls.
     """
+    if func in _REPLACED:
+        return False
     if type(func) in _KERNELS:
-        return func not in _REPLACED and func not in _CHANGED
+        return func not in _CHANGED
     return getattr(func, "__module__", None) == torch.nn.functional.__name__ and isinstance(
         func, types.FunctionType
     )
@@ -81,7 +85,7 @@ class FunctionMode(_NonStrictTorchFunctionHandler, PreDispatchTorchFunctionMode)
         if is_plain and self._redirect(func, args, kwargs) is func:
             return func, args, kwargs
         func, args, kwargs = super()._override(func, args, kwargs)
-        func = _recordable(func, args)
+        func = _recordable(func, args, kwargs)
         func = self._redirect(func, args, kwargs)
         if func is _ATEN.size.default and args[0]._has_symbolic_sizes_strides:
             func = _ATEN.sym_size.default
@@ -104,7 +108,7 @@ class FunctionMode(_NonStrictTorchFunctionHandler, PreDispatchTorchFunctionMode)
         return (lambda: array if func is torch.Tensor.numpy else array.__array__(*args[1:], **kwargs)), (), {}
 
 
-def _recordable(func: Any, args: Sequence[Any]) -> Any:
+def _recordable(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """The function to call in the place of one that would read values, or fix sizes, while it runs."""
     if func is torch.tensor and args and _holds_scalars(args[0]):
         # It is made of operators.
@@ -113,6 +117,10 @@ def _recordable(func: Any, args: Sequence[Any]) -> Any:
         return _equal
     if func in (torch.narrow, torch.Tensor.narrow):
         return _narrow
+    if func is torch.linspace and even_spacing.has_dynamic_steps(*args, **kwargs):
+        return even_spacing.linspace
+    if func in _GRIDS and even_spacing.has_dynamic_size(*args, **kwargs):
+        return even_spacing.affine_grid
     return _einsum if func is torch.functional.einsum else func
 
 

@@ -1,0 +1,51 @@
+"""Kernels of composite operators that keep sizes symbolic, where torch's kernels fix the operand's sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+import torch
+
+from .shape_kernels import in_place_of
+
+_ATEN = torch.ops.aten
+
+
+def _max_pool1d(
+    self: torch.Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    ceil_mode: bool = False,
+) -> torch.Tensor:
+    """The pooling of an image of height 1."""
+    window = [1, *kernel_size], [1, *(stride or kernel_size)], [0, *padding], [1, *dilation]
+    pooled: torch.Tensor = _ATEN.max_pool2d.default(self.unsqueeze(-2), *window, ceil_mode)
+    return pooled.squeeze(-2)
+
+
+def _take_along_dim(self: torch.Tensor, indices: torch.Tensor, dim: int | None = None) -> torch.Tensor:
+    """`gather`, after the sizes other than the dimension's are broadcast."""
+    if dim is None:
+        return self.reshape(-1).gather(0, indices.reshape(-1))
+    torch._check(
+        self.dim() == indices.dim(),
+        lambda: (
+            "torch.take_along_dim(): input and indices should have the same number of dimensions, "
+            f"but got {self.dim()} dimensions for input, and {indices.dim()} dimensions for indices"
+        ),
+    )
+    dim = dim % self.dim()
+    others = [(*item.shape[:dim], 1, *item.shape[dim + 1 :]) for item in (self, indices)]
+    shape = list(torch.broadcast_shapes(*others))
+    shape[dim] = -1
+    return self.expand(shape).gather(dim, indices.expand(shape))
+
+
+def kept_symbolic() -> AbstractContextManager[None]:
+    """Use these kernels within the context."""
+    return in_place_of(
+        {_ATEN.max_pool1d.default: _max_pool1d, _ATEN.take_along_dim.default: _take_along_dim}, {}
+    )

@@ -1,0 +1,57 @@
+"""`linspace` and `affine_grid` for dynamic sizes, by operators: torch makes Python numbers of the sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+
+def has_dynamic_steps(start: Any = None, end: Any = None, steps: Any = None, **others: Any) -> bool:
+    """Whether a call of `torch.linspace` would fix its number of elements, and `linspace` supports it."""
+    dtype = others.get("dtype") or torch.get_default_dtype()
+    is_plain = others.keys() <= {"dtype", "device", "requires_grad"} and dtype.is_floating_point
+    return isinstance(steps, torch.SymInt) and is_plain
+
+
+def linspace(
+    start: Any,
+    end: Any,
+    steps: int | torch.SymInt,
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+    requires_grad: bool = False,
+) -> torch.Tensor:
+    """Floats at equal distances, computed from both ends as in PyTorch."""
+    dtype = dtype or torch.get_default_dtype()
+    first, last = (torch.full((), item, dtype=dtype, device=device) for item in (start, end))
+    step = (last - first) / torch.sym_max(steps - 1, 1)
+    place = torch.arange(steps, device=device)
+    upwards, downwards = first + step * place, last - step * (steps - 1 - place)
+    return torch.where(place < torch.sym_max(steps // 2, 1), upwards, downwards)
+
+
+def has_dynamic_size(theta: torch.Tensor, size: Sequence[Any], align_corners: bool | None = None) -> bool:
+    """Whether a call of `affine_grid` would fix a size."""
+    return any(isinstance(item, torch.SymInt) for item in size)
+
+
+def affine_grid(
+    theta: torch.Tensor, size: Sequence[int | torch.SymInt], align_corners: bool | None = None
+) -> torch.Tensor:
+    """The positions of an image's or a volume's elements, from -1 to 1, under an affine map for each item.
+
+    Without `align_corners`, -1 and 1 are the outer edges of the first and the last element, not their
+    centres. An only element is at 0.
+    """
+    spatial = size[2:]
+    axes = []
+    for steps in spatial:
+        centres = linspace(-1.0, 1.0, steps, dtype=theta.dtype, device=theta.device)
+        axes.append(centres * (torch.sym_min(steps - 1, 1) if align_corners else (steps - 1) / steps))
+    places = torch.meshgrid(*axes, indexing="ij")
+    base = torch.stack([*places[::-1], torch.ones_like(places[0])], dim=-1)
+    grid = base.reshape(1, -1, len(spatial) + 1) @ theta.transpose(1, 2)
+    return grid.reshape(size[0], *spatial, len(spatial))

@@ -1,0 +1,101 @@
+"""Operators whose kernels in torch make Python numbers of sizes keep dynamic sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import opsetta
+
+pytestmark = pytest.mark.filterwarnings("ignore:Since version 1.3.0, affine_grid")
+
+
+class Characters(nn.Module):
+    """CANINE and text CNNs: a mask or features pooled over a dynamic length."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.MaxPool1d(kernel_size=4, stride=4)(x.float().unsqueeze(1)).squeeze(1)
+
+
+class ReferencePoints(nn.Module):
+    """Deformable DETR: the centres of an image's elements."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        height, width = x.shape[-2:]
+        rows, columns = torch.meshgrid(
+            torch.linspace(0.5, height - 0.5, height, dtype=x.dtype, device=x.device),
+            torch.linspace(0.5, width - 0.5, steps=width),
+            indexing="ij",
+        )
+        return torch.stack([columns / width, rows / height], -1) + x[0, 0, :, :, None]
+
+
+class Transformer(nn.Module):
+    """A spatial transformer of any image size."""
+
+    def __init__(self, align_corners: bool) -> None:
+        super().__init__()
+        self.align_corners = align_corners
+
+    def forward(self, theta: Tensor, x: Tensor) -> Tensor:
+        return F.affine_grid(theta, list(x.shape), align_corners=self.align_corners) + x.mean()
+
+
+def _sorted_along(x: Tensor) -> tuple[Tensor, Tensor]:
+    order = x[:1].argsort(2)
+    return x.take_along_dim(order, 2), torch.take_along_dim(x, order.reshape(-1))
+
+
+_BATCH = {0: "batch", 2: "height", 3: "width"}
+CASES: dict[str, tuple[Callable[..., Any], Any, list[tuple[tuple[int, ...], ...]]]] = {
+    "max_pool1d": (Characters(), ({0: "batch", 1: "length"},), [((2, 19),), ((1, 4),), ((3, 33),)]),
+    "max_pool1d, every argument": (
+        lambda x: F.max_pool1d(x, 3, 2, 1, 2, True),
+        ({1: "length"},),
+        [((3, 19),), ((3, 5),), ((3, 16),)],
+    ),
+    "take_along_dim": (
+        _sorted_along,
+        ({0: "batch", 2: "length"},),
+        [((2, 3, 5),), ((1, 3, 1),), ((4, 3, 8),)],
+    ),
+    "linspace": (ReferencePoints(), (_BATCH,), [((2, 1, 5, 6),), ((1, 1, 1, 1),), ((1, 1, 2, 9),)]),
+    "affine_grid": (
+        Transformer(align_corners=False),
+        ({0: "batch"}, _BATCH),
+        [((2, 2, 3), (2, 1, 5, 6)), ((1, 2, 3), (1, 1, 1, 2)), ((3, 2, 3), (3, 1, 8, 7))],
+    ),
+    "affine_grid of a volume": (
+        Transformer(align_corners=True),
+        ({0: "batch"}, {0: "batch", 2: "depth", 3: "height", 4: "width"}),
+        [((2, 3, 4), (2, 1, 5, 6, 3)), ((3, 3, 4), (3, 1, 2, 1, 4))],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_size_agrees(name: str) -> None:
+    model, dynamic, calls = CASES[name]
+    if isinstance(model, nn.Module):
+        model.eval()
+    generator = torch.Generator().manual_seed(0)
+    inputs = [tuple(torch.randn(shape, generator=generator) for shape in call) for call in calls]
+    program = opsetta.export(model, inputs[0], opset=17, dynamic_shapes=dynamic)
+    assert all(not dimension.restrictions for dimension in program.dimensions.values()) or "max" in name
+    for lowered in (program, program.lower(opset=10)):
+        for call in inputs:
+            lowered.verify(call)
+
+
+def test_other_calls_of_linspace_are_left_to_torch() -> None:
+    def model(x: Tensor) -> Tensor:
+        return x + torch.linspace(2, 9, x.shape[0], dtype=torch.int64) + torch.linspace(0, 1, 5)
+
+    opsetta.export(model, (torch.randn(5),), opset=17).verify()
+    with pytest.raises(opsetta.CaptureError, match="int64"):
+        opsetta.export(model, (torch.randn(5),), dynamic_shapes=({0: "n"},))
