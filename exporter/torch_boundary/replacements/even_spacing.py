@@ -12,13 +12,14 @@ def has_dynamic_steps(start: Any = None, end: Any = None, steps: Any = None, **o
     """Whether a call of `torch.linspace` would fix its number of elements, and `linspace` supports it."""
     dtype = others.get("dtype") or torch.get_default_dtype()
     is_plain = others.keys() <= {"dtype", "device", "requires_grad"} and dtype.is_floating_point
-    return isinstance(steps, torch.SymInt) and is_plain
+    has_tensor = isinstance(start, torch.Tensor) or isinstance(end, torch.Tensor)
+    return isinstance(steps, torch.SymInt) and is_plain and not has_tensor
 
 
 def linspace(
     start: Any,
     end: Any,
-    steps: int | torch.SymInt,
+    steps: Any,
     *,
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
@@ -29,7 +30,7 @@ def linspace(
     first, last = (torch.full((), item, dtype=dtype, device=device) for item in (start, end))
     step = (last - first) / torch.sym_max(steps - 1, 1)
     place = torch.arange(steps, device=device)
-    upwards, downwards = first + step * place, last - step * (steps - 1 - place)
+    upwards, downwards = first + step * place, last + step * place.sub(steps - 1)
     return torch.where(place < torch.sym_max(steps // 2, 1), upwards, downwards)
 
 
