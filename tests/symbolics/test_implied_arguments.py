@@ -231,7 +231,7 @@ NOT_MEANT = [
 
 @pytest.mark.parametrize(("op_type", "opset", "inputs", "arguments"), NOT_MEANT)
 def test_an_argument_that_says_something_else_is_refused(op_type, opset, inputs, arguments):
-    with pytest.raises(EmissionError, match="has no argument"):
+    with pytest.raises(EmissionError, match="no longer has argument"):
         context(opset).op(op_type, *inputs, **arguments)
 
 

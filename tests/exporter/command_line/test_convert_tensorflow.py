@@ -98,7 +98,7 @@ def test_options_of_tensorflow_are_refused_for_other_files(capsys, tmp_path):
     y = onnx.helper.make_tensor_value_info("y", 1, [2])
     graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
     onnx.save(onnx.helper.make_model(graph), tmp_path / "in.onnx")
-    with pytest.raises(opsetta.OpsettaError, match="is not a graph of TensorFlow"):
+    with pytest.raises(opsetta.OpsettaError, match="is not a TensorFlow graph"):
         opsetta.load(tmp_path / "in.onnx", outputs=["y"])
 
 

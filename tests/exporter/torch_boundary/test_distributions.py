@@ -38,6 +38,12 @@ def test_checks_of_distributions_are_left_out(capture: str, dynamic_shapes: Any)
         program.verify((X[:1], X[:1] + 1))
 
 
-def test_a_check_that_the_model_asks_for_is_a_branch() -> None:
+def test_a_check_that_the_model_asks_for_follows_the_example_in_direct_capture() -> None:
+    program = opsetta.export(Scored(validate_args=True), (X, X + 1), opset=17)
+    assert not program.specializations
+    program.verify((X, X - 1))
+
+
+def test_a_check_that_the_model_asks_for_is_a_branch_for_torch_export() -> None:
     with pytest.raises(opsetta.CaptureError, match=r"test_distributions\.py:\d+"):
-        opsetta.export(Scored(validate_args=True), (X, X + 1), opset=17)
+        opsetta.export(Scored(validate_args=True), (X, X + 1), opset=17, capture="torch.export")
