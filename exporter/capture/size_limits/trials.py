@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Mapping
+import operator
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -188,6 +189,11 @@ class _ModuleState:
             if held:
                 held.clear()
         for held, before in self._filled:
-            if len(held) != len(before) or any(held.get(name) is not item for name, item in before.items()):
+            if not _are_identical(held, before) or not _are_identical(held.values(), before.values()):
                 held.clear()
                 held.update(before)
+
+
+def _are_identical(items: Collection[Any], others: Collection[Any]) -> bool:
+    """Whether two collections have the same objects in the same order."""
+    return len(items) == len(others) and all(map(operator.is_, items, others))

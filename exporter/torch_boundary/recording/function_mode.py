@@ -18,6 +18,7 @@ from torch.fx.experimental.proxy_tensor import PreDispatchTorchFunctionMode
 
 from ..containers import pytree
 from ..replacements import even_spacing
+from .symbolic_numbers import compute_order
 
 _ATEN = torch.ops.aten
 _DATA: Any = torch.Tensor.data.__get__  # type: ignore[attr-defined]
@@ -27,6 +28,7 @@ _NUMBERS = frozenset({torch.Tensor.__int__, torch.Tensor.__index__, torch.Tensor
 """What must return a number of Python's, which no symbol can be."""
 _OF_TENSORS = (types.MethodWrapperType, types.MethodDescriptorType)
 """The types of a tensor's attributes and methods, but not of those with symbols, such as `__getitem__`."""
+_OF_ORDER = frozenset({torch.Tensor.contiguous, torch.Tensor.is_contiguous})
 _KERNELS = (types.BuiltinFunctionType, types.BuiltinMethodType)
 _CHANGED = proxy_tensor._side_effectful_need_to_be_preserved_pre_dispatch
 _GRIDS = (torch.affine_grid_generator, torch.nn.functional.affine_grid)
@@ -78,6 +80,8 @@ class FunctionMode(_NonStrictTorchFunctionHandler, PreDispatchTorchFunctionMode)
         if func in _UNRECORDED and isinstance(args[0], FakeTensor):
             return self._unrecorded(func, args, kwargs)
         if type(func) in _OF_TENSORS and func is not torch.Tensor.narrow:
+            if func in _OF_ORDER:
+                compute_order(*args, **kwargs)
             return (func, args, kwargs) if func not in _NUMBERS else (self._converted, (func, args[0]), {})
         is_plain = self._plain.get(func)
         if is_plain is None:

@@ -43,6 +43,8 @@ class KnownResults:
         self._of_symbolic_sizes: dict[Any, _Results | None] = {}
         # Whether a view is in its storage, by the identity of its layout and the size of the storage.
         self._rooms: dict[Any, tuple[Layout, bool]] = {}
+        # The number of elements of a storage, by the identity of its layout.
+        self._counts: dict[int, tuple[Layout, Any]] = {}
 
     def run(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
         """Call an operator, or make tensors like the results of an earlier call with like arguments."""
@@ -82,7 +84,7 @@ class KnownResults:
         if isinstance(layout, int) or layout.offset is not None:
             return None
         with torch._C._ExcludeDispatchKeyGuard(_PYTHON):
-            memory = _memory(layout, args)
+            memory = self._memory(layout, args)
             return self._fake(memory, layout.device), self._fake(memory, layout.device)
 
     def keep_created(
@@ -123,13 +125,47 @@ class KnownResults:
         if writes and not args[0].is_inference():
             torch.autograd.graph.increment_version(args[0])
         with torch._C._ExcludeDispatchKeyGuard(_PYTHON):
-            made = [
-                args[item] if isinstance(item, int) else self._fake(_memory(item, args), item.device)
-                for item in items
-            ]
+            made = [args[item] if isinstance(item, int) else self._tensor(item, args) for item in items]
         return made[0] if kind is None else kind(made)
 
+    def _tensor(self, layout: Layout, args: tuple[Any, ...]) -> torch.Tensor:
+        """A fake tensor with a layout."""
+        memory = self._memory(layout, args)
+        made = self._fake(memory, layout.device)
+        vars(made)[_MEMORY] = memory
+        return made
 
+    def _memory(self, layout: Layout, args: tuple[Any, ...]) -> torch.Tensor:
+        """A meta tensor with a layout."""
+        if layout.offset is None:
+            return self._new(layout)
+        storage = args[0].untyped_storage()
+        memory = vars(args[0]).get(_MEMORY)
+        if (
+            memory is None
+            or memory.dtype != layout.dtype
+            or memory.untyped_storage()._cdata != storage._cdata
+        ):
+            made = torch.empty((), dtype=layout.dtype, device="meta")
+            return made.set_(storage, layout.offset, layout.shape, layout.stride)
+        # It finds out nothing about the sizes, which takes `set_` most of its time.
+        return memory.as_strided(layout.shape, layout.stride, layout.offset)
+
+    def _new(self, layout: Layout) -> torch.Tensor:
+        """A meta tensor with a storage of its own."""
+        count = self._counts.get(id(layout))
+        if count is None:
+            made = torch.empty_strided(layout.shape, layout.stride, dtype=layout.dtype, device="meta")
+            number = made.untyped_storage().nbytes() // layout.dtype.itemsize
+            # The layout is kept, so that its identity stays its own.
+            self._counts[id(layout)] = layout, number
+            return made
+        made = torch.empty((count[1],), dtype=layout.dtype, device="meta")
+        return made.as_strided(layout.shape, layout.stride)
+
+
+_MEMORY = "opsetta_memory"
+"""The attribute of a fake tensor with a meta tensor in the same storage."""
 _PYTHON = (
     DispatchKeySet(DispatchKey.Python).add(DispatchKey.PythonTLSSnapshot).add(DispatchKey.PythonDispatcher)
 )
@@ -142,14 +178,6 @@ def _end(layout: Layout) -> Any:
     for size, stride in zip(layout.shape, layout.stride, strict=True):
         last = last + (size - 1) * stride
     return (last + 1) * layout.dtype.itemsize
-
-
-def _memory(layout: Layout, args: tuple[Any, ...]) -> torch.Tensor:
-    """A meta tensor with a layout."""
-    if layout.offset is None:
-        return torch.empty_strided(layout.shape, layout.stride, dtype=layout.dtype, device="meta")
-    made = torch.empty((), dtype=layout.dtype, device="meta")
-    return made.set_(args[0].untyped_storage(), layout.offset, layout.shape, layout.stride)
 
 
 def _keep(kept: dict[Any, _Results | None], key: Any, results: _Results | None) -> None:

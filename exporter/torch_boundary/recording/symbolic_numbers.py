@@ -8,6 +8,7 @@ from typing import Any
 import sympy
 import torch
 from torch._ops import mode_stack_state_for_pre_dispatch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental import sym_node as _sym_node
 from torch.fx.experimental import symbolic_shapes as _symbolic_shapes
@@ -79,6 +80,22 @@ def applied(operation: str, expressions: Sequence[Any]) -> Any:
 def is_recorded() -> bool:
     """Whether a recorder of operators is active, which must see each operation on symbolic numbers."""
     return _PRE_DISPATCH_MODES.get(0) is not None or torch._C._get_dispatch_mode(_PROXY_MODE) is not None
+
+
+def compute_order(tensor: Any, *args: Any, **kwargs: Any) -> None:
+    """Let a tensor find out whether it is contiguous, before a recorder would see how.
+
+    Args:
+        args, kwargs: those of `torch.Tensor.is_contiguous`.
+    """
+    if not isinstance(tensor, FakeTensor) or not tensor._has_symbolic_sizes_strides:
+        return
+    mode = _PRE_DISPATCH_MODES.get(0)
+    _PRE_DISPATCH_MODES.set(0, None)
+    try:
+        tensor.is_contiguous(*args, **kwargs)
+    finally:
+        _PRE_DISPATCH_MODES.set(0, mode)
 
 
 def recorded(operation: str, operands: Sequence[Any], result: Any) -> Any:

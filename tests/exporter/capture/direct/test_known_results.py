@@ -409,3 +409,31 @@ def test_a_copied_fake_tensor_is_like_torchs(requires_grad: bool) -> None:
     for each in (made, expected):
         with pytest.raises(RuntimeError, match="Cannot access data pointer"):
             each.data_ptr()
+
+
+@pytest.mark.parametrize("is_dynamic", [False, True], ids=["static", "dynamic"])
+def test_views_of_known_results_are_in_their_storage(is_dynamic: bool) -> None:
+    mode = FakeTensorMode(shape_env=SizeEnvironment(), allow_non_fake_inputs=True)
+    known, x = KnownResults(mode), fake(mode, is_dynamic)
+    calls = [(ATEN.transpose.int, (0, 1)), (ATEN.unsqueeze.default, (1,)), (ATEN.select.int, (0, -1))]
+    with mode, enable_python_dispatcher(), torch.no_grad():
+        for _ in range(3):
+            base = made = known.run(ATEN.relu.default, (x,), {})
+            expected = ATEN.relu.default(x)
+            given = expected
+            for operator, rest in calls:
+                made, expected = known.run(operator, (made, *rest), {}), operator(expected, *rest)
+                assert layout(made, base) == layout(expected, given)
+            assert base.untyped_storage()._cdata != x.untyped_storage()._cdata
+
+
+def test_views_of_a_tensor_with_another_storage_than_before_are_in_the_new_one() -> None:
+    mode = FakeTensorMode(shape_env=SizeEnvironment(), allow_non_fake_inputs=True)
+    known, x = KnownResults(mode), fake(mode, True)
+    with mode, enable_python_dispatcher(), torch.no_grad():
+        base, other = (known.run(ATEN.relu.default, (x,), {}) for _ in range(2))
+        for _ in range(2):
+            known.run(ATEN.t.default, (base,), {})
+        base.set_(other)
+        made = known.run(ATEN.t.default, (base,), {})
+        assert made.untyped_storage()._cdata == other.untyped_storage()._cdata
