@@ -57,7 +57,7 @@ class KnownResults:
         found = kept.get(key)
         if found is not None and (not is_symbolic or self._has_room(found, args)):
             return self._made(found, args, writes)
-        layout = None if kwargs or key in kept else known_layout(func, args)
+        layout = None if key in kept else known_layout(func, args, kwargs)
         if layout is not None and (not is_symbolic or self._has_room((None, [layout]), args)):
             kept[key] = found = None, [layout]
             return self._made(found, args, writes)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from ..symbolic_numbers import known
+from ..symbolic_numbers import known, order_in_storage
 from .elementwise import broadcast
 from .layout import (
     Layout,
@@ -17,9 +17,11 @@ from .layout import (
     are_same,
     axis_of,
     contiguous_strides,
+    has_single,
     is_above_1,
     is_contiguous,
     is_positive,
+    is_same,
     made,
 )
 
@@ -48,7 +50,17 @@ def _linear(x: torch.Tensor, weight: torch.Tensor, bias: Any = None) -> Layout |
     is_known = _have_shape(x, (weight.shape[0], x.shape[-1]), weight) and _have_shape(
         x, weight.shape[:1], bias
     )
-    return made(x, (*x.shape[:-1], weight.shape[0])) if is_known and is_contiguous(x) else None
+    return (
+        made(x, (*x.shape[:-1], weight.shape[0])) if is_known and (x.dim() < 4 or is_contiguous(x)) else None
+    )
+
+
+def _addmm(bias: torch.Tensor, x: Any, other: Any) -> Layout | None:
+    if type(x) is not FakeTensor or type(other) is not FakeTensor or not x.dtype.is_floating_point:
+        return None
+    is_known = x.dim() == other.dim() == 2 and _have_shape(x, (x.shape[1], other.shape[1]), other)
+    is_known = is_known and 0 not in other.shape and _have_shape(x, other.shape[1:], bias)
+    return made(x, (x.shape[0], other.shape[1])) if is_known else None
 
 
 def _matmul(x: torch.Tensor, other: Any) -> Layout | None:
@@ -76,14 +88,14 @@ def _convolution(
         return None
     if weight.dim() != x.dim() or not are_fixed(x.shape[1:]) or weight.shape[1] * groups != x.shape[1]:
         return None
-    if not x.dtype.is_floating_point or not is_contiguous(x) or not is_contiguous(weight):
+    if not x.dtype.is_floating_point or not is_contiguous(weight):
         return None
     if not _have_shape(x, weight.shape, weight) or not _have_shape(x, weight.shape[:1], bias):
         return None
     axes = zip(x.shape[2:], weight.shape[2:], steps, pads, spreads, strict=True)
     sizes = [(n + 2 * pad - spread * (kernel - 1) - 1) // step + 1 for n, kernel, step, pad, spread in axes]
     is_known = weight.shape[0] % groups == 0 and min(sizes) > 0
-    return made(x, (x.shape[0], weight.shape[0], *sizes)) if is_known else None
+    return _in_order_of(x, (x.shape[0], weight.shape[0], *sizes)) if is_known else None
 
 
 def _each(option: Sequence[int], rank: int) -> Sequence[int] | None:
@@ -94,21 +106,25 @@ def _each(option: Sequence[int], rank: int) -> Sequence[int] | None:
 
 
 def _resized(x: torch.Tensor, output_size: Any, *others: Any) -> Layout | None:
-    """Images resized to a fixed height and width, in the memory format of the argument."""
+    """Images resized to a fixed height and width."""
     is_known = x.dim() == 4 and x.dtype.is_floating_point and output_size is not None
     if not is_known or len(output_size) != 2 or not are_fixed(output_size):
         return None
-    (batch, channels), (height, width) = x.shape[:2], output_size
+    return _in_order_of(x, (*x.shape[:2], *output_size))
+
+
+def _in_order_of(x: torch.Tensor, shape: Sequence[Any]) -> Layout | None:
+    """A new tensor in the memory format of the argument: contiguous, or images with channels last."""
     if is_contiguous(x):
-        return made(x, (batch, channels, height, width))
-    last = contiguous_strides((batch, *x.shape[2:], channels))
-    found = made(x, (batch, height, width, channels))
-    is_last = last is not None and x.device.type == "cpu" and all(map(is_above_1, x.shape[1:]))
-    if last is None or found is None or not is_last or not are_same(x.stride(), _channels_second(last)):
+        return made(x, shape)
+    if x.dim() != 4 or x.device.type != "cpu" or not all(map(is_above_1, (*x.shape[1:], *shape[1:]))):
         return None
-    return dataclasses.replace(
-        found, shape=(batch, channels, height, width), stride=_channels_second(found.stride)
-    )
+    (batch, channels), image = shape[:2], shape[2:]
+    own = contiguous_strides((x.shape[0], *x.shape[2:], x.shape[1]))
+    found = made(x, (batch, *image, channels))
+    if own is None or found is None or not are_same(x.stride(), _channels_second(own)):
+        return None
+    return dataclasses.replace(found, shape=tuple(shape), stride=_channels_second(found.stride))
 
 
 def _channels_second(items: Sequence[Any]) -> tuple[Any, ...]:
@@ -139,6 +155,70 @@ def _reduced(x: torch.Tensor, dim: Any, keepdim: bool = False, dtype: Any = None
         return None
     sizes = [1 if axis in axes else size for axis, size in enumerate(x.shape) if keepdim or axis not in axes]
     return made(x, sizes)
+
+
+def _indexed(x: torch.Tensor, indices: Sequence[Any]) -> Layout | None:
+    """Positions along the first axes."""
+    if not all(type(each) is FakeTensor and each.dtype == torch.int64 for each in indices):
+        return None
+    if (
+        not 0 < len(indices) <= x.dim()
+        or not is_contiguous(x)
+        or any(each.device != x.device for each in indices)
+    ):
+        return None
+    positions = broadcast(torch.int64, *indices)
+    return None if positions is None else made(x, (*positions.shape, *x.shape[len(indices) :]))
+
+
+def _attention(
+    query: torch.Tensor,
+    key: Any,
+    value: Any,
+    mask: Any = None,
+    dropout: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Layout | None:
+    """By the fused kernel for the CPU, whose result is in the order of the query."""
+    tensors = [query, key, value]
+    if dropout or enable_gqa or not torch.backends.cuda.flash_sdp_enabled():
+        return None
+    if not all(type(each) is FakeTensor and each.dim() == 4 for each in tensors):
+        return None
+    if not all(
+        each.dtype == torch.float32
+        and each.device.type == "cpu"
+        and each.stride()[-1] == 1
+        and are_fixed((each.shape[1], each.shape[3]))
+        and are_same((*each.shape[:2], each.shape[3]), (*query.shape[:2], query.shape[3]))
+        and all(map(is_positive, each.shape))
+        for each in tensors
+    ):
+        return None
+    if not are_same(key.shape, value.shape) or not _is_mask(mask, query, key):
+        return None
+    order = order_in_storage(query, from_begin=False)
+    strides = None if order is None else contiguous_strides([query.shape[axis] for axis in order])
+    if order is None or strides is None or has_single(query.shape):
+        return None
+    return Layout(query.dtype, query.shape, [strides[order.index(axis)] for axis in range(4)], query.device)
+
+
+def _is_mask(mask: Any, query: torch.Tensor, key: torch.Tensor) -> bool:
+    if mask is None:
+        return True
+    wanted = (*query.shape[:3], key.shape[2])
+    return (
+        type(mask) is FakeTensor
+        and mask.dtype in (torch.bool, query.dtype)
+        and mask.dim() == 4
+        and all(
+            is_same(size, 1) or is_same(size, other) for size, other in zip(mask.shape, wanted, strict=True)
+        )
+    )
 
 
 def _embedding(weight: torch.Tensor, indices: Any, *others: Any) -> Layout | None:
@@ -185,17 +265,20 @@ def _have_shape(x: torch.Tensor, sizes: Sequence[Any], *weights: torch.Tensor | 
 
 
 RULES: dict[str, Callable[..., Layout | None]] = {
+    "aten::addmm": _addmm,
     "aten::batch_norm": _batch_norm,
     "aten::cat": _cat,
     "aten::contiguous": _contiguous,
     "aten::conv1d": _convolution,
     "aten::conv2d": _convolution,
     "aten::embedding": _embedding,
+    "aten::index.Tensor": _indexed,
     "aten::layer_norm": _layer_norm,
     "aten::linear": _linear,
     "aten::matmul": _matmul,
     "aten::mean.dim": _reduced,
     "aten::roll": _rolled,
+    "aten::scaled_dot_product_attention": _attention,
     "aten::sum.dim_IntList": _reduced,
     "aten::upsample_bicubic2d.vec": _resized,
     "aten::upsample_bilinear2d.vec": _resized,

@@ -22,12 +22,14 @@ from .layout import (
 )
 
 _OF_FLOATS = (
-    "abs atan clamp clamp_max clamp_min cos elu erf exp gelu hardsigmoid hardswish hardtanh leaky_relu "
-    "log log_sigmoid mish neg pow.Tensor_Scalar reciprocal relu relu6 rsqrt sigmoid silu sin "
+    "atan clamp clamp_max clamp_min cos elu erf exp gelu hardsigmoid hardswish hardtanh leaky_relu "
+    "log log_sigmoid mish pow.Tensor_Scalar reciprocal relu relu6 rsqrt sigmoid silu sin "
     "softplus sqrt square tanh"
 )
 """Operators of one tensor of floats, whose other arguments are numbers."""
-_ARITHMETIC = "add.Tensor div.Tensor maximum minimum mul.Tensor sub.Tensor"
+_OF_NUMBERS = "abs neg"
+"""Operators of one tensor, which give integers for integers."""
+_ARITHMETIC = "add.Tensor div.Tensor max.other maximum min.other minimum mul.Tensor sub.Tensor"
 _CONDITIONS = "eq ge gt le lt ne"
 _LOGIC = "__and__.Tensor __or__.Tensor bitwise_and.Tensor bitwise_or.Tensor logical_and logical_or"
 
@@ -36,6 +38,19 @@ def _unary(x: torch.Tensor, *others: Any) -> Layout | None:
     if not x.dtype.is_floating_point or not all(item is None or type(item) in _NUMBERS for item in others):
         return None
     return broadcast(x.dtype, x)
+
+
+def _signed(x: torch.Tensor) -> Layout | None:
+    return None if x.dtype == torch.bool or x.dtype.is_complex else broadcast(x.dtype, x)
+
+
+def _converted(x: torch.Tensor, dtype: Any, non_blocking: bool = False, copy: bool = False) -> Layout | None:
+    # A tensor that has the element type is returned itself.
+    return None if dtype == x.dtype or copy or x.dtype.is_complex else broadcast(dtype, x)
+
+
+def _moved(x: torch.Tensor, device: Any, dtype: Any, *others: Any) -> Layout | None:
+    return _converted(x, dtype, *others) if device == x.device else None
 
 
 def _dropout(x: torch.Tensor, p: float, train: bool) -> Layout | None:
@@ -76,9 +91,13 @@ def _not(x: torch.Tensor) -> Layout | None:
 
 
 def _where(condition: torch.Tensor, x: Any, other: Any) -> Layout | None:
-    if type(x) is not FakeTensor or type(other) is not FakeTensor or condition.dtype != torch.bool:
+    tensors = [item for item in (x, other) if type(item) is FakeTensor]
+    numbers = [item for item in (x, other) if type(item) in (int, float)]
+    if len(tensors) + len(numbers) < 2 or not tensors or condition.dtype != torch.bool:
         return None
-    return broadcast(x.dtype, condition, x, other) if x.dtype == other.dtype else None
+    dtype = tensors[0].dtype
+    is_known = dtype == tensors[-1].dtype and (dtype.is_floating_point or not numbers)
+    return broadcast(dtype, condition, *tensors) if is_known else None
 
 
 def _masked_fill(x: torch.Tensor, mask: Any, value: Any) -> Layout | None:
@@ -96,7 +115,8 @@ def broadcast(dtype: torch.dtype, *tensors: torch.Tensor) -> Layout | None:
         shape = _shape(shape, tensor.shape) if is_known else None  # type: ignore[arg-type]
     if shape is None:
         return None
-    if all(map(is_contiguous, tensors)) and any(are_same(tensor.shape, shape) for tensor in tensors):
+    if all(map(is_contiguous, tensors)):
+        # No tensor has a larger stride in an inner axis.
         return made(first, shape, dtype)
     axes = None if has_single(shape) else _order(shape, tensors)
     strides = None if axes is None else contiguous_strides([shape[axis] for axis in axes])
@@ -167,6 +187,7 @@ def _is_1(size: Any) -> bool:
 _NUMBERS = (bool, int, float, str)
 RULES: dict[str, Callable[..., Layout | None]] = {
     **{f"aten::{name}": _unary for name in _OF_FLOATS.split()},
+    **{f"aten::{name}": _signed for name in _OF_NUMBERS.split()},
     **{f"aten::{name}": _arithmetic for name in _ARITHMETIC.split()},
     **{f"aten::{name}.{kind}": _condition for name in _CONDITIONS.split() for kind in ("Tensor", "Scalar")},
     **{f"aten::{name}": _logic for name in _LOGIC.split()},
@@ -177,6 +198,8 @@ RULES: dict[str, Callable[..., Layout | None]] = {
     "aten::logical_not": _not,
     "aten::masked_fill.Scalar": _masked_fill,
     "aten::softmax.int": _softmax,
-    "aten::where.self": _where,
+    "aten::to.device": _moved,
+    "aten::to.dtype": _converted,
+    **{f"aten::where.{kind}": _where for kind in ("self", "ScalarOther", "ScalarSelf")},
 }
 """The layout of the result by the arguments; None for calls that the operator's kernel must decide."""

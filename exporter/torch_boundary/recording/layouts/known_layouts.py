@@ -5,7 +5,7 @@ A kernel of a fake tensor finds the same by comparing symbolic sizes and strides
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch._subclasses.fake_tensor import FakeTensor
@@ -16,14 +16,15 @@ from .layout import Layout as Layout
 _RULES: dict[str, Callable[..., Layout | None]] = {**elementwise.RULES, **computed.RULES, **views.RULES}
 
 
-def known_layout(func: Any, args: Sequence[Any]) -> Layout | None:
-    """The layout of an operator's only result; None if the operator's kernel must find it.
+_WITH_NAMES = frozenset({"aten::scaled_dot_product_attention"})
+"""Operators whose rule takes arguments by name."""
 
-    Args:
-        args: all arguments of the call, none of them by name.
-    """
-    rule = _RULES.get(func.name())
-    if rule is None:
+
+def known_layout(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Layout | None:
+    """The layout of an operator's only result; None if the operator's kernel must find it."""
+    name = func.name()
+    rule = _RULES.get(name)
+    if rule is None or (kwargs and name not in _WITH_NAMES):
         return None
     first = args[0][0] if isinstance(args[0], (list, tuple)) else args[0]
-    return rule(*args) if type(first) is FakeTensor else None
+    return rule(*args, **(kwargs or {})) if type(first) is FakeTensor else None

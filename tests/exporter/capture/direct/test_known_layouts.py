@@ -84,6 +84,20 @@ CALLS: Calls = {
     "comparison": (ATEN.ge.Scalar, lambda x, i, y: (heads(x), 1)),
     "comparison of tensors": (ATEN.le.Tensor, lambda x, i, y: (x[0, 0], x)),
     "not": (ATEN.bitwise_not.default, lambda x, i, y: (x > 0,)),
+    "mask of masks": (
+        ATEN.__and__.Tensor,
+        lambda x, i, y: ((y > 0)[None, None, :, None], (x[:, None, None, :, 0] > 0).contiguous()),
+    ),
+    "comparison of positions": (ATEN.le.Tensor, lambda x, i, y: (y[None, :, None], y[None, None, :])),
+    "product with a short vector": (
+        ATEN.mul.Tensor,
+        lambda x, i, y: (x[0, :, 0].contiguous()[None, :, None], torch.zeros(4)),
+    ),
+    "where with a number": (ATEN.where.ScalarOther, lambda x, i, y: (x[:, :1] > 0, x, -1e30)),
+    "where of other orders": (
+        ATEN.where.ScalarSelf,
+        lambda x, i, y: ((x[:, None] > 0)[:, :, :, :1], 0, heads(x)),
+    ),
     "where": (ATEN.where.self, lambda x, i, y: (x[:, :1] > 0, x, torch.zeros(()))),
     "masked_fill": (ATEN.masked_fill.Scalar, lambda x, i, y: (x, x[:, :, :1] > 0, 1.0)),
     "batch_norm": (
@@ -93,6 +107,57 @@ CALLS: Calls = {
     "layer_norm of transposed": (ATEN.layer_norm.default, lambda x, i, y: (x.transpose(0, 1), [24])),
     "layer_norm of half": (ATEN.layer_norm.default, lambda x, i, y: (x.half().transpose(0, 1), [24])),
     "linear": (ATEN.linear.default, lambda x, i, y: (x, torch.zeros(5, 24), torch.zeros(5))),
+    "linear of transposed": (
+        ATEN.linear.default,
+        lambda x, i, y: (i[:, :, 0].transpose(1, 2), torch.zeros(5, 8), torch.zeros(5)),
+    ),
+    "linear of transposed without bias": (
+        ATEN.linear.default,
+        lambda x, i, y: (i[:, :, 0].transpose(1, 2), torch.zeros(5, 8)),
+    ),
+    "linear of a part": (ATEN.linear.default, lambda x, i, y: (x[:, 0], torch.zeros(5, 24), torch.zeros(5))),
+    "linear of another order": (ATEN.linear.default, lambda x, i, y: (x.transpose(0, 1), torch.zeros(5, 24))),
+    "addmm": (ATEN.addmm.default, lambda x, i, y: (torch.zeros(5), x.flatten(0, 1), torch.zeros(24, 5))),
+    "addmm of a part": (
+        ATEN.addmm.default,
+        lambda x, i, y: (torch.zeros(5), x[:, 0], torch.zeros(5, 24).t()),
+    ),
+    "attention": (ATEN.scaled_dot_product_attention.default, lambda x, i, y: (heads(x),) * 3),
+    "attention with a mask": (
+        ATEN.scaled_dot_product_attention.default,
+        lambda x, i, y: (
+            *[heads(x).contiguous()] * 3,
+            (x[:, None, :, :1] > 0) | (x[:, None, None, :, 0] > 0),
+        ),
+    ),
+    "attention with a mask of numbers": (
+        ATEN.scaled_dot_product_attention.default,
+        lambda x, i, y: (*[heads(x)] * 3, x[:, None, None, :, 0]),
+    ),
+    "attention to other elements": (
+        ATEN.scaled_dot_product_attention.default,
+        lambda x, i, y: (heads(x), *[torch.zeros(x.shape[0], 4, 9, 6).contiguous()] * 2),
+    ),
+    "causal attention": (
+        ATEN.scaled_dot_product_attention.default,
+        lambda x, i, y: (*[heads(x)] * 3, None, 0.0, True),
+    ),
+    "conversion": (ATEN.to.dtype, lambda x, i, y: (heads(x), torch.int64)),
+    "conversion of an expanded tensor": (
+        ATEN.to.dtype,
+        lambda x, i, y: (x[:, :, :1].expand(x.shape), torch.half),
+    ),
+    "conversion on a device": (ATEN.to.device, lambda x, i, y: (heads(x), torch.device("cpu"), torch.bool)),
+    "abs of integers": (ATEN.abs.default, lambda x, i, y: (heads(x).long(),)),
+    "minimum of integers": (
+        ATEN.min.other,
+        lambda x, i, y: (x.long(), x.long().transpose(0, 1).transpose(0, 1)),
+    ),
+    "positions": (
+        ATEN.index.Tensor,
+        lambda x, i, y: (x[:, :, 0].contiguous(), [x[:, :1, 0].long().contiguous(), y.long()[None]]),
+    ),
+    "rows": (ATEN.index.Tensor, lambda x, i, y: (torch.zeros(10, 5), [x[:, :, 0].long().contiguous()])),
     "matmul": (ATEN.matmul.default, lambda x, i, y: (heads(x), heads(x).transpose(2, 3))),
     "convolution": (
         ATEN.conv2d.default,
@@ -101,6 +166,18 @@ CALLS: Calls = {
     "convolution of a sequence": (
         ATEN.conv1d.default,
         lambda x, i, y: (i[:, :, 0].contiguous(), torch.zeros(6, 8, 3), torch.zeros(6)),
+    ),
+    "convolution with channels last": (
+        ATEN.conv2d.default,
+        lambda x, i, y: (last(i), torch.zeros(6, 8, 3, 5), torch.zeros(6), [2], [1, 0]),
+    ),
+    "convolution of each channel with channels last": (
+        ATEN.conv2d.default,
+        lambda x, i, y: (last(i), torch.zeros(8, 1, 3, 3), None, [1], [1], [1], 8),
+    ),
+    "convolution of patches": (
+        ATEN.conv2d.default,
+        lambda x, i, y: (i.flatten(2).transpose(1, 2).transpose(1, 2).view(i.shape), torch.zeros(6, 8, 4, 4)),
     ),
     "resized": (ATEN.upsample_bilinear2d.vec, lambda x, i, y: (i, [40, 48], False, None)),
     "resized channels": (ATEN.upsample_nearest2d.vec, lambda x, i, y: (last(i), [40, 48], None)),
