@@ -76,7 +76,6 @@ class Alternatives:
         if self._seconds > SECONDS or _bytes(self._model) > BYTES or _reaches_state(self._model):
             forms = ", ".join(_FORMS[name] for name in names)
             return None, [f"not tried, because it would take long or need copies: {forms}"] if names else []
-        # Use the caller's grad mode, because a model may differentiate in its forward.
         with boundary(quiet(), without_fused_attention(), _unheard()):
             try:
                 model = copy.deepcopy(self._model)
@@ -84,9 +83,8 @@ class Alternatives:
             except Exception:
                 # Without a copy, a try would have side effects.
                 return None, []
-            try:
-                model(*call[0], **call[1])
-            except Exception as error:
+            error = _error_of(model, *call)
+            if error is not None:
                 return error, []
             with torch.no_grad():
                 return None, self._tried(names)
@@ -178,6 +176,23 @@ def _cloned(call: tuple[tuple, Mapping[str, Any]]) -> tuple[tuple, dict[str, Any
 
 def _clone(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+
+
+def _error_of(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
+    """The exception of a call in PyTorch; None if it succeeds as the caller calls it, or without gradients.
+
+    A model may differentiate in its forward, and an operator of it may have no derivative.
+    """
+    first = None
+    for gradients in dict.fromkeys([torch.is_grad_enabled(), False]):
+        try:
+            with torch.set_grad_enabled(gradients):
+                model(*args, **kwargs)
+        except Exception as error:
+            first = first or error
+        else:
+            return None
+    return first
 
 
 def _bytes(model: torch.nn.Module) -> int:

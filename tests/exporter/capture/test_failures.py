@@ -388,3 +388,15 @@ class WithScript(nn.Module):
 def test_a_failure_of_a_model_with_a_scripted_module_is_explained() -> None:
     with pytest.raises(opsetta.CaptureError, match="module 'layers' is TorchScript"):
         opsetta.export(WithScript().eval(), torch.ones(1, 2))
+
+
+def test_a_model_that_needs_no_grad_is_not_said_to_fail_in_pytorch() -> None:
+    class WithoutGradients(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if torch.is_grad_enabled():
+                raise NotImplementedError("it has no derivative")
+            return x * 2 if x.sum() > 0 else x
+
+    with pytest.raises(opsetta.CaptureError, match="A branch depends on the values") as raised:
+        opsetta.export(WithoutGradients(), (X,))
+    assert "fails in PyTorch itself" not in str(raised.value)

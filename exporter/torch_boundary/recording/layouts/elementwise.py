@@ -44,9 +44,13 @@ def _signed(x: torch.Tensor) -> Layout | None:
     return None if x.dtype == torch.bool or x.dtype.is_complex else broadcast(x.dtype, x)
 
 
-def _converted(x: torch.Tensor, dtype: Any, non_blocking: bool = False, copy: bool = False) -> Layout | None:
+def _converted(
+    x: torch.Tensor, dtype: Any, non_blocking: bool = False, copy: bool = False, memory_format: Any = None
+) -> Layout | None:
     # A tensor that has the element type is returned itself.
-    return None if dtype == x.dtype or copy or x.dtype.is_complex else broadcast(dtype, x)
+    if dtype == x.dtype or x.dtype.is_complex or memory_format not in (None, torch.preserve_format):
+        return None
+    return broadcast(dtype, x)
 
 
 def _moved(x: torch.Tensor, device: Any, dtype: Any, *others: Any) -> Layout | None:

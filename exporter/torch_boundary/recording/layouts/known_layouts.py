@@ -13,9 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from . import computed, elementwise, views
 from .layout import Layout as Layout
 
-_RULES: dict[str, Callable[..., Layout | None]] = {**elementwise.RULES, **computed.RULES, **views.RULES}
-
-
+RULES: dict[str, Callable[..., Layout | None]] = {**elementwise.RULES, **computed.RULES, **views.RULES}
 _WITH_NAMES = frozenset({"aten::scaled_dot_product_attention"})
 """Operators whose rule takes arguments by name."""
 
@@ -23,7 +21,7 @@ _WITH_NAMES = frozenset({"aten::scaled_dot_product_attention"})
 def known_layout(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Layout | None:
     """The layout of an operator's only result; None if the operator's kernel must find it."""
     name = func.name()
-    rule = _RULES.get(name)
+    rule = RULES.get(name)
     if rule is None or (kwargs and name not in _WITH_NAMES):
         return None
     first = args[0][0] if isinstance(args[0], (list, tuple)) else args[0]

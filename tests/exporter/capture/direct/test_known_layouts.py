@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
 
 from opsetta.exporter.capture.direct.sizes.environment import SizeEnvironment
-from opsetta.exporter.torch_boundary.recording.layouts.known_layouts import known_layout
+from opsetta.exporter.torch_boundary.recording.layouts.known_layouts import RULES, known_layout
 
 ATEN = torch.ops.aten
 END = (1 << 63) - 1
@@ -147,6 +148,10 @@ CALLS: Calls = {
         ATEN.to.dtype,
         lambda x, i, y: (x[:, :, :1].expand(x.shape), torch.half),
     ),
+    "conversion with all arguments": (
+        ATEN.to.dtype,
+        lambda x, i, y: (heads(x), torch.half, False, True, torch.preserve_format),
+    ),
     "conversion on a device": (ATEN.to.device, lambda x, i, y: (heads(x), torch.device("cpu"), torch.bool)),
     "abs of integers": (ATEN.abs.default, lambda x, i, y: (heads(x).long(),)),
     "minimum of integers": (
@@ -234,6 +239,10 @@ UNKNOWN: Calls = {
         lambda x, i, y: (x[:1], [y.nonzero().shape[0], -1, 24]),
     ),
     "size that depends on data": (ATEN.view.default, lambda x, i, y: (y.nonzero(), [1, -1])),
+    "conversion to another order": (
+        ATEN.to.dtype,
+        lambda x, i, y: (i, torch.half, False, False, torch.channels_last),
+    ),
     "training": (ATEN.dropout.default, lambda x, i, y: (x, 0.1, True)),
     "products of other numbers of matrices": (ATEN.matmul.default, lambda x, i, y: (i, torch.zeros(24, 5))),
     "channels that do not fit": (ATEN.conv2d.default, lambda x, i, y: (i, torch.zeros(6, 5, 3, 3))),
@@ -248,3 +257,12 @@ def test_what_depends_on_sizes_is_left_to_the_kernel(name: str) -> None:
     with fakes() as given:
         assert known_layout(operator, arguments(*given)) is None
         assert not given[0].fake_mode.shape_env.guards  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_takes_all_arguments_of_its_operator(name: str) -> None:
+    namespace, _, rest = name.partition("::")
+    packet, _, overload = rest.partition(".")
+    schema = getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default")._schema
+    positional = [argument.name for argument in schema.arguments if not argument.kwarg_only]
+    inspect.signature(RULES[name]).bind(*positional)
