@@ -213,7 +213,7 @@ def _recorded(
 ) -> RecordedProgram:
     """Capture one call directly; its modules are imported here, after the probe for the names they need."""
     from ...torch_boundary.recording.sizes import DynamicSizes, FixedSizes
-    from ..direct import lengths
+    from ..direct import builtin_functions
     from ..direct.decisions import DecidingEnvironment
     from ..direct.recording import record
 
@@ -221,7 +221,7 @@ def _recorded(
     sizes = FixedSizes(environment)
     if specification is not None:
         sizes = DynamicSizes(environment, model, specification)
-    with lengths.kept_symbolic(model):
+    with builtin_functions.kept_symbolic(model):
         return record(model, args, kwargs, sizes, decisions, source_lines=source_lines)
 
 

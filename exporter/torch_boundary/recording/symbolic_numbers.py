@@ -106,6 +106,7 @@ def recorded(operation: str, operands: Sequence[Any], result: Any) -> Any:
             if type(number) is int and number == 1:
                 return other
     twin = result.twin()
+    twin.operation = (operation, *operands)
     mode: Any = proxy_tensor.get_proxy_mode()
     operator: Any = operator_of(operation)
     proxy_tensor._sym_register(mode.tracer, operator, numbers, _sym_node.wrap_node(twin))
@@ -166,6 +167,35 @@ def known(condition: Any) -> bool | None:
         return bool(condition)
     decide = getattr(condition.node, "known", None)
     return None if decide is None else decide()
+
+
+def whole(number: Any) -> Any:
+    """The result of `int(number)` for a symbolic number, if it is exact without another kind of number.
+
+    Returns:
+        A symbolic integer itself; for the quotient of two integers, none of which is negative, the integer
+        division; else None.
+    """
+    if isinstance(number, torch.SymInt):
+        return number
+    name, *operands = getattr(number.node, "operation", None) or ("",)
+    parts = [_integer(operand) for operand in operands]
+    if name not in ("int_truediv", "float_truediv") or None in parts:
+        return None
+    dividend, divisor = parts
+    # A quotient of two integers below 2**53 is never rounded up to an integer.
+    is_exact = known(dividend >= 0) is True and known(divisor > 0) is True
+    return dividend // divisor if is_exact else None
+
+
+def _integer(node: Any) -> Any:
+    """The integer that a number is, also as a float; None if it is another number."""
+    if node.constant is not None:
+        return int(node.constant) if node.constant == int(node.constant) else None
+    if node.pytype is int:
+        return _sym_node.wrap_node(node)
+    name, *operands = getattr(node, "operation", None) or ("",)
+    return _integer(operands[0]) if name == "sym_float" else None
 
 
 def number_hash(number: Any) -> int:

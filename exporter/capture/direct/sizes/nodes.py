@@ -37,6 +37,7 @@ class SizeNode(numbers.SymNode):
         is_expanded: whether the sympy expression is the plain sum of the polynomial's terms.
         relation: for a comparison or a connection of booleans its operator and operands; else None.
         answer: the value of a boolean, once it is decided for all sizes that the guards allow.
+        operation: for a twin, the name and the operands of the operation that gave it.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class SizeNode(numbers.SymNode):
         self.is_expanded = polynomial is not None and expression is None
         self.relation = relation
         self.answer: bool | None = None
+        self.operation: tuple[Any, ...] | None = None
         self.original = self
         self.canonical = self
         self.results: dict[tuple[Any, ...], SizeNode] = {}

@@ -1,0 +1,96 @@
+"""`len` and `int` in a model's code: sizes stay dynamic, and everything else is as in Python."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+import opsetta
+from opsetta.exporter.capture.direct import builtin_functions
+
+X = torch.randn(2, 8, 8, 6)
+BATCH = ({0: "batch"},)
+
+
+class Windows(nn.Module):
+    """Swin: the batch is computed from the number of windows, with a division of floats."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        _, height, width, channels = x.shape
+        side = 4
+        parts = x.view(-1, height // side, side, width // side, side, channels).transpose(2, 3)
+        windows = parts.reshape(-1, side, side, channels).softmax(-1)
+        batch = int(windows.shape[0] / (height * width / side / side))
+        parts = windows.view(batch, height // side, width // side, side, side, channels).transpose(2, 3)
+        return parts.reshape(batch, height, width, channels)
+
+
+class Sizes(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch = int(x.shape[0])
+        if not isinstance(batch, int):
+            raise TypeError("a size is an integer")
+        half = int((batch + batch) / 2)
+        return x.reshape(half, len(x[0]) * int("8") * int(6.9))
+
+
+@pytest.mark.parametrize("model", [Windows(), Sizes()], ids=lambda model: type(model).__name__)
+@pytest.mark.parametrize("opset", [9, 13, 17])
+def test_integers_of_sizes_stay_dynamic(model: nn.Module, opset: int) -> None:
+    program = opsetta.export(model.eval(), (X,), opset=opset, dynamic_shapes=BATCH, capture="direct")
+    assert all(each.condition == "batch >= 1" for each in program.dimensions["batch"].restrictions)
+    for size in (2, 1, 5):
+        program.verify((torch.randn(size, 8, 8, 6),))
+    assert "int" not in globals()
+
+
+def test_a_quotient_that_is_no_integer_is_rounded_down() -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return x.new_zeros(int(x.shape[0] / 3), int(x.shape[0] / 2.0))
+
+    program = opsetta.export(model, (torch.ones(7),), opset=13, dynamic_shapes=({0: "n"},), capture="direct")
+    for size in (7, 2, 3, 11):
+        program.verify((torch.ones(size),))
+
+
+@pytest.mark.parametrize("factor", [0.7, 1 / 3])
+def test_an_inexact_product_is_refused(factor: float) -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return x.new_zeros(int(x.shape[0] * factor))
+
+    with pytest.raises(opsetta.CaptureError, match="makes a number of a dynamic size"):
+        opsetta.export(model, (torch.ones(7),), dynamic_shapes=({0: "n"},), capture="direct")
+
+
+def test_a_negative_quotient_is_left_to_python() -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return x + int((3 - x.shape[0]) / 2)
+
+    with pytest.raises(opsetta.CaptureError, match="makes a number of a dynamic size"):
+        opsetta.export(model, (torch.ones(7),), dynamic_shapes=({0: "n"},), capture="direct")
+
+
+USES = {
+    "def f(x: int) -> int:\n    n: int = int(x)\n    return isinstance(n, (int, float))\n": True,
+    "def f(x):\n    return type(x) is int\n": False,
+    "def f(x):\n    return list(map(int, x))\n": False,
+    "def f(x):\n    return int(x, 16)\n": False,
+    "int = round\n": False,
+}
+
+
+@pytest.mark.parametrize("source", USES)
+def test_modules_that_use_int_as_an_object_keep_it(
+    source: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "uses_of_int.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    __import__("uses_of_int")
+    try:
+        assert builtin_functions._calls_int_alone("uses_of_int") is USES[source]
+    finally:
+        del sys.modules["uses_of_int"]
