@@ -93,7 +93,7 @@ def _example(reference: str, result: Any) -> Example:
             f"the factory '{reference}' must return (model, args), (model, args, kwargs) or a dict, "
             f"not {type(result).__name__}"
         )
-    return _checked(reference, result[0], result[1], result[2] if len(result) == 3 else {}, {})
+    return _check_example(reference, result[0], result[1], result[2] if len(result) == 3 else {}, {})
 
 
 def _from_mapping(reference: str, result: dict[str, Any]) -> Example:
@@ -106,10 +106,10 @@ def _from_mapping(reference: str, result: dict[str, Any]) -> Example:
             f"the factory '{reference}' returned a dict with unknown keys: {', '.join(unknown)} "
             f"(known: model, args, kwargs, {', '.join(sorted(_OPTIONS))})"
         )
-    return _checked(reference, model, args, kwargs, result)
+    return _check_example(reference, model, args, kwargs, result)
 
 
-def _checked(reference: str, model: Any, args: Any, kwargs: Any, options: dict[str, Any]) -> Example:
+def _check_example(reference: str, model: Any, args: Any, kwargs: Any, options: dict[str, Any]) -> Example:
     if isinstance(model, (str, os.PathLike)):
         from .capture import torchscript
 

@@ -132,11 +132,11 @@ class GraphContext:
         outer, self.construction.graph = self.graph, graph
         try:
             for result in build(*graph.inputs):
-                graph.outputs.append(self._own(self.constant(result), graph))
+                graph.outputs.append(self._as_output(self.constant(result), graph))
         finally:
             self.construction.graph = outer
 
-    def _own(self, value: Value, graph: ir.Graph) -> Value:
+    def _as_output(self, value: Value, graph: ir.Graph) -> Value:
         """The value, or a copy if it cannot be an output of the graph because another graph made it."""
         producer = value.producer()
         if producer is not None and producer.graph is graph and not value.is_graph_output():
@@ -170,7 +170,7 @@ class GraphContext:
         results = binding.emit(self, name, domain, inputs, arguments, outputs)
         return results[0] if outputs == 1 else results
 
-    def _one(self, op_type: str, *inputs: Any, **arguments: Any) -> Value:
+    def _single_result(self, op_type: str, *inputs: Any, **arguments: Any) -> Value:
         """The result of an ONNX operator that has one."""
         [result] = binding.emit(self, op_type, "", inputs, arguments, 1)
         return result
@@ -268,7 +268,7 @@ class GraphContext:
         """The value cast to another element type; unchanged if it already has that type."""
         if value.dtype == dtype:
             return value
-        return self._one("Cast", value, to=int(dtype))
+        return self._single_result("Cast", value, to=int(dtype))
 
     def stack(self, items: Sequence[int | Value]) -> Value:
         """Concatenate ints and symbolic ints (zero-dim values) to a one-dimensional INT64 tensor."""
@@ -289,7 +289,7 @@ class GraphContext:
         values = [part if isinstance(part, Value) else self.constant(part) for part in parts]
         if not values:
             return self.constant([])
-        return values[0] if len(values) == 1 else self._one("Concat", *values, axis=0)
+        return values[0] if len(values) == 1 else self._single_result("Concat", *values, axis=0)
 
     def _as_list(self, value: Value) -> Value:
         """A zero-dim value as a tensor of one element; a Squeeze that made it is undone."""
@@ -300,7 +300,7 @@ class GraphContext:
                 return self.cast(source, DataType.INT64)
         if value.shape is not None and len(value.shape) == 1:
             return self.cast(value, DataType.INT64)
-        return self._one("Unsqueeze", self.cast(value, DataType.INT64), axes=[0])
+        return self._single_result("Unsqueeze", self.cast(value, DataType.INT64), axes=[0])
 
     def size(self, value: Value, dim: int) -> int | Value:
         """One size of a value: an int if it is known, else a zero-dim INT64 value."""
@@ -308,20 +308,20 @@ class GraphContext:
         if dim < 0:
             if rank is None:
                 end = None if dim == -1 else dim + 1
-                last = self._one(
+                last = self._single_result(
                     "Slice",
-                    self._one("Shape", value),
+                    self._single_result("Shape", value),
                     starts=[dim],
                     ends=[end if end is not None else np.iinfo(np.int64).max],
                     axes=[0],
                 )
-                return self._one("Squeeze", last, axes=[0])
+                return self._single_result("Squeeze", last, axes=[0])
             dim += rank
         if value.shape is not None and isinstance(value.shape[dim], int):
             return int(value.shape[dim])  # type: ignore[arg-type]
-        return self._one(
+        return self._single_result(
             "Squeeze",
-            self._one("Gather", self._one("Shape", value), [dim], axis=0),
+            self._single_result("Gather", self._single_result("Shape", value), [dim], axis=0),
             axes=[0],
         )
 

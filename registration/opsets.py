@@ -9,7 +9,7 @@ from .errors import OpsetError
 MINIMUM_OPSET = 7
 MAXIMUM_OPSET = 26
 DEFAULT_OPSET = 17
-"""The first with LayerNormalization, and low enough for the device compilers that stop at 19 or below."""
+"""The first opset with LayerNormalization; device compilers that support at most opset 19 accept it."""
 
 BASE_OPSET = 9
 """The opset of the base symbolic functions; later opsets inherit from it."""

@@ -341,7 +341,7 @@ def enlargements(leaves: Leaves) -> Iterator[list[Any]]:
         return
     for grown in (dict.fromkeys(small, 2), dict(zip(small, itertools.cycle(_ENLARGED[1:]), strict=False))):
         options = [
-            [(key, size) for size in _possible(key, sizes, grown)] for key in sizes if key not in grown
+            [(key, size) for size in _candidate_sizes(key, sizes, grown)] for key in sizes if key not in grown
         ]
         for choice in itertools.islice(itertools.product(*options), _ATTEMPTS):
             yield _resized(leaves, groups, {**dict(choice), **grown})
@@ -409,7 +409,7 @@ def _is_pinned(computed: sympy.Expr, number: sympy.Integer) -> bool:
     return (bool(divided) and number > 1) or computed.has(*_ROUNDED)
 
 
-def _possible(key: Any, sizes: Mapping[Any, int], grown: Mapping[Any, int]) -> list[int]:
+def _candidate_sizes(key: Any, sizes: Mapping[Any, int], grown: Mapping[Any, int]) -> list[int]:
     """New sizes of a dimension: first sums of which a part has grown, then its own enlarged size."""
     others = [other for other in sizes if other != key]
     sums = [

@@ -125,10 +125,10 @@ def remarks(entries: Mapping[int, OperatorSupport]) -> list[str]:
     for opset, entry in entries.items():
         for reason in entry.reasons:
             places.setdefault(reason, []).append(opset)
-    return [_where(where, opsets) + reason for reason, where in places.items()]
+    return [_opset_range(where, opsets) + reason for reason, where in places.items()]
 
 
-def _where(where: Sequence[int], opsets: Sequence[int]) -> str:
+def _opset_range(where: Sequence[int], opsets: Sequence[int]) -> str:
     count = len(where)
     if count == len(opsets):
         return ""

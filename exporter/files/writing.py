@@ -95,7 +95,7 @@ def save(
     entries: dict[str, dict[str, str]] = {}
 
     def stream(data: DataFile) -> None:
-        for value, tensor in _large(model):
+        for value, tensor in _external_weights(model):
             if value in existing:
                 continue
             places[value] = data.append(tensor)
@@ -107,7 +107,7 @@ def save(
 
     def write(file: IO[bytes], location: str | None) -> None:
         at = {value: Reference(location, offset) for value, offset in places.items() if location is not None}
-        with _outside(model, existing | at):
+        with _replace_by_references(model, existing | at):
             proto = to_proto(model)
         for tensor in proto.graph.initializer:
             if tensor.external_data:
@@ -175,7 +175,7 @@ def _initializers(model: ir.Model) -> Iterator[ir.Value]:
         yield from graph.initializers.values()
 
 
-def _large(model: ir.Model) -> list[tuple[ir.Value, ir.TensorProtocol]]:
+def _external_weights(model: ir.Model) -> list[tuple[ir.Value, ir.TensorProtocol]]:
     """The weights that go to external data."""
     with EXCLUSIVE:
         weights = [(value, value.const_value) for value in _initializers(model)]
@@ -187,7 +187,7 @@ def _large(model: ir.Model) -> list[tuple[ir.Value, ir.TensorProtocol]]:
 
 
 @contextlib.contextmanager
-def _outside(model: ir.Model, places: dict[ir.Value, Reference]) -> Iterator[None]:
+def _replace_by_references(model: ir.Model, places: dict[ir.Value, Reference]) -> Iterator[None]:
     """The model with references to data files instead of the weights in them."""
     with EXCLUSIVE:
         kept = [(value, value.const_value) for value in _initializers(model)]

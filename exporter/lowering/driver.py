@@ -58,7 +58,7 @@ S = TypeVar("S", bound=Scope)
 
 @dataclasses.dataclass
 class Observation:
-    """What a report learns from a lowering.
+    """A record of a lowering, for reports.
 
     Attributes:
         source: the graph that was lowered; None if the model was copied.
@@ -164,7 +164,7 @@ class Driver(abc.ABC, Generic[S]):
                 self.graph.outputs.append(self.construction.use(value))
         self._check_element_types()
         if self.failed:
-            raise UnsupportedOperatorsError(self.opset, _grouped(self._failures))
+            raise UnsupportedOperatorsError(self.opset, _group_failures(self._failures))
         model = ir.Model(self.graph, ir_version=ir_version(self.opset), **self.properties())
         self._optimize(model)
         self._finish_outputs()
@@ -400,7 +400,7 @@ def mapped(item: Any, values: Mapping[Value, Value]) -> Any:
     return item
 
 
-def _grouped(failures: Sequence[_Failure]) -> list[UnsupportedOperator]:
+def _group_failures(failures: Sequence[_Failure]) -> list[UnsupportedOperator]:
     groups: dict[tuple[str, str, int | None, bool], list[str]] = {}
     for each in failures:
         key = (each.name, each.reason, each.first_opset, each.registered)

@@ -65,33 +65,33 @@ def infer_shapes(
         InferenceError: the model is invalid, or exceeds a bound.
         ValueError: the same.
     """
-    inferred = _inferred(model, data_prop, strict, bounds)
+    inferred = _infer(model, data_prop, strict, bounds)
     named = with_named_slices(model, inferred)
-    return inferred if named is None else _inferred(named, data_prop, strict, bounds)
+    return inferred if named is None else _infer(named, data_prop, strict, bounds)
 
 
-def _inferred(model: onnx.ModelProto, data_prop: bool, strict: bool, bounds: Bounds) -> onnx.ModelProto:
+def _infer(model: onnx.ModelProto, data_prop: bool, strict: bool, bounds: Bounds) -> onnx.ModelProto:
     data = model.SerializeToString()
     if bounds is TRUSTED:
         return onnx.shape_inference.infer_shapes(data, data_prop=data_prop, strict_mode=strict)
     ranks = RankBounds(model)
     affordable = bounds.inference + _PROPORTION * len(data)
     if ranks.functions or ranks.dimensions() * _DIMENSION > affordable:
-        return _apart(data, affordable, data_prop=data_prop, strict=strict)
+        return _infer_in_process(data, affordable, data_prop=data_prop, strict=strict)
     inferred = onnx.shape_inference.infer_shapes(data, strict_mode=strict)
     if not data_prop or _is_static(inferred.graph):
         return inferred
     length = _propagated(inferred)
     del inferred
     if length is None or length * _DIMENSION > affordable:
-        return _apart(data, affordable, data_prop=True, strict=strict)
+        return _infer_in_process(data, affordable, data_prop=True, strict=strict)
     return onnx.shape_inference.infer_shapes(data, data_prop=True, strict_mode=strict)
 
 
-def _apart(data: bytes, memory: int, *, data_prop: bool, strict: bool) -> onnx.ModelProto:
+def _infer_in_process(data: bytes, memory: int, *, data_prop: bool, strict: bool) -> onnx.ModelProto:
     """Infer in a separate process; retry without data propagation if it takes too much."""
     for propagated in (True, False) if data_prop else (False,):
-        found = _in_child(data, memory, propagated, strict)
+        found = _run_process(data, memory, propagated, strict)
         if found[:1] == b"+":
             return onnx.ModelProto.FromString(found[1:])
         if found[:1] == b"-":
@@ -99,7 +99,7 @@ def _apart(data: bytes, memory: int, *, data_prop: bool, strict: bool) -> onnx.M
     raise InferenceError("its types and shapes take too much memory or time to infer")
 
 
-def _in_child(data: bytes, memory: int, data_prop: bool, strict: bool) -> bytes:
+def _run_process(data: bytes, memory: int, data_prop: bool, strict: bool) -> bytes:
     """The output of the process; empty if it was killed or the system does not support it."""
     if not sys.platform.startswith("linux") or not sys.executable:
         return b""
@@ -149,7 +149,7 @@ def _propagated(model: onnx.ModelProto) -> int | None:
     version = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
     graphs = list(with_subgraphs(model.graph))
     fixed = {info.name for info in model.graph.input}
-    types = {info.name: info.type for graph in graphs for info in _stated(graph)}
+    types = {info.name: info.type for graph in graphs for info in _typed_values(graph)}
     sizes = {tensor.name: list(tensor.dims) for graph in graphs for tensor in graph.initializer}
     total = 0
     for node in (node for graph in graphs for node in graph.node):
@@ -167,7 +167,7 @@ def _propagated(model: onnx.ModelProto) -> int | None:
     return 2 * total
 
 
-def _stated(graph: onnx.GraphProto) -> Iterable[onnx.ValueInfoProto]:
+def _typed_values(graph: onnx.GraphProto) -> Iterable[onnx.ValueInfoProto]:
     return (*graph.value_info, *graph.input, *graph.output)
 
 

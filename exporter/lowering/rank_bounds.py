@@ -134,7 +134,7 @@ def _constant(bounds: RankBounds, node: onnx.NodeProto) -> int:
     return max((len(a.t.dims) if a.HasField("t") else 1 for a in node.attribute), default=0)
 
 
-def _reduced(bounds: RankBounds, node: onnx.NodeProto) -> int:
+def _reduction_rank(bounds: RankBounds, node: onnx.NodeProto) -> int:
     kept = _attribute(node, "keepdims")
     axes = _attribute(node, "axes")
     if kept is None or kept.i or axes is None:
@@ -142,17 +142,17 @@ def _reduced(bounds: RankBounds, node: onnx.NodeProto) -> int:
     return bounds.rank(node, 0) - len(axes.ints)
 
 
-def _selected(bounds: RankBounds, node: onnx.NodeProto) -> int:
+def _arg_reduction_rank(bounds: RankBounds, node: onnx.NodeProto) -> int:
     kept = _attribute(node, "keepdims")
     return bounds.rank(node, 0) - (kept is not None and not kept.i)
 
 
-def _squeezed(bounds: RankBounds, node: onnx.NodeProto) -> int:
+def _squeeze_rank(bounds: RankBounds, node: onnx.NodeProto) -> int:
     given = _attribute(node, "axes")
     return bounds.rank(node, 0) - (len(given.ints) if given is not None else 0)
 
 
-def _reshaped(bounds: RankBounds, node: onnx.NodeProto) -> int:
+def _reshape_rank(bounds: RankBounds, node: onnx.NodeProto) -> int:
     given = _attribute(node, "shape")
     return len(given.ints) if given is not None else bounds.length(node, 1)
 
@@ -163,24 +163,24 @@ def _equation(bounds: RankBounds, node: onnx.NodeProto) -> int:
     return letters + max((bounds.rank(node, i) for i in range(len(node.input))), default=0)
 
 
-def _sized(bounds: RankBounds, node: onnx.NodeProto) -> int:
+def _attribute_shape_rank(bounds: RankBounds, node: onnx.NodeProto) -> int:
     given = _attribute(node, "shape")
     return 0 if given is None else len(given.ints)
 
 
-def _one_more(bounds: RankBounds, node: onnx.NodeProto) -> int:
+def _rank_plus_one(bounds: RankBounds, node: onnx.NodeProto) -> int:
     return max((bounds.rank(node, i) for i in range(len(node.input))), default=0) + 1
 
 
 _Rule = Callable[[RankBounds, onnx.NodeProto], int]
 _RULES: dict[str, _Rule] = {
-    "ArgMax": _selected,
-    "ArgMin": _selected,
+    "ArgMax": _arg_reduction_rank,
+    "ArgMin": _arg_reduction_rank,
     "Col2Im": lambda bounds, node: 2 + bounds.length(node, 1),
-    "ConcatFromSequence": _one_more,
+    "ConcatFromSequence": _rank_plus_one,
     "Constant": _constant,
     "ConstantOfShape": lambda bounds, node: bounds.length(node, 0),
-    "DFT": _one_more,
+    "DFT": _rank_plus_one,
     "Einsum": _equation,
     "Expand": lambda bounds, node: max(bounds.rank(node, 0), bounds.length(node, 1)),
     "Flatten": lambda bounds, node: 2,
@@ -188,19 +188,19 @@ _RULES: dict[str, _Rule] = {
     "GatherND": lambda bounds, node: bounds.rank(node, 0) + bounds.rank(node, 1),
     "Gemm": lambda bounds, node: 2,
     "NonZero": lambda bounds, node: 2,
-    "OneHot": _one_more,
-    "RandomNormal": _sized,
-    "RandomUniform": _sized,
+    "OneHot": _rank_plus_one,
+    "RandomNormal": _attribute_shape_rank,
+    "RandomUniform": _attribute_shape_rank,
     "Range": lambda bounds, node: 1,
-    "Reshape": _reshaped,
+    "Reshape": _reshape_rank,
     "Shape": lambda bounds, node: 1,
     "Size": lambda bounds, node: 0,
-    "Squeeze": _squeezed,
-    "StringSplit": _one_more,
+    "Squeeze": _squeeze_rank,
+    "StringSplit": _rank_plus_one,
     "Unsqueeze": lambda bounds, node: bounds.rank(node, 0) + _axes(bounds, node),
 }
 _RULES |= dict.fromkeys(
     "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum "
     "ReduceSumSquare".split(),
-    _reduced,
+    _reduction_rank,
 )

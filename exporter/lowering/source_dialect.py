@@ -43,7 +43,7 @@ from ..torch_boundary.process.process_lock import random_state_preserved
 from .driver import Driver, Observation, Scope, mapped, named
 
 Decompose = Callable[[ir.Node, Callable[[ir.Node], bool]], "ir.Graph | None"]
-"""Gives a source graph in place of one node whose operators satisfy the predicate, or None."""
+"""Decomposes a node into a source graph whose operators all satisfy the predicate; None if it cannot."""
 
 
 @dataclasses.dataclass
@@ -199,10 +199,10 @@ class _SourceDriver(Driver[_Scope]):
         )
         given = {name: mapped(item, values) for name, item in arguments(node).items()}
         result = symbolic(self.context, given)
-        return self._checked(node, self._given(node, symbolic, result), module)
+        return self._checked(node, self._check_results(node, symbolic, result), module)
 
     def placeholders(self, node: ir.Node) -> list[Value]:
-        """Placeholders. A list has several forms; a node that reads a refused one is not reported again."""
+        """Placeholders for the outputs of a refused node. Readers of a refused list are not reported."""
         found = super().placeholders(node)
         self._refused_lists.update(value for value in found if isinstance(value.type, ir.SequenceType))
         return found
@@ -236,7 +236,7 @@ class _SourceDriver(Driver[_Scope]):
     def _is_known(self, node: ir.Node) -> bool:
         return self.registry.lookup(qualified_name(node), node.overload, self.opset) is not None
 
-    def _given(self, node: ir.Node, symbolic: SymbolicFunction, result: Any) -> list[Any]:
+    def _check_results(self, node: ir.Node, symbolic: SymbolicFunction, result: Any) -> list[Any]:
         """The results of a symbolic function, one item for each output of the node.
 
         Raises:

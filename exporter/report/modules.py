@@ -70,9 +70,9 @@ def tree(paths: Sequence[str], makers: Sequence[str | None]) -> Module:
             stack.append(made)
         stack[-1].children.append(position)
         parts = wanted
-    for module in [root, *_inside(root)]:
+    for module in [root, *_descendants(root)]:
         _join_only_child(module)
-    for module in [root, *_inside(root)]:
+    for module in [root, *_descendants(root)]:
         module.children = [_unwrapped(child) for child in module.children]
         _group_by_maker(module, makers)
         _number_repeats(module)
@@ -108,7 +108,7 @@ def _modules(module: Module) -> list[Module]:
     return [child for child in module.children if isinstance(child, Module)]
 
 
-def _inside(root: Module) -> list[Module]:
+def _descendants(root: Module) -> list[Module]:
     """All modules in one, outer ones first."""
     found: list[Module] = []
     pending = _modules(root)

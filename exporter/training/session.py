@@ -55,7 +55,7 @@ class TrainingSession:
         self.signature = Signature.read(found.metadata_props)
         self._inputs = {value.name or "": value for value in found.graph.inputs}
         self._names = [value.name or "" for value in found.graph.outputs]
-        self.state = {name: self._checked(name, given) for name in self.signature.state}
+        self.state = {name: self._check_array(name, given) for name in self.signature.state}
         self.outputs: dict[str, np.ndarray] = {}
         self._session = Session(found, providers)
 
@@ -121,7 +121,7 @@ class TrainingSession:
             found = dict(zip(names, values, strict=True))
         if set(found) != set(names):
             raise UsageError(f"the {what} of the graph are {list(names)}, not {list(found)}")
-        return {name: self._checked(name, found) for name in names}
+        return {name: self._check_array(name, found) for name in names}
 
     def _learning_rates(self, given: Any) -> dict[str, Any]:
         rates: dict[str, Any] = dict(self.signature.learning_rates)
@@ -134,7 +134,7 @@ class TrainingSession:
             rates = dict.fromkeys(rates, given)
         return {name: np.asarray(rate, np.float32) for name, rate in rates.items()}
 
-    def _checked(self, name: str, given: Mapping[str, Any]) -> np.ndarray:
+    def _check_array(self, name: str, given: Mapping[str, Any]) -> np.ndarray:
         if name not in given:
             raise UsageError(f"the array for input '{name}' is missing")
         item, value = given[name], self._inputs[name]

@@ -141,7 +141,7 @@ class StepGraph:
             for name in group.parameters:
                 if name not in parameters:
                     continue
-                state = self._kept(group, name, optimizer)
+                state = self._state_inputs(group, name, optimizer)
                 value, after = build.update(group, shared, parameters[name], self._gradients[name], state)
                 moved[name] = value, parameters[name]
                 kept.update({old.name or "": (after[key], old) for key, old in state.items()})
@@ -152,7 +152,7 @@ class StepGraph:
         self._graph.inputs.append(value)
         return value
 
-    def _kept(self, group: Group, name: str, optimizer: Optimizer) -> dict[str, Value]:
+    def _state_inputs(self, group: Group, name: str, optimizer: Optimizer) -> dict[str, Value]:
         """Make inputs for the optimizer state of a parameter, initially the existing state or zeros."""
         found = {}
         for key in group.rule.state:

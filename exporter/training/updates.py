@@ -121,18 +121,18 @@ class UpdateBuilder:
 
     def _decay(self, rates: Rates, weight_decay: float) -> Value:
         """The factor of decoupled weight decay."""
-        lost = self._scalar("mul", self._wide(rates.rate), weight_decay)
+        lost = self._scalar("mul", self._to_double(rates.rate), weight_decay)
         return self._scalar("rsub", lost, 1.0)
 
     def _step_size(self, rates: Rates, beta: float) -> Value:
         """The negative learning rate over the bias correction of the average."""
-        size = self._scalar("div", self._wide(rates.rate), self._correction(rates, beta))
+        size = self._scalar("div", self._to_double(rates.rate), self._correction(rates, beta))
         return self._scalar("neg", size)
 
     def _correction(self, rates: Rates, beta: float) -> Value:
         """1 - beta**steps in float64, as Python computes it: float32 would lose most of the digits."""
         assert rates.steps is not None
-        wide = self._wide(rates.steps)
+        wide = self._to_double(rates.steps)
         power = self._build.emit(
             "aten::pow", {"self": beta, "exponent": wide}, "Scalar", dtype=DataType.DOUBLE, shape=ir.Shape(())
         )
@@ -141,7 +141,7 @@ class UpdateBuilder:
     def _sqrt(self, value: Value) -> Value:
         return self._build.emit("aten::sqrt", {"self": value}, like=value)
 
-    def _wide(self, value: Value) -> Value:
+    def _to_double(self, value: Value) -> Value:
         return self._build.cast(value, DataType.DOUBLE)
 
     def _once(self, rates: Rates, name: str, dtype: DataType | None, make: Callable[[], Value]) -> Value:

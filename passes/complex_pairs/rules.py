@@ -103,7 +103,7 @@ def _alias(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
     pairs.become(node, "aten::alias", {"self": given["self"]})
 
 
-def _of(name: str, *operands: str) -> Rule:
+def _apply_to_property(name: str, *operands: str) -> Rule:
     """Apply the operator to a real property of its operands, such as the modulus (see `of_pair`)."""
 
     def rule(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
@@ -212,12 +212,12 @@ def _table() -> dict[str, Rule]:
     enter("linalg_inv", embedded("A"))
     enter("linalg_solve", solved)
     enter("matrix_exp linalg_matrix_exp inverse matrix_power linalg_matrix_power", embedded("self"))
-    enter("norm linalg_vector_norm", _of("abs", "self"))
+    enter("norm linalg_vector_norm", _apply_to_property("abs", "self"))
     enter(
         "any all logical_not count_nonzero nonzero argwhere nonzero_numpy nonzero_static",
-        _of("is_nonzero", "self"),
+        _apply_to_property("is_nonzero", "self"),
     )
-    enter("logical_and logical_or logical_xor", _of("is_nonzero", "self", "other"))
+    enter("logical_and logical_or logical_xor", _apply_to_property("is_nonzero", "self", "other"))
     enter(
         "zeros ones empty full zeros_like ones_like empty_like full_like new_zeros new_ones new_empty "
         "new_full eye scalar_tensor arange empty_strided new_empty_strided empty_permuted",

@@ -117,7 +117,7 @@ class _Exporter:
     def leave(self, place: int) -> Location:
         """Return the location outside of the branch of the tensor in output `place`."""
         location = seen_inside = self._tensors[place].location
-        own = self._own(place)
+        own = self._exclusive_storages(place)
         if own:
             whole = flatten_choices(location)
             location = _replaced(whole, own, self._new(place, own))
@@ -128,8 +128,8 @@ class _Exporter:
             with self._memory.at_end(self._scope):
                 positions = positions_of(self._memory, seen_inside)
             parent = storages_of(self._memory, location)
-            return Elements(self._out(parent, place), self._number(positions, 0))
-        return self._out(location, place)
+            return Elements(self._outer_location(parent, place), self._number(positions, 0))
+        return self._outer_location(location, place)
 
     def _is_made_inside(self, location: Location) -> bool:
         """Whether a view in a location uses values that exist only in the branch."""
@@ -140,7 +140,7 @@ class _Exporter:
             return True
         return isinstance(location, (View, Elements)) and self._is_made_inside(location.parent)
 
-    def _own(self, place: int) -> set[Storage]:
+    def _exclusive_storages(self, place: int) -> set[Storage]:
         """Return the storages that only this output refers to; its value becomes a new storage."""
         aliases = self._memory.aliases
         names: set[Value] | None = None
@@ -170,20 +170,20 @@ class _Exporter:
         location.storage.kept_by = next((keeper for keeper in keepers if keeper), location.storage.kept_by)
         return location
 
-    def _out(self, location: Location, place: int) -> Location:
+    def _outer_location(self, location: Location, place: int) -> Location:
         if isinstance(location, Whole):
-            return self._whole(location, place)
+            return self._outer_storage(location, place)
         if isinstance(location, Choice):
             condition = self._number(location.condition, False)
-            yes, no = self._out(location.yes, place), self._out(location.no, place)
+            yes, no = self._outer_location(location.yes, place), self._outer_location(location.no, place)
             return Choice(condition, yes, no)
         if isinstance(location, Elements):
-            return Elements(self._out(location.parent, place), self._number(location.positions, 0))
+            return Elements(self._outer_location(location.parent, place), self._number(location.positions, 0))
         if isinstance(location, View):
-            return View(self._out(location.parent, place), location.step)
+            return View(self._outer_location(location.parent, place), location.step)
         raise refusal(self._memory, location)
 
-    def _whole(self, location: Whole, place: int) -> Location:
+    def _outer_storage(self, location: Whole, place: int) -> Location:
         storage = location.storage
         if storage.home is not self._scope:
             return location

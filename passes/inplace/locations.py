@@ -74,21 +74,21 @@ class Derived(Location):
         """The current value."""
         value = memory.cached(self, self.storages)
         if value is None:
-            value = self._made(memory)
+            value = self._compute(memory)
             memory.keep(self, value)
         return value
 
     def write(self, memory: Memory, new: Value) -> None:
         """Make `new` the current value here, and update everything that shares this memory."""
-        self._written(memory, new)
+        self._write_parents(memory, new)
         memory.keep(self, new)
 
     @abc.abstractmethod
-    def _made(self, memory: Memory) -> Value:
+    def _compute(self, memory: Memory) -> Value:
         """Compute the value."""
 
     @abc.abstractmethod
-    def _written(self, memory: Memory, new: Value) -> None:
+    def _write_parents(self, memory: Memory, new: Value) -> None:
         """Write to the locations that the value is computed from."""
 
 
@@ -144,10 +144,10 @@ class Choice(Derived):
         self.yes = yes
         self.no = no
 
-    def _made(self, memory: Memory) -> Value:
+    def _compute(self, memory: Memory) -> Value:
         return conditional_value(memory, self.condition, self.yes.read, self.no.read)
 
-    def _written(self, memory: Memory, new: Value) -> None:
+    def _write_parents(self, memory: Memory, new: Value) -> None:
         if is_whole(self):
             self._replaced(memory, new)
             return
@@ -209,14 +209,14 @@ class Elements(Derived):
         self.parent = parent
         self.positions = positions
 
-    def _made(self, memory: Memory) -> Value:
+    def _compute(self, memory: Memory) -> Value:
         build, base = memory.build, self.parent.read(memory)
         flat, places = flattened(build, base), flattened(build, self.positions)
         arguments = {"self": flat, "dim": 0, "index": places}
         picked = build.emit("aten::index_select", arguments, dtype=base.dtype, shape=places.shape)
         return build.reshape(picked, self.positions)
 
-    def _written(self, memory: Memory, new: Value) -> None:
+    def _write_parents(self, memory: Memory, new: Value) -> None:
         build, base = memory.build, self.parent.read(memory)
         flat, places = flattened(build, base), flattened(build, self.positions)
         arguments = {"self": flat, "indices": [places], "values": flattened(build, new)}
@@ -236,7 +236,7 @@ class Undecided(Location):
         self._own = own
         self._known_at = memory.tick()
 
-    def _why(self) -> str:
+    def _message(self) -> str:
         return (
             f"{self.place}: it is unknown whether this shares memory with its argument, and one of them is "
             "written while the other is in use; say clone() where a copy is meant"
@@ -245,16 +245,16 @@ class Undecided(Location):
     def read(self, memory: Memory) -> Value:
         """The current value, if the other location was not written since."""
         if any(memory.entry(storage)[1] > self._known_at for storage in self.parent.storages):
-            raise GraphError(self._why())
+            raise GraphError(self._message())
         return memory.current(self._own)
 
     def write(self, memory: Memory, new: Value) -> None:
         """Make `new` the current value, and mark the other location as unknown."""
         if self._own.home is not memory.scope:
-            raise GraphError(self._why())
+            raise GraphError(self._message())
         memory.set(self._own, new)
         for storage in self.parent.storages:
-            memory.forget(storage, self._why())
+            memory.forget(storage, self._message())
         self._known_at = memory.tick()
 
 

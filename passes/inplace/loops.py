@@ -306,7 +306,7 @@ class _Loop:
             for flag in flags:
                 decided_earlier = memory.either(decided_earlier, flag)
             for other in variable.slots[:-1]:
-                here = self._same(inside[variable], inside[other])
+                here = self._share_storage(inside[variable], inside[other])
                 flags.append(memory.both(here, memory.negated(decided_earlier)))
                 decided_earlier = memory.either(decided_earlier, here)
             for flag, _ in zip(flags, variable.flags, strict=False):
@@ -332,7 +332,7 @@ class _Loop:
     def _return(self, value: Value) -> None:
         self._body.outputs.append(self._memory.returned(value, self._body))
 
-    def _same(self, a: dict[Storage, Truth], b: dict[Storage, Truth]) -> Truth:
+    def _share_storage(self, a: dict[Storage, Truth], b: dict[Storage, Truth]) -> Truth:
         """Whether two tensors are in the same storage made by the loop."""
         memory = self._memory
         truth: Truth = False

@@ -100,7 +100,7 @@ class ViewStep:
         return build.emit(name, arguments, overload, dtype=dtype, shape=output.shape)
 
 
-def _again(build: SourceBuilder, step: ViewStep, base: Value) -> Value:
+def _repeat_view(build: SourceBuilder, step: ViewStep, base: Value) -> Value:
     return step.emit(build, step.name, {**step.arguments, step.rule.source: base}, step.overload)
 
 
@@ -265,28 +265,28 @@ def _written_part(build: SourceBuilder, step: ViewStep, base: Value, new: Value)
 
 _IDENTITY = ViewRule(_replaced, _itself)
 _SELF = ViewRule(_replaced, _itself, same_object=True)
-_RESHAPED = ViewRule(_reshaped, _again)
-_SELF_INVERSE = ViewRule(_same_operator, _again)
-_EXPANDED = ViewRule(_unexpanded, _again)
+_RESHAPED = ViewRule(_reshaped, _repeat_view)
+_SELF_INVERSE = ViewRule(_same_operator, _repeat_view)
+_EXPANDED = ViewRule(_unexpanded, _repeat_view)
 _PART = ViewRule(_write_part, _make_part)
 _OPAQUE = ViewRule(_unknown_write, _not_renewed)
 _UNDECIDED = ViewRule(_unknown_write, _not_renewed, undecided=True)
 
 VIEWS: dict[str, ViewRule] = {
-    "diagonal": ViewRule(_scattered("diagonal_scatter", "offset", "dim1", "dim2"), _again),
-    "linalg_diagonal": ViewRule(_linalg_diagonal, _again, source="A"),
-    "narrow": ViewRule(_narrow, _again),
-    "permute": ViewRule(_permuted, _again),
-    "select": ViewRule(_scattered("select_scatter", "dim", "index"), _again),
-    "slice": ViewRule(_scattered("slice_scatter", "dim", "start", "end", "step"), _again),
-    "squeeze": ViewRule(_unsqueezed, _again),
+    "diagonal": ViewRule(_scattered("diagonal_scatter", "offset", "dim1", "dim2"), _repeat_view),
+    "linalg_diagonal": ViewRule(_linalg_diagonal, _repeat_view, source="A"),
+    "narrow": ViewRule(_narrow, _repeat_view),
+    "permute": ViewRule(_permuted, _repeat_view),
+    "select": ViewRule(_scattered("select_scatter", "dim", "index"), _repeat_view),
+    "slice": ViewRule(_scattered("slice_scatter", "dim", "start", "end", "step"), _repeat_view),
+    "squeeze": ViewRule(_unsqueezed, _repeat_view),
     "unbind": ViewRule(_write_unbound, _make_unbound),
-    "unfold": ViewRule(_unknown_write, _again),
-    "unsqueeze": ViewRule(_squeezed, _again),
+    "unfold": ViewRule(_unknown_write, _repeat_view),
+    "unsqueeze": ViewRule(_squeezed, _repeat_view),
     "view_as_complex": ViewRule(_viewed("view_as_real"), _other_type),
     "view_as_real": ViewRule(_viewed("view_as_complex"), _other_type),
 }
-VIEWS |= dict.fromkeys(("movedim", "moveaxis"), ViewRule(_moved, _again))
+VIEWS |= dict.fromkeys(("movedim", "moveaxis"), ViewRule(_moved, _repeat_view))
 VIEWS |= dict.fromkeys(("expand", "expand_as", "broadcast_to"), _EXPANDED)
 VIEWS |= dict.fromkeys(
     "transpose swapaxes swapdims t numpy_T mT mH matrix_H adjoint conj _conj _neg_view".split(), _SELF_INVERSE

@@ -35,7 +35,7 @@ def order_by_phase(graph: ir.Graph, forward: Collection[str], gradients: Collect
     nodes = list(graph)
     applying = {node for node in nodes if node.metadata_props.get(PLAN_PHASE) == APPLY_GRADIENT}
     outputs = {value.name: value for value in graph.outputs}
-    ahead = _before(outputs[name] for name in forward if name in outputs)
+    ahead = _producers(outputs[name] for name in forward if name in outputs)
     layers: dict[ir.Node, str] = {}
     for node in nodes:
         if node in ahead:
@@ -59,7 +59,7 @@ def order_by_phase(graph: ir.Graph, forward: Collection[str], gradients: Collect
         graph.extend(ordered)
 
 
-def _before(values: Iterable[ir.Value]) -> set[ir.Node]:
+def _producers(values: Iterable[ir.Value]) -> set[ir.Node]:
     """The nodes that values depend on."""
     found: set[ir.Node] = set()
     waiting = [value.producer() for value in values]

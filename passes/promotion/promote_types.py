@@ -92,7 +92,11 @@ class _Promoter:
                 computed = DataType.BOOL if rule.kind is Kind.COMPARISON else decided
                 self._correct(node, output, computed)
         elif isinstance(decided, Value) and rule.kind is Kind.SELF:
-            changed = {name: self._like(given[name], decided) for name in rule.followers if name in given}
+            changed = {
+                name: self._convert_to_type_of(given[name], decided)
+                for name in rule.followers
+                if name in given
+            }
             self._change(node, given, changed)
         elif rule.kind in _OPEN:
             tensors = [item for item in members(rule, given) if isinstance(item, Value)]
@@ -135,7 +139,7 @@ class _Promoter:
             cast = self._casts[item, dtype] = self._build.cast(item, dtype)
         return cast
 
-    def _like(self, item: Any, other: Value) -> Any:
+    def _convert_to_type_of(self, item: Any, other: Value) -> Any:
         """The written value, converted to the unknown element type of its target."""
         if not isinstance(item, Value) or item is other:
             return item

@@ -111,7 +111,7 @@ class _Conversion:
 
     def _convert(self, node: ir.Node) -> None:
         schema = _schema(node, self._rewriter.opset)
-        free = set() if schema is None or node.op_type == "Cast" else self._free(node, schema)
+        free = set() if schema is None or node.op_type == "Cast" else self._activation_variables(node, schema)
         for place, value in enumerate(node.inputs):
             if value is None or value not in self._original:
                 continue
@@ -121,7 +121,7 @@ class _Conversion:
                 continue
             wanted = self._activations if parameter and parameter.variable in free else self._original[value]
             if value.dtype != wanted:
-                node.replace_input_with(place, self._as(value, wanted, node))
+                node.replace_input_with(place, self._cast_once(value, wanted, node))
                 self._modified = True
         for block in blocks(node):
             self._keep_inside(block, node)
@@ -131,7 +131,7 @@ class _Conversion:
                 if value in self._original and parameter is not None and parameter.variable in free:
                     value.type = ir.TensorType(self._activations)
 
-    def _free(self, node: ir.Node, schema: OperatorSchema) -> set[str]:
+    def _activation_variables(self, node: ir.Node, schema: OperatorSchema) -> set[str]:
         """The type variables of an operator that may be the type of the activations."""
         found: set[str] = set()
         bound: set[str] = set()
@@ -151,16 +151,16 @@ class _Conversion:
         for inner in block:
             for place, value in enumerate(inner.inputs):
                 if value in self._original and value.dtype != self._original[value]:
-                    inner.replace_input_with(place, self._as(value, self._original[value], node))
+                    inner.replace_input_with(place, self._cast_once(value, self._original[value], node))
                     self._modified = True
             for nested in blocks(inner):
                 self._keep_inside(nested, node)
         for place, value in enumerate(block.outputs):
             if value in self._original and value.dtype != self._original[value]:
-                block.outputs[place] = self._as(value, self._original[value], node)
+                block.outputs[place] = self._cast_once(value, self._original[value], node)
                 self._modified = True
 
-    def _as(self, value: ir.Value, dtype: DataType, reader: ir.Node) -> ir.Value:
+    def _cast_once(self, value: ir.Value, dtype: DataType, reader: ir.Node) -> ir.Value:
         """The value in another type, cast in front of its first reader."""
         producer = value.producer()
         if producer is not None and producer.op_type == "Cast" and not producer.domain:

@@ -233,7 +233,7 @@ class _Fuser:
         call = {"input": input, "lengths": packed.lengths, "hx": hx, **rest}
         self._insert(node, f"packed::{node.op_type}", call, outputs)
         results = [self._sorted(value, 1, packed.order) for value in outputs]
-        data, batch_sizes = Value(type=first.type, shape=first.shape), _like(given["batch_sizes"])
+        data, batch_sizes = Value(type=first.type, shape=first.shape), _new_value(given["batch_sizes"])
         again = {"input": results[0], "lengths": packed.sorted_lengths, "batch_first": False}
         self._insert(node, "aten::_pack_padded_sequence", again, [data, batch_sizes])
         self._replace(node, [data, *results[1:]])
@@ -288,7 +288,7 @@ class _Fuser:
         self._replace(node, [number])
 
 
-def _like(value: Value) -> Value:
+def _new_value(value: Value) -> Value:
     return Value(type=value.type, shape=value.shape)
 
 

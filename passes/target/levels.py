@@ -1,4 +1,4 @@
-"""The levels of optimization, and what a user may give for one."""
+"""The levels of optimization, and the check of the `optimize` argument."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from ...registration import UsageError
 
 LEVELS = ("none", "basic", "full")
-"""`none` removes dead code, `basic` computes the same numbers by fewer nodes, `full` may round otherwise."""
+"""`none` removes dead code; `basic` keeps the results with fewer nodes; `full` may change their rounding."""
 DEFAULT_LEVEL = "full"
 
 

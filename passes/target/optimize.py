@@ -118,14 +118,15 @@ class _RefineAndFold(IndexedPass):
 
 
 _MAXIMUM_OUTPUTS = 512
-"""For each node that a pass of onnx-ir removes, it looks through the graph's outputs."""
+"""The most outputs of a graph in which repeats and identities are removed: onnx-ir searches all outputs for
+each removed node."""
 
 
 def optimize(model: ir.Model, known: Initializers | None = None, level: str = DEFAULT_LEVEL) -> bool:
     """Run the target passes of a level; docs/optimization.md says what each does.
 
     Names of graph outputs may move to other values; inputs stay. A graph of more than 512 outputs keeps its
-    repeats and identities, so that the time stays in proportion to its nodes.
+    repeats and identities; otherwise the time would grow with the product of its nodes and outputs.
 
     Args:
         known: the initializers, which say what may be folded; by default all of them.

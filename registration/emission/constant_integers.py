@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 MAXIMUM_RANK = 64
-"""Shapes with more dimensions are unknown, because a few Gathers of a value by itself lead to millions."""
+"""Shapes with more dimensions count as unknown: a few nodes, such as `Gather(x, x)`, can make millions."""
 
 
 def integers(value: ir.Value | None) -> list[int] | None:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 Accepts = Callable[[Any, Sequence[Any], Any], bool]
-"""Whether a version without an argument means a value of it; called with the `GraphContext`, the operator's
-inputs and that value."""
+"""Whether omitting an argument is equivalent to passing a value. The parameters are the `GraphContext`, the
+operator's inputs and that value."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -12,11 +12,11 @@ from .derived_sizes import broadcast
 from .size_vectors import elements
 
 _MAXIMUM_DATA = 64
-"""Constants with more elements are no shapes, sizes or axes."""
+"""The most elements of a constant that onnx's inference gets: larger ones are not shapes, sizes or axes."""
 _UNSETTLED = frozenset(
     "Slice Pad Tile Split TopK Upsample Resize ConstantOfShape Range Reshape Expand".split()
 )
-"""Operators for which emission knows no more than the rank in many cases."""
+"""Operators for which emission often infers only the rank."""
 
 
 def complete_shapes(node: ir.Node, version: int) -> None:
@@ -53,7 +53,7 @@ def complete_shapes(node: ir.Node, version: int) -> None:
 
 
 _SIZE_OPERATORS = {"ConstantOfShape": 0, "Expand": 1, "Reshape": 1}
-"""The operators that take the sizes of their result, and the position of that input."""
+"""Operators with an input that lists the sizes of the result, and the position of that input."""
 
 
 def _apply_sizes(node: ir.Node) -> None:

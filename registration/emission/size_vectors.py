@@ -24,9 +24,9 @@ from .derived_sizes import UNKNOWN, product, quotient
 from .shape_inference import Dim
 
 _MAXIMUM_DEPTH = 16
-"""Nodes between a vector and the sizes that it is made of."""
+"""The longest chain of nodes that is followed from a vector to the sizes that it contains."""
 _MAXIMUM_VALUES = 256
-"""Values that are read for one vector."""
+"""The most values that are read for one vector."""
 _INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
 _LARGEST = 2**31 - 1
 """The largest number of INT32."""
@@ -56,10 +56,10 @@ class _Reader:
             if depth == 0 or len(self._found) == _MAXIMUM_VALUES:
                 return _unknown(value)
             self._found[value] = None
-            self._found[value] = self._made(value, depth)
+            self._found[value] = self._compute(value, depth)
         return self._found[value]
 
-    def _made(self, value: ir.Value, depth: int) -> Elements | None:
+    def _compute(self, value: ir.Value, depth: int) -> Elements | None:
         numbers = integers(value) if value.dtype in (None, *_INTEGERS) else None
         if numbers is not None:
             return [*numbers]
@@ -75,7 +75,7 @@ class _Reader:
         start, end = (node.attributes.get(name) for name in ("start", "end"))
         return [*source.shape][start.as_int() if start else None : end.as_int() if end else None]
 
-    def _same(self, node: ir.Node, depth: int) -> Elements | None:
+    def _pass_through(self, node: ir.Node, depth: int) -> Elements | None:
         """All elements of the operand; a result without a known rank is a vector if it has one element."""
         found = self.read(node.inputs[0], depth)
         is_vector = node.outputs[0].shape is not None or node.op_type == "Identity"
@@ -152,13 +152,13 @@ _RULES: dict[str, Callable[[_Reader, ir.Node, int], Elements | None]] = {
     "Concat": _Reader._concatenated,
     "Div": _Reader._divided,
     "Gather": _Reader._gathered,
-    "Identity": _Reader._same,
+    "Identity": _Reader._pass_through,
     "Mul": _Reader._multiplied,
-    "Reshape": _Reader._same,
+    "Reshape": _Reader._pass_through,
     "Shape": _Reader._shape,
     "Slice": _Reader._sliced,
-    "Squeeze": _Reader._same,
-    "Unsqueeze": _Reader._same,
+    "Squeeze": _Reader._pass_through,
+    "Unsqueeze": _Reader._pass_through,
     "Where": _Reader._replaced,
 }
 

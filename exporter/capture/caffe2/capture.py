@@ -57,7 +57,7 @@ def load_nets(
     """
     given = parse_descriptions(shapes)
     predict = read_net(path, bounds)
-    file = init_net if init_net is not None else _beside(path)
+    file = init_net if init_net is not None else _find_init_net(path)
     init = read_net(file, bounds) if file is not None else None
     described_inputs = {**read_value_info(path), **given}
     net = _Net(Fillers(bounds), described_inputs)
@@ -66,7 +66,7 @@ def load_nets(
     return net.capture(predict, given)
 
 
-def _beside(path: str | os.PathLike) -> pathlib.Path | None:
+def _find_init_net(path: str | os.PathLike) -> pathlib.Path | None:
     """Find the init_net in the folder of a predict_net, binary or text; None if there is none."""
     file = pathlib.Path(os.fsdecode(path))
     before, name, after = file.name.rpartition(PREDICT_NET)

@@ -87,9 +87,9 @@ class Alternatives:
             if error is not None:
                 return error, []
             with torch.no_grad():
-                return None, self._tried(names)
+                return None, self._try_forms(names)
 
-    def _tried(self, names: Sequence[str]) -> list[str]:
+    def _try_forms(self, names: Sequence[str]) -> list[str]:
         begin = time.perf_counter()
         found, failed, skipped = [], [], []
         for name in names:

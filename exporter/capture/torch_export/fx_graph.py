@@ -82,7 +82,7 @@ def _read_schema(operator: OpOverload) -> tuple[str, str, tuple[str, ...], bool]
 class GraphImporter(abc.ABC):
     """Imports the nodes of one fx graph, and of the graphs inside it, into a list of source nodes.
 
-    What stands in a `vmap`, and operators that take graphs, subclasses import.
+    Subclasses import the nodes of a `vmap`, and operators that take graphs.
     """
 
     def __init__(
@@ -139,11 +139,11 @@ class GraphImporter(abc.ABC):
 
     @abc.abstractmethod
     def import_vmap(self, first: torch.fx.Node) -> tuple[list[torch.fx.Node], dict[torch.fx.Node, Any]]:
-        """Import a `vmap` from its first node on: its nodes, and what each of its results became."""
+        """Import a `vmap` from its first node on; return its nodes, and the value of each of its results."""
 
     @abc.abstractmethod
     def import_higher_order(self, node: torch.fx.Node, target: HigherOrderOperator) -> Any:
-        """Import a node that takes graphs, and return what it gives, nested as its readers see it."""
+        """Import a node that takes graphs, and return its results, nested as its readers see them."""
 
     def held(self, node: torch.fx.Node) -> Any:
         """The tensor or graph that a `get_attr` node stands for."""
@@ -345,7 +345,7 @@ class GraphImporter(abc.ABC):
         overload: str = "default",
         dtype: DataType | None = None,
     ) -> ir.Value:
-        """Append a node that stands for no fx node; its result is like another value but in type."""
+        """Append a node without a counterpart in the fx graph. Its result has the shape of another value."""
         made = source_node(
             name,
             arguments,
@@ -364,7 +364,7 @@ class GraphImporter(abc.ABC):
         return [self.number_or_value(f"{node.name}_{i}", leaf) for i, leaf in leaves if leaf is not None]
 
     def number_or_value(self, stem: str, example: Any) -> ir.Value:
-        """A fresh value like an example: a tensor, a symbolic number, or a number."""
+        """A new value for an example, which is a tensor, a symbolic number or a number."""
         value = self.value(stem, example)
         if type(example) in NUMBERS:
             value.metadata_props[NUMBER], dtype = NUMBERS[type(example)]

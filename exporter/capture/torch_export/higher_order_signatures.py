@@ -129,5 +129,5 @@ def _nodes(item: Any) -> list[torch.fx.Node]:
 
 
 def storage(node: Any) -> int | None:
-    """What two nodes have in common when they share memory."""
+    """A key that is equal for two nodes if they share memory."""
     return storage_of(node.meta.get("val")) if isinstance(node, torch.fx.Node) else None

@@ -220,7 +220,7 @@ class _Recorder(torch.fx.Interpreter):
         self._seen: set[Any] = set()
 
     def enter(self, stack: Any) -> None:
-        """What is recorded from here on is from this module."""
+        """Record the operators that follow under the path of this module."""
         newest = None
         for node in reversed(self._recorded.nodes):
             if node is self._last:

@@ -1,4 +1,4 @@
-"""Source values for what a captured graph has: element types, named dimensions and constants."""
+"""Converts element types, symbolic sizes and constants of a captured graph to those of source values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Dimensions:
 
     Attributes:
         names: the name of each torch symbol.
-        closed: whether a size with any other symbol in it is unknown, rather than called by torch's name.
+        closed: whether a size with another symbol is unknown; otherwise it keeps torch's name.
         unproven: axes whose sizes are unknown, whatever the fake tensor has there, by the name of the value.
     """
 

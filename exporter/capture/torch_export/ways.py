@@ -1,4 +1,4 @@
-"""The ways to capture a PyTorch model, and which to try where another failed."""
+"""The ways to capture a PyTorch model, and which of them to try after a failure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Failures(Exception):
 
     Attributes:
         errors: the error of each way that was tried, in order.
-        notes: why a way that may help was not tried.
+        notes: the reasons why ways that may help were not tried.
     """
 
     def __init__(self, errors: Mapping[str, Exception], notes: list[str]):
@@ -30,7 +30,7 @@ class Failures(Exception):
 
     @property
     def explained(self) -> Exception:
-        """The error that says most about the model."""
+        """The error that explains most about the model."""
         ways = ("torch.export", "gradients", "direct", "strict")
         said = [self.errors[way] for way in ways if way in self.errors]
         found = next((error for error in said if not isinstance(error, NotRecordable)), said[0])
@@ -46,7 +46,7 @@ def capture_by(
     attempt: Callable[[str, bool], Result],
     fails_in_eager: Callable[[], bool],
 ) -> Result:
-    """Capture by the given way; "auto" tries the others where one fails for a reason that they may cure.
+    """Capture by the given way; "auto" tries another way after a failure that it may avoid.
 
     Args:
         by: "auto", "direct", "torch.export" or "strict".

@@ -264,7 +264,7 @@ class Builder:
         fake = UNKNOWN
         if function is not None:
             self.fakes.assumes_rank = False
-            fake = self._known(shapes_of(name, overload) or by_name(function), arguments)
+            fake = self._evaluate_fake(shapes_of(name, overload) or by_name(function), arguments)
             if self.fakes.assumes_rank:
                 self._warn_of_rank(name)
         fakes = list(fake) if isinstance(fake, (tuple, list)) and len(returns) != 1 else [fake]
@@ -283,7 +283,7 @@ class Builder:
         self._note_copy(node, arguments, fakes[0] if fakes else UNKNOWN)
         return results
 
-    def _known(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    def _evaluate_fake(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
         """The fake result of an operator; lists of unknown length are tried with two and three elements."""
         members = {
             key: self.fakes.describe(Value(), self.elements[item])

@@ -93,7 +93,7 @@ class Fakes:
 
     def _observed(self, sizes: Sequence[int | None]) -> sympy.Symbol:
         """A new size that is no expression of others, with known values for some samples."""
-        symbol = self._free()
+        symbol = self._free_size()
         chosen = zip(sizes, self._sizes[symbol], strict=True)
         self._sizes[symbol] = [other if size is None else size for size, other in chosen]
         largest = max(self._sizes[symbol])
@@ -136,7 +136,7 @@ class Fakes:
 
     def loosened(self, fake: Tensor, dims: Sequence[int]) -> Tensor:
         """A fake tensor like another one, with some sizes made unknown."""
-        shape = [self._free() if dim in dims else size for dim, size in enumerate(fake.shape)]
+        shape = [self._free_size() if dim in dims else size for dim, size in enumerate(fake.shape)]
         return self.tensor(shape, fake.dtype)
 
     def renewed(self, fake: Fake) -> Fake:
@@ -145,7 +145,7 @@ class Fakes:
             return fake
         return self.loosened(fake, [dim for dim, size in enumerate(fake.shape) if self.is_free(size)])
 
-    def _free(self) -> sympy.Symbol:
+    def _free_size(self) -> sympy.Symbol:
         size = self.size()
         self._loose.add(size)
         return size
@@ -248,7 +248,9 @@ class Fakes:
     def _renumbered(self, function: Callable[..., Any], known: Sequence[Any], structure: Any) -> Any:
         """Retry an operator with other ints after it refused every sample, for example for a step of 0."""
         chosen = {
-            i: self._free() for i, leaf in enumerate(known) if isinstance(leaf, Number) and leaf.kind == "int"
+            i: self._free_size()
+            for i, leaf in enumerate(known)
+            if isinstance(leaf, Number) and leaf.kind == "int"
         }
         if not chosen:
             return UNKNOWN
@@ -412,7 +414,7 @@ class Fakes:
         sizes = [None if member is None else member.shape[dim] for member in members]
         if any(isinstance(size, torch.SymInt) for size in sizes):
             # It depends on data.
-            return self._free()
+            return self._free_size()
         return self._fitted(sizes, candidates)
 
     def _fitted(self, sizes: list[int | None], candidates: list[sympy.Expr]) -> Size:

@@ -25,7 +25,7 @@ def targets(
     """List the consumers that a model can be written for or checked against."""
     known = [load_target(name) for name in target_names()]
     if as_json:
-        print_json({"targets": [_described(target) for target in known]})
+        print_json({"targets": [_as_json(target) for target in known]})
         return
     if as_markdown:
         print(markdown(known), end="")
@@ -44,7 +44,11 @@ def markdown(known: Iterable[Target]) -> str:
     ]
     for target in known:
         cells = [f"`{target.name}`", target.title, str(target.opsets), str(target.default_opset)]
-        cells += [_operators(target), "; ".join(_refused(target)) or "-", "; ".join(_wanted(target)) or "-"]
+        cells += [
+            _operators(target),
+            "; ".join(_limitations(target)) or "-",
+            "; ".join(_conventions(target)) or "-",
+        ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -55,7 +59,7 @@ def _operators(target: Target) -> str:
     return f"{len(target.operators.refused)} refused" if target.operators.refused else "not listed"
 
 
-def _refused(target: Target) -> list[str]:
+def _limitations(target: Target) -> list[str]:
     found = []
     if target.static_shapes:
         found.append("dynamic shapes")
@@ -68,7 +72,7 @@ def _refused(target: Target) -> list[str]:
     return found
 
 
-def _wanted(target: Target) -> list[str]:
+def _conventions(target: Target) -> list[str]:
     found = []
     for name, value in dataclasses.asdict(target.conventions).items():
         text = ", ".join(value) if isinstance(value, tuple) else value
@@ -77,7 +81,7 @@ def _wanted(target: Target) -> list[str]:
     return found
 
 
-def _described(target: Target) -> dict[str, Any]:
+def _as_json(target: Target) -> dict[str, Any]:
     opsets = {
         "minimum": target.opsets.minimum or MINIMUM_OPSET,
         "maximum": target.opsets.maximum or MAXIMUM_OPSET,

@@ -1,4 +1,4 @@
-"""What a file holds as data: initializers, Constant nodes, and the inputs that old formats make of them."""
+"""Converts constants: initializers, Constant nodes, and inputs that old IR versions add for initializers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def initializer(value: Value, name: str) -> Value:
     tensor = value.const_value
     assert tensor is not None
     if name != value.name:
-        # A tensor has the name of its value: another name must not reach into the source.
+        # A value renames its tensor: make a new tensor, so that the source's keeps its name.
         tensor = ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=name)
     shape = value.shape if value.shape is not None else ir.Shape(tensor.shape.numpy())
     kind = value.type if value.type is not None else ir.TensorType(tensor.dtype)
@@ -41,11 +41,11 @@ def declare(
 ) -> dict[Value, ir.TensorProtocol]:
     """Inputs and initializers of the new graph.
 
-    An input with a default may be given by whoever runs the model, and is no constant. In formats that made
-    every initializer an input, it is one.
+    A caller of the model may pass a value for an input with a default, so such an input is not a constant. IR
+    versions that require an input for every initializer are the exception: there it is a constant.
 
     Returns:
-        The defaults of such inputs, which the caller gives back to them at the end.
+        The defaults of the inputs that are not constants, which the caller restores at the end.
     """
     replaceable = source.ir_version >= FREE_INITIALIZERS
     hidden: dict[Value, ir.TensorProtocol] = {}
@@ -112,7 +112,7 @@ def owner(graph: ir.Graph, main: ir.Graph, opset: int) -> ir.Graph:
 
 
 def localize(node: ir.Node | None, g: GraphContext, moved: Collection[Value]) -> None:
-    """Give sub-graphs of another domain's node their own constants: its runtime may not look around them.
+    """Give the sub-graphs of a custom domain's node their own constants: its runtime may not see outer ones.
 
     Args:
         moved: initializers of sub-graphs that the main graph holds; see `owner`.

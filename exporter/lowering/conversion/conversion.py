@@ -370,12 +370,12 @@ class _Conversion(Driver[_Scope]):
         if own is not None and not same:
             older = self.registry.lookup(f"before{own}::{schema.name}", "", self.opset)
             assert older is not None
-            return self._called(older, schema, inputs, named, outputs)
+            return self._call_symbolic(older, schema, inputs, named, outputs)
         rung = self.registry.rung(schema.name, self.opset)
         named = {**binding.implied(self.registry, schema), **named}
         if own is None and rung is not None:
             with at_work(self.context, schema.name):
-                return self._called(rung.symbolic, schema, inputs, named, outputs)
+                return self._call_symbolic(rung.symbolic, schema, inputs, named, outputs)
         if target is not None and not same:
             raise UnsupportedError(
                 f"ONNX operator {schema.name} has another meaning at opset {self.opset}",
@@ -393,7 +393,7 @@ class _Conversion(Driver[_Scope]):
             )
         return results
 
-    def _called(
+    def _call_symbolic(
         self,
         symbolic: SymbolicFunction,
         schema: OperatorSchema,

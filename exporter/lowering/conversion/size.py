@@ -18,13 +18,13 @@ _ATTRIBUTE = 900
 _ELEMENT = 200
 """Bytes of a number or string of an attribute, and of a dimension."""
 _GRAPH = 20_000
-"""Bytes of a graph. It takes less memory but as much time as three nodes, and bytes also bound time."""
+"""Bytes of a graph. It takes less memory, but as much time as three nodes, and this also bounds time."""
 _NAME, _OF_NAME = 100, 5
-"""Characters of a usual name, and bytes for each further one, because names are repeated in messages."""
+"""Characters of a typical name, and bytes for each further character, because messages repeat names."""
 _VALUE = 2_500
 """Bytes of an input or initializer of a graph."""
 _MADE = 2_300
-"""Bytes of a node that conversion makes, beyond one for each node of the model."""
+"""Bytes of an additional node: conversion makes one node for each node of the model, and sometimes more."""
 _COPIES = 3
 """Nodes of the model that convert in the time of making one additional node."""
 _WEIGHTS_OF_MADE = 1_500

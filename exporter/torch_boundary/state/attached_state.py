@@ -75,7 +75,7 @@ def attached(replacements: Mapping[int, torch.Tensor], model: torch.nn.Module) -
             new = replacements.get(id(old))
             if new is not None:
                 if id(old) not in made:
-                    made[id(old)] = _like(old, new)
+                    made[id(old)] = _as_parameter(old, new)
                 holder.registered[holder.key] = made[id(old)]
         yield
     finally:
@@ -83,7 +83,7 @@ def attached(replacements: Mapping[int, torch.Tensor], model: torch.nn.Module) -
             holder.registered[holder.key] = old
 
 
-def _like(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+def _as_parameter(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
     """A new tensor as a parameter, with the old one's own attributes, if the old one is a parameter."""
     made = new
     if isinstance(old, torch.nn.Parameter):

@@ -131,7 +131,7 @@ class _Reachable:
             self._waiting.append(item.__self__)
         elif isinstance(item, types.FunctionType):
             if _is_users(item.__module__):
-                self._wait_for(_outside(item))
+                self._wait_for(_referenced_objects(item))
         elif _is_plain(item):
             self.objects.append(item)
             self._wait_for(vars(item).values())
@@ -146,7 +146,7 @@ class _Reachable:
         self.objects.append(item)
 
 
-def _outside(function: types.FunctionType) -> Iterator[Any]:
+def _referenced_objects(function: types.FunctionType) -> Iterator[Any]:
     """The objects in a function's closure and defaults, and the globals that it names."""
     for cell in function.__closure__ or ():
         with contextlib.suppress(ValueError):

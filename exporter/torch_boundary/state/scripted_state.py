@@ -43,7 +43,7 @@ def preserved(module: torch.jit.ScriptModule, written: frozenset[str] = frozense
             for tensor, before in saved:
                 tensor.copy_(before)
         for path, owner, name, item in attributes:
-            if not _same(_leaves(path, item), _leaves(path, owner.getattr(name))):
+            if not _are_unchanged(_leaves(path, item), _leaves(path, owner.getattr(name))):
                 owner.setattr(name, item)
 
 
@@ -102,7 +102,7 @@ def _leaves(path: str, item: Any) -> list[tuple[str, Any]]:
     return found or [(path, item)]
 
 
-def _same(before: list[tuple[str, Any]], now: list[tuple[str, Any]]) -> bool:
+def _are_unchanged(before: list[tuple[str, Any]], now: list[tuple[str, Any]]) -> bool:
     """Whether an attribute is unchanged; assumed for items that cannot be compared."""
     if [path for path, _ in before] != [path for path, _ in now]:
         return False

@@ -72,7 +72,7 @@ class Initializers:
         key = tensor.dtype, array.shape, array.tobytes()
         made = self._made.get(key)
         if made is None or not self.is_constant(made):
-            made = self._made[key] = self._added(tensor, self.unique(stem))
+            made = self._made[key] = self._add_initializer(tensor, self.unique(stem))
             self.made.add(made)
         return made
 
@@ -122,7 +122,7 @@ class Initializers:
             tensor = _InBlocks(
                 lambda: in_order(*(each.numpy() for each in tensors if each is not None)), contents, **given
             )
-        made = self._added(tensor, name)
+        made = self._add_initializer(tensor, name)
         self.derived.add(made)
         return made
 
@@ -141,7 +141,7 @@ class Initializers:
             initializers.add(matrix)
         return matrix
 
-    def _added(self, tensor: ir.TensorProtocol, name: str) -> ir.Value:
+    def _add_initializer(self, tensor: ir.TensorProtocol, name: str) -> ir.Value:
         shape = ir.Shape(tensor.shape.numpy())
         tensor.name = name
         value = ir.Value(name=name, type=ir.TensorType(tensor.dtype), shape=shape, const_value=tensor)

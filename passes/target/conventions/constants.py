@@ -1,4 +1,4 @@
-"""Target passes: constants as initializers or as Constant nodes, because some consumers read one of them.
+"""Target passes: write constants as initializers or as Constant nodes, for consumers that read only one form.
 
 1. Initializers that are inputs too, or outputs, stay: callers may replace them, and outputs keep their names.
 2. Weights stay initializers: only tensors of at most 1,024 integers or bools become Constant nodes.

@@ -20,7 +20,7 @@ _BOUNDS = np.iinfo(np.int32)
 
 
 class NarrowConstants(ConstantPass):
-    """Narrows indices, axes and bounds of slices, and whatever else a schema lets be INT32."""
+    """Stores constants of INT64 (indices, axes, bounds of slices) as INT32 where the schema allows it."""
 
     def rewrite(self, node: ir.Node) -> bool:
         """Narrow the constants of a node."""

@@ -1,7 +1,7 @@
 """Target pass: moves a Pad of zeros into the padding of the Conv behind it.
 
 1. The Pad has constant, non-negative pads of the spatial dimensions only, and no other reader.
-2. The Conv says its own padding in numbers.
+2. The Conv has the `auto_pad` NOTSET or VALID.
 """
 
 from __future__ import annotations

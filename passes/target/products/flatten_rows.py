@@ -109,11 +109,11 @@ class _Plan:
         pending = list(self.chosen)
         for _ in range(_ROUNDS):
             dropped = [node for node in pending if node in self.chosen and self._is_dropped(node)]
-            pending = list(dict.fromkeys(each for node in dropped for each in _beside(node)))
+            pending = list(dict.fromkeys(each for node in dropped for each in _adjacent_nodes(node)))
         parts = []
         for part in self._parts():
             kept = {node: self.chosen[node] for node in part}
-            values, shapes = self._around(part), set(map(tuple, self._restored(part)))
+            values, shapes = self._affected_values(part), set(map(tuple, self._restored(part)))
             before = self._cost(values, part)
             for node in part:
                 del self.chosen[node]
@@ -145,7 +145,7 @@ class _Plan:
         """Take a node out of the choice if that costs nothing."""
         if self._is_inner(node):
             return False
-        values = self._around([node])
+        values = self._affected_values([node])
         rule = self.chosen[node]
         before = self._cost(values, self._neighbours(node))
         del self.chosen[node]
@@ -176,7 +176,7 @@ class _Plan:
         makers = [value.producer() for value in node.inputs if value is not None]
         return [node, *(maker for maker in makers if maker in self._products and maker is not None)]
 
-    def _around(self, nodes: Iterable[ir.Node]) -> list[ir.Value]:
+    def _affected_values(self, nodes: Iterable[ir.Node]) -> list[ir.Value]:
         """The values whose cost depends on whether nodes are chosen."""
         found: dict[ir.Value, None] = {}
         for node in nodes:
@@ -318,10 +318,10 @@ class _Rewriter:
         """The value as a matrix."""
         found = self._matrices.get(value)
         if found is None:
-            found = self._matrices[value] = self._made(value)
+            found = self._matrices[value] = self._reshape_to_matrix(value)
         return found
 
-    def _made(self, value: ir.Value) -> ir.Value:
+    def _reshape_to_matrix(self, value: ir.Value) -> ir.Value:
         shape = matrix_shape(value.shape)
         assert shape is not None
         if self._known.is_constant(value) and value.const_value is not None:
@@ -394,7 +394,7 @@ class _Rewriter:
                 self._plan.graph.remove(node, safe=True)
 
 
-def _beside(node: ir.Node) -> Iterable[ir.Node]:
+def _adjacent_nodes(node: ir.Node) -> Iterable[ir.Node]:
     """The nodes that make what a node reads, and those that read what it makes."""
     for value in node.inputs:
         maker = value.producer() if value is not None else None

@@ -46,7 +46,7 @@ class ByRows:
     edit: Callable[[], None]
 
 
-def _nothing() -> None:
+def _keep_operands() -> None:
     return None
 
 
@@ -98,13 +98,13 @@ class RowRules:
     def _rule(self, node: ir.Node) -> ByRows | None:
         op_type = node.op_type
         if op_type in _UNARY:
-            return ByRows((0,), _nothing)
+            return ByRows((0,), _keep_operands)
         if op_type in _BROADCASTING:
             return self._broadcasting(node)
         if op_type == "MatMul":
             weight = node.inputs[1]
             is_matrix = weight is not None and weight.shape is not None and len(weight.shape) == 2
-            return ByRows((0,), _nothing) if is_matrix else None
+            return ByRows((0,), _keep_operands) if is_matrix else None
         if op_type in _NORMALIZATIONS:
             return self._normalization(node)
         if op_type in _REDUCTIONS:
@@ -159,7 +159,7 @@ class RowRules:
         if any(shape is None or len(shape) > 1 for shape in vectors):
             return None
         if given is None or axis == -1:
-            return ByRows((0,), _nothing)
+            return ByRows((0,), _keep_operands)
         return ByRows((0,), lambda: node.attributes.add(ir.AttrInt64("axis", _COLUMNS)))
 
     def _reduction(self, node: ir.Node) -> ByRows | None:

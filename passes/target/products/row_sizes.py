@@ -94,7 +94,9 @@ class RowSizes:
             sizes = self._of_source(dimensions)
             tail = self._known.make(np.array(rest, dtype=np.int64), "columns_shape")
             axis = ir.AttrInt64("axis", 0)
-            self._targets[dimensions, rest] = self._made(sizes, "Concat", [sizes, tail], len(shape), axis)
+            self._targets[dimensions, rest] = self._insert_node(
+                sizes, "Concat", [sizes, tail], len(shape), axis
+            )
         return self._targets[dimensions, rest]
 
     def _of_source(self, dimensions: Dimensions) -> ir.Value:
@@ -105,7 +107,7 @@ class RowSizes:
             sizes = self._shape_of(source, len(source.shape))
             if len(source.shape) > len(dimensions):
                 places = self._known.make(np.arange(len(dimensions)), "places")
-                sizes = self._made(sizes, "Gather", [sizes, places], len(dimensions))
+                sizes = self._insert_node(sizes, "Gather", [sizes, places], len(dimensions))
             self._sizes[dimensions] = sizes
         return self._sizes[dimensions]
 
@@ -113,7 +115,7 @@ class RowSizes:
         """The result of a Shape; one that is there moves to its source."""
         found = self._existing(source)
         if found is None:
-            return self._made(source, "Shape", [source], rank)
+            return self._insert_node(source, "Shape", [source], rank)
         self._graph.remove(found)
         self._insert(found, source)
         return found.outputs[0]
@@ -122,7 +124,7 @@ class RowSizes:
         readers = (node for node, _ in source.uses() if node.op_type == "Shape" and not node.domain)
         return next((node for node in readers if node.graph is self._graph and not node.attributes), None)
 
-    def _made(
+    def _insert_node(
         self, after: ir.Value, op_type: str, inputs: list[ir.Value], length: int, *attributes: ir.Attr
     ) -> ir.Value:
         """The result, a vector of integers, of a new node behind the one that makes a value."""

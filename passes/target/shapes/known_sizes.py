@@ -56,7 +56,7 @@ def known_sizes(node: ir.Node, is_constant: Callable[[ir.Value | None], bool]) -
 
 
 def refine_shape(node: ir.Node) -> None:
-    """Infer the shape of a node's result again, if it was not known and constants and known sizes give it."""
+    """Infer an unknown shape of a node's result from constants and known sizes."""
     data, result = node.inputs[0], node.outputs[0]
     if len(node.outputs) != 1 or (result.shape is not None and result.shape.is_static()):
         return

@@ -1,4 +1,4 @@
-"""The sizes that Pad, Reshape and Slice give, where they follow from constants and sizes that are numbers."""
+"""Infers the result sizes of Pad, Reshape and Slice from constants and static sizes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def static_sizes(node: ir.Node) -> list[int] | None:
 
 
 def cut_size(size: int, start: int, end: int, step: int) -> int:
-    """The size of what a Slice takes of a dimension. Its bounds mean what those of Python's slices mean."""
+    """The size of a dimension after Slice, whose bounds follow the rules of Python's slices."""
     return len(range(*slice(start, end, step).indices(size)))
 
 

@@ -1,7 +1,8 @@
 """Finds the forms of a graph's values, and the regions that need fewer Transposes.
 
 A region is a set of Transposes and of nodes between them that compute on bases. Its Transposes are removed,
-except one for each form that a node outside of it reads. A region in which that is no gain stays as it is.
+except one for each form that a node outside of it reads. A region is rewritten only if that leaves fewer
+Transposes.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Turned:
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-    """The rules for one model.
+    """The rules for the nodes of one model.
 
     Attributes:
         opset: that of its nodes.

@@ -81,7 +81,7 @@ def not_negative(g: GraphContext, numbers: Numbers) -> Numbers:
     return g.call("aten::relu", numbers) if isinstance(numbers, Value) else np.maximum(numbers, 0)
 
 
-def _whole(g: GraphContext, numbers: Numbers) -> Numbers:
+def _to_int64(g: GraphContext, numbers: Numbers) -> Numbers:
     return g.cast(numbers, DataType.INT64) if isinstance(numbers, Value) else numbers.astype(np.int64)
 
 
@@ -106,7 +106,7 @@ def resampled(
         step: input pixels per output pixel, for antialiasing.
     """
     if method.mode == "nearest":
-        chosen = within(g, _whole(g, _rounded(g, places, method.nearest)), size)
+        chosen = within(g, _to_int64(g, _rounded(g, places, method.nearest)), size)
         same = isinstance(size, int) and np.array_equal(chosen, np.arange(size))
         return data if same else g.op("Gather", data, chosen, axis=at)
     if method.antialias:
@@ -157,7 +157,7 @@ def _interpolated(
     t = arithmetic(g, "Sub", places, first)
     cubic = method.mode == "cubic"
     weights = cubic_weights(g, t, method.cubic) if cubic else [arithmetic(g, "Sub", 1.0, t), t]
-    whole, taps = _whole(g, first), []
+    whole, taps = _to_int64(g, first), []
     for i, weight in enumerate(weights):
         position = arithmetic(g, "Add", whole, i - 1 if cubic else i)
         taps.append(within(g, position, size))

@@ -38,7 +38,7 @@ class Formula:
         """An ONNX operator with this formula as its first input."""
         return Formula(self.g, self.g.op(op_type, self.value, *map(_plain, others)))
 
-    def _from(self, op_type: str, left: float) -> Formula:
+    def _reversed_operation(self, op_type: str, left: float) -> Formula:
         return Formula(self.g, self.g.op(op_type, left, self.value))
 
     def call(self, name: str, *others: Operand) -> Formula:
@@ -65,10 +65,10 @@ class Formula:
     floor = _unary("Floor")
 
     def __rsub__(self, other: float) -> Formula:
-        return self._from("Sub", other)
+        return self._reversed_operation("Sub", other)
 
     def __rtruediv__(self, other: float) -> Formula:
-        return self.op("Reciprocal") if other == 1 else self._from("Div", other)
+        return self.op("Reciprocal") if other == 1 else self._reversed_operation("Div", other)
 
     def __le__(self, other: Operand) -> Formula:
         return self.call("aten::le", other)

@@ -12,7 +12,7 @@ import numpy as np
 from ....registration import GraphContext, Value, default_registry
 
 
-def _anything(g: GraphContext, inputs: Sequence[Any], value: Any) -> bool:
+def _any_value(g: GraphContext, inputs: Sequence[Any], value: Any) -> bool:
     """For arguments without effect in the element types and modes of the versions that lack them."""
     return True
 
@@ -52,11 +52,11 @@ imply("QuantizeLinear", "axis", accepts=_of_one_scale)
 imply("DequantizeLinear", "axis", accepts=_of_one_scale)
 
 # These apply to 8-bit floats, which the versions without them do not have.
-imply("Cast", "saturate", accepts=_anything)
-imply("Cast", "round_mode", accepts=_anything)
-imply("CastLike", "saturate", accepts=_anything)
-imply("CastLike", "round_mode", accepts=_anything)
-imply("QuantizeLinear", "saturate", accepts=_anything)
+imply("Cast", "saturate", accepts=_any_value)
+imply("Cast", "round_mode", accepts=_any_value)
+imply("CastLike", "saturate", accepts=_any_value)
+imply("CastLike", "round_mode", accepts=_any_value)
+imply("QuantizeLinear", "saturate", accepts=_any_value)
 
 # Without them the step along each axis is 1.
 imply("AveragePool", "dilations", accepts=_ones)
@@ -66,14 +66,14 @@ imply("Slice", "steps", accepts=_ones)
 
 # Versions 7 to 11 of Dropout drop nothing, so they need no seed.
 imply("Dropout", "training_mode", accepts=_false)
-imply("Dropout", "seed", accepts=_anything)
+imply("Dropout", "seed", accepts=_any_value)
 
 # Later versions without these are for inference only.
 imply("BatchNormalization", "is_test", 1)
 imply("Dropout", "is_test", 1)
 
 # Later versions always broadcast, and return each named output.
-imply("Gemm", "broadcast", accepts=_anything)
-imply("GRU", "output_sequence", accepts=_anything)
-imply("LSTM", "output_sequence", accepts=_anything)
-imply("RNN", "output_sequence", accepts=_anything)
+imply("Gemm", "broadcast", accepts=_any_value)
+imply("GRU", "output_sequence", accepts=_any_value)
+imply("LSTM", "output_sequence", accepts=_any_value)
+imply("RNN", "output_sequence", accepts=_any_value)

@@ -57,12 +57,12 @@ def roi_align(
     # An additional number, because there may be no regions.
     some = g.op("Concat", g.op("Reshape", lengths, [-1]), g.constant([1.0], g.dtype(rois)), axis=0)
     large = g.op("Not", g.op("Less", g.op("ReduceMin", some, axes=[0], keepdims=0), 1.0))
-    shape = ir.Shape([_known(g, rois, 0), _known(g, X, 1), output_height, output_width])
+    shape = ir.Shape([_dimension(g, rois, 0), _dimension(g, X, 1), output_height, output_width])
     [result] = choose(g, large, [lambda: [by_regions()], lambda: [by_points()]], [[shape], [shape]])
     return result
 
 
-def _known(g: GraphContext, value: Value, at: int) -> int | ir.SymbolicDim | None:
+def _dimension(g: GraphContext, value: Value, at: int) -> int | ir.SymbolicDim | None:
     shape = g.shape(value)
     return None if shape is None else shape[at]
 

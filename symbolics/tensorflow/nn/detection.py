@@ -33,7 +33,7 @@ def _selected(
     return g.op("Squeeze", g.op("Slice", ranked(g, chosen, 2), starts=[2], ends=[3], axes=[1]), axes=[1])
 
 
-def _whole(g: GraphContext, value: Value) -> Value:
+def _to_int32(g: GraphContext, value: Value) -> Value:
     return g.cast(value, DataType.INT32)
 
 
@@ -41,14 +41,14 @@ def _whole(g: GraphContext, value: Value) -> Value:
 def non_max_suppression(
     g: GraphContext, boxes: Value, scores: Value, max_output_size: Value, iou_threshold: float = 0.5
 ) -> Value:
-    return _whole(g, _selected(g, boxes, scores, max_output_size, iou_threshold, None))
+    return _to_int32(g, _selected(g, boxes, scores, max_output_size, iou_threshold, None))
 
 
 @onnx_symbolic("tf::NonMaxSuppressionV2")
 def non_max_suppression_v2(
     g: GraphContext, boxes: Value, scores: Value, max_output_size: Value, iou_threshold: Value
 ) -> Value:
-    return _whole(g, _selected(g, boxes, scores, max_output_size, iou_threshold, None))
+    return _to_int32(g, _selected(g, boxes, scores, max_output_size, iou_threshold, None))
 
 
 @onnx_symbolic("tf::NonMaxSuppressionV3")
@@ -60,7 +60,7 @@ def non_max_suppression_v3(
     iou_threshold: Value,
     score_threshold: Value,
 ) -> Value:
-    return _whole(g, _selected(g, boxes, scores, max_output_size, iou_threshold, score_threshold))
+    return _to_int32(g, _selected(g, boxes, scores, max_output_size, iou_threshold, score_threshold))
 
 
 def _count(g: GraphContext, chosen: Value) -> Value:
@@ -89,7 +89,7 @@ def non_max_suppression_v4(
     count = _count(g, chosen)
     if pad_to_max_output_size:
         chosen = _lengthened(g, chosen, count, max_output_size)
-    return [_whole(g, chosen), _whole(g, count)]
+    return [_to_int32(g, chosen), _to_int32(g, count)]
 
 
 @onnx_symbolic("tf::NonMaxSuppressionV5")
@@ -111,7 +111,7 @@ def non_max_suppression_v5(
     count, best = _count(g, chosen), g.op("Gather", scores, chosen, axis=0)
     if pad_to_max_output_size:
         chosen, best = (_lengthened(g, each, count, max_output_size) for each in (chosen, best))
-    return [_whole(g, chosen), best, _whole(g, count)]
+    return [_to_int32(g, chosen), best, _to_int32(g, count)]
 
 
 def _per_class(g: GraphContext, boxes: Value, scores: Value) -> tuple[Value, Value]:

@@ -115,18 +115,18 @@ class _Pixels:
     def taken(self, image: Value, row: Value, column: Value) -> Formula:
         """The pixels at broadcast INT64 rows and columns, as FLOAT; others are clamped to the edges."""
         g = self.g
-        row, column = (_bounded(g, *each) for each in ((row, self.height), (column, self.width)))
+        row, column = (_clamp_positions(g, *each) for each in ((row, self.height), (column, self.width)))
         place = g.op("Add", g.op("Mul", image, self.area), g.op("Add", g.op("Mul", row, self.width), column))
         return Formula(g, g.cast(g.op("Gather", self.flat, place, axis=0), DataType.FLOAT))
 
 
-def _bounded(g: GraphContext, positions: Value, size: Value) -> Value:
+def _clamp_positions(g: GraphContext, positions: Value, size: Value) -> Value:
     last = g.op("Sub", size, 1)
     positions = g.op("Where", g.op("Less", positions, 0), 0, positions)
     return g.op("Where", g.op("Greater", positions, last), last, positions)
 
 
-def _whole(places: Formula) -> Value:
+def _to_int64(places: Formula) -> Value:
     return places.cast(DataType.INT64).value
 
 
@@ -167,7 +167,7 @@ def crop_and_resize(
     )
     number = g.op("Unsqueeze", g.cast(box_ind, DataType.INT64), axes=[1, 2])
     if method == "nearest":
-        result = pixels.taken(number, _whole((rows + 0.5).floor()), _whole((columns + 0.5).floor()))
+        result = pixels.taken(number, _to_int64((rows + 0.5).floor()), _to_int64((columns + 0.5).floor()))
     elif method == "bilinear":
         result = _bilinear(pixels, number, rows, columns)
     else:
@@ -190,8 +190,8 @@ def _bilinear(pixels: _Pixels, image: Value, rows: Formula, columns: Formula) ->
     )
     upper, lower = (
         _interpolated(
-            pixels.taken(image, _whole(row), _whole(left)),
-            pixels.taken(image, _whole(row), _whole(left + 1.0)),
+            pixels.taken(image, _to_int64(row), _to_int64(left)),
+            pixels.taken(image, _to_int64(row), _to_int64(left + 1.0)),
             right,
         )
         for row in (top, top + 1.0)
@@ -243,7 +243,7 @@ def image_projective_transform_v3(
             inside = within if inside is None else inside & within
         assert inside is not None
         mask = Formula(g, g.op("Unsqueeze", inside.value, axes=[3]))
-        return mask.chosen(pixels.taken(batch, _whole(_finite(row)), _whole(_finite(column))), fill)
+        return mask.chosen(pixels.taken(batch, _to_int64(_finite(row)), _to_int64(_finite(column))), fill)
 
     if interpolation == "NEAREST":
         result = read(_rounded(row), _rounded(column))

@@ -131,7 +131,7 @@ def fake_quant_with_min_max_vars_per_channel(
     return _fake_quantized(g, inputs, min, max, num_bits, narrow_range, True)
 
 
-def _along(g: GraphContext, value: Value, input: Value, axis: int) -> Formula:
+def _broadcast_range(g: GraphContext, value: Value, input: Value, axis: int) -> Formula:
     """Reshape a range, per tensor or per index of an axis, to broadcast against a tensor."""
     if axis == -1:
         return Formula(g, value)
@@ -168,7 +168,11 @@ def quantize_v2(
     """Returns the integers, and the range that they represent."""
     dtype = _integer_type(g, T)
     least, most = limits_of(dtype)
-    x, given, above = Formula(g, input), _along(g, min_range, input, axis), _along(g, max_range, input, axis)
+    x, given, above = (
+        Formula(g, input),
+        _broadcast_range(g, min_range, input, axis),
+        _broadcast_range(g, max_range, input, axis),
+    )
     low = given.op("Min", 0.0)
     margin = abs(given).op("Max", abs(above)).op("Max", 1.0) * ensure_minimum_range
     high = above.op("Max", low + margin).op("Max", 0.0)
@@ -207,7 +211,7 @@ def dequantize(
 ) -> Value:
     least, most = limits_of(_integer_type(g, T))
     x = Formula(g, g.cast(input, DataType.FLOAT))
-    low, high = (_along(g, each, input, axis) for each in (min_range, max_range))
+    low, high = (_broadcast_range(g, each, input, axis) for each in (min_range, max_range))
     if mode == "SCALED":
         first = least + int(narrow_range)
         factor = high / float(most)
@@ -243,7 +247,7 @@ def _quantized_and_back(
     most = 2 ** (num_bits - 1) - 1 if signed_input else 2**num_bits - 1
     x = Formula(g, input)
     if range_given:
-        low, high = (_along(g, each, input, axis) for each in (input_min, input_max))
+        low, high = (_broadcast_range(g, each, input, axis) for each in (input_min, input_max))
     else:
         axes = None if axis == -1 else [each for each in range(known_rank(g, input)) if each != axis]
         low, high = (

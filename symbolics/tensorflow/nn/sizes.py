@@ -13,7 +13,7 @@ def listed_sizes(g: GraphContext, sizes: Value, count: int) -> list[Size]:
 
     A Concat of constants and computed sizes gives a mixture.
     """
-    known = _known(g, sizes, count)
+    known = _constant_sizes(g, sizes, count)
     return [item if item is not None else _element(g, sizes, at) for at, item in enumerate(known)]
 
 
@@ -24,13 +24,13 @@ def _element(g: GraphContext, sizes: Value, at: int) -> Value:
     return item
 
 
-def _known(g: GraphContext, sizes: Value, count: int) -> list[int | None]:
+def _constant_sizes(g: GraphContext, sizes: Value, count: int) -> list[int | None]:
     array = g.constant_value(sizes)
     if array is not None:
         return [int(item) for item in array.reshape(-1)]
     node = sizes.producer()
     if node is not None and node.op_type in ("Cast", "Identity") and node.inputs[0] is not None:
-        return _known(g, node.inputs[0], count)
+        return _constant_sizes(g, node.inputs[0], count)
     if node is None or node.op_type != "Concat":
         return [None] * count
     found: list[int | None] = []
@@ -38,5 +38,5 @@ def _known(g: GraphContext, sizes: Value, count: int) -> list[int | None]:
         shape = None if part is None else g.shape(part)
         if part is None or shape is None or len(shape) != 1 or not isinstance(shape[0], int):
             return [None] * count
-        found += _known(g, part, shape[0])
+        found += _constant_sizes(g, part, shape[0])
     return found if len(found) == count else [None] * count

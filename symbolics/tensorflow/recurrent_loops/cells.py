@@ -132,7 +132,7 @@ class _Finder:
         if not isinstance(new_hidden, Multiplied) or not isinstance(new_cell, Added):
             return None
         for output, shown in (new_hidden.factors, new_hidden.factors[::-1]):
-            activation = _of(shown, new_cell)
+            activation = _match_activation(shown, new_cell)
             o = self._activated(output) if activation is not None else None
             if activation is None or o is None:
                 continue
@@ -254,7 +254,7 @@ def _other_factor(a: Expression, place: int) -> Expression | None:
     return second if _is_state(first, place) else None
 
 
-def _of(a: Expression, argument: Expression) -> Activation | None:
+def _match_activation(a: Expression, argument: Expression) -> Activation | None:
     """The activation that maps one expression to another."""
     if a is argument:
         return "Affine", 1.0, 0.0

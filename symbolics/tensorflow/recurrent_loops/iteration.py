@@ -163,7 +163,7 @@ Found = Term | None
 Rule = Callable[[_Reader, Mapping[str, Any], ir.Node], "Found | list[Found]"]
 
 
-def _same(r: _Reader, given: Mapping[str, Any], node: ir.Node) -> Found:
+def _identity(r: _Reader, given: Mapping[str, Any], node: ir.Node) -> Found:
     return r.term(node.inputs[0])
 
 
@@ -313,7 +313,7 @@ def _sliced(r: _Reader, given: Mapping[str, Any], node: ir.Node) -> Found:
 
 
 _RULES: dict[str, Rule] = {
-    **dict.fromkeys(("Identity", "StopGradient", "PreventGradient", "Snapshot"), _same),
+    **dict.fromkeys(("Identity", "StopGradient", "PreventGradient", "Snapshot"), _identity),
     **dict.fromkeys(READS, _element),
     **dict.fromkeys((*_ACTIVATIONS, "LeakyRelu", "Relu6"), _activation),
     **dict.fromkeys(("Add", "AddV2"), _add),

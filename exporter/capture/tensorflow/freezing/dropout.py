@@ -60,7 +60,7 @@ def without_dropout(found: Conditions, order: Sequence[Node]) -> dict[str, Simpl
             if filled is not None:
                 made[node.name] = filled
             continue
-        kept = _kept(found, node)
+        kept = _full_mask(found, node)
         if kept is None:
             continue
         mask, value = kept
@@ -90,7 +90,7 @@ def _filled(node: Node, value: float | None, source: Node) -> Filled | None:
     return Filled(source.inputs[0], value, dtype, shape_dtype)
 
 
-def _kept(found: Conditions, node: Node) -> tuple[Reference, Reference] | None:
+def _full_mask(found: Conditions, node: Node) -> tuple[Reference, Reference] | None:
     """The mask and the value of a node that masks, if the mask keeps every element."""
     if node.op == "Mul" and len(node.inputs) == 2:
         for mask, value in (node.inputs, node.inputs[::-1]):

@@ -137,7 +137,7 @@ def wanted_outputs(scope: Scope, file: GraphFile, outputs: Names | None) -> list
             raise UsageError(f"outputs names {quoted(name)}, which is not a node of the graph")
     if named:
         return [reference(name) for name in named]
-    last = _last(scope)
+    last = _unread_nodes(scope)
     if not last or any(_TRAINING.fullmatch(node.op) for node in scope.nodes.values()):
         raise UsageError(
             "the graph has training operators: name its outputs with outputs= or --outputs; no node reads "
@@ -146,7 +146,7 @@ def wanted_outputs(scope: Scope, file: GraphFile, outputs: Names | None) -> list
     return [Reference(name, "") for name in last]
 
 
-def _last(scope: Scope) -> list[str]:
+def _unread_nodes(scope: Scope) -> list[str]:
     """The unread nodes that depend on a placeholder."""
     readers: dict[str, list[str]] = {}
     for node in scope.nodes.values():

@@ -117,11 +117,11 @@ class Scope:
         Raises:
             ModelFileError: a node reads itself, or what the scope does not have.
         """
-        reached = self._reached(wanted)
+        reached = self._ancestors(wanted)
         waiting: dict[str, int] = {}
         readers: dict[str, list[str]] = {}
         for name in reached:
-            read = self._before(self.nodes[name])
+            read = self._predecessors(self.nodes[name])
             waiting[name] = len(read)
             for other in read:
                 readers.setdefault(other, []).append(name)
@@ -142,7 +142,7 @@ class Scope:
             raise ModelFileError(f"{self.shown} has a cycle through {self.nodes[stuck].shown}")
         return found
 
-    def _reached(self, wanted: Iterable[str]) -> dict[str, None]:
+    def _ancestors(self, wanted: Iterable[str]) -> dict[str, None]:
         pending = [(name, "an output") for name in wanted]
         reached: dict[str, None] = {}
         while pending:
@@ -156,7 +156,7 @@ class Scope:
             pending += [(other, node.shown) for other in (*(r.node for r in node.inputs), *node.controls)]
         return reached
 
-    def _before(self, node: Node) -> set[str]:
+    def _predecessors(self, node: Node) -> set[str]:
         """The nodes that come before a node."""
         found = {r.node for r in node.inputs} | set(node.controls)
         if node.op in MERGE:

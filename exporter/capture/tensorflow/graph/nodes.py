@@ -185,14 +185,14 @@ def nodes_of(
 def _resolve(node: Node, references: Sequence[str], nodes: Mapping[str, Node], in_function: bool) -> None:
     for reference in references:
         if reference.startswith("^"):
-            node.controls.append(_known(reference[1:], nodes, node))
+            node.controls.append(_find_node(reference[1:], nodes, node))
         elif node.controls:
             raise ModelFileError(f"{node.shown} has the input '{reference}' after its control inputs")
         else:
             node.inputs.append(resolved(reference, nodes, node, in_function))
 
 
-def _known(name: str, nodes: Mapping[str, Node], reader: Node) -> Node:
+def _find_node(name: str, nodes: Mapping[str, Node], reader: Node) -> Node:
     found = nodes.get(name)
     if found is None:
         raise ModelFileError(f"{reader.shown} reads '{name}', which does not exist")
@@ -202,7 +202,7 @@ def _known(name: str, nodes: Mapping[str, Node], reader: Node) -> Node:
 def resolved(reference: str, nodes: Mapping[str, Node], reader: Node, in_function: bool) -> Edge:
     """The result that a reference names: `name`, `name:1`, or in a function `name:output_argument:0`."""
     name, *rest = reference.split(":")
-    node = _known(name, nodes, reader)
+    node = _find_node(name, nodes, reader)
     number = rest.pop() if rest and rest[-1].isdecimal() and rest[-1].isascii() else "0"
     if len(number) > 9 or len(rest) > (1 if in_function else 0):
         raise ModelFileError(f"{reader.shown} has the input '{reference}', which names no result")

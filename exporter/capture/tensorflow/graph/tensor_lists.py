@@ -186,10 +186,10 @@ def _read_operator(node: ir.Node, given: Mapping[str, Any], lists: _Lists) -> No
             learn(group, None, _sizes(given.get("element_shape")))
         element = given.get(_ELEMENTS.get(op, ""))
         if isinstance(element, ir.Value) and element.shape is not None:
-            learn(group, element.dtype, _known(element.shape))
+            learn(group, element.dtype, _static_sizes(element.shape))
         stack = given.get(_STACKS.get(op, ""))
         if isinstance(stack, ir.Value) and stack.shape is not None:
-            learn(group, stack.dtype, _known(stack.shape)[1:])
+            learn(group, stack.dtype, _static_sizes(stack.shape)[1:])
     handles = [given.get("handle"), node.outputs[0] if op == _ARRAY else None]
     found = [item for item in handles if isinstance(item, ir.Value)]
     if found and op.startswith("TensorArray"):
@@ -197,7 +197,7 @@ def _read_operator(node: ir.Node, given: Mapping[str, Any], lists: _Lists) -> No
         lists.of(found[0]).handle = True
 
 
-def _known(shape: ir.Shape) -> list[int | None]:
+def _static_sizes(shape: ir.Shape) -> list[int | None]:
     return [size if isinstance(size, int) else None for size in shape]
 
 

@@ -19,7 +19,7 @@ from ..objects import List, Nested, is_constant, is_number, number_kind
 from .scalars import compute, dtype_of, item, scalar_tensor
 
 
-def _known(machine: Interpreter, node: Any, item: Any) -> Tensor:
+def _require_tensor(machine: Interpreter, node: Any, item: Any) -> Tensor:
     fake = machine.fake(item)
     if not isinstance(fake, Tensor):
         raise CaptureError(f"{machine.place(node)}: the rank of '{item.name}' must be known at capture")
@@ -45,7 +45,7 @@ def sizes(machine: Interpreter, node: Any, item: Any, dim: Any = None) -> Any:
         if not isinstance(dim, int):
             raise CaptureError(f"{machine.place(node)}: the dimension must be constant")
         return size(machine, item, dim)
-    rank = _known(machine, node, item).dim()
+    rank = _require_tensor(machine, node, item).dim()
     return machine.list([size(machine, item, d) for d in range(rank)], "int")
 
 
@@ -60,7 +60,7 @@ def dim(machine: Interpreter, node: Any, item: Any) -> int:
     """The number of dimensions."""
     if isinstance(item, Nested):
         return 3
-    return _known(machine, node, item).dim()
+    return _require_tensor(machine, node, item).dim()
 
 
 @script("aten::numel")
@@ -148,7 +148,7 @@ def is_contiguous(machine: Interpreter, node: Any, item: Any, *memory_format: An
 @script("aten::stride")
 def stride(machine: Interpreter, node: Any, item: Any, dim: Any = None) -> Any:
     """The strides, if they are known."""
-    fake = _known(machine, node, item)
+    fake = _require_tensor(machine, node, item)
     found = fake.any.stride()
     if len(fake.samples) > 1:
         raise CaptureError(f"{machine.place(node)}: the strides of a tensor with dynamic sizes are not known")
@@ -181,16 +181,16 @@ def tensor(
         arguments = {"self": data, "dtype": tensor_adapters.from_torch_dtype(wanted)}
         return machine.build.operator("aten::to", "dtype", arguments, ["Tensor"], machine.stem(node))[0]
     if is_constant(data):
-        return torch.tensor(_plain(data), dtype=wanted)
+        return torch.tensor(_to_nested_list(data), dtype=wanted)
     natural = _natural_dtype(data)
-    made = _stacked(machine, data, wanted or natural, machine.stem(node))
+    made = _stack_numbers(machine, data, wanted or natural, machine.stem(node))
     if is_number(data) and wanted in (None, natural):
         machine.note_number(made, data)
     return made
 
 
-def _plain(data: Any) -> Any:
-    return [_plain(member) for member in data.items or []] if isinstance(data, List) else data
+def _to_nested_list(data: Any) -> Any:
+    return [_to_nested_list(member) for member in data.items or []] if isinstance(data, List) else data
 
 
 def _natural_dtype(data: Any) -> torch.dtype:
@@ -207,7 +207,7 @@ def _natural_dtype(data: Any) -> torch.dtype:
     return natural[kinds.pop()]
 
 
-def _stacked(machine: Interpreter, data: Any, dtype: torch.dtype, stem: str) -> Any:
+def _stack_numbers(machine: Interpreter, data: Any, dtype: torch.dtype, stem: str) -> Any:
     if not isinstance(data, List):
         return scalar_tensor(machine, data, dtype)
     if data.items is None:
@@ -216,7 +216,7 @@ def _stacked(machine: Interpreter, data: Any, dtype: torch.dtype, stem: str) -> 
         arguments = {"self": data.value, "dtype": tensor_adapters.from_torch_dtype(dtype)}
         machine.build.append("aten::to", arguments, [value], "dtype")
         return value
-    members = [_stacked(machine, member, dtype, stem) for member in data.items]
+    members = [_stack_numbers(machine, member, dtype, stem) for member in data.items]
     [result] = machine.build.operator("aten::stack", "default", {"tensors": members}, ["Tensor"], stem)
     return result
 
@@ -224,7 +224,7 @@ def _stacked(machine: Interpreter, data: Any, dtype: torch.dtype, stem: str) -> 
 @script("prim::tolist")
 def tolist(machine: Interpreter, node: Any, tensor: Any, rank: Any, kind: Any) -> Any:
     """`x.tolist()`: numbers of the elements of a tensor of known size, else a list of unknown length."""
-    fake = _known(machine, node, tensor)
+    fake = _require_tensor(machine, node, tensor)
     if fake.dim() == 0:
         return item(machine, tensor)
     element = "bool" if fake.dtype == torch.bool else "float" if fake.dtype.is_floating_point else "int"

@@ -135,15 +135,15 @@ def index_add(
 ) -> Value:
     at = axis(g, self, dim)
     scaled = source if alpha == 1 else g.op("Mul", source, alpha)
-    return _along(g, "composed::accumulate_rows", self, at, index, scaled)
+    return _write_rows(g, "composed::accumulate_rows", self, at, index, scaled)
 
 
 @onnx_symbolic("aten::index_copy")
 def index_copy(g: GraphContext, self: Value, dim: int, index: Value, source: Value) -> Value:
-    return _along(g, "composed::write_rows", self, axis(g, self, dim), index, source)
+    return _write_rows(g, "composed::write_rows", self, axis(g, self, dim), index, source)
 
 
-def _along(g: GraphContext, name: str, self: Value, at: int, index: Value, source: Value) -> Value:
+def _write_rows(g: GraphContext, name: str, self: Value, at: int, index: Value, source: Value) -> Value:
     """Write rows along any dimension. A zero-dim tensor counts as one row, and so does a zero-dim index."""
     if g.rank(index) == 0:
         index = g.op("Unsqueeze", index, axes=[0])
@@ -164,7 +164,7 @@ def index_fill(g: GraphContext, self: Value, dim: int, index: Value, value: Valu
     sizes = sizes_of(g, self) or [1]
     sizes[at] = g.size(index, 0) if g.rank(index) != 0 else 1
     filler = g.call("aten::expand", self=g.constant(value, g.dtype(self)), size=sizes)
-    return _along(g, "composed::write_rows", self, at, index, filler)
+    return _write_rows(g, "composed::write_rows", self, at, index, filler)
 
 
 @onnx_symbolic("aten::select_scatter")
@@ -214,7 +214,7 @@ def slice_scatter(
     positions = g.call(
         "aten::slice", self=g.call("sym::range", start=0, end=size), start=start, end=end, step=step
     )
-    return _along(g, "composed::write_rows", self, at, positions, src)
+    return _write_rows(g, "composed::write_rows", self, at, positions, src)
 
 
 def _static_scatter(g: GraphContext, self: Value, src: Value, at: int, positions: range, size: int) -> Value:

@@ -51,7 +51,7 @@ def _bounds(g: GraphContext, offs: Value) -> tuple[Value, Value]:
     return mark_non_negative(starts), ends
 
 
-def _one(g: GraphContext, bounds: Value, group: Value | int) -> Value:
+def _bound_as_list(g: GraphContext, bounds: Value, group: Value | int) -> Value:
     """One of the bounds, as a list."""
     index = [group] if isinstance(group, int) else g.op("Unsqueeze", group, axes=[0])
     return mark_non_negative(g.op("Gather", bounds, index, axis=0))
@@ -83,11 +83,11 @@ def grouped_rows(g: GraphContext, input: Value, weight: Value, offs: Value) -> V
     listed = g.has("Loop", result=Value(type=ir.SequenceType(ir.TensorType(held))))
 
     def appended(group: Value, rows: Value) -> Value:
-        more = product(group, _one(g, starts, group), _one(g, ends, group))
+        more = product(group, _bound_as_list(g, starts, group), _bound_as_list(g, ends, group))
         return g.op("SequenceInsert", rows, more, -1) if listed else g.op("Concat", rows, more, axis=0)
 
     if is_unrolled:
-        own = [_one(g, ends, group) for group in range(groups or 0)]
+        own = [_bound_as_list(g, ends, group) for group in range(groups or 0)]
         begun: list[Value | int] = [0, *own]
         parts = [product(group, begun[group], end) for group, end in enumerate(own)]
         result = g.op("Concat", *parts, rest, axis=0)
@@ -124,7 +124,7 @@ def _grouped_sums(g: GraphContext, self: Value, mat2: Value, offs: Value) -> Val
     starts, ends = _bounds(g, offs)
 
     def build(iteration: Value, condition: Value, nothing: Value) -> list[Value]:
-        start, end = _one(g, starts, iteration), _one(g, ends, iteration)
+        start, end = _bound_as_list(g, starts, iteration), _bound_as_list(g, ends, iteration)
         columns, rows = _part(g, self, 1, start, end), _part(g, mat2, 0, start, end)
         return [condition, nothing, g.cast(g.op("MatMul", columns, rows), held)]
 

@@ -171,7 +171,7 @@ def glu(g: GraphContext, self: Value, dim: int = -1) -> Value:
     return g.op("Mul", first, g.op("Sigmoid", second))
 
 
-def _along(g: GraphContext, op_type: str, value: Value, dim: int) -> Value:
+def _apply_along_dim(g: GraphContext, op_type: str, value: Value, dim: int) -> Value:
     if g.rank(value) == 0:
         return g.op("Squeeze", g.op(op_type, g.op("Unsqueeze", value, axes=[0]), axis=0), axes=[0])
     return g.op(op_type, value, axis=dim)
@@ -179,17 +179,17 @@ def _along(g: GraphContext, op_type: str, value: Value, dim: int) -> Value:
 
 @onnx_symbolic("aten::softmax")
 def softmax(g: GraphContext, self: Value, dim: int, dtype: DataType | None = None) -> Value:
-    return _along(g, "Softmax", self if dtype is None else g.cast(self, dtype), dim)
+    return _apply_along_dim(g, "Softmax", self if dtype is None else g.cast(self, dtype), dim)
 
 
 @onnx_symbolic("aten::log_softmax")
 def log_softmax(g: GraphContext, self: Value, dim: int, dtype: DataType | None = None) -> Value:
     """DOUBLE uses Softmax, because onnxruntime's LogSoftmax of DOUBLE loses NaN and infinity."""
     value = self if dtype is None else g.cast(self, dtype)
-    result = _along(g, "LogSoftmax", value, dim)
+    result = _apply_along_dim(g, "LogSoftmax", value, dim)
     if g.dtype(value) != DataType.DOUBLE:
         return result
-    return g.op("Add", result, g.op("Mul", _along(g, "Softmax", value, dim), 0.0))
+    return g.op("Add", result, g.op("Mul", _apply_along_dim(g, "Softmax", value, dim), 0.0))
 
 
 def _register_special_softmax(name: str, general: str) -> None:

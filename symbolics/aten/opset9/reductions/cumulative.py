@@ -8,7 +8,7 @@ from ....compositions.sizes import axis
 from .._common import is_integral
 
 
-def _later(
+def _combine_extremes(
     g: GraphContext, largest: bool, earlier: Sequence[Value], later: Sequence[Value]
 ) -> tuple[Value, Value]:
     """Combine two running extremes: equal ones give the later one; a NaN stays until another NaN."""
@@ -32,7 +32,9 @@ def _register_running(name: str, largest: bool) -> None:
         places = g.call("aten::expand_as", places, self)
         kind = g.dtype(self)
         held = g.cast(self, DataType.INT32) if kind == DataType.BOOL else self
-        value, index = inclusive_scan(g, (held, places), at, lambda *pairs: _later(g, largest, *pairs))
+        value, index = inclusive_scan(
+            g, (held, places), at, lambda *pairs: _combine_extremes(g, largest, *pairs)
+        )
         return [value if kind is None else g.cast(value, kind), index]
 
 
