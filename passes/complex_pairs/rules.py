@@ -149,82 +149,75 @@ def _converted(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
     pairs.become(node, "aten::to", {"self": real, "dtype": output.dtype}, "dtype")
 
 
-def _table() -> dict[str, Rule]:
-    table: dict[str, Rule] = {}
-
-    def enter(names: str, rule: Rule) -> None:
-        table.update(dict.fromkeys(names.split(), rule))
-
-    enter("view_as_real view_as_complex resolve_conj resolve_neg positive", _alias)
-    enter(
+_RULES_BY_NAMES: tuple[tuple[str, Rule], ...] = (
+    ("view_as_real view_as_complex resolve_conj resolve_neg positive", _alias),
+    (
         "alias detach lift_fresh clone contiguous cpu cuda dropout feature_dropout alpha_dropout index "
         "_unsafe_index index_put _unsafe_index_put copy",
         _itself,
-    )
-    enter("view_as reshape_as expand_as", in_shape_of)
-    enter(
+    ),
+    ("view_as reshape_as expand_as", in_shape_of),
+    (
         "select narrow index_select select_scatter slice_scatter unsqueeze squeeze cumsum sym_size size "
         "unflatten",
         dimensions("dim"),
-    )
-    enter(
+    ),
+    (
         "slice unbind split split_with_sizes chunk tensor_split unsafe_split unsafe_chunk "
         "unsafe_split_with_sizes cat concat concatenate stack",
         dimensions(dim=0),
-    )
-    enter("diff", dimensions(dim=-1))
-    enter("transpose swapdims", dimensions("dim0", "dim1"))
-    enter("swapaxes", dimensions("axis0", "axis1"))
-    enter("movedim moveaxis", dimensions("source", "destination"))
-    enter("flip", dimensions("dims"))
-    enter("rot90", dimensions(dims=[0, 1]))
-    enter("flatten", dimensions(start_dim=0, end_dim=-1))
-    enter("permute", permuted)
-    enter("t numpy_T T mT mH matrix_H adjoint", transposed)
-    enter("roll", rolled)
-    enter("fft_fftshift fft_ifftshift", fftshifted)
-    enter("view expand broadcast_to _unsafe_view", sizes("size", 2))
-    enter("reshape", sizes("shape", 2))
-    enter("repeat", sizes("repeats", 1))
-    enter("tile", sizes("dims", 1))
-    enter("as_strided", strided)
-    enter("sum mean nansum", reduced)
-    enter("pad constant_pad_nd", padded)
-    enter(
+    ),
+    ("diff", dimensions(dim=-1)),
+    ("transpose swapdims", dimensions("dim0", "dim1")),
+    ("swapaxes", dimensions("axis0", "axis1")),
+    ("movedim moveaxis", dimensions("source", "destination")),
+    ("flip", dimensions("dims")),
+    ("rot90", dimensions(dims=[0, 1])),
+    ("flatten", dimensions(start_dim=0, end_dim=-1)),
+    ("permute", permuted),
+    ("t numpy_T T mT mH matrix_H adjoint", transposed),
+    ("roll", rolled),
+    ("fft_fftshift fft_ifftshift", fftshifted),
+    ("view expand broadcast_to _unsafe_view", sizes("size", 2)),
+    ("reshape", sizes("shape", 2)),
+    ("repeat", sizes("repeats", 1)),
+    ("tile", sizes("dims", 1)),
+    ("as_strided", strided),
+    ("sum mean nansum", reduced),
+    ("pad constant_pad_nd", padded),
+    (
         "diagonal linalg_diagonal diag diag_embed diagflat tril triu trace unfold gather take "
         "take_along_dim ravel repeat_interleave pixel_shuffle pixel_unshuffle channel_shuffle im2col col2im "
         "reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d "
         "replication_pad3d masked_select masked_fill masked_scatter index_fill fill scatter scatter_add "
         "diagonal_scatter as_strided_scatter put index_add index_copy",
         part_by_part("self", "A", "src", "value", "source"),
-    )
-    enter("matmul linalg_matmul kron inner cross linalg_cross", bilinear("self", "other"))
-    enter("dot", bilinear("self", "tensor"))
-    enter("vdot", bilinear("self", "other", conjugate=True))
-    enter("mm bmm", bilinear("self", "mat2"))
-    enter("mv", bilinear("self", "vec"))
-    enter("outer ger", bilinear("self", "vec2"))
-    enter(
+    ),
+    ("matmul linalg_matmul kron inner cross linalg_cross", bilinear("self", "other")),
+    ("dot", bilinear("self", "tensor")),
+    ("vdot", bilinear("self", "other", conjugate=True)),
+    ("mm bmm", bilinear("self", "mat2")),
+    ("mv", bilinear("self", "vec")),
+    ("outer ger", bilinear("self", "vec2")),
+    (
         "linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d convolution",
         bilinear("input", "weight", "bias"),
-    )
-    enter("einsum", contracted)
-    enter("linalg_inv", embedded("A"))
-    enter("linalg_solve", solved)
-    enter("matrix_exp linalg_matrix_exp inverse matrix_power linalg_matrix_power", embedded("self"))
-    enter("norm linalg_vector_norm", _apply_to_property("abs", "self"))
-    enter(
+    ),
+    ("einsum", contracted),
+    ("linalg_inv", embedded("A")),
+    ("linalg_solve", solved),
+    ("matrix_exp linalg_matrix_exp inverse matrix_power linalg_matrix_power", embedded("self")),
+    ("norm linalg_vector_norm", _apply_to_property("abs", "self")),
+    (
         "any all logical_not count_nonzero nonzero argwhere nonzero_numpy nonzero_static",
         _apply_to_property("is_nonzero", "self"),
-    )
-    enter("logical_and logical_or logical_xor", _apply_to_property("is_nonzero", "self", "other"))
-    enter(
+    ),
+    ("logical_and logical_or logical_xor", _apply_to_property("is_nonzero", "self", "other")),
+    (
         "zeros ones empty full zeros_like ones_like empty_like full_like new_zeros new_ones new_empty "
         "new_full eye scalar_tensor arange empty_strided new_empty_strided empty_permuted",
         _created,
-    )
-    enter("to type_as _to_copy", _converted)
-    return table
-
-
-RULES = _table()
+    ),
+    ("to type_as _to_copy", _converted),
+)
+RULES: dict[str, Rule] = {name: rule for names, rule in _RULES_BY_NAMES for name in names.split()}
