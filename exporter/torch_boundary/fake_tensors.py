@@ -59,3 +59,8 @@ def as_exporting() -> Iterator[None]:
 
     with _compiling_state_context():
         yield
+
+
+def storage_key(tensor: torch.Tensor) -> int:
+    """The identity of a tensor's storage, as long as that exists."""
+    return tensor.untyped_storage()._cdata

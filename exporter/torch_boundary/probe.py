@@ -118,6 +118,7 @@ DIRECT_CAPTURE = Feature(
         "torch._functorch.config:fake_tensor_allow_unsafe_data_ptr_access",
         "torch._ops:OpOverload._get_dispatch",
         "torch._ops:mode_stack_state_for_pre_dispatch",
+        "torch.fx.experimental.proxy_tensor:ProxyTorchDispatchMode",
         "torch:_C._dispatch_tls_is_dispatch_key_excluded",
         "torch:_C._dispatch_tls_set_dispatch_key_included",
         "torch:_C._to_functionality_key",

@@ -52,7 +52,7 @@ def kept_symbolic(model: torch.nn.Module) -> Iterator[None]:
     """Within the context, the Python modules that define a model call these functions instead of Python's."""
     changed: list[tuple[dict[str, Any], str]] = []
     for space in _namespaces(model):
-        functions = {"len": _length}
+        functions: dict[str, Any] = {"len": _length}
         if "int" not in space and _calls_int_alone(space.get("__name__", "")):
             functions["int"] = _Int
         for name, function in functions.items():

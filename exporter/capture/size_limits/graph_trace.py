@@ -21,7 +21,7 @@ _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 @dataclasses.dataclass
-class _Tensor:
+class TracedTensor:
     """A tensor of the run.
 
     Attributes:
@@ -42,9 +42,14 @@ class _Tensor:
         """Its sizes."""
         return self.kind[3]
 
-    def of(self, origin: Any) -> _Tensor:
+    @property
+    def ndim(self) -> int:
+        """The number of its axes."""
+        return len(self.shape)
+
+    def of(self, origin: Any) -> TracedTensor:
         """The same tensor with another origin."""
-        return _Tensor(self.kind, origin, self.made, self.is_kind_all)
+        return TracedTensor(self.kind, origin, self.made, self.is_kind_all)
 
     def make(self) -> torch.Tensor:
         """The fake tensor."""
@@ -85,7 +90,7 @@ class _Arguments:
     """The arguments of an operator.
 
     Attributes:
-        args, kwargs: the arguments, with tensors as `_Tensor`.
+        args, kwargs: the arguments, with tensors as `TracedTensor`.
         parts: what they consist of, flat: the length of a list stands before its members.
     """
 
@@ -98,9 +103,9 @@ class _Arguments:
             _append_parts((name, item), self.parts)
 
     @property
-    def tensors(self) -> list[_Tensor]:
+    def tensors(self) -> list[TracedTensor]:
         """All tensors in order."""
-        return [part for part in self.parts if isinstance(part, _Tensor)]
+        return [part for part in self.parts if isinstance(part, TracedTensor)]
 
 
 def _append_parts(items: Sequence[Any], parts: list[Any]) -> None:
@@ -139,11 +144,11 @@ class GraphTrace:
             with recorder:
                 results = self._walk(inputs, recorder, size_of)
         else:
-            given = [_described(value, recorder) for value in inputs]
+            given = [described(value, recorder) for value in inputs]
             results = self._walk(given, recorder, size_of)
         leaves = pytree.tree_leaves(results)
         recorder.trace.results = [
-            leaf.origin if isinstance(leaf, _Tensor) else recorder.origin(leaf) for leaf in leaves
+            leaf.origin if isinstance(leaf, TracedTensor) else recorder.origin(leaf) for leaf in leaves
         ]
 
     def _walk(self, inputs: Sequence[Any], recorder: Recorder, size_of: Callable[[Any], int | None]) -> Any:
@@ -155,13 +160,13 @@ class GraphTrace:
                 values[node] = next(given)
             elif node.op == "get_attr":
                 found = functools.reduce(getattr, node.target.split("."), self._module)
-                values[node] = found if self._kernels is None else _described(found, recorder)
+                values[node] = found if self._kernels is None else described(found, recorder)
             elif node.op == "call_function":
                 if isinstance(node.target, OpOverload) and schema_of(node.target).name in ASSERTIONS:
                     values[node] = None
                     continue
                 values[node] = self._call(node, values, recorder)
-                _compare(node, values[node], recorder.trace, size_of)
+                compare(node, values[node], recorder.trace, size_of)
             elif node.op == "output":
                 return torch.fx.node.map_arg(node.args[0], values.__getitem__)
             elif node.users:
@@ -176,29 +181,29 @@ class GraphTrace:
             args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
             return target(*args, **kwargs)
         given = _Arguments(
-            [_value(item, values) for item in node.args],
-            {name: _value(item, values) for name, item in node.kwargs.items()},
+            [argument(item, values) for item in node.args],
+            {name: argument(item, values) for name, item in node.kwargs.items()},
         )
         origins = list(dict.fromkeys(tensor.origin for tensor in given.tensors))
         key = _key(target, given, origins)
         kernel = None if key is None else self._kernels.get(key)
         if kernel is None:
             kernel = _run(target, given, origins, recorder)
-            if key is not None and all(r.is_kind_all for r in kernel.results if isinstance(r, _Tensor)):
+            if key is not None and all(r.is_kind_all for r in kernel.results if isinstance(r, TracedTensor)):
                 self._kernels[key] = dataclasses.replace(kernel, results=[_unmade(r) for r in kernel.results])
         return _replay(kernel, origins, recorder.trace)
 
 
-def _value(item: Any, values: Mapping[torch.fx.Node, Any]) -> Any:
+def argument(item: Any, values: Mapping[torch.fx.Node, Any]) -> Any:
     """An argument of a node, with values instead of nodes."""
     if isinstance(item, torch.fx.Node):
         return values[item]
-    return [_value(member, values) for member in item] if isinstance(item, (list, tuple)) else item
+    return [argument(member, values) for member in item] if isinstance(item, (list, tuple)) else item
 
 
 def _made(item: Any) -> Any:
     """An argument with fake tensors."""
-    if isinstance(item, _Tensor):
+    if isinstance(item, TracedTensor):
         return item.make()
     return [_made(member) for member in item] if isinstance(item, (list, tuple)) else item
 
@@ -218,7 +223,7 @@ def _run(target: Any, given: _Arguments, origins: list[Any], run: Recorder) -> _
         _replay(kernel, origins, run.trace)
         raise
     results, kernel.structure = pytree.tree_flatten(result)
-    kernel.results = [_described(leaf, recorder) for leaf in results]
+    kernel.results = [described(leaf, recorder) for leaf in results]
     return kernel
 
 
@@ -237,11 +242,14 @@ def _replay(kernel: _Kernel, origins: list[Any], trace: Trace) -> Any:
         trace.steps.append((name, *map(here, given), kinds))
     if kernel.structure is None:
         return None
-    results = [leaf.of(here(leaf.origin)) if isinstance(leaf, _Tensor) else leaf for leaf in kernel.results]
+    results = [
+        leaf.of(here(leaf.origin)) if isinstance(leaf, TracedTensor) else leaf for leaf in kernel.results
+    ]
     return pytree.tree_unflatten(results, kernel.structure)
 
 
-def _described(value: Any, recorder: Recorder) -> Any:
+def described(value: Any, recorder: Recorder) -> Any:
+    """A value of the run, with a tensor by its kind and origin."""
     if not isinstance(value, torch.Tensor):
         return value
     shape, strides = tuple(value.shape), tuple(value.stride())
@@ -251,18 +259,22 @@ def _described(value: Any, recorder: Recorder) -> Any:
         and all(isinstance(size, int) for size in (*shape, *strides))
     )
     kind = (value.dtype, value.device, value.requires_grad, shape, strides)
-    return _Tensor(kind, recorder.origin(value), value, is_kind_all)
+    return TracedTensor(kind, recorder.origin(value), value, is_kind_all)
 
 
-def _compare(node: torch.fx.Node, result: Any, trace: Trace, size_of: Callable[[Any], int | None]) -> None:
+def compare(node: torch.fx.Node, result: Any, trace: Trace, size_of: Callable[[Any], int | None]) -> None:
+    """Note where the sizes of a node's result differ from those that the graph promises."""
     promised = node.meta.get("val")
     several = isinstance(promised, (list, tuple))
-    said, found = pytree.tree_leaves(promised), pytree.tree_leaves(result)
+    if isinstance(promised, torch.Tensor) and isinstance(result, (torch.Tensor, TracedTensor)):
+        said, found = [promised], [result]
+    else:
+        said, found = pytree.tree_leaves(promised), pytree.tree_leaves(result)
     if len(said) != len(found):
         trace.other_rank = trace.other_rank or len(trace.steps)
         return
     for i, (claim, tensor) in enumerate(zip(said, found, strict=True)):
-        if not isinstance(claim, torch.Tensor) or not isinstance(tensor, (torch.Tensor, _Tensor)):
+        if not isinstance(claim, torch.Tensor) or not isinstance(tensor, (torch.Tensor, TracedTensor)):
             continue
         if len(claim.shape) != len(tensor.shape):
             trace.other_rank = trace.other_rank or len(trace.steps)
@@ -282,7 +294,7 @@ def _key(target: Any, given: _Arguments, origins: list[Any]) -> Hashable | None:
     """The key that determines a kernel's steps and results; None if its arguments do not allow reuse."""
     parts: list[Any] = [target, len(given.args)]
     for part in given.parts:
-        if isinstance(part, _Tensor):
+        if isinstance(part, TracedTensor):
             if not part.is_kind_all:
                 return None
             parts += (origins.index(part.origin), part.kind)
@@ -294,4 +306,4 @@ def _key(target: Any, given: _Arguments, origins: list[Any]) -> Hashable | None:
 
 
 def _unmade(result: Any) -> Any:
-    return dataclasses.replace(result, made=None) if isinstance(result, _Tensor) else result
+    return dataclasses.replace(result, made=None) if isinstance(result, TracedTensor) else result

@@ -17,13 +17,14 @@ from typing import Any
 import torch
 import torch.fx
 
-from ...torch_boundary.fake_tensors import FakeTensor, TorchDispatchMode
+from ...torch_boundary.fake_tensors import FakeTensor, TorchDispatchMode, storage_key
 from ...torch_boundary.operators.overloads import schema_of
 from ..torch_export.fx_graph import ASSERTIONS
 
-_ALIKE = dict.fromkeys(("aten::view", "aten::_unsafe_view", "aten::reshape"), "reshape")
+ALIKE = dict.fromkeys(("aten::view", "aten::_unsafe_view", "aten::reshape"), "reshape")
+"""Operators that differ only in whether their result is a view, by what they have in common."""
 _UNBACKED = re.compile(r"u\d+")
-_VIEWS = frozenset({"aten::slice", "aten::expand", *_ALIKE})
+VIEWS = frozenset({"aten::slice", "aten::expand", *ALIKE})
 """Views that return their argument if its shape does not change; Python code then skips them."""
 _NO_VALUE = ASSERTIONS.union(
     "prim::device aten::sym_size aten::size aten::stride aten::is_contiguous".split()
@@ -84,6 +85,9 @@ class Recorder(TorchDispatchMode):
         same_value: operators whose result counts as the same value as their argument.
         unbacked: the order of data-dependent sizes; shared by the recorders of one run.
         run: calls an operator with its arguments.
+
+    Attributes:
+        returned: what the operator of each step returned.
     """
 
     def __init__(
@@ -97,13 +101,20 @@ class Recorder(TorchDispatchMode):
         super().__init__()
         self._run = run or _called
         self.trace = trace
+        self.returned: list[Any] = []
         self._same_value = same_value
         self._unbacked = {} if unbacked is None else unbacked
         self._origins: dict[int, Any] = dict(known)
+        self._created: dict[int, torch.Tensor] = {}
+        """The tensors that functions such as `torch.zeros` created, by their storage."""
         self._held: list[Any] = []
         """Keeps tensors alive, because the id of a deleted one could be reused."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
+        return self.call(func, args, kwargs)
+
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
+        """Call an operator, and record it."""
         if func is torch.ops.prim.device.default:
             # Half of what is dispatched; the tensor itself knows.
             return args[0].device
@@ -111,22 +122,25 @@ class Recorder(TorchDispatchMode):
         name = schema_of(func).name
         if name in _NO_VALUE:
             return func(*args, **keywords)
-        given = [self.origin(leaf) for leaf in _leaves((*args, *keywords.values()))]
+        given = [self.origin(leaf) for leaf in flattened((*args, *keywords.values()))]
         result = self._run(func, args, keywords)
         if name == "aten::_local_scalar_dense" and isinstance(result, (int, float)):
             # The number in a constant, which the captured graph has instead of the tensor.
             return result
-        results = [leaf for leaf in _leaves((result,)) if isinstance(leaf, torch.Tensor)]
-        if name in self._same_value or (name in _VIEWS and result.shape == args[0].shape):
+        results = [leaf for leaf in flattened((result,)) if isinstance(leaf, torch.Tensor)]
+        if name in self._same_value or (name in VIEWS and result.shape == args[0].shape):
             self._note(results, [given[0]] * len(results))
             return result
         number = len(self.trace.steps)
         # A written tensor keeps its origin; the step records the write.
         made = [leaf for leaf in results if id(leaf) not in self._origins]
         self._note(made, [("result", number, i) for i in range(len(made))])
+        if _creates(func):
+            self._created |= {storage_key(leaf): leaf for leaf in made}
         kinds = tuple((leaf.dtype, *map(self._size, leaf.shape)) for leaf in results)
-        self.trace.steps.append((_ALIKE.get(name, str(func)), *_meaning(name, args, given), kinds))
+        self.trace.steps.append((ALIKE.get(name, str(func)), *meaning(name, args, given), kinds))
         self.trace.lines.append(_line())
+        self.returned.append(result)
         return result
 
     def _note(self, results: Sequence[torch.Tensor], origins: Sequence[Any]) -> None:
@@ -144,6 +158,10 @@ class Recorder(TorchDispatchMode):
         found = self._origins.get(id(leaf))
         if found is not None:
             return found
+        created = self._created.get(storage_key(leaf)) if isinstance(leaf, FakeTensor) else None
+        if created is not None and _is_same_memory(leaf, created):
+            # A function that creates a tensor returns a copy of one to which this recorder refers.
+            return self._origins[id(created)]
         self._held.append(leaf)
         made = "unknown" if isinstance(leaf, FakeTensor) else _contents(leaf)
         return self._origins.setdefault(id(leaf), (made, leaf.dtype, *map(self._size, leaf.shape)))
@@ -157,16 +175,32 @@ class Recorder(TorchDispatchMode):
         )
 
 
+@functools.cache
+def _creates(func: Any) -> bool:
+    """Whether an operator creates a tensor with given values."""
+    return any(argument.name == "pin_memory" for argument in schema_of(func).arguments)
+
+
+def _is_same_memory(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether tensors of one storage have the same elements in the same order."""
+    return (
+        tensor.dtype == other.dtype
+        and tensor.shape == other.shape
+        and tensor.stride() == other.stride()
+        and tensor.storage_offset() == other.storage_offset()
+    )
+
+
 def _called(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return func(*args, **kwargs)
 
 
-def _leaves(values: Sequence[Any]) -> list[Any]:
+def flattened(values: Sequence[Any]) -> list[Any]:
     """The arguments or results of an operator, flattened."""
     found: list[Any] = []
     for value in values:
         if isinstance(value, (list, tuple)):
-            found += _leaves(value)
+            found += flattened(value)
         else:
             found.append(value)
     return found
@@ -181,7 +215,7 @@ def _contents(tensor: torch.Tensor) -> Any:
     return hashlib.sha256(ctypes.string_at(tensor.data_ptr(), size) if size else b"").hexdigest()
 
 
-def _meaning(name: str, args: tuple, given: list[Any]) -> list[Any]:
+def meaning(name: str, args: Sequence[Any], given: list[Any]) -> list[Any]:
     """The arguments of an operator, with equivalent forms made equal."""
     if name == "aten::slice" and all(isinstance(arg, (int, NoneType)) for arg in args[1:]):
         spelt: tuple[Any, ...] = (*args[1:], *(0, None, None, 1)[len(args) - 1 :])

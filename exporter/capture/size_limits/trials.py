@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from ..direct.decisions import AnsweringEnvironment
 from ..direct.program import CapturedProgram
 from ..weights import Identity, identity
 from .graph_trace import GraphTrace, Kernels
+from .graph_walk import OtherCalls, infers_sizes, walk
 from .operator_trace import Recorder, Run, Trace
 
 _SAME_VALUE = frozenset(
@@ -72,8 +73,13 @@ class Tracer:
             for operator in operators
         )
         self._kernels: Kernels | None = None if reaches_storage else {}
+        self._infers_sizes = infers_sizes(program.graph)
         self._graph = GraphTrace(program.graph_module, self._kernels)
         self._run = None if reaches_storage else _quick_run(self._mode)
+        # Whether the calls of the model may be compared with the graph's nodes; the graph need not run then.
+        self._is_comparable = self._run is not None
+        # Such a call returns its argument, unseen, if it is contiguous, and a clone of it otherwise.
+        self._same_in_calls = self._same_value | ({"aten::contiguous"} if not mutates else set())
 
     def run(
         self, leaves: Callable[[], list[Any]], size_of: Callable[[Any], int | None]
@@ -88,12 +94,45 @@ class Tracer:
             model = Trace()
             model.error = NotImplementedError("functions given to operators are not run on fake tensors")
             return model, Trace()
+        same = self._same_calls(leaves, size_of) if self._is_comparable else None
+        if same is not None:
+            return same
         model = self._attempt(self._run_model, leaves)
         if model.error is not None:
             return model, Trace()
         return model, self._attempt(functools.partial(self._run_graph, size_of), leaves)
 
-    def _attempt(self, run: Callable[..., Any], leaves: Callable[[], list[Any]]) -> Trace:
+    def _same_calls(
+        self, leaves: Callable[[], list[Any]], size_of: Callable[[Any], int | None]
+    ) -> tuple[Trace, Trace] | None:
+        """The traces of a model and its graph that call the same operators and succeed; None for others."""
+        from ...torch_boundary.recording.observation import observed
+
+        graph: list[Trace] = []
+
+        def run(recorder: Recorder, state: dict[str, torch.Tensor], given: list[Any]) -> None:
+            if self._infers_sizes and any(
+                0 in leaf.shape for leaf in given if isinstance(leaf, torch.Tensor)
+            ):
+                raise OtherCalls("the model is likely to fail, and has to run for the reason")
+            with observed(recorder.call):
+                recorder.trace.results = self._called(recorder, state, given)
+            inputs = self._inputs(state, given)
+            graph.append(walk(self._program.graph_module, inputs, recorder, self._same_in_calls, size_of))
+
+        model = self._attempt(run, leaves, self._same_in_calls)
+        if model.error is None:
+            return model, graph[0]
+        # What differs or fails here will do so at most sizes.
+        self._is_comparable = False
+        return None
+
+    def _attempt(
+        self,
+        run: Callable[..., Any],
+        leaves: Callable[[], list[Any]],
+        same_value: Container[str] | None = None,
+    ) -> Trace:
         trace = Trace()
         with torch.no_grad(), self._captured():
             with self._mode:
@@ -103,7 +142,7 @@ class Tracer:
             }
             state = self._fakes
             self._environment.restart()
-            recorder = Recorder(trace, self._origins | inputs, self._same_value, run=self._run)
+            recorder = Recorder(trace, self._origins | inputs, same_value or self._same_value, run=self._run)
             try:
                 with self._mode:
                     run(recorder, state, given)
@@ -129,15 +168,19 @@ class Tracer:
         return named | dict(self._model.named_buffers(remove_duplicate=False))
 
     def _run_model(self, recorder: Recorder, state: dict[str, torch.Tensor], leaves: list[Any]) -> None:
+        with recorder:
+            recorder.trace.results = self._called(recorder, state, leaves)
+
+    def _called(self, recorder: Recorder, state: dict[str, torch.Tensor], leaves: list[Any]) -> list[Any]:
+        """What the model returns."""
         try:
-            with recorder:
-                # Building a cache of keys and values runs operators, which the graph contains too.
-                args, kwargs = pytree.tree_unflatten(leaves, self._structure)
-                # The state has a fake tensor for each name, the same one for tied weights.
-                results = torch.func.functional_call(self._model, state, args, kwargs, tie_weights=False)
+            # Building a cache of keys and values runs operators, which the graph contains too.
+            args, kwargs = pytree.tree_unflatten(leaves, self._structure)
+            # The state has a fake tensor for each name, the same one for tied weights.
+            results = torch.func.functional_call(self._model, state, args, kwargs, tie_weights=False)
         finally:
             self._module_state.restore()
-        recorder.trace.results = [recorder.origin(leaf) for leaf in pytree.tree_leaves(results)]
+        return [recorder.origin(leaf) for leaf in pytree.tree_leaves(results)]
 
     def _run_graph(
         self,
@@ -146,13 +189,16 @@ class Tracer:
         state: dict[str, torch.Tensor],
         leaves: list[Any],
     ) -> None:
+        self._graph.trace(self._inputs(state, leaves), recorder, size_of)
+
+    def _inputs(self, state: Mapping[str, torch.Tensor], leaves: list[Any]) -> list[Any]:
+        """The values of the graph's placeholders."""
         held = {**self._program.constants, **self._program.state_dict, **state}
         users = iter(leaves)
-        inputs = [
+        return [
             next(users) if specification.target is None else held[specification.target]
             for specification in self._program.graph_signature.input_specs
         ]
-        self._graph.trace(inputs, recorder, size_of)
 
 
 def _quick_run(mode: FakeTensorMode) -> Run | None:

@@ -1,0 +1,78 @@
+"""Shows the operators that a model calls, before torch takes them apart."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch._C import DispatchKey
+from torch._dispatch.python import enable_python_dispatcher
+from torch._ops import OpOverload, mode_stack_state_for_pre_dispatch
+from torch.export import _trace
+from torch.fx.experimental import proxy_tensor
+
+from ..process.process_state import replaced
+
+
+@contextlib.contextmanager
+def observed(call: Callable[[OpOverload, tuple[Any, ...], dict[str, Any]], Any]) -> Iterator[None]:
+    """Let a function call the operators of a model, as they are recorded in a direct capture.
+
+    Args:
+        call: calls an operator with its arguments, and returns its result. Operators that run within it are
+            not shown.
+    """
+    state, mode = mode_stack_state_for_pre_dispatch(), _Observer(call)
+    find: Callable[..., Any] = OpOverload._get_dispatch
+
+    def switch(current: object) -> None:
+        state.set(0, current)
+        torch._C._dispatch_tls_set_dispatch_key_included(DispatchKey.PreDispatch, current is not None)
+
+    def shown(func: OpOverload, /, *args: Any, **kwargs: Any) -> Any:
+        switch(None)
+        try:
+            return call(func, args, kwargs)
+        finally:
+            switch(mode)
+
+    def found(func: OpOverload, key: DispatchKey) -> Any:
+        if (
+            state.get(0) is mode
+            and torch._C._to_functionality_key(key) == DispatchKey.PreDispatch  # type: ignore[attr-defined]
+            and not torch._C._dispatch_tls_is_dispatch_key_excluded(DispatchKey.Python)
+        ):
+            return functools.partial(shown, func)
+        return find(func, key)
+
+    with (
+        _trace._ignore_backend_decomps(),
+        enable_python_dispatcher(),
+        replaced(OpOverload, "_get_dispatch", found),
+    ):
+        switch(mode)
+        try:
+            yield
+        finally:
+            switch(None)
+
+
+class _Observer(proxy_tensor.ProxyTorchDispatchMode):
+    """Stands where torch's tracer has its mode, so that torch switches it off as it does with that one."""
+
+    def __init__(self, call: Callable[[OpOverload, tuple[Any, ...], dict[str, Any]], Any]):
+        super().__init__(None, "real", pre_dispatch=True)  # type: ignore[arg-type]
+        self._call = call
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Call an operator."""
+        return self._call(func, args, kwargs or {})
+
+    def __sym_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Compute with symbolic numbers, which is not shown."""
+        return func(*args, **kwargs)
