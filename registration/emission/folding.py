@@ -112,6 +112,11 @@ def _reduce(function: Callable[..., Array]) -> Callable[..., Array]:
     return evaluate
 
 
+def _extreme(function: Callable[..., Array]) -> Callable[..., Array]:
+    """A maximum or minimum of an array in row order: numpy takes ten times as long for transposed arrays."""
+    return lambda data, **named: function(np.ascontiguousarray(data) if data.ndim else data, **named)
+
+
 def _pure(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda attributes, *arrays: function(*arrays)
 
@@ -148,8 +153,8 @@ _EVALUATORS: dict[str, Callable[..., Any]] = {
         lambda start, limit, delta: np.arange(start.item(), limit.item(), delta.item(), dtype=start.dtype)
     ),
     "Reciprocal": _pure(np.reciprocal),
-    "ReduceMax": _reduce(np.max),
-    "ReduceMin": _reduce(np.min),
+    "ReduceMax": _reduce(_extreme(np.max)),
+    "ReduceMin": _reduce(_extreme(np.min)),
     "ReduceProd": _reduce(np.prod),
     "ReduceSum": _reduce(np.sum),
     "Reshape": _reshape,
