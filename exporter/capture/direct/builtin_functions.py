@@ -6,6 +6,7 @@ import ast
 import builtins
 import contextlib
 import inspect
+import re
 import sys
 import types
 import weakref
@@ -18,7 +19,9 @@ from ...torch_boundary.recording.symbolic_numbers import whole
 from ...torch_boundary.state.module_tree import modules_of
 
 _OURS = __name__.removesuffix("capture.direct.builtin_functions")
-_only_calls_int: weakref.WeakKeyDictionary[types.ModuleType, bool] = weakref.WeakKeyDictionary()
+_CALL = re.compile(r"\bint\(")
+_modules: weakref.WeakKeyDictionary[types.ModuleType, bool] = weakref.WeakKeyDictionary()
+"""Whether a module may get another `int`."""
 
 
 def _length(item: Any) -> Any:
@@ -48,12 +51,12 @@ class _Int(metaclass=_Integer):
 
 
 @contextlib.contextmanager
-def kept_symbolic(model: torch.nn.Module) -> Iterator[None]:
+def kept_symbolic(model: torch.nn.Module, has_dynamic_sizes: bool) -> Iterator[None]:
     """Within the context, the Python modules that define a model call these functions instead of Python's."""
     changed: list[tuple[dict[str, Any], str]] = []
     for space in _namespaces(model):
         functions: dict[str, Any] = {"len": _length}
-        if "int" not in space and _calls_int_alone(space.get("__name__", "")):
+        if has_dynamic_sizes and "int" not in space and _only_calls_int(space.get("__name__", "")):
             functions["int"] = _Int
         for name, function in functions.items():
             if name not in space:
@@ -66,34 +69,38 @@ def kept_symbolic(model: torch.nn.Module) -> Iterator[None]:
             space.pop(name, None)
 
 
-def _calls_int_alone(name: str) -> bool:
-    """Whether a module uses `int` in nothing but calls with one argument, `isinstance` and annotations."""
+def _only_calls_int(name: str) -> bool:
+    """Whether a module calls `int`, and uses it in nothing but such calls, `isinstance` and annotations."""
     module = sys.modules.get(name)
     if module is None:
         return False
-    if module not in _only_calls_int:
+    if module not in _modules:
         try:
-            tree = ast.parse(inspect.getsource(module))
+            source = inspect.getsource(module)
+            _modules[module] = _CALL.search(source) is not None and _is_only_called(ast.parse(source))
         except (OSError, TypeError, SyntaxError, ValueError):
-            tree = None
-        _only_calls_int[module] = tree is not None and _is_called_alone(tree, "int")
-    return _only_calls_int[module]
+            _modules[module] = False
+    return _modules[module]
 
 
-def _is_called_alone(tree: ast.Module, name: str) -> bool:
+def _is_only_called(tree: ast.Module) -> bool:
     allowed: set[ast.AST] = set()
+    used: list[ast.AST] = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            if node.func.id == name and len(node.args) == 1 and not node.keywords:
+        if isinstance(node, ast.Name):
+            if node.id == "int":
+                used.append(node)
+        elif isinstance(node, ast.Call):
+            name = getattr(node.func, "id", "")
+            if name == "int" and len(node.args) == 1 and not node.keywords:
                 allowed.add(node.func)
-            elif node.func.id == "isinstance" and len(node.args) == 2:
-                allowed.update(ast.walk(node.args[1]))
-        elif isinstance(node, ast.arg | ast.AnnAssign) and node.annotation is not None:
-            allowed.update(ast.walk(node.annotation))
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.returns is not None:
-            allowed.update(ast.walk(node.returns))
-    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == name]
-    return all(node in allowed for node in names)
+            elif name == "isinstance":
+                allowed.update(inner for argument in node.args[1:] for inner in ast.walk(argument))
+        elif isinstance(node, ast.arg | ast.AnnAssign):
+            allowed.update(ast.walk(node.annotation) if node.annotation is not None else ())
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            allowed.update(ast.walk(node.returns) if node.returns is not None else ())
+    return allowed.issuperset(used)
 
 
 def _namespaces(model: torch.nn.Module) -> list[dict[str, Any]]:

@@ -80,6 +80,7 @@ USES = {
     "def f(x):\n    return list(map(int, x))\n": False,
     "def f(x):\n    return int(x, 16)\n": False,
     "int = round\n": False,
+    "def f(x: int) -> float:\n    return float(x)\n": False,
 }
 
 
@@ -91,6 +92,6 @@ def test_modules_that_use_int_as_an_object_keep_it(
     monkeypatch.syspath_prepend(tmp_path)
     __import__("uses_of_int")
     try:
-        assert builtin_functions._calls_int_alone("uses_of_int") is USES[source]
+        assert builtin_functions._only_calls_int("uses_of_int") is USES[source]
     finally:
         del sys.modules["uses_of_int"]
