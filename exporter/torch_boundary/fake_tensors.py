@@ -64,3 +64,17 @@ def as_exporting() -> Iterator[None]:
 def storage_key(tensor: torch.Tensor) -> int:
     """The identity of a tensor's storage, as long as that exists."""
     return tensor.untyped_storage()._cdata
+
+
+LAYOUT = "opsetta_layout"
+"""The attribute of a fake tensor with the layout that a recording gave it."""
+
+
+def layout_of(tensor: torch.Tensor) -> Any:
+    """The layout that a recording gave a fake tensor, one object for all tensors of it; None for others."""
+    return vars(tensor).get(LAYOUT)
+
+
+def forget_layout(tensor: torch.Tensor) -> None:
+    """Note that an operator gives a tensor another layout."""
+    vars(tensor).pop(LAYOUT, None)

@@ -82,6 +82,7 @@ _SYM_NODE = (
     "SymNode always_bool_magic_methods always_float_magic_methods always_int_magic_methods magic_methods "
     "method_to_operator unary_methods wrap_node"
 )
+_CONSTRAINTS = "_raise_inconsistencies prettify_results solve"
 _SHAPE_ENV = (
     "_get_user_frame _set_replacement _simplify_floor_div "
     "_suppress_guards_tls _update_var_to_range evaluate_sym_node guard_or_defer_runtime_assert replace"
@@ -111,6 +112,7 @@ DIRECT_CAPTURE = Feature(
         *(f"torch.fx.experimental.sym_node:{name}" for name in _SYM_NODE.split()),
         *(f"{_TRACER}:{name}" for name in ("_SymNodeDict", "_sym_register", "get_proxy_mode")),
         "torch.fx:Node._update_args_kwargs",
+        *(f"torch.fx.experimental.symbolic_shapes:DimConstraints.{name}" for name in _CONSTRAINTS.split()),
         "torch.fx.experimental.symbolic_shapes:GuardOnDataDependentSymNode",
         *(f"torch.fx.experimental.symbolic_shapes:ShapeEnv.{name}" for name in _SHAPE_ENV.split()),
         "torch:_C._TorchDispatchModeKey.PROXY",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ import torch.fx
 
 from ....registration import GraphError
 from ...torch_boundary.containers import pytree
-from ...torch_boundary.fake_tensors import FakeTensor
+from ...torch_boundary.fake_tensors import FakeTensor, layout_of, storage_key
 from ...torch_boundary.operators.overloads import OpOverload, schema_of
 from ..torch_export.fx_graph import ASSERTIONS
 from .operator_trace import Recorder, Step, Trace
@@ -125,33 +125,35 @@ class GraphTrace:
     Args:
         module: the graph, with the attributes that it names.
         kernels: results to reuse in further runs; None if results depend on more than the kinds of arguments.
+        copies: the calls that must copy if they do so in the graph, and not if they do not; without kernels.
     """
 
-    def __init__(self, module: Any, kernels: Kernels | None):
+    def __init__(self, module: Any, kernels: Kernels | None, copies: Container[torch.fx.Node] = ()):
         self._module = module
         self._nodes = list(module.graph.nodes)
         self._kernels = kernels
+        self._copies = copies
 
-    def trace(self, inputs: Sequence[Any], recorder: Recorder, size_of: Callable[[Any], int | None]) -> None:
+    def trace(self, inputs: Sequence[Any], recorder: Recorder, sizes: PromisedSizes) -> None:
         """Run the graph on tensors, and record its operators and results.
 
         Args:
             inputs: the values of its placeholders.
             recorder: records the operators.
-            size_of: returns the size of a symbolic size in this run, or None.
+            sizes: the sizes that the graph promises in this run.
         """
         if self._kernels is None:
             with recorder:
-                results = self._walk(inputs, recorder, size_of)
+                results = self._walk(inputs, recorder, sizes)
         else:
             given = [described(value, recorder) for value in inputs]
-            results = self._walk(given, recorder, size_of)
+            results = self._walk(given, recorder, sizes)
         leaves = pytree.tree_leaves(results)
         recorder.trace.results = [
             leaf.origin if isinstance(leaf, TracedTensor) else recorder.origin(leaf) for leaf in leaves
         ]
 
-    def _walk(self, inputs: Sequence[Any], recorder: Recorder, size_of: Callable[[Any], int | None]) -> Any:
+    def _walk(self, inputs: Sequence[Any], recorder: Recorder, sizes: PromisedSizes) -> Any:
         """Run all nodes except assertions, and compare their results with the graph."""
         values: dict[torch.fx.Node, Any] = {}
         given = iter(inputs)
@@ -166,7 +168,9 @@ class GraphTrace:
                     values[node] = None
                     continue
                 values[node] = self._call(node, values, recorder)
-                compare(node, values[node], recorder.trace, size_of)
+                if node in self._copies:
+                    _check_copy(node, values)
+                compare(node, values[node], recorder.trace, sizes)
             elif node.op == "output":
                 return torch.fx.node.map_arg(node.args[0], values.__getitem__)
             elif node.users:
@@ -192,6 +196,16 @@ class GraphTrace:
             if key is not None and all(r.is_kind_all for r in kernel.results if isinstance(r, TracedTensor)):
                 self._kernels[key] = dataclasses.replace(kernel, results=[_unmade(r) for r in kernel.results])
         return _replay(kernel, origins, recorder.trace)
+
+
+def _check_copy(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> None:
+    """Refuse sizes for which an operator copies where it does not in the graph, or the reverse."""
+    source: Any = node.args[0]
+    if values[node].numel() == 0:
+        return
+    captured = storage_key(node.meta["val"]) == storage_key(source.meta["val"])
+    if captured != (storage_key(values[node]) == storage_key(values[source])):
+        raise GraphError(f"{node.target} copies for some sizes only, and what it returns is written to")
 
 
 def argument(item: Any, values: Mapping[torch.fx.Node, Any]) -> Any:
@@ -262,7 +276,28 @@ def described(value: Any, recorder: Recorder) -> Any:
     return TracedTensor(kind, recorder.origin(value), value, is_kind_all)
 
 
-def compare(node: torch.fx.Node, result: Any, trace: Trace, size_of: Callable[[Any], int | None]) -> None:
+class PromisedSizes:
+    """The sizes of a graph's values in a run, as the graph promises them.
+
+    Args:
+        size_of: returns the size of a symbolic size in this run, or None.
+    """
+
+    def __init__(self, size_of: Callable[[Any], int | None]):
+        self._size_of = size_of
+        self._of_layouts: dict[int, list[int | None]] = {}
+
+    def __call__(self, tensor: torch.Tensor) -> list[int | None]:
+        """The sizes of a tensor of the graph; None for those that the run does not determine."""
+        # Tensors of further layers have the layout of the first, which the graph keeps.
+        key = id(layout_of(tensor) or tensor)
+        found = self._of_layouts.get(key)
+        if found is None:
+            found = self._of_layouts[key] = [self._size_of(size) for size in tensor.shape]
+        return found
+
+
+def compare(node: torch.fx.Node, result: Any, trace: Trace, sizes: PromisedSizes) -> None:
     """Note where the sizes of a node's result differ from those that the graph promises."""
     promised = node.meta.get("val")
     several = isinstance(promised, (list, tuple))
@@ -276,13 +311,15 @@ def compare(node: torch.fx.Node, result: Any, trace: Trace, size_of: Callable[[A
     for i, (claim, tensor) in enumerate(zip(said, found, strict=True)):
         if not isinstance(claim, torch.Tensor) or not isinstance(tensor, (torch.Tensor, TracedTensor)):
             continue
-        if len(claim.shape) != len(tensor.shape):
+        if claim.dim() != len(tensor.shape):
             trace.other_rank = trace.other_rank or len(trace.steps)
             continue
-        sizes = [size_of(size) for size in claim.shape]
+        expected = sizes(claim)
+        if expected == list(tensor.shape):
+            continue
         wrong = {
             axis
-            for axis, (size, actual) in enumerate(zip(sizes, tensor.shape, strict=True))
+            for axis, (size, actual) in enumerate(zip(expected, tensor.shape, strict=True))
             if size is not None and isinstance(actual, int) and size != actual
         }
         if wrong:

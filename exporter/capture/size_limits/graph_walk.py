@@ -1,132 +1,240 @@
-"""Compares a captured graph with the operators that the model called at given sizes, without running it."""
+"""Compares a captured graph with the operators that its model calls at given sizes, without running it."""
 
 from __future__ import annotations
 
 import functools
 import math
 import operator
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import torch
 import torch.fx
 
 from ...torch_boundary.containers import pytree
+from ...torch_boundary.fake_tensors import FakeTensor, storage_key
 from ...torch_boundary.operators.overloads import OpOverload, schema_of
 from ..torch_export.fx_graph import ASSERTIONS
-from .graph_trace import TracedTensor, argument, compare, described
-from .operator_trace import ALIKE, VIEWS, Recorder, Trace, flattened, meaning
+from .graph_trace import PromisedSizes, argument, compare
+from .operator_trace import (
+    ALIKE,
+    NO_VALUE,
+    VIEWS,
+    Run,
+    Trace,
+    contents,
+    creates,
+    flattened,
+    is_same_memory,
+    meaning,
+    slice_arguments,
+)
+from .written_values import COPIES
 
 
 class OtherCalls(Exception):
-    """The graph may not call the operators that the model called, or may fail where the model does not."""
+    """The graph may not call the operators that the model calls, or may fail where the model does not."""
 
 
-def walk(
-    module: Any,
-    inputs: Sequence[Any],
-    recorder: Recorder,
-    same_value: Container[str],
-    size_of: Callable[[Any], int | None],
-) -> Trace:
-    """The trace of a graph that calls the same operators as the model, and returns the same.
+class GraphWalk:
+    """Follows a captured graph while its model runs: each operator that is called must be the graph's next.
 
-    Equal operators with equal arguments have equal results. So the results are those of the model.
+    Equal operators with equal arguments have equal results. So the graph's values are those of the model.
 
     Args:
         module: the graph, with the attributes that it names.
         inputs: the values of its placeholders.
-        recorder: has recorded the calls of the model.
+        run: calls an operator with its arguments.
         same_value: operators whose result counts as the same value as their argument.
-        size_of: returns the size of a symbolic size in this run, or None.
+        written: the nodes with values to whose memory the graph writes.
+        sizes: the sizes that the graph promises in this run.
 
-    Raises:
-        OtherCalls: this is not known to be so. The graph has to run.
+    Attributes:
+        trace: how the sizes of the graph's values differ from those that it promises; without its operators.
     """
-    return _Walk(module, recorder, same_value, size_of).run(inputs)
 
-
-class _Walk:
     def __init__(
         self,
         module: Any,
-        recorder: Recorder,
+        inputs: Sequence[Any],
+        run: Run,
         same_value: Container[str],
-        size_of: Callable[[Any], int | None],
+        written: Sequence[torch.fx.Node],
+        sizes: PromisedSizes,
     ):
+        self.trace = Trace()
         self._module = module
-        self._recorder = recorder
+        self._nodes = iter(module.graph.nodes)
+        self._inputs = iter(inputs)
+        self._run = run
         self._same_value = same_value
-        self._size_of = size_of
-        self._trace = Trace()
-        self._trace.steps = recorder.trace.steps
-        self._position = 0
+        self._written = written
+        self._sizes = sizes
+        self._values: dict[torch.fx.Node, Any] = {}
+        self._difference: OtherCalls | None = None
+        # By identity, the tensor that a tensor stands for, and the tensor itself, which keeps the identity.
+        self._alike: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._created: dict[int, torch.Tensor] = {}
+        self._copied: list[torch.Tensor] = []
 
-    def run(self, inputs: Sequence[Any]) -> Trace:
-        given = iter(inputs)
-        values: dict[torch.fx.Node, Any] = {}
-        for node in self._module.graph.nodes:
+    def call(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call an operator of the model."""
+        if func is torch.ops.prim.device.default:
+            return args[0].device
+        name = schema_of(func).name
+        if name in NO_VALUE:
+            return func(*args, **kwargs)
+        result = self._run(func, args, kwargs)
+        # The model may catch exceptions: a difference is raised at the end.
+        if self._difference is None:
+            try:
+                self._follow(func, name, args, kwargs, result)
+            except OtherCalls as error:
+                self._difference = error
+        return result
+
+    def finish(self, results: Sequence[Any]) -> Trace:
+        """The trace of the graph, after the model has returned.
+
+        Args:
+            results: the leaves of what it returned.
+
+        Raises:
+            OtherCalls: the graph is not known to call the operators of the model, and to return the same. It
+                has to run.
+        """
+        if self._difference is not None:
+            raise self._difference
+        node = self._next()
+        if node.op != "output":
+            raise OtherCalls(f"{node.target} after the model's last operator")
+        returned = pytree.tree_leaves(argument(node.args[0], self._values))
+        if len(returned) != len(results) or not all(map(self._is_same, results, returned)):
+            raise OtherCalls("other results")
+        if self.trace.other_rank is not None:
+            raise OtherCalls("another rank of a result")
+        written = {id(self._meant(self._values[node])) for node in self._written}
+        if any(id(each) in written for each in self._copied):
+            raise OtherCalls("the model copies what the graph writes to")
+        return self.trace
+
+    def _follow(
+        self, func: OpOverload, name: str, args: Sequence[Any], kwargs: dict[str, Any], result: Any
+    ) -> None:
+        """Find the node of a call.
+
+        Raises:
+            OtherCalls: the graph's next operator is another, or has other arguments.
+        """
+        if name == "aten::_local_scalar_dense" and isinstance(result, (int, float)):
+            # The number in a constant, which the captured graph has instead of the tensor.
+            return
+        if name in self._same_value or (name in VIEWS and result.shape == args[0].shape):
+            meant = self._meant(args[0])
+            self._alike[id(result)] = meant, result
+            if name in COPIES:
+                self._copied.append(meant)
+            return
+        node = self._next()
+        if node.op == "output":
+            raise OtherCalls(f"{func} after the graph's last operator")
+        self._match(node, func, name, args, kwargs)
+        if creates(func):
+            self._created[storage_key(result)] = result
+        self._keep(node, result)
+
+    def _next(self) -> torch.fx.Node:
+        """The next node that calls an operator, or the output."""
+        for node in self._nodes:
             if node.op == "placeholder":
-                values[node] = described(next(given), self._recorder)
+                self._values[node] = next(self._inputs)
             elif node.op == "get_attr":
-                values[node] = self._constant(node)
+                self._values[node] = functools.reduce(getattr, str(node.target).split("."), self._module)
             elif node.op == "call_function":
-                values[node] = self._call(node, values)
-                compare(node, values[node], self._trace, self._size_of)
+                if not self._is_computed(node):
+                    return node
             elif node.op == "output":
-                returned = pytree.tree_leaves(torch.fx.node.map_arg(node.args[0], values.__getitem__))
-                self._trace.results = [self._origin(leaf) for leaf in returned]
+                return node
             elif node.users:
                 raise OtherCalls(f"{node.format_node()} does not call an operator")
-        if self._position != len(self._trace.steps) or self._trace.other_rank is not None:
-            raise OtherCalls("other operators, or another rank of a result")
-        if self._trace.results != self._recorder.trace.results:
-            raise OtherCalls("other results")
-        return self._trace
+        raise OtherCalls("the graph has ended")
 
-    def _constant(self, node: torch.fx.Node) -> TracedTensor:
-        found = functools.reduce(getattr, str(node.target).split("."), self._module)
-        if not isinstance(found, torch.Tensor):
-            raise OtherCalls(f"{node.target} is no tensor")
-        return described(found, self._recorder)
-
-    def _call(self, node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
+    def _is_computed(self, node: torch.fx.Node) -> bool:
+        """Whether the value of a node is known without a call of the model, and kept."""
         target: Any = node.target
-        args = [argument(item, values) for item in node.args]
-        kwargs = {name: argument(item, values) for name, item in node.kwargs.items()}
+        values = self._values
         if not isinstance(target, OpOverload):
-            return _computed(target, args, kwargs)
+            args = [argument(item, values) for item in node.args]
+            kwargs = {name: argument(item, values) for name, item in node.kwargs.items()}
+            self._keep(node, _computed(target, args, kwargs))
+            return True
         name = schema_of(target).name
         if name in ASSERTIONS:
-            return None
-        if name == "aten::sym_size" and len(args) == 2:
-            return args[0].shape[args[1]]
-        if name in self._same_value or (name in VIEWS and _is_whole(name, args)):
-            return args[0]
-        return self._matched(name, target, args, kwargs)
+            values[node] = None
+            return True
+        if name == "aten::sym_size" and len(node.args) == 2:
+            self._keep(node, argument(node.args[0], values).shape[node.args[1]])
+            return True
+        if name in self._same_value or (
+            name in VIEWS and _is_whole(name, [argument(item, values) for item in node.args])
+        ):
+            self._keep(node, argument(node.args[0], values))
+            return True
+        return False
 
-    def _matched(self, name: str, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """The results of the model's next call, which must be the same."""
-        if self._position == len(self._trace.steps):
-            raise OtherCalls(f"{target} after the model's last operator")
-        given = [self._origin(leaf) for leaf in flattened((*args, *kwargs.values()))]
-        called = (ALIKE.get(name, str(target)), *meaning(name, args, given))
-        if self._trace.steps[self._position][:-1] != called:
-            raise OtherCalls(f"{target} with other arguments")
-        result = self._recorder.returned[self._position]
-        self._position += 1
-        return self._described(result)
+    def _keep(self, node: torch.fx.Node, value: Any) -> None:
+        """Keep the value of a node, and compare its sizes with those that the graph promises."""
+        self._values[node] = value
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(item, torch.Tensor) and not all(type(size) is int for size in item.shape):
+                raise OtherCalls("a result depends on data")
+        compare(node, value, self.trace, self._sizes)
 
-    def _described(self, result: Any) -> Any:
-        """A result with its tensors described."""
-        if isinstance(result, (list, tuple)):
-            return [self._described(member) for member in result]
-        if not isinstance(result, torch.Tensor) or not all(type(size) is int for size in result.shape):
-            raise OtherCalls("a result depends on data")
-        return described(result, self._recorder)
+    def _match(
+        self, node: torch.fx.Node, func: OpOverload, name: str, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> None:
+        target: Any = node.target
+        if target is not func:
+            kind = ALIKE.get(name)
+            if kind is None or ALIKE.get(schema_of(target).name) != kind:
+                raise OtherCalls(f"{func} in the place of {target}")
+        given = flattened((*args, *kwargs.values()))
+        said_args = [argument(item, self._values) for item in node.args]
+        said = flattened((*said_args, *(argument(item, self._values) for item in node.kwargs.values())))
+        if len(given) != len(said) or not all(map(self._is_same, given, said)):
+            given, said = meaning(name, args, given), meaning(name, said_args, said)
+            if len(given) != len(said) or not all(map(self._is_same, given, said)):
+                raise OtherCalls(f"{target} with other arguments")
 
-    def _origin(self, leaf: Any) -> Any:
-        return leaf.origin if isinstance(leaf, TracedTensor) else self._recorder.origin(leaf)
+    def _meant(self, tensor: Any) -> Any:
+        """The tensor that a tensor stands for."""
+        found = self._alike.get(id(tensor))
+        if found is not None:
+            return found[0]
+        if isinstance(tensor, FakeTensor):
+            # A function that creates a tensor returns a copy of one to which something else refers.
+            created = self._created.get(storage_key(tensor))
+            if created is not None and created is not tensor and is_same_memory(tensor, created):
+                self._alike[id(tensor)] = created, tensor
+                return created
+        return tensor
+
+    def _is_same(self, given: Any, said: Any) -> bool:
+        """Whether an argument or result of the model is that of the graph."""
+        if given is said:
+            return True
+        if isinstance(given, torch.Tensor) and isinstance(said, torch.Tensor):
+            given, said = self._meant(given), self._meant(said)
+            if given is said:
+                return True
+            if isinstance(given, FakeTensor) or isinstance(said, FakeTensor):
+                return False
+            return (
+                given.dtype == said.dtype and given.shape == said.shape and contents(given) == contents(said)
+            )
+        if isinstance(given, int):
+            return isinstance(said, int) and given == said
+        return type(given) is type(said) and not isinstance(given, torch.SymInt) and str(given) == str(said)
 
 
 def _computed(function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -147,8 +255,7 @@ def _is_whole(name: str, args: Sequence[Any]) -> bool:
     """
     shape = args[0].shape
     if name == "aten::slice":
-        spelt: tuple[Any, ...] = (*args[1:], *(0, None, None, 1)[len(args) - 1 :])
-        dim, start, end, step = spelt
+        dim, start, end, step = slice_arguments(args)
         return len(range(shape[dim])[start:end:step]) == shape[dim]
     sizes = args[1]
     if not isinstance(sizes, (list, tuple)):

@@ -26,9 +26,8 @@ ALIKE = dict.fromkeys(("aten::view", "aten::_unsafe_view", "aten::reshape"), "re
 _UNBACKED = re.compile(r"u\d+")
 VIEWS = frozenset({"aten::slice", "aten::expand", *ALIKE})
 """Views that return their argument if its shape does not change; Python code then skips them."""
-_NO_VALUE = ASSERTIONS.union(
-    "prim::device aten::sym_size aten::size aten::stride aten::is_contiguous".split()
-)
+NO_VALUE = ASSERTIONS.union("prim::device aten::sym_size aten::size aten::stride aten::is_contiguous".split())
+"""Operators that have no value of their own in a graph."""
 _LARGEST_DIGEST = 1 << 24
 _INTERNAL = (os.path.dirname(torch.__file__), str(pathlib.Path(__file__).parents[2]), "<")
 
@@ -85,9 +84,6 @@ class Recorder(TorchDispatchMode):
         same_value: operators whose result counts as the same value as their argument.
         unbacked: the order of data-dependent sizes; shared by the recorders of one run.
         run: calls an operator with its arguments.
-
-    Attributes:
-        returned: what the operator of each step returned.
     """
 
     def __init__(
@@ -101,7 +97,6 @@ class Recorder(TorchDispatchMode):
         super().__init__()
         self._run = run or _called
         self.trace = trace
-        self.returned: list[Any] = []
         self._same_value = same_value
         self._unbacked = {} if unbacked is None else unbacked
         self._origins: dict[int, Any] = dict(known)
@@ -111,16 +106,12 @@ class Recorder(TorchDispatchMode):
         """Keeps tensors alive, because the id of a deleted one could be reused."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
-        return self.call(func, args, kwargs)
-
-    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
-        """Call an operator, and record it."""
         if func is torch.ops.prim.device.default:
             # Half of what is dispatched; the tensor itself knows.
             return args[0].device
         keywords = kwargs or {}
         name = schema_of(func).name
-        if name in _NO_VALUE:
+        if name in NO_VALUE:
             return func(*args, **keywords)
         given = [self.origin(leaf) for leaf in flattened((*args, *keywords.values()))]
         result = self._run(func, args, keywords)
@@ -135,12 +126,11 @@ class Recorder(TorchDispatchMode):
         # A written tensor keeps its origin; the step records the write.
         made = [leaf for leaf in results if id(leaf) not in self._origins]
         self._note(made, [("result", number, i) for i in range(len(made))])
-        if _creates(func):
+        if creates(func):
             self._created |= {storage_key(leaf): leaf for leaf in made}
         kinds = tuple((leaf.dtype, *map(self._size, leaf.shape)) for leaf in results)
         self.trace.steps.append((ALIKE.get(name, str(func)), *meaning(name, args, given), kinds))
         self.trace.lines.append(_line())
-        self.returned.append(result)
         return result
 
     def _note(self, results: Sequence[torch.Tensor], origins: Sequence[Any]) -> None:
@@ -159,11 +149,11 @@ class Recorder(TorchDispatchMode):
         if found is not None:
             return found
         created = self._created.get(storage_key(leaf)) if isinstance(leaf, FakeTensor) else None
-        if created is not None and _is_same_memory(leaf, created):
+        if created is not None and is_same_memory(leaf, created):
             # A function that creates a tensor returns a copy of one to which this recorder refers.
             return self._origins[id(created)]
         self._held.append(leaf)
-        made = "unknown" if isinstance(leaf, FakeTensor) else _contents(leaf)
+        made = "unknown" if isinstance(leaf, FakeTensor) else contents(leaf)
         return self._origins.setdefault(id(leaf), (made, leaf.dtype, *map(self._size, leaf.shape)))
 
     def _size(self, size: Any) -> Any:
@@ -176,12 +166,12 @@ class Recorder(TorchDispatchMode):
 
 
 @functools.cache
-def _creates(func: Any) -> bool:
+def creates(func: Any) -> bool:
     """Whether an operator creates a tensor with given values."""
     return any(argument.name == "pin_memory" for argument in schema_of(func).arguments)
 
 
-def _is_same_memory(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+def is_same_memory(tensor: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether tensors of one storage have the same elements in the same order."""
     return (
         tensor.dtype == other.dtype
@@ -206,7 +196,7 @@ def flattened(values: Sequence[Any]) -> list[Any]:
     return found
 
 
-def _contents(tensor: torch.Tensor) -> Any:
+def contents(tensor: torch.Tensor) -> Any:
     """The contents of a constant, or its address if it is large or not in plain memory."""
     size = tensor.numel() * tensor.element_size()
     if tensor.device.type != "cpu" or not tensor.is_contiguous() or size > _LARGEST_DIGEST:
@@ -218,13 +208,17 @@ def _contents(tensor: torch.Tensor) -> Any:
 def meaning(name: str, args: Sequence[Any], given: list[Any]) -> list[Any]:
     """The arguments of an operator, with equivalent forms made equal."""
     if name == "aten::slice" and all(isinstance(arg, (int, NoneType)) for arg in args[1:]):
-        spelt: tuple[Any, ...] = (*args[1:], *(0, None, None, 1)[len(args) - 1 :])
-        dim, start, end, step = spelt
+        dim, start, end, step = slice_arguments(args)
         return [given[0], dim % args[0].ndim, *slice(start, end, step).indices(args[0].shape[dim])]
     if name.startswith("aten::_scaled_dot_product") and args[0].shape[-2] == args[1].shape[-2] == 1:
         # A causal mask over one query and one key masks nothing.
         return [item for item in given if not isinstance(item, bool)]
     return given
+
+
+def slice_arguments(args: Sequence[Any]) -> tuple[Any, ...]:
+    """The axis, start, end and step of `aten::slice`, with defaults for those that are left out."""
+    return (*args[1:], *(0, None, None, 1)[len(args) - 1 :])
 
 
 def _line() -> str:

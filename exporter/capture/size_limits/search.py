@@ -165,8 +165,7 @@ class _Search:
         for guard in self._guards:
             if not self._is_bound(guard):
                 self._relation(guard)
-        together = {n: self._with(dict.fromkeys(self.base, n)) for n in (1, 0)}
-        small = [n for n, point in together.items() if self._refused(point) or self._fails(point) is not None]
+        small = [size for size in (1, 0) if not self._may_all_be(size)]
         for name in self.base:
             self._below(name, small)
             self._above(name)
@@ -257,6 +256,13 @@ class _Search:
 
     def _refused(self, point: Point) -> bool:
         return any(evaluate(r.condition, point) is False for r in self._limits.restrictions)
+
+    def _may_all_be(self, size: int) -> bool:
+        """Whether all dimensions may have a size together, and so each of them alone."""
+        if size == 0 and self._tracer.infers_sizes:
+            return False
+        point = self._with(dict.fromkeys(self.base, size))
+        return not self._refused(point) and self._fails(point) is None
 
     def _all_at_once(self, size: int) -> None:
         """Restrictions for a size that each dimension may have, but not all together."""

@@ -5,25 +5,30 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
-from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import torch
+import torch.fx
 
 from ...torch_boundary import probe
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import FakeTensorMode
 from ...torch_boundary.operators.overloads import HigherOrderOperator, OpOverload, schema_of
+from ...torch_boundary.state.module_tree import modules_of, replace_tensors
 from ..direct.decisions import AnsweringEnvironment
 from ..direct.program import CapturedProgram
 from ..weights import Identity, identity
-from .graph_trace import GraphTrace, Kernels
-from .graph_walk import OtherCalls, infers_sizes, walk
+from .graph_trace import GraphTrace, Kernels, PromisedSizes
+from .graph_walk import GraphWalk, OtherCalls, infers_sizes
 from .operator_trace import Recorder, Run, Trace
+from .written_values import WrittenValues
 
 _SAME_VALUE = frozenset(
     {"aten::lift_fresh", "aten::lift_fresh_copy", "aten::detach", "aten::detach_", "aten::alias"}
 )
+_COPIES_OF_ALL = frozenset({"aten::clone", "aten::contiguous"})
+"""Operators with the elements of their argument; a call of the latter that returns it is not seen."""
 _OF_STORAGE = frozenset({"aten::as_strided", "aten::set_", "aten::resize_", "aten::resize_as_"})
 
 
@@ -35,6 +40,11 @@ class Tracer:
         program: the result of torch.export or of direct capture.
         structure: the tree structure of its call `(args, kwargs)`.
         captured: the contexts under which the model was captured.
+
+    The first run replaces the weights of the model by fake tensors; the caller restores them at the end.
+
+    Attributes:
+        infers_sizes: whether the graph has views that torch refuses for tensors without elements.
     """
 
     def __init__(
@@ -45,7 +55,6 @@ class Tracer:
         captured: Callable[[], contextlib.AbstractContextManager[Any]],
     ):
         self._model = model
-        self._module_state = _ModuleState(model.modules())
         self._program = program
         self._structure = structure
         self._captured = captured
@@ -65,21 +74,20 @@ class Tracer:
         )
         # Whether a reshape copies depends on sizes, and is irrelevant if nothing is written to.
         self._same_value = _SAME_VALUE if mutates else _SAME_VALUE | {"aten::clone"}
+        self._written = WrittenValues(program.graph if mutates else torch.fx.Graph())
         # Kernels are keyed by the visible properties of tensors. They are not reused if an operator depends
         # on storages or changes the shape of its argument.
-        reaches_storage = any(
+        reaches_storage = bool(self._written.copies) or any(
             schema_of(operator).name in _OF_STORAGE
             or (torch.Tag.inplace_view in operator.tags and schema_of(operator).name not in _SAME_VALUE)
             for operator in operators
         )
         self._kernels: Kernels | None = None if reaches_storage else {}
-        self._infers_sizes = infers_sizes(program.graph)
-        self._graph = GraphTrace(program.graph_module, self._kernels)
+        self.infers_sizes = infers_sizes(program.graph)
+        self._graph = GraphTrace(program.graph_module, self._kernels, self._written.copies)
         self._run = None if reaches_storage else _quick_run(self._mode)
         # Whether the calls of the model may be compared with the graph's nodes; the graph need not run then.
         self._is_comparable = self._run is not None
-        # Such a call returns its argument, unseen, if it is contiguous, and a clone of it otherwise.
-        self._same_in_calls = self._same_value | ({"aten::contiguous"} if not mutates else set())
 
     def run(
         self, leaves: Callable[[], list[Any]], size_of: Callable[[Any], int | None]
@@ -94,45 +102,42 @@ class Tracer:
             model = Trace()
             model.error = NotImplementedError("functions given to operators are not run on fake tensors")
             return model, Trace()
-        same = self._same_calls(leaves, size_of) if self._is_comparable else None
+        sizes = PromisedSizes(size_of)
+        same = self._same_calls(leaves, sizes) if self._is_comparable else None
         if same is not None:
             return same
         model = self._attempt(self._run_model, leaves)
         if model.error is not None:
             return model, Trace()
-        return model, self._attempt(functools.partial(self._run_graph, size_of), leaves)
+        return model, self._attempt(functools.partial(self._run_graph, sizes), leaves)
 
     def _same_calls(
-        self, leaves: Callable[[], list[Any]], size_of: Callable[[Any], int | None]
+        self, leaves: Callable[[], list[Any]], sizes: PromisedSizes
     ) -> tuple[Trace, Trace] | None:
         """The traces of a model and its graph that call the same operators and succeed; None for others."""
         from ...torch_boundary.recording.observation import observed
 
         graph: list[Trace] = []
 
-        def run(recorder: Recorder, state: dict[str, torch.Tensor], given: list[Any]) -> None:
-            if self._infers_sizes and any(
-                0 in leaf.shape for leaf in given if isinstance(leaf, torch.Tensor)
-            ):
+        def run(recorder: Recorder, given: list[Any]) -> None:
+            if self.infers_sizes and any(0 in leaf.shape for leaf in given if isinstance(leaf, torch.Tensor)):
                 raise OtherCalls("the model is likely to fail, and has to run for the reason")
-            with observed(recorder.call):
-                recorder.trace.results = self._called(recorder, state, given)
-            inputs = self._inputs(state, given)
-            graph.append(walk(self._program.graph_module, inputs, recorder, self._same_in_calls, size_of))
+            assert self._run is not None
+            inputs = self._inputs(given)
+            module, same_value = self._program.graph_module, _SAME_VALUE | _COPIES_OF_ALL
+            walk = GraphWalk(module, inputs, self._run, same_value, self._written.tensors, sizes)
+            with observed(walk.call):
+                results = self._called(given)
+            graph.append(walk.finish(results))
 
-        model = self._attempt(run, leaves, self._same_in_calls)
+        model = self._attempt(run, leaves)
         if model.error is None:
             return model, graph[0]
         # What differs or fails here will do so at most sizes.
         self._is_comparable = False
         return None
 
-    def _attempt(
-        self,
-        run: Callable[..., Any],
-        leaves: Callable[[], list[Any]],
-        same_value: Container[str] | None = None,
-    ) -> Trace:
+    def _attempt(self, run: Callable[..., Any], leaves: Callable[[], list[Any]]) -> Trace:
         trace = Trace()
         with torch.no_grad(), self._captured():
             with self._mode:
@@ -140,15 +145,23 @@ class Tracer:
             inputs = {
                 id(leaf): ("input", i) for i, leaf in enumerate(given) if isinstance(leaf, torch.Tensor)
             }
-            state = self._fakes
+            before = self._before
             self._environment.restart()
-            recorder = Recorder(trace, self._origins | inputs, same_value or self._same_value, run=self._run)
+            recorder = Recorder(trace, self._origins | inputs, self._same_value, run=self._run)
             try:
                 with self._mode:
-                    run(recorder, state, given)
+                    run(recorder, given)
             except Exception as error:
                 trace.error = error
+            finally:
+                before.restore()
         return trace
+
+    @functools.cached_property
+    def _before(self) -> _ModuleState:
+        """The modules as they are before each run."""
+        replace_tensors(self._model, self._fakes)
+        return _ModuleState(modules_of(self._model))
 
     @functools.cached_property
     def _fakes(self) -> dict[str, torch.Tensor]:
@@ -167,33 +180,23 @@ class Tracer:
         named = dict(self._model.named_parameters(remove_duplicate=False))
         return named | dict(self._model.named_buffers(remove_duplicate=False))
 
-    def _run_model(self, recorder: Recorder, state: dict[str, torch.Tensor], leaves: list[Any]) -> None:
+    def _run_model(self, recorder: Recorder, leaves: list[Any]) -> None:
         with recorder:
-            recorder.trace.results = self._called(recorder, state, leaves)
+            results = self._called(leaves)
+            recorder.trace.results = [recorder.origin(leaf) for leaf in results]
 
-    def _called(self, recorder: Recorder, state: dict[str, torch.Tensor], leaves: list[Any]) -> list[Any]:
-        """What the model returns."""
-        try:
-            # Building a cache of keys and values runs operators, which the graph contains too.
-            args, kwargs = pytree.tree_unflatten(leaves, self._structure)
-            # The state has a fake tensor for each name, the same one for tied weights.
-            results = torch.func.functional_call(self._model, state, args, kwargs, tie_weights=False)
-        finally:
-            self._module_state.restore()
-        return [recorder.origin(leaf) for leaf in pytree.tree_leaves(results)]
+    def _called(self, leaves: list[Any]) -> list[Any]:
+        """The leaves of what the model returns."""
+        # Building a cache of keys and values runs operators, which the graph contains too.
+        args, kwargs = pytree.tree_unflatten(leaves, self._structure)
+        return pytree.tree_leaves(self._model(*args, **kwargs))
 
-    def _run_graph(
-        self,
-        size_of: Callable[[Any], int | None],
-        recorder: Recorder,
-        state: dict[str, torch.Tensor],
-        leaves: list[Any],
-    ) -> None:
-        self._graph.trace(self._inputs(state, leaves), recorder, size_of)
+    def _run_graph(self, sizes: PromisedSizes, recorder: Recorder, leaves: list[Any]) -> None:
+        self._graph.trace(self._inputs(leaves), recorder, sizes)
 
-    def _inputs(self, state: Mapping[str, torch.Tensor], leaves: list[Any]) -> list[Any]:
+    def _inputs(self, leaves: list[Any]) -> list[Any]:
         """The values of the graph's placeholders."""
-        held = {**self._program.constants, **self._program.state_dict, **state}
+        held = {**self._program.constants, **self._program.state_dict, **self._fakes}
         users = iter(leaves)
         return [
             next(users) if specification.target is None else held[specification.target]

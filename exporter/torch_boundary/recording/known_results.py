@@ -16,6 +16,7 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from ..containers import pytree
+from ..fake_tensors import LAYOUT
 from .fake_weights import FakeCopies
 from .layouts.known_layouts import Layout, known_layout
 from .symbolic_numbers import form, holds_always, identity, known
@@ -132,7 +133,9 @@ class KnownResults:
         """A fake tensor with a layout."""
         memory = self._memory(layout, args)
         made = self._fake(memory, layout.device)
-        vars(made)[_MEMORY] = memory
+        attributes = vars(made)
+        attributes[_MEMORY] = memory
+        attributes[LAYOUT] = layout
         return made
 
     def _memory(self, layout: Layout, args: tuple[Any, ...]) -> torch.Tensor:

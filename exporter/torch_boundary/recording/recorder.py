@@ -30,6 +30,7 @@ from torch.fx.experimental import proxy_tensor
 
 from ..capture_patches import redirection
 from ..containers import pytree
+from ..fake_tensors import forget_layout
 from ..process.process_state import replaced
 from ..state.module_tree import ModuleTree
 from .function_mode import FunctionMode
@@ -336,6 +337,7 @@ class Recorder:
         for node in self._nodes.nodes_of(tensor):
             if node.meta.get("val") is tensor:
                 node.meta["val"] = proxy_tensor.snapshot_fake(tensor)
+        forget_layout(tensor)
 
 
 def _has_positions(indices: Sequence[torch.Tensor | None]) -> bool:

@@ -10,6 +10,8 @@ import torch.fx
 from torch.fx.experimental import proxy_tensor
 from torch.utils._thunk import Thunk
 
+from ..fake_tensors import layout_of
+
 _ATEN = torch.ops.aten
 
 
@@ -26,29 +28,38 @@ class SizeNodes(proxy_tensor._SymNodeDict):
     def __init__(self, tracer: Any):
         super().__init__()
         self._tracer = tracer
-        self._layouts: dict[Any, Any] = {}
+        self._of_layouts: dict[Any, Any] = {}
+        self._tracked: dict[int, Any] = {}
 
     def get(self, key: Any, default: Any = None) -> Any:
         """What makes the number's node."""
         found = self.sym_node_dict.get(key.node)
-        return self._layouts.get(key.node, default) if found is None else found
+        return self._of_layouts.get(key.node, default) if found is None else found
 
     def track(self, tensor: torch.Tensor, proxy: torch.fx.Proxy) -> None:
         """Let nodes stand for the symbolic sizes of a tensor."""
+        layout = layout_of(tensor)
+        if layout is not None:
+            if id(layout) in self._tracked:
+                return
+            # Kept, so that its identity stays its own.
+            self._tracked[id(layout)] = layout
         for axis, size in enumerate(tensor.shape):
             if isinstance(size, torch.SymInt) and size not in self:
                 made = self._reader(size, _ATEN.sym_size.int, proxy, axis)
                 proxy_tensor.set_proxy_slot(size, self._tracer, made)
         for axis, stride in enumerate(tensor.stride()):
             if isinstance(stride, torch.SymInt) and stride not in self:
-                self._layouts.setdefault(stride.node, self._reader(stride, _ATEN.sym_stride.int, proxy, axis))
+                self._of_layouts.setdefault(
+                    stride.node, self._reader(stride, _ATEN.sym_stride.int, proxy, axis)
+                )
         others = (
             (tensor.numel(), _ATEN.sym_numel.default),
             (tensor.storage_offset(), _ATEN.sym_storage_offset.default),
         )
         for number, target in others:
             if isinstance(number, torch.SymInt) and number not in self:
-                self._layouts.setdefault(number.node, self._reader(number, target, proxy))
+                self._of_layouts.setdefault(number.node, self._reader(number, target, proxy))
 
     def _reader(self, number: Any, target: Any, proxy: torch.fx.Proxy, *axis: int) -> Any:
         return Thunk(functools.partial(self._read, number, target, (proxy, *axis)))

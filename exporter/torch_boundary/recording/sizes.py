@@ -14,9 +14,11 @@ from torch._functorch import config as functorch_config
 from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import _trace
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.experimental import symbolic_shapes
+from torch.fx.experimental.symbolic_shapes import DimConstraints, ShapeEnv
 
 from ..containers import pytree
+from ..process.process_state import replaced
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -68,6 +70,30 @@ class FixedSizes:
         return _trace._get_inline_constraints(self.mode)
 
 
+class _Constraints(DimConstraints):
+    """Solves inequalities for an error message only: with sympy they take longer than many a recording."""
+
+    _is_unsolved = False
+
+    def solve(self) -> None:
+        """Solve the equalities, which may fix sizes."""
+        if self._symbols_with_equalities:
+            super().solve()
+        else:
+            self._raise_inconsistencies()
+            self._is_unsolved = True
+
+    def prettify_results(
+        self, original_signature: Any, dynamic_shapes: Any, constraint_violation_error: Any, *args: Any
+    ) -> str:
+        """The message of an error, which is empty if there is none."""
+        if self._is_unsolved:
+            if not constraint_violation_error:
+                return ""
+            super().solve()
+        return super().prettify_results(original_signature, dynamic_shapes, constraint_violation_error, *args)
+
+
 class DynamicSizes(FixedSizes):
     """Dynamic sizes are symbols, constrained as torch.export constrains them.
 
@@ -99,9 +125,10 @@ class DynamicSizes(FixedSizes):
             ValueError, AssertionError: the model does not allow the sizes that the caller wants.
         """
         module = _GraphHolder(root, graph)
-        non_strict_utils.produce_guards_and_solve_constraints(
-            self.mode, module, self._dynamic_shapes, self._equalities, self._signature
-        )
+        with replaced(symbolic_shapes, "DimConstraints", _Constraints):
+            non_strict_utils.produce_guards_and_solve_constraints(
+                self.mode, module, self._dynamic_shapes, self._equalities, self._signature
+            )
         module.meta["inline_constraints"] = self._finished(module)
         args, kwargs = self._call
         combined = _trace._combine_args(self._model, args, kwargs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -80,3 +81,16 @@ class ModuleTree:
         for name, child in module._modules.items():
             if child is not None:
                 self._visit(child, prefix + name, f"{prefix}{name}.")
+
+
+def replace_tensors(model: torch.nn.Module, named: Mapping[str, torch.Tensor]) -> None:
+    """Put other tensors in the place of all parameters and buffers of a model, without a check of their kind.
+
+    Args:
+        named: the new tensors, by the names of the parameters and buffers.
+    """
+    for path, module in model.named_modules():
+        for held in (module._parameters, module._buffers):
+            for name, tensor in held.items():
+                if tensor is not None:
+                    held[name] = named[f"{path}.{name}" if path else name]

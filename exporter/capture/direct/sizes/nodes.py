@@ -9,6 +9,7 @@ question goes to torch, which decides it for the example and records a guard.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -319,8 +320,12 @@ def _operation(name: str) -> Callable[..., SizeNode]:
         found = self.results.get(key)
         if found is None:
             found = self.results[key] = _result(name, [self.original, self.shape_env.adopted(other).original])
-        return numbers.recorded(name, (self, other), found) if numbers.is_recorded() else found
+        if not numbers.is_recorded() or (is_at_most and other.maybe_as_int() == sys.maxsize):
+            # Each slice to the end of a tensor asks torch whether its size is at most the largest integer.
+            return found
+        return numbers.recorded(name, (self, other), found)
 
+    is_at_most = name == "le"
     made = binary if name in numbers.BINARY else method
     made.__name__ = made.__qualname__ = name
     made.__doc__ = f"The result of `{name}`."

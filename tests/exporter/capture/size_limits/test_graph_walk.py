@@ -45,6 +45,15 @@ class Written(torch.nn.Module):
         return y + y.contiguous()
 
 
+class WrittenApart(torch.nn.Module):
+    """A tensor that is not written to is copied unless it has one row."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        positions = torch.arange(x.shape[0])
+        positions += 2
+        return positions, x.t().contiguous() + 1
+
+
 class Expanded(torch.nn.Module):
     """At one row the sum is not broadcast; the graph's sizes hold for others only."""
 
@@ -69,7 +78,7 @@ def ran(tracer: Tracer, rows: int) -> tuple[Trace, Trace]:
 
 
 @pytest.mark.parametrize("rows", [0, 1, 5, 7])
-@pytest.mark.parametrize("model", [Blocks, Written, Expanded])
+@pytest.mark.parametrize("model", [Blocks, Written, WrittenApart, Expanded])
 def test_a_graph_that_does_not_run_is_judged_as_one_that_runs(
     model: type[torch.nn.Module], rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,7 +86,7 @@ def test_a_graph_that_does_not_run_is_judged_as_one_that_runs(
     tracer._is_comparable = False
     _, expected = ran(tracer, rows)
     monkeypatch.setattr(GraphTrace, "trace", lambda *args: pytest.fail("the graph runs"))
-    tracer._is_comparable, tracer._infers_sizes = True, False
+    tracer._is_comparable, tracer.infers_sizes = True, False
     of_model, found = ran(tracer, rows)
     assert of_model.error is None
     assert of_model.steps == found.steps

@@ -86,6 +86,35 @@ def normalized(x: torch.Tensor) -> torch.Tensor:
     return F.instance_norm(x)
 
 
+def copied_unless_contiguous(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The transpose of a row is contiguous, so that the sum is written to the row too."""
+    doubled = x * 2
+    transposed = doubled.t().contiguous()
+    transposed.add_(1)
+    return doubled, transposed
+
+
+def flattened_unless_contiguous(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    doubled = x * 2
+    elements = doubled.t().reshape(-1)
+    elements += 1
+    return doubled, elements
+
+
+def kept_or_copied(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    doubled = x * 2
+    changed = doubled.clone() if doubled.shape[0] == 1 else doubled
+    changed[:, :2].add_(1)
+    return doubled, changed
+
+
+def written_apart(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Nothing is written to the tensor that is copied unless it has one row."""
+    positions = torch.arange(x.shape[0])
+    positions += 2
+    return positions, x.t().contiguous() * 2
+
+
 MODELS = [
     Limited(rest_of_each_image, [("batch", 4, 4)], frozenset({"batch >= 1"})),
     Limited(rest_of_all_images, [("batch", 2, 3)], frozenset()),
@@ -97,6 +126,10 @@ MODELS = [
     Limited(without_axis_of_one, [("n", 3)], frozenset({"n >= 2"})),
     Limited(without_last, [("n", 3)], frozenset()),
     Limited(mean_or_not, [("n", 3)], frozenset({"n >= 2"})),
+    Limited(copied_unless_contiguous, [("n", 3)], frozenset({"n >= 2"})),
+    Limited(flattened_unless_contiguous, [("n", 3)], frozenset({"n >= 2"})),
+    Limited(kept_or_copied, [("n", 3)], frozenset({"n >= 2"})),
+    Limited(written_apart, [("n", 3)], frozenset()),
     Limited(normalized, [("batch", 2, "length")], frozenset({"length >= 2"}), {"length": 7}),
 ]
 

@@ -1,0 +1,73 @@
+"""The values of a captured graph to whose memory its operators write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch.fx
+
+from ...torch_boundary.operators.overloads import OpOverload, schema_of
+
+COPIES = frozenset({"aten::clone", "aten::contiguous", "aten::reshape"})
+"""Operators that copy, or return their argument or a view of it: sizes may decide which."""
+
+
+class WrittenValues:
+    """Finds the values that may share memory with one to which an operator writes.
+
+    Attributes:
+        tensors: these values.
+        copies: the calls of `COPIES` among them, for which it matters whether they copy.
+    """
+
+    def __init__(self, graph: torch.fx.Graph):
+        self._first: dict[torch.fx.Node, torch.fx.Node] = {}
+        written: list[torch.fx.Node] = []
+        inputs = [node for node in graph.nodes if node.op in ("placeholder", "get_attr")]
+        for node in inputs:
+            # Weights may be views of one tensor.
+            self._join(node, inputs[0])
+        for node in graph.nodes:
+            if node.op == "call_function":
+                written += self._follow(node)
+        groups = {self._find(node) for node in written}
+        self.tensors = [node for node in self._first if self._find(node) in groups] if groups else []
+        self.copies = {node for node in self.tensors if _name(node) in COPIES}
+
+    def _follow(self, node: torch.fx.Node) -> Iterator[torch.fx.Node]:
+        """Note what shares memory with a node; yields the arguments to which it writes."""
+        target = node.target
+        if not isinstance(target, OpOverload):
+            for each in node.all_input_nodes:
+                self._join(node, each)
+            return
+        schema = schema_of(target)
+        is_copy = schema.name in COPIES
+        for position, formal in enumerate(schema.arguments):
+            given: Any = node.args[position] if position < len(node.args) else node.kwargs.get(formal.name)
+            nodes = given if isinstance(given, (list, tuple)) else [given]
+            for each in (item for item in nodes if isinstance(item, torch.fx.Node)):
+                if formal.alias_info is not None or (is_copy and position == 0):
+                    self._join(node, each)
+                if formal.alias_info is not None and formal.alias_info.is_write:
+                    yield each
+
+    def _join(self, node: torch.fx.Node, other: torch.fx.Node) -> None:
+        first, second = self._find(node), self._find(other)
+        if first is not second:
+            self._first[first] = second
+
+    def _find(self, node: torch.fx.Node) -> torch.fx.Node:
+        """The node that stands for a group."""
+        path = []
+        while self._first.setdefault(node, node) is not node:
+            path.append(node)
+            node = self._first[node]
+        for each in path:
+            self._first[each] = node
+        return node
+
+
+def _name(node: torch.fx.Node) -> str | None:
+    return schema_of(node.target).name if isinstance(node.target, OpOverload) else None
