@@ -22,7 +22,7 @@ class Specialization:
     Attributes:
         line: the user's line, `model.py:12`; empty if unknown.
         code: the text of the line.
-        kind: `branch`, a truth value; `int` or `float`, a number that Python needs; `array`, a numpy array.
+        kind: `branch`, a truth value; `int` or `float`, a number; `array`, a numpy array or a list.
         value: the value for the example, which the program has for all inputs; None if unknown or an array.
     """
 

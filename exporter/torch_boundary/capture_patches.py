@@ -16,7 +16,7 @@ from . import probe
 from .fake_tensors import as_exporting
 from .process.process_state import vmaps_closed
 from .process.silence import quiet
-from .replacements import distributions, transformer_modules
+from .replacements import data_attribute, distributions, transformer_modules
 
 Patches = list[AbstractContextManager[Any]]
 
@@ -34,6 +34,8 @@ def for_capture(*, strict: bool, gradients: bool = False, recorded: bool = False
     mode = torch.enable_grad() if gradients else torch.no_grad()
     patches = [mode, quiet(), *_recurrent(redirects=not (strict or recorded)), *_shapes(), *_losses()]
     patches += [_attention(), distributions.unchecked(), *_scans(strict)]
+    if not (strict or recorded):
+        patches.append(data_attribute.seen(data_attribute.refuse))
     if gradients:
         from .replacements import custom_gradients
 

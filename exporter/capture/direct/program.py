@@ -46,7 +46,7 @@ class RecordedProgram:
         constants: the other tensors that placeholders stand for.
         range_constraints: the range of each symbol.
         decisions: what was decided of the values of tensors.
-        replaced: the names of the buffers of submodules that the model replaced in its forward.
+        replaced: the names of parameters and buffers that the model replaced in its forward, unrecorded.
     """
 
     graph_module: torch.nn.Module

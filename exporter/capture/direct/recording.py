@@ -23,7 +23,7 @@ from ...torch_boundary.recording.cleanup.regions import name_operands, without_r
 from ...torch_boundary.recording.fake_weights import (
     AssignedBuffers,
     replace_weights,
-    replaced_buffers,
+    replaced_state,
 )
 from ...torch_boundary.recording.recorder import Recorder
 from ...torch_boundary.recording.sizes import FixedSizes
@@ -170,7 +170,7 @@ class _Recording:
             constants={**self._constants.lifted, **transient},
             range_constraints=ranges,
             decisions=self._decisions,
-            replaced=replaced_buffers(self._tree, self._weights),
+            replaced=replaced_state(self._tree, self._weights, self.recorder.assigned),
         )
 
 

@@ -93,6 +93,10 @@ class GraphWalk:
                 self._difference = error
         return result
 
+    def assign(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
+        """Let a tensor stand for what the model assigns to its `data`."""
+        self._alike[id(tensor)] = self._meant(value), tensor
+
     def finish(self, results: Sequence[Any]) -> Trace:
         """The trace of the graph, after the model has returned.
 

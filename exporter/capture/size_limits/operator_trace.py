@@ -133,6 +133,10 @@ class Recorder(TorchDispatchMode):
         self.trace.lines.append(_line())
         return result
 
+    def assign(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
+        """Let a tensor stand for what the model assigns to its `data`."""
+        self._note([tensor], [self.origin(value)])
+
     def _note(self, results: Sequence[torch.Tensor], origins: Sequence[Any]) -> None:
         self._held.extend(results)
         self._origins |= {id(leaf): origin for leaf, origin in zip(results, origins, strict=True)}

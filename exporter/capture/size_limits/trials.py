@@ -15,6 +15,7 @@ from ...torch_boundary import probe
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import FakeTensorMode
 from ...torch_boundary.operators.overloads import HigherOrderOperator, OpOverload, schema_of
+from ...torch_boundary.replacements import data_attribute
 from ...torch_boundary.state.module_tree import modules_of, replace_tensors
 from ..direct.decisions import AnsweringEnvironment
 from ..direct.program import CapturedProgram
@@ -68,6 +69,8 @@ class Tracer:
         )
         self._origins: dict[int, Any] = {}
         operators = [target for target in targets if isinstance(target, OpOverload)]
+        # A capture reads the attribute `data` by this operator.
+        self._detaches = torch.ops.aten.detach.default in targets
         mutates = any(
             schema_of(operator).is_mutable and schema_of(operator).name not in _SAME_VALUE
             for operator in operators
@@ -127,7 +130,7 @@ class Tracer:
             module, same_value = self._program.graph_module, _SAME_VALUE | _COPIES_OF_ALL
             walk = GraphWalk(module, inputs, self._run, same_value, self._written.tensors, sizes)
             with observed(walk.call):
-                results = self._called(given)
+                results = self._called(given, walk.assign)
             graph.append(walk.finish(results))
 
         model = self._attempt(run, leaves)
@@ -182,14 +185,26 @@ class Tracer:
 
     def _run_model(self, recorder: Recorder, leaves: list[Any]) -> None:
         with recorder:
-            results = self._called(leaves)
+            results = self._called(leaves, recorder.assign)
             recorder.trace.results = [recorder.origin(leaf) for leaf in results]
 
-    def _called(self, leaves: list[Any]) -> list[Any]:
-        """The leaves of what the model returns."""
-        # Building a cache of keys and values runs operators, which the graph contains too.
-        args, kwargs = pytree.tree_unflatten(leaves, self._structure)
-        return pytree.tree_leaves(self._model(*args, **kwargs))
+    def _called(self, leaves: list[Any], note: Callable[[torch.Tensor, torch.Tensor], None]) -> list[Any]:
+        """The leaves of what the model returns.
+
+        Args:
+            note: is called with a tensor and what the model assigns to its `data`.
+        """
+
+        def assign(tensor: torch.Tensor, value: torch.Tensor) -> None:
+            note(tensor, value)
+            restored.callback(data_attribute.WRITE, tensor, data_attribute.READ(tensor))
+            data_attribute.WRITE(tensor, value)
+
+        seen = data_attribute.seen(assign) if self._detaches else contextlib.nullcontext()
+        with contextlib.ExitStack() as restored, seen:
+            # Building a cache of keys and values runs operators, which the graph contains too.
+            args, kwargs = pytree.tree_unflatten(leaves, self._structure)
+            return pytree.tree_leaves(self._model(*args, **kwargs))
 
     def _run_graph(self, sizes: PromisedSizes, recorder: Recorder, leaves: list[Any]) -> None:
         self._graph.trace(self._inputs(leaves), recorder, sizes)

@@ -124,9 +124,9 @@ def capture(
 def _warn_of_replaced(names: Sequence[str]) -> None:
     for name in names:
         warnings.warn(
-            f"the model's forward replaces its buffer '{name}'. The program does not: each call uses the "
-            "buffer's value at the export. If the new value matters, write to the buffer in place, for "
-            "example with copy_, and export with mutations='outputs'",
+            f"the model's forward replaces its parameter or buffer '{name}'. The program does not: each call "
+            "begins with the value at the export. If the new value matters, write to the tensor in place, "
+            "for example with copy_, and export with mutations='outputs'",
             stacklevel=5,
         )
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -15,15 +16,21 @@ from ...source import specializations
 from ...source.capture import Capture
 from ...source.specializations import Specialization
 from ...torch_boundary.boundary import boundary
+from ...torch_boundary.process.process_state import replaced
 from ...torch_boundary.process.silence import quiet
+from ...torch_boundary.replacements import data_attribute
 from ...torch_boundary.replacements.transformer_modules import without_fused_attention
 from ...torch_boundary.state.model_state import preserved
+from ...torch_boundary.state.written_state import values_kept
 from .. import dynamic_shapes as shapes
 from ..torch_export.user_lines import shown_line
 from .capture import capture_torchscript
 
-_CONVERSION = re.compile(r"Converting a tensor to a Python (boolean|integer|index|float)")
-_KINDS = {"boolean": "branch", "integer": "int", "index": "int", "float": "float"}
+_CONVERSION = re.compile(r"Converting a tensor to a (?:Python|NumPy) (\w+)")
+_KINDS = {"boolean": "branch", "integer": "int", "index": "int", "array": "array", "list": "array"}
+"""The kind of a decision by what a tensor is converted to; other numbers are floats."""
+_UNSEEN = ("apply_", "map_", "map2_")
+"""Methods of tensors that run a function on each element, of which a trace sees nothing."""
 
 
 def capture_trace(
@@ -45,6 +52,9 @@ def capture_trace(
     try:
         with (
             boundary(torch.no_grad(), quiet(), without_fused_attention(), preserved(model, args, kwargs)),
+            data_attribute.seen(data_attribute.refuse),
+            _unseen_refused(),
+            values_kept(model),
             warnings.catch_warnings(record=True) as noted,
         ):
             warnings.simplefilter("always", torch.jit.TracerWarning)
@@ -65,5 +75,21 @@ def _fixed(noted: Iterable[warnings.WarningMessage]) -> list[Specialization]:
             continue
         place = shown_line(entry.filename, entry.lineno)
         code = linecache.getline(entry.filename, entry.lineno).strip()
-        found[Specialization(place, code, _KINDS[conversion[1]], None)] = None
+        found[Specialization(place, code, _KINDS.get(conversion[1], "float"), None)] = None
     return list(found)
+
+
+@contextlib.contextmanager
+def _unseen_refused() -> Iterator[None]:
+    """Refuse what a trace would leave out without a warning."""
+
+    def refusing(name: str) -> Callable[..., Any]:
+        def refuse(tensor: torch.Tensor, *args: Any) -> Any:
+            raise CaptureError(f"Tensor.{name} runs a Python function on each element, which has no operator")
+
+        return refuse
+
+    with contextlib.ExitStack() as stack:
+        for name in _UNSEEN:
+            stack.enter_context(replaced(torch.Tensor, name, refusing(name)))
+        yield

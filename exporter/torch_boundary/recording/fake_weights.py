@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -32,15 +32,19 @@ def replace_weights(tree: ModuleTree, mode: FakeTensorMode) -> dict[str, torch.T
         return fakes
 
 
-def replaced_buffers(tree: ModuleTree, fakes: Mapping[str, torch.Tensor]) -> list[str]:
-    """The names of the buffers of submodules that hold other tensors than `replace_weights` put there.
+def replaced_state(
+    tree: ModuleTree, fakes: Mapping[str, torch.Tensor], assigned: Container[int]
+) -> list[str]:
+    """The names of parameters and buffers that the model has replaced, without writing to them.
 
     Args:
-        fakes: what it returned.
+        fakes: what `replace_weights` returned. The buffers of submodules may be other tensors now.
+        assigned: the identities of tensors to whose `data` the model has assigned.
     """
-    return [
+    others = {
         name for name, (held, key) in tree.holders.items() if "." in name and held.get(key) is not fakes[name]
-    ]
+    }
+    return [name for name, fake in fakes.items() if name in others or id(fake) in assigned]
 
 
 class FakeCopies:

@@ -17,12 +17,11 @@ from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import PreDispatchTorchFunctionMode
 
 from ..containers import pytree
-from ..replacements import even_spacing
+from ..replacements import data_attribute, even_spacing
 from .symbolic_numbers import compute_order
 
 _ATEN = torch.ops.aten
-_DATA: Any = torch.Tensor.data.__get__  # type: ignore[attr-defined]
-_UNRECORDED = frozenset({_DATA, torch.Tensor.numpy, torch.Tensor.__array__})
+_UNRECORDED = frozenset({data_attribute.READ, torch.Tensor.numpy, torch.Tensor.__array__})
 """What PyTorch gives of a tensor without an operator that a recording sees."""
 _NUMBERS = frozenset({torch.Tensor.__int__, torch.Tensor.__index__, torch.Tensor.__float__})
 """What must return a number of Python's, which no symbol can be."""
@@ -61,17 +60,23 @@ class FunctionMode(_NonStrictTorchFunctionHandler, PreDispatchTorchFunctionMode)
         tracer: torch's tracer.
         redirect: finds the function to call in the place of a function.
         elements_of: finds the elements of a fake tensor, of which a model wants an array; or None.
+        assign: lets a tensor be a value that a model assigns to its `data`.
 
     Attributes:
         needs_number: whether a tensor is being converted to a number of Python's.
     """
 
     def __init__(
-        self, tracer: Any, redirect: Redirect, elements_of: Callable[[torch.Tensor], np.ndarray | None]
+        self,
+        tracer: Any,
+        redirect: Redirect,
+        elements_of: Callable[[torch.Tensor], np.ndarray | None],
+        assign: Callable[[torch.Tensor, torch.Tensor], None],
     ):
         super().__init__(tracer)
         self._redirect = redirect
         self._elements_of = elements_of
+        self._assign = assign
         self._plain: dict[Any, bool] = {}
         self.needs_number = False
 
@@ -82,6 +87,8 @@ class FunctionMode(_NonStrictTorchFunctionHandler, PreDispatchTorchFunctionMode)
         if type(func) in _OF_TENSORS and func is not torch.Tensor.narrow:
             if func in _OF_ORDER:
                 compute_order(*args, **kwargs)
+            elif func == data_attribute.WRITE:
+                return self._assign, args, {}
             return (func, args, kwargs) if func not in _NUMBERS else (self._converted, (func, args[0]), {})
         is_plain = self._plain.get(func)
         if is_plain is None:
@@ -104,7 +111,7 @@ class FunctionMode(_NonStrictTorchFunctionHandler, PreDispatchTorchFunctionMode)
             self.needs_number = False
 
     def _unrecorded(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
-        if func == _DATA:
+        if func == data_attribute.READ:
             return torch.Tensor.detach, args[:1], {}
         array = self._elements_of(args[0])
         if array is None:

@@ -83,6 +83,7 @@ class Recorder:
         constant_of: finds the number in a tensor, by its node; None if it is no constant of the model.
         number_of_sizes: finds the symbolic number in a tensor that is computed from sizes; None for others.
         elements_of: finds the elements of a tensor of which the model wants an array; None to refuse it.
+        assigned: the tensors to whose `data` the model has assigned, by identity.
     """
 
     def __init__(self, tree: ModuleTree, mode: FakeTensorMode, *, source_lines: bool = False):
@@ -100,6 +101,7 @@ class Recorder:
         self.constant_of: Callable[[torch.fx.Node], bool | int | float | None] | None = None
         self.number_of_sizes: Callable[[torch.fx.Node], Any] = lambda node: None
         self.elements_of: Callable[[torch.Tensor], np.ndarray | None] = lambda tensor: None
+        self.assigned: dict[int, torch.Tensor] = {}
         self._kinds: dict[OpOverload, tuple[bool, bool, str]] = {}
 
     @contextlib.contextmanager
@@ -118,7 +120,9 @@ class Recorder:
             tracer.tensor_tracker = self._nodes = TensorNodes(tracer)
             tracer.symnode_tracker = self._sizes = SizeNodes(tracer)
             self._paths = ModulePaths(tracer)
-            self._functions = FunctionMode(tracer, redirection(), lambda tensor: self.elements_of(tensor))
+            self._functions = FunctionMode(
+                tracer, redirection(), lambda tensor: self.elements_of(tensor), self._assign
+            )
             self._maker.proxy_function_mode = self._functions
             mode: Any = self._maker.proxy_mode
             self._bookkept = mode.__torch_dispatch__
@@ -331,6 +335,16 @@ class Recorder:
             return self.number_of_sizes(node)
         finally:
             state.set(0, held)
+
+    def _assign(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
+        """Let a tensor be what the model assigns to its `data`; earlier views of it stay as they are."""
+        value = value.detach()
+        self._keep_shape(tensor)
+        tensor.data = value
+        self.assigned[id(tensor)] = tensor
+        node = self._nodes.node_of(value)
+        assert node is not None, "detach has been recorded"
+        self._nodes.keep(tensor, node)
 
     def _keep_shape(self, tensor: torch.Tensor) -> None:
         """Let nodes keep a tensor as it is, because an operator is about to change its shape in place."""

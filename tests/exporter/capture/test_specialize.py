@@ -7,6 +7,7 @@ import pathlib
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -108,6 +109,32 @@ def test_a_trace_lists_decisions_without_values() -> None:
     program = specialized(Branch(), X, capture="trace")
     [entry] = program.specializations
     assert (entry.code, entry.kind, entry.value) == ("if x.sum() > 0:", "branch", None)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x + torch.from_numpy(np.sort(x.numpy())),
+        lambda x: x + torch.tensor(x.tolist()),
+        lambda x: x + np.asarray(x)[0],
+    ],
+)
+def test_a_trace_lists_arrays_and_lists(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    with pytest.warns(UserWarning, match="follows the decisions of the example"):
+        program = opsetta.export(function, (X,), opset=17, capture="trace")
+    assert "array" in {entry.kind for entry in program.specializations}
+
+
+@pytest.mark.parametrize("name", ["apply_", "map_"])
+def test_a_trace_refuses_functions_of_elements(name: str) -> None:
+    def changed(x: torch.Tensor) -> torch.Tensor:
+        doubled = x * 2
+        others = () if name == "apply_" else (x,)
+        return getattr(doubled, name)(*others, lambda *elements: elements[0] + 1)
+
+    with pytest.raises(opsetta.CaptureError, match=f"Tensor.{name} runs a Python function"):
+        opsetta.export(changed, (X,), opset=17, capture="trace")
+    assert name not in vars(torch.Tensor)
 
 
 def test_where_tracing_fails_too_the_line_comes_first() -> None:

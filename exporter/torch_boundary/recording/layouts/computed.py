@@ -20,6 +20,7 @@ from .layout import (
     has_single,
     is_above_1,
     is_contiguous,
+    is_made_same,
     is_positive,
     is_same,
     made,
@@ -216,7 +217,8 @@ def _is_mask(mask: Any, query: torch.Tensor, key: torch.Tensor) -> bool:
         and mask.dtype in (torch.bool, query.dtype)
         and mask.dim() == 4
         and all(
-            is_same(size, 1) or is_same(size, other) for size, other in zip(mask.shape, wanted, strict=True)
+            is_same(size, 1) or is_made_same(size, other)
+            for size, other in zip(mask.shape, wanted, strict=True)
         )
     )
 

@@ -72,6 +72,14 @@ def is_same(size: Any, other: Any) -> bool:
     return form(size) is form(other)
 
 
+def is_made_same(size: Any, other: Any) -> bool:
+    """Whether two sizes, none of which may be broadcast, are equal; the kernel's guard makes them so."""
+    if is_same(size, other):
+        return True
+    hints = [each if isinstance(each, int) else each.node.hint for each in (size, other)]
+    return None not in hints and hints[0] == hints[1] and bool(size == other)
+
+
 def are_same(sizes: Sequence[Any], others: Sequence[Any]) -> bool:
     """Whether two shapes have the same numbers by form."""
     return len(sizes) == len(others) and all(map(is_same, sizes, others))

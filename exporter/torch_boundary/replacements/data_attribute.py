@@ -1,0 +1,49 @@
+"""The attribute `data` of tensors, whose reads and assignments torch's captures do not see."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from ....registration import CaptureError
+from ..process.process_state import replaced
+
+READ: Any = torch.Tensor.data.__get__  # type: ignore[attr-defined]
+WRITE: Any = torch.Tensor.data.__set__  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def seen(assign: Callable[[torch.Tensor, torch.Tensor], None]) -> Iterator[None]:
+    """Read `data` by the operator `detach`, whose result is the same tensor for a forward without gradients.
+
+    A mode that handles functions would do it too, but warnings of a trace would come from its line then.
+
+    Args:
+        assign: is called with a tensor and the value that a model assigns to its `data`, in this thread.
+    """
+    own = threading.get_ident()
+
+    def read(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.detach() if threading.get_ident() == own else READ(tensor)
+
+    def write(tensor: torch.Tensor, value: torch.Tensor) -> None:
+        (assign if threading.get_ident() == own else WRITE)(tensor, value)
+
+    with replaced(torch.Tensor, "data", property(read, write)):
+        yield
+
+
+def refuse(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    """Refuse an assignment.
+
+    Raises:
+        CaptureError: always.
+    """
+    raise CaptureError(
+        "the model assigns to the attribute 'data' of a tensor, which only capture='direct' follows: "
+        "use that, or write to the tensor with copy_"
+    )

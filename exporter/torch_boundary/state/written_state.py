@@ -1,0 +1,71 @@
+"""Keeps the values of a model's parameters and buffers while it runs on them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from ..fake_tensors import TorchDispatchMode, storage_of
+from .module_tree import modules_of, tensors_of
+
+
+@contextlib.contextmanager
+def values_kept(model: Any) -> Iterator[None]:
+    """Restore the values of a model's parameters and buffers at the end; only what is written to is copied.
+
+    In training mode, kernels of normalizations write to buffers without saying so: buffers are copied then.
+    """
+    modules = modules_of(model) if isinstance(model, torch.nn.Module) else []
+    tensors = [tensor for module in modules for tensor in tensors_of(module)]
+    held = [(tensor, tensor.data) for tensor in tensors]
+    writes = _Writes(tensors)
+    for module in modules:
+        for buffer in module._buffers.values():
+            if module.training and buffer is not None:
+                writes.keep(buffer)
+    try:
+        with writes:
+            yield
+    finally:
+        for tensor, data in held:
+            if storage_of(tensor) != storage_of(data):
+                tensor.data = data
+        for tensor, values, version in writes.kept.values():
+            tensor.data.copy_(values)
+            torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
+
+
+class _Writes(TorchDispatchMode):
+    """Copies tensors before operators write to their storages.
+
+    Attributes:
+        kept: by identity, tensors with their values and versions.
+    """
+
+    def __init__(self, tensors: list[torch.Tensor]):
+        super().__init__()
+        self.kept: dict[int, tuple[torch.Tensor, torch.Tensor, int]] = {}
+        self._watched: dict[int, list[torch.Tensor]] = {}
+        for tensor in tensors:
+            storage = storage_of(tensor)
+            if storage is not None:
+                self._watched.setdefault(storage, []).append(tensor)
+
+    def keep(self, tensor: torch.Tensor) -> None:
+        """Keep the values of a tensor."""
+        if id(tensor) not in self.kept:
+            self.kept[id(tensor)] = tensor, tensor.detach().clone(), tensor._version
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func._schema.is_mutable:
+            for position, formal in enumerate(func._schema.arguments):
+                if formal.alias_info is not None and formal.alias_info.is_write:
+                    given = args[position] if position < len(args) else kwargs.get(formal.name)
+                    for item in given if isinstance(given, (list, tuple)) else (given,):
+                        for tensor in self._watched.get(storage_of(item) or 0, ()):
+                            self.keep(tensor)
+        return func(*args, **kwargs)
