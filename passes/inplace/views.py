@@ -322,6 +322,8 @@ new memory.
 """
 _MAY_COPY = frozenset("reshape reshape_as flatten ravel contiguous".split())
 """Operators that return a view if the strides of the argument allow it, else a copy."""
+_COMBINATIONS = frozenset(("einsum", "cartesian_prod"))
+"""Operators on several tensors whose result may be a view if there is only one."""
 _DROPOUTS = frozenset("dropout alpha_dropout feature_dropout feature_alpha_dropout".split())
 
 
@@ -352,18 +354,19 @@ def view_rule(node: ir.Node, arguments: dict[str, Any]) -> ViewRule | None:
         arguments: the arguments of the node.
     """
     known, name = node.metadata_props.get(ALIAS), node.op_type
+    if node.domain == "aten" and name in _DROPOUTS:
+        # Whatever the capture recorded: on fake tensors torch copies.
+        idle = arguments.get("train") is False or arguments.get("p") == 0
+        return _SELF._replace(source="input") if idle else None
     if node.domain != "aten" or (known == "false" and name not in _NEVER_COPY):
         return None
     if name in _CASTS:
         return _cast_rule(node, arguments)
-    if name in _DROPOUTS:
-        idle = arguments.get("train") is False or arguments.get("p") == 0
-        return _SELF._replace(source="input") if idle else None
     if name == "flatten" and _flattens_nothing(arguments):
         return _SELF
     if name == "view" and node.overload == "dtype":
         return _SELF if arguments["self"].dtype == arguments["dtype"] else _OPAQUE
-    if name == "einsum":
+    if name in _COMBINATIONS:
         return _UNDECIDED._replace(source="tensors") if len(arguments["tensors"]) == 1 else None
     if name in _MAY_COPY and known is None and node.outputs[0].shape is None:
         return _UNDECIDED
@@ -380,5 +383,5 @@ def may_be_view(node: ir.Node) -> bool:
     """Whether `view_rule` can return a rule."""
     name = node.op_type
     return node.domain == "aten" and (
-        name in VIEWS or name in _CASTS or name in _DROPOUTS or name == "einsum"
+        name in VIEWS or name in _CASTS or name in _DROPOUTS or name in _COMBINATIONS
     )

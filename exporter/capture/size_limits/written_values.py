@@ -9,7 +9,7 @@ import torch.fx
 
 from ...torch_boundary.operators.overloads import OpOverload, schema_of
 
-COPIES = frozenset({"aten::clone", "aten::contiguous", "aten::reshape"})
+COPIES = frozenset(f"aten::{name}" for name in "clone contiguous flatten ravel reshape reshape_as".split())
 """Operators that copy, or return their argument or a view of it: sizes may decide which."""
 
 
