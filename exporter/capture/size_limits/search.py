@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ import torch
 from sympy.printing.str import StrPrinter
 
 from ...source.dimensions import Restriction, evaluate
+from ...torch_boundary.symbolic_sizes import CleanDiv, FloorDiv, Mod, PythonMod
 from .operator_trace import Trace, line_of_guard
 from .trials import Tracer
 
@@ -26,6 +28,8 @@ Point = Mapping[str, int]
 """A size for each dimension, by name."""
 
 _NEAR = 8
+_PARTS = 16
+_LONGEST_PERIOD = 1 << 12
 _FURTHEST = 1 << 20
 _OTHER_PATH = "the model computes something else at other sizes"
 _OTHER_RANK = "a result has another rank at other sizes"
@@ -54,6 +58,17 @@ class _Guard:
     expression: Any
     names: frozenset[str]
     line: str
+
+    @functools.cached_property
+    def period(self) -> int:
+        """A number of sizes after which its remainders and quotients repeat."""
+        return min(_period(self.expression), _LONGEST_PERIOD)
+
+    @functools.cached_property
+    def distances(self) -> list[int]:
+        """The distances from the example's size at which it is evaluated, over two periods."""
+        parts = {self.period * i // _PARTS for i in range(1, 2 * _PARTS + 1)}
+        return sorted({*range(1, _NEAR + 1), *parts} - {0})
 
 
 class _Condition(StrPrinter):
@@ -220,6 +235,7 @@ class _Search:
         lower, _ = self._range(name)
         edge = _boundary(self._within(name), self.base[name], lower)
         passed = self.base[name] if edge is None else edge + 1
+        edge = None if edge is None else self._allowed(name, edge, lower)
         for size in dict.fromkeys([*([] if edge is None else [edge]), *small]):
             if not lower <= size < passed or self._is_excluded(name, size):
                 continue
@@ -236,14 +252,29 @@ class _Search:
         _, upper = self._range(name)
         end = _FURTHEST if upper is None else upper
         edge = _boundary(self._within(name), self.base[name], end)
-        for size in () if edge is None else (edge, min(4 * edge, end)):
-            if not self._is_excluded(name, size) and self._fails(self._with({name: size})) is not None:
-                first = edge if size == edge else self._first_failure(name, edge or 0, size)
-                self._restrict(name, first or size, f"{name} <= {(first or size) - 1}")
+        if edge is None:
+            return
+        for size in (self._allowed(name, edge, end), self._allowed(name, min(4 * edge, end), end)):
+            if size is not None and self._fails(self._with({name: size})) is not None:
+                first = self._first_failure(name, edge - 1, size) or size
+                self._restrict(name, self._allowed(name, first, end) or size, f"{name} <= {first - 1}")
                 return
 
     def _first_failure(self, name: str, start: int, end: int) -> int | None:
-        return _boundary(lambda n: self._fails(self._with({name: n})) is None, start, end)
+        """The size nearest to the start, towards an end, where it or the next allowed size fails."""
+
+        def passes(size: int) -> bool:
+            allowed = self._allowed(name, size, end)
+            return allowed is None or self._fails(self._with({name: allowed})) is None
+
+        return _boundary(passes, start, end)
+
+    def _allowed(self, name: str, size: int, end: int) -> int | None:
+        """The first size from one on, towards an end, that no restriction excludes yet; None without one."""
+        step = 1 if end >= size else -1
+        reach = min(abs(end - size), max((guard.period for guard in self._guards), default=1))
+        sizes = range(size, size + step * (reach + 1), step)
+        return next((tried for tried in sizes if not self._is_excluded(name, tried)), None)
 
     def _within(self, name: str) -> Callable[[int], bool]:
         """Whether a size of one dimension satisfies all guards that bound it."""
@@ -283,9 +314,10 @@ class _Search:
         [name] = guard.names if len(guard.names) == 1 else [""]
         if not name:
             return False
-        base = self.base[name]
-        below = [self._holds(guard, {**self.base, name: n}) for n in range(max(0, base - _NEAR), base + 1)]
-        above = [self._holds(guard, {**self.base, name: n}) for n in range(base, base + _NEAR + 1)]
+        base, distances = self.base[name], guard.distances
+        smaller = [base - step for step in reversed(distances) if step <= base]
+        below = [self._holds(guard, {**self.base, name: n}) for n in (*smaller, base)]
+        above = [self._holds(guard, {**self.base, name: n}) for n in (base, *(base + d for d in distances))]
         return below == sorted(below) and above == sorted(above, reverse=True)
 
     def _relation(self, guard: _Guard) -> None:
@@ -294,7 +326,7 @@ class _Search:
         It is tried at sizes where the other guards hold, if there are any.
         """
         for name in sorted(guard.names):
-            sizes = [self.base[name] + step for step in _nearest(_NEAR)]
+            sizes = [self.base[name] + sign * step for step in guard.distances for sign in (1, -1)]
             points = [self._with({name: size}) for size in sizes if size >= 2]
             points = [point for point in points if not self._holds(guard, point)]
             points.sort(key=lambda p: sum(not self._holds(other, p) for other in self._guards))
@@ -414,10 +446,13 @@ def _boundary(allowed: Callable[[int], bool], base: int, end: int) -> int | None
     return None
 
 
-def _nearest(count: int) -> Iterator[int]:
-    for distance in range(1, count + 1):
-        yield distance
-        yield -distance
+def _period(expression: Any) -> int:
+    """A number of sizes after which the remainders and quotients in an expression repeat."""
+    period = math.lcm(1, *map(_period, expression.args))
+    divides = isinstance(expression, (FloorDiv, CleanDiv, Mod, PythonMod, sympy.Mod))
+    if divides and expression.args[1].is_Integer:
+        period *= max(1, abs(int(expression.args[1])))
+    return period
 
 
 def _environment(placeholders: Sequence[Any]) -> Any:

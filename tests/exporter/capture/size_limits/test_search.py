@@ -115,6 +115,24 @@ def written_apart(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return positions, x.t().contiguous() * 2
 
 
+def restored_and_joined(x: torch.Tensor) -> torch.Tensor:
+    return torch.cat([x, F.avg_pool1d(x, 16).repeat_interleave(16, -1)], 1)
+
+
+def padded_where_odd(x: torch.Tensor) -> torch.Tensor:
+    """The upper half of the range up to the next multiple of 16 needs padding."""
+    fine = F.avg_pool1d(x, 8)
+    coarse = F.avg_pool1d(fine, 2).repeat_interleave(2, -1)
+    if coarse.shape[-1] != fine.shape[-1]:
+        coarse = F.pad(coarse, (0, 1))
+    return fine + coarse
+
+
+def with_positions_in_blocks(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The first size beyond the table of 100 positions that the blocks allow is 102."""
+    return x.reshape(-1, 6).sum(-1), x + torch.arange(100.0)[: x.shape[0]]
+
+
 MODELS = [
     Limited(rest_of_each_image, [("batch", 4, 4)], frozenset({"batch >= 1"})),
     Limited(rest_of_all_images, [("batch", 2, 3)], frozenset()),
@@ -131,6 +149,9 @@ MODELS = [
     Limited(kept_or_copied, [("n", 3)], frozenset({"n >= 2"})),
     Limited(written_apart, [("n", 3)], frozenset()),
     Limited(normalized, [("batch", 2, "length")], frozenset({"length >= 2"}), {"length": 7}),
+    Limited(restored_and_joined, [(2, 3, "n")], frozenset({"16*((n//16)) == n", "n >= 1"}), {"n": 32}),
+    Limited(padded_where_odd, [(2, 3, "n")], frozenset({"2*((n//16)) == (n//8)", "n >= 8"}), {"n": 32}),
+    Limited(with_positions_in_blocks, [("n",)], frozenset({"n % 6 == 0", "n <= 100"}), {"n": 12}),
 ]
 
 
