@@ -168,3 +168,19 @@ def test_a_condition_may_be_read_by_what_is_computed_later() -> None:
     case.returns(limited, case.g.op("Where", low, 1.0, case.g.op("ReduceSum", case.x)))
     case.checked(X, FoldConstants(case.known), exact=False)
     assert "Less" not in case.ops()
+
+
+def test_a_scalar_made_of_a_weight_has_no_dimensions() -> None:
+    """As in hyper-connections, where a scale of one element becomes a scalar, and is joined with others."""
+    case = Case([2, LARGE])
+    scale = case.weight("scale", numbers(1))
+    scalar = case.g.op("Reshape", scale, np.zeros(0, np.int64))
+    ends = [case.g.op("Unsqueeze", scalar, axes=[0]), numbers(LARGE - 1)]
+    case.returns(
+        case.g.op("Mul", case.x, case.g.op("Concat", *ends, axis=0)), case.g.op("Add", case.x, scalar)
+    )
+    assert folded(case)
+    assert case.ops() == ["Mul", "Add"]
+    for value in case.model.graph.initializers.values():
+        assert value.const_value is not None
+        assert value.const_value.numpy().shape == tuple(value.shape)

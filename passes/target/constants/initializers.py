@@ -112,7 +112,8 @@ class Initializers:
 
         def contents() -> ir.Tensor:
             array = compute(*(tensor.numpy() for tensor in tensors if tensor is not None))
-            return ir.Tensor(np.ascontiguousarray(array).astype(dtype.numpy(), copy=False), name=name)
+            # numpy.ascontiguousarray would make one dimension of none.
+            return ir.Tensor(np.asarray(array, dtype.numpy(), order="C"), name=name)
 
         given: dict[str, Any] = {"dtype": dtype, "shape": ir.Shape(shape), "name": name}
         if blocks is None:
