@@ -6,6 +6,7 @@ operators that ONNX has.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ import onnx_ir as ir
 import torch
 from onnx_ir import tensor_adapters
 from onnx_ir._symbolic_shapes import parse_symbolic_expression
+from sympy import nextprime
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
@@ -36,6 +38,9 @@ from .source_values import Dimensions, describe
 IsKnown = Callable[[ir.Node], bool]
 
 _SIZES = (7, 11, 13, 17, 19, 23, 29, 31)
+"""The sizes in a trace; primes, so that no size divides another."""
+_SCALES = (1, 16, 256)
+_LARGEST_SCALE = 1 << 16
 
 
 @dataclasses.dataclass
@@ -101,15 +106,23 @@ class Decomposer:
         return unknown
 
 
-class _Fakes:
-    """Fake tensors and symbolic numbers for the values of one node."""
+class _TooSmall(GraphError):
+    """A size that is computed from others is 0 or 1 in the trace, which torch would fix."""
 
-    def __init__(self) -> None:
+
+class _Fakes:
+    """Fake tensors and symbolic numbers for the values of one node.
+
+    Args:
+        scale: how much larger than `_SIZES` the sizes in the trace are.
+    """
+
+    def __init__(self, scale: int) -> None:
         self.environment = ShapeEnv()
         self.mode = FakeTensorMode(shape_env=self.environment, allow_non_fake_inputs=True)
         self.names: dict[Any, str] = {}
         self._symbols: dict[str, Any] = {}
-        self._sizes = itertools.cycle(_SIZES)
+        self._sizes = itertools.cycle(size if scale == 1 else nextprime(size * scale) for size in _SIZES)
         self._hints: dict[Any, int] = {}
 
     def symbol(self, name: str) -> Any:
@@ -121,6 +134,8 @@ class _Fakes:
 
     def number(self, expression: Any) -> Any:
         hint = int(expression.subs(self._hints))
+        if hint < 2:
+            raise _TooSmall(f"the size {expression} is {hint} in the trace")
         return self.environment.create_symintnode(expression, hint=hint)
 
     def size(self, dim: int | ir.SymbolicDim) -> Any:
@@ -173,14 +188,8 @@ def _decompose(node: ir.Node, operator: OpOverload, unknown: frozenset[Any]) -> 
 
 
 def _traced(node: ir.Node, operator: OpOverload, rules: dict[Any, Any]) -> ir.Graph | None:
-    fakes = _Fakes()
-    # An operator of ATen takes what was complex for the real pairs that it is.
-    as_complex = node.domain != "aten"
     try:
-        named = pytree.tree_map(
-            lambda item: fakes.of(item, as_complex) if isinstance(item, ir.Value) else item,
-            arguments(node),
-        )
+        fakes, named = _arguments(node)
     except GraphError:
         return None
     leaves, structure = pytree.tree_flatten(named)
@@ -205,6 +214,27 @@ def _traced(node: ir.Node, operator: OpOverload, rules: dict[Any, Any]) -> ir.Gr
     if fakes.environment.replacements:
         return None
     return _imported(traced, node, fakes)
+
+
+def _arguments(node: ir.Node) -> tuple[_Fakes, dict[str, Any]]:
+    """Fake values, and the arguments of the node with them; all sizes are over 1 in the trace.
+
+    Raises:
+        GraphError: a size cannot be known, or is 0 or 1 however large the others are.
+    """
+    # An operator of ATen takes what was complex for the real pairs that it is.
+    as_complex = node.domain != "aten"
+
+    def made(scale: int) -> tuple[_Fakes, dict[str, Any]]:
+        fakes = _Fakes(scale)
+        return fakes, pytree.tree_map(
+            lambda item: fakes.of(item, as_complex) if isinstance(item, ir.Value) else item, arguments(node)
+        )
+
+    for scale in _SCALES:
+        with contextlib.suppress(_TooSmall):
+            return made(scale)
+    return made(_LARGEST_SCALE)
 
 
 def _known_overload(operator: Any, is_known: IsKnown, dialect: str) -> bool:
