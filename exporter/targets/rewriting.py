@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import onnx_ir as ir
-from onnx_ir.passes import common
 
 from ...passes.realizers.compose_operators import ComposeOperators
 from ...passes.target.constants.initializers import Initializers
@@ -14,6 +13,7 @@ from ...passes.target.conventions.int64_constants import NarrowConstants
 from ...passes.target.conventions.recurrent_outputs import CompleteRecurrentOutputs
 from ...passes.target.conventions.resize import ResizeBy
 from ...passes.target.simplification.exponents import AlignExponents
+from ...passes.target.simplification.unused_nodes import RemoveUnused
 from ...registration import default_registry
 from ..lowering.driver import FREE_INITIALIZERS, initializers_as_inputs
 from .checking import check_model
@@ -30,8 +30,9 @@ def write_for(model: ir.Model, target: Target | None) -> None:
         return
     composed = ComposeOperators(target.operators.__contains__, default_registry)(model).modified
     passes = _passes(model, target.conventions)
-    if passes or composed:
-        ir.passes.Sequential(*passes, common.RemoveUnusedNodesPass())(model)
+    if passes or composed or target.conventions.recurrent_outputs == "all":
+        # Unused outputs are removed with unused nodes, so those of recurrent nodes are added afterwards.
+        ir.passes.Sequential(*passes, RemoveUnused(), CompleteRecurrentOutputs())(model)
         if model.ir_version < FREE_INITIALIZERS:
             initializers_as_inputs(model, {value for value in model.graph.inputs if value.const_value})
     check_model(model, target)
@@ -45,8 +46,6 @@ def _passes(model: ir.Model, wanted: Conventions) -> list[ir.passes.PassBase]:
         found.append(WriteInitializers())
     if wanted.float_exponents:
         found.append(AlignExponents(known))
-    if wanted.recurrent_outputs == "all":
-        found.append(CompleteRecurrentOutputs())
     if wanted.resize is not None:
         found.append(ResizeBy(wanted.resize, known))
     if wanted.int64_constants is not None:

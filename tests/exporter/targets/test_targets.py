@@ -131,6 +131,27 @@ def test_conventions_keep_results(tmp_path, opset):
     assert find_problems(opsetta.load(tmp_path / "model.onnx").model, load_target(path), is_file=True) == []
 
 
+class Sequence(torch.nn.Module):
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        return self.layer(x)[0]
+
+
+@pytest.mark.parametrize("target", ["mnn", "ncnn", "opencv"])
+@pytest.mark.parametrize(("kind", "outputs"), [("LSTM", 3), ("GRU", 2), ("RNN", 2)])
+def test_recurrent_nodes_for_a_target_have_all_outputs(tmp_path, kind, outputs, target):
+    model = Sequence(getattr(torch.nn, kind)(4, 3)).eval()
+    program = opsetta.export(model, (torch.ones(5, 1, 4),), target=target, opset=17)
+    program.verify()
+    assert [len(node.outputs) for node in program.model.graph if node.op_type == kind] == [outputs]
+    opsetta.export(model, (torch.ones(5, 1, 4),), opset=14).save(tmp_path / "other.onnx")
+    converted = opsetta.load(tmp_path / "other.onnx").lower(17, target=target)
+    assert [len(node.outputs) for node in converted.model.graph if node.op_type == kind] == [outputs]
+
+
 def test_weights_of_a_program_for_a_target_stay_where_they_are(tmp_path):
     program = opsetta.export(torch.nn.Linear(4, 3).eval(), (torch.ones(1, 4),), target="opencv")
     before = program.model_proto.SerializeToString()
