@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from ...passes.realizers.compose_operators import ComposeOperators
+from ...passes.realizers.unroll_recurrent import OPERATORS_OF_STEPS, UnrollRecurrent
 from ...passes.target.constants.initializers import Initializers
 from ...passes.target.conventions.bool_constants import StoreBools
 from ...passes.target.conventions.constants import WriteConstantNodes, WriteInitializers
@@ -29,6 +30,7 @@ def write_for(model: ir.Model, target: Target | None) -> None:
     if target is None:
         return
     composed = ComposeOperators(target.operators.__contains__, default_registry)(model).modified
+    composed |= _unroll(model, target)
     passes = _passes(model, target.conventions)
     if passes or composed or target.conventions.recurrent_outputs == "all":
         # Unused outputs are removed with unused nodes, so those of recurrent nodes are added afterwards.
@@ -36,6 +38,14 @@ def write_for(model: ir.Model, target: Target | None) -> None:
         if model.ir_version < FREE_INITIALIZERS:
             initializers_as_inputs(model, {value for value in model.graph.inputs if value.const_value})
     check_model(model, target)
+
+
+def _unroll(model: ir.Model, target: Target) -> bool:
+    """Unroll recurrent operators that the target lacks, if it takes those of the steps."""
+    lacking = [name for name in ("GRU", "LSTM", "RNN") if name not in target.operators]
+    if not lacking or not all(name in target.operators for name in OPERATORS_OF_STEPS):
+        return False
+    return UnrollRecurrent(lacking, keeps_refused=True)(model).modified
 
 
 def _passes(model: ir.Model, wanted: Conventions) -> list[ir.passes.PassBase]:

@@ -5,12 +5,13 @@
 3. All directions, peepholes, missing biases and states, `linear_before_reset`, and the activations that
    need no parameters. Other attributes are refused by name: `clip`, `input_forget`, `activation_alpha`,
    `activation_beta`, and so is `sequence_lens`.
+4. For a target only the operators that it lacks are unrolled, and a node that cannot be unrolled stays.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import numpy as np
 import onnx_ir as ir
@@ -21,6 +22,10 @@ from .rewriting import Rewriter, attribute, constant_of, graphs_of, is_onnx, rem
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _ACTIVATIONS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
 _KNOWN = {name.lower(): name for name in ("Relu", "Sigmoid", "Tanh", "Softsign", "Softplus")}
+OPERATORS_OF_STEPS = frozenset(
+    ("Add", "Concat", "Gather", "Gemm", "Mul", "Sigmoid", "Split", "Sub", "Tanh", "Unsqueeze")
+)
+"""What the steps of a node with the usual activations, constant weights and a known batch consist of."""
 _NODES_OF_STEP = {"LSTM": 20, "GRU": 24, "RNN": 6}
 """An upper bound for the number of nodes of one step."""
 _REFUSED = ("clip", "activation_alpha", "activation_beta")
@@ -51,20 +56,38 @@ class _Cell:
 class UnrollRecurrent(ir.passes.InPlacePass):
     """Unrolls the recurrent operators of the main graph and its sub-graphs."""
 
+    def __init__(self, op_types: Collection[str] = tuple(_GATES), keeps_refused: bool = False):
+        """Say what is unrolled.
+
+        Args:
+            op_types: some of LSTM, GRU and RNN.
+            keeps_refused: whether a node that cannot be unrolled stays, instead of raising an error.
+        """
+        super().__init__()
+        self._op_types = op_types
+        self._keeps_refused = keeps_refused
+
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrite the model and report whether anything changed.
 
         Raises:
-            GraphError: the length of a sequence is unknown, or an attribute is not supported.
+            GraphError: the length of a sequence is unknown, or an attribute is not supported, and such nodes
+                do not stay.
         """
-        rewriter = Rewriter(model)
-        weights: _WEIGHTS = {}
-        found = [node for graph in graphs_of(model) for node in graph if is_onnx(node, *_GATES)]
+        found = [node for graph in graphs_of(model) for node in graph if is_onnx(node, *self._op_types)]
+        if not found:
+            return ir.passes.PassResult(model, False)
+        rewriter, weights, modified = Rewriter(model), _WEIGHTS(), False
         for node in found:
-            _Unrolling(rewriter, weights, node).unroll()
-        if found:
-            remove_unused(model)
-        return ir.passes.PassResult(model, bool(found))
+            try:
+                _Unrolling(rewriter, weights, node).unroll()
+            except GraphError:
+                if not self._keeps_refused:
+                    raise
+            else:
+                modified = True
+        remove_unused(model)
+        return ir.passes.PassResult(model, modified)
 
 
 class _Unrolling:

@@ -152,6 +152,35 @@ def test_recurrent_nodes_for_a_target_have_all_outputs(tmp_path, kind, outputs, 
     assert [len(node.outputs) for node in converted.model.graph if node.op_type == kind] == [outputs]
 
 
+@pytest.mark.parametrize("target", ["tvm", "onnx2torch"])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_recurrent_operators_that_a_target_lacks_are_unrolled(tmp_path, kind, target):
+    model = Sequence(getattr(torch.nn, kind)(4, 3, bidirectional=True, num_layers=2)).eval()
+    args = (torch.randn(5, 1, 4),)
+    opsetta.export(model, args, target=target).verify()
+    opsetta.export(model, args, opset=14).save(tmp_path / "other.onnx")
+    converted = opsetta.load(tmp_path / "other.onnx").lower(target=target)
+    converted.save(tmp_path / "converted.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "converted.onnx")
+    [found] = session.run(None, {session.get_inputs()[0].name: args[0].numpy()})
+    assert abs(found - model(*args).detach().numpy()).max() < 1e-5
+
+
+def test_recurrent_operators_of_unknown_lengths_are_refused_by_name():
+    model, args = Sequence(torch.nn.LSTM(4, 3)).eval(), (torch.randn(5, 1, 4),)
+    with pytest.raises(TargetError) as caught:
+        opsetta.export(model, args, input_names=["x"], dynamic_axes={"x": {0: "length"}}, target="tvm")
+    assert {problem.operator for problem in caught.value.problems} == {"LSTM"}
+
+
+def test_recurrent_operators_stay_for_a_target_that_lacks_those_of_the_steps(tmp_path):
+    path = tmp_path / "device.toml"
+    path.write_text(HEAD + '[operators]\nrefused = ["LSTM", "Split"]\n')
+    with pytest.raises(TargetError) as caught:
+        opsetta.export(Sequence(torch.nn.LSTM(4, 3)).eval(), (torch.randn(5, 1, 4),), target=path)
+    assert {problem.operator for problem in caught.value.problems} == {"LSTM"}
+
+
 def test_weights_of_a_program_for_a_target_stay_where_they_are(tmp_path):
     program = opsetta.export(torch.nn.Linear(4, 3).eval(), (torch.ones(1, 4),), target="opencv")
     before = program.model_proto.SerializeToString()
