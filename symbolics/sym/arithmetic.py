@@ -40,7 +40,14 @@ def _negated(function: Function) -> Function:
 
 
 def _logical(op_type: str) -> Function:
-    return lambda g, a, b: g.op(op_type, g.constant(a, BOOL), g.constant(b, BOOL))
+    """Of two booleans; of integers bit by bit."""
+
+    def symbolic(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
+        if _dtype(g, a) == _dtype(g, b) == BOOL:
+            return g.op(op_type, g.constant(a, BOOL), g.constant(b, BOOL))
+        return g.call(f"aten::bitwise_{op_type.lower()}", *_numbers(g, a, b))
+
+    return symbolic
 
 
 def _whole(op_type: str) -> Function:
@@ -235,7 +242,16 @@ def range_(g: GraphContext, start: Value | int, end: Value | int, step: int = 1)
 
 @onnx_symbolic("sym::range", opset=11)
 def range_11(g: GraphContext, start: Value | int, end: Value | int, step: int = 1) -> Value:
-    """From 11: Range."""
+    """From 11: Range.
+
+    onnxruntime makes a Slice of a Range that only Gather reads. There, a negative number counts from the end
+    of the axis, so a range whose ends may be negative counts from 0.
+    """
+    start, end = known(g, start), known(g, end)
+    if not is_non_negative(end if step < 0 else start):
+        first, last = (start, end) if step > 0 else (end, start)
+        counted = g.call("sym::range", start=0, end=compute(g, "sub", last, first), step=abs(step))
+        return g.op("Add" if step > 0 else "Sub", g.constant(start, INT), counted)
     result = g.op("Range", g.constant(start, INT), g.constant(end, INT), g.constant(step, INT))
     if result.producer() is not None:
         result.shape = ir.Shape([None])

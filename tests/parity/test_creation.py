@@ -189,6 +189,25 @@ CREATIONS = [
             x + x.shape[0] * 2,
         ),
     ),
+    _computed(
+        # onnxruntime makes Slice of a Range that Gather reads.
+        "rows by arange",
+        lambda x: (
+            x[torch.arange(x.shape[0] - 1, -1, -1)],
+            x[torch.arange(-x.shape[0], 0)],
+            x.index_select(1, torch.arange(x.shape[1] + 1, 1, -1) - 2),
+            x[:, torch.arange(1, x.shape[1] + 1) - 1],
+        ),
+    ),
+    _computed(
+        "bits",
+        lambda x: (
+            x + (x.shape[0] & 6),
+            x + (x.shape[1] | 5),
+            x + (x.shape[0] ^ x.shape[1]),
+            x + ((x.shape[0] > 3) & (x.shape[1] > 3)),
+        ),
+    ),
     _computed("numel", lambda x: (torch.zeros(x.numel()), x.sum() / x.numel())),
 ]
 
