@@ -368,7 +368,7 @@ def view_rule(node: ir.Node, arguments: dict[str, Any]) -> ViewRule | None:
         return _SELF if arguments["self"].dtype == arguments["dtype"] else _OPAQUE
     if name in _COMBINATIONS:
         return _UNDECIDED._replace(source="tensors") if len(arguments["tensors"]) == 1 else None
-    if name in _MAY_COPY and known is None and node.outputs[0].shape is None:
+    if name in _MAY_COPY and (known == "unknown" or (known is None and node.outputs[0].shape is None)):
         return _UNDECIDED
     return VIEWS.get(name)
 

@@ -316,7 +316,7 @@ class Builder:
         return self.value(stem, fake)
 
     def _note_copy(self, node: ir.Node, arguments: Mapping[str, Any], fake: Any) -> None:
-        """Record that an operator which may return a view or a copy made a copy, if that is known."""
+        """Record that an operator which may return a view or a copy made a copy, or that sizes decide it."""
         if not isinstance(fake, Tensor) or not may_be_view(node):
             return
         source = next((item for item in arguments.values() if isinstance(item, Value)), None)
@@ -324,9 +324,14 @@ class Builder:
         if not isinstance(base, Tensor):
             return
         pairs = zip(_repeated(fake.samples), _repeated(base.samples), strict=False)
-        known = [(made, old) for made, old in pairs if made is not None and old is not None]
-        if known and not any(share_memory(made, old) for made, old in known):
-            node.metadata_props[ALIAS] = "false"
+        # What has no elements shares none, and torch's cache of fake results may give it other memory.
+        known = {
+            share_memory(made, old)
+            for made, old in pairs
+            if made is not None and old is not None and not any(type(n) is int and n == 0 for n in made.shape)
+        }
+        if False in known:
+            node.metadata_props[ALIAS] = "unknown" if True in known else "false"
 
 
 def _repeated(samples: Sequence[Any]) -> Sequence[Any]:

@@ -104,6 +104,14 @@ def test_the_program_agrees_on_what_shares_memory(name: str, capture: str, is_tr
     assert program.dimensions["n"].minimum <= 2
 
 
+@pytest.mark.parametrize("name", ["contiguous", "flatten", "ravel", "reshape", "reshape_as"])
+def test_a_trace_refuses_a_write_where_sizes_decide_what_shares_memory(name: str) -> None:
+    options = {"opset": 17, "capture": "trace", "dynamic_shapes": ({0: "n"},)}
+    opsetta.export(Written(FUNCTIONS[name], False).eval(), (torch.randn(4, 4),), **options).verify()
+    with pytest.raises(opsetta.GraphError, match="unknown whether this shares memory"):
+        opsetta.export(Written(FUNCTIONS[name], True).eval(), (torch.randn(4, 4),), **options)
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_followed_is_refused(name: str) -> None:
     with pytest.raises(opsetta.GraphError, match="writes to this kind|shares memory|share memory"):
