@@ -10,7 +10,7 @@ import re
 import sys
 import types
 import weakref
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
@@ -22,6 +22,36 @@ _OURS = __name__.removesuffix("capture.direct.builtin_functions")
 _CALL = re.compile(r"\bint\(")
 _modules: weakref.WeakKeyDictionary[types.ModuleType, bool] = weakref.WeakKeyDictionary()
 """Whether a module may get another `int`."""
+
+
+class MakesNumbers(BaseException):
+    """A module makes a number of a dynamic size by `int`; a model that handles exceptions must not handle it.
+
+    Attributes:
+        module: its name.
+    """
+
+    def __init__(self, module: str):
+        super().__init__(module)
+        self.module = module
+
+
+def check_number() -> None:
+    """Called where a number of Python's is wanted of a size: refuses it if another `int` would keep the size.
+
+    Raises:
+        MakesNumbers: the size is the argument of a call of `int` in a module outside those that
+            `kept_symbolic` changes by itself.
+    """
+    frame, called = sys._getframe(1), ""
+    while not _is_of_model(frame.f_globals.get("__name__", "torch")):
+        called = frame.f_code.co_name
+        if frame.f_back is None:
+            return
+        frame = frame.f_back
+    name = frame.f_globals["__name__"]
+    if called == "__int__" and "int" not in frame.f_globals and _only_calls_int(name):
+        raise MakesNumbers(name)
 
 
 def _length(item: Any) -> Any:
@@ -51,10 +81,16 @@ class _Int(metaclass=_Integer):
 
 
 @contextlib.contextmanager
-def kept_symbolic(model: torch.nn.Module, has_dynamic_sizes: bool) -> Iterator[None]:
-    """Within the context, the Python modules that define a model call these functions instead of Python's."""
+def kept_symbolic(model: torch.nn.Module, has_dynamic_sizes: bool, others: Collection[str]) -> Iterator[None]:
+    """Within the context, the Python modules that define a model call these functions instead of Python's.
+
+    Args:
+        model: the model.
+        has_dynamic_sizes: whether sizes are dynamic; numbers need not be kept otherwise.
+        others: the names of further modules, which make numbers of sizes.
+    """
     changed: list[tuple[dict[str, Any], str]] = []
-    for space in _namespaces(model):
+    for space in [*_namespaces(model), *(vars(sys.modules[name]) for name in others)]:
         functions: dict[str, Any] = {"len": _length}
         if has_dynamic_sizes and "int" not in space and _only_calls_int(space.get("__name__", "")):
             functions["int"] = _Int

@@ -24,6 +24,7 @@ from ...torch_boundary.recording.replay import NotReplayable, Replay
 from ...torch_boundary.recording.size_tensors import number_in
 from ...torch_boundary.recording.symbolic_numbers import GuardOnDataDependentSymNode, ShapeEnv
 from ..torch_export.user_lines import Place, place_in
+from .builtin_functions import check_number
 from .checks import asked_by_check
 from .sizes.environment import SizeEnvironment
 from .sizes.nodes import SizeNode
@@ -239,16 +240,24 @@ class DecidingEnvironment(SizeEnvironment):
 
     Args:
         decisions: makes them.
+        checks_numbers: whether to raise `MakesNumbers` where a module makes a number of a size.
     """
 
-    def __init__(self, decisions: Decisions, **settings: Any):
+    def __init__(self, decisions: Decisions, checks_numbers: bool = False, **settings: Any):
         self._decisions = decisions
+        self._checks_numbers = checks_numbers
         super().__init__(**settings)
 
     def evaluate_sym_node(
         self, sym_node: Any, size_oblivious: bool = False, fallback_value: bool | None = None
     ) -> Any:
-        """The value of a number. If it depends on the values of tensors, `decide` chooses it."""
+        """The value of a number. If it depends on the values of tensors, `decide` chooses it.
+
+        Raises:
+            MakesNumbers: a size could stay dynamic.
+        """
+        if self._checks_numbers and sym_node.pytype is int:
+            check_number()
         try:
             return super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
         except GuardOnDataDependentSymNode:

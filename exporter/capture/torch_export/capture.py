@@ -184,15 +184,25 @@ def _captured(
             return torch.export.export(
                 model, args, kwargs, dynamic_shapes=specification, strict=by == "strict"
             )
+    from ..direct.builtin_functions import MakesNumbers
     from ..direct.decisions import Decisions, WeightsDecide
 
     recorded = functools.partial(_recorded, model, args, kwargs, specification, source_lines)
-    try:
-        with patched():
-            return recorded(Decisions(specialize))
-    except WeightsDecide:
-        with patched():
-            return recorded(Decisions(specialize, constants=True))
+    constants = False
+    others: list[str] | None = []
+    while True:
+        try:
+            with patched():
+                return recorded(Decisions(specialize, constants), others)
+        except WeightsDecide:
+            constants = True
+        except MakesNumbers as error:
+            others = [*(others or []), error.module]
+        except Exception:
+            if not others:
+                raise
+            # Their sizes may be needed as numbers: as keys of a dict, for example.
+            others = None
 
 
 def _patched(model: torch.nn.Module, values: list[Any], by: str) -> contextlib.AbstractContextManager[None]:
@@ -210,18 +220,23 @@ def _recorded(
     specification: dict[str, Any] | None,
     source_lines: bool,
     decisions: Decisions,
+    others: list[str] | None,
 ) -> RecordedProgram:
-    """Capture one call directly; its modules are imported here, after the probe for the names they need."""
+    """Capture one call directly; its modules are imported here, after the probe for the names they need.
+
+    Raises:
+        MakesNumbers: a module outside of `others` makes a number of a size, unless `others` is None.
+    """
     from ...torch_boundary.recording.sizes import DynamicSizes, FixedSizes
     from ..direct import builtin_functions
     from ..direct.decisions import DecidingEnvironment
     from ..direct.recording import record
 
-    environment = DecidingEnvironment(decisions, tracked_fakes=[], trace_asserts=True)
+    environment = DecidingEnvironment(decisions, others is not None, tracked_fakes=[], trace_asserts=True)
     sizes = FixedSizes(environment)
     if specification is not None:
         sizes = DynamicSizes(environment, model, specification)
-    with builtin_functions.kept_symbolic(model, specification is not None):
+    with builtin_functions.kept_symbolic(model, specification is not None, others or []):
         return record(model, args, kwargs, sizes, decisions, source_lines=source_lines)
 
 

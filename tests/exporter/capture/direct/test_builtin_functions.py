@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import pathlib
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.export import Dim
 
 import opsetta
 from opsetta.exporter.capture.direct import builtin_functions
@@ -72,6 +76,55 @@ def test_a_negative_quotient_is_left_to_python() -> None:
 
     with pytest.raises(opsetta.CaptureError, match="makes a number of a dynamic size"):
         opsetta.export(model, (torch.ones(7),), dynamic_shapes=({0: "n"},), capture="direct")
+
+
+HELPERS = """
+_known = {}
+
+def half(x):
+    return x[: int(x.shape[0] / 2.0)]
+
+def times(x):
+    return x * _known.setdefault(tuple(int(size) for size in x.shape), 3)
+"""
+
+
+@pytest.fixture
+def helpers(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A module that defines no class of a model."""
+    (tmp_path / "helpers_of_models.py").write_text(HELPERS)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("helpers_of_models")
+    del sys.modules["helpers_of_models"]
+
+
+@pytest.mark.parametrize("capture", ["direct", "auto"])
+def test_integers_of_sizes_stay_dynamic_in_helpers(helpers: Any, capture: str) -> None:
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return helpers.half(x) * 2
+
+    program = opsetta.export(
+        Model(), (torch.ones(8, 3),), opset=13, dynamic_shapes=({0: "n"},), capture=capture
+    )
+    for size in (8, 2, 3, 11):
+        program.verify((torch.ones(size, 3),))
+    assert "int" not in vars(helpers)
+
+
+def test_helpers_that_need_numbers_get_them(helpers: Any) -> None:
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return helpers.times(x)
+
+    with pytest.warns(UserWarning, match="x"):
+        program = opsetta.export(
+            Model(), (torch.ones(8, 3),), opset=13, dynamic_shapes=({0: Dim.AUTO},), capture="direct"
+        )
+    assert not program.dimensions
+    program.verify((torch.ones(8, 3),))
+    with pytest.raises(opsetta.CaptureError, match="int\\(size\\) for size in x.shape"):
+        opsetta.export(Model(), (torch.ones(8, 3),), dynamic_shapes=({0: "n"},), capture="direct")
 
 
 USES = {
