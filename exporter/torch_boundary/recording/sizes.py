@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import types
 from collections.abc import Mapping
 from typing import Any
@@ -76,9 +77,17 @@ class _Constraints(DimConstraints):
     _is_unsolved = False
 
     def solve(self) -> None:
-        """Solve the equalities, which may fix sizes."""
+        """Solve the equalities, which may fix sizes.
+
+        sympy cannot solve those of nested quotients. They stay guards, which the search for limits tries.
+        """
         if self._symbols_with_equalities:
-            super().solve()
+            is_solved = False
+            while not is_solved:
+                # Each call takes at least one symbol off.
+                with contextlib.suppress(NotImplementedError):
+                    super().solve()
+                    is_solved = True
         else:
             self._raise_inconsistencies()
             self._is_unsolved = True

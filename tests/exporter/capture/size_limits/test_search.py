@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import opsetta
 from opsetta.exporter.entry import capture_model
 from opsetta.exporter.source import dimensions
 
@@ -198,3 +199,31 @@ def test_hooks_that_a_run_adds_are_gone_in_the_next_run(capture: str) -> None:
     )
     assert not dimensions.read(found.source.metadata_props)
     assert not any(layer._forward_hooks for layer in model.layers)
+
+
+def halved(x: torch.Tensor) -> torch.Tensor:
+    return F.avg_pool1d(F.avg_pool1d(x, 2, 1), 3, 2, 1)
+
+
+def pyramid(x: torch.Tensor) -> torch.Tensor:
+    """Levels of sizes that are nested quotients, as in YOLOv9: sympy cannot solve that they are equal."""
+    fine = F.avg_pool1d(F.avg_pool1d(x, 3, 2, 1), 3, 2, 1)
+    middle = halved(fine)
+    middle = middle + halved(middle).repeat_interleave(2, -1)
+    return fine + middle.repeat_interleave(2, -1)
+
+
+def test_equal_sizes_that_sympy_cannot_solve_are_restrictions() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = opsetta.export(
+            pyramid,
+            (torch.randn(2, 3, 64),),
+            opset=17,
+            dynamic_shapes=({0: "batch", 2: "n"},),
+            capture="direct",
+        )
+    for size in (64, 96, 128):
+        program.verify((torch.randn(3, 3, size),))
+    with pytest.raises(opsetta.DimensionError, match="the model refuses other sizes"):
+        program(torch.randn(2, 3, 72))
