@@ -145,6 +145,11 @@ def is_about_sizes(error: Exception) -> bool:
     return _kind(error) is _SIZES
 
 
+def is_recognised(error: Exception) -> bool:
+    """Whether a failure is of a kind that has an explanation."""
+    return isinstance(error, CaptureError) or _kind(error) is not _UNKNOWN
+
+
 def may_help(way: str, error: Exception) -> bool:
     """Whether an alternative may capture a model for which torch raised an error."""
     # TorchDynamo keeps numbers and sizes symbolic that Python code converts, and asserts when the model runs.
@@ -185,7 +190,7 @@ def explain(
         kind = _NUMBER
     words = _words(error)
     cause = (_of_input(error, leaves) if kind is _INPUT else None) or kind.cause
-    origin = origin_of(error) if kind in (_NUMBER, _DATA) else place
+    origin = origin_of(error) if kind in (_NUMBER, _DATA, _SIZES) else place
     within = "" if origin in (place, None) else f"It is in a package: {origin}"
     said = [cause, within, f"torch says: {type(error).__name__}: {words}"]
     # Without a line of the user's code, the cause comes first.
@@ -193,7 +198,7 @@ def explain(
     lines = [f"{who} could not capture the model: {head}"]
     lines += [f"  {part}" for part in said if part]
     remedies = [*_of_ways(error, errors), *notes, *tried, *_of_buffers(place, model)]
-    remedies += _of_attributes(error, place, model)
+    remedies += _of_attributes(error, origin, model)
     remedies += [remedy.format(operator=_operator(error)) for remedy in kind.remedies]
     remedies += [f"torch suggests {fix}" for fix in _suggested(error)]
     return "\n".join(lines + [f"  - {remedy}" for remedy in remedies])
@@ -254,7 +259,11 @@ def _of_attributes(error: Exception, place: Place | None, model: torch.nn.Module
     found: dict[str, list[str]] = {}
     for path, module in model.named_modules():
         for name, value in vars(module).items():
-            if type(value) is int and value in fixed and re.search(rf"\.{re.escape(name)}\b", place.code):
+            # A torch.Size of the last call, for example.
+            sizes = tuple(value) if isinstance(value, tuple) else (value,)
+            is_fixed = any(type(size) is int and size in fixed for size in sizes)
+            if is_fixed and re.search(rf"\.{re.escape(name)}\b", place.code):
+                value = value if type(value) is int else sizes
                 found.setdefault(f"{name}' is {value}", []).append(f"'{path}'" if path else "the model")
     return [
         f"attribute '{what} in {_shortened(', '.join(paths), _SHORT)}: if an earlier call of the model "

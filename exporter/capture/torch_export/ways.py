@@ -9,7 +9,7 @@ from ....registration import CaptureError
 from ...torch_boundary import probe
 from ...torch_boundary.process.process_state import has_compiled_code
 from ..direct.refusals import NotRecordable
-from .failures import is_about_sizes, may_help, reads_value
+from .failures import is_about_sizes, is_recognised, may_help, reads_value
 
 Result = TypeVar("Result")
 STRICT_SKIPPED = "strict capture was not tried: it would empty the caches of your compiled functions"
@@ -35,8 +35,10 @@ class Failures(Exception):
         said = [self.errors[way] for way in ways if way in self.errors]
         found = next((error for error in said if not isinstance(error, NotRecordable)), said[0])
         direct = self.errors.get("direct")
-        # Direct capture knows the line that fixed a size.
-        is_better = direct is not None and is_about_sizes(direct) and is_about_sizes(found)
+        # Direct capture knows the line that fixed a size. A model may raise an error of its own where
+        # torch.export fixes it.
+        is_better = direct is not None and is_about_sizes(direct)
+        is_better = is_better and (is_about_sizes(found) or not is_recognised(found))
         return direct if direct is not None and is_better else found
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import os
 import pathlib
 import re
 import subprocess
@@ -17,7 +19,8 @@ from torch import nn
 from torch.export import Dim
 
 import opsetta
-from opsetta.exporter.capture.torch_export import alternatives
+from opsetta.exporter.capture.torch_export import alternatives, user_lines
+from opsetta.exporter.capture.torch_export.ways import Failures
 
 from ..torch_boundary.process_snapshot import changes, snapshot
 from .data_dependent import Branch
@@ -330,6 +333,53 @@ def test_a_recommended_script_exports() -> None:
     program = opsetta.export(torch.jit.script(Branch()), (X,), opset=16)
     for x in (X, -X):
         torch.testing.assert_close(program(x), Branch()(x))
+
+
+LIBRARY = """
+import torch
+
+class Cached(torch.nn.Module):
+    shape = None
+
+    def forward(self, x):
+        if self.shape != x.shape:
+            self.shape, self.positions = x.shape, torch.arange(x.shape[0])[:, None]
+        return x + self.positions
+"""
+
+
+def test_a_package_that_keeps_the_shape_of_a_call_is_named(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = importlib.import_module("package_with_cache").Cached()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x) * 2
+
+    (tmp_path / "package_with_cache.py").write_text(LIBRARY)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(user_lines, "_LIBRARIES", [*user_lines._LIBRARIES, f"{tmp_path.resolve()}{os.sep}"])
+    model, x = Model().eval(), torch.ones(3, 4)
+    model(x)
+    with pytest.raises(opsetta.CaptureError) as raised:
+        opsetta.export(model, (x,), **ROWS)
+    message = str(raised.value)
+    assert "return self.inner(x) * 2" in message.splitlines()[0]
+    assert re.search("It is in a package: .*package_with_cache.py:8, .*: if self.shape != x.shape:", message)
+    assert "attribute 'shape' is (3, 4) in 'inner'" in message
+    assert "set it to None" in message
+
+
+def test_the_line_that_fixed_a_size_explains_more_than_an_error_of_the_model() -> None:
+    fixed = ValueError("You marked it as dynamic but your code specialized it to be a constant (2).")
+    own = RuntimeError("Seems to be out of memory.")
+    other = RuntimeError("Could not extract specialized integer from data-dependent expression u0.")
+    assert Failures({"direct": fixed, "torch.export": own, "strict": own}, []).explained is fixed
+    assert Failures({"direct": fixed, "torch.export": other}, []).explained is other
+    assert Failures({"direct": own, "torch.export": other}, []).explained is other
 
 
 def test_a_user_frame_below_a_library_is_found() -> None:
