@@ -186,11 +186,11 @@ def explain(
     eager, tried = attempt(kind.tries)
     if eager is not None:
         return _of_eager(eager)
-    if kind is _DATA and place is not None and not _BRANCH.search(place.code):
+    origin = origin_of(error) if kind in (_NUMBER, _DATA, _SIZES) else place
+    if kind is _DATA and origin is not None and not _BRANCH.search(origin.code):
         kind = _NUMBER
     words = _words(error)
     cause = (_of_input(error, leaves) if kind is _INPUT else None) or kind.cause
-    origin = origin_of(error) if kind in (_NUMBER, _DATA, _SIZES) else place
     within = "" if origin in (place, None) else f"It is in a package: {origin}"
     said = [cause, within, f"torch says: {type(error).__name__}: {words}"]
     # Without a line of the user's code, the cause comes first.

@@ -9,7 +9,7 @@ import pathlib
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -345,23 +345,43 @@ class Cached(torch.nn.Module):
         if self.shape != x.shape:
             self.shape, self.positions = x.shape, torch.arange(x.shape[0])[:, None]
         return x + self.positions
+
+def positive(x):
+    if (x > 0).any():
+        return x
+    return -x
 """
 
 
-def test_a_package_that_keeps_the_shape_of_a_call_is_named(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def package(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """An installed package with `LIBRARY`."""
+    (tmp_path / "package_with_cache.py").write_text(LIBRARY)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(user_lines, "_LIBRARIES", [*user_lines._LIBRARIES, f"{tmp_path.resolve()}{os.sep}"])
+    yield importlib.import_module("package_with_cache")
+    del sys.modules["package_with_cache"]
+
+
+def test_a_branch_in_a_package_is_said_to_be_one(package: Any) -> None:
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return package.positive(x) * 2
+
+    with pytest.raises(opsetta.CaptureError, match="A branch depends on the values") as raised:
+        opsetta.export(Model(), (X,))
+    assert re.search(r"It is in a package: .*: if \(x > 0\).any\(\):", str(raised.value))
+
+
+def test_a_package_that_keeps_the_shape_of_a_call_is_named(package: Any) -> None:
     class Model(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.inner = importlib.import_module("package_with_cache").Cached()
+            self.inner = package.Cached()
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.inner(x) * 2
 
-    (tmp_path / "package_with_cache.py").write_text(LIBRARY)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(user_lines, "_LIBRARIES", [*user_lines._LIBRARIES, f"{tmp_path.resolve()}{os.sep}"])
     model, x = Model().eval(), torch.ones(3, 4)
     model(x)
     with pytest.raises(opsetta.CaptureError) as raised:
