@@ -1,11 +1,16 @@
 """Pooling with arguments that an opset lacks: dilations, `ceil_mode`, indices, element types."""
 
+import operator
 from typing import Any
+
+import onnx_ir as ir
 
 from ....registration import GraphContext, Value, onnx_symbolic, schemas
 from ...compositions.sizes import known_rank, product
 from ...compositions.spatial.sliding import Slide, averaged, largest, summed
 from ..support import below
+
+_BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
 
 
 def _slides(
@@ -87,6 +92,19 @@ def _register(op_type: str) -> None:
         takes = g.has(op_type, *wanted) and (op_type != "MaxPool" or _takes(g, X, outputs))
         if takes and (not ceil or all(map(_counts_alike, _slides(g, X, *windows)))):
             return g.op(op_type, X, kernel_shape=kernel_shape, outputs=outputs, **named)
+        has_data = (
+            named["dilations"] is None and not ceil and all(map(operator.lt, padding, kernel_shape * 2))
+        )
+        if (
+            op_type == "MaxPool"
+            and has_data
+            and outputs == 1
+            and g.dtype(X) in _BYTES
+            and g.has(op_type, *wanted)
+        ):
+            # Every window has an element, so no padding of float32 reaches the results.
+            wide = g.op(op_type, g.cast(X, ir.DataType.FLOAT), kernel_shape=kernel_shape, **named)
+            return g.cast(wide, g.dtype(X))
         slides = _slides(g, X, *windows)
         if op_type == "AveragePool":
             return averaged(g, X, slides, bool(count_include_pad))
