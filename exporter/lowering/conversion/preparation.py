@@ -16,6 +16,7 @@ from ...files.reading.carried import clear_foreign_types
 from ...files.reading.subgraphs import subgraphs, with_subgraphs
 from ..inference import InferenceError, infer_shapes
 from .inlining import inline_functions
+from .quantized_shapes import with_known_operators
 from .size import limits_of
 
 # Tensors with more bytes are not needed by shape inference.
@@ -84,7 +85,9 @@ def _infer(model: ir.Model, bounds: Bounds) -> None:
     """Set the types and shapes that onnx infers; a model that onnx cannot read is not changed."""
     try:
         inferred = infer_shapes(
-            _with_constants_inside(_without_weights(model)), data_prop=True, bounds=bounds
+            with_known_operators(_with_constants_inside(_without_weights(model))),
+            data_prop=True,
+            bounds=bounds,
         )
     except (InferenceError, RuntimeError, ValueError):
         return

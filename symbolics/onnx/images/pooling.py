@@ -95,16 +95,12 @@ def _register(op_type: str) -> None:
         has_data = (
             named["dilations"] is None and not ceil and all(map(operator.lt, padding, kernel_shape * 2))
         )
-        if (
-            op_type == "MaxPool"
-            and has_data
-            and outputs == 1
-            and g.dtype(X) in _BYTES
-            and g.has(op_type, *wanted)
-        ):
+        kind = g.dtype(X)
+        are_bytes = op_type == "MaxPool" and kind in _BYTES and outputs == 1
+        if kind is not None and are_bytes and has_data and g.has(op_type, *wanted):
             # Every window has an element, so no padding of float32 reaches the results.
             wide = g.op(op_type, g.cast(X, ir.DataType.FLOAT), kernel_shape=kernel_shape, **named)
-            return g.cast(wide, g.dtype(X))
+            return g.cast(wide, kind)
         slides = _slides(g, X, *windows)
         if op_type == "AveragePool":
             return averaged(g, X, slides, bool(count_include_pad))

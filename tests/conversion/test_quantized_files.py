@@ -1,8 +1,12 @@
-"""MaxPool of 8-bit integers, as quantized models have it, at opsets whose MaxPool takes only floats."""
+"""Quantized files: MaxPool of bytes below opset 12, and what is known of the operators of onnxruntime."""
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
+
+from opsetta.exporter.files.reading import BOUNDS
+from opsetta.exporter.lowering.conversion.preparation import source_of
 
 from .test_conversion import converted, model, operators, run, value
 
@@ -50,3 +54,37 @@ def test_windows_that_may_lie_in_the_padding_are_gathered():
     pool = helper.make_node("MaxPool", ["x"], ["y"], **window)
     proto = model(17, [pool], [value("x", (1, 2, 6, 5), kind)], [value("y", [None] * 4, kind)])
     np.testing.assert_array_equal(run(converted(proto, 11), x=feed(kind))[0], run(proto, x=feed(kind))[0])
+
+
+def quantized(op_type, inputs, **attributes):
+    return helper.make_node(op_type, inputs, ["h"], domain="com.microsoft", **attributes)
+
+
+@pytest.mark.parametrize(
+    ("node", "shape"),
+    [
+        (quantized("QLinearAdd", ["x", "s", "z", "row", "s", "z", "s", "z"]), (1, 2, 6, 5)),
+        (quantized("QLinearMul", ["x", "s", "z", "row", "s", "z", "s", "z"]), (1, 2, 6, 5)),
+        (quantized("QLinearSigmoid", ["x", "s", "z", "s", "z"]), (1, 2, 6, 5)),
+        (quantized("QLinearLeakyRelu", ["x", "s", "z", "s", "z"], alpha=0.1), (1, 2, 6, 5)),
+        (quantized("QLinearAveragePool", ["x", "s", "z", "s", "z"], kernel_shape=[3, 2]), (1, 2, 4, 4)),
+        (quantized("QLinearGlobalAveragePool", ["x", "s", "z", "s", "z"]), (1, 2, 1, 1)),
+        (quantized("QLinearConcat", ["s", "z", "x", "s", "z", "x", "s", "z"], axis=-2), (1, 2, 12, 5)),
+        (quantized("QuantizeLinear", ["f", "s", "z"]), (1, 2, 6, 5)),
+    ],
+    ids=lambda given: getattr(given, "op_type", ""),
+)
+def test_types_and_shapes_of_quantized_operators_of_onnxruntime_are_known(node, shape):
+    kind = TensorProto.UINT8
+    weights = {
+        "s": np.array(0.01, np.float32),
+        "z": np.array(7, np.uint8),
+        "row": np.ones(5, np.uint8),
+    }
+    inputs = [value("x", (1, 2, 6, 5), kind), value("f", (1, 2, 6, 5))]
+    nodes = [node, helper.make_node("Identity", ["h"], ["y"])]
+    proto = model(17, nodes, inputs, [value("y", [None] * 4, kind)], weights, imports=[("com.microsoft", 1)])
+    found = source_of(ir.from_proto(proto), BOUNDS).graph[0].outputs[0]
+    assert (found.dtype, tuple(found.shape)) == (ir.DataType.UINT8, shape)
+    feeds = {"x": feed(kind), "f": np.ones((1, 2, 6, 5), np.float32)}
+    assert run(proto, **feeds)[0].shape == shape

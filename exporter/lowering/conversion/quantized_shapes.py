@@ -1,0 +1,48 @@
+"""Shows onnx's inference the types and shapes of onnxruntime's quantized operators, which it does not know.
+
+`onnxruntime.quantization` writes them for operators that have no quantized form in ONNX. In the message for
+inference, each becomes an operator of ONNX whose results have the same types and shapes.
+"""
+
+from __future__ import annotations
+
+import onnx
+
+from ...files.reading.subgraphs import with_subgraphs
+
+_DOMAIN = "com.microsoft"
+_LIKE: dict[str, tuple[str, slice]] = {
+    "QLinearAdd": ("Add", slice(0, 6, 3)),
+    "QLinearMul": ("Mul", slice(0, 6, 3)),
+    "QLinearSigmoid": ("Identity", slice(1)),
+    "QLinearLeakyRelu": ("Identity", slice(1)),
+    "QLinearSoftmax": ("Identity", slice(1)),
+    "QLinearAveragePool": ("AveragePool", slice(1)),
+    "QLinearGlobalAveragePool": ("GlobalAveragePool", slice(1)),
+    "QLinearConcat": ("Concat", slice(2, None, 3)),
+    "QuantizeLinear": ("QuantizeLinear", slice(3)),
+    "DequantizeLinear": ("DequantizeLinear", slice(3)),
+}
+"""The operator with the same results in ONNX, and which inputs it reads."""
+_WITHOUT_ATTRIBUTES = ("Identity", "Add", "Mul")
+
+
+def with_known_operators(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Replace the quantized operators in a message that is only used for inference."""
+    own = {(function.domain, function.name) for function in model.functions}
+    for graph in with_subgraphs(model.graph):
+        for node in graph.node:
+            like = _LIKE.get(node.op_type) if node.domain == _DOMAIN else None
+            if like is None or (node.domain, node.op_type) in own or _is_channels_last(node):
+                continue
+            op_type, inputs = like[0], list(node.input)[like[1]]
+            node.domain, node.op_type = "", op_type
+            del node.input[:]
+            node.input.extend(inputs)
+            if op_type in _WITHOUT_ATTRIBUTES:
+                del node.attribute[:]
+    return model
+
+
+def _is_channels_last(node: onnx.NodeProto) -> bool:
+    return any(attribute.name == "channels_last" and attribute.i for attribute in node.attribute)
