@@ -11,25 +11,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import sympy
 import torch
-from sympy.printing.str import StrPrinter
 
 from ...source.dimensions import Restriction, evaluate
-from ...torch_boundary.symbolic_sizes import CleanDiv, FloorDiv, Mod, PythonMod
+from .guards import Guard, Point
 from .operator_trace import Trace, line_of_guard
 from .trials import Tracer
 
-Point = Mapping[str, int]
-"""A size for each dimension, by name."""
-
-_NEAR = 8
-_PARTS = 16
-_LONGEST_PERIOD = 1 << 12
 _FURTHEST = 1 << 20
 _OTHER_PATH = "the model computes something else at other sizes"
 _OTHER_RANK = "a result has another rank at other sizes"
@@ -51,54 +43,6 @@ class Limits:
     restrictions: list[Restriction] = dataclasses.field(default_factory=list)
     unlike_model: list[Restriction] = dataclasses.field(default_factory=list)
     unproven: dict[str, set[int]] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Guard:
-    expression: Any
-    names: frozenset[str]
-    line: str
-
-    @functools.cached_property
-    def period(self) -> int:
-        """A number of sizes after which its remainders and quotients repeat."""
-        return min(_period(self.expression), _LONGEST_PERIOD)
-
-    @functools.cached_property
-    def distances(self) -> list[int]:
-        """The distances from the example's size at which it is evaluated, over two periods."""
-        parts = {self.period * i // _PARTS for i in range(1, 2 * _PARTS + 1)}
-        return sorted({*range(1, _NEAR + 1), *parts} - {0})
-
-
-class _Condition(StrPrinter):
-    """Prints conditions as Python writes them."""
-
-    def _print_Relational(self, expr: Any) -> str:
-        return f"{self._print(expr.lhs)} {expr.rel_op} {self._print(expr.rhs)}"
-
-    def _print_Mod(self, expr: Any) -> str:
-        return f"{self._inner(expr.args[0])} % {self._inner(expr.args[1])}"
-
-    _print_PythonMod = _print_Mod
-
-    def _print_FloorDiv(self, expr: Any) -> str:
-        return f"{self._inner(expr.args[0])} // {self._inner(expr.args[1])}"
-
-    _print_CleanDiv = _print_FloorDiv
-
-    def _inner(self, expr: Any) -> str:
-        text = self._print(expr)
-        return text if expr.is_Atom else f"({text})"
-
-    def _print_And(self, expr: Any) -> str:
-        return " and ".join(f"({self._print(part)})" for part in expr.args)
-
-    def _print_Or(self, expr: Any) -> str:
-        return " or ".join(f"({self._print(part)})" for part in expr.args)
-
-    def _print_Not(self, expr: Any) -> str:
-        return f"not ({self._print(expr.args[0])})"
 
 
 def lines_of_equality(placeholders: Sequence[Any], symbol: Any) -> str:
@@ -199,23 +143,14 @@ class _Search:
                         found.setdefault(self._names[symbol], size)
         return found
 
-    def _read_guards(self) -> Iterator[_Guard]:
+    def _read_guards(self) -> Iterator[Guard]:
         environment = _environment(self._placeholders)
         for guard in environment.guards if environment is not None else ():
             expression = environment.replace(guard.expr)
             symbols = expression.free_symbols
             if symbols and symbols <= self._names.keys():
-                renamed = {symbol: sympy.Symbol(self._names[symbol], integer=True) for symbol in symbols}
-                yield _Guard(
-                    expression, frozenset(str(name) for name in renamed.values()), line_of_guard(guard)
-                )
-
-    def _holds(self, guard: _Guard, point: Point) -> bool:
-        sizes = {s: sympy.Integer(point[self._names[s]]) for s in guard.expression.free_symbols}
-        try:
-            return bool(guard.expression.xreplace(sizes))
-        except (TypeError, ZeroDivisionError, ValueError):
-            return False
+                dimensions = {symbol: self._names[symbol] for symbol in symbols}
+                yield Guard(expression, dimensions, line_of_guard(guard))
 
     def _with(self, sizes: Point) -> dict[str, int]:
         """The example's sizes with some replaced, within the caller's range."""
@@ -279,7 +214,7 @@ class _Search:
     def _within(self, name: str) -> Callable[[int], bool]:
         """Whether a size of one dimension satisfies all guards that bound it."""
         guards = [guard for guard in self._guards if guard.names == {name} and self._is_bound(guard)]
-        return lambda size: all(self._holds(guard, self._with({name: size})) for guard in guards)
+        return lambda size: all(guard.holds(self._with({name: size})) for guard in guards)
 
     def _is_excluded(self, name: str, size: int) -> bool:
         """Whether a restriction already excludes a size."""
@@ -306,21 +241,23 @@ class _Search:
         point = self._with({name: size})
         failure = self._fails(point)
         if failure is not None:
-            asking = [guard.line for guard in self._guards if not self._holds(guard, point)]
+            asking = [guard.line for guard in self._guards if not guard.holds(point)]
             self._add(condition, failure, asking)
 
-    def _is_bound(self, guard: _Guard) -> bool:
+    def _is_bound(self, guard: Guard) -> bool:
         """Whether a guard holds for all sizes of its dimension above or below the example's."""
+        if guard.is_inequality:
+            return True
         [name] = guard.names if len(guard.names) == 1 else [""]
         if not name:
             return False
         base, distances = self.base[name], guard.distances
         smaller = [base - step for step in reversed(distances) if step <= base]
-        below = [self._holds(guard, {**self.base, name: n}) for n in (*smaller, base)]
-        above = [self._holds(guard, {**self.base, name: n}) for n in (base, *(base + d for d in distances))]
+        below = [guard.holds({**self.base, name: n}) for n in (*smaller, base)]
+        above = [guard.holds({**self.base, name: n}) for n in (base, *(base + d for d in distances))]
         return below == sorted(below) and above == sorted(above, reverse=True)
 
-    def _relation(self, guard: _Guard) -> None:
+    def _relation(self, guard: Guard) -> None:
         """Try a guard that does not bound one dimension: a remainder, or a relation of several.
 
         It is tried at sizes where the other guards hold, if there are any.
@@ -328,14 +265,11 @@ class _Search:
         for name in sorted(guard.names):
             sizes = [self.base[name] + sign * step for step in guard.distances for sign in (1, -1)]
             points = [self._with({name: size}) for size in sizes if size >= 2]
-            points = [point for point in points if not self._holds(guard, point)]
-            points.sort(key=lambda p: sum(not self._holds(other, p) for other in self._guards))
+            points = [point for point in points if not guard.holds(point)]
+            points.sort(key=lambda p: sum(not other.holds(p) for other in self._guards))
             failure = self._fails(points[0]) if points else None
             if failure is not None:
-                symbols = guard.expression.free_symbols
-                renamed = {s: sympy.Symbol(self._names[s], integer=True) for s in symbols}
-                condition = _Condition().doprint(guard.expression.xreplace(renamed))
-                self._add(condition, failure, [guard.line])
+                self._add(guard.text, failure, [guard.line])
                 return
 
     def _add(self, condition: str, failure: tuple[str, str], asking: Sequence[str]) -> None:
@@ -365,7 +299,7 @@ class _Search:
                 self._limits.unproven.setdefault(name, set()).update(axes)
         if failure is not None and not self._comparable:
             # Such a model cannot be traced: torch.export's assumptions count.
-            assumed = all(self._holds(guard, point) for guard in self._guards)
+            assumed = all(guard.holds(point) for guard in self._guards)
             return None if assumed else (_NOT_SEEN, "")
         return failure
 
@@ -444,15 +378,6 @@ def _boundary(allowed: Callable[[int], bool], base: int, end: int) -> int | None
             return size
         last, step = size, 2 * step
     return None
-
-
-def _period(expression: Any) -> int:
-    """A number of sizes after which the remainders and quotients in an expression repeat."""
-    period = math.lcm(1, *map(_period, expression.args))
-    divides = isinstance(expression, (FloorDiv, CleanDiv, Mod, PythonMod, sympy.Mod))
-    if divides and expression.args[1].is_Integer:
-        period *= max(1, abs(int(expression.args[1])))
-    return period
 
 
 def _environment(placeholders: Sequence[Any]) -> Any:

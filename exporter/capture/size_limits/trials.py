@@ -15,6 +15,7 @@ from ...torch_boundary import probe
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import FakeTensorMode
 from ...torch_boundary.operators.overloads import HigherOrderOperator, OpOverload, schema_of
+from ...torch_boundary.process.process_state import garbage_kept
 from ...torch_boundary.replacements import data_attribute
 from ...torch_boundary.state.module_tree import modules_of, replace_tensors
 from ..direct.decisions import AnsweringEnvironment
@@ -142,7 +143,7 @@ class Tracer:
 
     def _attempt(self, run: Callable[..., Any], leaves: Callable[[], list[Any]]) -> Trace:
         trace = Trace()
-        with torch.no_grad(), self._captured():
+        with torch.no_grad(), self._captured(), garbage_kept():
             with self._mode:
                 given = leaves()
             inputs = {

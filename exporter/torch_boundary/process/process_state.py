@@ -47,6 +47,18 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def garbage_kept() -> Iterator[None]:
+    """Within the context, Python does not look for garbage, which takes long where most objects stay."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+@contextlib.contextmanager
 def vmaps_closed() -> Iterator[None]:
     """Afterwards no `vmap` is open that was not before: a graph that fails within one leaves it open."""
     from torch._C import _functorch

@@ -137,6 +137,13 @@ def holds_always(condition: Any) -> bool:
     return bool(condition)
 
 
+def axes_by_stride(tensor: torch.Tensor) -> list[int] | None:
+    """The axes from the one with the largest stride in the example; None if a stride has no example."""
+    found: Sequence[Any] = tensor.stride()
+    strides: list[Any] = [stride if type(stride) is int else stride.node.hint for stride in found]
+    return None if None in strides else sorted(range(tensor.dim()), key=lambda axis: -strides[axis])
+
+
 def order_in_storage(tensor: torch.Tensor, *, from_begin: bool) -> list[int] | None:
     """The order of axes in which a tensor of symbolic sizes is contiguous, whatever the sizes are.
 
@@ -148,11 +155,9 @@ def order_in_storage(tensor: torch.Tensor, *, from_begin: bool) -> list[int] | N
     """
     if from_begin and not holds_always(tensor.storage_offset() == 0):
         return None
-    found: Sequence[Any] = tensor.stride()
-    strides: list[Any] = [stride if type(stride) is int else stride.node.hint for stride in found]
-    if None in strides:
+    order = axes_by_stride(tensor)
+    if order is None:
         return None
-    order = sorted(range(tensor.dim()), key=lambda axis: -strides[axis])
     expected: Any = 1
     for axis in reversed(order):
         if not holds_always(tensor.stride(axis) == expected):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from ..symbolic_numbers import known, order_in_storage
+from ..symbolic_numbers import axes_by_stride, known
 from .elementwise import broadcast
 from .layout import (
     Layout,
@@ -201,11 +202,20 @@ def _attention(
         return None
     if not are_same(key.shape, value.shape) or not _is_mask(mask, query, key):
         return None
-    order = order_in_storage(query, from_begin=False)
+    order = _order_of_strides(query)
     strides = None if order is None else contiguous_strides([query.shape[axis] for axis in order])
     if order is None or strides is None or has_single(query.shape):
         return None
     return Layout(query.dtype, query.shape, [strides[order.index(axis)] for axis in range(4)], query.device)
+
+
+def _order_of_strides(x: torch.Tensor) -> list[int] | None:
+    """The axes from the one with the largest stride; None if that depends on the sizes."""
+    order, strides = axes_by_stride(x), x.stride()
+    if order is None:
+        return None
+    is_known = all(known(strides[a] > strides[b]) is True for a, b in itertools.pairwise(order))
+    return order if is_known else None
 
 
 def _is_mask(mask: Any, query: torch.Tensor, key: torch.Tensor) -> bool:

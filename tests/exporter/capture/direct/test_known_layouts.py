@@ -139,6 +139,10 @@ CALLS: Calls = {
         ATEN.scaled_dot_product_attention.default,
         lambda x, i, y: (heads(x), *[torch.zeros(x.shape[0], 4, 9, 6).contiguous()] * 2),
     ),
+    "attention of a part": (
+        ATEN.scaled_dot_product_attention.default,
+        lambda x, i, y: (heads(torch.cat([x] * 3, -1)[..., :24]),) * 3,
+    ),
     "causal attention": (
         ATEN.scaled_dot_product_attention.default,
         lambda x, i, y: (*[heads(x)] * 3, None, 0.0, True),
