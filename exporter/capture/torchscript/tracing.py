@@ -16,6 +16,7 @@ from ...source import specializations
 from ...source.capture import Capture
 from ...source.specializations import Specialization
 from ...torch_boundary.boundary import boundary
+from ...torch_boundary.containers import pytree
 from ...torch_boundary.process.process_state import replaced
 from ...torch_boundary.process.silence import quiet
 from ...torch_boundary.replacements import data_attribute
@@ -49,12 +50,18 @@ def capture_trace(
     # A trace takes positional or keyword arguments, not both.
     named = shapes.bind(model, args, kwargs) if args and kwargs else dict(kwargs)
     example = {"example_kwarg_inputs": named} if named else {"example_inputs": args}
+
+    def run() -> None:
+        with preserved(model, args, kwargs):
+            given, others = pytree.tree_map_only(torch.Tensor, torch.clone, (() if named else args, named))
+            model(*given, **others)
+
     try:
         with (
             boundary(torch.no_grad(), quiet(), without_fused_attention(), preserved(model, args, kwargs)),
             data_attribute.seen(data_attribute.refuse),
             _unseen_refused(),
-            values_kept(model),
+            values_kept(model, run),
             warnings.catch_warnings(record=True) as noted,
         ):
             warnings.simplefilter("always", torch.jit.TracerWarning)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -13,10 +13,14 @@ from .module_tree import modules_of, tensors_of
 
 
 @contextlib.contextmanager
-def values_kept(model: Any) -> Iterator[None]:
+def values_kept(model: Any, run: Callable[[], object]) -> Iterator[None]:
     """Restore the values of a model's parameters and buffers at the end; only what is written to is copied.
 
     In training mode, kernels of normalizations write to buffers without saying so: buffers are copied then.
+
+    Args:
+        run: calls the model, before the context begins, to find out where it writes. Nothing may watch the
+            operators of a trace: torch would not record convolutions, for example.
     """
     modules = modules_of(model) if isinstance(model, torch.nn.Module) else []
     tensors = [tensor for module in modules for tensor in tensors_of(module)]
@@ -26,16 +30,22 @@ def values_kept(model: Any) -> Iterator[None]:
         for buffer in module._buffers.values():
             if module.training and buffer is not None:
                 writes.keep(buffer)
-    try:
-        with writes:
-            yield
-    finally:
+
+    def restore() -> None:
         for tensor, data in held:
             if storage_of(tensor) != storage_of(data):
                 tensor.data = data
         for tensor, values, version in writes.kept.values():
             tensor.data.copy_(values)
             torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
+
+    try:
+        with writes:
+            run()
+        restore()
+        yield
+    finally:
+        restore()
 
 
 class _Writes(TorchDispatchMode):
