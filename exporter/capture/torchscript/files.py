@@ -39,7 +39,7 @@ def _other_kind(name: str) -> str | None:
     """Describe a file that is not TorchScript, with a remedy; None if it may be TorchScript."""
     try:
         with open(name, "rb") as file:
-            return _kind_of_archive(file) if zipfile.is_zipfile(file) else _kind_of_stream(file)
+            return _kind_of_archive(file) if zipfile.is_zipfile(file) else _kind_of_stream(file, name)
     except OSError as error:
         return f"cannot be read: {error.strerror}"
     except (zipfile.BadZipFile, ValueError):
@@ -64,11 +64,14 @@ def _kind_of_archive(file: IO[bytes]) -> str | None:
             return _kind_of_pickle(pickled)
 
 
-def _kind_of_stream(file: IO[bytes]) -> str | None:
+def _kind_of_stream(file: IO[bytes], name: str) -> str | None:
     file.seek(0)
     first = file.read(2)
     if first[:1] != b"\x80" or len(first) < 2 or first[1] > 5:
-        return "is not a file that torch.jit.save wrote"
+        return (
+            "is not a file that torch.jit.save wrote; files of ONNX, TensorFlow and Caffe2 are converted by "
+            f"opsetta.load({name!r}).lower(opset) and the command opsetta convert"
+        )
     file.seek(0)
     # Files of torch.save before its archives: a number, a version, and the machine come first.
     for _ in range(3):
