@@ -259,7 +259,7 @@ class Driver(abc.ABC, Generic[S]):
         self._failures = found + self._failures
 
     def _finish_outputs(self) -> None:
-        """Make every output a distinct value and set its name, after all passes.
+        """Make every output with a name of its own a distinct value, and set its name, after all passes.
 
         Passes may also have given two values the same name.
         """
@@ -278,7 +278,8 @@ class Driver(abc.ABC, Generic[S]):
                 own.add(current)
         seen: set[Value] = set()
         for index, (name, value) in enumerate(zip(self.output_names, list(self.graph.outputs), strict=True)):
-            if value.is_graph_input() and value.name == name:
+            if (value.is_graph_input() or value in seen) and value.name == name:
+                # torch.onnx lists a result that a model returns twice under one name.
                 continue
             if value.producer() is None or value in seen:
                 copy = ir.Node("", "Identity", [value], num_outputs=1, name=self.names.unique("Identity"))

@@ -292,7 +292,8 @@ def pow_(g: GraphContext, X: Value, Y: Value) -> Value:
                 "powers of 64-bit integers are not supported, because DOUBLE does not represent them exactly",
                 first_opset=12,
             )
-        return g.cast(g.call("aten::pow", self=X, exponent=Y), own)
+        is_number = constant.size == 1 and constant.ndim <= (g.rank(X) or 0)
+        return g.cast(g.call("aten::pow", self=X, exponent=constant.item() if is_number else Y), own)
     power = g.op("Pow", g.cast(X, DataType.DOUBLE), g.cast(Y, DataType.DOUBLE))
     return g.cast(power, own)
 

@@ -213,6 +213,19 @@ def constant_of_shape(g: GraphContext, input: Value | list[int | Value], value: 
     return g.op("Tile", g.constant(content.reshape([1] * length)), sizes)
 
 
+@onnx_symbolic("onnx::Flatten", opset=8)
+def flatten(g: GraphContext, input: Value, axis: int = 1) -> Value:
+    """Below 9, where it takes floats only: the matrix of the sizes before an axis and from it on."""
+    sizes = sizes_of(g, input)
+    at = axis if axis >= 0 else axis + len(sizes)
+    rows, columns = product(g, sizes[:at]), product(g, sizes[at:])
+    if isinstance(columns, int) and columns:
+        rows = -1
+    elif isinstance(rows, int) and rows:
+        columns = -1
+    return g.op("Reshape", input, [rows, columns])
+
+
 @onnx_symbolic("onnx::Scatter", opset=8)
 def scatter(g: GraphContext, data: Value, indices: Value, updates: Value, axis: int = 0) -> Value:
     """Below 9: one slice of the indices after the other, so that the last write to a position stays."""
@@ -233,8 +246,11 @@ def nonzero(g: GraphContext, X: Value) -> Value:
     passed = g.op("Not", g.op("Greater", g.op("Unsqueeze", upto, axes=[0]), wanted))
     places = g.op("ReduceSum", g.cast(passed, DataType.INT64), axes=[1], keepdims=0)
     rows: list[Value] = []
-    for size in reversed(sizes_of(g, X)):
-        above = g.op("Div", places, size)
-        rows.insert(0, g.op("Unsqueeze", g.op("Sub", places, g.op("Mul", above, size)), axes=[0]))
+    for size in reversed(sizes_of(g, X)[1:]):
+        # onnxruntime refuses to divide no positions by a size of 0.
+        divisor = size if isinstance(size, int) else g.op("Max", size, 1)
+        above = g.op("Div", places, divisor)
+        rows.insert(0, g.op("Unsqueeze", g.op("Sub", places, g.op("Mul", above, divisor)), axes=[0]))
         places = above
-    return g.op("Concat", *rows, axis=0) if rows else g.op("Unsqueeze", places, axes=[0])
+    rows.insert(0, g.op("Unsqueeze", places, axes=[0]))
+    return g.op("Concat", *rows, axis=0)

@@ -351,6 +351,33 @@ def test_old_formats_have_their_initializers_among_the_inputs():
     assert [entry.name for entry in again.graph.input] == ["x"]
 
 
+@pytest.mark.parametrize("axis", [0, 1, 2, 4, -1])
+def test_integers_are_flattened_where_flatten_takes_floats_only(axis):
+    node = helper.make_node("Flatten", ["x"], ["y"], axis=axis)
+    sizes = ("n", 3, 4, "m")
+    found = converted(model(13, [node], [value("x", sizes, INT64)], [value("y", (None, None), INT64)]), 7)
+    x = np.arange(24).reshape(1, 3, 4, 2)
+    at = axis % 4 if axis < 4 else axis
+    np.testing.assert_array_equal(run(found, x=x)[0], x.reshape(int(np.prod(x.shape[:at])), -1))
+
+
+@pytest.mark.parametrize("exponent", [np.array(2), np.array([3]), np.array(0)])
+def test_integers_have_constant_powers_where_pow_takes_floats_only(exponent):
+    node = helper.make_node("Pow", ["x", "e"], ["y"])
+    proto = model(13, [node], [value("x", ("n",), INT64)], [value("y", ("n",), INT64)], {"e": exponent})
+    x = np.array([-3, 0, 1, 2**31 + 1])
+    np.testing.assert_array_equal(run(converted(proto, 11), x=x)[0], x**exponent)
+
+
+def test_a_result_that_is_listed_twice_stays_one_value():
+    node = helper.make_node("Relu", ["x"], ["y"])
+    proto = model(13, [node], [value("x", IMAGE)], [value("y", IMAGE), value("y", IMAGE)])
+    for opset in (9, 13, 18):
+        found = converted(proto, opset)
+        assert [entry.name for entry in found.graph.output] == ["y", "y"]
+        assert all(np.array_equal(result, np.maximum(X, 0)) for result in run(found, x=X))
+
+
 def test_a_model_is_lowered_saved_and_run(tmp_path):
     import opsetta
 

@@ -61,6 +61,13 @@ RECORDS = [
     Record("nonzero", lambda x: torch.nonzero(x > 0), (X,), OPSETS),
     Record("nonzero of nothing", torch.nonzero, (EMPTY,), OPSETS),
     Record(
+        "nonzero of a part that may be empty",
+        lambda x: (torch.nonzero(x[4:]), torch.nonzero(x[:, 5:])),
+        (X,),
+        OPSETS,
+        dynamic=({0: "n", 1: "m"},),
+    ),
+    Record(
         "scatter, the last of equal places stays",
         lambda x, i, s: x.scatter(1, i, s),
         (X, torch.tensor([[1, 1, 0], [4, 4, 4]]), X + 9),
