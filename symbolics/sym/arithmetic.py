@@ -237,7 +237,7 @@ def range_(g: GraphContext, start: Value | int, end: Value | int, step: int = 1)
     ones = g.op("ConstantOfShape", g.stack([steps]), value=[1])
     result = where_true(g, ones)
     result = result if step == 1 else g.op("Mul", result, step)
-    return result if start == 0 and isinstance(start, int) else g.op("Add", result, start)
+    return result if start == 0 and isinstance(start, int) else g.op("Add", result, g.constant(start, INT))
 
 
 @onnx_symbolic("sym::range", opset=11)

@@ -303,6 +303,24 @@ def numbers_of_tensors(x: Tensor) -> Tensor:
     return x * count + float(x.size(1))
 
 
+def spaced(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return (
+        torch.linspace(0.0, 2.0, x.size(0)),
+        torch.linspace(-3, 5, x.size(1), dtype=torch.float64),
+        torch.linspace(7.5, 0, x.size(1), dtype=torch.int64),
+    )
+
+
+def affine_grids(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    image = torch.eye(2, 3).expand(x.size(0), 2, 3) * 0.7 + 0.1
+    volume = torch.eye(3, 4).expand(x.size(0), 3, 4) * 0.7 + 0.1
+    return (
+        torch.affine_grid_generator(image, x.shape, False),
+        torch.affine_grid_generator(image, x.shape, True),
+        torch.affine_grid_generator(volume, [x.size(0), 1, 2, x.size(2), x.size(3)], False),
+    )
+
+
 _IMAGE, _WEIGHT = floats(2, 3, 5, 6), floats(4, 3, 3, 3, seed=1)
 _SQUARES = {"x": {0: "n", 1: "m"}}
 
@@ -340,6 +358,20 @@ OPERATORS = [
         scripted(looked_up),
         ((floats(6, 3), integers(2, 4, low=0, high=6)), (floats(6, 3), integers(3, 1, low=0, high=6))),
         dynamic=[None, {0: "n", 1: "m"}],
+    ),
+    Scripted(
+        "linspace",
+        scripted(spaced),
+        tuple((floats(*shape),) for shape in ((3, 4), (6, 2), (1, 1), (2, 9))),
+        opsets=(7, 9, 11, 26),
+        dynamic=_SQUARES,
+    ),
+    Scripted(
+        "affine_grid_generator",
+        scripted(affine_grids),
+        tuple((floats(*shape),) for shape in ((2, 3, 4, 5), (1, 3, 1, 2), (3, 3, 6, 1))),
+        opsets=(7, 9, 11, 26),
+        dynamic={"x": {0: "n", 2: "h", 3: "w"}},
     ),
     Scripted(
         "numbers",

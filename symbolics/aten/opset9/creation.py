@@ -152,23 +152,42 @@ def _sequence(start: Number, end: Number, step: Number, dtype: DataType) -> np.n
 
 @onnx_symbolic("aten::linspace")
 def linspace(
-    g: GraphContext, start: Value | Number, end: Value | Number, steps: int, dtype: DataType | None = None
+    g: GraphContext,
+    start: Value | Number,
+    end: Value | Number,
+    steps: int | Value,
+    dtype: DataType | None = None,
 ) -> Value:
     """Computed from both ends to the middle, as in ATen; for integer results the ends are truncated first."""
+    steps = known(g, steps)
     dtype = dtype or _promised(g, "linspace") or DataType.FLOAT
     kind = DataType.DOUBLE if dtype in (DataType.DOUBLE, *dtypes.INTEGERS) else DataType.FLOAT
-    half = steps // 2
     ends = [
         g.cast(g.cast(g.constant(item), dtype), kind) if dtype in dtypes.INTEGERS else g.constant(item, kind)
         for item in (start, end)
     ]
     first, last = (g.op("Reshape", item, [1]) for item in ends)
+    if isinstance(steps, Value):
+        return g.cast(_spaced(g, first, last, steps, kind), dtype)
+    half = steps // 2
     if steps <= 1:
         return g.cast(first, dtype) if steps else g.constant(np.empty(0, dtype=dtype.numpy()))
     step = g.op("Div", g.op("Sub", last, first), g.constant(steps - 1, kind))
     upwards = g.op("Mul", step, g.constant(np.arange(half), kind))
     downwards = g.op("Mul", step, g.constant(np.arange(steps - half)[::-1].copy(), kind))
     return g.cast(g.op("Concat", g.op("Add", first, upwards), g.op("Sub", last, downwards), axis=0), dtype)
+
+
+def _spaced(g: GraphContext, first: Value, last: Value, steps: Value, kind: DataType) -> Value:
+    """Numbers at equal distances, for a computed number of them; a single one is the first."""
+    gaps = compute(g, "sub", steps, 1)
+    step = g.op("Div", g.op("Sub", last, first), g.constant(compute(g, "max", gaps, 1), kind))
+    places = g.call("sym::range", start=0, end=steps)
+    upwards = g.op("Add", first, g.op("Mul", step, g.cast(places, kind)))
+    rest = g.cast(g.op("Sub", g.constant(gaps, DataType.INT64), places), kind)
+    downwards = g.op("Sub", last, g.op("Mul", step, rest))
+    half = compute(g, "max", compute(g, "floordiv", steps, 2), 1)
+    return g.op("Where", g.op("Less", places, g.constant(half, DataType.INT64)), upwards, downwards)
 
 
 @onnx_symbolic("aten::eye")

@@ -365,6 +365,7 @@ def _creation():
     yield record("Empty", "", shape=const([2, 3]), dtype="float32", init=True)
     yield record("Range", "constant", start=const(1), limit=const(9), delta=const(3))
     yield record("Range", "computed", start=const(0), limit=array_of(5), delta=const(1))
+    yield record("Range", "computed_start", start=array_of(-3), limit=const(5), delta=const(1))
     yield record("Range", "all_computed", start=array_of(9), limit=array_of(1), delta=array_of(-2))
     yield record(
         "Range",

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from .....registration import GraphContext, Value, onnx_symbolic
+from .....registration import DataType, GraphContext, Value, onnx_symbolic
+from ....compositions.sizes import compute, known
 
 
 @onnx_symbolic(["aten::grid_sampler", "aten::grid_sampler_2d", "aten::grid_sampler_3d"])
@@ -17,6 +18,34 @@ def grid_sampler(
     mode = ("linear", "nearest", "cubic")[interpolation_mode]
     padding = ("zeros", "border", "reflection")[padding_mode]
     return g.op("GridSample", input, grid, mode=mode, padding_mode=padding, align_corners=int(align_corners))
+
+
+@onnx_symbolic("aten::affine_grid_generator")
+def affine_grid_generator(
+    g: GraphContext, theta: Value, size: list[int | Value], align_corners: bool
+) -> Value:
+    """The positions of an image's or a volume's elements, from -1 to 1, under an affine map for each item.
+
+    Without `align_corners`, -1 and 1 are the outer edges of the first and the last element, not their
+    centres. An only element is at 0. Torch decomposes the operator only for sizes that are numbers.
+    """
+    dtype = g.dtype(theta) or DataType.FLOAT
+    batch, spatial = size[0], [known(g, item) for item in size[2:]]
+    columns: list[Value] = []
+    for axis, steps in enumerate(spatial):
+        centres = g.call("aten::linspace", start=-1.0, end=1.0, steps=steps, dtype=dtype)
+        gaps = compute(g, "sub", steps, 1)
+        if align_corners:
+            scale = g.constant(compute(g, "min", gaps, 1), dtype)
+        else:
+            scale = g.op("Div", g.constant(gaps, dtype), g.constant(steps, dtype))
+        own = g.op("Mul", centres, scale)
+        others = [other for other in range(len(spatial) + 1) if other != axis]
+        columns.insert(0, g.op("Expand", g.op("Unsqueeze", own, axes=others), [*spatial, 1]))
+    ones = g.call("composed::full", [*spatial, 1], 1.0, dtype)
+    places = g.op("Reshape", g.op("Concat", *columns, ones, axis=-1), [-1, len(spatial) + 1])
+    grid = g.op("MatMul", places, g.op("Transpose", theta, perm=[0, 2, 1]))
+    return g.op("Reshape", grid, [batch, *spatial, len(spatial)])
 
 
 @onnx_symbolic("aten::col2im")
