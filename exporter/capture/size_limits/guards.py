@@ -61,12 +61,28 @@ class Guard:
 
     def holds(self, point: Point) -> bool:
         """Whether it is true for the sizes of a point."""
-        sizes = {symbol: point[name] for symbol, name in self.dimensions.items()}
         if self.is_inequality:
+            sizes = {symbol: point[name] for symbol, name in self.dimensions.items()}
             left, right = (sizes[side] if side in sizes else int(side) for side in self.expression.args)
             return _INEQUALITIES[self.expression.func](left, right)
+        return self._is_true(self.expression, point)
+
+    def is_at_end(self, point: Point) -> bool:
+        """Whether it is an inequality whose sides are equal: there `min` of the two is still either."""
+        if self.expression.func not in _INEQUALITIES:
+            return False
+        return self._is_true(sympy.Eq(*self.expression.args, evaluate=False), point)
+
+    def with_end(self) -> Guard:
+        """The same inequality, also true where its sides are equal."""
+        relations = {sympy.Lt: sympy.Le, sympy.Gt: sympy.Ge}
+        relation = relations.get(self.expression.func, self.expression.func)
+        return dataclasses.replace(self, expression=relation(*self.expression.args))
+
+    def _is_true(self, condition: Any, point: Point) -> bool:
+        sizes = {symbol: sympy.Integer(point[name]) for symbol, name in self.dimensions.items()}
         try:
-            return bool(self.expression.xreplace({s: sympy.Integer(size) for s, size in sizes.items()}))
+            return bool(condition.xreplace(sizes))
         except (TypeError, ZeroDivisionError, ValueError):
             return False
 

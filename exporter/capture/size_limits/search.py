@@ -260,7 +260,8 @@ class _Search:
     def _relation(self, guard: Guard) -> None:
         """Try a guard that does not bound one dimension: a remainder, or a relation of several.
 
-        It is tried at sizes where the other guards hold, if there are any.
+        It is tried at sizes where the other guards hold, if there are any. An inequality is also tried beyond
+        the sizes where its sides are equal: there the slice `x[:m]` has m rows and the n rows of x.
         """
         for name in sorted(guard.names):
             sizes = [self.base[name] + sign * step for step in guard.distances for sign in (1, -1)]
@@ -268,6 +269,10 @@ class _Search:
             points = [point for point in points if not guard.holds(point)]
             points.sort(key=lambda p: sum(not other.holds(p) for other in self._guards))
             failure = self._fails(points[0]) if points else None
+            if failure is None and points and guard.is_at_end(points[0]):
+                guard = guard.with_end()
+                points = [point for point in points if not guard.holds(point)]
+                failure = self._fails(points[0]) if points else None
             if failure is not None:
                 self._add(guard.text, failure, [guard.line])
                 return

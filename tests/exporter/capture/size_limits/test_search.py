@@ -134,6 +134,15 @@ def with_positions_in_blocks(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tenso
     return x.reshape(-1, 6).sum(-1), x + torch.arange(100.0)[: x.shape[0]]
 
 
+def sliced_to_other(x: torch.Tensor) -> torch.Tensor:
+    """The slice is all of x at the equal sizes, where `m < n` begins to hold."""
+    return x[: x.shape[1]] * 2
+
+
+def counted_to_other(x: torch.Tensor) -> torch.Tensor:
+    return x * x[: x.shape[1]].shape[0]
+
+
 MODELS = [
     Limited(rest_of_each_image, [("batch", 4, 4)], frozenset({"batch >= 1"})),
     Limited(rest_of_all_images, [("batch", 2, 3)], frozenset()),
@@ -153,6 +162,8 @@ MODELS = [
     Limited(restored_and_joined, [(2, 3, "n")], frozenset({"16*((n//16)) == n", "n >= 1"}), {"n": 32}),
     Limited(padded_where_odd, [(2, 3, "n")], frozenset({"2*((n//16)) == (n//8)", "n >= 8"}), {"n": 32}),
     Limited(with_positions_in_blocks, [("n",)], frozenset({"n % 6 == 0", "n <= 100"}), {"n": 12}),
+    Limited(sliced_to_other, [("n", "m")], frozenset(), {"m": 5}),
+    Limited(counted_to_other, [("n", "m")], frozenset({"m >= n"}), {"m": 5}),
 ]
 
 
@@ -170,6 +181,16 @@ def test_restrictions(limited: Limited, capture: str) -> None:
         )
     restrictions = dimensions.read(found.source.metadata_props)
     assert {restriction.condition for restriction in restrictions} == limited.conditions
+
+
+@pytest.mark.parametrize("capture", ["direct", "torch.export"])
+def test_a_slice_to_another_size_has_an_unknown_size(capture: str) -> None:
+    program = opsetta.export(
+        sliced_to_other, (torch.ones(4, 5),), dynamic_shapes=({0: "n", 1: "m"},), capture=capture
+    )
+    for shape in ((5, 3), (4, 4), (2, 6)):
+        program.verify((torch.randn(shape),))
+    assert program.source.graph.outputs[0].shape[0].value is None
 
 
 class CollectsResults(torch.nn.Module):
