@@ -25,6 +25,7 @@ from .trials import Tracer
 _FURTHEST = 1 << 20
 _OTHER_PATH = "the model computes something else at other sizes"
 _OTHER_RANK = "a result has another rank at other sizes"
+_BELOW_ZERO = "another dimension would have a negative size"
 _NOT_SEEN = "torch.export assumed it"
 _DECLARED = "the range that dynamic_shapes gives"
 _PART_OF_PROGRAM = "the range of the ExportedProgram"
@@ -294,6 +295,8 @@ class _Search:
         return self._tried[key]
 
     def _compare(self, point: Point) -> tuple[str, str] | None:
+        if self._is_below_zero(point):
+            return _BELOW_ZERO, ""
         model, graph = self._traces(point)
         failure = _difference(model, graph)
         if failure is None and model.results != graph.results and self._has_same_results:
@@ -320,7 +323,14 @@ class _Search:
         model, graph = self._traces(self.base)
         return model.results == graph.results
 
-    def _traces(self, point: Point) -> tuple[Trace, Trace]:
+    def _is_below_zero(self, point: Point) -> bool:
+        """Whether a dimension whose size torch derived from others, such as `n - 1`, would be negative."""
+        size_of = self._sizes_at(point)
+        tensors = [tensor for tensor in self._placeholders if isinstance(tensor, torch.Tensor)]
+        return any((size_of(size) or 0) < 0 for tensor in tensors for size in tensor.shape)
+
+    def _sizes_at(self, point: Point) -> Callable[[Any], int | None]:
+        """Returns what a symbolic size is at the sizes of a point, or None."""
         sizes = {symbol: sympy.Integer(point[name]) for symbol, name in self._names.items() if name in point}
 
         @functools.cache
@@ -328,8 +338,10 @@ class _Search:
             found = expression.xreplace(sizes)
             return int(found) if found.is_Integer else None
 
-        def size_of(size: Any) -> int | None:
-            return size if isinstance(size, int) else value_of(size.node.expr)
+        return lambda size: size if isinstance(size, int) else value_of(size.node.expr)
+
+    def _traces(self, point: Point) -> tuple[Trace, Trace]:
+        size_of = self._sizes_at(point)
 
         def leaves() -> list[Any]:
             return [

@@ -143,6 +143,12 @@ def counted_to_other(x: torch.Tensor) -> torch.Tensor:
     return x * x[: x.shape[1]].shape[0]
 
 
+def two_parts(x: torch.Tensor) -> torch.Tensor:
+    """Two parts at the example's sizes, where m is 2 * (n - 1)."""
+    first, second = x.split(x.shape[0] - 1, -1)
+    return first + second
+
+
 MODELS = [
     Limited(rest_of_each_image, [("batch", 4, 4)], frozenset({"batch >= 1"})),
     Limited(rest_of_all_images, [("batch", 2, 3)], frozenset()),
@@ -163,6 +169,7 @@ MODELS = [
     Limited(padded_where_odd, [(2, 3, "n")], frozenset({"2*((n//16)) == (n//8)", "n >= 8"}), {"n": 32}),
     Limited(with_positions_in_blocks, [("n",)], frozenset({"n % 6 == 0", "n <= 100"}), {"n": 12}),
     Limited(sliced_to_other, [("n", "m")], frozenset(), {"m": 5}),
+    Limited(two_parts, [("n", "m")], frozenset({"n >= 2"}), {"m": 6}),
     Limited(counted_to_other, [("n", "m")], frozenset({"m >= n"}), {"m": 5}),
 ]
 
