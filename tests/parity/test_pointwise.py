@@ -184,6 +184,13 @@ def _arithmetic() -> list[Record]:
         torch.tensor([1.0, 0.3, 7.0, -7.0, 7.0, -7.0, 0.6, 1e6]),
         torch.tensor([0.1, 0.1, 3, 3, -3, -3, 0.2, 0.3]),
     )
+    doubles = torch.arange(-50, 50).double() / 10, torch.tensor(0.1).double()
+    records += [
+        Record("floor_divide doubles", torch.floor_divide, doubles, (10, 13, HIGHEST), rtol=0, atol=0),
+        Record(
+            "floor_divide double by number", lambda x: x // -0.1, doubles[:1], (10, HIGHEST), rtol=0, atol=0
+        ),
+    ]
     for name in ("floor_divide", "remainder", "fmod"):
         function = getattr(torch, name)
         ints = (7, 9, 10, 13, HIGHEST)
