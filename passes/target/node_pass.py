@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import onnx_ir as ir
@@ -95,15 +96,15 @@ class NodesByOperator:
             is_flat: whether the graph is known to have no sub-graphs, so that no attribute is looked at.
         """
         self.all, self.graphs = (list(graph), [graph]) if is_flat else _walked(graph)
-        self._places: dict[str, list[int]] = {}
+        self._places: dict[str, list[int]] = defaultdict(list)
         for place, node in enumerate(self.all):
-            if not node.domain:
-                self._places.setdefault(node.op_type, []).append(place)
+            self._places[node.op_type].append(place)
 
     def of(self, op_types: Collection[str] | None) -> list[ir.Node]:
         """The nodes of some operators of ONNX's own domain, in order; None stands for all of them."""
         found = self._places if op_types is None else self._places.keys() & set(op_types)
-        return [self.all[place] for place in sorted(place for name in found for place in self._places[name])]
+        places = sorted(place for name in found for place in self._places[name])
+        return [node for node in map(self.all.__getitem__, places) if not node.domain]
 
 
 def run_in_order(model: ir.Model, passes: Iterable[ir.passes.PassBase]) -> bool:

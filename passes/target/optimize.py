@@ -5,7 +5,6 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx_ir.passes import common
 
-from ...registration import schemas
 from .constants.equal_initializers import MergeEqualInitializers
 from .constants.fold_constants import FoldConstants
 from .constants.initializers import Initializers
@@ -36,6 +35,7 @@ from .shapes.late_broadcasts import BroadcastLate
 from .shapes.shape_chains import MergeShapeChains
 from .shapes.sliced_dimensions import NameSlicedDimensions
 from .shapes.split_batches import SplitBatchesEarly
+from .simplification.equal_nodes import MergeEqualNodes
 from .simplification.exponents import AlignExponents
 from .simplification.false_conditions import FindFalseConditions
 from .simplification.identities import RemoveIdentityArithmetic
@@ -44,38 +44,6 @@ from .simplification.reciprocals import DivideByReciprocals
 from .simplification.uniform_values import RemoveUniformValues
 from .simplification.unused_nodes import RemoveUnused
 from .transposes.push_transposes import PushTransposes
-
-
-class _CommonSubexpressionElimination(common.CommonSubexpressionEliminationPass):
-    """Leaves nodes that may give other results each time: random operators, and those of other domains."""
-
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Eliminate what is computed twice in the main graph."""
-        nodes = list(model.graph)
-        if len({(node.op_type, *map(id, node.inputs)) for node in nodes}) == len(nodes):
-            return ir.passes.PassResult(model, False)
-        opset = model.graph.opset_imports.get("")
-        operators = {(node.domain, node.op_type): node for node in nodes}
-        differing = {name for name, node in operators.items() if _may_differ(node, opset)}
-        kept = [node for node in nodes if (node.domain, node.op_type) in differing] if differing else []
-        for number, node in enumerate(kept):
-            node.attributes[_NUMBER] = ir.AttrInt64(_NUMBER, number)
-        try:
-            return super().call(model)
-        finally:
-            for node in kept:
-                del node.attributes[_NUMBER]
-
-
-_NUMBER = "opsetta.number"
-"""An attribute that tells nodes apart while equal ones are merged."""
-
-
-def _may_differ(node: ir.Node, opset: int | None) -> bool:
-    if node.domain:
-        return True
-    schema = schemas.operator_schema(node.op_type, opset) if opset is not None else None
-    return schema is None or "seed" in schema.attributes
 
 
 class _IdentityElimination(NodePass, common.IdentityEliminationPass):
@@ -150,7 +118,7 @@ def optimize(model: ir.Model, known: Initializers | None = None, level: str = DE
 def _passes(known: Initializers, is_full: bool) -> list[ir.passes.PassBase]:
     """The passes of "basic", or of "full"."""
     found: list[ir.passes.PassBase] = [
-        _CommonSubexpressionElimination(),
+        MergeEqualNodes(),
         RemoveIdentityArithmetic(known),
         _IdentityElimination(),
         WriteGemm(known, reshapes=False),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from .tensor_sizes import element_count
+
 MAXIMUM_RANK = 64
 """Shapes with more dimensions count as unknown: a few nodes, such as `Gather(x, x)`, can make millions."""
 
@@ -14,7 +16,7 @@ def integers(value: ir.Value | None) -> list[int] | None:
     An initializer that is also an input of the graph is only a default, and no constant.
     """
     tensor = None if value is None or value.is_graph_input() else value.const_value
-    if tensor is None or tensor.size > MAXIMUM_RANK:
+    if tensor is None or element_count(tensor) > MAXIMUM_RANK:
         return None
     found: list[int] = tensor.numpy().reshape(-1).tolist()
     return found

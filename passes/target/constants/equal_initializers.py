@@ -12,6 +12,7 @@ from collections import defaultdict
 import numpy as np
 import onnx_ir as ir
 
+from ....registration.emission.tensor_sizes import byte_count
 from .initializers import Initializers
 
 _SMALLEST = 1024
@@ -36,7 +37,7 @@ class MergeEqualInitializers(ir.passes.InPlacePass):
                 alike[tensor.dtype, tuple(tensor.shape.numpy())].append(value)
         modified = False
         for (dtype, _), values in alike.items():
-            is_large = len(values) > 1 and values[0].const_value.nbytes >= _SMALLEST  # type: ignore[union-attr]
+            is_large = len(values) > 1 and byte_count(values[0].const_value) >= _SMALLEST  # type: ignore[arg-type]
             is_read = any(value.uses() for value in values)
             if is_large and is_read and dtype != ir.DataType.STRING:
                 modified |= _merge(model.graph, values)

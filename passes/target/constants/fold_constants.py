@@ -21,6 +21,7 @@ import onnx_ir as ir
 
 from ....registration.dtypes import FLOATS
 from ....registration.emission.folding import MAXIMUM_ELEMENTS, evaluate
+from ....registration.emission.tensor_sizes import byte_count, element_count
 from ..node_pass import IndexedPass, NodesByOperator
 from ..shapes.known_sizes import known_sizes, refine_shape
 from .deferred_constants import Deferred, deferred, is_matrix_transpose
@@ -89,12 +90,13 @@ class FoldConstants(IndexedPass):
             return False
         values = [value for value in node.inputs if value is not None and value.const_value]
         tensors = [value.const_value for value in values if value.const_value is not None]
+        sizes = list(map(element_count, tensors))
         if any(
-            tensor.size > MAXIMUM_ELEMENTS and tensor.dtype in FLOATS and value not in self._initializers.made
-            for value, tensor in zip(values, tensors, strict=True)
+            size > MAXIMUM_ELEMENTS and tensor.dtype in FLOATS and value not in self._initializers.made
+            for value, tensor, size in zip(values, tensors, sizes, strict=True)
         ):
             return False
-        if any(tensor.size > _MAXIMUM_ELEMENTS for tensor in tensors):
+        if any(size > _MAXIMUM_ELEMENTS for size in sizes):
             return False
         attributes: dict[str, Any] = {name: each.value for name, each in node.attributes.items()}
         arrays = [tensor.numpy() for tensor in tensors]
@@ -117,7 +119,9 @@ class FoldConstants(IndexedPass):
         """Whether the file may grow by so many bytes more."""
         if self._budget is None:
             tensors = [value.const_value for value in self._initializers.graph.initializers.values()]
-            self._budget = _BUDGET + sum(tensor.nbytes for tensor in tensors if tensor is not None) // _SHARE
+            self._budget = (
+                _BUDGET + sum(byte_count(tensor) for tensor in tensors if tensor is not None) // _SHARE
+            )
         self._budget -= max(0, added)
         return self._budget >= 0
 
@@ -125,7 +129,7 @@ class FoldConstants(IndexedPass):
         """The bytes of constants that only this node reads."""
         values = dict.fromkeys(value for value in node.inputs if value is not None)
         tensors = [value.const_value for value in values if {each for each, _ in value.uses()} == {node}]
-        return sum(tensor.nbytes for tensor in tensors if tensor is not None)
+        return sum(byte_count(tensor) for tensor in tensors if tensor is not None)
 
     def _rearranged(self, node: ir.Node, result: np.ndarray) -> ir.Value | None:
         """A small weight in another shape or order; it keeps its name where a large weight would keep it."""
@@ -153,7 +157,10 @@ class FoldConstants(IndexedPass):
             steps = _steps(value, waiting, waiting)
             sources = _sources(steps, waiting)
             tensors = [source.const_value for source in sources if source.const_value is not None]
-            if len(steps) > _MAXIMUM_STEPS or sum(tensor.size for tensor in tensors) > _MAXIMUM_ELEMENTS:
+            if (
+                len(steps) > _MAXIMUM_STEPS
+                or sum(element_count(tensor) for tensor in tensors) > _MAXIMUM_ELEMENTS
+            ):
                 continue
             array = _computation(steps, waiting, sources)(*(tensor.numpy() for tensor in tensors))
             stem = (value.name or "condition").removesuffix("_output_0")
@@ -214,7 +221,7 @@ class FoldConstants(IndexedPass):
             if source.const_value is None or source.is_graph_output():
                 continue
             if all(_result(node) in inside for node, _ in source.uses()):
-                freed += source.const_value.nbytes
+                freed += byte_count(source.const_value)
         if any(len(_steps(value, waiting, inside)) > _MAXIMUM_STEPS for value in made):
             return 1
         return added - freed
@@ -226,7 +233,7 @@ class FoldConstants(IndexedPass):
                 continue
             steps = _steps(value, waiting, inside)
             sources = _sources(steps, waiting)
-            largest = max(sources, key=lambda each: each.const_value.nbytes if each.const_value else 0)
+            largest = max(sources, key=lambda each: byte_count(each.const_value) if each.const_value else 0)
             sources = [largest, *(each for each in sources if each is not largest)]
             last = waiting[value]
             readers = sum(_result(node) in inside for node, _ in largest.uses())
@@ -255,7 +262,7 @@ def _result(node: ir.Node) -> ir.Value | None:
 
 
 def _is_small(value: ir.Value) -> bool:
-    return value.const_value is not None and value.const_value.nbytes <= _FREE_BYTES
+    return value.const_value is not None and byte_count(value.const_value) <= _FREE_BYTES
 
 
 def _groups(waiting: dict[ir.Value, Deferred]) -> Iterable[list[ir.Value]]:

@@ -25,7 +25,7 @@ from ....registration.origins import inherit
 from ..constants.initializers import Initializers
 from ..node_pass import IndexedPass, NodesByOperator
 from .gemm import is_biased_product
-from .row_rules import ByRows, RowRules, has_rows, matrix_shape
+from .row_rules import ByRows, RowRules, matrix_shape
 from .row_sizes import Dimensions, RowSizes
 
 _ROUNDS = 4
@@ -76,6 +76,7 @@ class _Plan:
     def __init__(self, graph: ir.Graph, rules: RowRules, known: Initializers, opset: int):
         self.graph = graph
         self._known = known
+        self._rules = rules
         self.chosen: dict[ir.Node, ByRows] = {}
         self._products: set[ir.Node] = set()
         self._computed: dict[ir.Value, bool] = {}
@@ -123,8 +124,7 @@ class _Plan:
                 parts.append(_Part(part, saved, shapes))
         for node in self._unpaid(parts):
             del self.chosen[node]
-        order = {node: place for place, node in enumerate(self.graph)}
-        self.chosen = dict(sorted(self.chosen.items(), key=lambda item: order[item[0]]))
+        self.chosen = {node: self.chosen[node] for node in self.sizes.in_order(self.chosen)}
         return bool(self.chosen)
 
     def _unpaid(self, parts: list[_Part]) -> list[ir.Node]:
@@ -193,7 +193,7 @@ class _Plan:
         """Whether a value has rows and is no constant, whose Reshape costs nothing; asked once for each."""
         found = self._computed.get(value)
         if found is None:
-            found = self._computed[value] = has_rows(value.shape) and not self._known.is_constant(value)
+            found = self._computed[value] = self._rules.has_rows(value) and not self._known.is_constant(value)
         return found
 
     def _cost(self, values: Iterable[ir.Value], nodes: Iterable[ir.Node]) -> int:
@@ -212,11 +212,10 @@ class _Plan:
         if not self._is_computed(value):
             return 0
         maker = value.producer()
-        gives_matrix = maker in self._reshapes
         read, others = self._readers(value)
         if maker in self.chosen:
             return int(others)
-        return int(read and (others or not gives_matrix))
+        return int(read and (others or maker not in self._reshapes))
 
     def _readers(self, value: ir.Value) -> tuple[bool, bool]:
         """Whether chosen nodes read a value as a matrix, and whether others need it as it is."""
@@ -225,8 +224,10 @@ class _Plan:
             rule = self.chosen.get(node)
             if rule is not None and index in rule.operands:
                 read = True
-            elif not self.takes_matrix(node, index):
-                others = True
+            elif not others:
+                others = not self.takes_matrix(node, index)
+            if read and others:
+                break
         return read, others
 
     def _restored(self, part: Iterable[ir.Node]) -> Iterable[ir.Shape]:
@@ -390,7 +391,9 @@ class _Rewriter:
 
     def _remove_unread(self) -> None:
         for node in reversed(list(self._plan.graph)):
-            if is_reshape(node) and not node.outputs[0].uses() and not node.outputs[0].is_graph_output():
+            if node.op_type != "Reshape" or node.outputs[0].uses() or node.outputs[0].is_graph_output():
+                continue
+            if is_reshape(node):
                 self._plan.graph.remove(node, safe=True)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import onnx_ir as ir
 
+from ....registration.emission.tensor_sizes import element_count
 from ....registration.schemas import operator_schema
 from ..constants.initializers import Initializers
 
@@ -57,11 +58,13 @@ def matrix_shape(shape: ir.Shape | None) -> ir.Shape | None:
     """
     if shape is None or not has_rows(shape):
         return None
-    unknown = [size for size in shape[:-1] if not isinstance(size, int)]
-    known = [size for size in shape[:-1] if isinstance(size, int)]
-    is_one = len(unknown) == 1 and math.prod(known) == 1
-    rows = unknown[0] if is_one else None if unknown else math.prod(known)
-    return ir.Shape([rows, shape[-1]])
+    *sizes, columns = shape.dims
+    known = [size for size in sizes if isinstance(size, int)]
+    if len(known) == len(sizes):
+        return ir.Shape([math.prod(known), columns])
+    is_one = len(sizes) - len(known) == 1 and math.prod(known) == 1
+    unknown = next(size for size in sizes if not isinstance(size, int))
+    return ir.Shape([unknown if is_one else None, columns])
 
 
 def has_rows(shape: ir.Shape | None) -> bool:
@@ -81,15 +84,23 @@ class RowRules:
     def __init__(self, known: Initializers, opset: int):
         self._known = known
         self._opset = opset
+        self._have_rows: dict[ir.Value | None, bool] = {}
+
+    def has_rows(self, value: ir.Value | None) -> bool:
+        """Whether `matrix_shape` gives the shape of a matrix; asked once for each value."""
+        found = self._have_rows.get(value)
+        if found is None:
+            found = self._have_rows[value] = value is not None and has_rows(value.shape)
+        return found
 
     def by_rows(self, node: ir.Node) -> ByRows | None:
         """How a node computes on matrices; None if it cannot, or its results would not be matrices."""
         if node.op_type not in _OPERATORS or node.domain or not node.inputs or node.inputs[0] is None:
             return None
-        if not all(has_rows(value.shape) for value in node.outputs):
+        if not all(map(self.has_rows, node.outputs)):
             return None
         found = self._rule(node)
-        if found is None or not all(has_rows(node.inputs[index].shape) for index in found.operands):  # type: ignore[union-attr]
+        if found is None or not all(self.has_rows(node.inputs[index]) for index in found.operands):
             return None
         if not any(value.uses() or value.is_graph_output() for value in node.outputs):
             return None
@@ -181,18 +192,13 @@ class RowRules:
 
 
 def _is_small(value: ir.Value) -> bool:
-    return value.const_value is not None and value.const_value.size <= _MAXIMUM_COPY
+    return value.const_value is not None and element_count(value.const_value) <= _MAXIMUM_COPY
 
 
 def _has_rows_of(shape: ir.Shape, result: ir.Shape) -> bool:
     """Whether an operand has a row for each row of the result."""
-    if len(shape) != len(result):
-        return False
-    pairs = zip(shape[:-1], result[:-1], strict=True)
-    return all(
-        own == size and own is not None and (isinstance(own, int) or own.value is not None)
-        for own, size in pairs
-    )
+    own, other = shape.dims[:-1], result.dims[:-1]
+    return own == other and all(isinstance(size, int) or size.value is not None for size in own)
 
 
 def _is_last(axes: Sequence[int], node: ir.Node) -> bool:

@@ -42,6 +42,10 @@ class RowSizes:
         self._sizes: dict[Dimensions, ir.Value] = {}
         self._targets: dict[tuple[Dimensions, Dimensions], ir.Value] = {}
 
+    def in_order(self, nodes: Iterable[ir.Node]) -> list[ir.Node]:
+        """Nodes in the order of the graph."""
+        return sorted(nodes, key=self._places.__getitem__)
+
     def find_sources(self, rewritten: Collection[ir.Node]) -> None:
         """Find values with the sizes; results of the nodes that are rewritten lose them."""
         outputs = (value for node in self._graph if node not in rewritten for value in node.outputs)
@@ -49,7 +53,10 @@ class RowSizes:
             for value in values:
                 if value.shape is None or not isinstance(value.type, ir.TensorType):
                     continue
-                dimensions = unknown_dimensions(value.shape.dims)
+                sizes = value.shape.dims
+                if len(sizes) < 2 or isinstance(sizes[0], int):
+                    continue
+                dimensions = unknown_dimensions(sizes)
                 if len(dimensions) > 1:
                     self._sources.setdefault(dimensions, value)
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
+from ....registration.emission.tensor_sizes import element_count
 from ..constants.initializers import Initializers
 from ..node_pass import ConstantPass, replace_node
 
@@ -23,7 +24,7 @@ def _array(known: Initializers, value: ir.Value | None) -> np.ndarray | None:
     """The contents of a constant; None if it is none or has many elements."""
     if value is None or not known.is_constant(value) or value.const_value is None:
         return None
-    return None if value.const_value.size > _MAXIMUM_CONSTANT else value.const_value.numpy()
+    return None if element_count(value.const_value) > _MAXIMUM_CONSTANT else value.const_value.numpy()
 
 
 _MAXIMUM_CONSTANT = 4096

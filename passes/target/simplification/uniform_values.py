@@ -18,6 +18,7 @@ import onnx_ir as ir
 from ....registration.dtypes import FLOATS
 from ....registration.emission import shape_inference
 from ....registration.emission.folding import evaluate
+from ....registration.emission.tensor_sizes import element_count
 from ..constants.initializers import Initializers
 from ..node_pass import ConstantPass, replace_by_value, replace_node
 
@@ -74,7 +75,11 @@ class RemoveUniformValues(ConstantPass):
 
     def _constant(self, value: ir.Value) -> _Uniform | None:
         tensor = value.const_value
-        if tensor is None or not self.known.is_constant(value) or not 0 < tensor.size <= _MAXIMUM_CONSTANT:
+        if (
+            tensor is None
+            or not self.known.is_constant(value)
+            or not 0 < element_count(tensor) <= _MAXIMUM_CONSTANT
+        ):
             return None
         is_weight = tensor.dtype in FLOATS and (
             value in self.known.named or isinstance(tensor, ir.LazyTensor)
@@ -91,15 +96,18 @@ class RemoveUniformValues(ConstantPass):
         """The result of a node, if all of its elements are one number."""
         if not node.inputs:
             return None
-        attributes: dict[str, Any] = {name: each.value for name, each in node.attributes.items()}
         elementwise = node.op_type in _ELEMENTWISE
-        given = [self._uniform(value) for value in (node.inputs if elementwise else node.inputs[:1])]
-        if any(each is None for each in given):
-            return None
+        given = []
+        for value in node.inputs if elementwise else node.inputs[:1]:
+            found = self._uniform(value)
+            if found is None:
+                return None
+            given.append(found)
+        attributes: dict[str, Any] = {name: each.value for name, each in node.attributes.items()}
         shape = shape_inference.infer(node.op_type, node.inputs, attributes) or node.outputs[0].shape
         if shape is None or not shape.is_static() or 0 in shape:
             return None
-        numbers = [each.number for each in given if each is not None]
+        numbers = [each.number for each in given]
         number = evaluate(node.op_type, numbers, attributes) if elementwise else numbers[0]
         return None if number is None else _Uniform(np.asarray(number).reshape(()), shape.numpy())
 

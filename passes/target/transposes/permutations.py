@@ -56,11 +56,14 @@ def is_reshape(shape: ir.Shape | None, perm: Permutation) -> bool:
 
     Beside another unknown size, -1 would have no meaning if that size is 0.
     """
-    if shape is None or len(shape) != len(perm) or 0 in shape:
+    sizes = () if shape is None else shape.dims
+    if shape is None or len(sizes) != len(perm) or 0 in sizes:
         return False
-    left = [axis for axis in perm if shape[axis] != 1]
+    left = [axis for axis in perm if sizes[axis] != 1]
+    if left != sorted(left):
+        return False
     target = target_shape(shape, perm)
-    return left == sorted(left) and (-1 not in target or (0 not in target and target.count(-1) == 1))
+    return -1 not in target or (0 not in target and target.count(-1) == 1)
 
 
 def target_shape(shape: ir.Shape, perm: Permutation) -> list[int]:
@@ -74,9 +77,8 @@ def target_shape(shape: ir.Shape, perm: Permutation) -> list[int]:
 
 def permuted(shape: ir.Shape | None, perm: Permutation) -> ir.Shape | None:
     """The shape of a Transpose's result."""
-    if shape is None or len(shape) != len(perm):
-        return None
-    return ir.Shape([shape[axis] for axis in perm])
+    sizes = () if shape is None else shape.dims
+    return ir.Shape([sizes[axis] for axis in perm]) if shape is not None and len(sizes) == len(perm) else None
 
 
 def full_rank(shape: Sequence[int], rank: int) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ Transposes.
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Collection, Sequence
 
 import onnx_ir as ir
@@ -64,6 +65,9 @@ class Plan:
             bad = self._useless_regions()
             if not bad:
                 return bool(self.transposes)
+            if len(bad) == len({self._root(region) for region in self._parents}):
+                # Nothing but these regions was found, so nothing is left.
+                return False
             found = [*self.transposes, *self.turned]
             self._frozen.update(node for node in found if self._region(node) in bad)
 
@@ -146,9 +150,7 @@ class Plan:
 
     def _useless_regions(self) -> set[int]:
         """The regions that save fewer Transposes than they must."""
-        counts: dict[int, int] = {}
-        for node in self.transposes:
-            counts[self._region(node)] = counts.get(self._region(node), 0) + 1
+        counts = Counter(map(self._region, self.transposes))
         needed: set[tuple[int, ir.Value, Permutation]] = set()
         for value, form in self.forms.items():
             if form.is_alias or not self.is_read_as_is(value):

@@ -1,0 +1,23 @@
+"""The number of elements and bytes of tensors, in a fraction of the time of onnx-ir's `size` and `nbytes`.
+
+Those check on each call that no size is a symbol, and no size of a tensor is one.
+"""
+
+from __future__ import annotations
+
+import math
+
+import onnx_ir as ir
+
+
+def element_count(tensor: ir.TensorProtocol) -> int:
+    """The number of elements."""
+    return math.prod(tensor.shape.dims)  # type: ignore[arg-type]
+
+
+def byte_count(tensor: ir.TensorProtocol) -> int:
+    """The number of bytes; those of strings are the sum of their lengths."""
+    if tensor.dtype is ir.DataType.STRING:
+        return tensor.nbytes
+    # Elements of four bits are half a byte.
+    return math.ceil(tensor.dtype.itemsize * element_count(tensor))
