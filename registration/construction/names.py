@@ -11,12 +11,11 @@ from ..arguments import graphs_of
 
 def names_of(graph: ir.Graph) -> Iterator[str]:
     """Return the names of all values and nodes of one graph, without its sub-graphs."""
-    values = [*graph.inputs, *graph.initializers.values()]
-    for node in graph:
-        values.extend(node.outputs)
-        if node.name:
-            yield node.name
-    yield from (value.name for value in values if value.name)
+    nodes = list(graph)
+    names = [value.name for value in (*graph.inputs, *graph.initializers.values())]
+    names += [node.name for node in nodes]
+    names += [value.name for node in nodes for value in node.outputs]
+    return filter(None, names)
 
 
 class Names:

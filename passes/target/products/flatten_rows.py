@@ -95,13 +95,13 @@ class _Plan:
                 self.chosen[node] = found
                 if is_biased_product(node, opset):
                     self._products.add(node)
-        self.sizes = RowSizes(graph, known, opset)
+        self._has_gemms = any(node.op_type == "Gemm" for node in nodes)
+        self.sizes = RowSizes(graph, nodes, known, opset)
 
     def make(self) -> bool:
         """Leave the nodes that do not pay out of the choice, and report whether any remain."""
         # Only a product that becomes a Gemm, or a Reshape that goes, saves a node.
-        saves = bool(self._between) and any(node.op_type == "Gemm" for node in self.graph)
-        if not self._products and not saves:
+        if not self._products and not (self._between and self._has_gemms):
             return False
         self.sizes.find_sources(self.chosen)
         for node in list(self.chosen):

@@ -33,12 +33,17 @@ def unknown_dimensions(shape: Iterable[int | ir.SymbolicDim]) -> Dimensions:
 class RowSizes:
     """Makes the targets of Reshapes in one graph."""
 
-    def __init__(self, graph: ir.Graph, known: Initializers, opset: int):
+    def __init__(self, graph: ir.Graph, nodes: Iterable[ir.Node], known: Initializers, opset: int):
+        """Make a table without targets.
+
+        Args:
+            nodes: those of the graph, in their order.
+        """
         self._graph = graph
         self._known = known
         self._opset = opset
         self._sources: dict[Dimensions, ir.Value] = {}
-        self._places = {node: place for place, node in enumerate(graph)}
+        self._places = {node: place for place, node in enumerate(nodes)}
         self._sizes: dict[Dimensions, ir.Value] = {}
         self._targets: dict[tuple[Dimensions, Dimensions], ir.Value] = {}
 
@@ -48,7 +53,7 @@ class RowSizes:
 
     def find_sources(self, rewritten: Collection[ir.Node]) -> None:
         """Find values with the sizes; results of the nodes that are rewritten lose them."""
-        outputs = (value for node in self._graph if node not in rewritten for value in node.outputs)
+        outputs = (value for node in self._places if node not in rewritten for value in node.outputs)
         for values in (self._graph.inputs, outputs):
             for value in values:
                 if value.shape is None or not isinstance(value.type, ir.TensorType):

@@ -22,7 +22,7 @@ from ..node_pass import ConstantPass, replace_node
 
 def _array(known: Initializers, value: ir.Value | None) -> np.ndarray | None:
     """The contents of a constant; None if it is none or has many elements."""
-    if value is None or not known.is_constant(value) or value.const_value is None:
+    if value is None or value.const_value is None or not known.is_constant(value):
         return None
     return None if element_count(value.const_value) > _MAXIMUM_CONSTANT else value.const_value.numpy()
 
