@@ -7,7 +7,7 @@ files. Needs onnxscript for torch.onnx.
 
     python benchmarks/latency.py [--models bert,vit] [--opsets 17,23] [--threads 1,2] [--runs 20]
     python benchmarks/latency.py --full-size --opsets 18
-    python benchmarks/latency.py --count --markdown
+    python benchmarks/latency.py --count --markdown [--dynamic]
 """
 
 import argparse
@@ -145,13 +145,27 @@ def _first(name: str) -> torch.nn.Module:
     return FirstTensor(model, list(inputs)).eval()
 
 
-def write(name: str, opset: int, folder: str, levels: tuple[str, ...]) -> dict[str, str]:
+def _axes(inputs: dict[str, torch.Tensor]) -> dict[str, dict[int, str]]:
+    """The batch, and the length of texts."""
+    text = {0: "batch", 1: "sequence"}
+    return {name: {0: "batch"} if value.is_floating_point() else text for name, value in inputs.items()}
+
+
+def write(
+    name: str, opset: int, folder: str, levels: tuple[str, ...], dynamic: bool = False
+) -> dict[str, str]:
     """The files of one model at an opset, by who wrote them."""
     inputs = case(name)[1]
+    if dynamic:
+        # Capture takes a size of 1 for a constant.
+        inputs = {key: torch.cat([value, value]) for key, value in inputs.items()}
     args, files = tuple(inputs.values()), {}
+    axes = {"dynamic_axes": _axes(inputs)} if dynamic else {}
+    sizes = [dict.fromkeys(each, torch.export.Dim.DYNAMIC) for each in _axes(inputs).values()]
+    shapes = {"dynamic_shapes": (tuple(sizes),)} if dynamic else {}
 
     def path(writer: str) -> str:
-        return os.path.join(folder, f"{name}-{opset}-{writer}.onnx")
+        return os.path.join(folder, f"{name}-{opset}-{'dynamic-' * dynamic}{writer}.onnx")
 
     common = {"input_names": list(inputs), "opset_version": opset}
     peers = {
@@ -161,9 +175,11 @@ def write(name: str, opset: int, folder: str, levels: tuple[str, ...]) -> dict[s
             where,
             dynamo=True,
             external_data=False,
-            **{**common, "opset_version": max(18, opset)},
+            **{**common, **shapes, "opset_version": max(18, opset)},
         ),
-        "torchscript": lambda where: torch.onnx.export(_first(name), args, where, dynamo=False, **common),
+        "torchscript": lambda where: torch.onnx.export(
+            _first(name), args, where, dynamo=False, **common, **axes
+        ),
     }
     for writer, export in peers.items():
         if not (writer == "torchscript" and opset > 20):
@@ -176,7 +192,7 @@ def write(name: str, opset: int, folder: str, levels: tuple[str, ...]) -> dict[s
                 reason = str(error).partition("\n")[0][:100]
                 print(f"{name} at {opset}: {writer} failed: {type(error).__name__}: {reason}")
     with _silent():
-        program = opsetta.export(_first(name), args, opset=opset, input_names=list(inputs))
+        program = opsetta.export(_first(name), args, opset=opset, input_names=list(inputs), **axes)
         for level in levels:
             program.lower(opset, optimize=level).save(path(level))
             files[level] = path(level)
@@ -247,7 +263,7 @@ def _at(opset: int) -> tuple[str, ...]:
 
 def rows(name: str, opset: int, options: argparse.Namespace, folder: str) -> Iterator[dict]:
     """A row for each number of threads and each level."""
-    files = write(name, opset, folder, options.levels)
+    files = write(name, opset, folder, options.levels, options.dynamic)
     feed = {key: value.numpy() for key, value in case(name)[1].items()}
     for threads in options.threads:
         if options.count:
@@ -284,6 +300,7 @@ def _options() -> argparse.Namespace:
         "--best", action="store_true", help="minima for medians, on a machine with other work"
     )
     parser.add_argument("--count", action="store_true", help="count nodes, run nothing")
+    parser.add_argument("--dynamic", action="store_true", help="let the batch vary, and the length of texts")
     parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
     parser.add_argument("--folder", help="where to keep the files; those of torch.onnx are used again")
     options = parser.parse_args()
