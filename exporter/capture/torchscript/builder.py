@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import onnx_ir as ir
+import sympy
 import torch
 from onnx_ir import DataType, Value, tensor_adapters
 
@@ -16,6 +17,7 @@ from ....passes.inplace.views import may_be_view
 from ....passes.promotion.rules import output_dtype
 from ....registration import ALIAS, LINE, MODULE, NUMBER, CaptureError, Names
 from ....registration.arguments import source_node
+from ...source.dimensions import Restriction
 from ...torch_boundary.operators.overloads import by_name, operator_of
 from ...torch_boundary.replacements.recurrent_shapes import shapes_of
 from ..descriptions import describe_state
@@ -39,6 +41,7 @@ _SYMBOLIC_NAMES = {
 }
 """Names of the `sym` dialect that differ from TorchScript's."""
 
+_SQUEEZES = frozenset({"aten::squeeze", "aten::squeeze_", "aten::squeeze_copy"})
 DTYPES = {"int": DataType.INT64, "float": DataType.DOUBLE, "bool": DataType.BOOL}
 
 
@@ -50,6 +53,7 @@ class Builder:
         initializers: the tensors of the graph.
         module, line: those of the current TorchScript node.
         writes: whether the program writes to tensors while constant tensors are still folded.
+        restrictions: the sizes of the inputs for which the graph is valid.
     """
 
     def __init__(self, fakes: Fakes, *, source_lines: bool = False):
@@ -60,6 +64,7 @@ class Builder:
         self.module = ""
         self.line = ""
         self.writes = False
+        self.restrictions: list[Restriction] = []
         self.elements: dict[Value, Any] = {}
         """What is known about the elements of lists of unknown length."""
         self._source_lines = source_lines
@@ -265,7 +270,7 @@ class Builder:
         if function is not None:
             self.fakes.assumes_rank = False
             fake = self._evaluate_fake(shapes_of(name, overload) or by_name(function), arguments)
-            if self.fakes.assumes_rank:
+            if self._removes_dimension(name, arguments) or self.fakes.assumes_rank:
                 self._warn_of_rank(name)
         fakes = list(fake) if isinstance(fake, (tuple, list)) and len(returns) != 1 else [fake]
         if fake is UNKNOWN:
@@ -297,6 +302,32 @@ class Builder:
             for n in (2, 3)
         )
         return self.fakes.joined(two, three)
+
+    def require(self, size: Any, condition: str, reason: str) -> None:
+        """Restrict the program to sizes of its inputs.
+
+        Args:
+            size: a size; nothing is done unless it depends on the inputs' dynamic sizes alone.
+            condition: what it must satisfy, with `{}` in its place.
+            reason: what happens at other sizes.
+        """
+        if self.fakes.is_of_inputs(size):
+            text = str(size) if size.is_Symbol else f"({size})"
+            restriction = Restriction(condition.format(text), reason, self.line)
+            if restriction not in self.restrictions:
+                self.restrictions.append(restriction)
+
+    def _removes_dimension(self, name: str, arguments: Mapping[str, Any]) -> bool:
+        """Whether an operator removes a dynamic dimension if its size is 1; requires another size."""
+        fake = self.fakes[arguments["self"]] if name in _SQUEEZES else UNKNOWN
+        if not isinstance(fake, Tensor):
+            return False
+        dims = arguments.get("dim")
+        axes = range(fake.dim()) if dims is None else dims if isinstance(dims, (list, tuple)) else [dims]
+        sizes = [fake.shape[axis] for axis in axes if isinstance(axis, int) and fake.dim()]
+        for size in sizes:
+            self.require(size, "{} != 1", "a result has another rank at other sizes")
+        return any(isinstance(size, sympy.Symbol) for size in sizes)
 
     def _warn_of_rank(self, name: str) -> None:
         where = f" at {self.line}" if self.line else ""

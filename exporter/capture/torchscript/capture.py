@@ -13,6 +13,7 @@ import torch
 from onnx_ir import Value
 
 from ....registration import NUMBER, CaptureError, Names
+from ...source import dimensions
 from ...source.capture import Capture, Interface, graph_outputs
 from ...torch_boundary import probe, torchscript
 from ...torch_boundary.capture_patches import grouped_products
@@ -282,6 +283,7 @@ class _Reader:
             parameter_names=parameters,
         )
         found = Capture(ir.Model(graph, ir_version=10, producer_name="opsetta"), interface)
+        dimensions.write(found.source.metadata_props, self._build.restrictions)
         found.example = (args, dict(kwargs))
         return found
 

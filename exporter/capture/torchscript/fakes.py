@@ -62,6 +62,7 @@ class Fakes:
         self.mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
         self._known: dict[ir.Value, Fake] = {}
         self._sizes: dict[sympy.Symbol, list[int]] = {}
+        self._named: set[sympy.Symbol] = set()
         self._loose: set[sympy.Symbol] = set()
         self._others: dict[sympy.Symbol, list[int]] = {}
         """Other samples of the numbers and sizes whose samples are not chosen to distinguish."""
@@ -79,6 +80,8 @@ class Fakes:
         """A dynamic size: one that the user named, or an unknown one."""
         index = len(self._sizes)
         symbol = sympy.Symbol(name or f"u{index}", integer=True, positive=True)
+        if name:
+            self._named.add(symbol)
         if example is None or example < 2:
             example = _PRIMES[index % 6]
         # Two sizes that are equal in the example differ in the other samples. Each of the two is 1 in a
@@ -90,6 +93,10 @@ class Fakes:
         large = example * max(1, _LARGE // ((1 + index) * example))
         self._sizes[symbol] = [example, example * (2 + index), small, ones, 0, large]
         return symbol
+
+    def is_of_inputs(self, size: Size) -> bool:
+        """Whether a size is an expression of dynamic sizes of the inputs."""
+        return isinstance(size, sympy.Expr) and bool(size.free_symbols) and size.free_symbols <= self._named
 
     def _observed(self, sizes: Sequence[int | None]) -> sympy.Symbol:
         """A new size that is no expression of others, with known values for some samples."""

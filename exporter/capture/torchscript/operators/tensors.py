@@ -259,10 +259,12 @@ def parts(machine: Interpreter, node: Any, tensor: Any, *rest: Any) -> Any:
     known = machine.fake(tensor)
     by_sizes = len(rest) == 2 and isinstance(rest[0], List)
     length = known.shape[along] if isinstance(known, Tensor) and known.dim() else UNKNOWN
-    if by_sizes or isinstance(length, int):
+    is_computed = bool(rest) and isinstance(rest[0], Value)
+    if by_sizes or (isinstance(length, int) and not is_computed):
         return call_operator(machine, node, [tensor, *rest])
     count = _unpacked(node)
     if count is not None:
+        _require_count(machine, kind, length, rest, count)
         return _known_parts(machine, node, tensor, rest, along, count)
     if not isinstance(known, Tensor):
         raise CaptureError(f"{machine.place(node)}: the number of parts must be known at capture")
@@ -284,6 +286,21 @@ def _unpacked(node: Any) -> int | None:
     users = [use.user for use in node.output().uses()]
     counts = {len(list(user.outputs())) for user in users if user.kind() == "prim::ListUnpack"}
     return counts.pop() if len(counts) == 1 and all(u.kind() == "prim::ListUnpack" for u in users) else None
+
+
+def _require_count(machine: Interpreter, kind: str, length: Any, rest: Any, count: int) -> None:
+    """Require the sizes for which a split gives a number of parts."""
+    reason = f"the model splits into {count} parts"
+    if kind == "aten::unbind":
+        machine.build.require(length, f"{{}} == {count}", reason)
+    elif isinstance(rest[0], int) and rest[0] > 0:
+        number = rest[0]
+        width = f"(({{0}} + {number - 1}) // {number})" if kind.endswith("chunk") else f"{number}"
+        allowed = f"{{0}} > 0 and ({{0}} + {width} - 1) // {width} == {count}"
+        # A tensor without elements has as many chunks as are asked for, and one part of a given size.
+        if kind.endswith("chunk") or count == 1:
+            allowed = f"{{0}} == 0 or ({allowed})"
+        machine.build.require(length, allowed, reason)
 
 
 def _known_parts(machine: Interpreter, node: Any, tensor: Any, rest: Any, along: int, count: int) -> List:

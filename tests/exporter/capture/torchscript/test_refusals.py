@@ -4,6 +4,7 @@
 # ruff: noqa: B007, RUF005, SIM108
 
 import math
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -278,6 +279,69 @@ def test_a_squeeze_that_depends_on_a_dynamic_size_warns():
             torch.jit.script(squeezed), (torch.randn(2, 1, 3),), opset=18, dynamic_shapes={"x": {0: "n"}}
         )
     exported.verify((torch.randn(5, 1, 3),))
+    with pytest.raises(opsetta.DimensionError, match="n != 1 .*another rank"):
+        exported(torch.randn(1, 1, 3))
+
+
+def squeezed_second(x: Tensor):
+    return x.squeeze(1) * 2
+
+
+def two_halves(x: Tensor):
+    first, second = x.chunk(2, 1)
+    return first.sum(1) + second.sum(1)
+
+
+def three_chunks(x: Tensor):
+    first, second, third = x.chunk(3, 1)
+    return first.sum(1) + second.sum(1) + third.sum(1)
+
+
+def two_parts(x: Tensor):
+    first, second = x.split(3, 1)
+    return first.sum(1) + second.sum(1)
+
+
+def five_columns(x: Tensor):
+    first, _, _, _, last = x.unbind(1)
+    return first + last
+
+
+def last_part(x: Tensor):
+    """The number of parts depends on both sizes, also where the first is constant."""
+    return x.split(x.size(1), 0)[-1] * 2
+
+
+def test_parts_of_a_computed_size_are_counted_when_the_program_runs():
+    exported = opsetta.export(
+        torch.jit.script(last_part), (torch.randn(4, 5),), opset=18, dynamic_shapes={"x": {1: "s"}}
+    )
+    for size in (1, 2, 3, 4, 7):
+        exported.verify((torch.randn(4, size),))
+
+
+@pytest.mark.parametrize(
+    ("program", "allowed", "refused"),
+    [
+        (squeezed_second, (3, 0), (1,)),
+        (two_halves, (2, 3, 0), (1,)),
+        (three_chunks, (3, 6, 8, 0), (1, 2, 4)),
+        (two_parts, (4, 6), (0, 3, 7)),
+        (five_columns, (5,), (4, 6)),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:aten..squeeze")
+def test_sizes_that_change_a_rank_or_a_number_of_parts_are_refused(
+    program: Callable, allowed: Sequence[int], refused: Sequence[int]
+):
+    exported = opsetta.export(
+        torch.jit.script(program), (torch.randn(2, 5),), opset=18, dynamic_shapes={"x": {0: "n", 1: "s"}}
+    )
+    for size in allowed:
+        exported.verify((torch.randn(3, size),))
+    for size in refused:
+        with pytest.raises(opsetta.DimensionError, match="'s' is"):
+            exported(torch.randn(3, size))
 
 
 def test_a_buffer_that_is_written_to_is_refused_by_default():
