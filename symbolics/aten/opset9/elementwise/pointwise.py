@@ -199,7 +199,7 @@ def _is_power_of_two(number: Value | Number) -> bool:
     return not isinstance(number, Value) and math.frexp(abs(number))[0] == 0.5
 
 
-def _floor_of_doubles(g: GraphContext, self: Value, other: Value) -> Value:
+def _floor_of_doubles(g: GraphContext, self: Value, other: Value | Number) -> Value:
     """The exact floor of a quotient, which may round up to an integer: as `div_floor_floating` of ATen."""
     rest = g.op("Sub", self, g.call("aten::remainder", self, other))
     return g.call("aten::round", g.op("Div", rest, other))
@@ -214,7 +214,7 @@ def floor_divide(g: GraphContext, self: Value, other: Value | Number) -> Value:
     if _is_power_of_two(other):
         return g.op("Floor", g.op("Div", self, other))
     if g.dtype(self) == DataType.DOUBLE:
-        return _floor_of_doubles(g, *both(g, self, other))
+        return _floor_of_doubles(g, self, other)
     quotient = quotient_in_double(g, self, other, "aten::floor")[2]
     return g.cast(quotient, g.dtype(self) or DataType.FLOAT)
 
