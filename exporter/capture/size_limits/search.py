@@ -306,6 +306,8 @@ class _Search:
             for name, axes in graph.claims.items():
                 self._limits.unproven.setdefault(name, set()).update(axes)
         if failure is not None and not self._comparable:
+            if graph.other_rank is not None:
+                return _OTHER_RANK, ""
             # Such a model cannot be traced: torch.export's assumptions count.
             assumed = all(guard.holds(point) for guard in self._guards)
             return None if assumed else (_NOT_SEEN, "")

@@ -143,6 +143,11 @@ def counted_to_other(x: torch.Tensor) -> torch.Tensor:
     return x * x[: x.shape[1]].shape[0]
 
 
+def squeezed_at_steps(x: torch.Tensor) -> torch.Tensor:
+    """The capture replaces `linspace` by other operators, so that model and graph cannot be compared."""
+    return x.squeeze(0) * torch.linspace(-1, 1, x.shape[1])
+
+
 def two_parts(x: torch.Tensor) -> torch.Tensor:
     """Two parts at the example's sizes, where m is 2 * (n - 1)."""
     first, second = x.split(x.shape[0] - 1, -1)
@@ -198,6 +203,14 @@ def test_a_slice_to_another_size_has_an_unknown_size(capture: str) -> None:
     for shape in ((5, 3), (4, 4), (2, 6)):
         program.verify((torch.randn(shape),))
     assert program.source.graph.outputs[0].shape[0].value is None
+
+
+def test_a_rank_limits_sizes_where_model_and_graph_cannot_be_compared() -> None:
+    program = opsetta.export(
+        squeezed_at_steps, (torch.ones(4, 5),), dynamic_shapes=({0: "n", 1: "m"},), capture="direct"
+    )
+    assert program.dimensions["n"].minimum == 2
+    program.verify((torch.randn(3, 1),))
 
 
 class CollectsResults(torch.nn.Module):
