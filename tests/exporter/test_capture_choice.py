@@ -56,6 +56,20 @@ def test_every_way_captures_a_plain_model(way: str) -> None:
     program.verify()
 
 
+def with_tensors_of_sizes(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    rows, columns = x.shape
+    grid = torch.tensor([[rows, 2], [columns, 1]], dtype=torch.float32)
+    return torch.tensor(rows) + 1, torch.tensor([rows, 0.5]), grid, torch.tensor([1, 2])
+
+
+def test_a_trace_follows_tensors_made_of_sizes() -> None:
+    sizes = ({0: "rows", 1: "columns"},)
+    program = opsetta.export(with_tensors_of_sizes, X, opset=13, capture="trace", dynamic_shapes=sizes)
+    assert not program.specializations
+    for shape in ((2, 3), (5, 1)):
+        program.verify((torch.randn(shape),))
+
+
 def test_a_trace_takes_keyword_arguments_and_follows_the_example() -> None:
     program = opsetta.export(chooses, X, opset=13, capture="trace")
     assert torch.equal(program(X), X + 1)

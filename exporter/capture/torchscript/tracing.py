@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import linecache
 import re
 import warnings
@@ -61,6 +62,7 @@ def capture_trace(
             boundary(torch.no_grad(), quiet(), without_fused_attention(), preserved(model, args, kwargs)),
             data_attribute.seen(data_attribute.refuse),
             _unseen_refused(),
+            replaced(torch, "tensor", functools.partial(_tensor_of_sizes, torch.tensor)),
             values_kept(model, run),
             warnings.catch_warnings(record=True) as noted,
         ):
@@ -84,6 +86,27 @@ def _fixed(noted: Iterable[warnings.WarningMessage]) -> list[Specialization]:
         code = linecache.getline(entry.filename, entry.lineno).strip()
         found[Specialization(place, code, _KINDS.get(conversion[1], "float"), None)] = None
     return list(found)
+
+
+def _tensor_of_sizes(made: Callable[..., torch.Tensor], data: Any, **options: Any) -> torch.Tensor:
+    """`torch.tensor`; of sizes, which are tensors in a trace, by operators: a trace has constants for it.
+
+    Args:
+        made: torch's own function.
+    """
+    if not any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(data)):
+        return made(data, **options)
+    with warnings.catch_warnings():
+        # Only its element type and device are used.
+        warnings.simplefilter("ignore", torch.jit.TracerWarning)
+        constant = made(data, **options)
+
+    def joined(item: Any) -> torch.Tensor:
+        if isinstance(item, (list, tuple)):
+            return torch.stack([joined(member) for member in item])
+        return (item.clone() if isinstance(item, torch.Tensor) else made(item)).to(constant.dtype)
+
+    return joined(data).to(constant.device)
 
 
 @contextlib.contextmanager
