@@ -213,6 +213,14 @@ def test_a_rank_limits_sizes_where_model_and_graph_cannot_be_compared() -> None:
     program.verify((torch.randn(3, 1),))
 
 
+def test_a_remainder_of_a_negative_size_is_no_error() -> None:
+    program = opsetta.export(
+        lambda x: x[:-1].tensor_split(2), (torch.ones(4, 5),), dynamic_shapes=({0: "n"},), capture="direct"
+    )
+    for rows in (1, 2, 3, 6):
+        program.verify((torch.randn(rows, 5),))
+
+
 class CollectsResults(torch.nn.Module):
     """Adds hooks in its first call, as models of transformers that return hidden states do."""
 
