@@ -204,7 +204,6 @@ CREATIONS = [
         lambda x: (
             x + (x.shape[0] & 6),
             x + (x.shape[1] | 5),
-            x + (x.shape[0] ^ x.shape[1]),
             x + ((x.shape[0] > 3) & (x.shape[1] > 3)),
         ),
     ),

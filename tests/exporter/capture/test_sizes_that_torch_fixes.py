@@ -1,4 +1,4 @@
-"""Operators whose kernels in torch make Python numbers of sizes keep dynamic sizes."""
+"""Sizes stay dynamic in operators whose kernels make Python numbers of them, or that torch.export refuses."""
 
 from __future__ import annotations
 
@@ -65,6 +65,11 @@ CASES: dict[str, tuple[Callable[..., Any], Any, list[tuple[tuple[int, ...], ...]
         [((2, 3, 5),), ((1, 3, 1),), ((4, 3, 8),)],
     ),
     "linspace": (ReferencePoints(), (_BATCH,), [((2, 1, 5, 6),), ((1, 1, 1, 1),), ((1, 1, 2, 9),)]),
+    "exclusive or": (
+        lambda x: x + (x.shape[0] ^ x.shape[1]),
+        ({0: "n", 1: "m"},),
+        [((5, 6),), ((1, 1),), ((8, 3),)],
+    ),
     "affine_grid": (
         Transformer(align_corners=False),
         ({0: "batch"}, _BATCH),
