@@ -72,8 +72,8 @@ class GraphWalk:
         self._sizes = sizes
         self._values: dict[torch.fx.Node, Any] = {}
         self._difference: OtherCalls | None = None
-        # By identity, the tensor that a tensor stands for, and the tensor itself, which keeps the identity.
-        self._alike: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        # For a copy or an alias, by identity: the tensor whose value it has, and itself, so that it stays.
+        self._aliases: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._created: dict[int, torch.Tensor] = {}
         self._copied: list[torch.Tensor] = []
 
@@ -94,8 +94,8 @@ class GraphWalk:
         return result
 
     def assign(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
-        """Let a tensor stand for what the model assigns to its `data`."""
-        self._alike[id(tensor)] = self._meant(value), tensor
+        """From now on, a tensor has the value that the model assigns to its `data`."""
+        self._aliases[id(tensor)] = self._original(value), tensor
 
     def finish(self, results: Sequence[Any]) -> Trace:
         """The trace of the graph, after the model has returned.
@@ -117,7 +117,7 @@ class GraphWalk:
             raise OtherCalls("other results")
         if self.trace.other_rank is not None:
             raise OtherCalls("another rank of a result")
-        written = {id(self._meant(self._values[node])) for node in self._written}
+        written = {id(self._original(self._values[node])) for node in self._written}
         if any(id(each) in written for each in self._copied):
             raise OtherCalls("the model copies what the graph writes to")
         return self.trace
@@ -134,10 +134,10 @@ class GraphWalk:
             # The number in a constant, which the captured graph has instead of the tensor.
             return
         if name in self._same_value or (name in VIEWS and result.shape == args[0].shape):
-            meant = self._meant(args[0])
-            self._alike[id(result)] = meant, result
+            original = self._original(args[0])
+            self._aliases[id(result)] = original, result
             if name in COPIES:
-                self._copied.append(meant)
+                self._copied.append(original)
             return
         node = self._next()
         if node.op == "output":
@@ -155,7 +155,7 @@ class GraphWalk:
             elif node.op == "get_attr":
                 self._values[node] = functools.reduce(getattr, str(node.target).split("."), self._module)
             elif node.op == "call_function":
-                if not self._is_computed(node):
+                if not self._compute(node):
                     return node
             elif node.op == "output":
                 return node
@@ -163,8 +163,8 @@ class GraphWalk:
                 raise OtherCalls(f"{node.format_node()} does not call an operator")
         raise OtherCalls("the graph has ended")
 
-    def _is_computed(self, node: torch.fx.Node) -> bool:
-        """Whether the value of a node is known without a call of the model, and kept."""
+    def _compute(self, node: torch.fx.Node) -> bool:
+        """Keep the value of a node that needs no operator of the model; returns whether it is such a node."""
         target: Any = node.target
         values = self._values
         if not isinstance(target, OpOverload):
@@ -210,16 +210,16 @@ class GraphWalk:
             if len(given) != len(said) or not all(map(self._is_same, given, said)):
                 raise OtherCalls(f"{target} with other arguments")
 
-    def _meant(self, tensor: Any) -> Any:
-        """The tensor that a tensor stands for."""
-        found = self._alike.get(id(tensor))
+    def _original(self, tensor: Any) -> Any:
+        """The tensor of which a tensor is a copy or an alias; the tensor itself if it is neither."""
+        found = self._aliases.get(id(tensor))
         if found is not None:
             return found[0]
         if isinstance(tensor, FakeTensor):
             # A function that creates a tensor returns a copy of one to which something else refers.
             created = self._created.get(storage_key(tensor))
             if created is not None and created is not tensor and is_same_memory(tensor, created):
-                self._alike[id(tensor)] = created, tensor
+                self._aliases[id(tensor)] = created, tensor
                 return created
         return tensor
 
@@ -228,7 +228,7 @@ class GraphWalk:
         if given is said:
             return True
         if isinstance(given, torch.Tensor) and isinstance(said, torch.Tensor):
-            given, said = self._meant(given), self._meant(said)
+            given, said = self._original(given), self._original(said)
             if given is said:
                 return True
             if isinstance(given, FakeTensor) or isinstance(said, FakeTensor):

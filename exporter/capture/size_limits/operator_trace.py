@@ -134,7 +134,7 @@ class Recorder(TorchDispatchMode):
         return result
 
     def assign(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
-        """Let a tensor stand for what the model assigns to its `data`."""
+        """From now on, a tensor has the value that the model assigns to its `data`."""
         self._note([tensor], [self.origin(value)])
 
     def _note(self, results: Sequence[torch.Tensor], origins: Sequence[Any]) -> None:

@@ -225,7 +225,7 @@ class _Search:
         return any(evaluate(r.condition, point) is False for r in self._limits.restrictions)
 
     def _may_all_be(self, size: int) -> bool:
-        """Whether all dimensions may have a size together, and so each of them alone."""
+        """Whether the program is valid if every dimension has this size; then each alone may have it, too."""
         if size == 0 and self._tracer.infers_sizes:
             return False
         point = self._with(dict.fromkeys(self.base, size))

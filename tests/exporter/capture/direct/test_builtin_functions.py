@@ -91,7 +91,7 @@ def times(x):
 
 @pytest.fixture
 def helpers(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A module that defines no class of a model."""
+    """A Python module of helper functions, which defines no torch module."""
     (tmp_path / "helpers_of_models.py").write_text(HELPERS)
     monkeypatch.syspath_prepend(tmp_path)
     yield importlib.import_module("helpers_of_models")
