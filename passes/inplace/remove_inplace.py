@@ -16,7 +16,7 @@ Rules, over the nodes in execution order:
    the loop (`branches`, `loops`). The blocks of other nodes may not write to outer tensors.
 6. A tensor in a list of unknown length, or read from one, may not be written afterwards.
 7. Written inputs and initializers outlive the call, except lifted constants. `mutations` says how their new
-   values are returned.
+   values are returned. A copy of one into itself does not count (`self_copies`).
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from .locations import Undecided, View, Whole
 from .loops import rewrite_loop
 from .prune_blocks import prune
 from .running_statistics import updated_statistics
+from .self_copies import remove_self_copies
 from .storages import Scope
 from .tensors import Tensor, Tensors
 from .views import ViewRule, ViewStep, aliased, may_be_view, view_rule
@@ -334,6 +335,8 @@ class RemoveInplace(ir.passes.InPlacePass):
         graph = model.graph
         if not writes_anything(graph):
             return ir.passes.PassResult(model, False)
+        if remove_self_copies(graph) and not writes_anything(graph):
+            return ir.passes.PassResult(model, True)
         aliases = Aliases(graph, keep_statistics=self.mutations == "drop")
         _check_mutations(aliases, self.mutations)
         rewriter = _Functionalizer(graph, aliases)

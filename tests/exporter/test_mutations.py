@@ -108,3 +108,27 @@ def test_a_replaced_buffer_of_a_submodule_is_named_in_a_warning() -> None:
 def test_a_replaced_buffer_of_the_model_itself_is_a_mutation() -> None:
     with pytest.raises(opsetta.MutationError, match="'count'"):
         opsetta.export(Replacing().eval(), torch.ones(3))
+
+
+class Moving(nn.Module):
+    """Moves a buffer to the place and type that it has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.arange(3.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.table = self.table.to(device=x.device, dtype=x.dtype)
+        return x + self.table
+
+
+@pytest.mark.parametrize("capture", ["direct", "torch.export", "trace"])
+def test_a_buffer_that_stays_where_it_is_is_no_mutation(capture: str) -> None:
+    program = opsetta.export(Moving(), torch.ones(2, 3), capture=capture)
+    assert program.output_names == ["output"]
+    program.verify((torch.full((2, 3), 5.0),))
+
+
+def test_a_buffer_of_another_type_is_a_mutation() -> None:
+    with pytest.raises(opsetta.MutationError, match="'table'"):
+        opsetta.export(Moving(), torch.ones(2, 3, dtype=torch.float64))

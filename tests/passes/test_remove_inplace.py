@@ -75,6 +75,23 @@ def test_copy_casts_and_broadcasts_its_source() -> None:
     assert _ops(_checked(recorder, y)) == ["clone", "to", "expand"]
 
 
+def test_copy_of_a_tensor_into_itself_is_removed() -> None:
+    recorder = Recorder()
+    x = recorder.input(torch.ones(2, 3))
+    alias = recorder.call("detach", self=x)
+    recorder.call("copy_", self=x, src=alias)
+    assert _ops(_checked(recorder, recorder.call("relu", self=x))) == ["detach", "relu"]
+
+
+def test_copy_of_an_earlier_value_is_a_write() -> None:
+    recorder = Recorder()
+    y = _base(recorder, 2, 3)
+    before = recorder.call("clone", self=y)
+    recorder.call("relu_", self=y)
+    recorder.call("copy_", self=y, src=before)
+    _checked(recorder, recorder.call("neg", self=y))
+
+
 def test_other_views_are_read_again_only_when_used() -> None:
     recorder = Recorder()
     y = _base(recorder, 4)

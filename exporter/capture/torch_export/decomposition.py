@@ -142,7 +142,7 @@ class _Fakes:
         if isinstance(dim, int):
             return dim
         if dim.value is None:
-            raise GraphError("a size is unknown")
+            return self.unnamed(f"unknown size {len(self._symbols)}")
         try:
             written = parse_symbolic_expression(dim.value)
         except ValueError as error:
@@ -150,16 +150,19 @@ class _Fakes:
         named = {symbol: self.symbol(symbol.name) for symbol in written.free_symbols}
         return self.number(written.xreplace(named))
 
+    def unnamed(self, key: str) -> Any:
+        """A number without a name: nodes that are alike share a decomposition, but not their numbers."""
+        symbol = self.symbol(key)
+        self.names.pop(symbol, None)
+        return self.number(symbol)
+
     def of(self, value: ir.Value, as_complex: bool) -> Any:
         if value.dtype is None or value.shape is None:
             raise GraphError(f"the element type or shape of '{value.name}' is unknown")
         if NUMBER in value.metadata_props:
             if value.metadata_props[NUMBER] != "int":
                 raise GraphError("a symbolic number that is not an int")
-            # Without a name: nodes that are alike share a decomposition, but not their numbers.
-            symbol = self.symbol(f"number {value.name}")
-            self.names.pop(symbol, None)
-            return self.number(symbol)
+            return self.unnamed(f"number {value.name}")
         shape = [self.size(dim) for dim in value.shape]
         dtype = tensor_adapters.to_torch_dtype(value.dtype)
         with self.mode:

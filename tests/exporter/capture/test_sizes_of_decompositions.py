@@ -30,3 +30,24 @@ def test_a_size_that_is_computed_from_others_is_not_taken_for_1(model: Callable[
     )
     for shape in [(2, 3, 64, 64), (3, 3, 96, 128), (1, 3, 32, 64), (2, 3, 32, 32)]:
         program.verify((torch.randn(shape),))
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        lambda x: torch.rot90(x, 1, (0, 1)),
+        lambda x: torch.fft.fftshift(x, (0, 1)),
+        lambda x: torch.diag_embed(x, offset=1),
+        lambda x: torch.tensordot(x, x, dims=([1], [1])),
+        lambda x: torch.cumulative_trapezoid(x, dim=0),
+    ],
+    ids=["rot90", "fftshift", "diag_embed", "tensordot", "cumulative_trapezoid"],
+)
+@pytest.mark.parametrize("opset", [9, 17])
+def test_a_size_without_a_name_stays_dynamic(operator: Callable[..., torch.Tensor], opset: int) -> None:
+    """The size of `x[-3:]` is the smaller of two, which a dimension cannot say."""
+    program = opsetta.export(
+        lambda x: operator(x[-3:]), (torch.randn(4, 5),), opset=opset, dynamic_shapes=({0: "n"},)
+    )
+    for rows in (4, 3, 2, 7):
+        program.verify((torch.randn(rows, 5),))

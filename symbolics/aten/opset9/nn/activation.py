@@ -166,8 +166,8 @@ def glu(g: GraphContext, self: Value, dim: int = -1) -> Value:
         first, second = g.op("Split", self, axis=at, split=[size // 2, size // 2], outputs=2)
     else:
         half = g.op("Div", size, 2)
-        first = g.op("Slice", self, starts=[0], ends=[half], axes=[at])
-        second = g.op("Slice", self, starts=[half], ends=[size], axes=[at])
+        first = g.call("aten::slice", self, dim=at, end=half)
+        second = g.call("aten::slice", self, dim=at, start=half)
     return g.op("Mul", first, g.op("Sigmoid", second))
 
 
