@@ -301,11 +301,6 @@ def _by_parameter(dynamic_shapes: Any, bound: Mapping[str, Any]) -> dict[str, An
             f"dynamic_shapes must be a dict, tuple or list, not {type(dynamic_shapes).__name__}"
         )
     result = dict(dynamic_shapes)
-    # Members of **kwargs may have entries of their own, next to those of the parameters.
-    for name, value in bound.items():
-        if name not in result and isinstance(value, dict):
-            members = {key: result.pop(key) for key in list(result) if key in value and key not in bound}
-            result[name] = members or None
     unknown = [name for name in result if name not in bound]
     if unknown:
         raise CaptureError(unknown_names("dynamic_shapes", unknown, bound))

@@ -143,9 +143,9 @@ def _namespaces(model: torch.nn.Module) -> list[dict[str, Any]]:
     """The globals of the user's modules that define the classes of a model, or its function."""
     names = {base.__module__ for kind in set(map(type, modules_of(model))) for base in kind.__mro__}
     found = [vars(sys.modules[name]) for name in sorted(names) if name in sys.modules]
-    forward = vars(model).get("forward")
-    if isinstance(forward, types.FunctionType):
-        found.append(forward.__globals__)
+    function = inspect.unwrap(vars(model).get("forward", model.forward))
+    if isinstance(function, types.FunctionType):
+        found.append(function.__globals__)
     unique = {id(space): space for space in found if _is_of_model(space.get("__name__", ""))}
     return list(unique.values())
 

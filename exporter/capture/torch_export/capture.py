@@ -23,6 +23,7 @@ from ...torch_boundary.state.model_state import preserved
 from .. import dynamic_shapes as shapes
 from .. import tensor_kinds, torchscript
 from ..direct.program import CapturedProgram, RecordedProgram
+from ..keyword_members import as_parameters
 from ..size_limits import search as size_limits
 from ..size_limits.trials import Tracer
 from .alternatives import Alternatives, Captures
@@ -68,13 +69,7 @@ def capture(
     if isinstance(model, torch.export.ExportedProgram):
         if dynamic_shapes is not None or dynamic_axes is not None:
             raise CaptureError("an ExportedProgram already has its dynamic shapes: leave dynamic_shapes out")
-        found = import_exported_program(model, source_lines=source_lines)
-        if model.example_inputs is not None:
-            example_args, example_kwargs = model.example_inputs
-            found.example = (tuple(example_args), dict(example_kwargs))
-        limits = size_limits.of_program(model, symbol_names(model, {}))
-        dimensions.write(found.source.metadata_props, limits.restrictions)
-        return found
+        return _of_program(model, source_lines)
     if not callable(model):
         raise CaptureError(
             f"the model must be an nn.Module, a callable, or an ExportedProgram, not {type(model).__name__}"
@@ -84,12 +79,41 @@ def capture(
         model = _FunctionModule(model)
     tensor_kinds.check_arguments(shapes.bind(model, args, kwargs))
     tensor_kinds.check_initialised(model)
-    given = {
-        "dynamic_shapes": dynamic_shapes,
-        "dynamic_axes": dynamic_axes,
-        "input_names": input_names,
-        "output_names": output_names,
-    }
+    with as_parameters(model, args, kwargs, dynamic_shapes) as by_member:
+        given = {
+            "dynamic_shapes": by_member,
+            "dynamic_axes": dynamic_axes,
+            "input_names": input_names,
+            "output_names": output_names,
+        }
+        return _of_model(model, args, kwargs, given, by, specialize, source_lines)
+
+
+def _of_program(program: torch.export.ExportedProgram, source_lines: bool) -> Capture:
+    """Import what torch.export captured."""
+    found = import_exported_program(program, source_lines=source_lines)
+    if program.example_inputs is not None:
+        args, kwargs = program.example_inputs
+        found.example = (tuple(args), dict(kwargs))
+    limits = size_limits.of_program(program, symbol_names(program, {}))
+    dimensions.write(found.source.metadata_props, limits.restrictions)
+    return found
+
+
+def _of_model(
+    model: torch.nn.Module,
+    args: tuple,
+    kwargs: Mapping[str, Any],
+    given: dict[str, Any],
+    by: str,
+    specialize: bool,
+    source_lines: bool,
+) -> Capture:
+    """Capture a module, see `capture`.
+
+    Args:
+        given: the arguments of `capture` about dynamic shapes.
+    """
     leaves = shapes.resolve(model, args, kwargs, **given)
     alternatives = Alternatives(model, (args, kwargs), _captures(args, kwargs, by, given))
     attempt = functools.partial(_export, model, args, kwargs, leaves, source_lines)
@@ -112,7 +136,7 @@ def capture(
     found = import_exported_program(program, names=names, unproven=limits.unproven, source_lines=source_lines)
     dimensions.write(found.source.metadata_props, limits.restrictions)
     for restriction in limits.unlike_model:
-        warnings.warn(f"the export is valid for {restriction}", stacklevel=4)
+        warnings.warn(f"the export is valid for {restriction}", stacklevel=5)
     if isinstance(program, RecordedProgram):
         _warn_of_replaced(program.replaced)
         specializations.write(found.source.metadata_props, program.decisions.fixed)
@@ -127,7 +151,7 @@ def _warn_of_replaced(names: Sequence[str]) -> None:
             f"the model's forward replaces its parameter or buffer '{name}'. The program does not: each call "
             "begins with the value at the export. If the new value matters, write to the tensor in place, "
             "for example with copy_, and export with mutations='outputs'",
-            stacklevel=5,
+            stacklevel=6,
         )
 
 

@@ -25,6 +25,7 @@ from ...torch_boundary.replacements.transformer_modules import without_fused_att
 from ...torch_boundary.state.model_state import preserved
 from ...torch_boundary.state.written_state import values_kept
 from .. import dynamic_shapes as shapes
+from ..keyword_members import as_parameters
 from ..torch_export.user_lines import shown_line
 from .capture import capture_torchscript
 
@@ -48,6 +49,13 @@ def capture_trace(
     """
     if isinstance(model, torch.export.ExportedProgram) or not callable(model):
         raise CaptureError(f"capture='trace' needs a module or a function, not {type(model).__name__}")
+    with as_parameters(model, args, kwargs, options.pop("dynamic_shapes", None)) as dynamic_shapes:
+        return _capture_trace(model, args, kwargs, dynamic_shapes=dynamic_shapes, **options)
+
+
+def _capture_trace(
+    model: Callable[..., Any], args: tuple, kwargs: Mapping[str, Any], **options: Any
+) -> Capture:
     # A trace takes positional or keyword arguments, not both.
     named = shapes.bind(model, args, kwargs) if args and kwargs else dict(kwargs)
     example = {"example_kwarg_inputs": named} if named else {"example_inputs": args}

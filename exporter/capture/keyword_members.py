@@ -1,0 +1,77 @@
+"""Makes each member of a call's `**kwargs` a parameter of the model while it is captured.
+
+Torch refuses dynamic shapes for such members, and cannot trace them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from inspect import Parameter
+from typing import Any
+
+import torch
+
+from .dynamic_shapes import bind
+
+
+@contextlib.contextmanager
+def as_parameters(
+    model: Callable[..., Any], args: tuple, kwargs: Mapping[str, Any], dynamic_shapes: Any
+) -> Iterator[Any]:
+    """Within the context, the signature of a module's forward names the members that the call has.
+
+    Yields:
+        The dynamic shapes, with entries for the members in place of one for `**kwargs`.
+    """
+    parameters = _parameters(model) if isinstance(model, torch.nn.Module) else []
+    variadic = parameters.pop() if parameters and parameters[-1].kind is Parameter.VAR_KEYWORD else None
+    members = kwargs.keys() - {each.name for each in parameters}
+    if not isinstance(model, torch.nn.Module) or variadic is None or not members:
+        yield dynamic_shapes
+        return
+    # A trace takes no keyword-only parameters.
+    last = parameters[-1].kind if parameters else Parameter.POSITIONAL_ONLY
+    kind = max(last, Parameter.POSITIONAL_OR_KEYWORD)
+    if kind is Parameter.VAR_POSITIONAL:
+        kind = Parameter.KEYWORD_ONLY
+    parameters += [Parameter(name, kind, default=None) for name in kwargs if name in members]
+    bound = bind(model, args, kwargs)
+    forward, held = model.forward, vars(model).get("forward")
+
+    @functools.wraps(forward)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return forward(*args, **kwargs)
+
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    model.forward = call
+    try:
+        yield _by_member(dynamic_shapes, variadic.name, list(bound))
+    finally:
+        if held is None:
+            del model.forward
+        else:
+            model.forward = held
+
+
+def _parameters(model: torch.nn.Module) -> list[Parameter]:
+    """The parameters of the forward; none if it has no signature."""
+    try:
+        return list(inspect.signature(model.forward).parameters.values())
+    except (TypeError, ValueError):
+        return []
+
+
+def _by_member(dynamic_shapes: Any, name: str, parameters: list[str]) -> Any:
+    """Dynamic shapes by parameter, or in their order, with the entries of `**kwargs` beside the others."""
+    if isinstance(dynamic_shapes, (list, tuple)) and len(dynamic_shapes) == len(parameters):
+        dynamic_shapes = dict(zip(parameters, dynamic_shapes, strict=True))
+    if not isinstance(dynamic_shapes, Mapping) or name not in dynamic_shapes:
+        return dynamic_shapes
+    members = dynamic_shapes[name]
+    if members is not None and not isinstance(members, Mapping):
+        return dynamic_shapes
+    others = {key: entry for key, entry in dynamic_shapes.items() if key != name}
+    return others | dict(members or {})
