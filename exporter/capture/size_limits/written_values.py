@@ -11,6 +11,8 @@ from ...torch_boundary.operators.overloads import OpOverload, schema_of
 
 COPIES = frozenset(f"aten::{name}" for name in "clone contiguous flatten ravel reshape reshape_as".split())
 """Operators that copy, or return their argument or a view of it: sizes may decide which."""
+_DROPOUTS = frozenset(f"aten::{name}dropout_" for name in ("", "alpha_", "feature_", "feature_alpha_"))
+"""Operators with the arguments `input, p, train`, which write only in training."""
 
 
 class WrittenValues:
@@ -18,22 +20,25 @@ class WrittenValues:
 
     Attributes:
         tensors: these values.
-        copies: the calls of `COPIES` among them, for which it matters whether they copy.
+        copies: the calls of `COPIES` among them to whose memory an operator writes later, so that it matters
+            whether they copy.
     """
 
     def __init__(self, graph: torch.fx.Graph):
         self._first: dict[torch.fx.Node, torch.fx.Node] = {}
-        written: list[torch.fx.Node] = []
+        writes: list[tuple[int, torch.fx.Node]] = []
         inputs = [node for node in graph.nodes if node.op in ("placeholder", "get_attr")]
         for node in inputs:
             # Weights may be views of one tensor.
             self._join(node, inputs[0])
-        for node in graph.nodes:
+        places = {node: place for place, node in enumerate(graph.nodes)}
+        for node, place in places.items():
             if node.op == "call_function":
-                written += self._follow(node)
-        groups = {self._find(node) for node in written}
-        self.tensors = [node for node in self._first if self._find(node) in groups] if groups else []
-        self.copies = {node for node in self.tensors if _name(node) in COPIES}
+                writes += ((place, written) for written in self._follow(node))
+        last = {self._find(node): place for place, node in writes}
+        self.tensors = [node for node in self._first if self._find(node) in last] if last else []
+        copies = (node for node in self.tensors if _name(node) in COPIES)
+        self.copies = {node for node in copies if places[node] < last[self._find(node)]}
 
     def _follow(self, node: torch.fx.Node) -> Iterator[torch.fx.Node]:
         """Note what shares memory with a node; yields the arguments to which it writes."""
@@ -44,13 +49,14 @@ class WrittenValues:
             return
         schema = schema_of(target)
         is_copy = schema.name in COPIES
+        is_idle = schema.name in _DROPOUTS and not node.args[2]
         for position, formal in enumerate(schema.arguments):
             given: Any = node.args[position] if position < len(node.args) else node.kwargs.get(formal.name)
             nodes = given if isinstance(given, (list, tuple)) else [given]
             for each in (item for item in nodes if isinstance(item, torch.fx.Node)):
                 if formal.alias_info is not None or (is_copy and position == 0):
                     self._join(node, each)
-                if formal.alias_info is not None and formal.alias_info.is_write:
+                if formal.alias_info is not None and formal.alias_info.is_write and not is_idle:
                     yield each
 
     def _join(self, node: torch.fx.Node, other: torch.fx.Node) -> None:
