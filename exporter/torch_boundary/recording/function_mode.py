@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -31,7 +32,8 @@ _OF_ORDER = frozenset({torch.Tensor.contiguous, torch.Tensor.is_contiguous})
 _KERNELS = (types.BuiltinFunctionType, types.BuiltinMethodType)
 _CHANGED = proxy_tensor._side_effectful_need_to_be_preserved_pre_dispatch
 _GRIDS = (torch.affine_grid_generator, torch.nn.functional.affine_grid)
-_REPLACED = (torch.tensor, torch.equal, torch.narrow, torch.linspace, *_GRIDS)
+_RANDOM = (torch.rand, torch.randn, torch.randint, torch.randperm)
+_REPLACED = (torch.tensor, torch.equal, torch.narrow, torch.linspace, *_GRIDS, *_RANDOM)
 """Functions that `_recordable` replaces."""
 Redirect = Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]
 
@@ -132,7 +134,15 @@ def _recordable(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
         return even_spacing.linspace
     if func in _GRIDS and even_spacing.has_dynamic_size(*args, **kwargs):
         return even_spacing.affine_grid
+    if func in _RANDOM and kwargs.get("generator", func) is None:
+        return functools.partial(_by_default_generator, func)
     return _einsum if func is torch.functional.einsum else func
+
+
+def _by_default_generator(func: Any, *args: Any, generator: None, **kwargs: Any) -> torch.Tensor:
+    """Call a function without `generator=None`: its overload with a generator takes no symbolic sizes."""
+    result: torch.Tensor = func(*args, **kwargs)
+    return result
 
 
 def _equal(input: torch.Tensor, other: torch.Tensor) -> Any:

@@ -70,6 +70,16 @@ CASES: dict[str, tuple[Callable[..., Any], Any, list[tuple[tuple[int, ...], ...]
         ({0: "n", 1: "m"},),
         [((5, 6),), ((1, 1),), ((8, 3),)],
     ),
+    "random numbers of the default generator": (
+        lambda x: (
+            x + 0 * torch.randn(x.shape, generator=None),
+            torch.rand((x.shape[0],), generator=None) < 2,
+            torch.randint(3, 4, (x.shape[1],), generator=None, device=x.device),
+            torch.randperm(x.shape[0], generator=None).sort()[0],
+        ),
+        ({0: "n", 1: "m"},),
+        [((5, 6),), ((1, 1),), ((8, 3),)],
+    ),
     "affine_grid": (
         Transformer(align_corners=False),
         ({0: "batch"}, _BATCH),
