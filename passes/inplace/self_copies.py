@@ -11,7 +11,7 @@ from .views import aliased, may_be_view, view_rule
 
 
 def remove_self_copies(graph: ir.Graph) -> bool:
-    """Let the readers of such a copy read the tensor; return whether there was one."""
+    """Remove copies of a tensor into itself from a graph and its blocks; return whether there was one."""
     found = False
     for node in list(graph):
         if node.op_type == "copy_":

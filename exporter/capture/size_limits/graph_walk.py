@@ -72,7 +72,7 @@ class GraphWalk:
         self._sizes = sizes
         self._values: dict[torch.fx.Node, Any] = {}
         self._difference: OtherCalls | None = None
-        # For a copy or an alias, by identity: the tensor whose value it has, and itself, so that it stays.
+        # By the id of a copy or alias: the tensor with the same value, and the copy, which keeps its id.
         self._aliases: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._created: dict[int, torch.Tensor] = {}
         self._copied: list[torch.Tensor] = []
