@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from ..torch_boundary.process.process_state import replaced
 from .dynamic_shapes import bind
 
 
@@ -39,21 +40,15 @@ def as_parameters(
         kind = Parameter.KEYWORD_ONLY
     parameters += [Parameter(name, kind, default=None) for name in kwargs if name in members]
     bound = bind(model, args, kwargs)
-    forward, held = model.forward, vars(model).get("forward")
+    forward = model.forward
 
     @functools.wraps(forward)
     def call(*args: Any, **kwargs: Any) -> Any:
         return forward(*args, **kwargs)
 
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    model.forward = call
-    try:
+    with replaced(model, "forward", call):
         yield _by_member(dynamic_shapes, variadic.name, list(bound))
-    finally:
-        if held is None:
-            del model.forward
-        else:
-            model.forward = held
 
 
 def _parameters(model: torch.nn.Module) -> list[Parameter]:
@@ -65,7 +60,7 @@ def _parameters(model: torch.nn.Module) -> list[Parameter]:
 
 
 def _by_member(dynamic_shapes: Any, name: str, parameters: list[str]) -> Any:
-    """Dynamic shapes by parameter, or in their order, with the entries of `**kwargs` beside the others."""
+    """Dynamic shapes in which the members of `**kwargs` have their entries beside those of the parameters."""
     if isinstance(dynamic_shapes, (list, tuple)) and len(dynamic_shapes) == len(parameters):
         dynamic_shapes = dict(zip(parameters, dynamic_shapes, strict=True))
     if not isinstance(dynamic_shapes, Mapping) or name not in dynamic_shapes:

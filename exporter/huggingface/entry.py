@@ -244,18 +244,15 @@ def _recomputes_frequencies(model: Any) -> bool:
 @contextlib.contextmanager
 def _forward_replaced(model: Any, graph: Graph) -> Iterator[None]:
     """Replace the forward of the model by the call of a graph, so that weights keep their names."""
+    from ..torch_boundary.process.process_state import replaced
 
     def forward(self: Any, inputs: dict[str, Any]) -> Any:
         return graph.call(self, inputs)
 
-    model.forward = types.MethodType(forward, model)
-    try:
-        with warnings.catch_warnings():
-            for message in _EXPECTED:
-                warnings.filterwarnings("ignore", message)
-            yield
-    finally:
-        del model.forward
+    with replaced(model, "forward", types.MethodType(forward, model)), warnings.catch_warnings():
+        for message in _EXPECTED:
+            warnings.filterwarnings("ignore", message)
+        yield
 
 
 def _prefixed(file: str, report: Callable[[str], None]) -> Callable[[str], None]:

@@ -324,7 +324,7 @@ _MAY_COPY = frozenset("reshape reshape_as flatten ravel contiguous".split())
 """Operators that return a view if the strides of the argument allow it, else a copy."""
 _COMBINATIONS = frozenset(("einsum", "cartesian_prod"))
 """Operators on several tensors whose result may be a view if there is only one."""
-_DROPOUTS = frozenset("dropout alpha_dropout feature_dropout feature_alpha_dropout".split())
+DROPOUTS = frozenset("dropout alpha_dropout feature_dropout feature_alpha_dropout".split())
 
 
 def _cast_rule(node: ir.Node, arguments: dict[str, Any]) -> ViewRule | None:
@@ -354,7 +354,7 @@ def view_rule(node: ir.Node, arguments: dict[str, Any]) -> ViewRule | None:
         arguments: the arguments of the node.
     """
     known, name = node.metadata_props.get(ALIAS), node.op_type
-    if node.domain == "aten" and name in _DROPOUTS:
+    if node.domain == "aten" and name in DROPOUTS:
         # Whatever the capture recorded: on fake tensors torch copies.
         idle = arguments.get("train") is False or arguments.get("p") == 0
         return _SELF._replace(source="input") if idle else None
@@ -383,5 +383,5 @@ def may_be_view(node: ir.Node) -> bool:
     """Whether `view_rule` can return a rule."""
     name = node.op_type
     return node.domain == "aten" and (
-        name in VIEWS or name in _CASTS or name in _DROPOUTS or name in _COMBINATIONS
+        name in VIEWS or name in _CASTS or name in DROPOUTS or name in _COMBINATIONS
     )

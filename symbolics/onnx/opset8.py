@@ -215,7 +215,7 @@ def constant_of_shape(g: GraphContext, input: Value | list[int | Value], value: 
 
 @onnx_symbolic("onnx::Flatten", opset=8)
 def flatten(g: GraphContext, input: Value, axis: int = 1) -> Value:
-    """Below 9, where it takes floats only: the matrix of the sizes before an axis and from it on."""
+    """Before opset 9 Flatten takes floats only: reshapes to the sizes before an axis and from it on."""
     sizes = sizes_of(g, input)
     at = axis if axis >= 0 else axis + len(sizes)
     rows, columns = product(g, sizes[:at]), product(g, sizes[at:])

@@ -111,7 +111,7 @@ def test_a_replaced_buffer_of_the_model_itself_is_a_mutation() -> None:
 
 
 class Moving(nn.Module):
-    """Moves a buffer to the place and type that it has."""
+    """Moves a buffer to the device and type that it already has."""
 
     def __init__(self) -> None:
         super().__init__()

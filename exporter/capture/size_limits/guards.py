@@ -68,7 +68,7 @@ class Guard:
         return self._is_true(self.expression, point)
 
     def is_at_end(self, point: Point) -> bool:
-        """Whether it is an inequality whose sides are equal: there `min` of the two is still either."""
+        """Whether it is an inequality whose sides are equal at a point, so that both are the smaller one."""
         if self.expression.func not in _INEQUALITIES:
             return False
         return self._is_true(sympy.Eq(*self.expression.args, evaluate=False), point)

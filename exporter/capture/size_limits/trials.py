@@ -30,7 +30,7 @@ _SAME_VALUE = frozenset(
     {"aten::lift_fresh", "aten::lift_fresh_copy", "aten::detach", "aten::detach_", "aten::alias"}
 )
 _COPIES_OF_ALL = frozenset({"aten::clone", "aten::contiguous"})
-"""Operators that copy their argument. torch does not call `contiguous` where it would return the argument."""
+"""Operators that copy their argument; a run sees `contiguous` only where it copies."""
 _OF_STORAGE = frozenset({"aten::as_strided", "aten::set_", "aten::resize_", "aten::resize_as_"})
 
 

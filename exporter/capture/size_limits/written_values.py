@@ -7,12 +7,13 @@ from typing import Any
 
 import torch.fx
 
+from ....passes.inplace.views import DROPOUTS
 from ...torch_boundary.operators.overloads import OpOverload, schema_of
 
 COPIES = frozenset(f"aten::{name}" for name in "clone contiguous flatten ravel reshape reshape_as".split())
 """Operators that copy, or return their argument or a view of it: sizes may decide which."""
-_DROPOUTS = frozenset(f"aten::{name}dropout_" for name in ("", "alpha_", "feature_", "feature_alpha_"))
-"""Operators with the arguments `input, p, train`, which write only in training."""
+_DROPOUTS = frozenset(f"aten::{name}_" for name in DROPOUTS)
+"""Operators that write only in training."""
 
 
 class WrittenValues:
@@ -49,9 +50,11 @@ class WrittenValues:
             return
         schema = schema_of(target)
         is_copy = schema.name in COPIES
-        is_idle = schema.name in _DROPOUTS and not node.args[2]
+        names = [formal.name for formal in schema.arguments]
+        arguments: dict[str, Any] = dict(zip(names, node.args, strict=False)) | node.kwargs
+        is_idle = schema.name in _DROPOUTS and not arguments["train"]
         for position, formal in enumerate(schema.arguments):
-            given: Any = node.args[position] if position < len(node.args) else node.kwargs.get(formal.name)
+            given = arguments.get(formal.name)
             nodes = given if isinstance(given, (list, tuple)) else [given]
             for each in (item for item in nodes if isinstance(item, torch.fx.Node)):
                 if formal.alias_info is not None or (is_copy and position == 0):

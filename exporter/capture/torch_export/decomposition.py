@@ -151,7 +151,7 @@ class _Fakes:
         return self.number(written.xreplace(named))
 
     def unnamed(self, key: str) -> Any:
-        """A number without a name: nodes that are alike share a decomposition, but not their numbers."""
+        """A number without a name. Equal nodes share one decomposition, but not the numbers in it."""
         symbol = self.symbol(key)
         self.names.pop(symbol, None)
         return self.number(symbol)
@@ -223,7 +223,7 @@ def _arguments(node: ir.Node) -> tuple[_Fakes, dict[str, Any]]:
     """Fake values, and the arguments of the node with them; all sizes are over 1 in the trace.
 
     Raises:
-        GraphError: a size cannot be known, or is 0 or 1 however large the others are.
+        GraphError: a size cannot be read, or is 0 or 1 however large the others are.
     """
     # An operator of ATen takes what was complex for the real pairs that it is.
     as_complex = node.domain != "aten"

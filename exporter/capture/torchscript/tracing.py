@@ -97,7 +97,7 @@ def _fixed(noted: Iterable[warnings.WarningMessage]) -> list[Specialization]:
 
 
 def _tensor_of_sizes(made: Callable[..., torch.Tensor], data: Any, **options: Any) -> torch.Tensor:
-    """`torch.tensor`; of sizes, which are tensors in a trace, by operators: a trace has constants for it.
+    """`torch.tensor` by operators if it gets sizes, which are tensors in a trace: its own result is constant.
 
     Args:
         made: torch's own function.

@@ -33,8 +33,8 @@ def save(stack: contextlib.ExitStack) -> None:
 
 @contextlib.contextmanager
 def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Set an attribute of a module or class within the context; later an inherited one is inherited again."""
-    is_inherited = isinstance(owner, type) and name not in vars(owner)
+    """Set an attribute of an object within the context; later an inherited one is inherited again."""
+    is_inherited = name not in vars(owner)
     held = getattr(owner, name)
     setattr(owner, name, value)
     try:

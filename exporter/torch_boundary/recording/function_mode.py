@@ -140,7 +140,7 @@ def _recordable(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
 
 
 def _by_default_generator(func: Any, *args: Any, generator: None, **kwargs: Any) -> torch.Tensor:
-    """Call a function without `generator=None`: its overload with a generator takes no symbolic sizes."""
+    """Leave `generator=None` out of a call, because the overload with a generator takes no symbolic sizes."""
     result: torch.Tensor = func(*args, **kwargs)
     return result
 

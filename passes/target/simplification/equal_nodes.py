@@ -17,7 +17,7 @@ from ....registration.emission.tensor_sizes import element_count
 from ....registration.schemas import operator_schema
 
 _MAXIMUM_ELEMENTS = 10
-"""Of a tensor among the attributes."""
+"""Nodes with larger tensors as attributes are not compared."""
 _LISTS = (ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS)
 _GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
@@ -63,7 +63,7 @@ def _contents(node: ir.Node) -> tuple[object, ...] | None:
 
 
 def _may_differ(node: ir.Node, opset: int | None) -> bool:
-    """Whether a node may give other results each time."""
+    """Whether a node may give another result each time it runs."""
     schema = None if node.domain or opset is None else operator_schema(node.op_type, opset)
     return schema is None or "seed" in schema.attributes
 
@@ -78,7 +78,7 @@ def _merge(graph: ir.Graph, node: ir.Node, same: ir.Node) -> None:
 
 
 def _return(graph: ir.Graph, value: ir.Value, kept: ir.Value, node: ir.Node) -> None:
-    """Let a graph return an equal value, under the name that the output has."""
+    """Replace an output of a graph by an equal value, under the name of the output."""
     for place, output in enumerate(graph.outputs):
         if output is not value:
             continue

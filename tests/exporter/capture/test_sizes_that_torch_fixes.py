@@ -1,4 +1,4 @@
-"""Sizes stay dynamic in operators whose kernels make Python numbers of them, or that torch.export refuses."""
+"""Operators that torch.export refuses, or whose kernels need Python numbers, keep dynamic sizes."""
 
 from __future__ import annotations
 

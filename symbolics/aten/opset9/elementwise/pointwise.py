@@ -200,7 +200,7 @@ def _is_power_of_two(number: Value | Number) -> bool:
 
 
 def _floor_of_doubles(g: GraphContext, self: Value, other: Value | Number) -> Value:
-    """The exact floor of a quotient, which may round up to an integer: as `div_floor_floating` of ATen."""
+    """The exact floor of a quotient, as ATen's `div_floor_floating`; a division may round up to integers."""
     rest = g.op("Sub", self, g.call("aten::remainder", self, other))
     return g.call("aten::round", g.op("Div", rest, other))
 

@@ -24,7 +24,7 @@ def grid_sampler(
 def affine_grid_generator(
     g: GraphContext, theta: Value, size: list[int | Value], align_corners: bool
 ) -> Value:
-    """The positions of an image's or a volume's elements, from -1 to 1, under an affine map for each item.
+    """The positions, from -1 to 1, of the elements of images or volumes; each item has an affine map.
 
     Without `align_corners`, -1 and 1 are the outer edges of the first and the last element, not their
     centres. An only element is at 0. Torch decomposes the operator only for sizes that are numbers.

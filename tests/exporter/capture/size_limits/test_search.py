@@ -135,7 +135,7 @@ def with_positions_in_blocks(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tenso
 
 
 def sliced_to_other(x: torch.Tensor) -> torch.Tensor:
-    """The slice is all of x at the equal sizes, where `m < n` begins to hold."""
+    """The slice is all of x if x has at least as many columns as rows."""
     return x[: x.shape[1]] * 2
 
 

@@ -308,7 +308,7 @@ def five_columns(x: Tensor):
 
 
 def last_part(x: Tensor):
-    """The number of parts depends on both sizes, also where the first is constant."""
+    """The number of parts depends on the second size, too."""
     return x.split(x.size(1), 0)[-1] * 2
 
 
