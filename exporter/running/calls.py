@@ -150,16 +150,46 @@ def called(
     module: Callable[..., Any], mutated: Sequence[str], args: tuple, kwargs: dict[str, Any]
 ) -> tuple[Any, dict[str, torch.Tensor]]:
     """The model's result, and copies of the state that it wrote to; the model itself is not changed."""
-    with torch.no_grad():
-        if isinstance(module, torch.jit.ScriptModule):
-            return _called_script(module, mutated, args, kwargs)
-        if not isinstance(module, torch.nn.Module):
-            with without_fused_attention(), preserved_model(module):
-                return module(*args, **kwargs), {}
-        # The graph's initializers share the model's memory, so a write to a buffer would change them too.
-        state = _copied_state(module, mutated)
+    try:
+        with torch.no_grad():
+            return _called(module, mutated, args, kwargs)
+    except RuntimeError as error:
+        # A model that computes gradients may rely on autograd, which is on unless something switches it off.
+        try:
+            with torch.enable_grad():
+                result, state = pytree.tree_map_only(
+                    torch.Tensor, torch.Tensor.detach, _called(module, mutated, args, kwargs)
+                )
+        except Exception:
+            raise error from None
+        return result, state
+
+
+def _called(
+    module: Callable[..., Any], mutated: Sequence[str], args: tuple, kwargs: dict[str, Any]
+) -> tuple[Any, dict[str, torch.Tensor]]:
+    if isinstance(module, torch.jit.ScriptModule):
+        return _called_script(module, mutated, args, kwargs)
+    if not isinstance(module, torch.nn.Module):
         with without_fused_attention(), preserved_model(module):
-            return torch.func.functional_call(module, state, args, kwargs), state
+            return module(*args, **kwargs), {}
+    # The graph's initializers share the model's memory, so a write to a buffer would change them too.
+    state = _copied_state(module, mutated)
+    with without_fused_attention(), preserved_model(module), _gradients_kept(module):
+        return torch.func.functional_call(module, state, args, kwargs), state
+
+
+@contextlib.contextmanager
+def _gradients_kept(module: torch.nn.Module) -> Iterator[None]:
+    """Keep the gradients of the parameters of a model that calls `backward` in its forward."""
+    held = [(each, each.grad) for each in module.parameters()]
+    for parameter, _ in held:
+        parameter.grad = None
+    try:
+        yield
+    finally:
+        for parameter, gradient in held:
+            parameter.grad = gradient
 
 
 def _called_script(

@@ -26,17 +26,21 @@ def for_capture(*, strict: bool, gradients: bool = False, recorded: bool = False
 
     Args:
         strict: whether TorchDynamo traces.
-        gradients: whether the capture records where the model switches gradients off.
+        gradients: whether the model runs with autograd; torch.export records where it switches that off.
         recorded: whether a `Recorder` captures, which redirects calls by `redirection`.
     """
     from torch._dynamo import config
 
-    mode = torch.enable_grad() if gradients else torch.no_grad()
-    patches = [mode, quiet(), *_recurrent(redirects=not (strict or recorded)), *_shapes(), *_losses()]
+    mode: AbstractContextManager[Any] = torch.enable_grad() if gradients else torch.no_grad()
+    if recorded and gradients:
+        from .recording import gradients as recorded_gradients
+
+        mode = recorded_gradients.enabled()
+    patches = [quiet(), mode, *_recurrent(redirects=not (strict or recorded)), *_shapes(), *_losses()]
     patches += [_attention(), distributions.unchecked(), *_scans(strict)]
     if not (strict or recorded):
         patches.append(data_attribute.seen(data_attribute.refuse))
-    if gradients:
+    if gradients and not recorded:
         from .replacements import custom_gradients
 
         probe.need(probe.TRAINING)

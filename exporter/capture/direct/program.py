@@ -46,6 +46,7 @@ class RecordedProgram:
         constants: the other tensors that placeholders stand for.
         range_constraints: the range of each symbol.
         decisions: what was decided of the values of tensors.
+        gradients: whether the model computes gradients.
         replaced: the names of parameters and buffers that the model replaced in its forward, unrecorded.
     """
 
@@ -56,6 +57,7 @@ class RecordedProgram:
     constants: Mapping[str, Any]
     range_constraints: Mapping[Any, Any]
     decisions: Decisions
+    gradients: bool = False
     replaced: Sequence[str] = ()
 
     @property

@@ -42,6 +42,7 @@ def record(
     decisions: Decisions,
     *,
     source_lines: bool = False,
+    gradients: bool = False,
 ) -> RecordedProgram:
     """Run a model on fake tensors, and record its operators as torch.export does.
 
@@ -51,13 +52,15 @@ def record(
         sizes: makes the fake tensors of the call.
         decisions: makes the decisions that depend on values.
         source_lines: keep the stack of each call.
+        gradients: the model computes gradients; the caller has enabled autograd.
 
     Raises:
+        Differentiates: the model computes gradients all the same.
         NotRecordable: the model is of a kind that only torch.export captures.
     """
     tree = ModuleTree(model)
     check_recordable(tree, (args, dict(kwargs)))
-    recording = _Recording(tree, args, kwargs, sizes, decisions, source_lines)
+    recording = _Recording(tree, args, kwargs, sizes, decisions, source_lines, gradients)
     with recording.recorder.running():
         return recording.run()
 
@@ -71,6 +74,7 @@ class _Recording:
         sizes: FixedSizes,
         decisions: Decisions,
         source_lines: bool,
+        gradients: bool,
     ):
         self._tree = tree
         self._model = tree.model
@@ -81,7 +85,8 @@ class _Recording:
         self._constants = Constants(tree)
         self._call = sizes.fake_call(args, kwargs)
         self._weights = replace_weights(tree, sizes.mode)
-        self.recorder = Recorder(tree, sizes.mode, source_lines=source_lines)
+        self._gradients = gradients
+        self.recorder = Recorder(tree, sizes.mode, source_lines=source_lines, gradients=gradients)
         self._graph = self.recorder.graph
         self._entries: list[InputSpec] = []
 
@@ -170,6 +175,7 @@ class _Recording:
             constants={**self._constants.lifted, **transient},
             range_constraints=ranges,
             decisions=self._decisions,
+            gradients=self._gradients,
             replaced=replaced_state(self._tree, self._weights, self.recorder.assigned),
         )
 

@@ -42,6 +42,8 @@ class Tracer:
         program: the result of torch.export or of direct capture.
         structure: the tree structure of its call `(args, kwargs)`.
         captured: the contexts under which the model was captured.
+        forget: removes the fake tensors that the model's code remembers outside of the model; returns whether
+            there were any.
 
     The first run replaces the weights of the model by fake tensors; the caller restores them at the end.
 
@@ -55,8 +57,11 @@ class Tracer:
         program: CapturedProgram,
         structure: Any,
         captured: Callable[[], contextlib.AbstractContextManager[Any]],
+        forget: Callable[[], bool] = lambda: False,
     ):
         self._model = model
+        self._forget = forget
+        self._remembers = True
         self._program = program
         self._structure = structure
         self._captured = captured
@@ -143,7 +148,8 @@ class Tracer:
 
     def _attempt(self, run: Callable[..., Any], leaves: Callable[[], list[Any]]) -> Trace:
         trace = Trace()
-        with torch.no_grad(), self._captured(), garbage_kept():
+        gradients = getattr(self._program, "gradients", False)
+        with torch.set_grad_enabled(gradients), self._captured(), garbage_kept():
             with self._mode:
                 given = leaves()
             inputs = {
@@ -159,6 +165,8 @@ class Tracer:
                 trace.error = error
             finally:
                 before.restore()
+                # The first run shows whether the model does that.
+                self._remembers = self._remembers and self._forget()
         return trace
 
     @functools.cached_property

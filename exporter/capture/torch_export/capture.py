@@ -20,6 +20,7 @@ from ...torch_boundary.containers import pytree
 from ...torch_boundary.containers.structures import register_structures
 from ...torch_boundary.process.silence import quiet
 from ...torch_boundary.state.model_state import preserved
+from ...torch_boundary.state.remembered_tensors import RememberedTensors
 from .. import dynamic_shapes as shapes
 from .. import tensor_kinds, torchscript
 from ..direct.program import CapturedProgram, RecordedProgram
@@ -208,18 +209,21 @@ def _captured(
             return torch.export.export(
                 model, args, kwargs, dynamic_shapes=specification, strict=by == "strict"
             )
+    from ...torch_boundary.recording.gradients import Differentiates
     from ..direct.builtin_functions import MakesNumbers
     from ..direct.decisions import Decisions, WeightsDecide
 
     recorded = functools.partial(_recorded, model, args, kwargs, specification, source_lines)
-    constants = False
+    constants = gradients = False
     others: list[str] | None = []
     while True:
         try:
-            with patched():
-                return recorded(Decisions(specialize, constants), others)
+            with patched(gradients=gradients):
+                return recorded(Decisions(specialize, constants), others, gradients)
         except WeightsDecide:
             constants = True
+        except Differentiates:
+            gradients = True
         except MakesNumbers as error:
             others = [*(others or []), error.module]
         except Exception:
@@ -229,12 +233,14 @@ def _captured(
             others = None
 
 
-def _patched(model: torch.nn.Module, values: list[Any], by: str) -> contextlib.AbstractContextManager[None]:
+def _patched(
+    model: torch.nn.Module, values: list[Any], by: str, *, gradients: bool = False
+) -> contextlib.AbstractContextManager[None]:
     """Torch's patches for a capture, after which the model is as before."""
     patches = capture_patches.for_capture(
-        strict=by == "strict", gradients=by == "gradients", recorded=by == "direct"
+        strict=by == "strict", gradients=gradients or by == "gradients", recorded=by == "direct"
     )
-    return boundary(*patches, preserved(model, values))
+    return boundary(*patches, preserved(model, values), RememberedTensors(model))
 
 
 def _recorded(
@@ -245,11 +251,13 @@ def _recorded(
     source_lines: bool,
     decisions: Decisions,
     others: list[str] | None,
+    gradients: bool,
 ) -> RecordedProgram:
     """Capture one call directly; its modules are imported here, after the probe for the names they need.
 
     Raises:
         MakesNumbers: a module outside of `others` makes a number of a size, unless `others` is None.
+        Differentiates: the model computes gradients, and `gradients` is False.
     """
     from ...torch_boundary.recording.sizes import DynamicSizes, FixedSizes
     from ..direct import builtin_functions
@@ -261,7 +269,7 @@ def _recorded(
     if specification is not None:
         sizes = DynamicSizes(environment, model, specification)
     with builtin_functions.kept_symbolic(model, specification is not None, others or []):
-        return record(model, args, kwargs, sizes, decisions, source_lines=source_lines)
+        return record(model, args, kwargs, sizes, decisions, source_lines=source_lines, gradients=gradients)
 
 
 def _limits(
@@ -278,8 +286,10 @@ def _limits(
     if not names:
         return size_limits.Limits()
     packs = any("packed_sequence" in str(node.target) for node in program.graph.nodes)
-    tracer = Tracer(model, program, structure, functools.partial(capture_patches.as_captured, packs))
-    with boundary(quiet(), preserved(model, values)):
+    remembered = RememberedTensors(model)
+    captured_so = functools.partial(capture_patches.as_captured, packs)
+    tracer = Tracer(model, program, structure, captured_so, remembered.forget_fakes)
+    with boundary(quiet(), preserved(model, values), remembered):
         return size_limits.find(tracer, captured, values, names, leaves.ranges())
 
 

@@ -92,6 +92,8 @@ def _may_cure(way: str, errors: Mapping[str, Exception]) -> bool:
     """Whether a way may capture a model for which others failed."""
     last = list(errors.values())[-1]
     if way == "torch.export":
+        from ...torch_boundary.recording.gradients import OtherGradients
+
         # torch.export runs the same Python code as direct capture: code that reads a value fails in both.
-        return not reads_value(last)
+        return not (reads_value(last) or isinstance(last, OtherGradients))
     return not isinstance(last, CaptureError) and may_help("strict", last)

@@ -19,6 +19,7 @@ from torch.fx.experimental.proxy_tensor import PreDispatchTorchFunctionMode
 
 from ..containers import pytree
 from ..replacements import data_attribute, even_spacing
+from .gradients import OF_GRADIENTS, Differentiates, distances
 from .symbolic_numbers import compute_order
 
 _ATEN = torch.ops.aten
@@ -33,7 +34,7 @@ _KERNELS = (types.BuiltinFunctionType, types.BuiltinMethodType)
 _CHANGED = proxy_tensor._side_effectful_need_to_be_preserved_pre_dispatch
 _GRIDS = (torch.affine_grid_generator, torch.nn.functional.affine_grid)
 _RANDOM = (torch.rand, torch.randn, torch.randint, torch.randperm)
-_REPLACED = (torch.tensor, torch.equal, torch.narrow, torch.linspace, *_GRIDS, *_RANDOM)
+_REPLACED = (torch.tensor, torch.equal, torch.cdist, torch.narrow, torch.linspace, *_GRIDS, *_RANDOM)
 """Functions that `_recordable` replaces."""
 Redirect = Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]
 
@@ -55,6 +56,8 @@ def is_unchanged(func: Any) -> bool:
 class FunctionMode(_NonStrictTorchFunctionHandler, PreDispatchTorchFunctionMode):
     """Does what torch.export's two modes do, and what a recording needs besides.
 
+    Raises `Differentiates` where a model computes gradients that the recording does not show.
+
     Each mode takes time for each call of a function, and for each attribute of a tensor that a model reads.
     torch takes this mode off while TorchDynamo traces, because it is one that records before dispatch.
 
@@ -63,6 +66,7 @@ class FunctionMode(_NonStrictTorchFunctionHandler, PreDispatchTorchFunctionMode)
         redirect: finds the function to call in the place of a function.
         elements_of: finds the elements of a fake tensor, of which a model wants an array; or None.
         assign: lets a tensor be a value that a model assigns to its `data`.
+        differentiates: whether the recording shows the operators of gradients.
 
     Attributes:
         needs_number: whether a tensor is being converted to a number of Python's.
@@ -74,11 +78,14 @@ class FunctionMode(_NonStrictTorchFunctionHandler, PreDispatchTorchFunctionMode)
         redirect: Redirect,
         elements_of: Callable[[torch.Tensor], np.ndarray | None],
         assign: Callable[[torch.Tensor, torch.Tensor], None],
+        *,
+        differentiates: bool,
     ):
         super().__init__(tracer)
         self._redirect = redirect
         self._elements_of = elements_of
         self._assign = assign
+        self._differentiates = differentiates
         self._plain: dict[Any, bool] = {}
         self.needs_number = False
 
@@ -97,8 +104,12 @@ class FunctionMode(_NonStrictTorchFunctionHandler, PreDispatchTorchFunctionMode)
             is_plain = self._plain[func] = is_unchanged(func)
         if is_plain and self._redirect(func, args, kwargs) is func:
             return func, args, kwargs
+        if func in OF_GRADIENTS and not self._differentiates:
+            raise Differentiates
         func, args, kwargs = super()._override(func, args, kwargs)
         func = _recordable(func, args, kwargs)
+        if func is torch.cdist and self._differentiates and torch.is_grad_enabled():
+            func = distances
         func = self._redirect(func, args, kwargs)
         if func is _ATEN.size.default and args[0]._has_symbolic_sizes_strides:
             func = _ATEN.sym_size.default

@@ -33,7 +33,9 @@ from ..containers import pytree
 from ..fake_tensors import forget_layout
 from ..process.process_state import replaced
 from ..state.module_tree import ModuleTree
+from . import gradients as gradient_operators
 from .function_mode import FunctionMode
+from .gradients import SavedResults
 from .known_results import KnownResults
 from .module_paths import ModulePaths, Root
 from .size_nodes import SizeNodes
@@ -76,6 +78,7 @@ class Recorder:
         tree: the model's parts; the caller has replaced its parameters and buffers by fake tensors.
         mode: the mode of the fake tensors.
         source_lines: record the stack of each call.
+        gradients: the model computes gradients, whose operators are recorded too.
 
     Attributes:
         graph: the recorded graph; the caller adds placeholders first, and the output last.
@@ -86,12 +89,15 @@ class Recorder:
         assigned: the tensors to whose `data` the model has assigned, by identity.
     """
 
-    def __init__(self, tree: ModuleTree, mode: FakeTensorMode, *, source_lines: bool = False):
+    def __init__(
+        self, tree: ModuleTree, mode: FakeTensorMode, *, source_lines: bool = False, gradients: bool = False
+    ):
         self._fake_mode = mode
         self._environment: Any = mode.shape_env
         self._maker = proxy_tensor._MakefxTracer(None, "real", False, True, True, False, True)
         self._root = Root(tree)
         self._lines = source_lines
+        self._saved = SavedResults() if gradients else None
         self._track_others = proxy_tensor.track_tensor
         self._modes_before_dispatch = mode_stack_state_for_pre_dispatch()
         self.graph = torch.fx.Graph()
@@ -121,7 +127,11 @@ class Recorder:
             tracer.symnode_tracker = self._sizes = SizeNodes(tracer)
             self._paths = ModulePaths(tracer)
             self._functions = FunctionMode(
-                tracer, redirection(), lambda tensor: self.elements_of(tensor), self._assign
+                tracer,
+                redirection(),
+                lambda tensor: self.elements_of(tensor),
+                self._assign,
+                differentiates=self._saved is not None,
             )
             self._maker.proxy_function_mode = self._functions
             mode: Any = self._maker.proxy_mode
@@ -207,11 +217,16 @@ class Recorder:
     def node_of(self, item: Any) -> Any:
         """The node or constant that stands for a leaf of the model's result."""
         with proxy_tensor.disable_proxy_modes_tracing():
+            if type(item) in _PLAIN:
+                self._node_of(item)
             found = self._tracer.unwrap_proxy(item)
             return self._tracer.create_arg(found)
 
     def _dispatch(self, func: OpOverload, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
         """Record a call of an operator; replaces `__torch_dispatch__` of torch's mode."""
+        if self._saved is not None and gradient_operators.hides_operators(func, args, kwargs):
+            with self._recorded_within():
+                return func.decompose(*args, **(kwargs or {}))
         kind = self._kinds.get(func)
         if kind is None:
             kind = self._kinds[func] = self._kind(func)
@@ -268,7 +283,7 @@ class Recorder:
         """The argument of a node for an argument of a call."""
         kind = type(item)
         if kind in _PLAIN:
-            node = self._nodes.node_of(item)
+            node = self._node_of(item)
             if node is None:
                 raise _Rare
             return node
@@ -282,10 +297,38 @@ class Recorder:
             raise _Rare
         return item
 
+    def _node_of(self, tensor: torch.Tensor) -> torch.fx.Node | None:
+        """The node that stands for a tensor; a new one for a tensor that autograd made of a result."""
+        node = self._nodes.node_of(tensor)
+        if node is not None or tensor in self._nodes:
+            return node
+        gradient_operators.check_level(tensor)
+        saved = None if self._saved is None else self._saved.node_of(tensor)
+        if saved is None:
+            return None
+        func = torch.ops.aten.detach.default
+        node = self._call(func, (saved,), {}, self._kind(func)[2], tensor)
+        self._results(tensor, node)
+        return node
+
+    @contextlib.contextmanager
+    def _recorded_within(self) -> Iterator[None]:
+        """Record the operators that another one runs."""
+        state, mode = self._modes_before_dispatch, self._maker.proxy_mode
+        state.set(0, mode)
+        torch._C._dispatch_tls_set_dispatch_key_included(DispatchKey.PreDispatch, True)
+        try:
+            yield
+        finally:
+            state.set(0, None)
+            torch._C._dispatch_tls_set_dispatch_key_included(DispatchKey.PreDispatch, False)
+
     def _results(self, result: Any, node: torch.fx.Node) -> None:
         """Let a node stand for what its operator returned."""
         if type(result) in _PLAIN:
             self._nodes.keep(result, node)
+            if self._saved is not None:
+                self._saved.keep(result, node)
             if result._has_symbolic_sizes_strides:
                 self._sizes.track(result, torch.fx.Proxy(node, self._tracer))
         elif isinstance(result, (tuple, list)) and all(type(item) in _PLAIN for item in result):

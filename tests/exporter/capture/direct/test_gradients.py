@@ -1,0 +1,199 @@
+"""Models that compute gradients in their forward, by autograd."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import opsetta
+from opsetta.registration import CaptureError
+
+
+class Forces(nn.Module):
+    """The energy of atoms, and the forces on them; relies on autograd, as in training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(10, 8)
+        self.filters = nn.Sequential(nn.Linear(6, 8), nn.Softplus(), nn.Linear(8, 8))
+        self.energy = nn.Sequential(nn.Linear(8, 8), nn.SiLU(), nn.Linear(8, 1))
+        self.register_buffer("centers", torch.linspace(0, 3, 6))
+
+    def forward(
+        self, kinds: torch.Tensor, positions: torch.Tensor, edges: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        positions.requires_grad_()
+        distances = (positions[edges[0]] - positions[edges[1]]).norm(dim=-1)
+        weights = self.filters(torch.exp(-((distances[:, None] - self.centers) ** 2)))
+        atoms = self.embedding(kinds)
+        atoms = atoms.index_add(0, edges[1], atoms[edges[0]] * weights * distances.cos()[:, None])
+        energy = self.energy(atoms).sum()
+        return energy, -torch.autograd.grad([energy], [positions], create_graph=True)[0]
+
+
+class Laplacian(nn.Module):
+    """A function, its gradient, and the sum of its second derivatives; switches autograd on itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.function = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 1))
+
+    @torch.no_grad()
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            value = self.function(x)
+            (first,) = torch.autograd.grad(value.sum(), x, create_graph=True)
+            second = [torch.autograd.grad(first[:, i].sum(), x, retain_graph=True)[0][:, i] for i in range(3)]
+        return value, first, sum(second)
+
+
+class Backward(nn.Module):
+    """Gradients that `backward` adds up in the input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor | None:
+        x.requires_grad_(True)
+        self.layer(self.attention(x, x, x)[0])[:, 0].sum().backward()
+        return x.grad
+
+
+class ActivationMap(nn.Module):
+    """Grad-CAM: the parts of an image that decide its class."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers = nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2)
+        self.features = nn.Sequential(*layers)
+        self.classes = nn.Linear(4, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        features = self.features(x.requires_grad_())
+        best = self.classes(features.mean((2, 3))).max(1).values
+        (gradient,) = torch.autograd.grad(best.sum(), features)
+        return (features * gradient.mean((2, 3), keepdim=True)).sum(1).relu()
+
+
+class Adapted(nn.Module):
+    """One step of training on the first example before the second is seen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        loss = F.mse_loss(self.layer(x), y)
+        weight, bias = torch.autograd.grad(loss, [self.layer.weight, self.layer.bias])
+        return F.linear(z, self.layer.weight - 0.1 * weight, self.layer.bias - 0.1 * bias)
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.LSTM(4, 5, batch_first=True)
+        self.second = nn.GRU(5, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.clone().requires_grad_()
+        return torch.autograd.grad(self.second(self.first(x)[0])[0].sum(), x)[0]
+
+
+class Straight(torch.autograd.Function):
+    """Rounding, with the gradient of another function."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        result = x.round()
+        ctx.save_for_backward(x, result)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        x, result = ctx.saved_tensors
+        return gradient * (2 * x - result)
+
+
+class OwnGradients(nn.Module):
+    """The backward of an `autograd.Function`, a hook, and distances."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.clone().requires_grad_()
+        y = Straight.apply(x) * x
+        y.register_hook(lambda gradient: gradient * 3)
+        return torch.autograd.grad(y.sum() + torch.cdist(x, x + 1).sum(), x)[0]
+
+
+EDGES = torch.tensor([[0, 1, 2, 3, 4, 0], [1, 2, 3, 4, 0, 2]])
+X = torch.randn(3, 4)
+CASES: dict[str, tuple[nn.Module, tuple, tuple | None]] = {
+    "forces": (
+        Forces(),
+        (torch.arange(5), torch.randn(5, 3), EDGES),
+        ({0: "atoms"}, {0: "atoms"}, {1: "edges"}),
+    ),
+    "laplacian": (Laplacian(), (torch.randn(4, 3),), ({0: "batch"},)),
+    "backward": (Backward(), (torch.randn(2, 5, 8),), ({0: "batch", 1: "length"},)),
+    "activation map": (ActivationMap(), (torch.randn(2, 3, 8, 8),), ({0: "batch", 2: "height"},)),
+    "adapted": (Adapted(), (X, torch.randn(3, 2), X * 2), ({0: "batch"}, {0: "batch"}, {0: "batch"})),
+    "own gradients": (OwnGradients(), (X,), ({0: "batch"},)),
+    "recurrent": (Recurrent(), (torch.randn(2, 3, 4),), None),
+}
+
+
+def checked(name: str, dynamic_shapes: tuple | None) -> opsetta.Program:
+    """Export a case, and verify it at opsets where what it uses changes."""
+    model, args, _ = CASES[name]
+    args = tuple(each.clone() for each in args)
+    program = opsetta.export(model.eval(), args, opset=17, dynamic_shapes=dynamic_shapes)
+    assert not any(each.requires_grad for each in args)
+    assert all(each.grad is None for each in model.parameters())
+    for opset in (9, 13, 17, 21):
+        program.lower(opset=opset).verify(args)
+    return program
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_are_part_of_the_program(name: str) -> None:
+    checked(name, None)
+
+
+@pytest.mark.parametrize("name", [name for name, (_, _, shapes) in CASES.items() if shapes])
+def test_gradients_of_dynamic_sizes(name: str) -> None:
+    _, args, shapes = CASES[name]
+    program = checked(name, shapes)
+    program.verify(tuple(larger(each, axes) for each, axes in zip(args, shapes, strict=True)))
+
+
+def larger(tensor: torch.Tensor, axes: dict[int, str]) -> torch.Tensor:
+    for axis in axes:
+        tensor = torch.cat([tensor, tensor.narrow(axis, 0, 2)], dim=axis)
+    return tensor
+
+
+def test_sizes_are_checked_with_gradients() -> None:
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x.clone().requires_grad_()
+            return torch.autograd.grad((x[:, 3] ** 3 + x.sum(1)).sum(), x)[0]
+
+    program = opsetta.export(Model().eval(), (X,), dynamic_shapes=({0: "batch", 1: "width"},))
+    assert [str(each.condition) for each in program.dimensions["width"].restrictions] == ["width >= 4"]
+    program.verify((torch.randn(5, 7),))
+
+
+@pytest.mark.parametrize("capture", ["auto", "direct"])
+def test_gradients_of_torch_func_are_refused_by_name(capture: str) -> None:
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.func.grad(lambda y: (y**3).tanh().sum())(x)
+
+    with pytest.raises(CaptureError, match="compute them with torch.autograd.grad"):
+        opsetta.export(Model().eval(), (X,), capture=capture)
