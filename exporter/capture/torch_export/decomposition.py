@@ -145,8 +145,9 @@ class _Fakes:
             return self.unnamed(f"unknown size {len(self._symbols)}")
         try:
             written = parse_symbolic_expression(dim.value)
-        except ValueError as error:
-            raise GraphError(f"the size '{dim.value}' cannot be read: {error}") from error
+        except ValueError:
+            # Sizes may be computed by functions that expressions of ONNX models do not have.
+            return self.unnamed(f"size {dim.value}")
         named = {symbol: self.symbol(symbol.name) for symbol in written.free_symbols}
         return self.number(written.xreplace(named))
 
@@ -223,7 +224,7 @@ def _arguments(node: ir.Node) -> tuple[_Fakes, dict[str, Any]]:
     """Fake values, and the arguments of the node with them; all sizes are over 1 in the trace.
 
     Raises:
-        GraphError: a size cannot be read, or is 0 or 1 however large the others are.
+        GraphError: a size is 0 or 1 however large the others are, or an argument is of unknown type.
     """
     # An operator of ATen takes what was complex for the real pairs that it is.
     as_complex = node.domain != "aten"

@@ -33,6 +33,7 @@ _OF_ORDER = frozenset({torch.Tensor.contiguous, torch.Tensor.is_contiguous})
 _KERNELS = (types.BuiltinFunctionType, types.BuiltinMethodType)
 _CHANGED = proxy_tensor._side_effectful_need_to_be_preserved_pre_dispatch
 _GRIDS = (torch.affine_grid_generator, torch.nn.functional.affine_grid)
+_BY_INDEX = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
 _RANDOM = (torch.rand, torch.randn, torch.randint, torch.randperm)
 _REPLACED = (torch.tensor, torch.equal, torch.cdist, torch.narrow, torch.linspace, *_GRIDS, *_RANDOM)
 """Functions that `_recordable` replaces."""
@@ -141,6 +142,8 @@ def _recordable(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
         return _equal
     if func in (torch.narrow, torch.Tensor.narrow):
         return _narrow
+    if func in _BY_INDEX and isinstance(args[1], FakeTensor) and args[1].dtype == torch.bool:
+        return func if args[1].dim() else functools.partial(_by_condition, func)
     if func is torch.linspace and even_spacing.has_dynamic_steps(*args, **kwargs):
         return even_spacing.linspace
     if func in _GRIDS and even_spacing.has_dynamic_size(*args, **kwargs):
@@ -148,6 +151,11 @@ def _recordable(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
     if func in _RANDOM and kwargs.get("generator", func) is None:
         return functools.partial(_by_default_generator, func)
     return _einsum if func is torch.functional.einsum else func
+
+
+def _by_condition(func: Any, tensor: torch.Tensor, condition: torch.Tensor, *value: Any) -> Any:
+    """Index with a single truth value, which PyTorch would read: all of a tensor, or nothing of it."""
+    return func(tensor.unsqueeze(0), condition.unsqueeze(0), *value)
 
 
 def _by_default_generator(func: Any, *args: Any, generator: None, **kwargs: Any) -> torch.Tensor:

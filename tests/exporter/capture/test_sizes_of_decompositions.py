@@ -51,3 +51,20 @@ def test_a_size_without_a_name_stays_dynamic(operator: Callable[..., torch.Tenso
     )
     for rows in (4, 3, 2, 7):
         program.verify((torch.randn(rows, 5),))
+
+
+@pytest.mark.parametrize("opset", [9, 17])
+def test_a_size_that_no_expression_of_onnx_has_stays_dynamic(opset: int) -> None:
+    """The size of a range of floating-point numbers is a quotient rounded up."""
+
+    def model(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        rows, columns = x.shape
+        return torch.meshgrid(
+            torch.arange(-rows / 2, rows / 2) / rows, torch.arange(columns).float(), indexing="ij"
+        )
+
+    program = opsetta.export(
+        model, (torch.randn(4, 5),), opset=opset, dynamic_shapes=({0: "rows", 1: "columns"},)
+    )
+    for rows, columns in ((4, 5), (3, 2), (8, 7)):
+        program.verify((torch.randn(rows, columns),))

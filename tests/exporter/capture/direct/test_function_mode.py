@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -48,3 +49,30 @@ def test_narrow_reads_its_start(name: str, opset: int) -> None:
     program = opsetta.export(NARROWED[name], (torch.randn(5, 3), torch.tensor(1)), opset=opset)
     for start in (0, 3, -2):
         program.verify((torch.randn(5, 3), torch.tensor(start)))
+
+
+def selected(x: torch.Tensor) -> torch.Tensor:
+    return x[x.sum() > 0]
+
+
+def written(x: torch.Tensor) -> torch.Tensor:
+    x = x.clone()
+    x[x.sum() > 0] = 1.5
+    return x
+
+
+def ratio(x: torch.Tensor) -> torch.Tensor:
+    """A score as packages of metrics compute it."""
+    score, total = x.mean().clone(), x.std()
+    valid = x.sum() > 0
+    score[valid] = 1 - score[valid] / total[valid]
+    score[~valid] /= total[~valid]
+    return score
+
+
+@pytest.mark.parametrize("model", [selected, written, ratio])
+@pytest.mark.parametrize("opset", [9, 11, 17])
+def test_a_single_truth_value_is_an_index(model: Callable[[torch.Tensor], torch.Tensor], opset: int) -> None:
+    program = opsetta.export(model, (torch.rand(4, 6),), opset=opset, dynamic_shapes=({0: "rows"},))
+    for rows, sign in ((4, 1), (4, -1), (7, 1), (7, -1)):
+        program.verify((torch.rand(rows, 6) * sign,))
