@@ -30,6 +30,7 @@ from .products.gemm import WriteGemm
 from .products.linear_scales import FoldLinearScales
 from .products.quantized_products import SplitQuantizedProducts
 from .products.stored_weights import ReadStoredWeights
+from .products.vectors import PutVectorsFirst
 from .shapes.constant_gathers import SimplifyGathers
 from .shapes.late_broadcasts import BroadcastLate
 from .shapes.shape_chains import MergeShapeChains
@@ -109,6 +110,7 @@ def optimize(model: ir.Model, known: Initializers | None = None, level: str = DE
     passes += [
         NameSlicedDimensions(),
         SeparatePaddedPools(),
+        PutVectorsFirst(),
         CompleteRecurrentOutputs(),
         WriteDefaultAttributes(),
     ]

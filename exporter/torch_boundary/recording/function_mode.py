@@ -19,7 +19,7 @@ from torch.fx.experimental.proxy_tensor import PreDispatchTorchFunctionMode
 
 from ..containers import pytree
 from ..replacements import data_attribute, even_spacing
-from .gradients import OF_GRADIENTS, Differentiates, distances
+from .gradients import OF_GRADIENTS, Differentiates
 from .symbolic_numbers import compute_order
 
 _ATEN = torch.ops.aten
@@ -35,7 +35,7 @@ _CHANGED = proxy_tensor._side_effectful_need_to_be_preserved_pre_dispatch
 _GRIDS = (torch.affine_grid_generator, torch.nn.functional.affine_grid)
 _BY_INDEX = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
 _RANDOM = (torch.rand, torch.randn, torch.randint, torch.randperm)
-_REPLACED = (torch.tensor, torch.equal, torch.cdist, torch.narrow, torch.linspace, *_GRIDS, *_RANDOM)
+_REPLACED = (torch.tensor, torch.equal, torch.narrow, torch.linspace, *_GRIDS, *_RANDOM)
 """Functions that `_recordable` replaces."""
 Redirect = Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]
 
@@ -109,8 +109,6 @@ class FunctionMode(_NonStrictTorchFunctionHandler, PreDispatchTorchFunctionMode)
             raise Differentiates
         func, args, kwargs = super()._override(func, args, kwargs)
         func = _recordable(func, args, kwargs)
-        if func is torch.cdist and self._differentiates and torch.is_grad_enabled():
-            func = distances
         func = self._redirect(func, args, kwargs)
         if func is _ATEN.size.default and args[0]._has_symbolic_sizes_strides:
             func = _ATEN.sym_size.default

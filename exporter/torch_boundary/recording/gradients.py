@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ import torch.fx
 from torch._C import DispatchKey
 from torch._ops import OpOverload
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ....registration import CaptureError
 from ..containers import pytree
@@ -71,20 +73,105 @@ def check_level(tensor: torch.Tensor) -> None:
         )
 
 
-def distances(x1: torch.Tensor, x2: torch.Tensor, p: float = 2.0, compute_mode: Any = None) -> torch.Tensor:
-    """`torch.cdist` by operators whose gradients are operators too."""
+def parts_of(func: OpOverload) -> Callable[..., Any]:
+    """What runs the operators of which another one is made, so that a recording sees their gradients."""
+    return _PARTS.get(func, func.decompose)
+
+
+def _distances(x1: torch.Tensor, x2: torch.Tensor, p: float = 2.0, compute_mode: Any = None) -> torch.Tensor:
     return torch.linalg.vector_norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p, -1)
 
 
-class SavedResults:
-    """The results of operators under autograd, which gives those that it saved as other tensors."""
+def _triangular(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The diagonal of the upper triangular factor, and the sign of the permutation of rows."""
+    factors, pivots = torch.linalg.lu_factor(matrix)
+    rows = torch.arange(1, matrix.shape[-1] + 1, dtype=pivots.dtype)
+    return factors.diagonal(dim1=-2, dim2=-1), 1 - 2 * ((pivots != rows).sum(-1) % 2).to(matrix.dtype)
 
-    def __init__(self) -> None:
+
+def _determinant(matrix: torch.Tensor) -> torch.Tensor:
+    diagonal, sign = _triangular(matrix)
+    return sign * diagonal.prod(-1)
+
+
+def _signed_logarithm(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    diagonal, sign = _triangular(matrix)
+    return sign * diagonal.sign().prod(-1), diagonal.abs().log().sum(-1)
+
+
+def _logarithm(matrix: torch.Tensor) -> torch.Tensor:
+    sign, logarithm = _signed_logarithm(matrix)
+    return torch.where(sign < 0, torch.nan, logarithm)
+
+
+_ATEN = torch.ops.aten
+_PARTS: dict[OpOverload, Callable[..., Any]] = {
+    _ATEN.cdist.default: _distances,
+    _ATEN.linalg_det.default: _determinant,
+    _ATEN.linalg_slogdet.default: _signed_logarithm,
+    _ATEN.logdet.default: _logarithm,
+}
+"""Operators whose gradients need results of kernels that ONNX does not have."""
+
+
+@dataclasses.dataclass(eq=False)
+class InnerCall:
+    """A call of an operator within another one, whose result autograd may keep.
+
+    Attributes:
+        result: the tensor that it returned.
+        args: the arguments; a tensor is its node, or the inner call that returned it.
+        before: the node of the outer operator.
+    """
+
+    func: OpOverload
+    result: torch.Tensor
+    args: Any
+    before: torch.fx.Node | None = None
+
+
+class SavedResults(TorchDispatchMode):
+    """What autograd may keep for a backward: results of operators, and of those that run within them.
+
+    Autograd returns a result as another tensor. Before an operator in place it copies the tensor.
+
+    Args:
+        node_of: finds the node that stands for a tensor.
+    """
+
+    def __init__(self, node_of: Callable[[torch.Tensor], torch.fx.Node | None]):
+        super().__init__()
+        self._node_of = node_of
         self._kept: dict[int | None, list[tuple[torch.Tensor, torch.fx.Node]]] = {}
+        self._inner: dict[int, InnerCall] = {}
+        self._last: list[InnerCall] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
+        """Note a call below autograd."""
+        given = pytree.tree_map_only(torch.Tensor, self._origin, (args, kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor) and not func._schema.is_mutable:
+            call = self._inner[id(result)] = InnerCall(func, result, given)
+            self._last.append(call)
+        return result
+
+    def _origin(self, tensor: torch.Tensor) -> Any:
+        node = self._node_of(tensor)
+        return self._inner.get(id(tensor), tensor) if node is None else node
+
+    def finish(self, node: torch.fx.Node) -> None:
+        """Note the node of the operator that has just run."""
+        for call in self._last:
+            call.before = node
+        self._last.clear()
 
     def keep(self, tensor: torch.Tensor, node: torch.fx.Node) -> None:
         """Note the node of a result."""
         self._kept.setdefault(storage_of(tensor), []).append((tensor, node))
+
+    def inner_call(self, tensor: torch.Tensor) -> InnerCall | None:
+        """The inner call that returned a tensor."""
+        return self._inner.get(id(tensor))
 
     def node_of(self, tensor: torch.Tensor) -> torch.fx.Node | None:
         """The node of the result with the memory and the layout of a tensor."""

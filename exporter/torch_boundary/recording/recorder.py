@@ -35,7 +35,7 @@ from ..process.process_state import replaced
 from ..state.module_tree import ModuleTree
 from . import gradients as gradient_operators
 from .function_mode import FunctionMode
-from .gradients import SavedResults
+from .gradients import InnerCall, SavedResults
 from .known_results import KnownResults
 from .module_paths import ModulePaths, Root
 from .size_nodes import SizeNodes
@@ -97,7 +97,7 @@ class Recorder:
         self._maker = proxy_tensor._MakefxTracer(None, "real", False, True, True, False, True)
         self._root = Root(tree)
         self._lines = source_lines
-        self._saved = SavedResults() if gradients else None
+        self._saved = SavedResults(lambda tensor: self._nodes.node_of(tensor)) if gradients else None
         self._track_others = proxy_tensor.track_tensor
         self._modes_before_dispatch = mode_stack_state_for_pre_dispatch()
         self.graph = torch.fx.Graph()
@@ -148,6 +148,8 @@ class Recorder:
         with contextlib.ExitStack() as stack:
             enter: Callable[[Any], Any] = stack.enter_context
             enter(self._fake_mode)
+            if self._saved is not None:
+                enter(self._saved)
             enter(tracing(TracingContext(self._fake_mode)))
             enter(torch._dynamo.config.patch(_dynamo_settings()))
             enter(_override_builtin_ops())
@@ -226,7 +228,7 @@ class Recorder:
         """Record a call of an operator; replaces `__torch_dispatch__` of torch's mode."""
         if self._saved is not None and gradient_operators.hides_operators(func, args, kwargs):
             with self._recorded_within():
-                return func.decompose(*args, **(kwargs or {}))
+                return gradient_operators.parts_of(func)(*args, **(kwargs or {}))
         kind = self._kinds.get(func)
         if kind is None:
             kind = self._kinds[func] = self._kind(func)
@@ -268,6 +270,8 @@ class Recorder:
         node._update_args_kwargs(args, kwargs)
         node.meta["nn_module_stack"] = self._paths.current
         node.meta["val"] = result
+        if self._saved is not None:
+            self._saved.finish(node)
         return node
 
     def _kind(self, func: OpOverload) -> tuple[bool, bool, str]:
@@ -303,12 +307,25 @@ class Recorder:
         if node is not None or tensor in self._nodes:
             return node
         gradient_operators.check_level(tensor)
-        saved = None if self._saved is None else self._saved.node_of(tensor)
-        if saved is None:
+        if self._saved is None:
             return None
+        saved = self._saved.node_of(tensor)
+        if saved is None:
+            inner = self._saved.inner_call(tensor)
+            return None if inner is None else self._node_of_inner(inner)
         func = torch.ops.aten.detach.default
         node = self._call(func, (saved,), {}, self._kind(func)[2], tensor)
         self._results(tensor, node)
+        return node
+
+    def _node_of_inner(self, call: InnerCall) -> torch.fx.Node:
+        """A node for a call within another one, before that one's node, which may write to its arguments."""
+        args, kwargs = pytree.tree_map_only(InnerCall, self._node_of_inner, call.args)
+        node = self._nodes.node_of(call.result)
+        if node is None:
+            with self.graph.inserting_before(call.before):
+                node = self._call(call.func, args, kwargs, self._kind(call.func)[2], call.result)
+            self._results(call.result, node)
         return node
 
     @contextlib.contextmanager

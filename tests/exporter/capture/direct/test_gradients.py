@@ -178,6 +178,45 @@ def larger(tensor: torch.Tensor, axes: dict[int, str]) -> torch.Tensor:
     return tensor
 
 
+def clamped_in_place(x: torch.Tensor) -> torch.Tensor:
+    """Autograd copies what an operator in place overwrites."""
+    return F.silu((x * 2).add_(x).mul_(x).clamp_(-1, 1), inplace=True).masked_fill_(x > 0.5, 0)
+
+
+def written_parts(x: torch.Tensor) -> torch.Tensor:
+    table = torch.zeros(4, 4)
+    table[0] = x[0] * x[1]
+    table[1:, 1] = x[2, 2]
+    return table.exp()
+
+
+PARTS = {
+    "in place": clamped_in_place,
+    "written parts": written_parts,
+    "a mask that autograd keeps": F.softshrink,
+    "a loss": lambda x: F.hinge_embedding_loss(x, torch.ones(4, 4)),
+    "determinant": torch.linalg.det,
+    "signed logarithm": lambda x: torch.stack(torch.linalg.slogdet(x)),
+    "logarithm": lambda x: torch.logdet(x @ x.T + torch.eye(4)),
+    "masked attention": lambda x: F.scaled_dot_product_attention(x, x, x, is_causal=True),
+    "matrix and vector": lambda x: torch.mv(x, x[:, 0]),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_what_autograd_keeps_is_part_of_the_program(name: str) -> None:
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x.clone().requires_grad_()
+            return torch.autograd.grad(PARTS[name](x).square().sum(), x)[0]
+
+    x = torch.randn(4, 4)
+    program = opsetta.export(Model().eval(), (x,), opset=17)
+    for opset in (9, 17):
+        program.lower(opset=opset).verify((x,))
+        program.lower(opset=opset).verify((x.flip(0) + 0.1,))
+
+
 def test_sizes_are_checked_with_gradients() -> None:
     class Model(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
