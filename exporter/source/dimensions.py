@@ -18,6 +18,8 @@ import onnx_ir as ir
 from ...registration import DIMENSIONS, RANGES, DimensionError
 from .json_entries import read_entries, write_entries
 
+_LONGEST_SHOWN = 240
+"""The number of characters of a condition in a message; metadata has all of it."""
 _BOUND = re.compile(r"(.+) (>=|<=) (\d+)")
 _OPERATORS: dict[type, Callable[..., Any]] = {
     ast.Add: operator.add,
@@ -63,7 +65,10 @@ class Restriction:
     line: str = ""
 
     def __str__(self) -> str:
-        return f"{self.condition} ({f'{self.line}: ' if self.line else ''}{self.reason})"
+        condition = self.condition
+        if len(condition) > _LONGEST_SHOWN:
+            condition = f"{condition[: _LONGEST_SHOWN // 2]} … {condition[-_LONGEST_SHOWN // 2 :]}"
+        return f"{condition} ({f'{self.line}: ' if self.line else ''}{self.reason})"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -109,7 +109,10 @@ class _Condition(StrPrinter):
     """Prints conditions as Python writes them."""
 
     def _print_Relational(self, expr: Any) -> str:
-        return f"{self._print(expr.lhs)} {expr.rel_op} {self._print(expr.rhs)}"
+        relation = expr.rel_op
+        if isinstance(expr.lhs, (Mod, PythonMod)) and expr.lhs.args[1].is_positive and expr.rhs == 0:
+            relation = {"<=": "==", ">": "!="}.get(relation, relation)
+        return f"{self._print(expr.lhs)} {relation} {self._print(expr.rhs)}"
 
     def _print_Mod(self, expr: Any) -> str:
         return f"{self._inner(expr.args[0])} % {self._inner(expr.args[1])}"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,8 @@ from .operator_trace import Trace, line_of_guard
 from .trials import Tracer
 
 _FURTHEST = 1 << 20
+_MOST_OF_TWO = 8
+"""How many sizes of each of two dimensions are tried together."""
 _OTHER_PATH = "the model computes something else at other sizes"
 _OTHER_RANK = "a result has another rank at other sizes"
 _BELOW_ZERO = "another dimension would have a negative size"
@@ -261,22 +264,48 @@ class _Search:
     def _relation(self, guard: Guard) -> None:
         """Try a guard that does not bound one dimension: a remainder, or a relation of several.
 
-        It is tried at sizes where the other guards hold, if there are any. An inequality is also tried beyond
-        the sizes where its sides are equal: there the slice `x[:m]` has m rows and the n rows of x.
+        It is tried at sizes where the other guards hold, if there are any, and not where a restriction
+        already refuses them: what follows from the restrictions is none of its own. An inequality is also
+        tried beyond the sizes where its sides are equal: there the slice `x[:m]` has m rows and the n rows
+        of x.
         """
-        for name in sorted(guard.names):
-            sizes = [self.base[name] + sign * step for step in guard.distances for sign in (1, -1)]
-            points = [self._with({name: size}) for size in sizes if size >= 2]
+        is_tried = False
+        for count, points in self._around(guard):
+            if is_tried and count > 1:
+                return
             points = [point for point in points if not guard.holds(point)]
             points.sort(key=lambda p: sum(not other.holds(p) for other in self._guards))
-            failure = self._fails(points[0]) if points else None
-            if failure is None and points and guard.is_at_end(points[0]):
+            point = self._first_allowed(points, guard)
+            failure = None if point is None else self._fails(point)
+            if point is not None and failure is None and guard.is_at_end(point):
                 guard = guard.with_end()
-                points = [point for point in points if not guard.holds(point)]
-                failure = self._fails(points[0]) if points else None
+                point = self._first_allowed(points, guard)
+                failure = None if point is None else self._fails(point)
             if failure is not None:
                 self._add(guard.text, failure, [guard.line])
                 return
+            is_tried = is_tried or point is not None
+
+    def _around(self, guard: Guard) -> Iterator[tuple[int, list[Point]]]:
+        """Points around the example, with other sizes of one dimension, then of two: first how many."""
+        near = {
+            name: [
+                size
+                for step in guard.distances
+                for size in (self.base[name] + step, self.base[name] - step)
+                if size >= 2
+            ]
+            for name in sorted(guard.names)
+        }
+        for name, sizes in near.items():
+            yield 1, [self._with({name: size}) for size in sizes]
+        for first, second in itertools.combinations(near, 2):
+            pairs = itertools.product(near[first][:_MOST_OF_TWO], near[second][:_MOST_OF_TWO])
+            yield 2, [self._with({first: size, second: other}) for size, other in pairs]
+
+    def _first_allowed(self, points: Sequence[Point], guard: Guard) -> Point | None:
+        """The first point at which a guard does not hold and that no restriction refuses."""
+        return next((p for p in points if not guard.holds(p) and not self._refused(p)), None)
 
     def _add(self, condition: str, failure: tuple[str, str], asking: Sequence[str]) -> None:
         reason, line = failure

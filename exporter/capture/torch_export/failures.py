@@ -88,6 +88,7 @@ _SIZES = Kind(
     (
         "leave the dimension out of dynamic_shapes, which fixes it at the size of the example",
         "or change the model to support every size: use x.shape[0] or -1 instead of a number",
+        "or give an example with another size, if its size is a number of the model by chance",
         "or mark it with Dim.AUTO: the program then refuses sizes for which it is not valid",
     ),
     (),
@@ -117,6 +118,15 @@ _KINDS = (
         re.compile(r"\.numpy\(\)|numpy.ndarray|to numpy|numpy\(\) "),
         "The model computes with numpy, which torch.export cannot follow.",
         ("use torch's functions instead: torch.sin(x) for numpy.sin(x.numpy())",),
+        ("strict", "trace"),
+    ),
+    Kind(
+        re.compile("unhashable type: non-nested SymInt"),
+        "A dynamic size is looked up in a dict, a set or a cache of results, which would fix it.",
+        (
+            "compare it instead (n == 224, or n in a list): the program then refuses other sizes",
+            "or leave the dimension out of dynamic_shapes, which fixes it at the size of the example",
+        ),
         ("strict", "trace"),
     ),
     Kind(

@@ -19,6 +19,7 @@ from ..containers import pytree
 from ..fake_tensors import LAYOUT
 from .fake_weights import FakeCopies
 from .layouts.known_layouts import Layout, known_layout
+from .layouts.layout import assumed
 from .symbolic_numbers import form, holds_always, identity, known
 
 _Results = tuple[type | None, Sequence[Layout | int]]
@@ -107,7 +108,7 @@ class KnownResults:
         """Whether views are in the memory of the first argument for all sizes.
 
         Where that is not known, as for an input that is a view of a larger tensor, making one would add a
-        guard.
+        guard, which is true for all sizes if the view has all elements of the argument.
         """
         for layout in results[1]:
             if isinstance(layout, int) or layout.offset is None:
@@ -116,7 +117,8 @@ class KnownResults:
             key = id(layout), room if isinstance(room, int) else form(room)
             if key not in self._rooms:
                 # The layout is kept, so that its identity stays its own.
-                self._rooms[key] = layout, known(_end(layout) <= room) is True
+                fits = _end(layout) <= room
+                self._rooms[key] = layout, assumed(fits) if layout.is_whole else known(fits) is True
             if not self._rooms[key][1]:
                 return False
         return True

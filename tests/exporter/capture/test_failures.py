@@ -87,6 +87,11 @@ class Listed(nn.Module):
         return x + torch.tensor(positions)[:, None]
 
 
+class LookedUp(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * {3: 2.0, 4: 5.0}.get(x.shape[0], 1.0)
+
+
 class Stored(nn.Module):
     """Rotary embeddings of CLVP and Wav2Vec2-Conformer, after a call: those of its length are kept."""
 
@@ -209,6 +214,13 @@ MODELS: dict[str, tuple[Callable[[], Any], tuple, dict[str, Any], str, list[str]
         ROWS,
         "positions = list(range(x.shape[0]))",
         ["axis 0 of 'x'", "constant (3)", "does not support every size"],
+    ),
+    "size looked up": (
+        LookedUp,
+        (torch.ones(3, 4),),
+        ROWS,
+        "return x * {3: 2.0, 4: 5.0}.get(x.shape[0], 1.0)",
+        ["looked up in a dict", "compare it instead", "leave the dimension out"],
     ),
     "size stored by an earlier call": (
         Stored,

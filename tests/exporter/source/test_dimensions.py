@@ -251,3 +251,12 @@ def test_a_range_that_torch_has_no_words_for_is_refused_with_remedies() -> None:
         opsetta.export(model, (x,), opset=17, dynamic_shapes=({0: Dim("n")},))
     program = opsetta.export(model, (x,), opset=17, dynamic_shapes=({0: Dim.AUTO},))
     program.verify((torch.ones(1, 3),))
+
+
+def test_a_long_condition_is_shortened_in_messages_only() -> None:
+    condition = " + ".join(f"n // {number}" for number in range(2, 80)) + " != 7"
+    shown = str(Restriction(condition, "the model computes something else"))
+    assert len(shown) < 300
+    assert shown.startswith("n // 2 + ")
+    assert " … " in shown
+    assert shown.endswith("n // 79 != 7 (the model computes something else)")

@@ -13,13 +13,17 @@ from ..symbolic_numbers import form, known
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """A result: a new tensor, or, with an offset in its storage, a view of the operator's first argument."""
+    """A result: a new tensor, or, with an offset in its storage, a view of the operator's first argument.
+
+    `is_whole` says that a view has all elements of the argument, so that it is in the storage as well.
+    """
 
     dtype: torch.dtype
     shape: Sequence[Any]
     stride: Sequence[Any]
     device: torch.device
     offset: Any = None
+    is_whole: bool = False
 
 
 def made(like: torch.Tensor, shape: Sequence[Any], dtype: torch.dtype | None = None) -> Layout | None:
@@ -63,6 +67,12 @@ def is_above_1(size: Any) -> bool:
 def has_single(sizes: Sequence[Any]) -> bool:
     """Whether a size is the number 1. Where it is, kernels choose among strides that mean the same."""
     return any(type(size) is int and size == 1 for size in sizes)
+
+
+def assumed(condition: Any) -> bool:
+    """Whether a condition on sizes is true; if it is so for the example only, a guard records it."""
+    found = known(condition)
+    return bool(condition) if found is None and condition.node.hint else bool(found)
 
 
 def is_same(size: Any, other: Any) -> bool:

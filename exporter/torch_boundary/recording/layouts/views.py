@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -11,8 +12,8 @@ from ..symbolic_numbers import known
 from .layout import (
     Layout,
     are_fixed,
+    assumed,
     axis_of,
-    contiguous_strides,
     has_single,
     is_above_1,
     is_contiguous,
@@ -105,23 +106,24 @@ def _expand(x: torch.Tensor, size: Sequence[Any], implicit: bool = False) -> Lay
 
 
 def _shape_of_view(x: torch.Tensor, size: Sequence[Any]) -> list[Any] | None:
-    """The shape that a view asks for, with -1 replaced; None if only a guard could make it fit."""
+    """The shape that a view asks for, with -1 replaced; None if it may not fit."""
     unknown = [axis for axis, item in enumerate(size) if type(item) is int and item == -1]
     others = [item for axis, item in enumerate(size) if axis not in unknown]
-    if len(unknown) > 1 or not all(map(is_positive, (*others, *x.shape))):
+    if len(unknown) > 1 or not all(assumed(item > 0) for item in (*others, *x.shape)):
         return None
     shape = list(size)
-    total = product(x.shape)
+    total, rest = product(x.shape), product(others)
     if unknown:
-        shape[unknown[0]] = number(total // product(others))
-    return shape if is_same(product(shape), total) else None
+        shape[unknown[0]] = number(total // rest)
+    fits = is_same(product(shape), total) or (unknown and assumed(total % rest == 0))
+    return shape if fits else None
 
 
 def _view(x: torch.Tensor, size: Sequence[Any]) -> Layout | None:
     """A view; None also where the memory does not allow it, for the kernel to refuse it."""
     shape = _shape_of_view(x, size)
     stride = None if shape is None else _strides_of_view(x, shape)
-    return viewed(x, shape, stride) if shape is not None and stride else None
+    return _viewed_whole(x, shape, stride) if shape is not None and stride else None
 
 
 def _reshape(x: torch.Tensor, shape: Sequence[Any]) -> Layout | None:
@@ -130,7 +132,11 @@ def _reshape(x: torch.Tensor, shape: Sequence[Any]) -> Layout | None:
     stride = None if wanted is None else _strides_of_view(x, wanted)
     if wanted is None or stride is None:
         return None
-    return viewed(x, wanted, stride) if stride else made(x, wanted)
+    return _viewed_whole(x, wanted, stride) if stride else made(x, wanted)
+
+
+def _viewed_whole(x: torch.Tensor, shape: Sequence[Any], stride: Sequence[Any]) -> Layout:
+    return dataclasses.replace(viewed(x, shape, stride), is_whole=True)
 
 
 def _strides_of_view(x: torch.Tensor, shape: Sequence[Any]) -> Sequence[Any] | None:
@@ -141,7 +147,8 @@ def _strides_of_view(x: torch.Tensor, shape: Sequence[Any]) -> Sequence[Any] | N
     if x.dim() == 0 or not shape:
         return None
     if is_contiguous(x):
-        return contiguous_strides(shape)
+        # No size is 0: torch has special strides for such tensors.
+        return [product(shape[axis + 1 :]) for axis in range(len(shape))]
     if has_single(x.shape) or has_single(shape):
         return None
     found: list[Any] = []
@@ -151,25 +158,33 @@ def _strides_of_view(x: torch.Tensor, shape: Sequence[Any]) -> Sequence[Any] | N
             return None
         taken: Any = 1
         while not is_same(taken, count):
-            if not known(taken != count):
+            if not assumed(taken != count):
                 return None
             if not rest:
                 return ()
             found.append(taken * step)
-            taken = rest.pop() * taken
+            taken = _multiplied(taken, rest.pop(), count)
     return found[::-1] if not rest else None
+
+
+def _multiplied(taken: Any, size: Any, count: Any) -> Any:
+    """The product of two sizes, written as the count where it is one: `2 * (n // 2)` as n for an even n."""
+    together = size * taken
+    if type(size) is int or is_same(together, count) or not is_same(number(count // taken), size):
+        return together
+    return count if assumed(count % taken == 0) else together
 
 
 def _chunks(x: torch.Tensor) -> Iterator[tuple[Any, Any]]:
     """The number of elements and the stride of axes that are contiguous among them, innermost first.
 
-    The number is None if it depends on sizes which axes these are.
+    The number is None if these axes are not the same for all sizes near the example's.
     """
     sizes, strides = x.shape, x.stride()
     count, step = sizes[-1], strides[-1]
     for axis in reversed(range(x.dim() - 1)):
         is_one = known(strides[axis] == count * step)
-        if is_one is None or not is_above_1(sizes[axis]):
+        if not (is_one or assumed(strides[axis] != count * step)) or not assumed(sizes[axis] > 1):
             yield None, step
             return
         if is_one:

@@ -228,6 +228,20 @@ def test_a_known_layout_is_that_of_the_kernel(name: str) -> None:
     assert [found.dtype, found.device, None if found.offset is None else str(found.offset)] == others
 
 
+def test_a_reshape_of_a_part_asks_only_what_its_layout_depends_on() -> None:
+    with fakes() as (x, _, _):
+        environment = x.fake_mode.shape_env  # type: ignore[attr-defined]
+        part = x[:, 1:]
+        before = len(environment.guards)
+        found = known_layout(ATEN.reshape.default, (part, [x.shape[0], -1, 8]))
+        asked = [str(guard.expr) for guard in environment.guards[before:]]
+    assert found is not None
+    assert found.offset is not None
+    rows, columns = x.shape[0].node.expr, x.shape[1].node.expr
+    assert list(map(str, found.shape)) == [str(rows), f"3*{columns} - 3", "8"]
+    assert asked == [f"{columns} - 1 > 1"]
+
+
 UNKNOWN: Calls = {
     "sizes that only a guard makes equal": (ATEN.add.Tensor, lambda x, i, y: (x[0, :, 0], y)),
     "elements that only a guard makes fit": (ATEN.view.default, lambda x, i, y: (x, [-1, y.shape[0], 24])),

@@ -24,12 +24,14 @@ class Limited:
         shapes: the example's shape for each input; a name stands for a dynamic size.
         conditions: the restrictions.
         sizes: the example's size by name; 4 if it is not given.
+        captures: those that find them; torch.export records more about layouts in memory.
     """
 
     model: Callable[..., Any]
     shapes: Sequence[Sequence[int | str]]
     conditions: frozenset[str]
     sizes: dict[str, int] = dataclasses.field(default_factory=dict)
+    captures: Sequence[str] = ("direct", "torch.export")
 
     def arguments(self) -> tuple[torch.Tensor, ...]:
         sizes = [[self.sizes.get(n, 4) if isinstance(n, str) else n for n in shape] for shape in self.shapes]
@@ -154,6 +156,22 @@ def two_parts(x: torch.Tensor) -> torch.Tensor:
     return first + second
 
 
+def pairs_of_a_part(x: torch.Tensor) -> torch.Tensor:
+    """The rows of the part are not contiguous, so that the reshape copies."""
+    return x[:, 3:].reshape(-1, 2) * 2
+
+
+def blocks_of_a_part(x: torch.Tensor) -> torch.Tensor:
+    return x[:, 3:].reshape(x.shape[0], -1, 8) * 2
+
+
+def blocks_without_padding(x: torch.Tensor) -> torch.Tensor:
+    """The size of the blocks follows from the branch, and is no restriction of its own."""
+    missing = -x.shape[1] % 4
+    padded = F.pad(x, (0, missing)) if missing > 0 else x
+    return padded.reshape(x.shape[0], -1, 4) * 2
+
+
 MODELS = [
     Limited(rest_of_each_image, [("batch", 4, 4)], frozenset({"batch >= 1"})),
     Limited(rest_of_all_images, [("batch", 2, 3)], frozenset()),
@@ -175,12 +193,33 @@ MODELS = [
     Limited(with_positions_in_blocks, [("n",)], frozenset({"n % 6 == 0", "n <= 100"}), {"n": 12}),
     Limited(sliced_to_other, [("n", "m")], frozenset(), {"m": 5}),
     Limited(two_parts, [("n", "m")], frozenset({"n >= 2"}), {"m": 6}),
+    Limited(pairs_of_a_part, [("n", "m")], frozenset({"(n*(m - 3)) % 2 == 0"}), {"n": 3, "m": 9}, ["direct"]),
+    Limited(
+        blocks_of_a_part,
+        [("n", "m", 4)],
+        frozenset({"(4*n*(m - 3)) % (8*n) == 0", "n >= 1"}),
+        {"n": 3, "m": 9},
+        ["direct"],
+    ),
+    Limited(
+        blocks_without_padding,
+        [("n", "m")],
+        frozenset({"(-m) % 4 == 0", "n >= 1"}),
+        {"n": 3, "m": 8},
+        ["direct"],
+    ),
     Limited(counted_to_other, [("n", "m")], frozenset({"m >= n"}), {"m": 5}),
 ]
 
 
-@pytest.mark.parametrize("capture", ["direct", "torch.export"])
-@pytest.mark.parametrize("limited", MODELS, ids=lambda limited: limited.model.__name__)
+@pytest.mark.parametrize(
+    ("limited", "capture"),
+    [
+        pytest.param(limited, capture, id=f"{limited.model.__name__}-{capture}")
+        for limited in MODELS
+        for capture in limited.captures
+    ],
+)
 def test_restrictions(limited: Limited, capture: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
