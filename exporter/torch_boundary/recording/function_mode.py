@@ -18,7 +18,7 @@ from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import PreDispatchTorchFunctionMode
 
 from ..containers import pytree
-from ..replacements import data_attribute, even_spacing
+from ..replacements import data_attribute, dynamic_arguments
 from .gradients import OF_GRADIENTS, Differentiates
 from .symbolic_numbers import compute_order
 
@@ -33,9 +33,10 @@ _OF_ORDER = frozenset({torch.Tensor.contiguous, torch.Tensor.is_contiguous})
 _KERNELS = (types.BuiltinFunctionType, types.BuiltinMethodType)
 _CHANGED = proxy_tensor._side_effectful_need_to_be_preserved_pre_dispatch
 _GRIDS = (torch.affine_grid_generator, torch.nn.functional.affine_grid)
+_SIGNALS = (torch.istft, torch.Tensor.istft)
 _BY_INDEX = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
 _RANDOM = (torch.rand, torch.randn, torch.randint, torch.randperm)
-_REPLACED = (torch.tensor, torch.equal, torch.narrow, torch.linspace, *_GRIDS, *_RANDOM)
+_REPLACED = (torch.tensor, torch.equal, torch.narrow, torch.linspace, *_SIGNALS, *_GRIDS, *_RANDOM)
 """Functions that `_recordable` replaces."""
 Redirect = Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]
 
@@ -142,10 +143,12 @@ def _recordable(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
         return _narrow
     if func in _BY_INDEX and isinstance(args[1], FakeTensor) and args[1].dtype == torch.bool:
         return func if args[1].dim() else functools.partial(_by_condition, func)
-    if func is torch.linspace and even_spacing.has_dynamic_steps(*args, **kwargs):
-        return even_spacing.linspace
-    if func in _GRIDS and even_spacing.has_dynamic_size(*args, **kwargs):
-        return even_spacing.affine_grid
+    if func is torch.linspace and dynamic_arguments.has_dynamic_steps(*args, **kwargs):
+        return dynamic_arguments.linspace
+    if func in _GRIDS and dynamic_arguments.has_dynamic_size(*args, **kwargs):
+        return dynamic_arguments.affine_grid
+    if func in _SIGNALS and dynamic_arguments.has_dynamic_length(*args, **kwargs):
+        return dynamic_arguments.istft
     if func in _RANDOM and kwargs.get("generator", func) is None:
         return functools.partial(_by_default_generator, func)
     return _einsum if func is torch.functional.einsum else func

@@ -1,4 +1,4 @@
-"""Kernels of composite operators that keep sizes symbolic, where torch's kernels fix the operand's sizes."""
+"""Kernels of composite operators for fake tensors, where torch's kernels fix symbolic sizes, or fail."""
 
 from __future__ import annotations
 
@@ -44,8 +44,30 @@ def _take_along_dim(self: torch.Tensor, indices: torch.Tensor, dim: int | None =
     return self.expand(shape).gather(dim, indices.expand(shape))
 
 
+def _istft(
+    self: torch.Tensor,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: torch.Tensor | None = None,
+    center: bool = True,
+    normalized: bool = False,
+    onesided: bool | None = None,
+    length: int | None = None,
+    return_complex: bool = False,
+) -> torch.Tensor:
+    """An empty signal: torch's kernel fails for fake tensors of a one-sided spectrum of odd `n_fft`."""
+    hop = n_fft // 4 if hop_length is None else hop_length
+    if length is None:
+        length = n_fft + hop * (self.shape[-1] - 1) - (2 * (n_fft // 2) if center else 0)
+    return self.new_empty((*self.shape[:-2], length), dtype=None if return_complex else self.real.dtype)
+
+
 def kept_symbolic() -> AbstractContextManager[None]:
     """Use these kernels within the context."""
-    return in_place_of(
-        {_ATEN.max_pool1d.default: _max_pool1d, _ATEN.take_along_dim.default: _take_along_dim}, {}
-    )
+    kernels = {
+        _ATEN.max_pool1d.default: _max_pool1d,
+        _ATEN.take_along_dim.default: _take_along_dim,
+        _ATEN.istft.default: _istft,
+    }
+    return in_place_of(kernels, {})

@@ -51,6 +51,20 @@ def _sorted_along(x: Tensor) -> tuple[Tensor, Tensor]:
     return x.take_along_dim(order, 2), torch.take_along_dim(x, order.reshape(-1))
 
 
+class Enhanced(nn.Module):
+    """Speech enhancement: the signal of a spectrum, as long as the input."""
+
+    def __init__(self, taps: int, **options: Any) -> None:
+        super().__init__()
+        self.options = options
+        self.register_buffer("window", torch.hamming_window(taps))
+
+    def forward(self, x: Tensor, noisy: Tensor) -> Tensor:
+        spectrum = torch.complex(x, x.roll(1, -1))
+        options = {"window": self.window, "length": noisy.shape[-1], **self.options}
+        return noisy + torch.istft(spectrum, 8, 2, len(self.window), **options)
+
+
 _BATCH = {0: "batch", 2: "height", 3: "width"}
 CASES: dict[str, tuple[Callable[..., Any], Any, list[tuple[tuple[int, ...], ...]]]] = {
     "max_pool1d": (Characters(), ({0: "batch", 1: "length"},), [((2, 19),), ((1, 4),), ((3, 33),)]),
@@ -84,6 +98,21 @@ CASES: dict[str, tuple[Callable[..., Any], Any, list[tuple[tuple[int, ...], ...]
         Transformer(align_corners=False),
         ({0: "batch"}, _BATCH),
         [((2, 2, 3), (2, 1, 5, 6)), ((1, 2, 3), (1, 1, 1, 2)), ((3, 2, 3), (3, 1, 8, 7))],
+    ),
+    "istft": (
+        Enhanced(8),
+        ({0: "batch", 2: "frames"}, {0: "batch", 1: "length"}),
+        [((2, 5, 7), (2, 12)), ((1, 5, 7), (1, 16)), ((3, 5, 9), (3, 5)), ((2, 5, 4), (2, 30))],
+    ),
+    "istft without a half frame before": (
+        Enhanced(8, center=False, normalized=True, onesided=True),
+        ({2: "frames"}, {1: "length"}),
+        [((2, 5, 7), (2, 15)), ((2, 5, 9), (2, 5)), ((2, 5, 4), (2, 30))],
+    ),
+    "istft of frames with an odd size": (
+        lambda x, noisy: (x + 0j).istft(9, 4, 9, torch.ones(9), True, False, True, noisy.shape[-1]),
+        ({1: "frames"}, {0: "length"}),
+        [((5, 7), (20,)), ((5, 9), (36,)), ((5, 4), (30,))],
     ),
     "affine_grid of a volume": (
         Transformer(align_corners=True),

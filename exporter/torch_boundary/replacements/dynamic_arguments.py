@@ -1,4 +1,4 @@
-"""`linspace` and `affine_grid` for dynamic sizes, by operators: torch makes Python numbers of the sizes."""
+"""Functions for dynamic sizes, by operators: torch's own make Python numbers of these arguments."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
+
+from ..recording.symbolic_numbers import holds_always
 
 
 def has_dynamic_steps(start: Any = None, end: Any = None, steps: Any = None, **others: Any) -> bool:
@@ -56,3 +59,33 @@ def affine_grid(
     base = torch.stack([*places[::-1], torch.ones_like(places[0])], dim=-1)
     grid = base.reshape(1, -1, len(spatial) + 1) @ theta.transpose(1, 2)
     return grid.reshape(size[0], *spatial, len(spatial))
+
+
+def has_dynamic_length(input: torch.Tensor, n_fft: int, *others: Any, **named: Any) -> bool:
+    """Whether a call of `torch.istft` would fix the length of its result."""
+    length = others[6] if len(others) > 6 else named.get("length")
+    return isinstance(length, torch.SymInt)
+
+
+def istft(
+    input: torch.Tensor,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: torch.Tensor | None = None,
+    center: bool = True,
+    normalized: bool = False,
+    onesided: bool | None = None,
+    length: Any = None,
+    return_complex: bool = False,
+) -> torch.Tensor:
+    """The signal of a spectrum, cut off at a length or followed by zeros up to it, as in PyTorch.
+
+    The half frame at the end, which is cut off where no length is given, is part of the signal here.
+    """
+    rest = window, False, normalized, onesided, None, return_complex
+    whole = torch.istft(input, n_fft, hop_length, win_length, *rest)
+    start = n_fft // 2 if center else 0
+    if not holds_always(start + length <= whole.shape[-1]):
+        whole = F.pad(whole, (0, length))
+    return whole[..., start : start + length]
