@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager
 
 import torch
 
-from .shape_kernels import in_place_of
+from ..operators.overloads import OpOverload
+from .shape_kernels import Shapes, in_place_of
 
 _ATEN = torch.ops.aten
 
@@ -65,7 +66,7 @@ def _istft(
 
 def kept_symbolic() -> AbstractContextManager[None]:
     """Use these kernels within the context."""
-    kernels = {
+    kernels: dict[OpOverload, Shapes] = {
         _ATEN.max_pool1d.default: _max_pool1d,
         _ATEN.take_along_dim.default: _take_along_dim,
         _ATEN.istft.default: _istft,
