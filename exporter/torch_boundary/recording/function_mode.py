@@ -19,7 +19,7 @@ from torch.fx.experimental.proxy_tensor import PreDispatchTorchFunctionMode
 
 from ..containers import pytree
 from ..replacements import data_attribute, dynamic_arguments
-from .gradients import OF_GRADIENTS, Differentiates
+from .gradients import OF_GRADIENTS, Differentiates, check_function
 from .symbolic_numbers import compute_order
 
 _ATEN = torch.ops.aten
@@ -58,7 +58,8 @@ def is_unchanged(func: Any) -> bool:
 class FunctionMode(_NonStrictTorchFunctionHandler, PreDispatchTorchFunctionMode):
     """Does what torch.export's two modes do, and what a recording needs besides.
 
-    Raises `Differentiates` where a model computes gradients that the recording does not show.
+    Raises `Differentiates` where a model computes gradients that the recording does not show, and
+    `OtherGradients` where no recording does.
 
     Each mode takes time for each call of a function, and for each attribute of a tensor that a model reads.
     torch takes this mode off while TorchDynamo traces, because it is one that records before dispatch.
@@ -106,6 +107,7 @@ class FunctionMode(_NonStrictTorchFunctionHandler, PreDispatchTorchFunctionMode)
             is_plain = self._plain[func] = is_unchanged(func)
         if is_plain and self._redirect(func, args, kwargs) is func:
             return func, args, kwargs
+        check_function(func)
         if func in OF_GRADIENTS and not self._differentiates:
             raise Differentiates
         func, args, kwargs = super()._override(func, args, kwargs)

@@ -23,6 +23,8 @@ OF_GRADIENTS = frozenset(
     {torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward, torch.Tensor.register_hook}
 )
 """Functions that compute gradients, or take part in it."""
+_FORWARD = "_make_dual"
+"""The function by which torch.func and torch.autograd.forward_ad begin to differentiate in forward mode."""
 
 
 class Differentiates(BaseException):
@@ -67,10 +69,21 @@ def check_level(tensor: torch.Tensor) -> None:
         OtherGradients: `torch.func.grad` or a similar function made it.
     """
     if torch._C._functorch.is_gradtrackingtensor(tensor):
-        raise OtherGradients(
-            "gradients by torch.func (grad, vjp, jacrev, jacfwd, hessian) cannot be captured: compute them "
-            "with torch.autograd.grad"
-        )
+        raise OtherGradients(_refusal("torch.func (grad, vjp, jacrev, hessian)"))
+
+
+def check_function(func: Any) -> None:
+    """Refuse a function that differentiates in forward mode.
+
+    Raises:
+        OtherGradients: it does.
+    """
+    if getattr(func, "__name__", "") == _FORWARD:
+        raise OtherGradients(_refusal("forward mode (jvp, jacfwd, make_dual)"))
+
+
+def _refusal(what: str) -> str:
+    return f"gradients by {what} cannot be captured: compute them with torch.autograd.grad"
 
 
 def parts_of(func: OpOverload) -> Callable[..., Any]:
