@@ -36,11 +36,11 @@ def to_torch(value: Any) -> torch.Tensor:
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    """A torch tensor as a numpy array; bfloat16 uses ml_dtypes."""
-    plain = tensor.detach().cpu().resolve_conj().resolve_neg()
-    if plain.dtype == torch.bfloat16:
-        return plain.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    return plain.numpy()
+    """A torch tensor as a numpy array, also autograd's zeros without memory; bfloat16 uses ml_dtypes."""
+    if tensor.dtype == torch.bfloat16:
+        plain = tensor.detach().cpu().resolve_neg().contiguous()
+        return plain.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return tensor.numpy(force=True)
 
 
 def as_complex(pairs: torch.Tensor) -> torch.Tensor:

@@ -81,6 +81,12 @@ for _name, _number in (("zeros", 0), ("ones", 1), ("empty", 0)):
     _filled_with(_name, _number)
 
 
+@onnx_symbolic("aten::_efficientzerotensor")
+def efficient_zeros(g: GraphContext, size: list[int | Value] | Value, dtype: DataType | None = None) -> Value:
+    """Autograd's zeros, which have no memory in PyTorch."""
+    return g.call("aten::zeros", size=size, dtype=dtype)
+
+
 @onnx_symbolic("aten::full_like")
 def full_like(
     g: GraphContext, self: Value, fill_value: Value | Number, dtype: DataType | None = None

@@ -1,9 +1,12 @@
 """Matrix products: linear, matmul, mm, bmm, addmm, einsum."""
 
+import string
+
 from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
 from .....registration.dtypes import INTEGERS
 from ....compositions.einsum import parse_equation, written
 from ....compositions.integers import summed_as
+from ....compositions.sizes import known_rank
 
 
 def _scaled(g: GraphContext, value: Value, factor: Number) -> Value:
@@ -187,3 +190,24 @@ def bilinear(
 ) -> Value:
     result = g.call("aten::einsum", equation="...n,anm,...m->...a", tensors=[input1, weight, input2])
     return result if bias is None else g.op("Add", result, bias)
+
+
+@onnx_symbolic("aten::_trilinear")
+def trilinear(
+    g: GraphContext,
+    i1: Value,
+    i2: Value,
+    i3: Value,
+    expand1: list[int],
+    expand2: list[int],
+    expand3: list[int],
+    sumdim: list[int],
+    unroll_dim: int = 1,
+) -> Value:
+    """The product of three tensors, each without some of the dimensions, summed over some: see `bilinear`."""
+    labels = string.ascii_letters[: known_rank(g, i1) + len(expand1)]
+    *operands, result = (
+        "".join(label for axis, label in enumerate(labels) if axis not in absent)
+        for absent in (expand1, expand2, expand3, sumdim)
+    )
+    return g.call("aten::einsum", equation=f"{','.join(operands)}->{result}", tensors=[i1, i2, i3])

@@ -131,6 +131,18 @@ class OwnGradients(nn.Module):
         return torch.autograd.grad(y.sum() + torch.cdist(x, x + 1).sum(), x)[0]
 
 
+class Pairs(nn.Module):
+    """The gradients of a bilinear layer in its inputs and its weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Bilinear(4, 2, 3)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        x, y = x.clone().requires_grad_(), y.clone().requires_grad_()
+        return torch.autograd.grad(self.layer(x, y).square().sum(), [x, y, self.layer.weight])
+
+
 EDGES = torch.tensor([[0, 1, 2, 3, 4, 0], [1, 2, 3, 4, 0, 2]])
 X = torch.randn(3, 4)
 CASES: dict[str, tuple[nn.Module, tuple, tuple | None]] = {
@@ -143,6 +155,7 @@ CASES: dict[str, tuple[nn.Module, tuple, tuple | None]] = {
     "backward": (Backward(), (torch.randn(2, 5, 8),), ({0: "batch", 1: "length"},)),
     "activation map": (ActivationMap(), (torch.randn(2, 3, 8, 8),), ({0: "batch", 2: "height"},)),
     "adapted": (Adapted(), (X, torch.randn(3, 2), X * 2), ({0: "batch"}, {0: "batch"}, {0: "batch"})),
+    "pairs": (Pairs(), (X, torch.randn(3, 2)), ({0: "batch"}, {0: "batch"})),
     "own gradients": (OwnGradients(), (X,), ({0: "batch"},)),
     "recurrent": (Recurrent(), (torch.randn(2, 3, 4),), None),
 }
@@ -195,6 +208,8 @@ PARTS = {
     "written parts": written_parts,
     "a mask that autograd keeps": F.softshrink,
     "a loss": lambda x: F.hinge_embedding_loss(x, torch.ones(4, 4)),
+    "a sign": lambda x: torch.sgn(x) + x,
+    "a sign alone": torch.sgn,
     "determinant": torch.linalg.det,
     "signed logarithm": lambda x: torch.stack(torch.linalg.slogdet(x)),
     "logarithm": lambda x: torch.logdet(x @ x.T + torch.eye(4)),
