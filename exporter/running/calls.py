@@ -14,7 +14,7 @@ from ..capture.tensor_kinds import kind_refused, without_data
 from ..source.capture import Interface
 from ..torch_boundary.containers import pytree
 from ..torch_boundary.replacements.transformer_modules import without_fused_attention
-from ..torch_boundary.state.model_state import preserved as preserved_model
+from ..torch_boundary.state.model_state import Preserved
 from ..torch_boundary.state.scripted_state import preserved, tensors_of
 from .tensors import to_ortvalue
 
@@ -171,11 +171,11 @@ def _called(
     if isinstance(module, torch.jit.ScriptModule):
         return _called_script(module, mutated, args, kwargs)
     if not isinstance(module, torch.nn.Module):
-        with without_fused_attention(), preserved_model(module):
+        with without_fused_attention(), Preserved(module):
             return module(*args, **kwargs), {}
     # The graph's initializers share the model's memory, so a write to a buffer would change them too.
     state = _copied_state(module, mutated)
-    with without_fused_attention(), preserved_model(module), _gradients_kept(module):
+    with without_fused_attention(), Preserved(module), _gradients_kept(module):
         return torch.func.functional_call(module, state, args, kwargs), state
 
 

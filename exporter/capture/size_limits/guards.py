@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import sympy
 from sympy.printing.str import StrPrinter
 
 from ...torch_boundary.symbolic_sizes import CleanDiv, FloorDiv, Mod, PythonMod
+from .integer_functions import IntegerFunction, integer_function
 
 Point = Mapping[str, int]
 """A size for each dimension, by name."""
@@ -22,12 +22,7 @@ _NEAR = 8
 _PARTS = 16
 """How many sizes of a period are tried."""
 _LONGEST_PERIOD = 1 << 12
-_INEQUALITIES: dict[Any, Callable[[int, int], bool]] = {
-    sympy.Le: operator.le,
-    sympy.Lt: operator.lt,
-    sympy.Ge: operator.ge,
-    sympy.Gt: operator.gt,
-}
+_INEQUALITIES = (sympy.Le, sympy.Lt, sympy.Ge, sympy.Gt)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +46,7 @@ class Guard:
 
     @functools.cached_property
     def is_inequality(self) -> bool:
-        """Whether it compares a size with a number, which needs no sympy."""
+        """Whether it compares a size with a number."""
         sides = self.expression.args
         return (
             self.expression.func in _INEQUALITIES
@@ -59,19 +54,23 @@ class Guard:
             and any(side.is_Integer for side in sides)
         )
 
+    @functools.cached_property
+    def _function(self) -> IntegerFunction:
+        return integer_function(self.expression)
+
+    @functools.cached_property
+    def _equality(self) -> IntegerFunction:
+        return integer_function(sympy.Eq(*self.expression.args, evaluate=False))
+
     def holds(self, point: Point) -> bool:
         """Whether it is true for the sizes of a point."""
-        if self.is_inequality:
-            sizes = {symbol: point[name] for symbol, name in self.dimensions.items()}
-            left, right = (sizes[side] if side in sizes else int(side) for side in self.expression.args)
-            return _INEQUALITIES[self.expression.func](left, right)
-        return self._is_true(self.expression, point)
+        return self._is_true(self._function, point)
 
     def is_at_end(self, point: Point) -> bool:
         """Whether it is an inequality whose sides are equal at a point, so that both are the smaller one."""
         if self.expression.func not in _INEQUALITIES:
             return False
-        return self._is_true(sympy.Eq(*self.expression.args, evaluate=False), point)
+        return self._is_true(self._equality, point)
 
     def with_end(self) -> Guard:
         """The same inequality, also true where its sides are equal."""
@@ -79,10 +78,9 @@ class Guard:
         relation = relations.get(self.expression.func, self.expression.func)
         return dataclasses.replace(self, expression=relation(*self.expression.args))
 
-    def _is_true(self, condition: Any, point: Point) -> bool:
-        sizes = {symbol: sympy.Integer(point[name]) for symbol, name in self.dimensions.items()}
+    def _is_true(self, condition: IntegerFunction, point: Point) -> bool:
         try:
-            return bool(condition.xreplace(sizes))
+            return bool(condition({symbol: point[name] for symbol, name in self.dimensions.items()}))
         except (TypeError, ZeroDivisionError, ValueError, AssertionError):
             # torch asserts that the dividends of its remainders are not negative.
             return False

@@ -19,7 +19,7 @@ from ...torch_boundary.boundary import boundary
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.containers.structures import register_structures
 from ...torch_boundary.process.silence import quiet
-from ...torch_boundary.state.model_state import preserved
+from ...torch_boundary.state.model_state import Preserved
 from ...torch_boundary.state.remembered_tensors import RememberedTensors
 from .. import dynamic_shapes as shapes
 from .. import tensor_kinds, torchscript
@@ -34,6 +34,9 @@ from .ways import Failures, capture_by
 
 if TYPE_CHECKING:
     from ..direct.decisions import Decisions
+
+
+_Contexts = Sequence[contextlib.AbstractContextManager[Any]]
 
 
 def capture(
@@ -117,7 +120,8 @@ def _of_model(
     """
     leaves = shapes.resolve(model, args, kwargs, **given)
     alternatives = Alternatives(model, (args, kwargs), _captures(args, kwargs, by, given))
-    attempt = functools.partial(_export, model, args, kwargs, leaves, source_lines)
+    preserved, remembered = Preserved(model, leaves.values), RememberedTensors(model)
+    attempt = functools.partial(_export, model, args, kwargs, leaves, (preserved, remembered), source_lines)
     try:
         program, values = capture_by(by, specialize, attempt, lambda: alternatives(())[0] is not None)
     except Failures as failures:
@@ -133,7 +137,8 @@ def _of_model(
         said = explain(error, model, given_leaves, alternatives, by, failures.errors, failures.notes)
         raise CaptureError(said) from error
     names = symbol_names(program, leaves.dimension_names())
-    limits = _limits(model, program, leaves, values, names, pytree.tree_flatten((args, dict(kwargs)))[1])
+    structure = pytree.tree_flatten((args, dict(kwargs)))[1]
+    limits = _limits(model, program, leaves, values, names, structure, preserved, remembered)
     found = import_exported_program(program, names=names, unproven=limits.unproven, source_lines=source_lines)
     dimensions.write(found.source.metadata_props, limits.restrictions)
     for restriction in limits.unlike_model:
@@ -161,11 +166,15 @@ def _export(
     args: tuple,
     kwargs: Mapping[str, Any],
     leaves: shapes.Leaves,
+    restoring: _Contexts,
     source_lines: bool,
     by: str,
     specialize: bool = False,
 ) -> tuple[CapturedProgram, list[Any]]:
     """Capture the example, enlarged if a dynamic dimension would be specialised.
+
+    Args:
+        restoring: contexts that restore the model at their end; they are entered for each attempt.
 
     Returns:
         The program, and the leaves of the example used.
@@ -178,7 +187,7 @@ def _export(
         try:
             # TorchDynamo would trace the hook, to no use.
             with contextlib.nullcontext() if by == "strict" else _result_registered(model):
-                program = _captured(model, call, values, specification, source_lines, by, specialize)
+                program = _captured(model, call, specification, restoring, source_lines, by, specialize)
             capture_patches.restore_operators(program)
             captured = _placeholders(program)
             refusal = shapes.specialised(leaves, captured) or shapes.rounded(captured)
@@ -195,15 +204,15 @@ def _export(
 def _captured(
     model: torch.nn.Module,
     call: tuple[tuple, dict[str, Any]],
-    values: list[Any],
     specification: dict[str, Any] | None,
+    restoring: _Contexts,
     source_lines: bool,
     by: str,
     specialize: bool,
 ) -> CapturedProgram:
     """Capture one call, under torch's patches, and restore the model."""
     args, kwargs = call
-    patched = functools.partial(_patched, model, values, by)
+    patched = functools.partial(_patched, restoring, by)
     if by != "direct":
         with patched():
             return torch.export.export(
@@ -234,13 +243,13 @@ def _captured(
 
 
 def _patched(
-    model: torch.nn.Module, values: list[Any], by: str, *, gradients: bool = False
+    restoring: _Contexts, by: str, *, gradients: bool = False
 ) -> contextlib.AbstractContextManager[None]:
     """Torch's patches for a capture, after which the model is as before."""
     patches = capture_patches.for_capture(
         strict=by == "strict", gradients=gradients or by == "gradients", recorded=by == "direct"
     )
-    return boundary(*patches, preserved(model, values), RememberedTensors(model))
+    return boundary(*patches, *restoring)
 
 
 def _recorded(
@@ -279,6 +288,8 @@ def _limits(
     values: list[Any],
     names: Mapping[Any, str],
     structure: Any,
+    preserved: Preserved,
+    remembered: RememberedTensors,
 ) -> size_limits.Limits:
     """The sizes for which the program is valid; refuses two names for dimensions that must be equal."""
     captured = _placeholders(program)
@@ -286,10 +297,9 @@ def _limits(
     if not names:
         return size_limits.Limits()
     packs = any("packed_sequence" in str(node.target) for node in program.graph.nodes)
-    remembered = RememberedTensors(model)
     captured_so = functools.partial(capture_patches.as_captured, packs)
     tracer = Tracer(model, program, structure, captured_so, remembered.forget_fakes)
-    with boundary(quiet(), preserved(model, values), remembered):
+    with boundary(quiet(), preserved, remembered):
         return size_limits.find(tracer, captured, values, names, leaves.ranges())
 
 
@@ -305,7 +315,8 @@ def _captures(args: tuple, kwargs: Mapping[str, Any], by: str, given: dict[str, 
 
     def capture_strictly(model: torch.nn.Module) -> None:
         leaves = shapes.resolve(model, args, kwargs, **given)
-        program, _ = _export(model, args, kwargs, leaves, False, "strict")
+        restoring = Preserved(model, leaves.values), RememberedTensors(model)
+        program, _ = _export(model, args, kwargs, leaves, restoring, False, "strict")
         import_exported_program(program)
 
     def capture_script(model: Any) -> None:

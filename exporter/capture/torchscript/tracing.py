@@ -22,7 +22,7 @@ from ...torch_boundary.process.process_state import replaced
 from ...torch_boundary.process.silence import quiet
 from ...torch_boundary.replacements import data_attribute
 from ...torch_boundary.replacements.transformer_modules import without_fused_attention
-from ...torch_boundary.state.model_state import preserved
+from ...torch_boundary.state.model_state import Preserved
 from ...torch_boundary.state.written_state import values_kept
 from .. import dynamic_shapes as shapes
 from ..keyword_members import as_parameters
@@ -61,13 +61,13 @@ def _capture_trace(
     example = {"example_kwarg_inputs": named} if named else {"example_inputs": args}
 
     def run() -> None:
-        with preserved(model, args, kwargs):
+        with Preserved(model, args, kwargs):
             given, others = pytree.tree_map_only(torch.Tensor, torch.clone, (() if named else args, named))
             model(*given, **others)
 
     try:
         with (
-            boundary(torch.no_grad(), quiet(), without_fused_attention(), preserved(model, args, kwargs)),
+            boundary(torch.no_grad(), quiet(), without_fused_attention(), Preserved(model, args, kwargs)),
             data_attribute.seen(data_attribute.refuse),
             _unseen_refused(),
             replaced(torch, "tensor", functools.partial(_tensor_of_sizes, torch.tensor)),

@@ -23,9 +23,8 @@ _VALUES = frozenset({bool, int, float, complex, str, bytes, type(None)})
 _OPAQUE = (torch.Tensor, type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType)
 
 
-@contextlib.contextmanager
-def preserved(*roots: Any) -> Iterator[None]:
-    """Restore the attributes and members of modules and of objects in them at the end.
+class Preserved:
+    """A context that restores the attributes and members of modules and of objects in them at its end.
 
     Covers each module's attributes (flags, parameters, buffers, hooks), and lists, dicts, sets and objects of
     the user's classes in them, at any depth. New attributes on tensors are removed. A capture replaces a
@@ -33,26 +32,34 @@ def preserved(*roots: Any) -> Iterator[None]:
     are restored too: tensors in plain attributes or members, and buffers of a module that a function uses
     through its closure or globals.
 
+    The state is that at the construction; the context may be entered several times.
+
     Args:
         roots: modules, functions, and arguments of a call.
     """
-    reachable = _Reachable(roots)
-    objects = [(item, type(item), dict(vars(item))) for item in reachable.objects]
-    containers = [(item, item.copy()) for item in reachable.containers]
-    elements = [(item, item._version, item.detach().clone()) for item in _written_to(reachable, roots)]
-    try:
-        yield
-    finally:
-        for item, kind, contents in objects:
+
+    def __init__(self, *roots: Any):
+        reachable = _Reachable(roots)
+        self._objects = [(item, type(item), dict(vars(item))) for item in reachable.objects]
+        self._containers = [(item, item.copy()) for item in reachable.containers]
+        self._empty = reachable.empty
+        written = _written_to(reachable, roots)
+        self._elements = [(item, item._version, item.detach().clone()) for item in written]
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exception: object) -> None:
+        for item, kind, contents in self._objects:
             if type(item) is not kind:
                 item.__class__ = kind
             _refill(vars(item), contents)
-        for item, contents in containers:
+        for item, contents in self._containers:
             _refill(item, contents)
-        for item in reachable.empty:
+        for item in self._empty:
             if item:
                 item.clear()
-        for tensor, version, before in elements:
+        for tensor, version, before in self._elements:
             if tensor._version != version:
                 # The data of a tensor counts its own versions.
                 tensor.data.copy_(before)

@@ -48,7 +48,7 @@ class RememberedTensors:
     """The places outside of a model where its code may remember tensors, as they are now.
 
     These are caches of functions; dicts, lists and sets of modules and classes; and names in the modules and
-    classes of the model itself. `preserved` restores what the model refers to.
+    classes of the model itself. `Preserved` restores what the model refers to.
 
     Args:
         model: a module, or an object whose `forward` is a function.

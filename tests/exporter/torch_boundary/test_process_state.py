@@ -22,7 +22,7 @@ from torch.export import Dim
 import opsetta
 from opsetta.exporter.torch_boundary.boundary import boundary
 from opsetta.exporter.torch_boundary.process.silence import quiet as silent
-from opsetta.exporter.torch_boundary.state.model_state import preserved
+from opsetta.exporter.torch_boundary.state.model_state import Preserved
 
 from .process_snapshot import changes, snapshot
 
@@ -444,7 +444,7 @@ def test_attributes_classes_and_members_are_put_back() -> None:
     before = [1], [{"a": {1}}]
 
     def run() -> None:
-        with preserved(model):
+        with Preserved(model):
             model.cache.keys.append(2)
             model.cache.more = True
             model.nested[0]["a"].add(2)

@@ -1,8 +1,7 @@
-"""Normalizations, products, convolutions, reductions, and joined tensors."""
+"""Normalizations, products, reductions, and joined tensors."""
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,6 +17,7 @@ from .layout import (
     are_same,
     axis_of,
     contiguous_strides,
+    has_shape,
     has_single,
     is_above_1,
     is_contiguous,
@@ -34,7 +34,7 @@ def _batch_norm(
     # In training mode it writes to its statistics.
     if training or mean is None or variance is None or x.dim() < 2 or not x.dtype.is_floating_point:
         return None
-    return broadcast(x.dtype, x) if _have_shape(x, x.shape[1:2], weight, bias, mean, variance) else None
+    return broadcast(x.dtype, x) if has_shape(x, x.shape[1:2], weight, bias, mean, variance) else None
 
 
 def _layer_norm(
@@ -42,16 +42,14 @@ def _layer_norm(
 ) -> Layout | None:
     sizes = x.shape[x.dim() - len(normalized) :]
     is_known = x.dtype.is_floating_point and 0 < len(normalized) <= x.dim() and are_fixed(sizes)
-    is_known = is_known and are_same(sizes, normalized) and _have_shape(x, sizes, weight, bias)
+    is_known = is_known and are_same(sizes, normalized) and has_shape(x, sizes, weight, bias)
     return made(x, x.shape) if is_known else None
 
 
 def _linear(x: torch.Tensor, weight: torch.Tensor, bias: Any = None) -> Layout | None:
     if not x.dtype.is_floating_point or x.dim() < 2 or weight.dim() != 2 or 0 in weight.shape:
         return None
-    is_known = _have_shape(x, (weight.shape[0], x.shape[-1]), weight) and _have_shape(
-        x, weight.shape[:1], bias
-    )
+    is_known = has_shape(x, (weight.shape[0], x.shape[-1]), weight) and has_shape(x, weight.shape[:1], bias)
     return (
         made(x, (*x.shape[:-1], weight.shape[0])) if is_known and (x.dim() < 4 or is_contiguous(x)) else None
     )
@@ -60,8 +58,8 @@ def _linear(x: torch.Tensor, weight: torch.Tensor, bias: Any = None) -> Layout |
 def _addmm(bias: torch.Tensor, x: Any, other: Any) -> Layout | None:
     if type(x) is not FakeTensor or type(other) is not FakeTensor or not x.dtype.is_floating_point:
         return None
-    is_known = x.dim() == other.dim() == 2 and _have_shape(x, (x.shape[1], other.shape[1]), other)
-    is_known = is_known and 0 not in other.shape and _have_shape(x, other.shape[1:], bias)
+    is_known = x.dim() == other.dim() == 2 and has_shape(x, (x.shape[1], other.shape[1]), other)
+    is_known = is_known and 0 not in other.shape and has_shape(x, other.shape[1:], bias)
     return made(x, (x.shape[0], other.shape[1])) if is_known else None
 
 
@@ -72,65 +70,6 @@ def _matmul(x: torch.Tensor, other: Any) -> Layout | None:
     is_known = x.dtype.is_floating_point and x.device == other.device
     is_known = is_known and are_same((*x.shape[:-2], x.shape[-1]), (*other.shape[:-2], other.shape[-2]))
     return made(x, (*x.shape[:-1], other.shape[-1])) if is_known else None
-
-
-def _convolution(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    bias: Any = None,
-    stride: Any = (1,),
-    padding: Any = (0,),
-    dilation: Any = (1,),
-    groups: int = 1,
-) -> Layout | None:
-    """Of sequences, images or volumes with fixed sizes, but for the batch."""
-    rank = x.dim() - 2
-    steps, pads, spreads = (_each(option, rank) for option in (stride, padding, dilation))
-    if not steps or not pads or not spreads or min(*steps, *spreads) < 1 or min(pads) < 0:
-        return None
-    if weight.dim() != x.dim() or not are_fixed(x.shape[1:]) or weight.shape[1] * groups != x.shape[1]:
-        return None
-    if not x.dtype.is_floating_point or not is_contiguous(weight):
-        return None
-    if not _have_shape(x, weight.shape, weight) or not _have_shape(x, weight.shape[:1], bias):
-        return None
-    axes = zip(x.shape[2:], weight.shape[2:], steps, pads, spreads, strict=True)
-    sizes = [(n + 2 * pad - spread * (kernel - 1) - 1) // step + 1 for n, kernel, step, pad, spread in axes]
-    is_known = weight.shape[0] % groups == 0 and min(sizes) > 0
-    return _in_order_of(x, (x.shape[0], weight.shape[0], *sizes)) if is_known else None
-
-
-def _each(option: Sequence[int], rank: int) -> Sequence[int] | None:
-    """An option of a convolution for each axis; None if it is not a number for each or for all."""
-    if not isinstance(option, (list, tuple)) or not are_fixed(option):
-        return None
-    return list(option) * rank if len(option) == 1 else option if len(option) == rank else None
-
-
-def _resized(x: torch.Tensor, output_size: Any, *others: Any) -> Layout | None:
-    """Images resized to a fixed height and width."""
-    is_known = x.dim() == 4 and x.dtype.is_floating_point and output_size is not None
-    if not is_known or len(output_size) != 2 or not are_fixed(output_size):
-        return None
-    return _in_order_of(x, (*x.shape[:2], *output_size))
-
-
-def _in_order_of(x: torch.Tensor, shape: Sequence[Any]) -> Layout | None:
-    """A new tensor in the memory format of the argument: contiguous, or images with channels last."""
-    if is_contiguous(x):
-        return made(x, shape)
-    if x.dim() != 4 or x.device.type != "cpu" or not all(map(is_above_1, (*x.shape[1:], *shape[1:]))):
-        return None
-    (batch, channels), image = shape[:2], shape[2:]
-    own = contiguous_strides((x.shape[0], *x.shape[2:], x.shape[1]))
-    found = made(x, (batch, *image, channels))
-    if own is None or found is None or not are_same(x.stride(), _channels_second(own)):
-        return None
-    return dataclasses.replace(found, shape=tuple(shape), stride=_channels_second(found.stride))
-
-
-def _channels_second(items: Sequence[Any]) -> tuple[Any, ...]:
-    return (items[0], items[3], items[1], items[2])
 
 
 def _rolled(x: torch.Tensor, shifts: Any, dims: Any = ()) -> Layout | None:
@@ -147,6 +86,12 @@ def _contiguous(x: torch.Tensor, memory_format: Any = torch.contiguous_format) -
     axes = zip(x.shape, x.stride(), strides, strict=True)
     is_copied = any(is_above_1(size) and known(stride != wanted) for size, stride, wanted in axes)
     return made(x, x.shape) if is_copied else None
+
+
+def _cumulated(x: torch.Tensor, dim: int, *, dtype: Any = None) -> Layout | None:
+    is_known = axis_of(x, dim) is not None and is_contiguous(x) and not x.dtype.is_complex
+    own = x.dtype if x.dtype.is_floating_point else torch.int64
+    return made(x, x.shape, dtype or own) if is_known else None
 
 
 def _reduced(x: torch.Tensor, dim: Any, keepdim: bool = False, dtype: Any = None) -> Layout | None:
@@ -236,7 +181,8 @@ def _is_mask(mask: Any, query: torch.Tensor, key: torch.Tensor) -> bool:
 def _embedding(weight: torch.Tensor, indices: Any, *others: Any) -> Layout | None:
     is_known = type(indices) is FakeTensor and indices.dtype in (torch.int64, torch.int32)
     is_known = is_known and weight.dim() == 2 and indices.device == weight.device
-    return made(weight, (*indices.shape, weight.shape[1])) if is_known and is_contiguous(indices) else None
+    is_known = is_known and is_contiguous(indices, but_single=True)
+    return made(weight, (*indices.shape, weight.shape[1])) if is_known else None
 
 
 def _cat(tensors: Sequence[Any], dim: int = 0) -> Layout | None:
@@ -267,22 +213,12 @@ def _apart(shape: Sequence[Any], axis: int) -> Sequence[Any]:
     return (*shape[:axis], *shape[axis + 1 :])
 
 
-def _have_shape(x: torch.Tensor, sizes: Sequence[Any], *weights: torch.Tensor | None) -> bool:
-    """Whether all given weights have a fixed shape, and the element type and device of the first argument."""
-    return are_fixed(sizes) and all(
-        weight is None
-        or (weight.dtype == x.dtype and weight.device == x.device and are_same(weight.shape, sizes))
-        for weight in weights
-    )
-
-
 RULES: dict[str, Callable[..., Layout | None]] = {
     "aten::addmm": _addmm,
     "aten::batch_norm": _batch_norm,
     "aten::cat": _cat,
     "aten::contiguous": _contiguous,
-    "aten::conv1d": _convolution,
-    "aten::conv2d": _convolution,
+    "aten::cumsum": _cumulated,
     "aten::embedding": _embedding,
     "aten::index.Tensor": _indexed,
     "aten::layer_norm": _layer_norm,
@@ -292,8 +228,5 @@ RULES: dict[str, Callable[..., Layout | None]] = {
     "aten::roll": _rolled,
     "aten::scaled_dot_product_attention": _attention,
     "aten::sum.dim_IntList": _reduced,
-    "aten::upsample_bicubic2d.vec": _resized,
-    "aten::upsample_bilinear2d.vec": _resized,
-    "aten::upsample_nearest2d.vec": _resized,
 }
 """The layout of the result by the arguments; None for calls that the operator's kernel must decide."""

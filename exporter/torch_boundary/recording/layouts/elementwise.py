@@ -17,6 +17,7 @@ from .layout import (
     has_single,
     is_above_1,
     is_contiguous,
+    is_made_same,
     is_same,
     made,
 )
@@ -29,7 +30,10 @@ _OF_FLOATS = (
 """Operators of one tensor of floats, whose other arguments are numbers."""
 _OF_NUMBERS = "abs neg"
 """Operators of one tensor, which give integers for integers."""
-_ARITHMETIC = "add.Tensor div.Tensor max.other maximum min.other minimum mul.Tensor sub.Tensor"
+_ARITHMETIC = (
+    "add.Tensor div.Tensor floor_divide max.other maximum min.other minimum mul.Tensor remainder.Scalar "
+    "remainder.Tensor sub.Tensor"
+)
 _CONDITIONS = "eq ge gt le lt ne"
 _LOGIC = "__and__.Tensor __or__.Tensor bitwise_and.Tensor bitwise_or.Tensor logical_and logical_or"
 
@@ -171,11 +175,15 @@ def _compared(shape: Sequence[Any], strides: Sequence[Sequence[Any]], first: int
 
 
 def _shape(sizes: Sequence[Any], others: Sequence[Any]) -> Sequence[Any] | None:
-    """The broadcast shape; None if a guard would have to make sizes equal."""
+    """The broadcast shape; None if sizes may be 1, or differ."""
     rank = max(len(sizes), len(others))
     found = []
     for size, other in zip(*((*[1] * (rank - len(each)), *each) for each in (sizes, others)), strict=True):
-        if is_same(size, other) or _is_1(other):
+        if (
+            is_same(size, other)
+            or _is_1(other)
+            or (is_above_1(size) and is_above_1(other) and is_made_same(size, other))
+        ):
             found.append(size)
         elif _is_1(size) and is_above_1(other):
             found.append(other)

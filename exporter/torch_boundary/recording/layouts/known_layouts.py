@@ -10,11 +10,16 @@ from typing import Any
 
 from torch._subclasses.fake_tensor import FakeTensor
 
-from . import computed, elementwise, views
+from . import computed, elementwise, images, views
 from .layout import Layout as Layout
 
-RULES: dict[str, Callable[..., Layout | None]] = {**elementwise.RULES, **computed.RULES, **views.RULES}
-_WITH_NAMES = frozenset({"aten::scaled_dot_product_attention"})
+RULES: dict[str, Callable[..., Layout | None]] = {
+    **elementwise.RULES,
+    **computed.RULES,
+    **images.RULES,
+    **views.RULES,
+}
+_WITH_NAMES = frozenset({"aten::cumsum", "aten::scaled_dot_product_attention"})
 """Operators whose rule takes arguments by name."""
 
 

@@ -48,10 +48,17 @@ def contiguous_strides(shape: Sequence[Any]) -> tuple[Any, ...] | None:
     return tuple(found[: len(shape)][::-1]) if not shape or is_positive(shape[0]) else None
 
 
-def is_contiguous(tensor: torch.Tensor) -> bool:
-    """Whether a tensor has the strides of a new one for all sizes, and elements."""
+def is_contiguous(tensor: torch.Tensor, *, but_single: bool = False) -> bool:
+    """Whether a tensor has the strides of a new one for all sizes, and elements.
+
+    Args:
+        but_single: whether the stride of an axis with one element may be any.
+    """
     strides = contiguous_strides(tensor.shape)
-    return strides is not None and are_same(tensor.stride(), strides)
+    if strides is None or not but_single:
+        return strides is not None and are_same(tensor.stride(), strides)
+    axes = zip(tensor.shape, tensor.stride(), strides, strict=True)
+    return all(is_same(size, 1) or is_same(own, wanted) for size, own, wanted in axes)
 
 
 def is_positive(size: Any) -> bool:
@@ -104,6 +111,15 @@ def number(size: Any) -> Any:
     """A size, as Python's integer if it is the same for all sizes of the inputs."""
     fixed = size.node.maybe_as_int() if isinstance(size, torch.SymInt) else None
     return size if fixed is None else fixed
+
+
+def has_shape(x: torch.Tensor, sizes: Sequence[Any], *weights: torch.Tensor | None) -> bool:
+    """Whether all given weights have a fixed shape, and the element type and device of the first argument."""
+    return are_fixed(sizes) and all(
+        weight is None
+        or (weight.dtype == x.dtype and weight.device == x.device and are_same(weight.shape, sizes))
+        for weight in weights
+    )
 
 
 def product(sizes: Sequence[Any]) -> Any:
