@@ -21,13 +21,16 @@ from .replacements import data_attribute, distributions, transformer_modules
 Patches = list[AbstractContextManager[Any]]
 
 
-def for_capture(*, strict: bool, gradients: bool = False, recorded: bool = False) -> Patches:
+def for_capture(
+    *, strict: bool, gradients: bool = False, recorded: bool = False, names: Mapping[tuple[int, int], str]
+) -> Patches:
     """The patches for a capture by torch.export, or for a recording.
 
     Args:
         strict: whether TorchDynamo traces.
         gradients: whether the model runs with autograd; torch.export records where it switches that off.
         recorded: whether a `Recorder` captures, which redirects calls by `redirection`.
+        names: the names of dimensions, by the position of a leaf of the call, and the axis.
     """
     from torch._dynamo import config
 
@@ -45,6 +48,10 @@ def for_capture(*, strict: bool, gradients: bool = False, recorded: bool = False
 
         probe.need(probe.TRAINING)
         patches.append(custom_gradients.refused())
+    if len(set(names.values())) < len(names) and not strict and probe.has(probe.NAMED_DIMENSIONS):
+        from .replacements import named_dimensions
+
+        patches.append(named_dimensions.unified(names))
     # Only the caller decides which sizes are dynamic, not torch's earlier traces.
     return [*patches, config.patch(automatic_dynamic_shapes=False)]
 

@@ -226,6 +226,15 @@ ONNX_FUNCTIONS = Feature(
     "using symbolic functions that were registered with torch.onnx before opsetta.torch_onnx.replaced()",
     ("torch.onnx._internal.torchscript_exporter.registration:registry._registry",),
 )
+NAMED_DIMENSIONS = Feature(
+    "one symbol for dimensions of one name",
+    (
+        "torch._export.non_strict_utils:make_fake_inputs",
+        "torch.fx.experimental.symbolic_shapes:ShapeEnv._set_replacement",
+        "torch.fx.experimental.symbolic_shapes:ShapeEnv.replace",
+        "torch.export._trace:make_fake_inputs",
+    ),
+)
 CAUSAL_MASKS = Feature(
     "capturing nn.Transformer with masks", ("torch.nn.modules.transformer:_detect_is_causal_mask",)
 )

@@ -181,13 +181,16 @@ def _export(
     """
     structure = pytree.tree_flatten((args, dict(kwargs)))[1]
     specification = _specification(model, args, kwargs, leaves) if any(leaves.wanted) else None
+    names = leaves.dimension_names()
     failures: list[Exception] = []
     for values in shapes.enlargements(leaves):
         call = pytree.tree_unflatten(values, structure)
         try:
             # TorchDynamo would trace the hook, to no use.
             with contextlib.nullcontext() if by == "strict" else _result_registered(model):
-                program = _captured(model, call, specification, restoring, source_lines, by, specialize)
+                program = _captured(
+                    model, call, specification, names, restoring, source_lines, by, specialize
+                )
             capture_patches.restore_operators(program)
             captured = _placeholders(program)
             refusal = shapes.specialised(leaves, captured) or shapes.rounded(captured)
@@ -205,6 +208,7 @@ def _captured(
     model: torch.nn.Module,
     call: tuple[tuple, dict[str, Any]],
     specification: dict[str, Any] | None,
+    names: Mapping[tuple[int, int], str],
     restoring: _Contexts,
     source_lines: bool,
     by: str,
@@ -212,7 +216,7 @@ def _captured(
 ) -> CapturedProgram:
     """Capture one call, under torch's patches, and restore the model."""
     args, kwargs = call
-    patched = functools.partial(_patched, restoring, by)
+    patched = functools.partial(_patched, restoring, by, names)
     if by != "direct":
         with patched():
             return torch.export.export(
@@ -243,11 +247,11 @@ def _captured(
 
 
 def _patched(
-    restoring: _Contexts, by: str, *, gradients: bool = False
+    restoring: _Contexts, by: str, names: Mapping[tuple[int, int], str], *, gradients: bool = False
 ) -> contextlib.AbstractContextManager[None]:
     """Torch's patches for a capture, after which the model is as before."""
     patches = capture_patches.for_capture(
-        strict=by == "strict", gradients=gradients or by == "gradients", recorded=by == "direct"
+        strict=by == "strict", gradients=gradients or by == "gradients", recorded=by == "direct", names=names
     )
     return boundary(*patches, *restoring)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -38,6 +40,20 @@ def test_named_dimensions_stand_in_inputs_and_outputs() -> None:
     program = opsetta.export(forward, (X, Y), dynamic_shapes=FORMS["strings"])
     assert [value.shape.dims for value in program.model.graph.inputs] == [("n", "m", 4), ("n", 5)]
     assert [value.shape.dims for value in program.model.graph.outputs] == [("n", "4*m + 5")]
+
+
+@pytest.mark.parametrize("capture", ["direct", "torch.export"])
+@pytest.mark.parametrize("name", ["length", Dim("length")], ids=["name", "Dim"])
+def test_dimensions_of_one_name_are_one_size_before_the_model_compares_them(capture: str, name: Any) -> None:
+    def count(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x.sum() * x.shape[0] + y.sum() * y.shape[0]
+
+    shapes = ({0: name}, {0: name})
+    program = opsetta.export(count, (X, Y), dynamic_shapes=shapes, capture=capture)
+    assert [node.op_type for node in program.model.graph].count("Shape") == 1
+    program.verify((torch.randn(5, 3, 4), torch.randn(5, 5)))
+    with pytest.raises(opsetta.DimensionError, match="'length' has size 5 .* it must be the same for both"):
+        program.verify((torch.randn(5, 3, 4), torch.randn(4, 5)))
 
 
 def test_dynamic_axes_of_torch_onnx() -> None:
