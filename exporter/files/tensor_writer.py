@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import queue
 import sys
@@ -16,6 +17,9 @@ _AHEAD = 1 << 24
 """Bytes that may wait to be written. A larger piece is written before the caller computes the next one."""
 _SMALL = 1 << 16
 """A piece of at least this many bytes goes to the thread at once; smaller pieces are joined first."""
+_LARGEST_WRITE = 1 << 20
+"""Bytes of one write at most. For larger ones Linux caches the file in pages of 2 MB, which the host of a
+virtual machine may have to provide anew: saving 440 MB then took up to 0.9 seconds instead of 0.15."""
 
 
 class TensorWriter:
@@ -29,7 +33,7 @@ class TensorWriter:
         """Make the writer; `consumers` also receive the written data, each in its own thread."""
         self._file = file
         self._is_direct = type(file) is not io.BufferedWriter
-        functions: list[Callable[[Any], object]] = [file.write, *consumers]
+        functions: list[Callable[[Any], object]] = [functools.partial(_write, file), *consumers]
         self._workers = [_Worker(consume) for consume in functions]
         self._collected = bytearray()
         self.count = 0
@@ -165,6 +169,11 @@ class _Worker:
             # The memory of a piece is free as soon as it is written.
             del piece
             self._results.put(result)
+
+
+def _write(file: IO[bytes], piece: np.ndarray) -> None:
+    for start in range(0, piece.nbytes, _LARGEST_WRITE):
+        file.write(piece.data[start : start + _LARGEST_WRITE])
 
 
 def _pieces(tensor: Any) -> Iterable[Any] | None:

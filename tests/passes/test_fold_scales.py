@@ -10,6 +10,7 @@ import pytest
 
 from opsetta.passes.target.constants.fold_constants import FoldConstants
 from opsetta.passes.target.constants.initializers import Initializers
+from opsetta.passes.target.products import scaled_weights
 from opsetta.passes.target.products.fold_scales import FoldScales
 from opsetta.registration import Value
 
@@ -84,6 +85,20 @@ def test_arithmetic_becomes_part_of_the_product(name: str, op_type: str, single:
     assert len(case.ops()) == 1
     np.testing.assert_allclose(case.run(x)[0], before[0], rtol=1e-5, atol=1e-5)
     assert not case.fold()
+
+
+@pytest.mark.parametrize("block", [8, 24, 1 << 21])
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_scaled_weights_are_written_in_pieces(name: str, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scaled_weights, "_BLOCK", block)
+    product, sizes, shape = PRODUCTS[name]
+    case = Case(sizes)
+    case.returns(case.g.op("Mul", product(case), case.weight("c", numbers(*shape, seed=1))))
+    assert case.fold()
+    weight = case.model.graph[0].inputs[1].const_value
+    pieces = [piece.reshape(-1) for piece in weight.blocks()]
+    assert all(piece.nbytes <= max(block, 4) for piece in pieces)
+    np.testing.assert_array_equal(np.concatenate(pieces), weight.numpy().reshape(-1))
 
 
 def test_a_chain_and_its_constants_become_one_convolution() -> None:

@@ -119,7 +119,7 @@ def transposed_blocks(matrix: np.ndarray) -> Iterator[np.ndarray]:
         yield transposed_matrix(matrix[:, column : column + columns])
 
 
-_BLOCK = 2**22
+_BLOCK = 2**21
 
 
 def _result_shape(

@@ -12,13 +12,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 import numpy as np
 import onnx_ir as ir
 
 from ..constants.initializers import Initializers
 from ..node_pass import ConstantPass, maker_for, replace_by_value
+from .scaled_weights import scaled_blocks
 
 _FLOATS = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE)
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
@@ -168,10 +169,13 @@ class FoldScales(ConstantPass):
             scale = factor
 
             def compute(weight: np.ndarray) -> np.ndarray:
-                return _scaled(node, weight, scale, product)
+                return _multiplied(*_by_output(node, weight, scale, product)).reshape(weight.shape)
+
+            def blocks(weight: np.ndarray) -> Iterator[np.ndarray]:
+                return scaled_blocks(*_by_output(node, weight, scale, product), _multiplied)
 
             weight = self.known.derive(
-                [product.weight], compute, product.dtype, product.shape, suffix="scaled"
+                [product.weight], compute, product.dtype, product.shape, suffix="scaled", blocks=blocks
             )
             node.replace_input_with(1, weight)
         if bias is None and shift is None:
@@ -223,17 +227,19 @@ def _by_channel(product: _Product, other: ir.Value) -> np.ndarray | None:
     return numbers if numbers.size in (1, product.channels) else None
 
 
-def _scaled(node: ir.Node, weight: np.ndarray, factor: np.ndarray, product: _Product) -> np.ndarray:
-    """The weights with each output channel scaled."""
+def _by_output(
+    node: ir.Node, weight: np.ndarray, factor: np.ndarray, product: _Product
+) -> tuple[np.ndarray, np.ndarray]:
+    """The weights, and a factor that broadcasts to them, which scales each output channel."""
     if factor.size == 1:
-        return _multiplied(weight, factor.reshape(()))
+        return weight, factor.reshape(())
     if node.op_type == "Conv" or (node.op_type == "Gemm" and _integer(node, "transB")):
-        return _multiplied(weight, factor.reshape(-1, *[1] * (weight.ndim - 1)))
+        return weight, factor.reshape(-1, *[1] * (weight.ndim - 1))
     if node.op_type == "ConvTranspose":
         groups = product.channels // weight.shape[1]
         apart = weight.reshape(groups, weight.shape[0] // groups, weight.shape[1], -1)
-        return _multiplied(apart, factor.reshape(groups, 1, -1, 1)).reshape(weight.shape)
-    return _multiplied(weight, factor)
+        return apart, factor.reshape(groups, 1, -1, 1)
+    return weight, factor
 
 
 def _multiplied(weight: np.ndarray, factor: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from ..constants.deferred_constants import transposed_blocks, transposed_matrix
 from ..node_pass import ConstantPass, maker_for, replace_by_value
+from .scaled_weights import scaled_blocks
 
 _MOVES = ("Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten")
 _FLOATS = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE)
@@ -108,9 +109,18 @@ class FoldLinearScales(ConstantPass):
         assert value.const_value is not None
         tensor = value.const_value
 
-        def compute(array: np.ndarray) -> np.ndarray:
-            kind = array.dtype if array.dtype.itemsize >= 4 else np.dtype(np.float32)
-            result: np.ndarray = array.astype(kind, copy=False) * factor.astype(kind)
-            return result.astype(array.dtype, copy=False)
+        return self.known.derive(
+            [value],
+            lambda array: _multiplied(array, factor),
+            tensor.dtype,
+            tuple(tensor.shape.numpy()),
+            suffix="scaled",
+            blocks=lambda array: scaled_blocks(array, factor, _multiplied),
+        )
 
-        return self.known.derive([value], compute, tensor.dtype, tuple(tensor.shape.numpy()), suffix="scaled")
+
+def _multiplied(array: np.ndarray, factor: np.ndarray) -> np.ndarray:
+    """The product, of half precision computed as float32."""
+    kind = array.dtype if array.dtype.itemsize >= 4 else np.dtype(np.float32)
+    result: np.ndarray = array.astype(kind, copy=False) * factor.astype(kind, copy=False)
+    return result.astype(array.dtype, copy=False)

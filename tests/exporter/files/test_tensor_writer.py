@@ -9,6 +9,7 @@ import os
 import pathlib
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -91,6 +92,27 @@ def test_a_buffer_may_change_after_it_was_written(tmp_path: pathlib.Path) -> Non
             writer.write(buffer)
     written = (tmp_path / "file").read_bytes()
     assert written == b"".join(bytes([number]) * MEGABYTE for number in range(20))
+
+
+class Counting(io.RawIOBase):
+    """Counts the bytes of each write."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.sizes.append(memoryview(data).nbytes)
+        return self.sizes[-1]
+
+
+def test_a_large_tensor_is_written_a_megabyte_at_a_time() -> None:
+    counting = Counting()
+    with TensorWriter(io.BufferedWriter(counting)) as writer:
+        writer.write_tensor(np.zeros(5 * MEGABYTE // 2, np.uint8))
+    assert counting.sizes == [MEGABYTE, MEGABYTE, MEGABYTE // 2]
 
 
 def test_blocks_that_wait_are_few(tmp_path: pathlib.Path) -> None:
