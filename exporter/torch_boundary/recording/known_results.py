@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from ..containers import pytree
 from ..fake_tensors import LAYOUT
 from .fake_weights import FakeCopies
-from .layouts.known_layouts import Layout, known_layout
+from .layouts.known_layouts import Layout, created_layout, known_layout
 from .layouts.layout import assumed
 from .symbolic_numbers import form, holds_always, identity, known
 
@@ -78,10 +78,18 @@ class KnownResults:
         Such a function returns a copy of a tensor to which something else refers, so a recording keeps the
         other one. None if there is no earlier call with like arguments.
         """
-        described = self._creation(func, args, kwargs)
-        found = None if described is None else _of_fixed_sizes.get(described)
-        if found is None:
+        name, writes = _rules(func)
+        described = _key(name, args, kwargs) if writes is False else None
+        if described is None:
             return None
+        key, is_symbolic = described
+        kept = self._of_symbolic_sizes if is_symbolic else _of_fixed_sizes
+        found = kept.get(key)
+        if found is None:
+            own = created_layout(func, args, kwargs) if is_symbolic else None
+            if own is None:
+                return None
+            kept[key] = found = None, [own]
         [layout] = found[1]
         if isinstance(layout, int) or layout.offset is not None:
             return None
@@ -93,16 +101,12 @@ class KnownResults:
         self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any] | None, result: Any
     ) -> None:
         """Keep the result of a function that creates a tensor, for `created`."""
-        key = self._creation(func, args, kwargs)
-        if key is not None and key not in _of_fixed_sizes and type(result) is FakeTensor:
-            _keep(_of_fixed_sizes, key, _described(result, args, kwargs, is_symbolic=False))
-
-    @staticmethod
-    def _creation(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
-        """The key of a call that creates a tensor of fixed sizes; None for others."""
         name, writes = _rules(func)
-        described = None if writes is not False else _key(name, args, kwargs)
-        return None if described is None or described[1] else described[0]
+        described = _key(name, args, kwargs) if writes is False else None
+        if described is None or described[1] or type(result) is not FakeTensor:
+            return
+        if described[0] not in _of_fixed_sizes:
+            _keep(_of_fixed_sizes, described[0], _described(result, args, kwargs, is_symbolic=False))
 
     def _has_room(self, results: _Results, args: tuple[Any, ...]) -> bool:
         """Whether views are in the memory of the first argument for all sizes.

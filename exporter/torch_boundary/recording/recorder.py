@@ -236,10 +236,11 @@ class Recorder:
         if is_rare and not (func is torch.ops.aten.index.Tensor and _has_positions(args[1])):
             return self._bookkeep(func, types, args, kwargs)
         try:
-            given = tuple([self._argument(item) for item in args])
-            named = {key: self._argument(item) for key, item in kwargs.items()} if kwargs else {}
+            given, named = self._arguments(args, kwargs)
         except _Rare:
-            return self._bookkeep(func, types, args, kwargs)
+            if not self._may_take_constants(func, args, kwargs):
+                return self._bookkeep(func, types, args, kwargs)
+            given, named = self._arguments(args, kwargs, takes_constants=True)
         if creates:
             made = self._known_results.created(func, args, kwargs)
             if made is None:
@@ -247,7 +248,10 @@ class Recorder:
                 self._known_results.keep_created(func, args, kwargs, result)
                 return result
             node = self._call(func, given, named, name, made[1])
-            self._nodes[made[0]] = proxy_tensor._ProxyTensor(torch.fx.Proxy(node, self._tracer), None)
+            proxy = torch.fx.Proxy(node, self._tracer)
+            self._nodes[made[0]] = proxy_tensor._ProxyTensor(proxy, None)
+            if made[0]._has_symbolic_sizes_strides:
+                self._sizes.track(made[0], proxy)
             return made[0]
         tracer = self._tracer
         held, tracer.enable_thunkify = tracer.enable_thunkify, True
@@ -283,16 +287,43 @@ class Recorder:
         creates = not is_method and any(argument.name == "pin_memory" for argument in schema.arguments)
         return is_rare, creates, self.graph._target_to_str(func.overloadpacket.__name__)
 
-    def _argument(self, item: Any) -> Any:
+    def _may_take_constants(self, func: OpOverload, args: tuple, kwargs: Any) -> bool:
+        """Whether a call takes constants along with other tensors, so that its result is no constant.
+
+        A cache of keys and values joins an empty constant and the first keys in each layer.
+        """
+        if func._schema.is_mutable:
+            return False
+        leaves = pytree.tree_leaves((args, kwargs or {}))
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        constants = [self._nodes.constant_of(tensor) for tensor in tensors if type(tensor) in _PLAIN]
+        others = constants.count(None)
+        return (
+            0 < others < len(tensors) == len(constants)
+            and others == sum(self._node_of(tensor) is not None for tensor in tensors)
+            and not any(isinstance(leaf, torch.ScriptObject) for leaf in leaves)
+        )
+
+    def _arguments(
+        self, args: tuple, kwargs: Any, takes_constants: bool = False
+    ) -> tuple[tuple, dict[str, Any]]:
+        """The arguments of a node for those of a call."""
+        given = tuple([self._argument(item, takes_constants) for item in args])
+        named = kwargs.items() if kwargs else ()
+        return given, {key: self._argument(item, takes_constants) for key, item in named}
+
+    def _argument(self, item: Any, takes_constants: bool) -> Any:
         """The argument of a node for an argument of a call."""
         kind = type(item)
         if kind in _PLAIN:
             node = self._node_of(item)
+            if node is None and takes_constants:
+                node = self._nodes.constant_of(item)
             if node is None:
                 raise _Rare
             return node
         if isinstance(item, (tuple, list)):
-            members = [self._argument(member) for member in item]
+            members = [self._argument(member, takes_constants) for member in item]
             return members if kind is list else tuple(members)
         if kind in _SYMBOLIC:
             found = proxy_tensor.fetch_sym_proxy(self._tracer)(item)

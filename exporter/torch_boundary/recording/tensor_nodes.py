@@ -49,6 +49,11 @@ class TensorNodes:
         self.keep(tensor, found[1])
         return found[1]
 
+    def constant_of(self, tensor: torch.Tensor) -> torch.fx.Node | None:
+        """The node that stands for a constant with a known value; None for other tensors."""
+        found = None if id(tensor) in self._kept else self._others.get(id(tensor))
+        return None if found is None or found[0]() is not tensor or found[2] is None else found[1]
+
     def get(self, tensor: torch.Tensor, default: Any = None) -> Any:
         """The tensor's proxy, as torch's tracer keeps it."""
         key = id(tensor)

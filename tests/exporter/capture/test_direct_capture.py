@@ -224,6 +224,19 @@ class Layers(nn.Module):
         return self.encoder(self.attention(x, x, x)[0])
 
 
+class ConstantsAmongOthers(nn.Module):
+    """Constants that are read and written to after operators have taken them along with other tensors."""
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        count, scale = torch.tensor(1), torch.tensor([1.0, 2.0, 3.0, 4.0])
+        joined = torch.cat([torch.tensor([]), x], -2) * count
+        few = joined[: int(count)]
+        count.add_(1)
+        seen = scale.expand_as(x)
+        scale[0] = 5.0
+        return [few, joined[: int(count)], seen + x, torch.where(x > 0, scale, x), scale]
+
+
 def _x() -> Tensor:
     return torch.randn(3, 4, generator=torch.Generator().manual_seed(1))
 
@@ -233,6 +246,7 @@ MODELS: dict[str, tuple[Callable[[], Any], Callable[[], tuple], Callable[[], dic
     "shared modules": (Shared, lambda: (_x(),), dict),
     "writes": (Writes, lambda: (_x(),), dict),
     "constants": (Constants, lambda: (_x(),), dict),
+    "constants among others": (ConstantsAmongOthers, lambda: (_x(),), dict),
     "regions": (Regions, lambda: (_x(),), dict),
     "without autocast": (WithoutAutocast, lambda: (_x(),), dict),
     "calls": (Calls, lambda: (_x(),), lambda: {"y": _x(), "times": 3, "pair": Pair(_x(), None)}),
@@ -257,6 +271,13 @@ def test_models_are_captured_alike(name: str, training: bool) -> None:
     before = snapshot(model, given)
     assert unlike(model, given, named) is None
     assert changes(before, snapshot(model, given)) == []
+
+
+def test_constants_among_others_with_a_dynamic_size() -> None:
+    shapes = ({0: "n"},)
+    assert unlike(ConstantsAmongOthers(), (_x(),), dynamic_shapes=shapes) is None
+    program = opsetta.export(ConstantsAmongOthers(), (_x(),), opset=17, dynamic_shapes=shapes)
+    program.verify((torch.randn(7, 4),))
 
 
 @pytest.mark.parametrize("name", ["constants", "layers", "writes"])

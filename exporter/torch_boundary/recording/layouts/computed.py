@@ -186,20 +186,30 @@ def _embedding(weight: torch.Tensor, indices: Any, *others: Any) -> Layout | Non
 
 
 def _cat(tensors: Sequence[Any], dim: int = 0) -> Layout | None:
-    first = tensors[0]
+    joined = [each for each in tensors if not _is_skipped(each)]
+    if not joined:
+        return None
+    first = joined[0]
     axis = axis_of(first, dim)
     if axis is None or not all(
-        type(each) is FakeTensor
-        and each.dtype == first.dtype
-        and each.device == first.device
-        and _is_joined_contiguously(each)
-        and each.dim() == first.dim()
-        and are_same(_apart(each.shape, axis), _apart(first.shape, axis))
+        type(each) is FakeTensor and each.dtype == first.dtype and each.device == first.device
         for each in tensors
     ):
         return None
-    total = sum((each.shape[axis] for each in tensors[1:]), first.shape[axis])
+    if not all(
+        _is_joined_contiguously(each)
+        and each.dim() == first.dim()
+        and are_same(_apart(each.shape, axis), _apart(first.shape, axis))
+        for each in joined
+    ):
+        return None
+    total = sum((each.shape[axis] for each in joined[1:]), first.shape[axis])
     return made(first, (*first.shape[:axis], total, *first.shape[axis + 1 :]))
+
+
+def _is_skipped(x: torch.Tensor) -> bool:
+    """Whether `cat` skips a tensor: one without elements and with one dimension, such as an empty cache."""
+    return x.dim() == 1 and type(x.shape[0]) is int and x.shape[0] == 0
 
 
 def _is_joined_contiguously(x: torch.Tensor) -> bool:

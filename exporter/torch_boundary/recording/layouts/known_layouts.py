@@ -10,7 +10,7 @@ from typing import Any
 
 from torch._subclasses.fake_tensor import FakeTensor
 
-from . import computed, elementwise, images, views
+from . import computed, created, elementwise, images, views
 from .layout import Layout as Layout
 
 RULES: dict[str, Callable[..., Layout | None]] = {
@@ -31,3 +31,9 @@ def known_layout(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | Non
         return None
     first = args[0][0] if isinstance(args[0], (list, tuple)) else args[0]
     return rule(*args, **(kwargs or {})) if type(first) is FakeTensor else None
+
+
+def created_layout(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Layout | None:
+    """The layout of a tensor that a function creates; None if the operator's kernel must find it."""
+    rule = created.RULES.get(func.name())
+    return None if rule is None else rule(*args, **(kwargs or {}))

@@ -74,6 +74,8 @@ def _slice(x: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, st
     if axis is None or type(step) is not int or step < 1:
         return None
     size = x.shape[axis]
+    if isinstance(end, torch.SymInt) and not start and step == 1:
+        return _first_elements(x, axis, end)
     if not all(item is None or type(item) is int for item in (start, end)):
         return None
     if not start and step == 1 and (end is None or end == _END):
@@ -87,6 +89,13 @@ def _slice(x: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, st
     offset = x.storage_offset() + covered.start * stride[axis]
     shape[axis], stride[axis] = len(covered), stride[axis] * step
     return viewed(x, shape, stride, offset)
+
+
+def _first_elements(x: torch.Tensor, axis: int, count: Any) -> Layout | None:
+    """So many elements along an axis, if there are as many; a guard records it, as the kernel's does."""
+    if not is_positive(count) or not assumed(count <= x.shape[axis]):
+        return None
+    return viewed(x, [*x.shape[:axis], count, *x.shape[axis + 1 :]], x.stride())
 
 
 def _expand(x: torch.Tensor, size: Sequence[Any], implicit: bool = False) -> Layout | None:

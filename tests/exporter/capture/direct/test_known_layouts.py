@@ -15,7 +15,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
 
 from opsetta.exporter.capture.direct.sizes.environment import SizeEnvironment
-from opsetta.exporter.torch_boundary.recording.layouts.known_layouts import RULES, known_layout
+from opsetta.exporter.torch_boundary.recording.layouts.known_layouts import (
+    RULES,
+    created_layout,
+    known_layout,
+)
 
 ATEN = torch.ops.aten
 END = (1 << 63) - 1
@@ -214,6 +218,8 @@ CALLS: Calls = {
     "embedding": (ATEN.embedding.default, lambda x, i, y: (torch.zeros(10, 5), x[:, :, 0].long())),
     "cat": (ATEN.cat.default, lambda x, i, y: ([x, x * 2], 1)),
     "cat of heads": (ATEN.cat.default, lambda x, i, y: ([heads(x), heads(x)[..., :2]], -1)),
+    "cat with an empty cache": (ATEN.cat.default, lambda x, i, y: ([torch.zeros(0), heads(x)], -2)),
+    "cat before an empty cache": (ATEN.cat.default, lambda x, i, y: ([x, torch.zeros(0)], 1)),
 }
 
 
@@ -258,6 +264,75 @@ def test_a_reshape_of_a_part_asks_only_what_its_layout_depends_on() -> None:
     rows, columns = x.shape[0].node.expr, x.shape[1].node.expr
     assert list(map(str, found.shape)) == [str(rows), f"3*{columns} - 3", "8"]
     assert asked == [f"{columns} - 1 > 1"]
+
+
+CREATED: Calls = {
+    "range": (ATEN.arange.default, lambda x, i, y: (x.shape[1],)),
+    "range from a number": (ATEN.arange.start, lambda x, i, y: (1, x.shape[1])),
+    "range between sizes": (ATEN.arange.start, lambda x, i, y: (x.shape[1], x.shape[1] + y.shape[0])),
+    "zeros": (ATEN.zeros.default, lambda x, i, y: ([x.shape[0], 3, x.shape[1]],)),
+    "ones": (ATEN.ones.default, lambda x, i, y: ([y.shape[0]],)),
+}
+TYPES: dict[str, dict[str, Any]] = {
+    "as usual": {},
+    "float64": {"dtype": torch.float64},
+    "on the cpu": {"dtype": torch.int64, "device": torch.device("cpu"), "pin_memory": False},
+}
+
+
+@pytest.mark.parametrize("types", TYPES)
+@pytest.mark.parametrize("name", CREATED)
+def test_a_known_layout_of_a_new_tensor_is_that_of_the_kernel(name: str, types: str) -> None:
+    operator, arguments = CREATED[name]
+    with fakes() as given:
+        args = arguments(*given)
+        found = created_layout(operator, args, TYPES[types])
+        result = operator(*args, **TYPES[types])
+    assert found is not None
+    assert (list(map(str, found.shape)), list(map(str, found.stride))) == (
+        list(map(str, result.shape)),
+        list(map(str, result.stride())),
+    )
+    assert (found.dtype, found.device) == (result.dtype, result.device)
+
+
+def test_a_filled_tensor_has_the_given_type() -> None:
+    with fakes() as (x, _, _):
+        size, types = [x.shape[0], 2], {"dtype": torch.bool}
+        found, result = (
+            function(size, 1.5, **types)
+            for function in (lambda *a, **k: created_layout(ATEN.full.default, a, k), ATEN.full.default)
+        )
+        assert found.dtype == result.dtype == torch.bool
+        assert created_layout(ATEN.full.default, (size, 1.5)) is None
+
+
+@pytest.mark.parametrize(
+    ("operator", "arguments"),
+    [
+        (ATEN.arange.default, lambda x: (x.shape[1] / 2,)),
+        (ATEN.arange.start, lambda x: (x.shape[1], 100)),
+        (ATEN.arange.start_step, lambda x: (0, x.shape[1], 2)),
+        (ATEN.zeros.default, lambda x: ([x.shape[1] - 3],)),
+    ],
+    ids=["quotient", "may be empty", "step", "zeros that may be empty"],
+)
+def test_new_tensors_of_other_lengths_are_left_to_the_kernel(operator: Any, arguments: Any) -> None:
+    with fakes() as (x, _, _):
+        assert created_layout(operator, arguments(x)) is None
+
+
+def test_the_first_elements_are_at_most_those_that_there_are() -> None:
+    with fakes() as (x, _, _):
+        environment = x.fake_mode.shape_env  # type: ignore[attr-defined]
+        table, args = torch.zeros(1, 50, 4), (1, None, x.shape[1])
+        found = known_layout(ATEN.slice.Tensor, (table, *args))
+        assert [str(guard.expr) for guard in environment.guards] == [f"{x.shape[1].node.expr} <= 50"]
+        result = ATEN.slice.Tensor(table, *args)
+        assert found is not None
+        assert list(map(str, found.shape)) == list(map(str, result.shape))
+        assert list(map(str, found.stride)) == list(map(str, result.stride()))
+        assert known_layout(ATEN.slice.Tensor, (torch.zeros(1, 5, 4), *args)) is None
 
 
 UNKNOWN: Calls = {
