@@ -24,7 +24,7 @@ _OPAQUE = (torch.Tensor, type, types.ModuleType, types.FunctionType, types.Built
 
 
 class Preserved:
-    """A context that restores the attributes and members of modules and of objects in them at its end.
+    """A context that restores modules, and the objects in them, at its end: their attributes and members.
 
     Covers each module's attributes (flags, parameters, buffers, hooks), and lists, dicts, sets and objects of
     the user's classes in them, at any depth. New attributes on tensors are removed. A capture replaces a
@@ -32,7 +32,7 @@ class Preserved:
     are restored too: tensors in plain attributes or members, and buffers of a module that a function uses
     through its closure or globals.
 
-    The state is that at the construction; the context may be entered several times.
+    It restores the state of the time when it was made, and may be entered several times.
 
     Args:
         roots: modules, functions, and arguments of a call.

@@ -230,7 +230,7 @@ def _by_channel(product: _Product, other: ir.Value) -> np.ndarray | None:
 def _by_output(
     node: ir.Node, weight: np.ndarray, factor: np.ndarray, product: _Product
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The weights, and a factor that broadcasts to them, which scales each output channel."""
+    """The weights and the factors of their output channels, in shapes that broadcast."""
     if factor.size == 1:
         return weight, factor.reshape(())
     if node.op_type == "Conv" or (node.op_type == "Gemm" and _integer(node, "transB")):

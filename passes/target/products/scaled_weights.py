@@ -13,9 +13,10 @@ _BLOCK = 1 << 21
 def scaled_blocks(
     weight: np.ndarray, factor: np.ndarray, multiply: Callable[[np.ndarray, np.ndarray], np.ndarray]
 ) -> Iterator[np.ndarray]:
-    """The product of a weight and a factor that broadcasts to its shape, in the order of the elements.
+    """The product of a weight and a factor in pieces, in the order of the elements.
 
     Args:
+        factor: broadcasts to the shape of the weight.
         multiply: gives the product of two arrays of one shape.
     """
     waiting = [(weight, np.broadcast_to(factor, weight.shape))]

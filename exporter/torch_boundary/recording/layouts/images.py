@@ -29,7 +29,7 @@ def _convolution(
     dilation: Any = (1,),
     groups: int = 1,
 ) -> Layout | None:
-    """Of sequences, images or volumes with fixed sizes, but for the batch."""
+    """The result for sequences, images or volumes; every size but the batch must be fixed."""
     if weight.dim() != x.dim() or not are_fixed(x.shape[1:]) or weight.shape[1] * groups != x.shape[1]:
         return None
     if not x.dtype.is_floating_point or not is_contiguous(weight):
@@ -101,7 +101,7 @@ def _adaptive_average_pool(x: torch.Tensor, output_size: Any) -> Layout | None:
 
 
 def _padded(x: torch.Tensor, pad: Any, mode: str = "constant", value: Any = None) -> Layout | None:
-    """By a number, with at least as many elements along each axis."""
+    """The result of padding with a number; None for negative padding, which removes elements."""
     if mode != "constant" or not are_fixed(pad) or min(pad, default=0) < 0 or len(pad) % 2:
         return None
     if len(pad) > 2 * x.dim() or not is_contiguous(x):
@@ -113,7 +113,7 @@ def _padded(x: torch.Tensor, pad: Any, mode: str = "constant", value: Any = None
 
 
 def _resized(x: torch.Tensor, output_size: Any, *others: Any) -> Layout | None:
-    """Images resized to a fixed height and width."""
+    """The result of resizing images to a fixed height and width."""
     is_known = x.dim() == 4 and x.dtype.is_floating_point and output_size is not None
     if not is_known or len(output_size) != 2 or not are_fixed(output_size):
         return None
@@ -121,7 +121,7 @@ def _resized(x: torch.Tensor, output_size: Any, *others: Any) -> Layout | None:
 
 
 def _in_order_of(x: torch.Tensor, shape: Sequence[Any]) -> Layout | None:
-    """A new tensor in the memory format of the argument: contiguous, or images with channels last."""
+    """The layout of a new tensor that has the memory format of the argument: contiguous, or channels last."""
     if is_contiguous(x):
         return made(x, shape)
     if x.dim() != 4 or x.device.type != "cpu" or not all(map(is_above_1, (*x.shape[1:], *shape[1:]))):
