@@ -13,6 +13,8 @@ from typing import IO, Any
 import numpy as np
 import onnx_ir as ir
 
+from ...passes.target.constants.reused_memory import ReusedMemory
+
 _AHEAD = 1 << 24
 """Bytes that may wait to be written. A larger piece is written before the caller computes the next one."""
 _SMALL = 1 << 16
@@ -36,6 +38,7 @@ class TensorWriter:
         functions: list[Callable[[Any], object]] = [functools.partial(_write, file), *consumers]
         self._workers = [_Worker(consume) for consume in functions]
         self._collected = bytearray()
+        self._memory = ReusedMemory()
         self.count = 0
 
     def __enter__(self) -> TensorWriter:
@@ -69,8 +72,9 @@ class TensorWriter:
         if pieces is None:
             tensor.tofile(self)
             return
-        for piece in pieces:
-            self._put(_bytes_of(piece))
+        with self._memory.given():
+            for piece in pieces:
+                self._put(_bytes_of(piece))
 
     def finish(self) -> None:
         """Return when everything is written.

@@ -90,7 +90,7 @@ def test_arithmetic_becomes_part_of_the_product(name: str, op_type: str, single:
 @pytest.mark.parametrize("block", [8, 24, 1 << 21])
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_scaled_weights_are_written_in_pieces(name: str, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scaled_weights, "_BLOCK", block)
+    monkeypatch.setattr(scaled_weights, "BLOCK", block)
     product, sizes, shape = PRODUCTS[name]
     case = Case(sizes)
     case.returns(case.g.op("Mul", product(case), case.weight("c", numbers(*shape, seed=1))))

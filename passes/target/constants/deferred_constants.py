@@ -19,6 +19,7 @@ from ....registration.dtypes import FLOATS
 from ....registration.emission import shape_inference
 from ....registration.emission.folding import evaluator
 from .initializers import Blocks
+from .reused_memory import BLOCK, empty
 
 _MOVES = frozenset("Concat Expand Flatten Gather Identity Reshape Slice Squeeze Transpose Unsqueeze".split())
 _ARITHMETIC = frozenset(
@@ -101,7 +102,7 @@ def _transposed(attributes: dict[str, Any], matrix: np.ndarray) -> np.ndarray:
 
 def transposed_matrix(matrix: np.ndarray) -> np.ndarray:
     """The transposed copy of a matrix, by a few rows at a time: in one piece it takes four times as long."""
-    result = np.empty(matrix.shape[::-1], dtype=matrix.dtype)
+    result = empty(matrix.shape[::-1], matrix.dtype)
     rows = _ROWS if matrix.shape[1] > _FEW_COLUMNS else 2 * _ROWS
     for row in range(0, len(matrix), rows):
         result[:, row : row + rows] = matrix[row : row + rows].T
@@ -113,13 +114,10 @@ _ROWS, _FEW_COLUMNS = 16, 64
 
 
 def transposed_blocks(matrix: np.ndarray) -> Iterator[np.ndarray]:
-    """The rows of the transposed matrix, a few megabytes at a time."""
-    columns = max(_ROWS, _BLOCK // max(1, matrix.itemsize * len(matrix)))
+    """The rows of the transposed matrix, at most two megabytes at a time where rows are not longer."""
+    columns = max(_ROWS, BLOCK // max(1, matrix.itemsize * len(matrix)))
     for column in range(0, matrix.shape[1], columns):
         yield transposed_matrix(matrix[:, column : column + columns])
-
-
-_BLOCK = 2**21
 
 
 def _result_shape(

@@ -18,6 +18,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ..constants.initializers import Initializers
+from ..constants.reused_memory import empty
 from ..node_pass import ConstantPass, maker_for, replace_by_value
 from .scaled_weights import scaled_blocks
 
@@ -244,5 +245,5 @@ def _by_output(
 
 def _multiplied(weight: np.ndarray, factor: np.ndarray) -> np.ndarray:
     """The product of weights and factors, computed as float64 and rounded once, without a copy in float64."""
-    result = np.empty(weight.shape, weight.dtype)
+    result = empty(weight.shape, weight.dtype)
     return np.multiply(weight, factor, out=result, dtype=np.float64, casting="unsafe")

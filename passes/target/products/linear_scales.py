@@ -13,6 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ..constants.deferred_constants import transposed_blocks, transposed_matrix
+from ..constants.reused_memory import empty
 from ..node_pass import ConstantPass, maker_for, replace_by_value
 from .scaled_weights import scaled_blocks
 
@@ -122,5 +123,6 @@ class FoldLinearScales(ConstantPass):
 def _multiplied(array: np.ndarray, factor: np.ndarray) -> np.ndarray:
     """The product, of half precision computed as float32."""
     kind = array.dtype if array.dtype.itemsize >= 4 else np.dtype(np.float32)
-    result: np.ndarray = array.astype(kind, copy=False) * factor.astype(kind, copy=False)
+    result = empty(array.shape, kind)
+    np.multiply(array.astype(kind, copy=False), factor.astype(kind, copy=False), out=result)
     return result.astype(array.dtype, copy=False)

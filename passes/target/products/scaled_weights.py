@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-_BLOCK = 1 << 21
-"""Bytes of a piece: few enough that memory is used again, and is found in the cache when it is written."""
+from ..constants.reused_memory import BLOCK
 
 
 def scaled_blocks(
@@ -22,11 +21,11 @@ def scaled_blocks(
     waiting = [(weight, np.broadcast_to(factor, weight.shape))]
     while waiting:
         part, numbers = waiting.pop()
-        if part.nbytes <= _BLOCK:
+        if part.nbytes <= BLOCK:
             yield multiply(part, numbers)
         elif len(part) == 1:
             waiting.append((part[0], numbers[0]))
         else:
-            rows = max(1, _BLOCK * len(part) // part.nbytes)
+            rows = max(1, BLOCK * len(part) // part.nbytes)
             starts = reversed(range(0, len(part), rows))
             waiting += [(part[start : start + rows], numbers[start : start + rows]) for start in starts]

@@ -1,0 +1,53 @@
+"""Memory for computed weights that is used again while a model is written.
+
+New memory of some megabytes comes from the system each time, which clears it first, and on a virtual machine
+may have to ask the host for it. That takes longer than most computations of weights.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+import weakref
+from collections.abc import Iterator
+
+import numpy as np
+
+BLOCK = 1 << 21
+"""Bytes of the largest array that gets such memory."""
+
+
+class ReusedMemory:
+    """Gives memory to the arrays that `empty` makes, and takes it back when they are gone."""
+
+    def __init__(self) -> None:
+        self._free: list[bytearray] = []
+
+    @contextlib.contextmanager
+    def given(self) -> Iterator[None]:
+        """Within the context, arrays that this thread makes by `empty` get this memory."""
+        outer, _of_thread.memory = getattr(_of_thread, "memory", None), self
+        try:
+            yield
+        finally:
+            _of_thread.memory = outer
+
+    def array(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """An array of at most `BLOCK` bytes, with any contents."""
+        memory = self._free.pop() if self._free else bytearray(BLOCK)
+        # All views of this array keep it as their base: numpy looks no further than the owner of a buffer.
+        whole = np.frombuffer(memory, dtype, math.prod(shape))
+        weakref.finalize(whole, self._free.append, memory).atexit = False
+        return whole.reshape(shape)
+
+
+_of_thread = threading.local()
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An array with any contents, as `numpy.empty` gives; small ones get the thread's `ReusedMemory`."""
+    memory: ReusedMemory | None = getattr(_of_thread, "memory", None)
+    if memory is None or not 0 < math.prod(shape) * dtype.itemsize <= BLOCK:
+        return np.empty(shape, dtype)
+    return memory.array(shape, dtype)
