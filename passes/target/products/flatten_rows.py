@@ -15,6 +15,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -65,11 +66,30 @@ class _Part(NamedTuple):
     shapes: set[Dimensions]
 
 
+@dataclasses.dataclass(slots=True, eq=False)
+class _Tensor:
+    """A value whose cost depends on the choice, and its readers.
+
+    Attributes:
+        is_computed: whether it has rows, and is no constant, whose Reshape costs nothing.
+        by_rows: the nodes that read its matrix if they are chosen.
+        reshaped: the results of Reshapes that read it.
+        others: whether further nodes need it as it is, or a graph returns it.
+    """
+
+    value: ir.Value
+    is_computed: bool
+    by_rows: list[ir.Node]
+    reshaped: list[ir.Value]
+    others: bool
+
+
 class _Plan:
     """Chooses the nodes of one graph that compute on matrices.
 
     Attributes:
         chosen: those nodes, in the order of the graph, and how they do.
+        reshapes: the Reshapes of the graph, by `is_reshape`, in its order.
         sizes: the targets of Reshapes.
     """
 
@@ -78,35 +98,42 @@ class _Plan:
         self._known = known
         self._rules = rules
         self.chosen: dict[ir.Node, ByRows] = {}
-        self._products: set[ir.Node] = set()
-        self._computed: dict[ir.Value, bool] = {}
+        # The nodes that were chosen first, by which readers are told apart.
+        self._rules_of: dict[ir.Node, ByRows] = {}
+        # The product and the addition of each Gemm that `WriteGemm` can write.
+        self._additions: dict[ir.Node, ir.Node] = {}
+        self._products: dict[ir.Node, ir.Node] = {}
+        self._tensors: dict[ir.Value, _Tensor] = {}
+        self._affected: dict[ir.Node, list[_Tensor]] = {}
         self._readable: dict[ir.Node, bool] = {}
-        nodes = list(graph)
-        self._reshapes = {node for node in nodes if is_reshape(node)}
+        self._nodes = list(graph)
+        self.reshapes = {node: None for node in self._nodes if is_reshape(node)}
         # Results of Reshapes between a tensor and the matrix of its rows, and what is reshaped.
         self._between: dict[ir.Value, ir.Value] = {}
-        for node in self._reshapes:
+        for node in self.reshapes:
             data, result = node.inputs[0], node.outputs[0]
             if data is not None and _keeps_columns(data, result) and not result.is_graph_output():
                 self._between[result] = data
-        for node in nodes:
+        for node in self._nodes:
             found = rules.by_rows(node)
             if found is not None:
                 self.chosen[node] = found
                 if is_biased_product(node, opset):
-                    self._products.add(node)
-        self._has_gemms = any(node.op_type == "Gemm" for node in nodes)
-        self.sizes = RowSizes(graph, nodes, known, opset)
+                    [(addition, _)] = node.outputs[0].uses()
+                    self._additions[node], self._products[addition] = addition, node
+        self.sizes = RowSizes(graph, self._nodes, known, opset)
 
     def make(self) -> bool:
         """Leave the nodes that do not pay out of the choice, and report whether any remain."""
         # Only a product that becomes a Gemm, or a Reshape that goes, saves a node.
-        if not self._products and not (self._between and self._has_gemms):
+        has_gemms = bool(self._between) and any(node.op_type == "Gemm" for node in self._nodes)
+        if not self._additions and not has_gemms:
             return False
         self.sizes.find_sources(self.chosen)
         for node in list(self.chosen):
             if not all(self.sizes.restores(value.shape, node) for value in node.outputs):
                 del self.chosen[node]
+        self._rules_of = dict(self.chosen)
         pending = list(self.chosen)
         for _ in range(_ROUNDS):
             dropped = [node for node in pending if node in self.chosen and self._is_dropped(node)]
@@ -114,11 +141,12 @@ class _Plan:
         parts = []
         for part in self._parts():
             kept = {node: self.chosen[node] for node in part}
-            values, shapes = self._affected_values(part), set(map(tuple, self._restored(part)))
-            before = self._cost(values, part)
+            tensors = list(dict.fromkeys(each for node in part for each in self._affected_tensors(node)))
+            shapes = set(map(tuple, self._restored(part)))
+            before = self._cost(tensors, part)
             for node in part:
                 del self.chosen[node]
-            saved = self._cost(values, part) - before
+            saved = self._cost(tensors, part) - before
             if saved > 0:
                 self.chosen.update(kept)
                 parts.append(_Part(part, saved, shapes))
@@ -145,11 +173,11 @@ class _Plan:
         """Take a node out of the choice if that costs nothing."""
         if self._is_inner(node):
             return False
-        values = self._affected_values([node])
+        tensors, nodes = self._affected_tensors(node), self._neighbours(node)
         rule = self.chosen[node]
-        before = self._cost(values, self._neighbours(node))
+        before = self._cost(tensors, nodes)
         del self.chosen[node]
-        if self._cost(values, self._neighbours(node)) <= before:
+        if self._cost(tensors, nodes) <= before:
             return True
         self.chosen[node] = rule
         return False
@@ -159,81 +187,82 @@ class _Plan:
 
         Without the node, each of these values would need a Reshape.
         """
-        read = [node.inputs[index] for index in self.chosen[node].operands]
+        inputs = node.inputs
+        read = [inputs[index] for index in self.chosen[node].operands]
         if any(value is None or value.producer() not in self.chosen for value in read):
             return False
         for value in (*read, *node.outputs):
-            if value is None or value.is_graph_output():
+            found = self._tensor(value)  # type: ignore[arg-type]
+            if found.others or found.reshaped or not all(map(self.chosen.__contains__, found.by_rows)):
                 return False
-            for reader, index in value.uses():
-                rule = self.chosen.get(reader)
-                if rule is None or index not in rule.operands:
-                    return False
         return True
 
     def _neighbours(self, node: ir.Node) -> list[ir.Node]:
         """A node, and the product whose bias it adds."""
-        makers = [value.producer() for value in node.inputs if value is not None]
-        return [node, *(maker for maker in makers if maker in self._products and maker is not None)]
+        product = self._products.get(node)
+        return [node] if product is None else [node, product]
 
-    def _affected_values(self, nodes: Iterable[ir.Node]) -> list[ir.Value]:
-        """The values whose cost depends on whether nodes are chosen."""
-        found: dict[ir.Value, None] = {}
-        for node in nodes:
-            for value in (*node.inputs, *node.outputs):
-                if value is None or not self._is_computed(value):
-                    continue
-                found[value] = None
-                for reader, _ in value.uses():
-                    if reader.op_type == "Reshape" and reader.outputs and not reader.domain:
-                        found[reader.outputs[0]] = None
-        return list(found)
-
-    def _is_computed(self, value: ir.Value) -> bool:
-        """Whether a value has rows and is no constant, whose Reshape costs nothing; asked once for each."""
-        found = self._computed.get(value)
+    def _affected_tensors(self, node: ir.Node) -> list[_Tensor]:
+        """The values whose cost depends on whether a node is chosen; found once for each node."""
+        found = self._affected.get(node)
         if found is None:
-            found = self._computed[value] = self._rules.has_rows(value) and not self._known.is_constant(value)
+            values = [value for value in (*node.inputs, *node.outputs) if self._is_computed(value)]
+            tensors = [self._tensor(value) for value in values if value is not None]
+            reshaped = [self._tensor(value) for tensor in tensors for value in tensor.reshaped]
+            found = self._affected[node] = list(dict.fromkeys([*tensors, *reshaped]))
         return found
 
-    def _cost(self, values: Iterable[ir.Value], nodes: Iterable[ir.Node]) -> int:
+    def _is_computed(self, value: ir.Value | None) -> bool:
+        return self._rules.has_rows(value) and not self._known.is_constant(value)
+
+    def _tensor(self, value: ir.Value) -> _Tensor:
+        """What the plan knows of a value; found once for each value."""
+        found = self._tensors.get(value)
+        if found is None:
+            found = self._tensors[value] = self._read_tensor(value)
+        return found
+
+    def _read_tensor(self, value: ir.Value) -> _Tensor:
+        by_rows, reshaped, others = [], [], value.is_graph_output()
+        for node, index in value.uses():
+            rule = self._rules_of.get(node)
+            if rule is not None and index in rule.operands:
+                by_rows.append(node)
+                continue
+            others = others or not self.takes_matrix(node, index)
+            if node.op_type == "Reshape" and node.outputs and not node.domain:
+                reshaped.append(node.outputs[0])
+        return _Tensor(value, self._is_computed(value), by_rows, reshaped, others)
+
+    def _cost(self, tensors: Iterable[_Tensor], nodes: Iterable[ir.Node]) -> int:
         """The nodes that the choice adds around values, less those that it saves there and among nodes."""
-        return sum(map(self._added, values)) - sum(map(self._is_gemm, nodes))
+        return sum(map(self._added, tensors)) - sum(map(self._is_gemm, nodes))
 
     def _is_gemm(self, node: ir.Node) -> bool:
-        if node not in self._products or node not in self.chosen:
-            return False
-        return all(addition in self.chosen for addition, _ in node.outputs[0].uses())
+        return node in self.chosen and self._additions.get(node) in self.chosen
 
-    def _added(self, value: ir.Value) -> int:
+    def _added(self, tensor: _Tensor) -> int:
         """The Reshapes that are added for a value, less the one that goes."""
-        if self.is_superfluous(value):
+        value = tensor.value
+        if value in self._between and self.is_superfluous(value):
             return -1
-        if not self._is_computed(value):
+        if not tensor.is_computed:
             return 0
+        read, others = self._is_read(tensor)
         maker = value.producer()
-        read, others = self._readers(value)
         if maker in self.chosen:
             return int(others)
-        return int(read and (others or maker not in self._reshapes))
+        return int(read and (others or maker not in self.reshapes))
 
-    def _readers(self, value: ir.Value) -> tuple[bool, bool]:
+    def _is_read(self, tensor: _Tensor) -> tuple[bool, bool]:
         """Whether chosen nodes read a value as a matrix, and whether others need it as it is."""
-        read, others = False, value.is_graph_output()
-        for node, index in value.uses():
-            rule = self.chosen.get(node)
-            if rule is not None and index in rule.operands:
-                read = True
-            elif not others:
-                others = not self.takes_matrix(node, index)
-            if read and others:
-                break
-        return read, others
+        count = sum(map(self.chosen.__contains__, tensor.by_rows))
+        return count > 0, tensor.others or count < len(tensor.by_rows)
 
     def _restored(self, part: Iterable[ir.Node]) -> Iterable[ir.Shape]:
         """The shapes that Reshapes give behind the nodes of a part."""
         for value in (value for node in part for value in node.outputs):
-            if value.shape is not None and self._readers(value)[1]:
+            if value.shape is not None and self._is_read(self._tensor(value))[1]:
                 yield value.shape
             for node, index in value.uses():
                 if node in self.chosen or not self.takes_matrix(node, index) or not _copies_sizes(node):
@@ -244,7 +273,7 @@ class _Plan:
 
     def takes_matrix(self, node: ir.Node, index: int) -> bool:
         """Whether a node is a Reshape that can as well read the matrix; found out once for each."""
-        if index or node not in self._reshapes:
+        if index or node not in self.reshapes:
             return False
         found = self._readable.get(node)
         if found is None:
@@ -264,7 +293,7 @@ class _Plan:
             return False
         if len(value.shape) == 2:
             return data.producer() in self.chosen
-        read, others = self._readers(value)
+        read, others = self._is_read(self._tensor(value))
         return read and not others and (len(data.shape) == 2 or data.producer() in self.chosen)
 
     def _parts(self) -> list[list[ir.Node]]:
@@ -305,7 +334,9 @@ class _Rewriter:
             rule.edit()
             for index, value in operands:
                 assert value is not None
-                node.replace_input_with(index, self._matrix(value))
+                matrix = self._matrix(value)
+                if matrix is not value:
+                    node.replace_input_with(index, matrix)
             for value in node.outputs:
                 assert value.shape is not None
                 shapes[value] = value.shape
@@ -356,7 +387,7 @@ class _Rewriter:
     def _reread(self, value: ir.Value, shape: ir.Shape) -> None:
         """Give the readers of a result what they read: the matrix, or a tensor of the shape that it had."""
         others = []
-        for node, index in list(value.uses()):
+        for node, index in value.uses():
             rule = self._plan.chosen.get(node)
             if rule is not None and index in rule.operands:
                 continue
@@ -390,10 +421,9 @@ class _Rewriter:
             self._plan.sizes.give_target(reshape, shape)
 
     def _remove_unread(self) -> None:
-        for node in reversed(list(self._plan.graph)):
-            if node.op_type != "Reshape" or node.outputs[0].uses() or node.outputs[0].is_graph_output():
-                continue
-            if is_reshape(node):
+        for node in reversed(self._plan.reshapes):
+            result = node.outputs[0]
+            if not result.uses() and not result.is_graph_output() and is_reshape(node):
                 self._plan.graph.remove(node, safe=True)
 
 

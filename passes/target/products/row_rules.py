@@ -5,9 +5,9 @@ A tensor [..., columns] is then a matrix [rows, columns], and each row is comput
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -34,8 +34,7 @@ _COLUMNS = 1
 """The axis of a matrix along which its columns are."""
 
 
-@dataclasses.dataclass(frozen=True)
-class ByRows:
+class ByRows(NamedTuple):
     """How a node computes on matrices.
 
     Attributes:
@@ -102,9 +101,10 @@ class RowRules:
         found = self._rule(node)
         if found is None or not all(self.has_rows(node.inputs[index]) for index in found.operands):
             return None
-        if not any(value.uses() or value.is_graph_output() for value in node.outputs):
+        counts = [len(value.uses()) for value in node.outputs]
+        if not any(counts) and not any(value.is_graph_output() for value in node.outputs):
             return None
-        return None if any(len(value.uses()) > _MAXIMUM_READERS for value in node.outputs) else found
+        return found if max(counts) <= _MAXIMUM_READERS else None
 
     def _rule(self, node: ir.Node) -> ByRows | None:
         op_type = node.op_type
@@ -127,16 +127,18 @@ class RowRules:
     def _broadcasting(self, node: ir.Node) -> ByRows | None:
         result = node.outputs[0].shape
         assert result is not None
-        operands, vectors = [], []
+        operands, vectors, computed = [], [], False
         for index, value in enumerate(node.inputs):
             if value is None:
                 continue
             if value.shape is None:
                 return None
             if _has_rows_of(value.shape, result):
-                if self._known.is_constant(value) and len(value.uses()) > 1 and not _is_small(value):
+                is_constant = self._known.is_constant(value)
+                if is_constant and len(value.uses()) > 1 and not _is_small(value):
                     return None
                 operands.append(index)
+                computed = computed or not is_constant
             elif len(value.shape) > 1:
                 if not (self._known.is_constant(value) and all(size == 1 for size in value.shape[:-1])):
                     return None
@@ -146,7 +148,6 @@ class RowRules:
             for index, value in vectors:
                 node.replace_input_with(index, self._vector(value))
 
-        computed = any(not self._known.is_constant(node.inputs[index]) for index in operands)
         return ByRows(tuple(operands), edit) if computed else None
 
     def _vector(self, value: ir.Value) -> ir.Value:
