@@ -28,6 +28,8 @@ from .errors import GraphError
 from .kinds import is_value
 
 ATTRIBUTE = "arguments"
+# Members of an enumeration take several times as long to look up as a name of the module.
+_GRAPH, _GRAPHS = ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS
 
 
 class Device(str):
@@ -189,9 +191,9 @@ def blocks(node: ir.Node) -> list[ir.Graph]:
     # Every walk through a graph asks for them; the UserDict around the dict takes several times as long.
     for attribute in node.attributes.data.values():
         kind = attribute.type
-        if kind == ir.AttributeType.GRAPH and not attribute.is_ref():
+        if kind == _GRAPH and not attribute.is_ref():
             found.append(attribute.as_graph())
-        elif kind == ir.AttributeType.GRAPHS and not attribute.is_ref():
+        elif kind == _GRAPHS and not attribute.is_ref():
             found += attribute.as_graphs()
     return found
 

@@ -7,9 +7,9 @@ Transposes.
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 import onnx_ir as ir
 
@@ -18,23 +18,19 @@ from .permutations import Permutation
 from .rules import Rules, Turned
 
 
-@dataclasses.dataclass(frozen=True)
-class Form:
+class Form(NamedTuple):
     """A value as the Transpose of another one.
 
     Attributes:
         base: that value; a node that computes on bases gives it in the place of its own result.
         region: a number that stands for the region.
+        is_alias: whether the value is its base.
     """
 
     base: ir.Value
     perm: Permutation
     region: int
-
-    @property
-    def is_alias(self) -> bool:
-        """Whether the value is its base."""
-        return permutations.is_identity(self.perm)
+    is_alias: bool
 
 
 class Plan:
@@ -93,35 +89,38 @@ class Plan:
             return
         form = self.forms.get(data)
         if form is None:
-            self._parents.append(len(self._parents))
-            form = Form(data, tuple(range(len(perm))), len(self._parents) - 1)
-        result = permutations.composed(form.perm, perm)
-        self.forms[node.outputs[0]] = Form(form.base, result, form.region)
+            base, region = data, len(self._parents)
+            self._parents.append(region)
+        else:
+            base, region = form.base, form.region
+            perm = permutations.composed(form.perm, perm)
+        self._give(node.outputs[0], base, perm, region)
         self.transposes.append(node)
 
     def _trace_node(self, node: ir.Node) -> None:
-        found = {
-            index: self.forms[value]
-            for index, value in enumerate(node.inputs)
-            if value is not None and value in self.forms and not self.forms[value].is_alias
-        }
-        if not found:
-            return
-        operands = [self._base(value) for value in node.inputs]
-        turned = self.rules.turned(node, {index: form.perm for index, form in found.items()}, operands)
+        perms: dict[int, Permutation] = {}
+        regions: list[int] = []
+        operands = list(node.inputs)
+        for index, value in enumerate(operands):
+            form = self.forms.get(value)  # type: ignore[arg-type]
+            if form is None:
+                continue
+            if form.is_alias:
+                operands[index] = form.base
+            else:
+                perms[index] = form.perm
+                regions.append(form.region)
+        turned = self.rules.turned(node, perms, operands) if perms else None
         if turned is None:
             return
-        regions = [form.region for form in found.values()]
         for other in regions[1:]:
             self._join(regions[0], other)
         self.turned[node] = turned
         for output in node.outputs:
-            self.forms[output] = Form(output, turned.perm, regions[0])
+            self._give(output, output, turned.perm, regions[0])
 
-    def _base(self, value: ir.Value | None) -> ir.Value | None:
-        """The base of a value that is equal to it; any other value itself."""
-        form = self.forms.get(value) if value is not None else None
-        return form.base if form is not None and form.is_alias else value
+    def _give(self, value: ir.Value, base: ir.Value, perm: Permutation, region: int) -> None:
+        self.forms[value] = Form(base, perm, region, permutations.is_identity(perm))
 
     def _root(self, region: int) -> int:
         while self._parents[region] != region:
@@ -155,7 +154,7 @@ class Plan:
         for value, form in self.forms.items():
             if form.is_alias or not self.is_read_as_is(value):
                 continue
-            if permutations.is_reshape(self.base_shape(value), form.perm):
+            if permutations.is_reshape(self.base_sizes(value), form.perm):
                 continue
             needed.add((self._root(form.region), form.base, form.perm))
         for region, _, _ in needed:
@@ -170,13 +169,17 @@ class Plan:
             counts[region] -= 2
         return {region for region, count in counts.items() if count < self._gain}
 
-    def base_shape(self, value: ir.Value) -> ir.Shape | None:
+    def base_sizes(self, value: ir.Value) -> tuple[int | ir.SymbolicDim, ...] | None:
         """The shape that the base of a value has after the rewriting."""
-        form = self.forms[value]
-        found = permutations.permuted(value.shape, permutations.inverse(form.perm))
-        if found is not None or form.base is value:
-            return found
-        return self.base_shape(form.base) if form.base in self.forms else form.base.shape
+        base, perm = self.forms[value][:2]
+        sizes = () if value.shape is None else value.shape.dims
+        if value.shape is not None and len(sizes) == len(perm):
+            return tuple(sizes[axis] for axis in permutations.inverse(perm))
+        if base is value:
+            return None
+        if base in self.forms:
+            return self.base_sizes(base)
+        return None if base.shape is None else base.shape.dims
 
 
 def takes_sizes(node: ir.Node) -> bool:

@@ -25,6 +25,7 @@ from .plan import Form, Plan, takes_sizes
 from .rules import Rules
 
 _ROUNDS = 8
+_Sizes = tuple[int | ir.SymbolicDim, ...] | None
 
 
 class PushTransposes(IndexedPass):
@@ -83,40 +84,41 @@ class _Rewriter:
         if not self.plan.make():
             return False
         forms = dict(self.plan.forms)
-        shapes = {value: self.plan.base_shape(value) for value in forms}
+        sizes = {value: self.plan.base_sizes(value) for value in forms}
         returned = [value for value in self.graph.outputs if value in forms]
         readers = {
             value: [(node, index) for node, index in value.uses() if not self.plan.takes_base(node, index)]
             for value in forms
         }
         turned_inputs = [
-            (node, index, forms[value])
+            (node, index, form.base)
             for node in self.plan.turned
             for index, value in enumerate(node.inputs)
-            if value is not None and value in forms and not forms[value].is_alias
+            if (form := forms.get(value)) is not None and not form.is_alias  # type: ignore[arg-type]
         ]
         for turned in self.plan.turned.values():
             turned.edit()
-        for node, index, form in turned_inputs:
-            node.replace_input_with(index, form.base)
+        for node, index, base in turned_inputs:
+            node.replace_input_with(index, base)
         for node in self.plan.turned:
             for output in node.outputs:
-                output.shape = shapes[output]
+                known = sizes[output]
+                output.shape = None if known is None else ir.Shape(known)
         for value, form in forms.items():
             for node, index in readers[value]:
                 if node.inputs[index] is value:
-                    self._reread(node, index, form, shapes[value])
+                    self._reread(node, index, form, sizes[value])
         if returned:
-            self._return(forms, shapes)
+            self._return(forms, sizes)
         self._remove()
         return True
 
-    def _reread(self, node: ir.Node, index: int, form: Form, shape: ir.Shape | None) -> None:
+    def _reread(self, node: ir.Node, index: int, form: Form, sizes: _Sizes) -> None:
         """Give a node that computes in the original order the value in that order."""
         if takes_sizes(node) and not form.is_alias:
             self._shape_of_base(node, form)
         else:
-            node.replace_input_with(index, self._as_was(form, shape))
+            node.replace_input_with(index, self._as_was(form, sizes))
 
     def _shape_of_base(self, node: ir.Node, form: Form) -> None:
         """The sizes of the base, in the order of the value."""
@@ -137,13 +139,13 @@ class _Rewriter:
         assert isinstance(graph, ir.Graph)
         return graph
 
-    def _as_was(self, form: Form, shape: ir.Shape | None) -> ir.Value:
+    def _as_was(self, form: Form, sizes: _Sizes) -> ir.Value:
         """The value in its original order, made by one Transpose for all of its readers."""
         if form.is_alias:
             return form.base
         made = self._made.get((form.base, form.perm))
         if made is None:
-            node = self._transposing(form, shape)
+            node = self._transposing(form, sizes)
             made = self._made[form.base, form.perm] = node.outputs[0]
             producer = form.base.producer()
             if producer is not None and producer.graph is self.graph:
@@ -152,28 +154,28 @@ class _Rewriter:
                 self.graph.insert_before(self.graph[0], node)
         return made
 
-    def _transposing(self, form: Form, shape: ir.Shape | None) -> ir.Node:
-        result = permutations.permuted(shape, form.perm)
+    def _transposing(self, form: Form, sizes: _Sizes) -> ir.Node:
         name = self.known.unique(f"{form.base.name}/Transpose")
-        if shape is not None and permutations.is_reshape(shape, form.perm):
-            sizes = permutations.target_shape(shape, form.perm)
-            target = self.known.make(np.array(sizes, dtype=np.int64), "order_shape")
-            node = ir.node("Reshape", [form.base, target], name=name)
+        if sizes is not None and permutations.is_reshape(sizes, form.perm):
+            wanted = permutations.target_shape(sizes, form.perm)
+            target = self.known.make(np.array(wanted, dtype=np.int64), "order_shape")
+            node = ir.Node("", "Reshape", [form.base, target], name=name)
         else:
-            node = ir.node("Transpose", [form.base], {"perm": list(form.perm)}, name=name)
+            node = ir.Node("", "Transpose", [form.base], [ir.AttrInt64s("perm", form.perm)], name=name)
         output = node.outputs[0]
-        output.name, output.type, output.shape = f"{name}_output_0", form.base.type, result
+        output.name, output.type = f"{name}_output_0", form.base.type
+        output.shape = permutations.permuted(sizes, form.perm)
         origin = form.base.producer()
         if origin is not None:
             inherit(node, origin)
         return node
 
-    def _return(self, forms: dict[ir.Value, Form], shapes: dict[ir.Value, ir.Shape | None]) -> None:
+    def _return(self, forms: dict[ir.Value, Form], sizes: dict[ir.Value, _Sizes]) -> None:
         """Return the values of forms, under the names that outputs had."""
         for index, old in enumerate(list(self.graph.outputs)):
             if old not in forms:
                 continue
-            value = self._as_was(forms[old], shapes[old])
+            value = self._as_was(forms[old], sizes[old])
             if value is old:
                 continue
             producer = value.producer()

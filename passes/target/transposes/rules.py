@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -22,8 +23,7 @@ from .permutations import Permutation
 Edit = Callable[[], None]
 
 
-@dataclasses.dataclass(frozen=True)
-class Turned:
+class Turned(NamedTuple):
     """A node that computes on bases.
 
     Attributes:
@@ -118,10 +118,12 @@ class Rules:
         if all(size == 1 for size in shape):
             return lambda: None
         back = permutations.inverse(perm)
-        full = ir.Shape([*[1] * (len(perm) - len(shape)), *shape])
         if self.known.is_constant(value):
             return lambda: node.replace_input_with(index, self._permuted(node, value, back))
-        if not full.is_static() or not permutations.is_reshape(full, back):
+        if not shape.is_static():
+            return None
+        full = permutations.full_rank(shape.numpy(), len(perm))
+        if not permutations.is_reshape(full, back):
             return None
         target = [full[axis] for axis in back]
         while len(target) > 1 and target[0] == 1:
