@@ -15,7 +15,13 @@ from .constants.initializers import Initializers
 
 
 class IndexedPass(ir.passes.InPlacePass, abc.ABC):
-    """A pass that looks up nodes in an index, which passes share until one of them changes the graph."""
+    """A pass that looks up nodes in an index, which passes share until one of them changes the nodes.
+
+    Attributes:
+        keeps_nodes: whether the pass makes no nodes, and removes none.
+    """
+
+    keeps_nodes: bool = False
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrite the model, and report whether anything changed."""
@@ -80,7 +86,7 @@ class ConstantPass(NodePass):
 
 
 class NodesByOperator:
-    """The nodes of a graph and its sub-graphs by operator, until a pass changes the graph.
+    """The nodes of a graph and its sub-graphs by operator, until a pass changes them.
 
     Most passes look for operators that a graph has few of, or none.
 
@@ -110,8 +116,8 @@ class NodesByOperator:
 def run_in_order(model: ir.Model, passes: Iterable[ir.passes.PassBase]) -> bool:
     """Run passes one after the other, and report whether anything changed.
 
-    The nodes are gathered again only after a pass that changed the graph. No target pass makes sub-graphs, so
-    a graph without sub-graphs keeps none.
+    The nodes are gathered again only after a pass that changed them. No target pass makes sub-graphs, so a
+    graph without sub-graphs keeps none.
     """
     nodes: NodesByOperator | None = None
     modified = is_flat = False
@@ -121,10 +127,11 @@ def run_in_order(model: ir.Model, passes: Iterable[ir.passes.PassBase]) -> bool:
                 nodes = NodesByOperator(model.graph, is_flat)
                 is_flat = len(nodes.graphs) == 1
             changed = each.run(model, nodes)
+            nodes = None if changed and not each.keeps_nodes else nodes
         else:
             changed = each(model).modified
-        if changed:
-            nodes, modified = None, True
+            nodes = None if changed else nodes
+        modified = modified or changed
     return modified
 
 

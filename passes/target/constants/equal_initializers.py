@@ -13,35 +13,38 @@ import numpy as np
 import onnx_ir as ir
 
 from ....registration.emission.tensor_sizes import byte_count
+from ..node_pass import IndexedPass, NodesByOperator
 from .initializers import Initializers
 
 _SMALLEST = 1024
 _SAMPLES = 16
 
 
-class MergeEqualInitializers(ir.passes.InPlacePass):
+class MergeEqualInitializers(IndexedPass):
     """Removes weights that are equal to another one."""
+
+    keeps_nodes = True
 
     def __init__(self, initializers: Initializers):
         super().__init__()
         self._known = initializers
 
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
+    def run(self, model: ir.Model, nodes: NodesByOperator) -> bool:
         """Merge equal weights of the main graph, and report whether there were any."""
-        alike: dict[tuple[ir.DataType, tuple[int, ...]], list[ir.Value]] = defaultdict(list)
-        for value in model.graph.initializers.values():
+        alike: dict[tuple[ir.DataType, tuple], list[ir.Value]] = defaultdict(list)
+        for value in model.graph.initializers.data.values():
             tensor = value.const_value
             if tensor is None or isinstance(tensor, ir.LazyTensor) or not self._known.is_constant(value):
                 continue
             if not value.is_graph_output():
-                alike[tensor.dtype, tuple(tensor.shape.numpy())].append(value)
+                alike[tensor.dtype, tensor.shape.dims].append(value)
         modified = False
         for (dtype, _), values in alike.items():
             is_large = len(values) > 1 and byte_count(values[0].const_value) >= _SMALLEST  # type: ignore[arg-type]
             is_read = any(value.uses() for value in values)
             if is_large and is_read and dtype != ir.DataType.STRING:
                 modified |= _merge(model.graph, values)
-        return ir.passes.PassResult(model, modified)
+        return modified
 
 
 def _merge(graph: ir.Graph, values: list[ir.Value]) -> bool:

@@ -118,7 +118,7 @@ class FoldConstants(IndexedPass):
     def _affords(self, added: int) -> bool:
         """Whether the file may grow by so many bytes more."""
         if self._budget is None:
-            tensors = [value.const_value for value in self._initializers.graph.initializers.values()]
+            tensors = [value.const_value for value in self._initializers.graph.initializers.data.values()]
             self._budget = (
                 _BUDGET + sum(byte_count(tensor) for tensor in tensors if tensor is not None) // _SHARE
             )

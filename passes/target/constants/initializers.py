@@ -9,7 +9,9 @@ import numpy as np
 import onnx_ir as ir
 
 from ....registration import Names
+from ....registration.emission.tensor_sizes import element_count
 
+_SMALL = 4096
 Blocks = Callable[..., Iterable[np.ndarray]]
 """Computes the contents of a tensor in pieces, in the order of the file."""
 
@@ -47,6 +49,7 @@ class Initializers:
         self.derived: set[ir.Value] = set()
         self.transposed: dict[ir.Value, ir.Value] = {}
         self.made: set[ir.Value] = set()
+        self._arrays: dict[ir.TensorProtocol, np.ndarray | None] = {}
         self._names: Names | None = None
         self._made: dict[tuple[ir.DataType, tuple[int, ...], bytes], ir.Value] = {}
 
@@ -59,6 +62,15 @@ class Initializers:
             and not value.is_graph_input()
             and value not in self.kept
         )
+
+    def small_array(self, value: ir.Value | None) -> np.ndarray | None:
+        """The contents of a constant of at most 4096 elements, which are read once; None for other values."""
+        tensor = None if value is None or not self.is_constant(value) else value.const_value
+        if tensor is None:
+            return None
+        if tensor not in self._arrays:
+            self._arrays[tensor] = None if element_count(tensor) > _SMALL else tensor.numpy()
+        return self._arrays[tensor]
 
     def unique(self, stem: str) -> str:
         """A name that no value and no node of any graph has."""

@@ -100,7 +100,8 @@ def _overwritten(node: ir.Node, position: int, depth: int, opset: int, lifetimes
         if not ended:
             continue
         others = {i: v for i, v in enumerate(inputs) if v is not None and i != place}
-        mates = [v for v in others.values() if lifetimes.may_share(value, v)]
+        root = lifetimes.root(value)
+        mates = [v for v in others.values() if lifetimes.root(v) is root]
         if mates and not (operators.allows_twice(op_type) and all(v is value for v in mates)):
             continue
         if _is_like(node, opset, place, value, {i: v for i, v in others.items() if v is not value}):
@@ -115,14 +116,15 @@ def _is_like(node: ir.Node, opset: int, place: int, value: ir.Value, others: dic
         return False
     if not operators.same_element_type(node.op_type, opset, place, value.dtype, result.dtype):
         return False
+    if operators.keeps_size(node.op_type):
+        return True
     shapes = {i: _dims(v) for i, v in ((place, value), *others.items())}
     return operators.same_size(node.op_type, place, shapes, _dims(result))
 
 
 def _dims(value: ir.Value) -> operators.Dims | None:
-    if value.shape is None:
-        return None
-    return tuple(d if isinstance(d, int) else d.value for d in value.shape)
+    shape = value.shape
+    return None if shape is None else tuple([d if isinstance(d, int) else d.value for d in shape.dims])
 
 
 class _Lifetimes:
@@ -150,13 +152,9 @@ class _Lifetimes:
         """Whether a node calls a function of the model, which is not analysed."""
         return bool(self._functions) and node.op_identifier() in self._functions
 
-    def may_share(self, a: ir.Value, b: ir.Value) -> bool:
-        """Whether two values may live in the same memory."""
-        return self._root(a) is self._root(b)
-
     def ends(self, value: ir.Value, position: int, depth: int) -> bool:
         """Whether a value's memory belongs to this graph, and the node at `position` reads it last."""
-        root = self._root(value)
+        root = self.root(value)
         return self._last[root] == position and self._depth[root] == depth and root not in self._pinned
 
     def is_alone(self, value: ir.Value, reader: ir.Node) -> bool:
@@ -206,7 +204,7 @@ class _Lifetimes:
     def read(self, graph: _Graph, depth: int) -> None:
         """Find the last reader of each class, and the classes that must never be overwritten."""
         if depth == 0:
-            self._pinned = {self._root(value) for value in self._kept}
+            self._pinned = {self.root(value) for value in self._kept}
         self._path.append(0)
         for position, node in enumerate(graph):
             self._path[depth] = position
@@ -218,20 +216,20 @@ class _Lifetimes:
                 self.read(block, depth + 1)
         self._path.pop()
         for value in graph.outputs:
-            root = self._root(value)
+            root = self.root(value)
             if self._depth[root] == depth:
                 self._pinned.add(root)
             else:
                 self._read(value)
 
     def _read(self, value: ir.Value) -> None:
-        root = self._root(value)
+        root = self.root(value)
         self._last[root] = self._path[self._depth[root]]
 
     def _connect(self, node: ir.Node, inner: list[ir.Graph]) -> None:
         """Join the values that may share memory because of a node."""
         standard, name = self._is_standard(node), node.op_type
-        if standard and not inner and name not in operators.SHARING:
+        if standard and name not in operators.SHARING and not inner:
             return
         if standard and name == "Constant":
             self._kept.extend(node.outputs)
@@ -252,14 +250,14 @@ class _Lifetimes:
             self._kept.extend(v for v in (*node.inputs, *node.outputs, *bound) if v is not None)
 
     def _join(self, values: Iterable[ir.Value | None]) -> None:
-        roots = [self._root(value) for value in values if value is not None]
+        roots = [self.root(value) for value in values if value is not None]
         for root in roots[1:]:
             if root is not roots[0] and root not in self._parent:
                 self._parent[root] = roots[0]
                 self._depth[roots[0]] = min(self._depth[roots[0]], self._depth[root])
 
-    def _root(self, value: ir.Value) -> ir.Value:
-        """The representative value of the class, with path compression."""
+    def root(self, value: ir.Value) -> ir.Value:
+        """The representative value of a class of values that may share memory, with path compression."""
         parents = self._parent
         while (parent := parents.get(value)) is not None:
             above = parents.get(parent)

@@ -138,6 +138,11 @@ def same_element_type(
     return formal.variable != "" and formal.variable == schema.outputs[0].variable
 
 
+def keeps_size(op_type: str) -> bool:
+    """Whether output 0 has as many elements as the input that it may overwrite, whatever their shapes."""
+    return op_type in _FIRST
+
+
 def same_size(op_type: str, position: int, operands: Mapping[int, Dims | None], result: Dims | None) -> bool:
     """Whether output 0 certainly has as many elements as the input at `position`, in the same order.
 
@@ -145,7 +150,7 @@ def same_size(op_type: str, position: int, operands: Mapping[int, Dims | None], 
         operands: the shape of the input at `position`, and those of the inputs that are other values.
         result: the shape of output 0, or None.
     """
-    if op_type in _FIRST:
+    if keeps_size(op_type):
         return True
     own = operands[position]
     if own is not None and result is not None and _equal(own, result):
@@ -157,7 +162,7 @@ def same_size(op_type: str, position: int, operands: Mapping[int, Dims | None], 
 
 
 def _equal(a: Dims, b: Dims) -> bool:
-    return len(a) == len(b) and None not in a and all(p == q for p, q in zip(a, b, strict=True))
+    return None not in a and tuple(a) == tuple(b)
 
 
 def _fits(shape: Dims | None, into: Dims) -> bool:

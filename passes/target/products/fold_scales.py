@@ -81,15 +81,15 @@ class FoldScales(ConstantPass):
         for operand, other in ((a, b), (b, a)):
             if other is a and node.op_type in ("Div", "Sub"):
                 return None
-            product = self._product(operand, node)
-            if product is None or not self.known.is_constant(other):
+            product = self._product(operand, node) if self.known.is_constant(other) else None
+            if product is None:
                 continue
             assert other is not None
-            if _by_channel(product, other) is None:
-                continue
             if node.op_type in ("Mul", "Div"):
-                return product if self._scale(product, other, node.op_type == "Div") else None
-            return product if self._shift(product, other, -1.0 if node.op_type == "Sub" else 1.0) else None
+                folded = self._scale(product, other, node.op_type == "Div")
+            else:
+                folded = self._shift(product, other, -1.0 if node.op_type == "Sub" else 1.0)
+            return product if folded else None
         return None
 
     def _fold_normalization(self, node: ir.Node) -> _Product | None:

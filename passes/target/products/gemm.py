@@ -41,11 +41,13 @@ class WriteGemm(ConstantPass):
     def rewrite(self, node: ir.Node) -> bool:
         """Replace a MatMul, and the Add behind it."""
         x, right = node.inputs
-        schema = self.schema("Gemm")
-        if x is None or right is None or x.shape is None or schema is None or x.dtype is None:
+        if x is None or right is None or x.shape is None:
             return False
         rank, transpose = len(x.shape), _transposed_weight(right)
         if rank != 2 and (transpose is None or not self._reshapes or not _is_reshaped(x.shape)):
+            return False
+        schema = self.schema("Gemm")
+        if schema is None or x.dtype is None:
             return False
         weight = right if transpose is None else transpose.inputs[0]
         if weight is None or not _is_matrix(weight) or x.dtype != weight.dtype:
@@ -77,8 +79,7 @@ class WriteGemm(ConstantPass):
             sizes = [size if isinstance(size, int) else -1 for size in (*x.shape[:-1], columns)]
             result = self._reshaped(last, result, sizes, old.shape)
         old.replace_all_uses_with(result, replace_graph_outputs=True)
-        for each in dict.fromkeys((last, node)):
-            each.graph.remove(each, safe=True)  # type: ignore[union-attr]
+        graph.remove((last, node), safe=True)
         return True
 
     def _name(self, node: ir.Node, op_type: str) -> str:
@@ -136,9 +137,10 @@ def _is_reshaped(shape: ir.Shape) -> bool:
 def _bias_addition(node: ir.Node) -> tuple[ir.Node, ir.Value] | None:
     """The Add that adds a constant vector to a product, and the vector; None if others read the product."""
     result = node.outputs[0]
-    if len(result.uses()) != 1 or result.is_graph_output():
+    uses = result.uses()
+    if len(uses) != 1 or result.is_graph_output():
         return None
-    [(reader, index)] = result.uses()
+    [(reader, index)] = uses
     if reader.op_type != "Add" or reader.domain or reader.graph is not node.graph:
         return None
     bias = reader.inputs[1 - index]

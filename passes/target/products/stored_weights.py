@@ -11,16 +11,19 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from ..constants.initializers import Initializers
+from ..node_pass import IndexedPass, NodesByOperator
 
 
-class ReadStoredWeights(ir.passes.InPlacePass):
+class ReadStoredWeights(IndexedPass):
     """Removes transposed copies of weights; the graph then has the contents of the checkpoint."""
+
+    keeps_nodes = True
 
     def __init__(self, initializers: Initializers):
         super().__init__()
         self._known = initializers
 
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
+    def run(self, model: ir.Model, nodes: NodesByOperator) -> bool:
         """Replace the copies, and report whether there were any."""
         modified = False
         for copy in list(self._known.transposed):
@@ -37,4 +40,4 @@ class ReadStoredWeights(ir.passes.InPlacePass):
                 else:
                     node.attributes["transB"] = ir.AttrInt64("transB", 1)
             modified = True
-        return ir.passes.PassResult(model, modified)
+        return modified

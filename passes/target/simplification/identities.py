@@ -15,19 +15,8 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
-from ....registration.emission.tensor_sizes import element_count
 from ..constants.initializers import Initializers
 from ..node_pass import ConstantPass, replace_node
-
-
-def _array(known: Initializers, value: ir.Value | None) -> np.ndarray | None:
-    """The contents of a constant; None if it is none or has many elements."""
-    if value is None or value.const_value is None or not known.is_constant(value):
-        return None
-    return None if element_count(value.const_value) > _MAXIMUM_CONSTANT else value.const_value.numpy()
-
-
-_MAXIMUM_CONSTANT = 4096
 
 
 def _keeps_shape(operand: ir.Value, other: tuple[int, ...]) -> bool:
@@ -51,7 +40,7 @@ def _neutral(
             return None
         a, b = node.inputs
         for operand, other in ((a, b),) if right_only else ((a, b), (b, a)):
-            array = _array(known, other)
+            array = known.small_array(other)
             if array is None or operand is None or not array.size or operand is other:
                 continue
             if operand.dtype is None and array.dtype.kind == "f":
@@ -81,7 +70,7 @@ def _is_zero(sign: bool) -> Callable[[np.ndarray], bool]:
 
 def _has_sizes(known: Initializers, node: ir.Node) -> ir.Value | None:
     """Expand or Reshape to the shape that the operand has."""
-    operand, target = node.inputs[0], _array(known, node.inputs[1] if len(node.inputs) > 1 else None)
+    operand, target = node.inputs[0], known.small_array(node.inputs[1] if len(node.inputs) > 1 else None)
     if operand is None or target is None or operand.shape is None:
         return None
     sizes, shape = target.tolist(), operand.shape
@@ -116,7 +105,7 @@ def _same_type(known: Initializers, node: ir.Node) -> ir.Value | None:
 def _dropout(known: Initializers, node: ir.Node) -> ir.Value | None:
     training = node.inputs[2] if len(node.inputs) > 2 else None
     if training is not None:
-        given = _array(known, training)
+        given = known.small_array(training)
         if given is None or given.any():
             return None
     return node.inputs[0]
@@ -128,13 +117,13 @@ def _single(known: Initializers, node: ir.Node) -> ir.Value | None:
 
 
 def _tile(known: Initializers, node: ir.Node) -> ir.Value | None:
-    repeats = _array(known, node.inputs[1] if len(node.inputs) == 2 else None)
+    repeats = known.small_array(node.inputs[1] if len(node.inputs) == 2 else None)
     return node.inputs[0] if repeats is not None and (repeats == 1).all() else None
 
 
 def _pad(known: Initializers, node: ir.Node) -> ir.Value | None:
     attribute = node.attributes.get("pads")
-    given = _array(known, node.inputs[1]) if attribute is None and len(node.inputs) > 1 else None
+    given = known.small_array(node.inputs[1]) if attribute is None and len(node.inputs) > 1 else None
     pads = None if given is None else given.tolist()
     if attribute is not None:
         pads = list(attribute.as_ints())
@@ -149,7 +138,7 @@ def _transpose(known: Initializers, node: ir.Node) -> ir.Value | None:
 def _slice(known: Initializers, node: ir.Node) -> ir.Value | None:
     """The operand of a Slice that takes all of it."""
     operand = node.inputs[0]
-    given = [_array(known, value) for value in node.inputs[1:]]
+    given = [known.small_array(value) for value in node.inputs[1:]]
     if operand is None or operand.shape is None or len(given) < 2 or any(array is None for array in given):
         return None
     numbers = [array.tolist() for array in given if array is not None]

@@ -31,8 +31,8 @@ class RemoveUnused(ir.passes.InPlacePass):
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Remove nodes, then initializers, and report whether there were any."""
         removed = _remove_nodes(model.graph, model.opset_imports.get("", 0))
-        initializers = model.graph.initializers if self._initializers else {}
-        for name, value in list(initializers.items()):
+        initializers = model.graph.initializers
+        for name, value in list(initializers.data.items()) if self._initializers else ():
             if not (value.uses() or value.is_graph_output() or value.is_graph_input()):
                 del initializers[name]
                 removed = True
