@@ -110,7 +110,7 @@ def axis(g: GraphContext, value: Value, dim: int) -> int:
 
 def origin(size: Size) -> tuple[Value, int] | None:
     """The value and the dimension that a symbolic int was read from; None if it was computed otherwise."""
-    node = size.producer() if isinstance(size, Value) else None
+    node = None if isinstance(size, int) else size.producer()
     while node is not None and node.op_type in ("Squeeze", "Unsqueeze", "Identity"):
         node = node.inputs[0].producer() if node.inputs[0] is not None else None
     if node is None or node.op_type != "Gather":

@@ -49,7 +49,7 @@ def _convolved(
     if unbatched:
         input = g.op("Unsqueeze", input, axes=[0])
     shape = g.shape(weight)
-    has_computed_groups = isinstance(attributes["group"], Value)
+    has_computed_groups = not isinstance(attributes["group"], int)
     if op_type == "Conv" and (has_computed_groups or g.dtype(input) in dtypes.INTEGERS):
         result = _by_windows(g, input, weight, bias, **attributes)
     elif has_computed_groups:
@@ -93,7 +93,7 @@ def _register(dimensions: int) -> None:
         dilation = per_dimension(dilation, dimensions)
         pads = _pads(g, weight, padding, dilation)
         groups = known(g, groups)
-        if isinstance(groups, Value) or not all(isinstance(pad, int) for pad in pads):
+        if not isinstance(groups, int) or not all(isinstance(pad, int) for pad in pads):
             input, pads = _padded(g, input, pads), [0] * len(pads)
         strides = per_dimension(stride, dimensions)
         attributes = {"dilations": dilation, "group": groups, "pads": pads, "strides": strides}

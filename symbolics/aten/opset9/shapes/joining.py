@@ -11,7 +11,7 @@ from ....compositions.sizes import axis, known_rank, static_size
 
 def _listed(tensors: list[Value] | Value) -> list[Value] | Value:
     """The elements of a list if they are known, else the list."""
-    return tensors.items if isinstance(tensors, Known) else tensors
+    return tensors if isinstance(tensors, list) or not isinstance(tensors, Known) else tensors.items
 
 
 def _rank(g: GraphContext, tensors: Value) -> int:
@@ -52,7 +52,7 @@ def _concatenated(g: GraphContext, tensors: Value, dim: int) -> Value:
 def cat(g: GraphContext, tensors: list[Value] | Value, dim: int = 0) -> Value:
     """An empty one-dimensional tensor can be joined with tensors of any rank, and is ignored."""
     tensors = _listed(tensors)
-    if isinstance(tensors, Value):
+    if not isinstance(tensors, list):
         return _concatenated(g, tensors, dim)
     if len(tensors) == 1:
         return tensors[0]

@@ -58,7 +58,7 @@ def reshape(g: GraphContext, self: Value, shape: list[int | Value] | Value) -> V
     An empty result is created new, because ONNX reads 0 in the target as a copy, and refuses -1 in the same
     target. A list of unknown length is one value.
     """
-    if isinstance(shape, Value):
+    if not isinstance(shape, list):
         return g.call("composed::reshape", self=self, shape=shape, target=shape)
     sizes = [known(g, size) for size in shape]
     own = g.shape(self)
@@ -84,14 +84,14 @@ def reshape(g: GraphContext, self: Value, shape: list[int | Value] | Value) -> V
     else:
         filled = [size if item is None else item for size, item in zip(sizes, target, strict=True)]
         result = g.call("composed::reshape", self=self, shape=sizes, target=filled)
-    if result.producer() is not None:
+    if result.producer() is not None and g.shape(result) != tuple(dims):
         result.shape = ir.Shape(dims)
     return result
 
 
 def _given_unless_unknown(given: Dim, promised: Dim) -> Dim:
     """The given size; the one of the source graph where nothing is known of the given one."""
-    return promised if isinstance(given, ir.SymbolicDim) and given.value is None else given
+    return given if isinstance(given, int) or given.value is not None else promised
 
 
 def _resolved(own: Sequence[Dim] | None, sizes: Sequence[Size], dims: list[Dim]) -> list[Dim]:
@@ -219,7 +219,7 @@ def squeeze(g: GraphContext, self: Value, dim: int | list[int] | None = None) ->
 
 @onnx_symbolic(["aten::expand", "aten::broadcast_to"])
 def expand(g: GraphContext, self: Value, size: list[int | Value] | Value, implicit: bool = False) -> Value:
-    if isinstance(size, Value):
+    if not isinstance(size, list):
         # -1 keeps the input's size, and so does 1.
         return g.op("Expand", self, g.call("sym::max", a=size, b=g.call("sym::mul", a=size, b=-1)))
     target = _expansion(g, self, size)
