@@ -18,7 +18,7 @@ from .dtypes import Number
 from .emission import binding, ladder
 from .errors import GraphError, UnsupportedError
 from .functions.registry import Registry, split_name
-from .kinds import is_value
+from .kinds import has_value, is_value
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -141,8 +141,8 @@ class GraphContext:
         producer = value.producer()
         if producer is not None and producer.graph is graph and not value.is_graph_output():
             return value
-        [copy] = self.construction.append(ir.Node("", "Identity", [value], num_outputs=1))
-        copy.type, copy.shape = value.type, value.shape
+        [copy] = self.construction.append("Identity", [value], (), [value.type])
+        copy.shape = value.shape
         return copy
 
     def op(self, op_type: str, /, *inputs: Any, outputs: int = 1, **arguments: Any) -> Any:
@@ -248,7 +248,7 @@ class GraphContext:
         """
         if is_value(value):
             return self.cast(value, dtype) if dtype is not None else value
-        if isinstance(value, (list, tuple)) and any(map(is_value, value)):
+        if isinstance(value, (list, tuple)) and has_value(value):
             return self.cast(self.stack(value), dtype) if dtype is not None else self.stack(value)
         return self.construction.constant(to_array(value, dtype))
 
@@ -331,11 +331,13 @@ class GraphContext:
 
     def rank(self, value: Value) -> int | None:
         """The number of dimensions of a value, None if unknown."""
-        return None if value.shape is None else len(value.shape)
+        shape = value.shape
+        return None if shape is None else len(shape)
 
     def shape(self, value: Value) -> tuple[int | ir.SymbolicDim, ...] | None:
         """The sizes of a value, ints and symbolic dimensions; None if the rank is unknown."""
-        return None if value.shape is None else value.shape.dims
+        shape = value.shape
+        return None if shape is None else shape.dims
 
     def constant_value(self, value: Value) -> np.ndarray | None:
         """The contents of a constant or an initializer, None for anything computed."""

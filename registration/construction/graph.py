@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -53,12 +52,21 @@ class Limits:
 
 @dataclasses.dataclass(slots=True)
 class Place:
-    """The current position: the source node, its module path, and the function that lowers its sub-blocks."""
+    """The current position in the source graph.
+
+    Attributes:
+        node: the source node.
+        scope: its module path, with a slash at the end.
+        origin: the metadata of the nodes that it is lowered to.
+        lower_block: lowers its sub-blocks.
+        shape: the shape of its first output.
+    """
 
     node: ir.Node | None = None
     scope: str = ""
     origin: Mapping[str, str] = dataclasses.field(default_factory=dict)
     lower_block: LowerBlock | None = None
+    shape: ir.Shape | None = None
 
 
 class Construction:
@@ -96,15 +104,28 @@ class Construction:
         origin = {SOURCE: convention.overloaded_name(node)}
         if module:
             origin[MODULE] = module
+        properties = node.metadata_props
         for key in (LINE, PLAN_PHASE):
-            if key in node.metadata_props:
-                origin[key] = node.metadata_props[key]
+            if key in properties:
+                origin[key] = properties[key]
         for block in convention.blocks(node):
             self.owners[block] = node
-        self.place = Place(node, f"{module}/" if module else "", origin, lower_block)
+        outputs = node.outputs
+        shape = outputs[0].shape if outputs else None
+        self.place = Place(node, f"{module}/" if module else "", origin, lower_block, shape)
 
-    def append(self, node: ir.Node) -> Sequence[Value]:
-        """Append a node; set its name, and the names and known shapes of its outputs.
+    def append(
+        self,
+        op_type: str,
+        inputs: Sequence[Value | None],
+        attributes: Sequence[ir.Attr],
+        types: Sequence[ir.TypeProtocol | None],
+        domain: str = "",
+    ) -> list[Value]:
+        """Append a node, with unique names and known shapes of its outputs, and return the outputs.
+
+        Args:
+            types: the type of each output, None if unknown.
 
         Raises:
             GraphError: an untrusted model would get too many nodes.
@@ -115,22 +136,33 @@ class Construction:
             if self.limits.nodes < 0:
                 text = "the model would have more nodes at this opset than the limit for its file"
                 raise GraphError(self.limits.beyond(text))
-        for value in node.inputs:
+        for value in inputs:
             # Constants, and values stored in another type, have no producer.
             if value is not None and value.producer() is None and not self._pool.use(value):
-                self._check_not_held(value, f"ONNX operator {node.op_type} does not take")
-        name = self.names.unique(f"{self.place.scope}{node.op_type}")
-        node.name = name
-        node.metadata_props.update(self.place.origin)
-        for index, value in enumerate(node.outputs):
-            value.name = self.names.unique(f"{name}_output_{index}")
-        if node.domain == "":
-            attributes: Mapping[str, Any] = {key: a.value for key, a in node.attributes.data.items()}
-            node.outputs[0].shape = shape_inference.infer(node.op_type, node.inputs, attributes)
-            if self.infers:
-                node_inference.complete_shapes(node, self.opset)
+                self._check_not_held(value, f"ONNX operator {op_type} does not take")
+        place, unique = self.place, self.names.unique
+        name = unique(f"{place.scope}{op_type}")
+        shape = None
+        if domain == "":
+            given = {each.name: each.value for each in attributes} if attributes else {}
+            shape = shape_inference.infer(op_type, inputs, given, place.shape)
+        outputs = [
+            Value(name=unique(f"{name}_output_{i}"), type=each, shape=None if i else shape)
+            for i, each in enumerate(types)
+        ]
+        node = ir.Node(
+            domain,
+            op_type,
+            inputs,
+            attributes,
+            outputs=outputs,
+            name=name,
+            metadata_props={**place.origin},
+        )
+        if domain == "" and self.infers:
+            node_inference.complete_shapes(node, self.opset)
         self.graph.append(node)
-        return node.outputs
+        return outputs
 
     def use(self, value: Value) -> Value:
         """Mark a value as a graph output: a constant becomes an initializer.
@@ -143,7 +175,8 @@ class Construction:
         return value
 
     def _check_not_held(self, value: Value, reason: str) -> None:
-        if holder_of(value) is not None:
+        # A value of a graph is stored as it is.
+        if value.graph is None and holder_of(value) is not None:
             assert value.dtype is not None
             first = schemas.first_opset_with_dtype("Cast", 0, value.dtype)
             text = f"{reason} {value.dtype.name} at opset {self.opset}"

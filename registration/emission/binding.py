@@ -21,11 +21,11 @@ from .. import schemas
 from ..construction.builder import Builder
 from ..construction.constants import to_array
 from ..errors import EmissionError, UnsupportedError
-from ..kinds import is_value
-from ..schemas import OperatorSchema
+from ..kinds import has_value, is_value
+from ..schemas import OperatorSchema, Parameter
 from . import folding, ladder
 from .omitted_arguments import check_omitted
-from .result_types import formal_outputs, result_dtypes, result_type
+from .result_types import formal_outputs, result_types
 from .typed_inputs import typed_inputs
 
 # The suffixes by which torch.onnx's symbolic functions mark the type of an attribute.
@@ -43,9 +43,9 @@ _PLURAL = {
     AttributeType.TENSOR: AttributeType.TENSORS,
     AttributeType.GRAPH: AttributeType.GRAPHS,
 }
-_CONVERSIONS: dict[AttributeType, Callable[[Any], int | float]] = {
-    AttributeType.INT: lambda item: int(item) if isinstance(item, np.bool_) else operator.index(item),
-    AttributeType.FLOAT: float,
+_CONVERSIONS: dict[AttributeType, tuple[type, Callable[[Any], int | float]]] = {
+    AttributeType.INT: (int, lambda item: int(item) if isinstance(item, np.bool_) else operator.index(item)),
+    AttributeType.FLOAT: (float, float),
 }
 _SINGULAR = {plural: singular for singular, plural in _PLURAL.items()}
 
@@ -66,14 +66,16 @@ def emit(
     rung = None if domain else ladder.rung(g, op_type)
     if rung is not None:
         return ladder.compose(g, rung, op_type, positional, named, outputs)
-    version = g.opset if domain == "" else g.construction.opset_import(domain)
+    construction = g.construction
+    version = construction.opset if domain == "" else construction.opset_import(domain)
     schema = schemas.operator_schema(op_type, version, domain)
     try:
         if schema is None:
             return _emit_unknown(g, op_type, domain, version, positional, named, outputs)
         arguments, attributes = _bind(g, schema, positional, named)
         inputs, variables, restored = typed_inputs(g, schema, arguments)
-        found_dtypes = result_dtypes(schema, variables, attributes, outputs, inputs)
+        formal = formal_outputs(schema, outputs)
+        types = result_types(schema, formal, variables, attributes, inputs)
     except EmissionError as refusal:
         composition = None if domain else ladder.composition(g, op_type)
         if composition is None:
@@ -84,15 +86,17 @@ def emit(
             # Prefer the composition's error when it names an opset that supports the operator.
             raise (error if error.first_opset is not None else refusal) from None
     if outputs == 1:
-        folded = _fold(g, op_type, inputs, attributes, found_dtypes[0])
+        folded = _fold(g, op_type, inputs, attributes, types[0])
         if folded is not None:
-            wide = formal_outputs(schema, outputs)[0].variable
-            return [g.cast(folded, restored[wide]) if wide in restored else folded]
-    results = g.construction.append(ir.Node(domain, op_type, inputs, attributes, num_outputs=outputs))
-    formal = formal_outputs(schema, outputs)
-    for value, dtype, parameter in zip(results, found_dtypes, formal, strict=True):
-        if dtype is not None:
-            value.type = result_type(parameter, dtype, inputs)
+            return _restored(g, [folded], formal, restored)
+    results = construction.append(op_type, inputs, attributes, types, domain)
+    return _restored(g, results, formal, restored) if restored else results
+
+
+def _restored(
+    g: Builder, results: list[Value], formal: Sequence[Parameter], restored: Mapping[str, DataType]
+) -> list[Value]:
+    """The results, cast back to the element types that inputs of the same type variable had."""
     return [
         g.cast(value, restored[parameter.variable]) if parameter.variable in restored else value
         for value, parameter in zip(results, formal, strict=True)
@@ -129,7 +133,7 @@ def _emit_unknown(
             kind = _PLURAL[kind]
         attributes.append(_attribute(g, op_type, stem, kind or _attribute_type(value), value))
     inputs = [item if item is None or isinstance(item, Value) else g.constant(item) for item in positional]
-    return list(g.construction.append(ir.Node(domain, op_type, inputs, attributes, num_outputs=outputs)))
+    return g.construction.append(op_type, inputs, attributes, [None] * outputs, domain)
 
 
 def _suffixed(name: str) -> tuple[str, AttributeType | None]:
@@ -183,15 +187,10 @@ def _bind(
                 raise EmissionError(f"ONNX operator {schema.name} was given '{name}' twice")
             arguments[index] = value
         elif attribute is not None:
-            first = schemas.first_opset_with_value(schema, attribute.name, value)
-            if first is not None:
-                raise EmissionError(
-                    f"'{name}' of ONNX operator {schema.name} cannot be '{value}' at opset {g.opset}; "
-                    f"from {first} it may",
-                    first_opset=first,
-                )
+            if isinstance(value, str):
+                _check_value(g, schema, name, attribute.name, value)
             made = _attribute(g, schema.name, attribute.name, attribute.type, value)
-            if not attribute.is_default(made.value):
+            if attribute.default is None or not attribute.is_default(made.value):
                 attributes.append(made)
         else:
             omitted[name] = value
@@ -201,6 +200,16 @@ def _bind(
         arguments.pop()
     _check_required(g, schema, arguments, attributes)
     return arguments, attributes
+
+
+def _check_value(g: Builder, schema: OperatorSchema, name: str, attribute: str, value: str) -> None:
+    first = schemas.first_opset_with_value(schema, attribute, value)
+    if first is not None:
+        raise EmissionError(
+            f"'{name}' of ONNX operator {schema.name} cannot be '{value}' at opset {g.opset}; "
+            f"from {first} it may",
+            first_opset=first,
+        )
 
 
 def _check_required(
@@ -214,10 +223,10 @@ def _check_required(
         if index >= count or arguments[index] is None:
             name = schema.inputs[index].name
             raise EmissionError(f"ONNX operator {schema.name} needs input '{name}' at opset {g.opset}")
-    if len(arguments) < schema.minimum_inputs:
+    if count < schema.minimum_inputs:
         raise EmissionError(
             f"ONNX operator {schema.name} needs {schema.minimum_inputs} inputs at opset {g.opset}, "
-            f"not {len(arguments)}"
+            f"not {count}"
         )
     for name in schema.required_attributes:
         if all(attribute.name != name for attribute in attributes):
@@ -228,7 +237,7 @@ def _attribute(g: Builder, op_type: str, name: str, kind: AttributeType, value: 
     """An attribute of the given type from a Python value, a tensor, or a constant graph value."""
     if kind in (AttributeType.GRAPH, AttributeType.GRAPHS):
         return ir.Attr(name, kind, value)
-    if isinstance(value, (list, tuple)) and any(map(is_value, value)):
+    if isinstance(value, (list, tuple)) and has_value(value):
         value = g.stack(value)
     if is_value(value):
         value = _constant_attribute(g, op_type, name, value)
@@ -251,11 +260,13 @@ def _attribute(g: Builder, op_type: str, name: str, kind: AttributeType, value: 
 
 def _numbers(op_type: str, name: str, kind: AttributeType, value: Any) -> Any:
     """Return the value of a number attribute as Python ints or floats; refuse fractions for ints."""
-    convert = _CONVERSIONS.get(_SINGULAR.get(kind, kind))
-    if convert is None:
+    wanted, convert = _CONVERSIONS.get(_SINGULAR.get(kind, kind), (None, None))
+    if convert is None or type(value) is wanted:
         return value
     try:
-        return [convert(item) for item in value] if kind in _SINGULAR else convert(value)
+        if kind in _SINGULAR:
+            return [item if type(item) is wanted else convert(item) for item in value]
+        return convert(value)
     except (TypeError, ValueError):
         raise EmissionError(
             f"attribute '{name}' of ONNX operator {op_type} must be of type {kind.name}, not {value!r}"
@@ -281,7 +292,7 @@ def _fold(
     op_type: str,
     inputs: Sequence[Value | None],
     attributes: Sequence[ir.Attr],
-    dtype: DataType | None,
+    kind: ir.TypeProtocol | None,
 ) -> Value | None:
     if op_type == "Shape" and not attributes:
         shape = inputs[0].shape if inputs[0] is not None else None
@@ -291,10 +302,10 @@ def _fold(
     if not inputs:
         return None
     for value in inputs:
-        if value is not None and not g.is_foldable(value):
+        if value is not None and (value.const_value is None or not g.is_foldable(value)):
             return None
     arrays = [None if value is None else g.constant_value(value) for value in inputs]
     result = folding.evaluate(op_type, arrays, {attribute.name: attribute.value for attribute in attributes})
     if result is None:
         return None
-    return g.constant(result, dtype)
+    return g.constant(result, None if kind is None else kind.dtype)

@@ -25,9 +25,10 @@ def rung(g: Builder, op_type: str) -> SymbolicFunction | None:
 
     Returns None while that function runs, and if only arbitrary data needs it.
     """
-    if op_type in g.construction.composing:
+    construction = g.construction
+    if op_type in construction.composing:
         return None
-    found = g.registry.rung(op_type, g.opset)
+    found = g.registry.rung(op_type, construction.opset)
     symbolic: SymbolicFunction | None = None if found is None or found.any_data else found.symbolic
     return symbolic
 

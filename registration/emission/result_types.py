@@ -16,7 +16,8 @@ from ..schemas import AttributeParameter, OperatorSchema, Parameter
 
 def formal_parameters(parameters: tuple[Parameter, ...], count: int) -> tuple[Parameter, ...]:
     """The formal parameter of each of `count` inputs or results; the last parameter may be variadic."""
-    return parameters[:count] + parameters[-1:] * (count - len(parameters))
+    missing = count - len(parameters)
+    return parameters + parameters[-1:] * missing if missing > 0 else parameters[:count]
 
 
 def formal_outputs(schema: OperatorSchema, outputs: int) -> tuple[Parameter, ...]:
@@ -25,9 +26,10 @@ def formal_outputs(schema: OperatorSchema, outputs: int) -> tuple[Parameter, ...
     Raises:
         EmissionError: the operator has fewer results.
     """
-    if outputs > len(schema.outputs) and not (schema.outputs and schema.outputs[-1].variadic):
-        raise EmissionError(f"ONNX operator {schema.name} has {len(schema.outputs)} outputs, not {outputs}")
-    return formal_parameters(schema.outputs, outputs)
+    formal = schema.outputs
+    if outputs > len(formal) and not (formal and formal[-1].variadic):
+        raise EmissionError(f"ONNX operator {schema.name} has {len(formal)} outputs, not {outputs}")
+    return formal_parameters(formal, outputs)
 
 
 def is_sequence(item: Any) -> bool:
@@ -40,7 +42,7 @@ def on_sequences(schema: OperatorSchema) -> bool:
     return any(p.sequences and not p.dtypes for p in (*schema.inputs, *schema.outputs))
 
 
-def result_type(parameter: Parameter, dtype: DataType, inputs: Sequence[Value | None]) -> ir.TypeProtocol:
+def _result_type(parameter: Parameter, dtype: DataType, inputs: Sequence[Value | None]) -> ir.TypeProtocol:
     """The type of a result: a tensor, or a sequence if the schema or an input of the same type says so."""
     tensor = ir.TensorType(dtype)
     if not parameter.sequences:
@@ -49,23 +51,24 @@ def result_type(parameter: Parameter, dtype: DataType, inputs: Sequence[Value | 
     return ir.SequenceType(tensor) if listed else tensor
 
 
-def result_dtypes(
+def result_types(
     schema: OperatorSchema,
+    formal: Sequence[Parameter],
     variables: dict[str, DataType],
     attributes: Sequence[ir.Attr],
-    outputs: int,
     inputs: Sequence[Value | None],
-) -> list[DataType | None]:
-    """The element type of each result, None if unknown.
+) -> list[ir.TypeProtocol | None]:
+    """The type of each result, None if unknown.
 
     Args:
+        formal: the formal parameter of each result.
         variables: the element types of the schema's type variables, from the inputs.
 
     Raises:
         EmissionError: this version of the operator cannot return that type.
     """
-    result: list[DataType | None] = []
-    for parameter in formal_outputs(schema, outputs):
+    result: list[ir.TypeProtocol | None] = []
+    for parameter in formal:
         dtype = variables.get(parameter.variable)
         if dtype is None and on_sequences(schema) and len(parameter.dtypes) != 1:
             dtype = next((variables[name] for name in ("S", "T") if name in variables), None)
@@ -76,7 +79,7 @@ def result_dtypes(
             dtype = _attribute_decides(schema, given, inputs)
         if dtype is not None and parameter.dtypes and dtype not in parameter.dtypes:
             raise _refused_result(schema, parameter, dtype)
-        result.append(dtype)
+        result.append(None if dtype is None else _result_type(parameter, dtype, inputs))
     return result
 
 

@@ -60,8 +60,9 @@ def _axes(inputs: Sequence[ir.Value | None], attributes: Attributes) -> list[int
 
 
 def _transpose(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: Attributes) -> Dims:
-    perm = attributes.get("perm") or range(len(shapes[0]))[::-1]
-    return tuple(shapes[0][axis] for axis in perm)
+    dims = shapes[0]
+    perm = attributes.get("perm")
+    return tuple([dims[axis] for axis in perm]) if perm else dims[::-1]
 
 
 def _unsqueeze(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: Attributes) -> Dims | None:
@@ -174,15 +175,24 @@ _RULES |= dict.fromkeys(
 )
 
 
-def infer(op_type: str, inputs: Sequence[ir.Value | None], attributes: Attributes) -> ir.Shape | None:
-    """The shape of an operator's first output, None if unknown."""
+def infer(
+    op_type: str,
+    inputs: Sequence[ir.Value | None],
+    attributes: Attributes,
+    expected: ir.Shape | None = None,
+) -> ir.Shape | None:
+    """The shape of an operator's first output, None if unknown.
+
+    Args:
+        expected: a shape that the result shares if it is equal.
+    """
     if op_type == "ConstantOfShape":
         sized = _sized(inputs[0])
         return None if sized is None else ir.Shape(sized)
     first = inputs[0].shape if inputs and inputs[0] is not None else None
     if op_type in _SAME_AS_FIRST:
         return first
-    shapes = [value.shape.dims if value is not None and value.shape is not None else None for value in inputs]
+    shapes = [None if value is None or (shape := value.shape) is None else shape.dims for value in inputs]
     if op_type in BROADCASTING:
         if None in shapes:
             return None
@@ -198,4 +208,6 @@ def infer(op_type: str, inputs: Sequence[ir.Value | None], attributes: Attribute
     if op_type in ("Concat", "MatMul", "Gather", "GatherElements", "Gemm") and None in shapes:
         return None
     dims = rule(shapes, inputs, attributes)  # type: ignore[arg-type]
-    return None if dims is None or len(dims) > MAXIMUM_RANK else ir.Shape(dims)
+    if dims is None or len(dims) > MAXIMUM_RANK:
+        return None
+    return expected if expected is not None and expected.dims == dims else ir.Shape(dims)

@@ -17,10 +17,11 @@ from .. import dtypes, schemas
 from ..construction.builder import Builder
 from ..construction.constants import to_array
 from ..errors import EmissionError
-from ..kinds import is_sequence_type, is_value
+from ..kinds import has_value, is_sequence_type, is_value
 from ..schemas import OperatorSchema, Parameter
 from .result_types import formal_parameters, on_sequences
 
+_TENSORS = frozenset({Value, type(None)})
 # Inputs that are one-dimensional by definition, so that a single number is a list of one.
 _LISTS = frozenset(
     {"axes", "starts", "ends", "steps", "shape", "split", "pads", "repeats", "sizes", "scales", "K"}
@@ -35,10 +36,25 @@ def typed_inputs(
     Returns:
         The inputs, the element type of each type variable, and the element types to cast results back to.
     """
-    pairs = list(zip(arguments, formal_parameters(schema.inputs, len(arguments)), strict=True))
+    formal = formal_parameters(schema.inputs, len(arguments))
+    pairs = list(zip(arguments, formal, strict=True))
     plain = _variables_of_tensors(pairs)
-    if plain is not None:
+    if plain is None:
+        return _converted(g, schema, pairs)
+    if _TENSORS.issuperset(map(type, arguments)):
         return list(arguments), plain, {}
+    _decide_by_numbers(schema, pairs, plain)
+    inputs = [
+        item if type(item) in _TENSORS else _input_value(g, schema, parameter, item, plain)
+        for item, parameter in pairs
+    ]
+    return inputs, plain, {}
+
+
+def _converted(
+    g: Builder, schema: OperatorSchema, pairs: _Pairs
+) -> tuple[list[Value | None], dict[str, DataType], dict[str, DataType]]:
+    """The result of `typed_inputs`, where a value has an element type that is unknown or not allowed."""
     variables: dict[str, DataType] = {}
     restored: dict[str, DataType] = {}
     sequences: set[str] = set()
@@ -73,18 +89,23 @@ _Pairs = Sequence[tuple[Any, Parameter]]
 
 
 def _variables_of_tensors(pairs: _Pairs) -> dict[str, DataType] | None:
-    """The element type of each type variable, if all arguments are tensors that need no conversion."""
+    """The element type of each type variable that tensors decide; None if a value needs a conversion."""
     variables: dict[str, DataType] = {}
     for item, parameter in pairs:
-        if item is None:
-            continue
-        kind = item.type if type(item) is Value else None
-        if type(kind) is not ir.TensorType or (parameter.dtypes and kind.dtype not in parameter.dtypes):
-            return None
-        if parameter.variable and parameter.homogeneous:
-            known = variables.setdefault(parameter.variable, kind.dtype)
-            if known != kind.dtype:
+        if type(item) is not Value:
+            if is_value(item):
                 return None
+            continue
+        kind = item.type
+        if type(kind) is not ir.TensorType:
+            return None
+        dtype = kind.dtype
+        if parameter.dtypes and dtype not in parameter.dtypes:
+            return None
+        if not parameter.variable or not parameter.homogeneous:
+            continue
+        if variables.setdefault(parameter.variable, dtype) != dtype:
+            return None
     return variables
 
 
@@ -148,7 +169,7 @@ def _input_value(
     if item is None:
         return None
     wanted = variables.get(parameter.variable) if parameter.homogeneous else None
-    if isinstance(item, (list, tuple)) and any(map(is_value, item)):
+    if isinstance(item, (list, tuple)) and has_value(item):
         item = g.stack(item)
     if is_value(item):
         dtype = item.dtype
@@ -172,7 +193,7 @@ def _input_value(
             f"input '{parameter.name}' of ONNX operator {schema.name} is of type {wanted.name} here, "
             f"which does not represent {item!r}"
         )
-    return g.constant(item, wanted)
+    return g.construction.constant(to_array(item, wanted))
 
 
 def _checked_sequence(g: Builder, schema: OperatorSchema, parameter: Parameter, item: Value) -> Value:
@@ -194,6 +215,8 @@ def _checked_sequence(g: Builder, schema: OperatorSchema, parameter: Parameter, 
 
 
 def _is_whole(item: Any) -> bool:
+    if {int}.issuperset(map(type, item if isinstance(item, (list, tuple)) else [item])):
+        return True
     numbers = np.asarray(item)
     return numbers.dtype.kind != "f" or bool(
         np.all(numbers == np.trunc(numbers)) and np.all(np.isfinite(numbers))

@@ -481,8 +481,8 @@ class _Conversion(Driver[_Scope]):
             maker = value.producer()
             own = (maker is not None and maker.graph is graph) or value in graph.inputs
             if not own or value in owned or (value.name != output.name and scope.copies):
-                [copy] = self.construction.append(ir.Node("", "Identity", [value], num_outputs=1))
-                copy.type, copy.shape = value.type, value.shape
+                [copy] = self.construction.append("Identity", [value], (), [value.type])
+                copy.shape = value.shape
                 copy.name = output.name if scope.copies else copy.name
                 value = copy
             owned[value] = None
