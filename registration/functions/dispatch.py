@@ -29,7 +29,7 @@ from .surplus_arguments import is_surplus
 _LISTS = (list, tuple, collections.abc.Sequence)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True)
 class Parameter:
     """The types that the annotation of a symbolic function's parameter allows."""
 
@@ -49,6 +49,21 @@ class Parameter:
     """Only a list of floats (it converts ints)."""
     elements: tuple[type, ...]
     """The types of list elements; empty if the annotation does not list plain types."""
+
+    @functools.cached_property
+    def unchanged(self) -> frozenset[type]:
+        """Types of arguments that need no conversion."""
+        kinds: set[type] = {type(None), str}
+        if self.value:
+            kinds.add(Value)
+        if self.number:
+            kinds |= {float, bool, int} if self.integer else {float, bool}
+        return frozenset(kinds)
+
+    @functools.cached_property
+    def unchanged_elements(self) -> frozenset[type]:
+        """Types of list elements that need no conversion."""
+        return frozenset(self.elements)
 
 
 def _argument(parameter: str) -> str:
@@ -156,7 +171,7 @@ class SymbolicFunction:
                     raise ArgumentError(f"the symbolic function of {self.name} has no parameter '{name}'")
                 given[name] = argument
                 continue
-            if argument is None or (type(argument) is Value and parameter.value):
+            if type(argument) in parameter.unchanged:
                 given[parameter.name] = argument
             else:
                 given[parameter.name] = _coerce(g, self, parameter, argument)
@@ -174,6 +189,8 @@ class SymbolicFunction:
         Raises:
             ArgumentError: there are too many, one is passed twice, or see `__call__`.
         """
+        if not positional:
+            return self(g, named)
         order = list(self.parameters)
         if len(positional) > len(order):
             raise ArgumentError(
@@ -191,6 +208,8 @@ def _coerce(g: Builder, symbolic: SymbolicFunction, parameter: Parameter, argume
             return argument
         argument = _constant(g, symbolic, parameter, argument)
     if isinstance(argument, (list, tuple)):
+        if parameter.unchanged_elements.issuperset(map(type, argument)):
+            return list(argument)
         return [_element(g, symbolic, parameter, item, argument) for item in argument]
     if isinstance(argument, (bool, int, float, complex)):
         if parameter.number:

@@ -23,6 +23,8 @@ _NAME = re.compile(r"[A-Za-z_][\w.\-]*::[A-Za-z_]\w*(\.\w+)?")
 _INPLACE = re.compile(r"(aten|quantized)::\w*[a-z0-9A-Z]_(\.\w+)?")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+_Versions = dict[int, SymbolicFunction]
+_Serving = Callable[[_Versions, int], SymbolicFunction | None]
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -53,7 +55,7 @@ def _check_opset(name: str, opset: int, lowest: int = MINIMUM_OPSET) -> None:
         )
 
 
-def _serving(versions: dict[int, SymbolicFunction], opset: int) -> SymbolicFunction | None:
+def _serving(versions: _Versions, opset: int) -> SymbolicFunction | None:
     if opset < BASE_OPSET:
         near = [version for version in versions if opset <= version <= BASE_OPSET]
         return versions[min(near)] if near else None
@@ -61,12 +63,23 @@ def _serving(versions: dict[int, SymbolicFunction], opset: int) -> SymbolicFunct
     return versions[max(reached)] if reached else None
 
 
-def _serving_first(versions: dict[int, SymbolicFunction], opset: int) -> SymbolicFunction | None:
+def _serving_first(versions: _Versions, opset: int) -> SymbolicFunction | None:
     above = [version for version in versions if opset <= version <= BASE_OPSET]
     if opset < BASE_OPSET and above:
         return versions[min(above)]
     reached = [version for version in versions if version <= opset]
     return versions[max(reached)] if reached else None
+
+
+def _find(
+    table: dict[str, _Versions], keys: Sequence[str], opset: int, serving: _Serving
+) -> SymbolicFunction | None:
+    for key in keys:
+        versions = table.get(key)
+        found = serving(versions, opset) if versions else None
+        if found is not None:
+            return found
+    return None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -92,8 +105,8 @@ class Registry:
 
     def __init__(self, parent: Registry | None = None):
         self._parent = parent
-        self._functions: dict[str, dict[int, SymbolicFunction]] = {}
-        self._first: dict[str, dict[int, SymbolicFunction]] = {}
+        self._functions: dict[str, _Versions] = {}
+        self._first: dict[str, _Versions] = {}
         self._implied: dict[tuple[str, str], ImpliedArgument] = {}
         self._rungs: dict[str, dict[int, Rung]] = {}
 
@@ -164,10 +177,9 @@ class Registry:
 
     def rung(self, op_type: str, opset: int) -> Rung | None:
         """Return the function that composes an ONNX operator's newest meaning at an opset, or None."""
-        rungs = self._rungs.get(op_type, {})
-        above = [below for below in rungs if below > opset]
+        above = [below for below in self._rungs.get(op_type, ()) if below > opset]
         if above:
-            return rungs[min(above)]
+            return self._rungs[op_type][min(above)]
         return self._parent.rung(op_type, opset) if self._parent is not None else None
 
     def imply(
@@ -201,15 +213,12 @@ class Registry:
             custom: whether to include functions of `put_first`.
         """
         keys = (f"{name}.{overload}", name) if overload else (name,)
-        for table, serving in ((self._first if custom else {}, _serving_first), (self._functions, _serving)):
-            for key in keys:
-                versions = table.get(key)
-                found = serving(versions, opset) if versions else None
-                if found is not None:
-                    return found
-        if self._parent is None:
-            return None
-        return self._parent.lookup(name, overload, opset, custom=custom)
+        found = _find(self._first, keys, opset, _serving_first) if custom and self._first else None
+        if found is None:
+            found = _find(self._functions, keys, opset, _serving)
+        if found is None and self._parent is not None:
+            return self._parent.lookup(name, overload, opset, custom=custom)
+        return found
 
     def first_opset(self, name: str, overload: str = "") -> int | None:
         """The lowest opset at which the operator has a function, or None."""

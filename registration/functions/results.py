@@ -21,6 +21,8 @@ def results_of(symbolic: SymbolicFunction, result: Any, outputs: int) -> list[An
     Raises:
         ResultError: the function returned more, or something that is not a value.
     """
+    if outputs == 1 and type(result) is Value:
+        return [result]
     results = listed(result)
     if outputs == 0 and result is None:
         return []
