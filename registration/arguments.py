@@ -59,6 +59,10 @@ class _Reference(int):
     """Position of a value among the node's inputs."""
 
 
+_RESOLVED = frozenset({_Reference, list})
+"""The types of decoded arguments that refer to values, or contain others."""
+
+
 def _encode(value: Any, inputs: list[ir.Value]) -> Any:
     kind = type(value)
     if value is None or kind is bool or kind is int or kind is str:
@@ -159,20 +163,26 @@ def source_node(
     )
 
 
-def arguments(node: ir.Node) -> dict[str, Any]:
+def arguments(node: ir.Node, inputs: Sequence[ir.Value | None] | None = None) -> dict[str, Any]:
     """Return the node's arguments by schema name, as they were passed to `source_node`.
+
+    Args:
+        inputs: values that replace the node's inputs in the arguments.
 
     Raises:
         GraphError: the node has no arguments, or they cannot be decoded.
     """
-    attribute = node.attributes.get(ATTRIBUTE)
+    attribute = node.attributes.data.get(ATTRIBUTE)
     if attribute is None:
         raise GraphError(
             f"node '{node.name}' ({qualified_name(node)}) is not a node of a source graph: it has no "
             "'arguments' attribute"
         )
-    inputs = node.inputs
-    return {name: _resolve(item, inputs) for name, item in _decode(attribute.value)}
+    given = node.inputs if inputs is None else inputs
+    return {
+        name: _resolve(item, given) if type(item) in _RESOLVED else item
+        for name, item in _decode(attribute.value)
+    }
 
 
 def replace_arguments(node: ir.Node, arguments: Mapping[str, Any]) -> None:
@@ -215,9 +225,11 @@ def graphs_of(graph: ir.Graph) -> list[ir.Graph]:
 
 def qualified_name(node: ir.Node) -> str:
     """`aten::topk` for a source node, the operator's name for an ONNX node of the default domain."""
-    return f"{node.domain}::{node.op_type}" if node.domain else node.op_type
+    domain = node.domain
+    return f"{domain}::{node.op_type}" if domain else node.op_type
 
 
 def overloaded_name(node: ir.Node) -> str:
     """The qualified name with the overload, `aten::add.Tensor`."""
-    return f"{qualified_name(node)}.{node.overload}" if node.overload else qualified_name(node)
+    overload = node.overload
+    return f"{qualified_name(node)}.{overload}" if overload else qualified_name(node)

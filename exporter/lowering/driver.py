@@ -32,7 +32,6 @@ from ...registration import (
     holder_of,
 )
 from ...registration.arguments import graphs_of, overloaded_name
-from ...registration.kinds import is_value
 from ...registration.opsets import check_opset, ir_version
 from ...registration.origins import set_origins
 from ...registration.schemas import first_opset_with_dtype, first_version, operator_schema
@@ -385,20 +384,16 @@ def named(
     return [*given, *map(names.unique, rest)]
 
 
-def mapped(item: Any, values: Mapping[Value, Value]) -> Any:
-    """An argument of a source node, with each source value replaced by its ONNX value.
+def mapped(given: Iterable[Value | None], values: Mapping[Value, Value]) -> list[Value | None]:
+    """The ONNX values of source values; None stays None.
 
     Raises:
         GraphError: one of them has no value yet.
     """
-    if is_value(item):
-        found = values.get(item)
-        if found is None:
-            raise GraphError(f"value '{item.name}' is used before it is defined")
-        return found
-    if isinstance(item, list):
-        return [mapped(member, values) for member in item]
-    return item
+    try:
+        return [None if value is None else values[value] for value in given]
+    except KeyError as error:
+        raise GraphError(f"value '{error.args[0].name}' is used before it is defined") from None
 
 
 def _group_failures(failures: Sequence[_Failure]) -> list[UnsupportedOperator]:

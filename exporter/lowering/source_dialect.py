@@ -184,7 +184,7 @@ class _SourceDriver(Driver[_Scope]):
             self.construction.enter(node, module)
             empty = [np.empty(value.shape.numpy(), dtype=value.dtype.numpy()) for value in node.outputs]  # type: ignore[union-attr]
             return [self.context.constant(array) for array in empty]
-        symbolic = self.registry.lookup(qualified_name(node), node.overload, self.opset)
+        symbolic = self._symbolic(node)
         if symbolic is None:
             inlined = self._decomposed(node, values, module)
             if inlined is not None:
@@ -197,8 +197,7 @@ class _SourceDriver(Driver[_Scope]):
         self.construction.enter(
             node, module, lambda block, given: self._lower_block(block, given, values, module)
         )
-        given = {name: mapped(item, values) for name, item in arguments(node).items()}
-        result = symbolic(self.context, given)
+        result = symbolic(self.context, arguments(node, mapped(node.inputs, values)))
         return self._checked(node, self._check_results(node, symbolic, result), module)
 
     def placeholders(self, node: ir.Node) -> list[Value]:
@@ -213,7 +212,7 @@ class _SourceDriver(Driver[_Scope]):
         """Lower a sub-block at the current position; its definitions are local to it."""
         values = ChainMap(dict(zip(block.inputs, given, strict=True)), outer)
         self.nodes(block, _Scope(values, module))
-        return [mapped(value, values) for value in block.outputs]
+        return mapped(block.outputs, values)  # type: ignore[return-value]
 
     def _decomposed(
         self, node: ir.Node, values: MutableMapping[Value, Value], module: str
@@ -234,7 +233,10 @@ class _SourceDriver(Driver[_Scope]):
         return self._checked(node, [inner.get(value) for value in graph.outputs], module)
 
     def _is_known(self, node: ir.Node) -> bool:
-        return self.registry.lookup(qualified_name(node), node.overload, self.opset) is not None
+        return self._symbolic(node) is not None
+
+    def _symbolic(self, node: ir.Node) -> SymbolicFunction | None:
+        return self.registry.lookup(qualified_name(node), node.overload, self.opset)
 
     def _check_results(self, node: ir.Node, symbolic: SymbolicFunction, result: Any) -> list[Any]:
         """The results of a symbolic function, one item for each output of the node.
@@ -243,8 +245,9 @@ class _SourceDriver(Driver[_Scope]):
             ResultError: it returned too much, or something that is not a value.
             UnsupportedError: it returns no value for an output that is used.
         """
-        results = results_of(symbolic, result, len(node.outputs))
-        for expected, item in zip(node.outputs, results, strict=True):
+        outputs = node.outputs
+        results = results_of(symbolic, result, len(outputs))
+        for expected, item in zip(outputs, results, strict=True):
             if item is None and (expected.uses() or expected.is_graph_output()):
                 raise UnsupportedError(absent_result(symbolic, result, len(results), expected.name))
         return results
@@ -256,31 +259,40 @@ class _SourceDriver(Driver[_Scope]):
             if item is None:
                 checked.append(None)
                 continue
-            wanted = expected.dtype
+            kind = expected.type
+            wanted = None if kind is None else kind.dtype
             value = item if isinstance(item, Value) else self.context.constant(item, wanted)
             dtype = value.dtype
             if dtype is None:
-                value.type = expected.type
+                value.type = kind
             elif wanted is not None and dtype != wanted:
                 raise OpsettaError(
                     f"the symbolic function of {overloaded_name(node)} returned {dtype.name} "
                     f"for '{expected.name}' in module '{module}', but the operator's result is {wanted.name}"
                 )
-            if is_sequence_type(expected.type):
-                # A list has the shape of its elements, but its value may be their stack.
-                checked.append(value)
-                continue
-            # A value of an enclosing graph that a block returns keeps its shape.
-            maker = value.producer()
-            real = value if maker is not None else holder_of(value) or value
-            maker = maker or real.producer()
-            if expected.shape is not None and maker is not None and maker.graph is self.construction.graph:
-                promised = expected.shape
-                if self.construction.infers:
-                    promised = _filled(promised, value.shape)
-                real.shape = value.shape = _sharper(value.shape, promised)
+            # A list has the shape of its elements, but its value may be their stack.
+            promised = expected.shape
+            if promised is not None and not is_sequence_type(kind):
+                self._set_shape(value, promised)
             checked.append(value)
         return checked
+
+    def _set_shape(self, value: Value, promised: ir.Shape) -> None:
+        """Set the shape that the source promises; a value of an enclosing graph keeps its shape."""
+        inferred = value.shape
+        if inferred is promised:
+            return
+        maker, real = value.producer(), value
+        if maker is None:
+            real = holder_of(value) or value
+            maker = real.producer()
+        if maker is None or maker.graph is not self.construction.graph:
+            return
+        if self.construction.infers:
+            promised = _filled(promised, inferred)
+        value.shape = _sharper(inferred, promised)
+        if real is not value:
+            real.shape = value.shape
 
     def outputs(self, scope: _Scope) -> Sequence[Value]:
         """The outputs of the model, and the values that are kept."""
@@ -314,7 +326,8 @@ def _widened(tensor: ir.TensorProtocol, name: str) -> ir.LazyTensor:
 
 def _makes_nothing(node: ir.Node) -> bool:
     """Whether all outputs of an operator are known to be empty, so that no computation is needed."""
-    return node.domain == "aten" and bool(node.outputs) and all(map(_is_empty, node.outputs))
+    outputs = node.outputs
+    return bool(outputs) and all(map(_is_empty, outputs)) and node.domain == "aten"
 
 
 def _is_empty(value: Value) -> bool:
@@ -334,9 +347,10 @@ def _filled(promised: ir.Shape, inferred: ir.Shape | None) -> ir.Shape:
 
 def _sharper(inferred: ir.Shape | None, promised: ir.Shape) -> ir.Shape:
     """The promised shape, with sizes that emission knows as numbers where the source has them symbolic."""
-    if inferred is None or len(inferred) != len(promised) or promised.is_static():
+    if inferred is None or len(inferred) != len(promised):
         return promised
-    pairs = list(zip(inferred, promised, strict=True))
-    if not any(isinstance(known, int) and not isinstance(size, int) for known, size in pairs):
-        return promised
-    return ir.Shape([known if isinstance(known, int) else size for known, size in pairs])
+    pairs = list(zip(inferred.dims, promised.dims, strict=True))
+    for known, size in pairs:
+        if not isinstance(size, int) and isinstance(known, int):
+            return ir.Shape([known if isinstance(known, int) else size for known, size in pairs])
+    return promised
