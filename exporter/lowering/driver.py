@@ -245,7 +245,7 @@ class Driver(abc.ABC, Generic[S]):
         assert schema is not None
         allowed = schema.inputs[0].dtypes
         found = []
-        for value in (*self.graph.inputs, *self.graph.initializers.values()):
+        for value in (*self.graph.inputs, *self.graph.initializers.data.values()):
             if type(value.type) is ir.TensorType and value.type.dtype in allowed:
                 continue
             first, kind = first_opset_of_kind(value.type, self.opset), None
@@ -267,7 +267,7 @@ class Driver(abc.ABC, Generic[S]):
             own = {value.name for value in graph.inputs} if graph is self.graph else set()
             inner = [value for node in graph for value in node.outputs]
             formal = [] if graph is self.graph else graph.inputs
-            for value in [*formal, *list(graph.initializers.values()), *inner]:
+            for value in [*formal, *graph.initializers.data.values(), *inner]:
                 current = value.name
                 if not current:
                     continue

@@ -122,6 +122,7 @@ class _SourceDriver(Driver[_Scope]):
         self.default_outputs: Sequence[str] | None = None
         self.keep: Sequence[Value] = ()
         self._refused_lists: set[Value] = set()
+        self._functions: dict[tuple[str, str, str], SymbolicFunction | None] = {}
 
     def properties(self) -> dict[str, Any]:
         """The conditions on inputs under which the model is valid."""
@@ -143,7 +144,7 @@ class _SourceDriver(Driver[_Scope]):
         for name in names:
             self.names.take(name)
         mutated = {output.metadata_props.get(MUTATES) for output in self.source.graph.outputs}
-        for value in self.source.graph.initializers.values():
+        for value in self.source.graph.initializers.data.values():
             self._declare_state(value, value.name in mutated)
         for name, value in zip(names, self.source.graph.inputs, strict=True):
             copy = ir.Value(name=name, type=value.type, shape=value.shape)
@@ -236,7 +237,12 @@ class _SourceDriver(Driver[_Scope]):
         return self._symbolic(node) is not None
 
     def _symbolic(self, node: ir.Node) -> SymbolicFunction | None:
-        return self.registry.lookup(qualified_name(node), node.overload, self.opset)
+        """The symbolic function of a node's operator, looked up once for each operator."""
+        operator = node.domain, node.op_type, node.overload
+        if operator not in self._functions:
+            found = self.registry.lookup(qualified_name(node), node.overload, self.opset)
+            self._functions[operator] = found
+        return self._functions[operator]
 
     def _check_results(self, node: ir.Node, symbolic: SymbolicFunction, result: Any) -> list[Any]:
         """The results of a symbolic function, one item for each output of the node.

@@ -137,8 +137,10 @@ class Construction:
                 text = "the model would have more nodes at this opset than the limit for its file"
                 raise GraphError(self.limits.beyond(text))
         for value in inputs:
-            # Constants, and values stored in another type, have no producer.
-            if value is not None and value.producer() is None and not self._pool.use(value):
+            # Unused constants, and values stored in another type, have no producer and are in no graph.
+            if value is None or value.producer() is not None or value.graph is not None:
+                continue
+            if not self._pool.use(value):
                 self._check_not_held(value, f"ONNX operator {op_type} does not take")
         place, unique = self.place, self.names.unique
         name = unique(f"{place.scope}{op_type}")
@@ -175,8 +177,7 @@ class Construction:
         return value
 
     def _check_not_held(self, value: Value, reason: str) -> None:
-        # A value of a graph is stored as it is.
-        if value.graph is None and holder_of(value) is not None:
+        if holder_of(value) is not None:
             assert value.dtype is not None
             first = schemas.first_opset_with_dtype("Cast", 0, value.dtype)
             text = f"{reason} {value.dtype.name} at opset {self.opset}"

@@ -47,6 +47,8 @@ _CONVERSIONS: dict[AttributeType, tuple[type, Callable[[Any], int | float]]] = {
     AttributeType.INT: (int, lambda item: int(item) if isinstance(item, np.bool_) else operator.index(item)),
     AttributeType.FLOAT: (float, float),
 }
+_TENSOR = AttributeType.TENSOR
+_GRAPH_KINDS = frozenset({AttributeType.GRAPH, AttributeType.GRAPHS})
 _SINGULAR = {plural: singular for singular, plural in _PLURAL.items()}
 
 
@@ -235,13 +237,13 @@ def _check_required(
 
 def _attribute(g: Builder, op_type: str, name: str, kind: AttributeType, value: Any) -> ir.Attr:
     """An attribute of the given type from a Python value, a tensor, or a constant graph value."""
-    if kind in (AttributeType.GRAPH, AttributeType.GRAPHS):
+    if kind in _GRAPH_KINDS:
         return ir.Attr(name, kind, value)
     if isinstance(value, (list, tuple)) and has_value(value):
         value = g.stack(value)
     if is_value(value):
         value = _constant_attribute(g, op_type, name, value)
-    if kind == AttributeType.TENSOR:
+    if kind == _TENSOR:
         return ir.Attr(
             name, kind, value if isinstance(value, ir.TensorProtocol) else ir.Tensor(to_array(value))
         )

@@ -27,6 +27,7 @@ _Versions = dict[int, SymbolicFunction]
 _Serving = Callable[[_Versions, int], SymbolicFunction | None]
 
 
+@functools.lru_cache(maxsize=4096)
 def split_name(name: str) -> tuple[str, str]:
     """Split a qualified name and its overload, "" if it has none; namespaces may contain dots."""
     namespace, _, operator = name.partition("::")

@@ -36,7 +36,7 @@ def _is_copy(own: Sequence[Dim] | None, x: Value, position: int, size: Size, dim
     """Whether a size of the result is the input's own at the same position."""
     if own is None or position >= len(own):
         return False
-    return same(own[position], dim) or origin(size) == (x, position)
+    return same(own[position], dim) or (not isinstance(size, int) and origin(size) == (x, position))
 
 
 @onnx_symbolic(["aten::view", "aten::view_copy", "aten::_unsafe_view"])
@@ -63,15 +63,14 @@ def reshape(g: GraphContext, self: Value, shape: list[int | Value] | Value) -> V
     sizes = [known(g, size) for size in shape]
     own = g.shape(self)
     promised = _promised(g, _RESHAPES, len(sizes)) or [UNKNOWN] * len(sizes)
-    dims = [_given_unless_unknown(dimension(size), dim) for size, dim in zip(sizes, promised, strict=True)]
+    dims = [_dimension(size, dim) for size, dim in zip(sizes, promised, strict=True)]
     dims = _resolved(own, sizes, dims)
     copied = [
         _is_copy(own, self, i, size, dim) for i, (size, dim) in enumerate(zip(sizes, dims, strict=True))
     ]
     if own is not None and len(own) == len(sizes) and all(copied):
         return self
-    is_whole = all(copy or isinstance(dim, int) for dim, copy in zip(dims, copied, strict=True))
-    if any(dim == 0 and not (copy and is_whole) for dim, copy in zip(dims, copied, strict=True)):
+    if 0 in dims and not _copies_zeros(dims, copied):
         real = [dim if isinstance(dim, int) else size for size, dim in zip(sizes, dims, strict=True)]
         return g.call("aten::zeros", size=real, dtype=g.dtype(self))
     target: list[Size | None] = [
@@ -89,9 +88,19 @@ def reshape(g: GraphContext, self: Value, shape: list[int | Value] | Value) -> V
     return result
 
 
-def _given_unless_unknown(given: Dim, promised: Dim) -> Dim:
+def _dimension(size: Size, promised: Dim) -> Dim:
     """The given size; the one of the source graph where nothing is known of the given one."""
+    if isinstance(size, int):
+        return size if size >= 0 else promised
+    given = dimension(size)
     return given if isinstance(given, int) or given.value is not None else promised
+
+
+def _copies_zeros(dims: Sequence[Dim], copied: Sequence[bool]) -> bool:
+    """Whether each size of 0 is a copy of the input's, in a target that needs no -1."""
+    pairs = list(zip(dims, copied, strict=True))
+    is_whole = all(copy or isinstance(dim, int) for dim, copy in pairs)
+    return is_whole and all(copy for dim, copy in pairs if dim == 0)
 
 
 def _resolved(own: Sequence[Dim] | None, sizes: Sequence[Size], dims: list[Dim]) -> list[Dim]:
