@@ -169,11 +169,10 @@ def _bind(
 ) -> tuple[list[Any], list[ir.Attr]]:
     """Bind every argument: a list of inputs in the schema's order, and the attributes."""
     arguments = list(positional)
-    variadic = bool(schema.inputs) and schema.inputs[-1].variadic
-    if len(arguments) > len(schema.inputs) and not variadic:
+    formal = schema.inputs
+    if len(arguments) > len(formal) and not (formal and formal[-1].variadic):
         raise EmissionError(
-            f"ONNX operator {schema.name} takes {len(schema.inputs)} inputs at opset {g.opset}, "
-            f"not {len(arguments)}"
+            f"ONNX operator {schema.name} takes {len(formal)} inputs at opset {g.opset}, not {len(arguments)}"
         )
     attributes = []
     omitted = {}

@@ -46,6 +46,8 @@ def broadcast_dim(a: Dim, b: Dim) -> Dim:
 
 def broadcast(shapes: Sequence[Dims]) -> Dims:
     """The broadcast of shapes of any ranks."""
+    if shapes.count(shapes[0]) == len(shapes):
+        return shapes[0]
     first, *others = sorted(shapes, key=len, reverse=True)
     result: list[Dim] = list(first)
     for shape in others:
@@ -173,6 +175,8 @@ _RULES |= dict.fromkeys(
     "ReduceSumSquare".split(),
     _reduced,
 )
+_OF_ALL_SHAPES = frozenset({"Concat", "MatMul", "Gather", "GatherElements", "Gemm"})
+"""Operators whose rule reads the shape of each input."""
 
 
 def infer(
@@ -186,28 +190,31 @@ def infer(
     Args:
         expected: a shape that the result shares if it is equal.
     """
-    if op_type == "ConstantOfShape":
-        sized = _sized(inputs[0])
-        return None if sized is None else ir.Shape(sized)
     first = inputs[0].shape if inputs and inputs[0] is not None else None
     if op_type in _SAME_AS_FIRST:
         return first
     shapes = [None if value is None or (shape := value.shape) is None else shape.dims for value in inputs]
     if op_type in BROADCASTING:
-        if None in shapes:
-            return None
-        if shapes.count(shapes[0]) == len(shapes):
+        dims = None if None in shapes else broadcast(shapes)  # type: ignore[arg-type]
+        if dims is not None and dims == shapes[0]:
             return first
-        joined = broadcast(shapes)  # type: ignore[arg-type]
-        return first if joined == shapes[0] else ir.Shape(joined)
-    rule = _RULES.get(op_type)
-    if op_type == "Shape" and first is None:
-        return ir.Shape([None])
-    if rule is None or first is None:
-        return None
-    if op_type in ("Concat", "MatMul", "Gather", "GatherElements", "Gemm") and None in shapes:
-        return None
-    dims = rule(shapes, inputs, attributes)  # type: ignore[arg-type]
+    else:
+        dims = _by_rule(op_type, shapes, inputs, attributes)
     if dims is None or len(dims) > MAXIMUM_RANK:
         return None
     return expected if expected is not None and expected.dims == dims else ir.Shape(dims)
+
+
+def _by_rule(
+    op_type: str, shapes: list[Dims | None], inputs: Sequence[ir.Value | None], attributes: Attributes
+) -> Dims | None:
+    if op_type == "ConstantOfShape":
+        return _sized(inputs[0])
+    rule = _RULES.get(op_type)
+    if rule is None:
+        return None
+    if not shapes or shapes[0] is None:
+        return (_UNKNOWN,) if op_type == "Shape" else None
+    if op_type in _OF_ALL_SHAPES and None in shapes:
+        return None
+    return rule(shapes, inputs, attributes)  # type: ignore[arg-type]

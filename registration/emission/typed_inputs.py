@@ -22,6 +22,7 @@ from ..schemas import OperatorSchema, Parameter
 from .result_types import formal_parameters, on_sequences
 
 _TENSORS = frozenset({Value, type(None)})
+_INT = frozenset({int})
 # Inputs that are one-dimensional by definition, so that a single number is a list of one.
 _LISTS = frozenset(
     {"axes", "starts", "ends", "steps", "shape", "split", "pads", "repeats", "sizes", "scales", "K"}
@@ -215,7 +216,7 @@ def _checked_sequence(g: Builder, schema: OperatorSchema, parameter: Parameter, 
 
 
 def _is_whole(item: Any) -> bool:
-    if {int}.issuperset(map(type, item if isinstance(item, (list, tuple)) else [item])):
+    if _INT.issuperset(map(type, item if isinstance(item, (list, tuple)) else (item,))):
         return True
     numbers = np.asarray(item)
     return numbers.dtype.kind != "f" or bool(
@@ -238,10 +239,10 @@ def _allowed_dtype_of_fixed(
 
 def _dtype_of_constant(item: Any, parameter: Parameter) -> DataType:
     """Return the element type of a Python constant whose type variable no other input sets."""
+    if len(parameter.dtypes) == 1:
+        return next(iter(parameter.dtypes))
     own = DataType.from_numpy(to_array(item).dtype)
     if not parameter.dtypes or own in parameter.dtypes:
         return own
-    if len(parameter.dtypes) == 1:
-        return next(iter(parameter.dtypes))
     wide = dtypes.holding(own, parameter.dtypes)
     return wide if wide is not None else DataType.FLOAT if DataType.FLOAT in parameter.dtypes else own
