@@ -122,7 +122,7 @@ class _SourceDriver(Driver[_Scope]):
         self.default_outputs: Sequence[str] | None = None
         self.keep: Sequence[Value] = ()
         self._refused_lists: set[Value] = set()
-        self._functions: dict[tuple[str, str, str], SymbolicFunction | None] = {}
+        self._operators: dict[tuple[str, str, str], tuple[str, SymbolicFunction | None]] = {}
 
     def properties(self) -> dict[str, Any]:
         """The conditions on inputs under which the model is valid."""
@@ -185,7 +185,7 @@ class _SourceDriver(Driver[_Scope]):
             self.construction.enter(node, module)
             empty = [np.empty(value.shape.numpy(), dtype=value.dtype.numpy()) for value in node.outputs]  # type: ignore[union-attr]
             return [self.context.constant(array) for array in empty]
-        symbolic = self._symbolic(node)
+        name, symbolic = self._operator(node)
         if symbolic is None:
             inlined = self._decomposed(node, values, module)
             if inlined is not None:
@@ -196,7 +196,7 @@ class _SourceDriver(Driver[_Scope]):
                 first_opset=self.registry.first_opset(qualified_name(node), node.overload),
             )
         self.construction.enter(
-            node, module, lambda block, given: self._lower_block(block, given, values, module)
+            node, module, lambda block, given: self._lower_block(block, given, values, module), name
         )
         result = symbolic(self.context, arguments(node, mapped(node.inputs, values)))
         return self._checked(node, self._check_results(node, symbolic, result), module)
@@ -234,15 +234,16 @@ class _SourceDriver(Driver[_Scope]):
         return self._checked(node, [inner.get(value) for value in graph.outputs], module)
 
     def _is_known(self, node: ir.Node) -> bool:
-        return self._symbolic(node) is not None
+        return self._operator(node)[1] is not None
 
-    def _symbolic(self, node: ir.Node) -> SymbolicFunction | None:
-        """The symbolic function of a node's operator, looked up once for each operator."""
+    def _operator(self, node: ir.Node) -> tuple[str, SymbolicFunction | None]:
+        """The name of a node's operator and its symbolic function, looked up once for each operator."""
         operator = node.domain, node.op_type, node.overload
-        if operator not in self._functions:
-            found = self.registry.lookup(qualified_name(node), node.overload, self.opset)
-            self._functions[operator] = found
-        return self._functions[operator]
+        found = self._operators.get(operator)
+        if found is None:
+            symbolic = self.registry.lookup(qualified_name(node), node.overload, self.opset)
+            found = self._operators[operator] = overloaded_name(node), symbolic
+        return found
 
     def _check_results(self, node: ir.Node, symbolic: SymbolicFunction, result: Any) -> list[Any]:
         """The results of a symbolic function, one item for each output of the node.
@@ -278,22 +279,20 @@ class _SourceDriver(Driver[_Scope]):
                 )
             # A list has the shape of its elements, but its value may be their stack.
             promised = expected.shape
-            if promised is not None and not is_sequence_type(kind):
+            if promised is not None and value.shape is not promised and not is_sequence_type(kind):
                 self._set_shape(value, promised)
             checked.append(value)
         return checked
 
     def _set_shape(self, value: Value, promised: ir.Shape) -> None:
         """Set the shape that the source promises; a value of an enclosing graph keeps its shape."""
-        inferred = value.shape
-        if inferred is promised:
-            return
         maker, real = value.producer(), value
         if maker is None:
             real = holder_of(value) or value
             maker = real.producer()
         if maker is None or maker.graph is not self.construction.graph:
             return
+        inferred = value.shape
         if self.construction.infers:
             promised = _filled(promised, inferred)
         value.shape = _sharper(inferred, promised)

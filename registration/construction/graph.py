@@ -95,13 +95,16 @@ class Construction:
         self._pool = ConstantPool(graph, self.names.unique)
         self._opset_imports = graph.opset_imports
 
-    def enter(self, node: ir.Node, module: str = "", lower_block: LowerBlock | None = None) -> None:
+    def enter(
+        self, node: ir.Node, module: str = "", lower_block: LowerBlock | None = None, name: str = ""
+    ) -> None:
         """Begin lowering a source node: nodes emitted from here on get its module path.
 
         Args:
             lower_block: lowers the node's sub-blocks.
+            name: the operator's name with its overload, if the caller has it.
         """
-        origin = {SOURCE: convention.overloaded_name(node)}
+        origin = {SOURCE: name or convention.overloaded_name(node)}
         if module:
             origin[MODULE] = module
         properties = node.metadata_props

@@ -43,10 +43,13 @@ _PLURAL = {
     AttributeType.TENSOR: AttributeType.TENSORS,
     AttributeType.GRAPH: AttributeType.GRAPHS,
 }
-_CONVERSIONS: dict[AttributeType, tuple[type, Callable[[Any], int | float]]] = {
-    AttributeType.INT: (int, lambda item: int(item) if isinstance(item, np.bool_) else operator.index(item)),
-    AttributeType.FLOAT: (float, float),
+_CONVERSIONS: dict[AttributeType, Callable[[Any], int | float]] = {
+    AttributeType.INT: lambda item: int(item) if isinstance(item, np.bool_) else operator.index(item),
+    AttributeType.FLOAT: float,
 }
+_EXACT = {AttributeType.INT: int, AttributeType.FLOAT: float, AttributeType.STRING: str}
+"""The Python types that are stored as they are."""
+_EXACT_ELEMENTS = {_PLURAL[kind]: frozenset({exact}) for kind, exact in _EXACT.items()}
 _TENSOR = AttributeType.TENSOR
 _GRAPH_KINDS = frozenset({AttributeType.GRAPH, AttributeType.GRAPHS})
 _SINGULAR = {plural: singular for singular, plural in _PLURAL.items()}
@@ -236,7 +239,11 @@ def _check_required(
 
 def _attribute(g: Builder, op_type: str, name: str, kind: AttributeType, value: Any) -> ir.Attr:
     """An attribute of the given type from a Python value, a tensor, or a constant graph value."""
-    if kind in _GRAPH_KINDS:
+    if type(value) is list:
+        is_exact = kind in _EXACT_ELEMENTS and _EXACT_ELEMENTS[kind].issuperset(map(type, value))
+    else:
+        is_exact = type(value) is _EXACT.get(kind)
+    if is_exact or kind in _GRAPH_KINDS:
         return ir.Attr(name, kind, value)
     if isinstance(value, (list, tuple)) and has_value(value):
         value = g.stack(value)
@@ -261,13 +268,11 @@ def _attribute(g: Builder, op_type: str, name: str, kind: AttributeType, value: 
 
 def _numbers(op_type: str, name: str, kind: AttributeType, value: Any) -> Any:
     """Return the value of a number attribute as Python ints or floats; refuse fractions for ints."""
-    wanted, convert = _CONVERSIONS.get(_SINGULAR.get(kind, kind), (None, None))
-    if convert is None or type(value) is wanted:
+    convert = _CONVERSIONS.get(_SINGULAR.get(kind, kind))
+    if convert is None:
         return value
     try:
-        if kind in _SINGULAR:
-            return [item if type(item) is wanted else convert(item) for item in value]
-        return convert(value)
+        return [convert(item) for item in value] if kind in _SINGULAR else convert(value)
     except (TypeError, ValueError):
         raise EmissionError(
             f"attribute '{name}' of ONNX operator {op_type} must be of type {kind.name}, not {value!r}"

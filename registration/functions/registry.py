@@ -178,9 +178,11 @@ class Registry:
 
     def rung(self, op_type: str, opset: int) -> Rung | None:
         """Return the function that composes an ONNX operator's newest meaning at an opset, or None."""
-        above = [below for below in self._rungs.get(op_type, ()) if below > opset]
-        if above:
-            return self._rungs[op_type][min(above)]
+        rungs = self._rungs.get(op_type)
+        if rungs:
+            above = [below for below in rungs if below > opset]
+            if above:
+                return rungs[min(above)]
         return self._parent.rung(op_type, opset) if self._parent is not None else None
 
     def imply(
