@@ -13,7 +13,7 @@ import torch.fx
 
 from ...torch_boundary import probe
 from ...torch_boundary.containers import pytree
-from ...torch_boundary.fake_tensors import FakeTensorMode
+from ...torch_boundary.fake_tensors import FakeTensorMode, forget_layout
 from ...torch_boundary.operators.overloads import HigherOrderOperator, OpOverload, schema_of
 from ...torch_boundary.process.process_state import garbage_kept
 from ...torch_boundary.replacements import data_attribute
@@ -208,6 +208,7 @@ class Tracer:
             note(tensor, value)
             restored.callback(data_attribute.WRITE, tensor, data_attribute.READ(tensor))
             data_attribute.WRITE(tensor, value)
+            forget_layout(tensor)
 
         seen = data_attribute.seen(assign) if self._detaches else contextlib.nullcontext()
         with contextlib.ExitStack() as restored, seen:

@@ -16,7 +16,8 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from ..containers import pytree
-from ..fake_tensors import LAYOUT
+from ..fake_tensors import LAYOUT, MEMORY, forget_layout, layout_of
+from ..replacements.data_attribute import READ as data_of
 from .fake_weights import FakeCopies
 from .layouts.known_layouts import Layout, created_layout, known_layout
 from .layouts.layout import assumed
@@ -43,17 +44,20 @@ class KnownResults:
     def __init__(self, mode: FakeTensorMode):
         self._fake = FakeCopies(mode)
         self._of_symbolic_sizes: dict[Any, _Results | None] = {}
-        # Whether a view is in its storage, by the identity of its layout and the size of the storage.
-        self._rooms: dict[Any, tuple[Layout, bool]] = {}
-        # The number of elements of a storage, by the identity of its layout.
-        self._counts: dict[int, tuple[Layout, Any]] = {}
+        # Whether a view is in its storage, by its layout and the size of the storage.
+        self._rooms: dict[Any, bool] = {}
+        # A meta tensor of each layout with symbolic sizes, and the number of elements of its storage.
+        self._models: dict[Layout, tuple[torch.Tensor, Any]] = {}
 
     def run(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
         """Call an operator, or make tensors like the results of an earlier call with like arguments."""
         name, writes = _rules(func)
         described = None if writes is None else _key(name, args, kwargs)
         if described is None:
-            return func(*args, **kwargs) if kwargs else func(*args)
+            result = func(*args, **kwargs) if kwargs else func(*args)
+            if writes is not False:
+                _forget_layouts(args, kwargs)
+            return result
         key, is_symbolic = described
         kept = self._of_symbolic_sizes if is_symbolic else _of_fixed_sizes
         found = kept.get(key)
@@ -65,8 +69,10 @@ class KnownResults:
             return self._made(found, args, writes)
         before = _state(args[0]) if writes else None
         result = func(*args, **kwargs) if kwargs else func(*args)
+        is_kept = not writes or (result is args[0] and _state(result) == before)
+        if not is_kept:
+            _forget_layouts(args, kwargs)
         if key not in kept:
-            is_kept = not writes or (result is args[0] and _state(result) == before)
             _keep(kept, key, _described(result, args, kwargs, is_symbolic) if is_kept else None)
         return result
 
@@ -118,12 +124,11 @@ class KnownResults:
             if isinstance(layout, int) or layout.offset is None:
                 continue
             room = args[0].untyped_storage().nbytes()
-            key = id(layout), room if isinstance(room, int) else form(room)
+            key = layout, room if isinstance(room, int) else form(room)
             if key not in self._rooms:
-                # The layout is kept, so that its identity stays its own.
                 fits = _end(layout) <= room
-                self._rooms[key] = layout, assumed(fits) if layout.is_whole else known(fits) is True
-            if not self._rooms[key][1]:
+                self._rooms[key] = assumed(fits) if layout.is_whole else known(fits) is True
+            if not self._rooms[key]:
                 return False
         return True
 
@@ -140,7 +145,7 @@ class KnownResults:
         memory = self._memory(layout, args)
         made = self._fake(memory, layout.device)
         attributes = vars(made)
-        attributes[_MEMORY] = memory
+        attributes[MEMORY] = memory
         attributes[LAYOUT] = layout
         return made
 
@@ -149,7 +154,7 @@ class KnownResults:
         if layout.offset is None:
             return self._new(layout)
         storage = args[0].untyped_storage()
-        memory = vars(args[0]).get(_MEMORY)
+        memory = vars(args[0]).get(MEMORY)
         if (
             memory is None
             or memory.dtype != layout.dtype
@@ -162,19 +167,22 @@ class KnownResults:
 
     def _new(self, layout: Layout) -> torch.Tensor:
         """A meta tensor with a storage of its own."""
-        count = self._counts.get(id(layout))
-        if count is None:
-            made = torch.empty_strided(layout.shape, layout.stride, dtype=layout.dtype, device="meta")
-            number = made.untyped_storage().nbytes() // layout.dtype.itemsize
-            # The layout is kept, so that its identity stays its own.
-            self._counts[id(layout)] = layout, number
+        if not layout.is_symbolic:
+            return torch.empty_strided(layout.shape, layout.stride, dtype=layout.dtype, device=_META)
+        model = self._models.get(layout)
+        if model is None:
+            made = torch.empty_strided(layout.shape, layout.stride, dtype=layout.dtype, device=_META)
+            # Another tensor is the model, because `made` and its copies would count their versions together.
+            count = made.untyped_storage().nbytes() // layout.dtype.itemsize
+            self._models[layout] = data_of(made), count
             return made
-        made = torch.empty((count[1],), dtype=layout.dtype, device="meta")
-        return made.as_strided(layout.shape, layout.stride)
+        # To copy symbolic sizes takes a small part of the time that it takes to set them.
+        made = data_of(model[0])
+        torch._functionalize_unsafe_set(made, torch.empty((model[1],), dtype=layout.dtype, device=_META))
+        return made
 
 
-_MEMORY = "opsetta_memory"
-"""The attribute of a fake tensor with a meta tensor in the same storage."""
+_META = torch.device("meta")
 _PYTHON = (
     DispatchKeySet(DispatchKey.Python).add(DispatchKey.PythonTLSSnapshot).add(DispatchKey.PythonDispatcher)
 )
@@ -241,11 +249,16 @@ _SETTINGS: dict[str, Callable[[], Any]] = {
 """Settings of torch on which layouts depend, by operator."""
 
 
-def _state(tensor: torch.Tensor) -> list[Any]:
+def _state(tensor: torch.Tensor) -> Any:
     """The layout and the memory of a tensor."""
-    parts: list[Any] = [tensor.untyped_storage()._cdata]
-    _describe((tensor,), parts)
-    return parts
+    return tensor.untyped_storage()._cdata, _read(tensor)
+
+
+def _forget_layouts(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> None:
+    """Note that an operator may have given its arguments other layouts."""
+    for item in pytree.tree_leaves((args, kwargs)):
+        if type(item) is FakeTensor:
+            forget_layout(item)
 
 
 def _describe(items: Sequence[Any], parts: list[Any]) -> bool | None:
@@ -257,32 +270,52 @@ def _describe(items: Sequence[Any], parts: list[Any]) -> bool | None:
     is_symbolic: bool | None = False
     for item in items:
         kind = type(item)
-        inner: Sequence[Any] = ()
         if kind is FakeTensor:
-            if item.layout != torch.strided or item.is_conj() or item.is_neg():
+            found = _of_tensor(item)
+            if found is None:
                 return None
-            layout = item.shape, item.stride(), item.storage_offset()
-            parts += (item.dtype, item.device)
-            if item._has_symbolic_sizes_strides:
-                inner = layout
-            else:
-                parts += layout
+            parts.append(found)
+            is_symbolic = is_symbolic or found[0]
         elif kind is torch.SymInt:
             parts += (kind, identity(item))
             is_symbolic = True
         elif kind is tuple or kind is list or kind is torch.Size:
             parts.append((kind, len(item)))
-            inner = item
+            inner = _describe(item, parts)
+            if inner is None:
+                return None
+            is_symbolic = is_symbolic or inner
         elif item is None or kind in _PLAIN:
             parts += (kind, item)
         else:
             return None
-        if inner:
-            found = _describe(inner, parts)
-            if found is None:
-                return None
-            is_symbolic = is_symbolic or found
     return is_symbolic
+
+
+def _of_tensor(tensor: torch.Tensor) -> tuple[Any, ...] | None:
+    """What `_read` finds, which is the same for all tensors that a recording gave one layout."""
+    layout = layout_of(tensor)
+    if layout is None:
+        return _read(tensor)
+    if layout.described is None:
+        layout.described = _read(tensor)
+    found: tuple[Any, ...] | None = layout.described
+    return found
+
+
+def _read(tensor: torch.Tensor) -> tuple[Any, ...] | None:
+    """Whether a tensor has symbolic sizes, and what else determines the layouts of results.
+
+    None if more does than element type, device, sizes and strides.
+    """
+    if tensor.layout != torch.strided or tensor.is_conj() or tensor.is_neg():
+        return None
+    numbers: Sequence[Any] = (*tensor.shape, *tensor.stride(), tensor.storage_offset())
+    is_symbolic = False
+    if tensor._has_symbolic_sizes_strides:
+        is_symbolic = any(type(each) is torch.SymInt for each in numbers)
+        numbers = [identity(each) if type(each) is torch.SymInt else each for each in numbers]
+    return is_symbolic, tensor.dtype, tensor.device, *numbers
 
 
 _PLAIN = frozenset({bool, int, float, str, torch.dtype, torch.device, torch.layout, torch.memory_format})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,11 +12,13 @@ import torch
 from ..symbolic_numbers import form, known
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(eq=False)
 class Layout:
     """A result: a new tensor, or, with an offset in its storage, a view of the operator's first argument.
 
-    `is_whole` says that a view has all elements of the argument, so that it is in the storage as well.
+    Attributes:
+        is_whole: whether a view has all elements of the argument, so that it is in the storage as well.
+        described: what a tensor of this layout adds to the keys of `KnownResults`; None until one is used.
     """
 
     dtype: torch.dtype
@@ -24,6 +27,12 @@ class Layout:
     device: torch.device
     offset: Any = None
     is_whole: bool = False
+    described: Any = dataclasses.field(default=None, init=False)
+
+    @functools.cached_property
+    def is_symbolic(self) -> bool:
+        """Whether a size or stride is symbolic."""
+        return not (are_fixed(self.shape) and are_fixed(self.stride))
 
 
 def made(like: torch.Tensor, shape: Sequence[Any], dtype: torch.dtype | None = None) -> Layout | None:
