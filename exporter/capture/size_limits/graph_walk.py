@@ -51,6 +51,7 @@ class GraphWalk:
 
     Attributes:
         trace: how the sizes of the graph's values differ from those that it promises; without its operators.
+        difference: why the model's operators so far are not known to be those of the graph; None if they are.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class GraphWalk:
         self._written = written
         self._sizes = sizes
         self._values: dict[torch.fx.Node, Any] = {}
-        self._difference: OtherCalls | None = None
+        self.difference: Exception | None = None
         # By the id of a copy or alias: the tensor with the same value, and the copy, which keeps its id.
         self._aliases: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._created: dict[int, torch.Tensor] = {}
@@ -86,11 +87,11 @@ class GraphWalk:
             return func(*args, **kwargs)
         result = self._run(func, args, kwargs)
         # The model may catch exceptions: a difference is raised at the end.
-        if self._difference is None:
+        if self.difference is None:
             try:
                 self._follow(func, name, args, kwargs, result)
-            except OtherCalls as error:
-                self._difference = error
+            except Exception as error:
+                self.difference = error
         return result
 
     def assign(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
@@ -107,8 +108,8 @@ class GraphWalk:
             OtherCalls: the graph is not known to call the operators of the model, and to return the same. It
                 has to run.
         """
-        if self._difference is not None:
-            raise self._difference
+        if self.difference is not None:
+            raise self.difference
         node = self._next()
         if node.op != "output":
             raise OtherCalls(f"{node.target} after the model's last operator")

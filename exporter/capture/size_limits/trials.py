@@ -123,26 +123,31 @@ class Tracer:
     def _same_calls(
         self, leaves: Callable[[], list[Any]], sizes: PromisedSizes
     ) -> tuple[Trace, Trace] | None:
-        """The traces of a model and its graph that call the same operators and succeed; None for others."""
+        """The traces of a model and its graph that call the same operators; None for others.
+
+        A model may raise an exception after such calls, which is the reason that the sizes are not valid.
+        """
         from ...torch_boundary.recording.observation import observed
 
-        graph: list[Trace] = []
+        found: list[GraphWalk] = []
 
         def run(recorder: Recorder, given: list[Any]) -> None:
-            if self.infers_sizes and any(0 in leaf.shape for leaf in given if isinstance(leaf, torch.Tensor)):
-                raise OtherCalls("the model is likely to fail, and has to run for the reason")
             assert self._run is not None
             inputs = self._inputs(given)
             module, same_value = self._program.graph_module, _SAME_VALUE | _COPIES_OF_ALL
             walk = GraphWalk(module, inputs, self._run, same_value, self._written.tensors, sizes)
+            found.append(walk)
             with observed(walk.call):
                 results = self._called(given, walk.assign)
-            graph.append(walk.finish(results))
+            walk.finish(results)
 
         model = self._attempt(run, leaves)
-        if model.error is None:
-            return model, graph[0]
-        # What differs or fails here will do so at most sizes.
+        for walk in found:
+            if model.error is None:
+                return model, walk.trace
+            if walk.difference is None and not isinstance(model.error, OtherCalls):
+                return model, Trace()
+        # What differs here will do so at most sizes.
         self._is_comparable = False
         return None
 

@@ -35,7 +35,9 @@ def observed(call: Callable[[OpOverload, tuple[Any, ...], dict[str, Any]], Any])
     def shown(func: OpOverload, /, *args: Any, **kwargs: Any) -> Any:
         switch(None)
         try:
-            return call(func, args, kwargs)
+            # Operators that run within it are found without Python, and refuse arguments in the same words.
+            with torch._C._DisablePythonDispatcher():
+                return call(func, args, kwargs)
         finally:
             switch(mode)
 
