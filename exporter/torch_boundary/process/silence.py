@@ -12,6 +12,8 @@ from typing import Any
 from .process_state import set_levels, torch_loggers
 
 _SILENT = logging.CRITICAL + 1
+_RECORDS = "torch.__trace"
+"""The logger of torch's structured records, each with the stack of Python: torch makes them if it has a handler."""
 
 
 @contextlib.contextmanager
@@ -29,13 +31,17 @@ def quiet() -> Iterator[None]:
     # torch.export prints the partial graph of an error to stderr.
     tracing: Any = importlib.import_module("torch.export._trace")
     held = vars(tracing).get("print", print)
+    records = logging.getLogger(_RECORDS)
+    handlers = records.handlers
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             set_levels((logger, _SILENT) for logger, _ in levels)
             tracing.print = _printing_nothing
+            records.handlers = []
             yield
         finally:
+            records.handlers = handlers
             tracing.print = held
             set_levels(levels)
 
