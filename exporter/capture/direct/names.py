@@ -28,6 +28,7 @@ def assign_names(graph: torch.fx.Graph, entries: Sequence[InputSpec], arguments:
     """Name placeholders after the forward's parameters and the weights, and other nodes apart from them.
 
     Args:
+        graph: has the `tensor_name` of each parameter and buffer as the target of its placeholder.
         entries: the kind of each placeholder, whose names are corrected too.
         arguments: the `argument_names`.
     """
@@ -39,10 +40,11 @@ def assign_names(graph: torch.fx.Graph, entries: Sequence[InputSpec], arguments:
         _set(node, entry, names.take(wanted))
     for node, entry in pairs:
         if entry.kind != InputKind.USER_INPUT:
-            _set(node, entry, names.take(tensor_name(entry.kind, entry.target)))
+            is_named = entry.kind in (InputKind.PARAMETER, InputKind.BUFFER)
+            _set(node, entry, names.take(node.target if is_named else tensor_name(entry.kind, entry.target)))
     for node in graph.nodes:
         if node.op != "placeholder":
-            _rename(node, names.take(node.name, _stem(node.name)))
+            _rename(node, names.take(node.name, is_numbered=True))
 
 
 def _set(node: torch.fx.Node, entry: InputSpec, name: str) -> None:
@@ -82,10 +84,10 @@ class _Names:
         self._used: set[str] = set()
         self._highest: dict[str, int] = {}
 
-    def take(self, name: str, stem: str | None = None) -> str:
-        """The name; if it is taken, the stem with a number, by default the name with one."""
+    def take(self, name: str, *, is_numbered: bool = False) -> str:
+        """The name; if it is taken, the name with a number, which replaces the one that it may have."""
         if name in self._used:
-            stem = name if stem is None else stem
+            stem = _stem(name) if is_numbered else name
             name = f"{stem}_{self._highest.get(stem, 0) + 1}"
         numbered = _NUMBERED.match(name) if name[-1:].isdigit() else None
         if numbered:
