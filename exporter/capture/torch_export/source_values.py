@@ -42,8 +42,11 @@ class Dimensions:
 
     def shape(self, name: str, sizes: Sequence[Any]) -> ir.Shape:
         """The shape of a value by its name in the captured graph."""
-        unproven = self.unproven.get(name, ())
-        return ir.Shape([_UNKNOWN_DIM if i in unproven else self(size) for i, size in enumerate(sizes)])
+        shape = [size if type(size) is int else self(size) for size in sizes]
+        unproven = self.unproven.get(name)
+        if unproven:
+            shape = [_UNKNOWN_DIM if axis in unproven else size for axis, size in enumerate(shape)]
+        return ir.Shape(shape)
 
     def __call__(self, size: Any) -> int | ir.SymbolicDim:
         """The size as a number or a named dimension."""

@@ -24,18 +24,20 @@ class Root(torch.nn.Module):
     def __init__(self, tree: ModuleTree):
         super().__init__()
         self._export_root = tree.model
-        self._tree = tree
+        self._found: dict[str, torch.nn.Module] = {"": self}
+        for path, module in tree.modules.items():
+            self._found[f"{ROOT}.{path}" if path else ROOT] = module
 
     def named_modules(
         self, memo: set[torch.nn.Module] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, torch.nn.Module]]:
         """The modules by path, from the walk that was made before; torch's tracer asks for them twice."""
-        found: dict[str, torch.nn.Module] = {"": self}
-        for path, module in self._tree.modules.items():
-            found[f"{ROOT}.{path}" if path else ROOT] = module
+        if not remove_duplicate:
+            yield from self._found.items()
+            return
         seen: set[int] = set()
-        for path, module in found.items():
-            if not remove_duplicate or id(module) not in seen:
+        for path, module in self._found.items():
+            if id(module) not in seen:
                 seen.add(id(module))
                 yield path, module
 

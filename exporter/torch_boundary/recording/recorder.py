@@ -170,12 +170,13 @@ class Recorder:
     def _finder(self, find: Callable[..., Any]) -> Callable[..., Any]:
         """What finds the function to run for an operator; stands in for torch's, which needs longer."""
         state, mode = self._modes_before_dispatch, self._maker.proxy_mode
+        is_before_dispatch = functools.cache(_is_before_dispatch)
 
         def found(func: OpOverload, key: DispatchKey) -> Any:
             if (
                 state.get(0) is mode
-                and state.count() == 1
-                and torch._C._to_functionality_key(key) == DispatchKey.PreDispatch  # type: ignore[attr-defined]
+                and state.get(1) is None
+                and is_before_dispatch(key)
                 and not torch._C._dispatch_tls_is_dispatch_key_excluded(DispatchKey.Python)
             ):
                 return functools.partial(self._alone, func)
@@ -443,6 +444,11 @@ class Recorder:
             if node.meta.get("val") is tensor:
                 node.meta["val"] = proxy_tensor.snapshot_fake(tensor)
         forget_layout(tensor)
+
+
+def _is_before_dispatch(key: DispatchKey) -> bool:
+    found: DispatchKey = torch._C._to_functionality_key(key)  # type: ignore[attr-defined]
+    return found == DispatchKey.PreDispatch
 
 
 def _has_positions(indices: Sequence[torch.Tensor | None]) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-_OTHERS = frozenset({bool, int, float, str, tuple, list, dict, set, type(None)})
+_OTHERS = frozenset({bool, int, float, str, tuple, list, dict, collections.OrderedDict, set, type(None)})
 """Types of attributes that are neither tensors nor objects of TorchScript, to tell most of them quickly."""
 
 

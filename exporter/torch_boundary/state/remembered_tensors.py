@@ -16,6 +16,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from .module_tree import modules_of
 
 _CONTAINERS = (dict, list, set)
+_NESTED = (*_CONTAINERS, tuple)
+_MEMBERS = (torch.Tensor, *_NESTED)
 _SMALL = 16
 """A container with more members counts as unchanged while it has as many."""
 _CACHE: Any = type(functools.lru_cache(lambda: None))
@@ -153,7 +155,7 @@ def _note(memory: _Memory, value: Any) -> None:
         memory.caches.append(value)
     elif type(value) in _CONTAINERS:
         members = value.values() if isinstance(value, dict) else value
-        if all(isinstance(member, (torch.Tensor, *_CONTAINERS, tuple)) for member in members):
+        if all(isinstance(member, _MEMBERS) for member in members):
             memory.containers.append(value)
 
 
@@ -162,7 +164,7 @@ def _has_fake(items: Iterable[Any], depth: int = 3) -> bool:
     for item in items:
         if isinstance(item, FakeTensor):
             return True
-        if depth and isinstance(item, (*_CONTAINERS, tuple)):
+        if depth and item and isinstance(item, _NESTED):
             members = item.values() if isinstance(item, dict) else item
             if _has_fake(members, depth - 1):
                 return True
