@@ -118,9 +118,11 @@ class GraphImporter(abc.ABC):
         for node in graph.nodes:
             if node.op == "output":
                 return self.argument(node.args[0])
-            if node in done:
+            if done and node in done:
                 continue
-            if vmap_nesting(node.target) > 0:
+            if isinstance(node.target, OpOverload):
+                self._environment[node] = self._operator(node, node.target)
+            elif vmap_nesting(node.target) > 0:
                 region, results = self.import_vmap(node)
                 done.update(region)
                 self._environment |= results
@@ -172,6 +174,8 @@ class GraphImporter(abc.ABC):
         """Convert an argument of an fx node to its form on source nodes."""
         if isinstance(item, torch.fx.Node):
             return self._environment[item]
+        if type(item) in NUMBERS or item is None:
+            return item
         if isinstance(item, (list, tuple)):
             return [self.argument(member) for member in item]
         if isinstance(item, dict):
@@ -182,8 +186,6 @@ class GraphImporter(abc.ABC):
         target = node.target
         if target is operator.getitem:
             return self.argument(node.args[0])[node.args[1]]
-        if isinstance(target, OpOverload):
-            return self._operator(node, target)
         if isinstance(target, HigherOrderOperator):
             return self.import_higher_order(node, target)
         if has_no_result(target):

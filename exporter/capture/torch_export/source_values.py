@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
@@ -82,6 +83,7 @@ def tensor_type(value: torch.Tensor) -> ir.TensorType:
     return ir.TensorType(element_type(value.dtype))
 
 
+@functools.cache
 def element_type(dtype: torch.dtype) -> DataType:
     """ONNX's element type for one of torch.
 

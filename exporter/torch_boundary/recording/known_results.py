@@ -137,8 +137,16 @@ class KnownResults:
         if writes and not args[0].is_inference():
             torch.autograd.graph.increment_version(args[0])
         with torch._C._ExcludeDispatchKeyGuard(_PYTHON):
-            made = [args[item] if isinstance(item, int) else self._tensor(item, args) for item in items]
-        return made[0] if kind is None else kind(made)
+            if kind is None:
+                return self._result(items[0], args)
+            return kind([self._result(item, args) for item in items])
+
+    def _result(self, item: Layout | int, args: tuple[Any, ...]) -> torch.Tensor:
+        """An argument, or a new fake tensor."""
+        if type(item) is int:
+            given: torch.Tensor = args[item]
+            return given
+        return self._tensor(item, args)
 
     def _tensor(self, layout: Layout, args: tuple[Any, ...]) -> torch.Tensor:
         """A fake tensor with a layout."""

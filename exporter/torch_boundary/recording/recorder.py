@@ -44,6 +44,7 @@ from .tensor_nodes import TensorNodes
 
 _PLAIN = (FakeTensor, torch.Tensor, torch.nn.Parameter)
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_VALUES = frozenset({bool, int, float, str, type(None), torch.dtype, torch.device})
 _RARE_TAGS = frozenset(
     {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view}
 )
@@ -316,8 +317,10 @@ class Recorder:
     def _argument(self, item: Any, takes_constants: bool) -> Any:
         """The argument of a node for an argument of a call."""
         kind = type(item)
+        if kind in _VALUES:
+            return item
         if kind in _PLAIN:
-            node = self._node_of(item)
+            node = self._nodes.node_of(item) or self._node_of(item)
             if node is None and takes_constants:
                 node = self._nodes.constant_of(item)
             if node is None:
