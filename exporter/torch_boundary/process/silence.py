@@ -13,7 +13,7 @@ from .process_state import set_levels, torch_loggers
 
 _SILENT = logging.CRITICAL + 1
 _RECORDS = "torch.__trace"
-"""The logger of torch's structured records, each with the stack of Python: torch makes them if it has a handler."""
+"""The logger of structured records, each with the stack of Python; torch makes none if it has no handler."""
 
 
 @contextlib.contextmanager

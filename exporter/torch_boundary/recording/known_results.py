@@ -143,10 +143,7 @@ class KnownResults:
 
     def _result(self, item: Layout | int, args: tuple[Any, ...]) -> torch.Tensor:
         """An argument, or a new fake tensor."""
-        if type(item) is int:
-            given: torch.Tensor = args[item]
-            return given
-        return self._tensor(item, args)
+        return args[item] if isinstance(item, int) else self._tensor(item, args)
 
     def _tensor(self, layout: Layout, args: tuple[Any, ...]) -> torch.Tensor:
         """A fake tensor with a layout."""

@@ -31,13 +31,13 @@ class MergeEqualInitializers(IndexedPass):
 
     def run(self, model: ir.Model, nodes: NodesByOperator) -> bool:
         """Merge equal weights of the main graph, and report whether there were any."""
-        alike: dict[tuple[ir.DataType, tuple], list[ir.Value]] = defaultdict(list)
+        alike: dict[tuple[ir.DataType, tuple[object, ...]], list[ir.Value]] = defaultdict(list)
         for value in model.graph.initializers.data.values():
             tensor = value.const_value
             if tensor is None or isinstance(tensor, ir.LazyTensor) or not self._known.is_constant(value):
                 continue
             if not value.is_graph_output():
-                alike[tensor.dtype, tensor.shape.dims].append(value)
+                alike[tensor.dtype, tuple(tensor.shape.dims)].append(value)
         modified = False
         for (dtype, _), values in alike.items():
             is_large = len(values) > 1 and byte_count(values[0].const_value) >= _SMALLEST  # type: ignore[arg-type]
