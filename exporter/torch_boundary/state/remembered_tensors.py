@@ -164,7 +164,7 @@ def _has_fake(items: Iterable[Any], depth: int = 3) -> bool:
     for item in items:
         if isinstance(item, FakeTensor):
             return True
-        if depth and item and isinstance(item, _NESTED):
+        if depth and isinstance(item, _NESTED):
             members = item.values() if isinstance(item, dict) else item
             if _has_fake(members, depth - 1):
                 return True
