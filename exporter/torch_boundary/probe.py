@@ -57,6 +57,7 @@ CAPTURE = Feature(
         "torch._functorch.predispatch:_vmap_decrement_nesting",
         "torch._functorch.predispatch:_vmap_increment_nesting",
         "torch._functorch.predispatch:lazy_load_decompositions",
+        "torch._logging._internal:trace_log",
         "torch._prims_common:ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT",
         "torch._prims_common:elementwise_dtypes",
         "torch._subclasses.functional_tensor:FunctionalTensor",

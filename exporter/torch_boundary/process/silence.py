@@ -12,8 +12,6 @@ from typing import Any
 from .process_state import set_levels, torch_loggers
 
 _SILENT = logging.CRITICAL + 1
-_RECORDS = "torch.__trace"
-"""The logger of structured records, each with the stack of Python; torch makes none if it has no handler."""
 
 
 @contextlib.contextmanager
@@ -31,7 +29,8 @@ def quiet() -> Iterator[None]:
     # torch.export prints the partial graph of an error to stderr.
     tracing: Any = importlib.import_module("torch.export._trace")
     held = vars(tracing).get("print", print)
-    records = logging.getLogger(_RECORDS)
+    # torch makes no structured records, each with the stack of Python, if their logger has no handler.
+    records: logging.Logger = importlib.import_module("torch._logging._internal").trace_log
     handlers = records.handlers
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
