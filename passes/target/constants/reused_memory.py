@@ -22,7 +22,7 @@ class ReusedMemory:
     """Gives memory to the arrays that `empty` makes, and takes it back when they are gone."""
 
     def __init__(self) -> None:
-        self._free: list[bytearray] = []
+        self._free: list[memoryview] = []
 
     @contextlib.contextmanager
     def given(self) -> Iterator[None]:
@@ -35,7 +35,8 @@ class ReusedMemory:
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """An array of at most `BLOCK` bytes, with any contents."""
-        memory = self._free.pop() if self._free else bytearray(BLOCK)
+        # Not a bytearray, which touches all of its memory.
+        memory = self._free.pop() if self._free else np.empty(BLOCK, np.uint8).data
         # All views of this array keep it as their base: numpy looks no further than the owner of a buffer.
         whole = np.frombuffer(memory, dtype, math.prod(shape))
         weakref.finalize(whole, self._free.append, memory).atexit = False
