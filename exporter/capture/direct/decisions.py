@@ -22,7 +22,7 @@ from ...torch_boundary.containers import pytree
 from ...torch_boundary.recording.recorder import READS_OF_NUMBERS, Recorder
 from ...torch_boundary.recording.replay import NotReplayable, Replay
 from ...torch_boundary.recording.size_tensors import number_in
-from ...torch_boundary.recording.symbolic_numbers import GuardOnDataDependentSymNode, ShapeEnv
+from ...torch_boundary.recording.symbolic_numbers import GuardOnDataDependentSymNode, ShapeEnv, example_sizes
 from ..torch_export.user_lines import Place, place_in
 from .builtin_functions import check_number
 from .checks import asked_by_check
@@ -271,7 +271,7 @@ class DecidingEnvironment(SizeEnvironment):
 
     def is_size_of_input(self, symbol: sympy.Symbol) -> bool:
         """Whether a symbol is a dynamic size of an input."""
-        return symbol in self.backed_var_to_val
+        return symbol in example_sizes(self)
 
     def concrete(self, expression: sympy.Basic, values: dict[sympy.Symbol, Any], kind: type) -> Any:
         """The value of an expression at given values of its symbols; adds a guard on the sizes in it."""
@@ -296,7 +296,7 @@ class DecidingEnvironment(SizeEnvironment):
         return self._at_sizes(left, kind)
 
     def _at_sizes(self, expression: sympy.Basic, kind: type) -> Any:
-        return kind(expression.xreplace(self.backed_var_to_val))
+        return kind(expression.xreplace(example_sizes(self)))
 
 
 class AnsweringEnvironment(ShapeEnv):

@@ -43,6 +43,15 @@ _ALWAYS = (
 )
 
 
+def example_sizes(environment: Any) -> dict[sympy.Symbol, sympy.Integer]:
+    """The size of the example for each symbol of a `ShapeEnv`."""
+    # torch 2.10 has the second name.
+    attributes = vars(environment)
+    name = "backed_var_to_val" if "backed_var_to_val" in attributes else "var_to_val"
+    found: dict[sympy.Symbol, sympy.Integer] = attributes[name]
+    return found
+
+
 def method_name(operation: str) -> str:
     """The name of an operation's method on `SymNode`."""
     return f"{operation}_" if operation in ("and", "or") else operation

@@ -206,8 +206,8 @@ class SizeEnvironment(numbers.ShapeEnv):
     def _hint_of_atom(self, atom: int) -> int:
         expression = self._expressions[atom]
         if expression.is_Symbol:
-            return int(self.backed_var_to_val[expression])
-        value = expression.xreplace(self.backed_var_to_val)
+            return int(numbers.example_sizes(self)[expression])
+        value = expression.xreplace(numbers.example_sizes(self))
         if not value.is_Integer:
             raise LookupError(str(expression))
         return int(value)
@@ -242,12 +242,12 @@ class SizeEnvironment(numbers.ShapeEnv):
         self._learn()
 
     def _set_replacement(self, a: Any, tgt: Any, msg: str) -> None:
-        before = self._replacements_version_counter
+        before = self.replacements.get(a)
         if self.fixing is None and tgt.is_number:
             self.fixing = traceback.extract_stack()
         super()._set_replacement(a, tgt, msg)
         self._learn()
-        if self._replacements_version_counter != before:
+        if self.replacements.get(a) != before:
             for node in self._all:
                 node.refresh()
 
