@@ -121,7 +121,7 @@ class Place:
     Attributes:
         dtype, shape, strides: those of the tensor; strides in elements.
         offset: the offset of its first element in the file, in bytes.
-        end: the end of its storage in the file.
+        end: the end of its last element in the file; the offset if it is empty.
     """
 
     dtype: torch.dtype
@@ -152,8 +152,10 @@ def checkpoint_places(path: str | os.PathLike) -> Mapping[Any, Any]:
 
 
 def _place(tensor: torch.Tensor) -> Place:
-    storage = tensor.untyped_storage()
-    begin = storage._checkpoint_offset
+    begin = tensor.untyped_storage()._checkpoint_offset
     assert begin is not None, "torch.load under FakeTensorMode sets it"
+    shape, strides = tuple(tensor.shape), tensor.stride()
     first = begin + int(tensor.storage_offset()) * tensor.element_size()
-    return Place(tensor.dtype, tuple(tensor.shape), tensor.stride(), first, begin + int(storage.nbytes()))
+    last = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+    count = 0 if 0 in shape else 1 + last
+    return Place(tensor.dtype, shape, strides, first, first + count * tensor.element_size())

@@ -16,7 +16,8 @@ from opsetta.exporter.torch_boundary.recording.function_mode import is_unchanged
 
 CHANGED = [
     *proxy_tensor._side_effectful_need_to_be_preserved_pre_dispatch,
-    *proxy_tensor._jvp_predispatch_functions,
+    # torch 2.10 has none of these.
+    *getattr(proxy_tensor, "_jvp_predispatch_functions", ()),
     *traceable_collective_remaps,
     *(item for item in vars(torch._functorch.predispatch).values() if isinstance(item, types.FunctionType)),
     torch.tensor,
