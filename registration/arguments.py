@@ -60,7 +60,7 @@ class _Reference(int):
 
 
 _RESOLVED = frozenset({_Reference, list})
-"""The types of decoded arguments that refer to values, or contain others."""
+"""Types of decoded arguments that are, or may contain, references to values."""
 
 
 def _encode(value: Any, inputs: list[ir.Value]) -> Any:

@@ -385,7 +385,7 @@ def named(
 
 
 def mapped(given: Iterable[Value | None], values: Mapping[Value, Value]) -> list[Value | None]:
-    """The ONNX values of source values; None stays None.
+    """The ONNX value of each source value, and None for None.
 
     Raises:
         GraphError: one of them has no value yet.

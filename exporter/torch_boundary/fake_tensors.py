@@ -68,8 +68,6 @@ def storage_key(tensor: torch.Tensor) -> int:
 
 LAYOUT = "opsetta_layout"
 """The attribute of a fake tensor with the layout that a recording gave it."""
-MEMORY = "opsetta_memory"
-"""The attribute of a fake tensor with a meta tensor in the same storage."""
 
 
 def layout_of(tensor: torch.Tensor) -> Any:

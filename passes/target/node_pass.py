@@ -126,12 +126,11 @@ def run_in_order(model: ir.Model, passes: Iterable[ir.passes.PassBase]) -> bool:
             if nodes is None:
                 nodes = NodesByOperator(model.graph, is_flat)
                 is_flat = len(nodes.graphs) == 1
-            changed = each.run(model, nodes)
-            nodes = None if changed and not each.keeps_nodes else nodes
+            changed, keeps_nodes = each.run(model, nodes), each.keeps_nodes
         else:
-            changed = each(model).modified
-            nodes = None if changed else nodes
-        modified = modified or changed
+            changed, keeps_nodes = each(model).modified, False
+        if changed:
+            nodes, modified = nodes if keeps_nodes else None, True
     return modified
 
 

@@ -140,7 +140,7 @@ class Construction:
                 text = "the model would have more nodes at this opset than the limit for its file"
                 raise GraphError(self.limits.beyond(text))
         for value in inputs:
-            # Unused constants, and values stored in another type, have no producer and are in no graph.
+            # What is in no graph is a constant that no node reads yet, or is stored in another type.
             if value is None or value.producer() is not None or value.graph is not None:
                 continue
             if not self._pool.use(value):

@@ -108,8 +108,17 @@ class GraphWalk:
             OtherCalls: the graph is not known to call the operators of the model, and to return the same. It
                 has to run.
         """
+        if self.difference is None:
+            try:
+                self._compare_results(results)
+            except Exception as error:
+                self.difference = error
         if self.difference is not None:
             raise self.difference
+        return self.trace
+
+    def _compare_results(self, results: Sequence[Any]) -> None:
+        """Raise `OtherCalls` unless the graph ends here, and returns the same."""
         node = self._next()
         if node.op != "output":
             raise OtherCalls(f"{node.target} after the model's last operator")
@@ -121,7 +130,6 @@ class GraphWalk:
         written = {id(self._original(self._values[node])) for node in self._written}
         if any(id(each) in written for each in self._copied):
             raise OtherCalls("the model copies what the graph writes to")
-        return self.trace
 
     def _follow(
         self, func: OpOverload, name: str, args: Sequence[Any], kwargs: dict[str, Any], result: Any

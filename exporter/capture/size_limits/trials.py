@@ -22,7 +22,7 @@ from ..direct.decisions import AnsweringEnvironment
 from ..direct.program import CapturedProgram
 from ..weights import Identity, identity
 from .graph_trace import GraphTrace, Kernels, PromisedSizes
-from .graph_walk import GraphWalk, OtherCalls, infers_sizes
+from .graph_walk import GraphWalk, infers_sizes
 from .operator_trace import Recorder, Run, Trace
 from .written_values import WrittenValues
 
@@ -142,11 +142,9 @@ class Tracer:
             walk.finish(results)
 
         model = self._attempt(run, leaves)
-        for walk in found:
-            if model.error is None:
-                return model, walk.trace
-            if walk.difference is None and not isinstance(model.error, OtherCalls):
-                return model, Trace()
+        walk = found[0] if found else None
+        if walk is not None and walk.difference is None:
+            return model, walk.trace if model.error is None else Trace()
         # What differs here will do so at most sizes.
         self._is_comparable = False
         return None

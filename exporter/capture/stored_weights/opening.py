@@ -85,8 +85,7 @@ def _tensor(file: StoredFile, place: Any, name: str, shown: str) -> ir.TensorPro
     if 0 in place.shape or _is_contiguous(place.shape, place.strides):
         return tensor
     steps = [stride * (dtype.bitwidth // 8) for stride in place.strides]
-    count = 1 + sum((size - 1) * stride for size, stride in zip(place.shape, place.strides, strict=True))
-    flat = FileTensor(file, place.offset, dtype, (count,), name)
+    flat = FileTensor(file, place.offset, dtype, ((place.end - place.offset) // place.dtype.itemsize,), name)
 
     def gathered() -> ir.TensorProtocol:
         view = np.lib.stride_tricks.as_strided(flat.numpy(), place.shape, steps, writeable=False)

@@ -16,7 +16,7 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from ..containers import pytree
-from ..fake_tensors import LAYOUT, MEMORY, forget_layout, layout_of
+from ..fake_tensors import LAYOUT, forget_layout, layout_of
 from ..replacements.data_attribute import READ as data_of
 from .fake_weights import FakeCopies
 from .layouts.known_layouts import Layout, created_layout, known_layout
@@ -47,7 +47,7 @@ class KnownResults:
         # Whether a view is in its storage, by its layout and the size of the storage.
         self._rooms: dict[Any, bool] = {}
         # A meta tensor of each layout with symbolic sizes, and the number of elements of its storage.
-        self._models: dict[Layout, tuple[torch.Tensor, Any]] = {}
+        self._examples: dict[Layout, tuple[torch.Tensor, Any]] = {}
 
     def run(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
         """Call an operator, or make tensors like the results of an earlier call with like arguments."""
@@ -150,7 +150,7 @@ class KnownResults:
         memory = self._memory(layout, args)
         made = self._fake(memory, layout.device)
         attributes = vars(made)
-        attributes[MEMORY] = memory
+        attributes[_MEMORY] = memory
         attributes[LAYOUT] = layout
         return made
 
@@ -159,7 +159,7 @@ class KnownResults:
         if layout.offset is None:
             return self._new(layout)
         storage = args[0].untyped_storage()
-        memory = vars(args[0]).get(MEMORY)
+        memory = vars(args[0]).get(_MEMORY)
         if (
             memory is None
             or memory.dtype != layout.dtype
@@ -174,20 +174,22 @@ class KnownResults:
         """A meta tensor with a storage of its own."""
         if not layout.is_symbolic:
             return torch.empty_strided(layout.shape, layout.stride, dtype=layout.dtype, device=_META)
-        model = self._models.get(layout)
-        if model is None:
+        example = self._examples.get(layout)
+        if example is None:
             made = torch.empty_strided(layout.shape, layout.stride, dtype=layout.dtype, device=_META)
-            # Another tensor is the model, because `made` and its copies would count their versions together.
+            # A copy is kept, because tensors made from `made` itself would share its version counter.
             count = made.untyped_storage().nbytes() // layout.dtype.itemsize
-            self._models[layout] = data_of(made), count
+            self._examples[layout] = data_of(made), count
             return made
         # To copy symbolic sizes takes a small part of the time that it takes to set them.
-        made = data_of(model[0])
-        torch._functionalize_unsafe_set(made, torch.empty((model[1],), dtype=layout.dtype, device=_META))
+        made = data_of(example[0])
+        torch._functionalize_unsafe_set(made, torch.empty((example[1],), dtype=layout.dtype, device=_META))
         return made
 
 
 _META = torch.device("meta")
+_MEMORY = "opsetta_memory"
+"""The attribute of a fake tensor with a meta tensor in the same storage."""
 _PYTHON = (
     DispatchKeySet(DispatchKey.Python).add(DispatchKey.PythonTLSSnapshot).add(DispatchKey.PythonDispatcher)
 )

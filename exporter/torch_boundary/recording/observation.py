@@ -35,7 +35,7 @@ def observed(call: Callable[[OpOverload, tuple[Any, ...], dict[str, Any]], Any])
     def shown(func: OpOverload, /, *args: Any, **kwargs: Any) -> Any:
         switch(None)
         try:
-            # Operators that run within it are found without Python, and refuse arguments in the same words.
+            # Without torch's Python dispatcher, operators find those that they call in less time.
             with torch._C._DisablePythonDispatcher():
                 return call(func, args, kwargs)
         finally:

@@ -320,7 +320,7 @@ class Recorder:
         if kind in _VALUES:
             return item
         if kind in _PLAIN:
-            node = self._nodes.node_of(item) or self._node_of(item)
+            node = self._node_of(item)
             if node is None and takes_constants:
                 node = self._nodes.constant_of(item)
             if node is None:

@@ -44,8 +44,8 @@ _ALWAYS = (
 
 
 def example_sizes(environment: Any) -> dict[sympy.Symbol, sympy.Integer]:
-    """The size of the example for each symbol of a `ShapeEnv`."""
-    # torch 2.10 has the second name.
+    """The size that each symbol of a `ShapeEnv` has in the example call."""
+    # In torch 2.10 the attribute is called `var_to_val`.
     attributes = vars(environment)
     name = "backed_var_to_val" if "backed_var_to_val" in attributes else "var_to_val"
     found: dict[sympy.Symbol, sympy.Integer] = attributes[name]

@@ -35,7 +35,7 @@ class ReusedMemory:
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """An array of at most `BLOCK` bytes, with any contents."""
-        # Not a bytearray, which touches all of its memory.
+        # A bytearray would be filled with zeros first, which takes longer than the use of a small part.
         memory = self._free.pop() if self._free else np.empty(BLOCK, np.uint8).data
         # All views of this array keep it as their base: numpy looks no further than the owner of a buffer.
         whole = np.frombuffer(memory, dtype, math.prod(shape))

@@ -98,7 +98,7 @@ class _Plan:
         self._known = known
         self._rules = rules
         self.chosen: dict[ir.Node, ByRows] = {}
-        # The nodes that were chosen first, by which readers are told apart.
+        # The choice before nodes are left out; `_read_tensor` tells readers apart by it.
         self._rules_of: dict[ir.Node, ByRows] = {}
         # The product and the addition of each Gemm that `WriteGemm` can write.
         self._additions: dict[ir.Node, ir.Node] = {}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 import onnx_ir as ir
 
 Permutation = tuple[int, ...]
-Sizes = Iterable[int | ir.SymbolicDim]
-"""The dimensions of a shape: an `ir.Shape`, or a tuple, which takes a fraction of the time to make."""
+Sizes = tuple[int | ir.SymbolicDim, ...]
+"""The dimensions of a shape. An `ir.Shape` of them takes several times as long to make."""
 
 
 def is_identity(perm: Permutation) -> bool:
@@ -53,13 +53,12 @@ def permutation_of(node: ir.Node) -> Permutation | None:
     return None if known is None else tuple(range(len(known)))[::-1]
 
 
-def is_reshape(shape: Sizes | None, perm: Permutation) -> bool:
+def is_reshape(sizes: Sizes | None, perm: Permutation) -> bool:
     """Whether a Reshape can replace a Transpose: only dimensions of size 1 move.
 
     Beside another unknown size, -1 would have no meaning if that size is 0.
     """
-    sizes = () if shape is None else tuple(shape)
-    if shape is None or len(sizes) != len(perm) or 0 in sizes:
+    if sizes is None or len(sizes) != len(perm) or 0 in sizes:
         return False
     left = [axis for axis in perm if sizes[axis] != 1]
     if left != sorted(left):
@@ -68,7 +67,7 @@ def is_reshape(shape: Sizes | None, perm: Permutation) -> bool:
     return -1 not in target or (0 not in target and target.count(-1) == 1)
 
 
-def target_shape(sizes: Sequence[int | ir.SymbolicDim], perm: Permutation) -> list[int]:
+def target_shape(sizes: Sizes, perm: Permutation) -> list[int]:
     """The second input of that Reshape: 0 for an unknown size that stays in its place, -1 for another."""
     moved = [sizes[axis] for axis in perm]
     return [
@@ -77,10 +76,9 @@ def target_shape(sizes: Sequence[int | ir.SymbolicDim], perm: Permutation) -> li
     ]
 
 
-def permuted(shape: Sizes | None, perm: Permutation) -> ir.Shape | None:
+def permuted(sizes: ir.Shape | Sizes | None, perm: Permutation) -> ir.Shape | None:
     """The shape of a Transpose's result."""
-    sizes = () if shape is None else tuple(shape)
-    return ir.Shape([sizes[axis] for axis in perm]) if shape is not None and len(sizes) == len(perm) else None
+    return None if sizes is None or len(sizes) != len(perm) else ir.Shape([sizes[axis] for axis in perm])
 
 
 def full_rank(shape: Sequence[int], rank: int) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import onnx_ir as ir
 
 from . import permutations
-from .permutations import Permutation
+from .permutations import Permutation, Sizes
 from .rules import Rules, Turned
 
 
@@ -169,11 +169,11 @@ class Plan:
             counts[region] -= 2
         return {region for region, count in counts.items() if count < self._gain}
 
-    def base_sizes(self, value: ir.Value) -> tuple[int | ir.SymbolicDim, ...] | None:
+    def base_sizes(self, value: ir.Value) -> Sizes | None:
         """The shape that the base of a value has after the rewriting."""
         base, perm = self.forms[value][:2]
-        sizes = () if value.shape is None else value.shape.dims
-        if value.shape is not None and len(sizes) == len(perm):
+        sizes = None if value.shape is None else value.shape.dims
+        if sizes is not None and len(sizes) == len(perm):
             return tuple(sizes[axis] for axis in permutations.inverse(perm))
         if base is value:
             return None

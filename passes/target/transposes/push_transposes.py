@@ -20,12 +20,11 @@ from ....registration.origins import inherit
 from ..constants.initializers import Initializers
 from ..node_pass import IndexedPass, NodesByOperator
 from . import permutations
-from .permutations import Permutation
+from .permutations import Permutation, Sizes
 from .plan import Form, Plan, takes_sizes
 from .rules import Rules
 
 _ROUNDS = 8
-_Sizes = tuple[int | ir.SymbolicDim, ...] | None
 
 
 class PushTransposes(IndexedPass):
@@ -113,7 +112,7 @@ class _Rewriter:
         self._remove()
         return True
 
-    def _reread(self, node: ir.Node, index: int, form: Form, sizes: _Sizes) -> None:
+    def _reread(self, node: ir.Node, index: int, form: Form, sizes: Sizes | None) -> None:
         """Give a node that computes in the original order the value in that order."""
         if takes_sizes(node) and not form.is_alias:
             self._shape_of_base(node, form)
@@ -139,7 +138,7 @@ class _Rewriter:
         assert isinstance(graph, ir.Graph)
         return graph
 
-    def _as_was(self, form: Form, sizes: _Sizes) -> ir.Value:
+    def _as_was(self, form: Form, sizes: Sizes | None) -> ir.Value:
         """The value in its original order, made by one Transpose for all of its readers."""
         if form.is_alias:
             return form.base
@@ -154,7 +153,7 @@ class _Rewriter:
                 self.graph.insert_before(self.graph[0], node)
         return made
 
-    def _transposing(self, form: Form, sizes: _Sizes) -> ir.Node:
+    def _transposing(self, form: Form, sizes: Sizes | None) -> ir.Node:
         name = self.known.unique(f"{form.base.name}/Transpose")
         if sizes is not None and permutations.is_reshape(sizes, form.perm):
             wanted = permutations.target_shape(sizes, form.perm)
@@ -170,7 +169,7 @@ class _Rewriter:
             inherit(node, origin)
         return node
 
-    def _return(self, forms: dict[ir.Value, Form], sizes: dict[ir.Value, _Sizes]) -> None:
+    def _return(self, forms: dict[ir.Value, Form], sizes: dict[ir.Value, Sizes | None]) -> None:
         """Return the values of forms, under the names that outputs had."""
         for index, old in enumerate(list(self.graph.outputs)):
             if old not in forms:

@@ -97,7 +97,7 @@ def _dimension(size: Size, promised: Dim) -> Dim:
 
 
 def _copies_zeros(dims: Sequence[Dim], copied: Sequence[bool]) -> bool:
-    """Whether each size of 0 is a copy of the input's, in a target that needs no -1."""
+    """Whether a Reshape can copy each size of 0 from the input; beside such a 0, -1 is not allowed."""
     pairs = list(zip(dims, copied, strict=True))
     is_whole = all(copy or isinstance(dim, int) for dim, copy in pairs)
     return is_whole and all(copy for dim, copy in pairs if dim == 0)
