@@ -48,23 +48,30 @@ class StageClock:
 
     def __call__(self, name: str) -> None:
         """End the current stage, and begin another one."""
-        self.end()
+        memory = self._ended()
         if self._progress is not None:
             self._progress(name)
-        self.stage, self._memory, self._begin = name, (resident_bytes(), _highest()), time.perf_counter()
+        self.stage, self._memory, self._begin = name, memory, time.perf_counter()
 
     def end(self) -> None:
         """End the current stage."""
-        if self.stage is None:
-            return
+        if self.stage is not None:
+            self._ended()
+
+    def _ended(self) -> tuple[int | None, int | None]:
+        """End the current stage, if there is one; returns the memory now, and the most so far."""
         seconds = time.perf_counter() - self._begin
-        (before, peak_before), (after, peak) = self._memory, (resident_bytes(), _highest())
+        memory = resident_bytes(), _highest()
+        if self.stage is None:
+            return memory
+        (before, peak_before), (after, peak) = self._memory, memory
         seen = [each for each in (before, after) if each is not None]
         if peak is not None and peak_before is not None and peak > peak_before:
             seen.append(peak)
         growth = after - before if after is not None and before is not None else None
         self.stages.append(Stage(self.stage, seconds, max(seen, default=None), growth))
         self.stage = None
+        return memory
 
 
 @contextlib.contextmanager

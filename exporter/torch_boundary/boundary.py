@@ -12,6 +12,9 @@ from types import FrameType
 from .process import process_state
 from .process.process_lock import LOCK
 
+_inside: list[object] = []
+"""The contexts that the thread with the lock is in."""
+
 
 @contextlib.contextmanager
 def boundary(*patches: AbstractContextManager[object]) -> Iterator[None]:
@@ -19,7 +22,8 @@ def boundary(*patches: AbstractContextManager[object]) -> Iterator[None]:
 
     Grad mode, default dtype and device, random generators, warning filters, logging and the settings that
     `process_state` lists are saved, and restored after success, failure and interrupt. The patches of torch
-    are global, so threads run one after the other. The same thread may enter again.
+    are global, so threads run one after the other. The same thread may enter again; logging is restored at
+    the end of the outermost context.
 
     Args:
         patches: entered in order, after the state was saved; left in reverse, before it is restored.
@@ -27,7 +31,9 @@ def boundary(*patches: AbstractContextManager[object]) -> Iterator[None]:
     with LOCK, contextlib.ExitStack() as stack:
         try:
             with interrupts_deferred():
-                process_state.save(stack)
+                process_state.save(stack, loggers=not _inside)
+                _inside.append(stack)
+                stack.callback(_inside.pop)
                 for patch in patches:
                     stack.enter_context(patch)
             yield

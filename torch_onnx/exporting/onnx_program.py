@@ -195,8 +195,10 @@ class ONNXProgram(torch.onnx.ONNXProgram):
 
     def release(self) -> None:
         """Close the onnxruntime session."""
-        self._session = None
-        gc.collect()
+        if self._session is not None:
+            self._session = None
+            # A session that a cycle keeps would hold the files in the folder.
+            gc.collect()
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None

@@ -23,11 +23,15 @@ import torch
 Restore = Callable[[], None]
 
 
-def save(stack: contextlib.ExitStack) -> None:
-    """Save the state of the process; closing the stack restores it."""
+def save(stack: contextlib.ExitStack, *, loggers: bool = True) -> None:
+    """Save the state of the process; closing the stack restores it.
+
+    Args:
+        loggers: whether that of loggers is saved, of which torch has hundreds.
+    """
     stack.enter_context(warnings.catch_warnings())
     stack.enter_context(vmaps_closed())
-    for part in _PARTS:
+    for part in (*_PARTS, _logging) if loggers else _PARTS:
         stack.callback(part())
 
 
@@ -77,7 +81,7 @@ def torch_loggers() -> list[logging.Logger]:
     return [
         logger
         for name, logger in known
-        if isinstance(logger, logging.Logger) and (name == "torch" or name.startswith("torch."))
+        if (name == "torch" or name.startswith("torch.")) and isinstance(logger, logging.Logger)
     ]
 
 
@@ -201,4 +205,4 @@ def _logging() -> Restore:
     return restore
 
 
-_PARTS: tuple[Callable[[], Restore], ...] = (_random_generators, _settings, _environment, _logging)
+_PARTS: tuple[Callable[[], Restore], ...] = (_random_generators, _settings, _environment)

@@ -11,6 +11,8 @@ import torch
 
 from .. import torchscript
 
+_WITH_FUNCTIONS = ("prim::fork", "prim::awaitable", "prim::Closure")
+"""Nodes whose function is a graph of its own."""
 _PLAIN = (bool, int, float, complex, str, enum.Enum, type(None))
 
 
@@ -79,16 +81,14 @@ def _attributes(module: torch.jit.ScriptModule) -> list[tuple[str, Any, str]]:
     ]
 
 
-def _names(block: Any) -> Iterator[str]:
-    """The attributes that the nodes of a graph or block name."""
-    for node in block.nodes():
-        if node.kind() in ("prim::GetAttr", "prim::SetAttr"):
+def _names(graph: Any) -> Iterator[str]:
+    """The attributes that the nodes of a graph name, those in its blocks and functions too."""
+    for kind in ("prim::GetAttr", "prim::SetAttr"):
+        for node in graph.findAllNodes(kind):
             yield node.s("name")
-        for inner in node.blocks():
-            yield from _names(inner)
-        for attribute in node.attributeNames():
-            if node.kindOf(attribute) == "g":
-                yield from _names(node.g(attribute))
+    for kind in _WITH_FUNCTIONS:
+        for node in graph.findAllNodes(kind):
+            yield from _names(node.g("Subgraph"))
 
 
 def _leaves(path: str, item: Any) -> list[tuple[str, Any]]:
