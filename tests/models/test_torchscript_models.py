@@ -15,7 +15,7 @@ import opsetta
 from ..opsets import is_full_run, named
 from ..trained_weights import spread_statistics
 from .scriptable import SCRIPTABLE, Scriptable
-from .zoo import ARCHITECTURES, BY_NAME, Architecture
+from .zoo import ARCHITECTURES, BY_NAME
 
 OPSETS = (9, 11, 13, 16, 18, 21, 24)
 EVERY_OPSET = (7, 8, *OPSETS)
@@ -41,21 +41,17 @@ class _Positional(torch.nn.Module):
         return tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
 
 
-def order(architecture: Architecture) -> list[str]:
-    """Names of the architecture's inputs, in the order of its forward's parameters."""
-    names = architecture.inputs(2, 7)
-    return [n for n in inspect.signature(architecture.build().forward).parameters if n in names]
-
-
 def traced(name: str, dynamic: bool) -> tuple[opsetta.Program, list[str]]:
+    """The program, and the names of its inputs in the order of the forward's parameters."""
     architecture = BY_NAME[name]
-    names = order(architecture)
+    module = architecture.build()
     torch.manual_seed(0)
     inputs = architecture.inputs(2, 7)
+    names = [n for n in inspect.signature(module.forward).parameters if n in inputs]
     example = tuple(inputs[n] for n in names)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore", torch.jit.TracerWarning)
-        model = _Positional(architecture.build(), names).eval()
+        model = _Positional(module, names).eval()
         trace = torch.jit.trace(model, example, check_trace=False, strict=False)
     shapes = [architecture.dynamic_shapes[n] for n in names] if dynamic else None
     return opsetta.export(trace, example, opset=18, dynamic_shapes=shapes), names

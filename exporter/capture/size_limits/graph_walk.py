@@ -13,6 +13,7 @@ import torch.fx
 
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import FakeTensor, storage_key
+from ...torch_boundary.operators.fake_calls import Run
 from ...torch_boundary.operators.overloads import OpOverload, schema_of
 from ..torch_export.fx_graph import ASSERTIONS
 from .graph_trace import PromisedSizes, argument, compare
@@ -20,7 +21,6 @@ from .operator_trace import (
     ALIKE,
     NO_VALUE,
     VIEWS,
-    Run,
     Trace,
     contents,
     creates,

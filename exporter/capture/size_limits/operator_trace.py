@@ -10,7 +10,7 @@ import pathlib
 import re
 import sys
 import traceback
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from types import NoneType
 from typing import Any
 
@@ -18,6 +18,7 @@ import torch
 import torch.fx
 
 from ...torch_boundary.fake_tensors import FakeTensor, TorchDispatchMode, storage_key
+from ...torch_boundary.operators.fake_calls import Run
 from ...torch_boundary.operators.overloads import schema_of
 from ..torch_export.fx_graph import ASSERTIONS
 
@@ -31,7 +32,6 @@ NO_VALUE = ASSERTIONS.union("prim::device aten::sym_size aten::size aten::stride
 _LARGEST_DIGEST = 1 << 24
 _INTERNAL = (os.path.dirname(torch.__file__), str(pathlib.Path(__file__).parents[2]), "<")
 
-Run = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 Step = tuple[Any, ...]
 """An operator, its arguments with tensors by their origin, and the types of its results."""
 

@@ -14,6 +14,7 @@ import torch.fx
 from ...torch_boundary import probe
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import FakeTensorMode, forget_layout
+from ...torch_boundary.operators.fake_calls import quick_run
 from ...torch_boundary.operators.overloads import HigherOrderOperator, OpOverload, schema_of
 from ...torch_boundary.process.process_state import garbage_kept
 from ...torch_boundary.replacements import data_attribute
@@ -23,7 +24,7 @@ from ..direct.program import CapturedProgram
 from ..weights import Identity, identity
 from .graph_trace import GraphTrace, Kernels, PromisedSizes
 from .graph_walk import GraphWalk, infers_sizes
-from .operator_trace import Recorder, Run, Trace
+from .operator_trace import Recorder, Trace
 from .written_values import WrittenValues
 
 _SAME_VALUE = frozenset(
@@ -94,7 +95,7 @@ class Tracer:
         self._kernels: Kernels | None = None if reaches_storage else {}
         self.infers_sizes = infers_sizes(program.graph)
         self._graph = GraphTrace(program.graph_module, self._kernels, self._written.copies)
-        self._run = None if reaches_storage else _quick_run(self._mode)
+        self._run = None if reaches_storage else quick_run(self._mode)
         # Whether the calls of the model may be compared with the graph's nodes; the graph need not run then.
         self._is_comparable = self._run is not None
 
@@ -230,15 +231,6 @@ class Tracer:
             next(users) if specification.target is None else held[specification.target]
             for specification in self._program.graph_signature.input_specs
         ]
-
-
-def _quick_run(mode: FakeTensorMode) -> Run | None:
-    """Calls operators, or makes results like those of an earlier call; None where torch lacks the names."""
-    if not probe.has(probe.DIRECT_CAPTURE):
-        return None
-    from ...torch_boundary.recording.known_results import KnownResults
-
-    return KnownResults(mode).run
 
 
 def _fake_weights(mode: FakeTensorMode, state: Mapping[str, torch.Tensor]) -> Callable[[Any], torch.Tensor]:

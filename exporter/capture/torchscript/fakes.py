@@ -28,6 +28,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from ....registration import CaptureError
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import FakeTensorMode
+from ...torch_boundary.operators.fake_calls import kernel_run, quick_run
 from ...torch_boundary.process.silence import quiet
 from ...torch_boundary.symbolic_sizes import FloorDiv, PythonMod
 from ..torch_export.source_values import element_type
@@ -56,10 +57,16 @@ _PRIMES = (5, 7, 11, 13, 17, 19)
 
 
 class Fakes:
-    """The known properties of each source value."""
+    """The known properties of each source value.
+
+    Attributes:
+        mode: the mode of the fake tensors.
+        run: calls an operator on fake tensors of this mode.
+    """
 
     def __init__(self) -> None:
         self.mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+        self.run = quick_run(self.mode) or kernel_run
         self._known: dict[ir.Value, Fake] = {}
         self._sizes: dict[sympy.Symbol, list[int]] = {}
         self._named: set[sympy.Symbol] = set()

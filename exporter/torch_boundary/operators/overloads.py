@@ -10,6 +10,7 @@ from onnx_ir import DataType, tensor_adapters
 from torch._ops import HigherOrderOperator, OpOverload
 
 from ....registration import Device, Layout, MemoryFormat
+from .fake_calls import Run, kernel_run
 
 
 def operator_of(name: str, overload: str) -> OpOverload | None:
@@ -52,11 +53,15 @@ def bound(operator: OpOverload, arguments: Mapping[str, Any]) -> tuple[list[Any]
     return positional, named
 
 
-def by_name(operator: OpOverload) -> Callable[..., Any]:
-    """The operator over arguments by name, as source nodes keep them."""
+def by_name(operator: OpOverload, run: Run = kernel_run) -> Callable[..., Any]:
+    """The operator over arguments by name, as source nodes keep them.
+
+    Args:
+        run: calls the operator.
+    """
 
     def call(**arguments: Any) -> Any:
         positional, named = bound(operator, arguments)
-        return operator(*positional, **named)
+        return run(operator, tuple(positional), named)
 
     return call
