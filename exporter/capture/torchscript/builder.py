@@ -269,8 +269,8 @@ class Builder:
         fake = UNKNOWN
         if function is not None:
             self.fakes.assumes_rank = False
-            known = shapes_of(name, overload) or by_name(function, self.fakes.run)
-            fake = self._evaluate_fake(known, arguments)
+            call = shapes_of(name, overload) or by_name(function, self.fakes.run)
+            fake = self._evaluate_fake(call, arguments)
             if self._removes_dimension(name, arguments) or self.fakes.assumes_rank:
                 self._warn_of_rank(name)
         fakes = list(fake) if isinstance(fake, (tuple, list)) and len(returns) != 1 else [fake]
