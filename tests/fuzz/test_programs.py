@@ -19,7 +19,10 @@ PRESENT = [
 ]
 
 
-@pytest.mark.parametrize("first", range(0, 60, 10))
+@pytest.mark.parametrize(
+    "first",
+    [pytest.param(first, marks=[pytest.mark.sweep] if first >= 30 else []) for first in range(0, 60, 10)],
+)
 @pytest.mark.parametrize("name", PRESENT)
 def test_programs_give_what_eager_gives(name: str, first: int) -> None:
     outcomes = programs.run_range((name, first, first + 10), each=2)
