@@ -129,13 +129,19 @@ def is_right(path: str, model: torch.nn.Module, kwargs: Kwargs) -> bool:
 
 @contextlib.contextmanager
 def unheard() -> Iterator[None]:
-    """Without the output of torch.onnx, which prints its progress."""
+    """Without the output of torch.onnx: its progress, and graphs that it refuses, which C++ code prints."""
     with (
         open(os.devnull, "w") as nothing,
         contextlib.redirect_stdout(nothing),
         contextlib.redirect_stderr(nothing),
     ):
-        yield
+        held = os.dup(1)
+        os.dup2(nothing.fileno(), 1)
+        try:
+            yield
+        finally:
+            os.dup2(held, 1)
+            os.close(held)
 
 
 def seconds(action: Callable[[], object], clock: Callable[[], float]) -> float | None:

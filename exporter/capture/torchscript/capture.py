@@ -18,6 +18,7 @@ from ...source.capture import Capture, Interface, graph_outputs
 from ...torch_boundary import probe, torchscript
 from ...torch_boundary.capture_patches import grouped_products
 from ...torch_boundary.containers import pytree
+from ...torch_boundary.process.silence import unlogged
 from .. import dynamic_shapes as shapes
 from ..descriptions import describe_input
 from ..tensor_kinds import check_arguments
@@ -80,7 +81,7 @@ def capture_torchscript(
 
         def read(opaque: bool) -> Capture:
             reader = _Reader(model, leaves, static, constant_numbers, source_lines, opaque)
-            with grouped_products():
+            with unlogged(), grouped_products():
                 return reader.run(signature, bound, order, args, kwargs)
 
         try:

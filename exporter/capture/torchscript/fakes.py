@@ -29,7 +29,7 @@ from ....registration import CaptureError
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import FakeTensorMode
 from ...torch_boundary.operators.fake_calls import kernel_run, quick_run
-from ...torch_boundary.process.silence import quiet
+from ...torch_boundary.process.silence import unwarned
 from ...torch_boundary.symbolic_sizes import FloorDiv, PythonMod
 from ..torch_export.source_values import element_type
 from .fake_values import SAMPLES, UNKNOWN, Fake, Number, Size, Tensor, Typed, symbols_of
@@ -247,7 +247,7 @@ class Fakes:
         varies = any(
             isinstance(leaf, Number) or (isinstance(leaf, Tensor) and len(leaf.samples) > 1) for leaf in known
         )
-        with quiet(), torch.no_grad():
+        with unwarned(), torch.no_grad():
             result = self._checked(
                 function, known, structure, self._evaluated(function, known, structure, varies)
             )

@@ -20,6 +20,21 @@ def quiet() -> Iterator[None]:
 
     Errors have what concerns the user. Other loggers and the model's own output are not suppressed.
     """
+    with unlogged(), unwarned():
+        yield
+
+
+@contextlib.contextmanager
+def unwarned() -> Iterator[None]:
+    """Suppress warnings within the context."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextlib.contextmanager
+def unlogged() -> Iterator[None]:
+    """Suppress torch's logs, and printed graphs of failed captures, within the context."""
     # A logger without a level takes that of `torch`.
     levels = [
         (logger, logger.level)
@@ -32,17 +47,15 @@ def quiet() -> Iterator[None]:
     # torch makes no structured records, each with the stack of Python, if their logger has no handler.
     records: logging.Logger = importlib.import_module("torch._logging._internal").trace_log
     handlers = records.handlers
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            set_levels((logger, _SILENT) for logger, _ in levels)
-            tracing.print = _printing_nothing
-            records.handlers = []
-            yield
-        finally:
-            records.handlers = handlers
-            tracing.print = held
-            set_levels(levels)
+    try:
+        set_levels((logger, _SILENT) for logger, _ in levels)
+        tracing.print = _printing_nothing
+        records.handlers = []
+        yield
+    finally:
+        records.handlers = handlers
+        tracing.print = held
+        set_levels(levels)
 
 
 def _printing_nothing(*values: object, **options: object) -> None:
