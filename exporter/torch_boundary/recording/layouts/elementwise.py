@@ -61,10 +61,6 @@ def _moved(x: torch.Tensor, device: Any, dtype: Any, *others: Any) -> Layout | N
     return _converted(x, dtype, *others) if device == x.device else None
 
 
-def _dropout(x: torch.Tensor, p: float, train: bool) -> Layout | None:
-    return None if train else _unary(x, p)
-
-
 def _softmax(x: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> Layout | None:
     is_known = x.dtype.is_floating_point and dtype in (None, x.dtype) and axis_of(x, dim) is not None
     return made(x, x.shape) if is_known and is_contiguous(x) else None
@@ -205,7 +201,6 @@ RULES: dict[str, Callable[..., Layout | None]] = {
     **{f"aten::{name}": _logic for name in _LOGIC.split()},
     "aten::bitwise_not": _not,
     "aten::div.Tensor": _quotient,
-    "aten::dropout": _dropout,
     "aten::log_softmax.int": _softmax,
     "aten::logical_not": _not,
     "aten::masked_fill.Scalar": _masked_fill,

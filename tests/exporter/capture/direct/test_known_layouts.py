@@ -78,7 +78,6 @@ CALLS: Calls = {
     "neg of a part": (ATEN.neg.default, lambda x, i, y: (heads(x)[..., 3:],)),
     "gelu of images": (ATEN.gelu.default, lambda x, i, y: (last(i),)),
     "clamp": (ATEN.clamp.default, lambda x, i, y: (x, None, 1.0)),
-    "dropout": (ATEN.dropout.default, lambda x, i, y: (heads(x), 0.1, False)),
     "softmax": (ATEN.softmax.int, lambda x, i, y: (x, -1)),
     "sum with a number": (ATEN.add.Tensor, lambda x, i, y: (x.long(), 3)),
     "sum with a vector": (ATEN.add.Tensor, lambda x, i, y: (x, torch.zeros(24))),
@@ -354,7 +353,8 @@ UNKNOWN: Calls = {
         ATEN.to.dtype,
         lambda x, i, y: (i, torch.half, False, False, torch.channels_last),
     ),
-    "training": (ATEN.dropout.default, lambda x, i, y: (x, 0.1, True)),
+    # It returns its argument with some releases of torch, and a copy with others.
+    "dropout": (ATEN.dropout.default, lambda x, i, y: (x, 0.1, False)),
     "products of other numbers of matrices": (ATEN.matmul.default, lambda x, i, y: (i, torch.zeros(24, 5))),
     "channels that do not fit": (ATEN.conv2d.default, lambda x, i, y: (i, torch.zeros(6, 5, 3, 3))),
     "matrix that does not fit": (ATEN.linear.default, lambda x, i, y: (x, torch.zeros(5, 23))),
