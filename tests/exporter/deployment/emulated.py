@@ -50,7 +50,7 @@ def main() -> int:
         print("qemu-x86_64 is not installed: apt install qemu-user", file=sys.stderr)
         return 2
     root = pathlib.Path(opsetta.__file__).parent
-    variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root.parent), str(root)])}
+    variables = {**os.environ, "PYTHONPATH": str(root)}
     with tempfile.TemporaryDirectory() as folder:
         model, target = pathlib.Path(folder, "resnet.onnx"), os.path.join(folder, "packed-")
         image = resnet(model)

@@ -43,7 +43,7 @@ def in_new_process(code: str, *arguments: object, **environment: str):
         AssertionError: the process was killed by a signal, or failed.
     """
     root = pathlib.Path(opsetta.__file__).parent
-    variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root.parent), str(root)]), **environment}
+    variables = {**os.environ, "PYTHONPATH": str(root), **environment}
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code, *map(str, arguments)],
         env=variables,
