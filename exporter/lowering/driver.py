@@ -385,7 +385,7 @@ def named(
 
 
 def mapped(given: Iterable[Value | None], values: Mapping[Value, Value]) -> list[Value | None]:
-    """The ONNX value of each source value, and None for None.
+    """The ONNX values that stand for source values; a missing input, which is None, stays None.
 
     Raises:
         GraphError: one of them has no value yet.

@@ -13,7 +13,7 @@ from .process import process_state
 from .process.process_lock import LOCK
 
 _inside: list[object] = []
-"""The contexts that the thread with the lock is in."""
+"""The boundaries that are open now, all of them in the thread that holds the lock."""
 
 
 @contextlib.contextmanager

@@ -67,7 +67,7 @@ def storage_key(tensor: torch.Tensor) -> int:
 
 
 LAYOUT = "opsetta_layout"
-"""The attribute of a fake tensor with the layout that a recording gave it."""
+"""The name of an attribute of fake tensors. It holds the layout that a recording gave the tensor."""
 
 
 def layout_of(tensor: torch.Tensor) -> Any:

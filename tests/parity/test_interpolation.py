@@ -16,7 +16,7 @@ from .resized import Resized, check_sizes
 
 OPSETS = (7, 9, 10, 11, 13, 18, 19, HIGHEST)
 FEW = (7, 9, 11, HIGHEST)
-"""Where other ranks than images are tested in quick runs."""
+"""The opsets at which a quick run tests 1-D and 3-D interpolation."""
 SIZES = {1: (7,), 2: (7, 6), 3: (4, 5, 6)}
 SMOOTH = {1: ("linear",), 2: ("bilinear", "bicubic"), 3: ("trilinear",)}
 FACTORS = (2.0, 1.5, 0.7, 2.3)

@@ -197,7 +197,7 @@ class ONNXProgram(torch.onnx.ONNXProgram):
         """Close the onnxruntime session."""
         if self._session is not None:
             self._session = None
-            # A session that a cycle keeps would hold the files in the folder.
+            # If something in a reference cycle still holds the session, its files in the folder stay open.
             gc.collect()
         if self._folder is not None:
             self._folder.cleanup()

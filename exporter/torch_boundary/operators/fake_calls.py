@@ -9,11 +9,14 @@ from .. import probe
 from ..fake_tensors import FakeTensorMode
 
 Run = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
-"""Calls an operator with its arguments."""
+"""A function that takes an operator, its positional and its keyword arguments, and returns the result."""
 
 
 def quick_run(mode: FakeTensorMode) -> Run | None:
-    """Calls operators, or makes results like those of an earlier call; None where torch lacks the names."""
+    """A function that calls operators, but makes the result itself where it knows its sizes and strides.
+
+    None for a release of torch without the names that this needs.
+    """
     if not probe.has(probe.DIRECT_CAPTURE):
         return None
     from ..recording.known_results import KnownResults
@@ -22,5 +25,5 @@ def quick_run(mode: FakeTensorMode) -> Run | None:
 
 
 def kernel_run(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call an operator."""
+    """Call an operator by torch's own kernel."""
     return operator(*args, **kwargs)

@@ -27,7 +27,7 @@ def save(stack: contextlib.ExitStack, *, loggers: bool = True) -> None:
     """Save the state of the process; closing the stack restores it.
 
     Args:
-        loggers: whether that of loggers is saved, of which torch has hundreds.
+        loggers: whether the state of torch's loggers is saved too; there are hundreds of them.
     """
     stack.enter_context(warnings.catch_warnings())
     stack.enter_context(vmaps_closed())

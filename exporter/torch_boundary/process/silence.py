@@ -16,7 +16,7 @@ _SILENT = logging.CRITICAL + 1
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Suppress torch's logs, warnings, and printed graphs of failed captures, within the context.
+    """Within the context, torch logs nothing, warns of nothing, and prints no graph of a capture that fails.
 
     Errors have what concerns the user. Other loggers and the model's own output are not suppressed.
     """
@@ -34,7 +34,7 @@ def unwarned() -> Iterator[None]:
 
 @contextlib.contextmanager
 def unlogged() -> Iterator[None]:
-    """Suppress torch's logs, and printed graphs of failed captures, within the context."""
+    """Within the context, torch logs nothing, and does not print the graph of a capture that fails."""
     # A logger without a level takes that of `torch`.
     levels = [
         (logger, logger.level)

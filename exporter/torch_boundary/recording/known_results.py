@@ -189,7 +189,7 @@ class KnownResults:
 
 _META = torch.device("meta")
 _MEMORY = "opsetta_memory"
-"""The attribute of a fake tensor with a meta tensor in the same storage."""
+"""The name of an attribute of fake tensors. It holds a meta tensor that has the same storage."""
 _PYTHON = (
     DispatchKeySet(DispatchKey.Python).add(DispatchKey.PythonTLSSnapshot).add(DispatchKey.PythonDispatcher)
 )

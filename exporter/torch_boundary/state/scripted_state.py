@@ -12,7 +12,7 @@ import torch
 from .. import torchscript
 
 _WITH_FUNCTIONS = ("prim::fork", "prim::awaitable", "prim::Closure")
-"""Nodes whose function is a graph of its own."""
+"""Kinds of nodes that hold a function, as a graph in the attribute `Subgraph`."""
 _PLAIN = (bool, int, float, complex, str, enum.Enum, type(None))
 
 
@@ -82,7 +82,7 @@ def _attributes(module: torch.jit.ScriptModule) -> list[tuple[str, Any, str]]:
 
 
 def _names(graph: Any) -> Iterator[str]:
-    """The attributes that the nodes of a graph name, those in its blocks and functions too."""
+    """The names of the module attributes that a graph reads or writes, in its blocks and functions too."""
     for kind in ("prim::GetAttr", "prim::SetAttr"):
         for node in graph.findAllNodes(kind):
             yield node.s("name")

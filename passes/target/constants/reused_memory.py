@@ -35,7 +35,7 @@ class ReusedMemory:
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """An array of at most `BLOCK` bytes, with any contents."""
-        # A bytearray would be filled with zeros first, which takes longer than the use of a small part.
+        # Not a bytearray: Python would fill all of it with zeros, even if only a small part is used.
         memory = self._free.pop() if self._free else np.empty(BLOCK, np.uint8).data
         # All views of this array keep it as their base: numpy looks no further than the owner of a buffer.
         whole = np.frombuffer(memory, dtype, math.prod(shape))

@@ -98,7 +98,7 @@ class _Plan:
         self._known = known
         self._rules = rules
         self.chosen: dict[ir.Node, ByRows] = {}
-        # The choice before nodes are left out; `_read_tensor` tells readers apart by it.
+        # All nodes that could be chosen, for `_read_tensor`; `chosen` loses those that do not pay.
         self._rules_of: dict[ir.Node, ByRows] = {}
         # The product and the addition of each Gemm that `WriteGemm` can write.
         self._additions: dict[ir.Node, ir.Node] = {}

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 Permutation = tuple[int, ...]
 Sizes = tuple[int | ir.SymbolicDim, ...]
-"""The dimensions of a shape. An `ir.Shape` of them takes several times as long to make."""
+"""The dimensions of a shape, as a plain tuple: an `ir.Shape` takes several times as long to make."""
 
 
 def is_identity(perm: Permutation) -> bool:

@@ -353,8 +353,9 @@ UNKNOWN: Calls = {
         ATEN.to.dtype,
         lambda x, i, y: (i, torch.half, False, False, torch.channels_last),
     ),
-    # It returns its argument with some releases of torch, and a copy with others.
-    "dropout": (ATEN.dropout.default, lambda x, i, y: (x, 0.1, False)),
+    "training": (ATEN.dropout.default, lambda x, i, y: (x, 0.1, True)),
+    # Some releases of torch return the argument, and others a copy.
+    "dropout": (ATEN.dropout.default, lambda x, i, y: (heads(x), 0.1, False)),
     "products of other numbers of matrices": (ATEN.matmul.default, lambda x, i, y: (i, torch.zeros(24, 5))),
     "channels that do not fit": (ATEN.conv2d.default, lambda x, i, y: (i, torch.zeros(6, 5, 3, 3))),
     "matrix that does not fit": (ATEN.linear.default, lambda x, i, y: (x, torch.zeros(5, 23))),
