@@ -14,6 +14,7 @@ import torch
 
 from ..containers import pytree
 from .module_tree import modules_of
+from .scripted_state import ScriptedState
 
 _CONTAINERS = frozenset(
     {list, dict, collections.OrderedDict, collections.defaultdict, set, collections.deque}
@@ -43,6 +44,7 @@ class Preserved:
         self._objects = [(item, type(item), dict(vars(item))) for item in reachable.objects]
         self._containers = [(item, item.copy()) for item in reachable.containers]
         self._empty = reachable.empty
+        self._scripted = [ScriptedState(module) for module in reachable.scripted]
         written = _written_to(reachable, roots)
         self._elements = [(item, item._version, item.detach().clone()) for item in written]
 
@@ -64,6 +66,8 @@ class Preserved:
                 # The data of a tensor counts its own versions.
                 tensor.data.copy_(before)
                 torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
+        for state in self._scripted:
+            state.restore()
 
 
 def _written_to(reachable: _Reachable, roots: tuple[Any, ...]) -> list[torch.Tensor]:
@@ -96,6 +100,7 @@ class _Reachable:
         containers: those with members, each once.
         empty: containers without members. A module has about ten, for its hooks.
         tensors: the tensors among the objects, without plain parameters.
+        scripted: the TorchScript modules that are in no other one.
     """
 
     def __init__(self, roots: tuple[Any, ...]):
@@ -103,6 +108,7 @@ class _Reachable:
         self.containers: list[Any] = []
         self.empty: list[Any] = []
         self.tensors: list[torch.Tensor] = []
+        self.scripted: list[torch.jit.ScriptModule] = []
         self._seen: set[int] = set()
         self._waiting: list[Any] = []
         self._wait_for(roots)
@@ -132,6 +138,8 @@ class _Reachable:
         elif isinstance(item, torch.nn.Module):
             self.objects.append(item)
             self._wait_for(vars(item).values())
+            if isinstance(item, torch.jit.ScriptModule):
+                self.scripted.append(item)
         elif isinstance(item, tuple):
             self._wait_for(item)
         elif isinstance(item, types.MethodType):

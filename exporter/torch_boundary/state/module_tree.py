@@ -85,13 +85,18 @@ class ModuleTree:
 
 
 def replace_tensors(model: torch.nn.Module, named: Mapping[str, torch.Tensor]) -> None:
-    """Put other tensors in the place of all parameters and buffers of a model, without a check of their kind.
+    """Put other tensors in the place of all parameters and buffers of a model; their type is not checked.
+
+    Modules of TorchScript keep their tensors: such a write reaches the C++ module of the user's model,
+    which nothing restores.
 
     Args:
         named: the new tensors, by the names of the parameters and buffers.
     """
     for path, module in model.named_modules():
-        for held in (module._parameters, module._buffers):
-            for name, tensor in held.items():
+        if isinstance(module, torch.jit.ScriptModule):
+            continue
+        for table in (module._parameters, module._buffers):
+            for name, tensor in table.items():
                 if tensor is not None:
-                    held[name] = named[f"{path}.{name}" if path else name]
+                    table[name] = named[f"{path}.{name}" if path else name]

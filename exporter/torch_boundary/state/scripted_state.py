@@ -24,29 +24,43 @@ def tensors_of(module: torch.jit.ScriptModule) -> dict[str, torch.Tensor]:
     return {path: item for path, item in leaves if isinstance(item, torch.Tensor)}
 
 
-@contextlib.contextmanager
-def preserved(module: torch.jit.ScriptModule, written: frozenset[str] = frozenset()) -> Iterator[None]:
-    """Restore a module's attributes and the contents of its tensors at the end.
+class ScriptedState:
+    """The attributes of a TorchScript module, and the contents of its tensors, as they are now.
 
     Args:
+        module: the module; those in it are covered too.
         written: paths of the parameters that a call writes to; the others are assumed not to change.
     """
-    attributes = [(path, owner, name, owner.getattr(name)) for path, owner, name in _attributes(module)]
-    held = [leaf for path, _, _, item in attributes for leaf in _leaves(path, item)]
-    saved = [
-        (item, item.detach().clone())
-        for path, item in held
-        if isinstance(item, torch.Tensor) and (path in written or not _is_parameter(item))
-    ]
+
+    def __init__(self, module: torch.jit.ScriptModule, written: frozenset[str] = frozenset()):
+        self._attributes = [
+            (path, owner, name, owner.getattr(name)) for path, owner, name in _attributes(module)
+        ]
+        leaves = [leaf for path, _, _, item in self._attributes for leaf in _leaves(path, item)]
+        self._contents = [
+            (item, item.detach().clone())
+            for path, item in leaves
+            if isinstance(item, torch.Tensor) and (path in written or not _is_parameter(item))
+        ]
+
+    def restore(self) -> None:
+        """Write back what has changed since."""
+        with torch.no_grad():
+            for tensor, before in self._contents:
+                tensor.copy_(before)
+        for path, owner, name, item in self._attributes:
+            if not _are_unchanged(_leaves(path, item), _leaves(path, owner.getattr(name))):
+                owner.setattr(name, item)
+
+
+@contextlib.contextmanager
+def preserved(module: torch.jit.ScriptModule, written: frozenset[str] = frozenset()) -> Iterator[None]:
+    """Restore a module's attributes and the contents of its tensors at the end, see `ScriptedState`."""
+    state = ScriptedState(module, written)
     try:
         yield
     finally:
-        with torch.no_grad():
-            for tensor, before in saved:
-                tensor.copy_(before)
-        for path, owner, name, item in attributes:
-            if not _are_unchanged(_leaves(path, item), _leaves(path, owner.getattr(name))):
-                owner.setattr(name, item)
+        state.restore()
 
 
 def _is_parameter(tensor: torch.Tensor) -> bool:
