@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from ...registration import MODULE, TargetError, TargetProblem
 from ...registration.schemas import operator_schema
+from ...registration.validity.node_check import invalid_nodes
 from .target import Restriction, Target
 
 _STANDARD = ("", "ai.onnx")
@@ -39,6 +40,10 @@ def find_problems(model: ir.Model, target: Target, *, is_file: bool = False) -> 
     graphs = [model.graph, *model.graph.subgraphs()]
     found = [*_of_model(model, target), *_of_interface(model.graph, target)]
     found += _of_weights(graphs, target, is_file)
+    found += [
+        TargetProblem(f"not valid: {invalid.reason}", invalid.node, invalid.operator, invalid.module)
+        for invalid in invalid_nodes(model)
+    ]
     opset = model.graph.opset_imports.get("", model.graph.opset_imports.get("ai.onnx"))
     for node in ir.traversal.RecursiveGraphIterator(model.graph):
         for reason in _of_node(node, opset, target):

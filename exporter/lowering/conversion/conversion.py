@@ -34,6 +34,7 @@ from ....registration.emission.ladder import at_work
 from ....registration.functions.results import listed
 from ....registration.opsets import check_opset
 from ....registration.schemas import OperatorSchema, inputs_by_name, omissible, operator_schema
+from ....registration.validity.node_check import invalid_nodes
 from ...files.garbage_collection import rare_collections
 from ...files.reading import BOUNDS, Bounds
 from ...files.reading.carried import attach, carried_by, check_training
@@ -43,6 +44,7 @@ from . import binding, constants, control_flow
 from .bodies import body_of
 from .preparation import copy_of, opset_of, source_of
 from .size import limits_of
+from .source_validity import check_source, warn_of_invalid
 
 _TRIED = 20  # Nodes of one operator that are refused before its others are refused without a try.
 
@@ -71,17 +73,21 @@ def convert(
     Raises:
         OpsetError: an opset outside 7 to 26.
         UnsupportedOperatorsError: every operator that cannot be said at the opset.
+        InvalidNodesError: nodes that are not valid, in the model or in what would be written.
     """
     from .... import symbolics  # noqa: F401
 
     check_opset(opset)
     load_entry_points()
     limits_of(model, bounds)
-    if opset_of(model) is None or (opset_of(model) == opset and level is None):
+    source_opset = opset_of(model)
+    if source_opset is None or (source_opset == opset and level is None):
+        warn_of_invalid(invalid_nodes(model))
         return _carrying(model, _with_contents(copy_of(model)))
     check_training(model, opset)
     source = source_of(model, bounds)
     found = _Conversion(source, opset, registry_or_default(registry), bounds)
+    found.known_invalid = check_source(source, source_opset, opset)
     found.observation = observation
     found.level, found.keeps_weights = level or DEFAULT_LEVEL, keeps_weights
     return _carrying(model, _with_contents(found.run()))
