@@ -71,8 +71,7 @@ class InvalidNode:
 
     def __str__(self) -> str:
         place = f", in {self.module}" if self.module else ""
-        name = self.node if self.node.startswith("the node of ") else f"'{self.node}'"
-        return f"{self.operator} ({name}{place}): {self.reason}"
+        return f"{self.operator} ({self.node}{place}): {self.reason}"
 
 
 class InvalidNodesError(GraphError):

@@ -145,7 +145,9 @@ class Driver(abc.ABC, Generic[S]):
 
     def place(self, node: ir.Node, scope: S) -> str:
         """The place of a node, for messages."""
-        return node.name or f"the node of '{node.outputs[0].name}'"
+        if node.name or not node.outputs:
+            return node.name or "a node without outputs"
+        return f"the node of '{node.outputs[0].name}'"
 
     def properties(self) -> dict[str, Any]:
         """The properties of the model besides its graph."""

@@ -202,7 +202,8 @@ def _bind(
             omitted[name] = value
     for name, value in omitted.items():
         check_omitted(g, schema, arguments, name, value)
-    while arguments and arguments[-1] is None:
+    # A Loop needs its first two inputs, also where both are omitted.
+    while len(arguments) > schema.minimum_inputs and arguments[-1] is None:
         arguments.pop()
     _check_required(g, schema, arguments, attributes)
     return arguments, attributes

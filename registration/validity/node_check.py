@@ -23,13 +23,13 @@ import onnx
 import onnx_ir as ir
 from onnx_ir import AttributeType
 
+from ..arguments import blocks
 from ..attribute_words import foreign_words, words_of
 from ..errors import InvalidNode, InvalidNodesError
 from ..metadata import MODULE
 from ..schemas import OperatorSchema, operator_schema, operator_schemas
 from . import ranks, types
 
-_GRAPH_TYPES = frozenset({AttributeType.GRAPH, AttributeType.GRAPHS})
 _SCHEMA_DOMAINS = frozenset(schema.domain for schema in onnx.defs.get_all_schemas())
 _INTERNAL = "__"
 """The prefix of attributes that onnx's checker leaves to whoever wrote them."""
@@ -129,24 +129,18 @@ def _of_graph(
                 problem = None
             if problem is not None:
                 yield _invalid(node, *problem)
-            blocks = _blocks(node) if node.attributes.data else ()
-            if blocks:
-                waiting += [iter(block) for block in reversed(blocks)]
+            inner = blocks(node) if node.attributes.data else ()
+            if inner:
+                waiting += [iter(block) for block in reversed(inner)]
                 break
         else:
             waiting.pop()
 
 
-def _blocks(node: ir.Node) -> list[ir.Graph]:
-    found: list[ir.Graph] = []
-    for attribute in node.attributes.data.values():
-        if attribute.type in _GRAPH_TYPES and not attribute.is_ref():
-            found += [attribute.value] if attribute.type == AttributeType.GRAPH else attribute.value
-    return found
-
-
 def _invalid(node: ir.Node, reason: str, is_unknown: bool) -> InvalidNode:
-    name = node.name or next((f"the node of '{value.name}'" for value in node.outputs if value.name), "")
+    name = node.name or next(
+        (f"the node of '{value.name}'" for value in node.outputs if value.name), "a node without outputs"
+    )
     operator = node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}::{node.op_type}"
     return InvalidNode(reason, name, operator, node.metadata_props.get(MODULE, ""), is_unknown)
 

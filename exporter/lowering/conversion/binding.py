@@ -64,6 +64,21 @@ def without_defaults(schema: OperatorSchema, given: Mapping[str, ir.Attr]) -> di
     }
 
 
+def outputs_and_attributes(
+    node: ir.Node, schema: OperatorSchema, attributes: Mapping[str, ir.Attr]
+) -> tuple[int, Mapping[str, ir.Attr]]:
+    """How many results to emit for a node, and its attributes.
+
+    Below version 14, BatchNormalization with more than one result trains. Where nothing reads those results,
+    the attribute of version 6 says so.
+    """
+    outputs = [i for i, value in enumerate(node.outputs) if value.name]
+    trains = schema.name == "BatchNormalization" and schema.since_version < 14 and len(outputs) > 1
+    if trains and not any(value.uses() or value.is_graph_output() for value in node.outputs[1:]):
+        return 1, {**attributes, "is_test": ir.AttrInt64("is_test", 0)}
+    return (outputs[-1] + 1 if outputs else 1), attributes
+
+
 def completed(schema: OperatorSchema, given: Mapping[str, ir.Attr]) -> dict[str, ir.Attr]:
     """The attributes, completed with defaults, for a body that refers to them."""
     formals = (a for a in schema.attributes.values() if a.default is not None)

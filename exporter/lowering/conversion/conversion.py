@@ -11,6 +11,7 @@ or by the version ladder of `symbolics/onnx`, or by the body that ONNX gives the
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import ChainMap, Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -42,9 +43,11 @@ from ...torch_boundary.process.process_lock import random_state_preserved
 from ..driver import Driver, Observation, Scope
 from . import binding, constants, control_flow
 from .bodies import body_of
-from .preparation import copy_of, opset_of, source_of
+from .chosen_branches import BranchNames, chosen_branch, infer_shape
+from .preparation import copy_of, opset_of, source_of, with_contents
 from .size import limits_of
 from .source_validity import check_source, warn_of_invalid
+from .vectors import VECTORS, with_vectors
 
 _TRIED = 20  # Nodes of one operator that are refused before its others are refused without a try.
 
@@ -83,41 +86,20 @@ def convert(
     source_opset = opset_of(model)
     if source_opset is None or (source_opset == opset and level is None):
         warn_of_invalid(invalid_nodes(model))
-        return _carrying(model, _with_contents(copy_of(model)))
+        return _carrying(model, with_contents(copy_of(model)))
     check_training(model, opset)
     source = source_of(model, bounds)
     found = _Conversion(source, opset, registry_or_default(registry), bounds)
     found.known_invalid = check_source(source, source_opset, opset)
     found.observation = observation
     found.level, found.keeps_weights = level or DEFAULT_LEVEL, keeps_weights
-    return _carrying(model, _with_contents(found.run()))
+    return _carrying(model, with_contents(found.run()))
 
 
 def _carrying(model: ir.Model, converted: ir.Model) -> ir.Model:
     """The converted model with the parts of the source model, without weights packed for its graph."""
     attach(converted, dataclasses.replace(carried_by(model), packed={}))
     return converted
-
-
-def _with_contents(model: ir.Model) -> ir.Model:
-    """The model with the tensors of its nodes and sub-graphs in memory, wherever they were read from.
-
-    External data of the graph itself is left to the writer of the model, because it may be large.
-    """
-    for graph in model.graph.subgraphs():
-        for value in graph.initializers.values():
-            value.const_value = _in_memory(value.const_value)
-    for node in [*model.graph.all_nodes(), *(n for f in model.functions.values() for n in f.all_nodes())]:
-        for attribute in list(node.attributes.values()):
-            if attribute.type == ir.AttributeType.TENSOR and isinstance(attribute.value, ir.ExternalTensor):
-                node.attributes[attribute.name] = ir.AttrTensor(attribute.name, _in_memory(attribute.value))
-    return model
-
-
-def _in_memory(tensor: Any) -> Any:
-    if not isinstance(tensor, ir.ExternalTensor):
-        return tensor
-    return ir.Tensor(tensor.numpy(), dtype=tensor.dtype, shape=tensor.shape, name=tensor.name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,6 +141,8 @@ class _Conversion(Driver[_Scope]):
         self._used_names: set[str] = set()
         self._hidden: dict[Value, ir.TensorProtocol] = {}
         self._moved: set[Value] = set()
+        self._branch_names = BranchNames(source.graph, self.names)
+        self._has_chosen = False
 
     def properties(self) -> dict[str, Any]:
         """The properties of the file."""
@@ -212,21 +196,23 @@ class _Conversion(Driver[_Scope]):
             return self._function(function, inputs, attributes)
         if node.domain not in ("", "ai.onnx"):
             copied = self._copied(node, attributes, scope)
-            constants.localize(copied[0].producer(), self.context, self._moved)
-            return list(copied)
+            constants.localize(copied, self.context, self._moved)
+            return list(copied.outputs)
         constant = constants.constant_of(self.context, node.op_type, attributes)
         if constant is not None:
             return [constant]
         schema = binding.schema_of(node.op_type, scope.opset)
         if schema is None:
             raise UnsupportedError(f"ONNX has no operator {node.op_type} at opset {scope.opset}")
+        inputs = self._inputs(node, scope)
+        branch = chosen_branch(node, inputs[0]) if node.op_type == "If" and inputs else None
+        if branch is not None and len(branch.outputs) == len(node.outputs):
+            return self._chosen(branch, scope)
         target = operator_schema(node.op_type, self.opset)
         if scope.copies and target is not None and target.since_version == schema.since_version:
-            return list(self._copied(node, attributes, scope))
-        inputs = [self._mapped(v, scope) for v in node.inputs]
+            return list(self._copied(node, attributes, scope).outputs)
         before = self.construction.graph[-1] if len(self.construction.graph) else None
-        used = [i for i, value in enumerate(node.outputs) if value.name]
-        count = used[-1] + 1 if used else 1
+        count, attributes = binding.outputs_and_attributes(node, schema, attributes)
         results: list[Value | None] = list(self._said(schema, scope, inputs, attributes, count))
         results += [None] * (len(node.outputs) - len(results))
         if scope.copies:
@@ -243,18 +229,18 @@ class _Conversion(Driver[_Scope]):
         for made in reversed(self.construction.graph):
             if made is before:
                 return
-            if last and node.name and not self._is_named(node.name):
+            if last and node.name and node.name not in self._used_names:
+                self._used_names.add(node.name)
                 made.name = node.name
                 made.doc_string = node.doc_string
             last = False
             for key, text in node.metadata_props.items():
                 made.metadata_props.setdefault(key, text)
 
-    def _is_named(self, name: str) -> bool:
-        """Whether a node already has the name, because node names may repeat in a file."""
-        known = name in self._used_names
-        self._used_names.add(name)
-        return known
+    def _inputs(self, node: ir.Node, scope: _Scope) -> list[Value | None]:
+        """The new inputs of an ONNX node."""
+        inputs = [self._mapped(value, scope) for value in node.inputs]
+        return with_vectors(self.context, node.op_type, inputs) if node.op_type in VECTORS else inputs
 
     def _mapped(self, value: Value | None, scope: _Scope) -> Value | None:
         if value is None or value.name in scope.absent:
@@ -269,7 +255,7 @@ class _Conversion(Driver[_Scope]):
             raise GraphError(f"value '{value.name}' is used before it is defined")
         return found
 
-    def _copied(self, node: ir.Node, attributes: Mapping[str, ir.Attr], scope: _Scope) -> Sequence[Value]:
+    def _copied(self, node: ir.Node, attributes: Mapping[str, ir.Attr], scope: _Scope) -> ir.Node:
         """The node itself, reading the new values; its sub-graphs are converted."""
         copied = []
         standard = node.domain in ("", "ai.onnx")
@@ -282,7 +268,7 @@ class _Conversion(Driver[_Scope]):
                 graphs = [self._subgraph(graph, scope) for graph in attribute.as_graphs()]
                 attribute = ir.Attr(name, attribute.type, graphs)
             copied.append(attribute)
-        inputs = [self._mapped(v, scope) for v in node.inputs]
+        inputs = self._inputs(node, scope) if standard else [self._mapped(v, scope) for v in node.inputs]
         for value in inputs:
             if value is not None:
                 self.construction.use(value)
@@ -303,7 +289,9 @@ class _Conversion(Driver[_Scope]):
             output.metadata_props.update(value.metadata_props)
         self._bound.update(fresh.outputs)
         self.construction.graph.append(fresh)
-        return fresh.outputs
+        if self._has_chosen:
+            infer_shape(fresh)
+        return fresh
 
     def _named(self, output: Value, result: Value) -> Value:
         """A result with the name and shape of the replaced value, if this conversion made it."""
@@ -367,7 +355,6 @@ class _Conversion(Driver[_Scope]):
             if isinstance(value, ir.Graph):
                 named[name] = self._subgraph(value, scope, like)
         if self.failed and any(isinstance(value, ir.Graph) for value in named.values()):
-            # A sub-graph without outputs cannot be emitted; the model is refused at the end.
             return [ir.Value() for _ in range(outputs)]
         target = operator_schema(schema.name, self.opset)
         found = self._breaks.get(schema.name, [])
@@ -434,6 +421,24 @@ class _Conversion(Driver[_Scope]):
         scope = _Scope(values, opset, attributes, copies=False, absent=absent)
         self.nodes(graph, scope)
         return [scope.values.get(value) for value in graph.outputs]
+
+    def _chosen(self, branch: ir.Graph, outer: _Scope) -> list[Value | None]:
+        """The nodes of the branch that an If takes, in the place of the If."""
+        self._has_chosen, graph = True, self.construction.graph
+        before = graph[-1] if len(graph) else None
+        values = ChainMap({}, *getattr(outer.values, "maps", [outer.values]))
+        owner = constants.owner(graph, self.graph, self.opset)
+        for value in branch.initializers.values():
+            copy = constants.initializer(value, self.names.unique(value.name or "initializer"))
+            owner.initializers.add(copy)
+            if owner is not graph:
+                self._moved.add(copy)
+            values[value] = copy
+        scope = dataclasses.replace(outer, values=values)
+        self.nodes(branch, scope)
+        new_nodes = itertools.takewhile(lambda node: node is not before, reversed(graph))
+        self._branch_names.separate(value for node in new_nodes for value in node.outputs)
+        return [self._mapped(value, scope) for value in branch.outputs]
 
     def _subgraph(self, block: ir.Graph, outer: _Scope, like: Sequence[Value] = ()) -> ir.Graph:
         """A sub-graph at the target; it may read what the graphs around it make.
