@@ -57,7 +57,8 @@ class InvalidNode:
 
     Attributes:
         reason: what is wrong, as a clause about the node.
-        node: its name, or what it makes.
+        node: its name, which may be empty.
+        result: the name of its first result; empty without results.
         operator: its operator, with its domain unless it is ONNX's.
         module: the path of the user's module that the node comes from, where it is known.
         is_unknown: whether the opset does not have the operator.
@@ -65,13 +66,16 @@ class InvalidNode:
 
     reason: str
     node: str
+    result: str
     operator: str
     module: str = ""
     is_unknown: bool = False
 
     def __str__(self) -> str:
         place = f", in {self.module}" if self.module else ""
-        return f"{self.operator} ({self.node}{place}): {self.reason}"
+        result = f"the node of '{self.result}'" if self.result else "a node without outputs"
+        name = f"'{self.node}'" if self.node else result
+        return f"{self.operator} ({name}{place}): {self.reason}"
 
 
 class InvalidNodesError(GraphError):

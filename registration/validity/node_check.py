@@ -138,11 +138,11 @@ def _of_graph(
 
 
 def _invalid(node: ir.Node, reason: str, is_unknown: bool) -> InvalidNode:
-    name = node.name or next(
-        (f"the node of '{value.name}'" for value in node.outputs if value.name), "a node without outputs"
-    )
+    result = next((value.name for value in node.outputs if value.name), "")
     operator = node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}::{node.op_type}"
-    return InvalidNode(reason, name, operator, node.metadata_props.get(MODULE, ""), is_unknown)
+    return InvalidNode(
+        reason, node.name or "", result, operator, node.metadata_props.get(MODULE, ""), is_unknown
+    )
 
 
 def _node_problem(node: ir.Node, opset: int, domain: str) -> tuple[str, bool] | None:

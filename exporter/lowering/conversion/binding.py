@@ -16,17 +16,24 @@ from ....registration import GraphContext, Registry, UnsupportedError, schemas
 from ....registration.schemas import OperatorSchema
 
 _OLDER = re.compile(r"before(\d+)::(\w+)")
+_WRITTEN_EARLY = frozenset({"LayerNormalization", "ThresholdedRelu"})
 # Attributes of old files that no runtime reads.
 _MEANINGLESS = frozenset({"consumed_inputs"})
 
 
 @functools.lru_cache(maxsize=4096)
 def schema_of(op_type: str, opset: int) -> OperatorSchema | None:
-    """The operator version for a file of this opset; for a removed operator, its last version."""
+    """The operator version for a file of this opset; for a removed operator, its last version.
+
+    onnxruntime's optimizer writes some operators below the opset at which they begin, with the meaning of
+    their first version.
+    """
     found = schemas.operator_schema(op_type, opset)
     if found is not None:
         return found
     older = [schema for schema in schemas.operator_schemas(op_type) if schema.since_version <= opset]
+    if not older and op_type in _WRITTEN_EARLY:
+        return schemas.operator_schemas(op_type)[0]
     return older[-1] if older else None
 
 
