@@ -58,6 +58,7 @@ class _Facts:
     maximum_inputs: float
     maximum_outputs: float
     has_rank_rule: bool
+    has_own_rule: bool
 
 
 @functools.lru_cache(maxsize=4096)
@@ -84,6 +85,7 @@ def _facts(op_type: str, opset: int, domain: str) -> _Facts | None:
         float("inf") if inputs and inputs[-1].variadic else len(inputs),
         float("inf") if outputs and outputs[-1].variadic else len(outputs),
         domain == "" and op_type in ranks.CHECKED,
+        domain == "" and op_type in _RULES and schema.since_version >= _RULES_SINCE.get(op_type, 1),
     )
 
 
@@ -155,7 +157,7 @@ def _node_problem(node: ir.Node, opset: int, domain: str) -> tuple[str, bool] | 
         or _count_problem(node, facts)
         or types.type_problem(node, facts.schema)
         or (ranks.rank_problem(node, facts.schema) if facts.has_rank_rule else None)
-        or (_RULES[node.op_type](node) if node.op_type in _RULES and not domain else None)
+        or (_RULES[node.op_type](node) if facts.has_own_rule else None)
     )
     return None if reason is None else (f"{reason}, at opset {opset}", False)
 
@@ -255,9 +257,20 @@ def _constant_problem(node: ir.Node) -> str | None:
     return None if count == 1 else f"it has {count} attributes, not one with the constant"
 
 
+def _split_problem(node: ir.Node) -> str | None:
+    """From 18 on a Split needs its sizes or the number of its results."""
+    has_sizes = len(node.inputs) > 1 and node.inputs[1] is not None
+    if has_sizes == ("num_outputs" in node.attributes):
+        return "it needs its input 'split' or the attribute 'num_outputs', and not both"
+    return None
+
+
 _RULES = {
     "Constant": _constant_problem,
     "If": _if_problem,
     "Loop": _loop_problem,
     "Scan": _scan_problem,
+    "Split": _split_problem,
 }
+_RULES_SINCE = {"Split": 18}
+"""The versions at which rules begin."""

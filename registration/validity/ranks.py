@@ -99,7 +99,9 @@ AXES: dict[str, tuple[str, int]] = {
 }
 """The attribute or input with axes of the first input, and by how much their range exceeds its rank."""
 
-_WINDOWS = "AveragePool Conv ConvInteger ConvTranspose LpPool MaxPool MaxUnpool QLinearConv".split()
+_WINDOWS = (
+    "AveragePool Conv ConvInteger ConvTranspose DeformConv LpPool MaxPool MaxUnpool QLinearConv".split()
+)
 _PER_AXIS = {
     "dilations": 1,
     "kernel_shape": 1,

@@ -67,11 +67,7 @@ def infer_shape(node: ir.Node) -> None:
     if node.domain or len(node.outputs) != 1 or node.outputs[0].shape is not None:
         return
     attributes = {name: attribute.value for name, attribute in node.attributes.items()}
-    try:
-        node.outputs[0].shape = shape_inference.infer(node.op_type, node.inputs, attributes)
-    except (ArithmeticError, IndexError, KeyError, TypeError, ValueError):
-        # The node does not fit its inputs, so it has no shape.
-        node.outputs[0].shape = None
+    node.outputs[0].shape = shape_inference.infer(node.op_type, node.inputs, attributes)
 
 
 class BranchNames:
