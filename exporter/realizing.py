@@ -27,6 +27,7 @@ from ..passes.realizers import (
 from ..passes.realizers.rewriting import is_of_plan
 from ..passes.target.inplace.annotations import annotate_inplace
 from ..registration import MAY_OVERWRITE, GraphError, UsageError
+from ..registration.validity.node_check import check_nodes, invalid_nodes
 from .files.reading import TRUSTED, bounds_of
 from .files.reading.carried import carried_by
 from .lowering.conversion.preparation import source_of
@@ -86,6 +87,7 @@ def realize(
     Raises:
         UsageError: there is no such pass, or its value has the wrong form.
         GraphError: a pass cannot rewrite the model, or the model has parts that no pass rewrites.
+        InvalidNodesError: the passes made nodes that are not valid.
     """
     if isinstance(passes, str):
         raise UsageError(f"passes must be a list: write [{passes!r}]")
@@ -97,6 +99,7 @@ def realize(
     annotated = any(MAY_OVERWRITE in node.metadata_props for node in found.graph.all_nodes())
     bounds = TRUSTED if trusted else bounds_of(trusted)
     rewritten = source_of(found, bounds)
+    invalid = invalid_nodes(rewritten)
     weights = _free_weights(rewritten)
     for each in chosen:
         # Later passes need types and shapes of what earlier ones made.
@@ -106,6 +109,7 @@ def realize(
         known = rewritten.graph.initializers.values()
         initializers_as_inputs(rewritten, {v for v in known if v.name in weights or _is_large(v)})
     _forget_plan(rewritten)
+    check_nodes(rewritten, invalid)
     if annotated:
         annotate_inplace(rewritten)
     return OnnxModel(rewritten, trusted=trusted)

@@ -13,6 +13,8 @@ from .errors import (
     EmissionError,
     GraphError,
     InferenceError,
+    InvalidNode,
+    InvalidNodesError,
     ModelFileError,
     MutationError,
     OpsetError,

@@ -13,6 +13,10 @@ _NEEDS_SHAPE = re.compile(
 )
 
 
+_SHOWN = 20
+"""Invalid nodes that a message lists."""
+
+
 class OpsettaError(Exception):
     """Base of every exception that opsetta raises on purpose.
 
@@ -45,6 +49,51 @@ class MutationError(CaptureError):
 
 class GraphError(OpsettaError):
     """A source graph is malformed, or a pass cannot transform it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class InvalidNode:
+    """A node that is not valid by the schema of its operator.
+
+    Attributes:
+        reason: what is wrong, as a clause about the node.
+        node: its name, which may be empty.
+        result: the name of its first result; empty without results.
+        operator: its operator, with its domain unless it is ONNX's.
+        module: the path of the user's module that the node comes from, where it is known.
+        is_unknown: whether the opset does not have the operator.
+    """
+
+    reason: str
+    node: str
+    result: str
+    operator: str
+    module: str = ""
+    is_unknown: bool = False
+
+    def __str__(self) -> str:
+        place = f", in {self.module}" if self.module else ""
+        result = f"the node of '{self.result}'" if self.result else "a node without outputs"
+        name = f"'{self.node}'" if self.node else result
+        return f"{self.operator} ({name}{place}): {self.reason}"
+
+
+class InvalidNodesError(GraphError):
+    """Nodes of a model are not valid by the schemas of their operators.
+
+    Attributes:
+        nodes: one `InvalidNode` for each.
+    """
+
+    def __init__(self, message: str, nodes: Sequence[InvalidNode] = ()):
+        self.nodes = tuple(nodes)
+        super().__init__("\n".join([message, *listed_nodes(self.nodes)]))
+
+
+def listed_nodes(nodes: Sequence[InvalidNode]) -> list[str]:
+    """A line for each of the first invalid nodes, and one for the number of the others."""
+    lines = [f"  - {node}" for node in nodes[:_SHOWN]]
+    return [*lines, f"  - and {len(nodes) - _SHOWN} more"] if len(nodes) > _SHOWN else lines
 
 
 class ModelFileError(OpsettaError, OSError):

@@ -14,6 +14,8 @@ import onnx.defs
 import onnx_ir as ir
 from onnx_ir import DataType
 
+from .attribute_words import first_opset_with_word
+
 _OPTIONAL = onnx.defs.OpSchema.FormalParameterOption.Optional
 _VARIADIC = onnx.defs.OpSchema.FormalParameterOption.Variadic
 
@@ -24,16 +26,6 @@ _RENAMED: dict[tuple[str, str], str] = {
     ("Pad", "paddings"): "pads",
 }
 _ALIASES = _RENAMED | {(op, new): old for (op, old), new in _RENAMED.items() if old != "paddings"}
-
-# Values of string attributes with the opset at which they begin, where the attribute itself is older: the
-# schemas do not list them, the operators' texts do.
-_VALUES: dict[tuple[str, str], dict[str, int]] = {
-    ("GridSample", "mode"): {"linear": 20, "cubic": 20},
-    ("Pad", "mode"): {"wrap": 19},
-    ("Resize", "coordinate_transformation_mode"): {"half_pixel_symmetric": 19},
-    ("ScatterElements", "reduction"): {"max": 18, "min": 18},
-    ("ScatterND", "reduction"): {"max": 18, "min": 18},
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,6 +101,7 @@ class OperatorSchema:
     attributes: dict[str, AttributeParameter]
     input_index: dict[str, int]
     minimum_inputs: int
+    minimum_outputs: int
 
     @functools.cached_property
     def required_inputs(self) -> tuple[int, ...]:
@@ -146,11 +139,9 @@ def inputs_by_name(schema: OperatorSchema, inputs: Sequence[ir.Value | None]) ->
 
 def first_opset_with_value(schema: OperatorSchema, argument: str, value: Any) -> int | None:
     """Return the first opset whose version takes a value that this version does not, or None."""
-    if not isinstance(value, str):
+    if not isinstance(value, str) or schema.domain:
         return None
-    values = _VALUES.get((schema.name, argument), {}) if schema.domain == "" else {}
-    first = values.get(value, 0)
-    return first if first > schema.since_version else None
+    return first_opset_with_word(schema.name, argument, value, schema.since_version)
 
 
 def _dtypes(type_strings: list[str], form: str = "tensor(") -> frozenset[DataType]:
@@ -198,6 +189,7 @@ def _read(schema: Any) -> OperatorSchema:
         attributes={name: _attribute(formal) for name, formal in schema.attributes.items()},
         input_index={formal.name: i for i, formal in enumerate(inputs)},
         minimum_inputs=schema.min_input,
+        minimum_outputs=schema.min_output,
     )
 
 

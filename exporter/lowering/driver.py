@@ -22,6 +22,7 @@ from ...passes.target.optimize import optimize
 from ...registration import (
     GraphContext,
     GraphError,
+    InvalidNode,
     Names,
     OpsettaError,
     Registry,
@@ -35,6 +36,7 @@ from ...registration.arguments import graphs_of, overloaded_name
 from ...registration.opsets import check_opset, ir_version
 from ...registration.origins import set_origins
 from ...registration.schemas import first_opset_with_dtype, first_version, operator_schema
+from ...registration.validity.node_check import check_nodes
 from ..files.stored_tensors import FileTensor
 
 FREE_INITIALIZERS = 4
@@ -105,6 +107,7 @@ class Driver(abc.ABC, Generic[S]):
         is_frozen: whether `state` has constants of a graph, whose names do not stand for their contents.
         level: of optimization.
         observation: filled during the lowering, if it is given.
+        known_invalid: nodes that the source has at the same opset, and that are not valid there.
     """
 
     def __init__(self, source: ir.Model, graph: ir.Graph, registry: Registry):
@@ -121,6 +124,7 @@ class Driver(abc.ABC, Generic[S]):
         self.is_frozen = False
         self.level = DEFAULT_LEVEL
         self.observation: Observation | None = None
+        self.known_invalid: Sequence[InvalidNode] = ()
         self._failures: list[_Failure] = []
 
     @abc.abstractmethod
@@ -141,7 +145,9 @@ class Driver(abc.ABC, Generic[S]):
 
     def place(self, node: ir.Node, scope: S) -> str:
         """The place of a node, for messages."""
-        return node.name or f"the node of '{node.outputs[0].name}'"
+        if node.name or not node.outputs:
+            return node.name or "a node without outputs"
+        return f"the node of '{node.outputs[0].name}'"
 
     def properties(self) -> dict[str, Any]:
         """The properties of the model besides its graph."""
@@ -152,6 +158,7 @@ class Driver(abc.ABC, Generic[S]):
 
         Raises:
             UnsupportedOperatorsError: all that cannot be expressed at this opset.
+            InvalidNodesError: nodes of the lowered model that are not valid.
         """
         scope = self.declare()
         if self.observation is not None:
@@ -167,6 +174,7 @@ class Driver(abc.ABC, Generic[S]):
         model = ir.Model(self.graph, ir_version=ir_version(self.opset), **self.properties())
         self._optimize(model)
         self._finish_outputs()
+        check_nodes(model, self.known_invalid)
         if model.ir_version < FREE_INITIALIZERS:
             initializers_as_inputs(model, self.state)
         return model

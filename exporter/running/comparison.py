@@ -13,12 +13,16 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import InferenceError, OpsettaError
+from ..files.reading import bounds_of, read_model
+from ..files.reading.encodings.text import form_of
 from ..files.summary import describe_file
 from .session import open_session, session_options
 
 _BOUND = 2
 """Random integers are 0 or 1, which embeddings and masks take."""
 _SIZE = 2
+_HEAD = 512
+"""Bytes that tell a binary file from a text."""
 _FLOATS = {"float": np.float32, "float16": np.float16, "double": np.float64}
 _INTEGERS = {
     f"{sign}int{bits}": getattr(np, f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)
@@ -89,10 +93,11 @@ def compare_files(
         raise OpsettaError(f"no input of '{paths[0]}' has a dimension '{unknown[0]}' (named: {listed})")
     names = _corresponding(files, paths)
     feeds = [random_feed(files[0]["inputs"], seed, sizes) for seed in seeds]
+    models = [_loadable(path, trusted) for path in paths]
     latency: dict[str, tuple[float, float]] = {}
     outputs: tuple[Difference, ...] = ()
     for level in ("all", "none"):
-        sessions = [_session(path, level) for path in paths]
+        sessions = [_session(model, path, level) for model, path in zip(models, paths, strict=True)]
         if level == "all":
             outputs = _differences(sessions, feeds, names)
         if runs:
@@ -150,7 +155,7 @@ def random_feed(
             raise OpsettaError(
                 f"input '{entry['name']}' has no shape, so no random values can be made for it"
             )
-        shape = [size if isinstance(size, int) else sizes.get(size or "", _SIZE) for size in entry["shape"]]
+        shape = [_size(size, sizes) for size in entry["shape"]]
         kind = entry["type"].lower()
         if kind in _FLOATS:
             found[entry["name"]] = random.standard_normal(shape).astype(_FLOATS[kind])
@@ -166,13 +171,28 @@ def random_feed(
     return found
 
 
-def _session(path: str, level: str) -> Any:
+def _size(size: int | str | None, sizes: Mapping[str, int]) -> int:
+    """The size of a dimension; old exporters write -1 for one that varies."""
+    if isinstance(size, int):
+        return size if size >= 0 else _SIZE
+    return sizes.get(size or "", _SIZE)
+
+
+def _loadable(path: str, trusted: bool) -> str | bytes:
+    """The path of a binary file; the contents of a text, which onnxruntime does not read, as a binary."""
+    with open(path, "rb") as file:
+        if form_of(file.read(_HEAD)) == "binary":
+            return path
+    return read_model(path, bounds_of(trusted)).SerializeToString()
+
+
+def _session(model: str | bytes, path: str, level: str) -> Any:
     options = session_options(threads=1)
     import onnxruntime
 
     levels = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if level == "all" else levels.ORT_DISABLE_ALL
-    return open_session(path, f"'{path}'", options=options)
+    return open_session(model, f"'{path}'", options=options)
 
 
 def _run(session: Any, feed: Mapping[str, np.ndarray], names: Mapping[str, str] | None) -> list[Any]:

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 
 import onnx_ir as ir
 
-from ...registration import MODULE, TargetError, TargetProblem
+from ...registration import MODULE, InvalidNode, TargetError, TargetProblem
 from ...registration.schemas import operator_schema
+from ...registration.validity.node_check import invalid_nodes
 from .target import Restriction, Target
 
 _STANDARD = ("", "ai.onnx")
@@ -30,15 +31,22 @@ def check_model(model: ir.Model, target: Target, *, is_file: bool = False) -> No
         )
 
 
-def find_problems(model: ir.Model, target: Target, *, is_file: bool = False) -> list[TargetProblem]:
+def find_problems(
+    model: ir.Model, target: Target, *, is_file: bool = False, invalid: Iterable[InvalidNode] | None = None
+) -> list[TargetProblem]:
     """Return everything in a model that a target does not support; unknown types and sizes are not checked.
 
     Args:
         is_file: whether the model is as a file has it, so that its external data is in files beside it.
+        invalid: the nodes that are not valid, if they are known.
     """
     graphs = [model.graph, *model.graph.subgraphs()]
     found = [*_of_model(model, target), *_of_interface(model.graph, target)]
     found += _of_weights(graphs, target, is_file)
+    found += [
+        TargetProblem(f"not valid: {node.reason}", node.node or node.result, node.operator, node.module)
+        for node in (invalid_nodes(model) if invalid is None else invalid)
+    ]
     opset = model.graph.opset_imports.get("", model.graph.opset_imports.get("ai.onnx"))
     for node in ir.traversal.RecursiveGraphIterator(model.graph):
         for reason in _of_node(node, opset, target):

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import onnx_ir as ir
-from onnx_ir.passes import common
 
 from ...registration import MAY_OVERWRITE, GraphContext, GraphError, Registry
 from ...registration.construction.graph import Place
 from ...registration.metadata import PLAN_PHASE
 from ...registration.origins import origins_of, set_origins
+from ..target.simplification.unused_nodes import RemoveUnused
 
 MAXIMUM_NODES = 200_000
 """The most nodes that one pass makes by repeating others."""
@@ -205,4 +205,4 @@ def only_reader(value: ir.Value) -> ir.Node | None:
 
 def remove_unused(model: ir.Model) -> None:
     """Remove nodes and initializers that nothing reads; inputs stay."""
-    common.RemoveUnusedNodesPass()(model)
+    RemoveUnused()(model)

@@ -186,6 +186,16 @@ def replace_by_value(node: ir.Node, value: ir.Value) -> None:
     node.graph.remove(node, safe=True)
 
 
+def remove_node(node: ir.Node) -> None:
+    """Remove a node whose results nothing reads, and the uses of values by the nodes of its sub-graphs."""
+    for block in blocks(node) if node.attributes.data else ():
+        block.outputs.clear()
+        for inner in reversed(block):
+            remove_node(inner)
+    assert node.graph is not None
+    node.graph.remove(node, safe=True)
+
+
 def maker_of(value: ir.Value | None, *op_types: str) -> ir.Node | None:
     """The ONNX node that makes a value, if it is one of these operators."""
     node = value.producer() if value is not None else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx_ir.passes import common
 
+from .constants.chosen_branches import ChooseBranches
 from .constants.equal_initializers import MergeEqualInitializers
 from .constants.fold_constants import FoldConstants
 from .constants.initializers import Initializers
@@ -153,6 +154,7 @@ def _passes(known: Initializers, is_full: bool) -> list[ir.passes.PassBase]:
         found += [RemoveNaNReplacements(known), FuseGelu(), OrderGelu(), FuseLayerNormalization(known)]
         found += [FuseRMSNormalization(), FuseRotaryEmbedding(known), DivideByReciprocals(), GroupHeads()]
         found.append(MergeEqualInitializers(known))
+    found.append(ChooseBranches(known))
     # Scales behind linear layers are folded before, because Gemms of matrices hide them.
     found += [FlattenRows(known), WriteGemm(known), ReadStoredWeights(known)]
     found += [JoinDirections(known), SplitQuantizedProducts(), RemoveUnused()]

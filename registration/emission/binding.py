@@ -18,6 +18,7 @@ import onnx_ir as ir
 from onnx_ir import AttributeType, DataType, Value
 
 from .. import schemas
+from ..attribute_words import foreign_words, is_word, words_of
 from ..construction.builder import Builder
 from ..construction.constants import to_array
 from ..errors import EmissionError, UnsupportedError
@@ -50,6 +51,7 @@ _CONVERSIONS: dict[AttributeType, Callable[[Any], int | float]] = {
 _EXACT = {AttributeType.INT: int, AttributeType.FLOAT: float, AttributeType.STRING: str}
 """The Python types that are stored as they are."""
 _EXACT_ELEMENTS = {_PLURAL[kind]: frozenset({exact}) for kind, exact in _EXACT.items()}
+_STRINGS = frozenset({AttributeType.STRING, AttributeType.STRINGS})
 _TENSOR = AttributeType.TENSOR
 _GRAPH_KINDS = frozenset({AttributeType.GRAPH, AttributeType.GRAPHS})
 _SINGULAR = {plural: singular for singular, plural in _PLURAL.items()}
@@ -191,8 +193,8 @@ def _bind(
                 raise EmissionError(f"ONNX operator {schema.name} was given '{name}' twice")
             arguments[index] = value
         elif attribute is not None:
-            if isinstance(value, str):
-                _check_value(g, schema, name, attribute.name, value)
+            if attribute.type in _STRINGS:
+                _check_words(g, schema, name, attribute.name, value)
             made = _attribute(g, schema.name, attribute.name, attribute.type, value)
             if attribute.default is None or not attribute.is_default(made.value):
                 attributes.append(made)
@@ -200,20 +202,31 @@ def _bind(
             omitted[name] = value
     for name, value in omitted.items():
         check_omitted(g, schema, arguments, name, value)
-    while arguments and arguments[-1] is None:
+    # A Loop needs its first two inputs, also where both are omitted.
+    while len(arguments) > schema.minimum_inputs and arguments[-1] is None:
         arguments.pop()
     _check_required(g, schema, arguments, attributes)
     return arguments, attributes
 
 
-def _check_value(g: Builder, schema: OperatorSchema, name: str, attribute: str, value: str) -> None:
-    first = schemas.first_opset_with_value(schema, attribute, value)
+def _check_words(g: Builder, schema: OperatorSchema, name: str, attribute: str, value: Any) -> None:
+    """Refuse a word that the attribute may not have at the target opset.
+
+    Raises:
+        EmissionError: later or earlier versions have the word, so that a composition may serve.
+        UnsupportedError: no version has it.
+    """
+    words = words_of(schema.name, attribute, schema.since_version)
+    foreign = foreign_words(words, value) if words is not None else ()
+    if not foreign:
+        return
+    word, first = foreign[0], schemas.first_opset_with_value(schema, attribute, foreign[0])
+    text = f"'{name}' of ONNX operator {schema.name} cannot be '{word}' at opset {g.opset}"
     if first is not None:
-        raise EmissionError(
-            f"'{name}' of ONNX operator {schema.name} cannot be '{value}' at opset {g.opset}; "
-            f"from {first} it may",
-            first_opset=first,
-        )
+        raise EmissionError(f"{text}; from {first} it may", first_opset=first)
+    if is_word(schema.name, attribute, word):
+        raise EmissionError(text)
+    raise UnsupportedError(f"{text}, but {', '.join(sorted(words or ()))}")
 
 
 def _check_required(

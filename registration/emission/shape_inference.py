@@ -217,4 +217,8 @@ def _by_rule(
         return (_UNKNOWN,) if op_type == "Shape" else None
     if op_type in _OF_ALL_SHAPES and None in shapes:
         return None
-    return rule(shapes, inputs, attributes)  # type: ignore[arg-type]
+    try:
+        return rule(shapes, inputs, attributes)  # type: ignore[arg-type]
+    except (IndexError, ValueError, ZeroDivisionError):
+        # An axis or an order that does not fit the rank; the check of all nodes names the node.
+        return None

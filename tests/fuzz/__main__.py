@@ -2,6 +2,7 @@
 
     python -m tests.fuzz [--source NAME] [--count N] [--seed S] [--first N] [--workers N]
     python -m tests.fuzz --programs N [--generator NAME] [--first N] [--workers N]
+    python -m tests.fuzz --nodes N [--first N] [--workers N]
 
 Binary, text and JSON files are mutated: bits, cuts, splices, lengths of fields, doubled fields, tokens, and
 fields of the message itself. Each is read, described, checked, turned into the intermediate representation
@@ -14,6 +15,8 @@ A case depends on the seed and its number alone: `--first 1234 --count 1` runs o
 
 Programs, N of each generator, are exported at three opsets each, and give what eager PyTorch gives, or are
 refused; refusals are counted by message. `--programs 1 --first 1234` runs one again.
+
+Nodes, N changed ones, are converted to other opsets (`copied_nodes`).
 """
 
 from __future__ import annotations
@@ -27,11 +30,15 @@ import time
 from typing import Any
 
 from ..jobs import add_options, run
-from . import cases, corpus, programs
+from . import cases, copied_nodes, corpus, programs
 
 CHUNK = 250
 PROGRAMS = 10
 """How many programs one process is given at a time."""
+NODES = 200
+"""How many nodes one process is given at a time."""
+NODE_SECONDS = 10.0
+"""How long one node may take."""
 PROGRAM_SECONDS = 60.0
 """How long one program may take."""
 
@@ -48,7 +55,10 @@ def main() -> int:
     add_options(parser)
     parser.add_argument("--programs", type=int, default=0)
     parser.add_argument("--generator", choices=sorted(programs.GENERATORS), action="append")
+    parser.add_argument("--nodes", type=int, default=0)
     options = parser.parse_args()
+    if options.nodes:
+        return _nodes(options)
     if options.programs:
         return _programs(options)
     last = options.first + options.count
@@ -82,6 +92,23 @@ def _programs(options: argparse.Namespace) -> int:
             print(f"{times:6} {message} (seed {seed})")
         failed += ends[programs.WRONG] + ends[programs.CRASHED]
     return 1 if failed else 0
+
+
+def _nodes(options: argparse.Namespace) -> int:
+    """Convert changed nodes, and print what became of them; 1 where one is invalid or crashed."""
+    last, begin = options.first + options.nodes, time.monotonic()
+    jobs = [(start, min(start + NODES, last)) for start in range(options.first, last, NODES)]
+    ends: collections.Counter[str] = collections.Counter()
+    imports = ("opsetta.symbolics", "onnxruntime", "tests.conversion.collected")
+    for job, outcomes, problem in _run(copied_nodes.run_range, jobs, options, NODE_SECONDS, imports):
+        outcomes = [copied_nodes.Outcome(job[0], copied_nodes.CRASHED, problem)] if problem else outcomes
+        ends.update(outcome.kind for outcome in outcomes)
+        for outcome in outcomes:
+            if outcome.kind in copied_nodes.FAILURES:
+                print(outcome, file=sys.stderr, flush=True)
+    print(f"{options.nodes} nodes in {time.monotonic() - begin:.0f} s")
+    print(", ".join(f"{times} {kind}" for kind, times in ends.most_common()))
+    return 1 if any(ends[kind] for kind in copied_nodes.FAILURES) else 0
 
 
 def _report(jobs: list[tuple[int, int]], work: Any, options: argparse.Namespace) -> int:

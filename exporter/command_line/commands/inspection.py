@@ -27,10 +27,14 @@ def check(
     trusted: Trusted = False,
     as_json: options.Json = False,
 ) -> None:
-    """Prove that the in-place annotations of a model file are safe, or that a target takes the file."""
+    """Check that the nodes of a model file are valid, and that its in-place annotations are safe.
+
+    With --target, check what that consumer does not take; its list has the invalid nodes, too.
+    """
     if target is not None:
         check_target(model, target, trusted, as_json)
         return
+    from ...lowering.conversion.source_validity import invalid_nodes_of_file
     from ...running.inplace_check import check_inplace
 
     count = 0
@@ -39,16 +43,22 @@ def check(
         count = check_inplace(model, trusted=trusted)
     except AnnotationError as error:
         unsafe = error.unsafe
+    invalid = invalid_nodes_of_file(model, trusted)
     if as_json:
         print_json(
-            {"file": str(model), "safe": count, "unsafe": [dataclasses.asdict(entry) for entry in unsafe]}
+            {
+                "file": str(model),
+                "invalid": [dataclasses.asdict(entry) for entry in invalid],
+                "safe": count,
+                "unsafe": [dataclasses.asdict(entry) for entry in unsafe],
+            }
         )
-    for entry in () if as_json else unsafe:
+    for entry in () if as_json else (*invalid, *unsafe):
         say(entry)
-    if unsafe:
+    if invalid or unsafe:
         raise typer.Exit(1)
     if not as_json:
-        say(f"{model}: {count} in-place annotations, all safe")
+        say(f"{model}: every node is valid; {count} in-place annotations, all safe")
 
 
 def ops(

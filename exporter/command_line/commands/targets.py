@@ -99,12 +99,13 @@ def _as_json(target: Target) -> dict[str, Any]:
 def check_target(model: pathlib.Path, target: str, trusted: bool, as_json: bool) -> None:
     """Print everything in a file that a target does not support; exit with 1 if there is anything."""
     from ...files.reading import ModelFolder, bounds_of, read_model, to_ir
+    from ...lowering.conversion.source_validity import invalid_nodes_of_file
     from ...targets.checking import find_problems
 
     aim = load_target(target)
     bounds = bounds_of(trusted)
     read = to_ir(read_model(model, bounds), ModelFolder.of(model), bounds)
-    problems = find_problems(read, aim, is_file=True)
+    problems = find_problems(read, aim, is_file=True, invalid=invalid_nodes_of_file(model, trusted))
     if as_json:
         listed = [dataclasses.asdict(problem) for problem in problems]
         opset = read.graph.opset_imports.get("")

@@ -16,17 +16,24 @@ from ....registration import GraphContext, Registry, UnsupportedError, schemas
 from ....registration.schemas import OperatorSchema
 
 _OLDER = re.compile(r"before(\d+)::(\w+)")
+_WRITTEN_EARLY = frozenset({"LayerNormalization", "ThresholdedRelu"})
 # Attributes of old files that no runtime reads.
 _MEANINGLESS = frozenset({"consumed_inputs"})
 
 
 @functools.lru_cache(maxsize=4096)
 def schema_of(op_type: str, opset: int) -> OperatorSchema | None:
-    """The operator version for a file of this opset; for a removed operator, its last version."""
+    """The operator version for a file of this opset; for a removed operator, its last version.
+
+    onnxruntime's optimizer writes some operators below the opset at which they begin, with the meaning of
+    their first version.
+    """
     found = schemas.operator_schema(op_type, opset)
     if found is not None:
         return found
     older = [schema for schema in schemas.operator_schemas(op_type) if schema.since_version <= opset]
+    if not older and op_type in _WRITTEN_EARLY:
+        return schemas.operator_schemas(op_type)[0]
     return older[-1] if older else None
 
 
@@ -62,6 +69,21 @@ def without_defaults(schema: OperatorSchema, given: Mapping[str, ir.Attr]) -> di
         for name, attribute in given.items()
         if name not in formals or not formals[name].is_default(attribute.value)
     }
+
+
+def outputs_and_attributes(
+    node: ir.Node, schema: OperatorSchema, attributes: Mapping[str, ir.Attr]
+) -> tuple[int, Mapping[str, ir.Attr]]:
+    """How many results to emit for a node, and its attributes.
+
+    Below version 14, BatchNormalization with more than one result trains. Where nothing reads those results,
+    the attribute of version 6 says so.
+    """
+    outputs = [i for i, value in enumerate(node.outputs) if value.name]
+    trains = schema.name == "BatchNormalization" and schema.since_version < 14 and len(outputs) > 1
+    if trains and not any(value.uses() or value.is_graph_output() for value in node.outputs[1:]):
+        return 1, {**attributes, "is_test": ir.AttrInt64("is_test", 0)}
+    return (outputs[-1] + 1 if outputs else 1), attributes
 
 
 def completed(schema: OperatorSchema, given: Mapping[str, ir.Attr]) -> dict[str, ir.Attr]:

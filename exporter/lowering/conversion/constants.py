@@ -111,7 +111,7 @@ def owner(graph: ir.Graph, main: ir.Graph, opset: int) -> ir.Graph:
     return graph if ir_version(opset) >= FREE_INITIALIZERS else main
 
 
-def localize(node: ir.Node | None, g: GraphContext, moved: Collection[Value]) -> None:
+def localize(node: ir.Node, g: GraphContext, moved: Collection[Value]) -> None:
     """Give the sub-graphs of a custom domain's node their own constants: its runtime may not see outer ones.
 
     Args:
@@ -120,7 +120,7 @@ def localize(node: ir.Node | None, g: GraphContext, moved: Collection[Value]) ->
     Raises:
         UnsupportedError: the format has no constants of a sub-graph for an element type or a number.
     """
-    for graph in blocks(node) if node is not None else []:
+    for graph in blocks(node):
         copies: dict[Value, Value] = {}
         for inner in list(graph.all_nodes()):
             for position, value in enumerate(inner.inputs):

@@ -11,6 +11,7 @@ or by the version ladder of `symbolics/onnx`, or by the body that ONNX gives the
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import ChainMap, Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -34,15 +35,21 @@ from ....registration.emission.ladder import at_work
 from ....registration.functions.results import listed
 from ....registration.opsets import check_opset
 from ....registration.schemas import OperatorSchema, inputs_by_name, omissible, operator_schema
+from ....registration.validity.node_check import invalid_nodes
 from ...files.garbage_collection import rare_collections
 from ...files.reading import BOUNDS, Bounds
 from ...files.reading.carried import attach, carried_by, check_training
 from ...torch_boundary.process.process_lock import random_state_preserved
-from ..driver import Driver, Observation, Scope
+from ..driver import Driver, Observation
 from . import binding, constants, control_flow
 from .bodies import body_of
-from .preparation import copy_of, opset_of, source_of
+from .chosen_branches import BranchNames, chosen_branch, infer_shape
+from .file_scope import FileScope
+from .foreign_operators import call_foreign, foreign_function, has_versions
+from .preparation import copy_of, opset_of, source_of, with_contents
 from .size import limits_of
+from .source_validity import check_source, warn_of_invalid
+from .vectors import VECTORS, with_vectors
 
 _TRIED = 20  # Nodes of one operator that are refused before its others are refused without a try.
 
@@ -71,20 +78,24 @@ def convert(
     Raises:
         OpsetError: an opset outside 7 to 26.
         UnsupportedOperatorsError: every operator that cannot be said at the opset.
+        InvalidNodesError: nodes that are not valid, in the model or in what would be written.
     """
     from .... import symbolics  # noqa: F401
 
     check_opset(opset)
     load_entry_points()
     limits_of(model, bounds)
-    if opset_of(model) is None or (opset_of(model) == opset and level is None):
-        return _carrying(model, _with_contents(copy_of(model)))
+    source_opset = opset_of(model)
+    if source_opset is None or (source_opset == opset and level is None):
+        warn_of_invalid(invalid_nodes(model))
+        return _carrying(model, with_contents(copy_of(model)))
     check_training(model, opset)
     source = source_of(model, bounds)
     found = _Conversion(source, opset, registry_or_default(registry), bounds)
+    found.known_invalid = check_source(source, source_opset, opset, found.registry)
     found.observation = observation
     found.level, found.keeps_weights = level or DEFAULT_LEVEL, keeps_weights
-    return _carrying(model, _with_contents(found.run()))
+    return _carrying(model, with_contents(found.run()))
 
 
 def _carrying(model: ir.Model, converted: ir.Model) -> ir.Model:
@@ -93,45 +104,7 @@ def _carrying(model: ir.Model, converted: ir.Model) -> ir.Model:
     return converted
 
 
-def _with_contents(model: ir.Model) -> ir.Model:
-    """The model with the tensors of its nodes and sub-graphs in memory, wherever they were read from.
-
-    External data of the graph itself is left to the writer of the model, because it may be large.
-    """
-    for graph in model.graph.subgraphs():
-        for value in graph.initializers.values():
-            value.const_value = _in_memory(value.const_value)
-    for node in [*model.graph.all_nodes(), *(n for f in model.functions.values() for n in f.all_nodes())]:
-        for attribute in list(node.attributes.values()):
-            if attribute.type == ir.AttributeType.TENSOR and isinstance(attribute.value, ir.ExternalTensor):
-                node.attributes[attribute.name] = ir.AttrTensor(attribute.name, _in_memory(attribute.value))
-    return model
-
-
-def _in_memory(tensor: Any) -> Any:
-    if not isinstance(tensor, ir.ExternalTensor):
-        return tensor
-    return ir.Tensor(tensor.numpy(), dtype=tensor.dtype, shape=tensor.shape, name=tensor.name)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Scope(Scope):
-    """The context in which the nodes of a graph are read.
-
-    Attributes:
-        opset: the opset of the nodes.
-        attributes: the attributes of the enclosing function's call.
-        copies: whether names are the file's own, and nodes that mean the same are copied.
-        absent: names of the function's inputs that it was not given.
-    """
-
-    opset: int
-    attributes: Mapping[str, ir.Attr] = dataclasses.field(default_factory=dict)
-    copies: bool = True
-    absent: frozenset[str] = frozenset()
-
-
-class _Conversion(Driver[_Scope]):
+class _Conversion(Driver[FileScope]):
     """Lowers ONNX graphs of other opsets, whose nodes are read with the schemas of their opset."""
 
     def __init__(self, source: ir.Model, opset: int, registry: Registry, bounds: Bounds):
@@ -153,6 +126,8 @@ class _Conversion(Driver[_Scope]):
         self._used_names: set[str] = set()
         self._hidden: dict[Value, ir.TensorProtocol] = {}
         self._moved: set[Value] = set()
+        self._branch_names = BranchNames(source.graph, self.names)
+        self._has_chosen = False
 
     def properties(self) -> dict[str, Any]:
         """The properties of the file."""
@@ -160,16 +135,16 @@ class _Conversion(Driver[_Scope]):
         own = {name: getattr(self.source, name) for name in names}
         return {**own, "metadata_props": dict(self.source.metadata_props)}
 
-    def declare(self) -> _Scope:
+    def declare(self) -> FileScope:
         """Inputs and initializers under their own names; the names of the file are taken."""
         self.names.take_all(self.source.graph)
-        scope = _Scope({}, opset_of(self.source) or self.opset)
+        scope = FileScope({}, opset_of(self.source) or self.opset)
         self._hidden = constants.declare(self.source, self.graph, scope.values)
         self._bound.update(scope.values.values())
         self.state.update(scope.values.values())
         return scope
 
-    def outputs(self, scope: _Scope) -> Sequence[Value]:
+    def outputs(self, scope: FileScope) -> Sequence[Value]:
         """The outputs of the file under their own names."""
         self.output_names = [str(value.name) for value in self.source.graph.outputs]
         return [self._described(value, scope) for value in self.source.graph.outputs]
@@ -188,14 +163,14 @@ class _Conversion(Driver[_Scope]):
             annotate_inplace(model)
         return model
 
-    def refuse(self, node: ir.Node, scope: _Scope, error: UnsupportedError) -> None:
+    def refuse(self, node: ir.Node, scope: FileScope, error: UnsupportedError) -> None:
         """Record a refused node of the file; in a body, refuse the node that the body replaces."""
         if not scope.copies:
             raise error
         super().refuse(node, scope, error)
         self._refused[node.op_type] += 1
 
-    def lower_node(self, node: ir.Node, scope: _Scope) -> list[Value | None]:
+    def lower_node(self, node: ir.Node, scope: FileScope) -> list[Value | None]:
         """A copy of the node, or its replacement."""
         if scope.copies and self._refused[node.op_type] >= _TRIED:
             raise UnsupportedError(f"it was not tried, because {_TRIED} nodes before it cannot be converted")
@@ -204,23 +179,21 @@ class _Conversion(Driver[_Scope]):
         if function is not None:
             inputs = [self._mapped(v, scope) for v in node.inputs]
             return self._function(function, inputs, attributes)
-        if node.domain not in ("", "ai.onnx"):
-            copied = self._copied(node, attributes, scope)
-            constants.localize(copied[0].producer(), self.context, self._moved)
-            return list(copied)
+        schema = binding.schema_of(node.op_type, scope.opset) if node.domain in ("", "ai.onnx") else None
+        if schema is None:
+            return self._without_schema(node, attributes, scope)
         constant = constants.constant_of(self.context, node.op_type, attributes)
         if constant is not None:
             return [constant]
-        schema = binding.schema_of(node.op_type, scope.opset)
-        if schema is None:
-            raise UnsupportedError(f"ONNX has no operator {node.op_type} at opset {scope.opset}")
+        inputs = self._inputs(node, scope)
+        branch = chosen_branch(node, inputs[0]) if node.op_type == "If" and inputs else None
+        if branch is not None and len(branch.outputs) == len(node.outputs):
+            return self._chosen(branch, scope)
         target = operator_schema(node.op_type, self.opset)
         if scope.copies and target is not None and target.since_version == schema.since_version:
-            return list(self._copied(node, attributes, scope))
-        inputs = [self._mapped(v, scope) for v in node.inputs]
+            return list(self._copied(node, attributes, scope).outputs)
         before = self.construction.graph[-1] if len(self.construction.graph) else None
-        used = [i for i, value in enumerate(node.outputs) if value.name]
-        count = used[-1] + 1 if used else 1
+        count, attributes = binding.outputs_and_attributes(node, schema, attributes)
         results: list[Value | None] = list(self._said(schema, scope, inputs, attributes, count))
         results += [None] * (len(node.outputs) - len(results))
         if scope.copies:
@@ -231,26 +204,40 @@ class _Conversion(Driver[_Scope]):
             self._trace(node, before)
         return results
 
+    def _without_schema(
+        self, node: ir.Node, attributes: Mapping[str, ir.Attr], scope: FileScope
+    ) -> list[Value | None]:
+        """The results of the user's function for an operator that ONNX does not have; else a copy."""
+        symbolic = foreign_function(node, self.registry, self.opset)
+        if symbolic is not None:
+            inputs = [self._mapped(value, scope) for value in node.inputs]
+            return list(call_foreign(symbolic, self.context, node, inputs, attributes))
+        if node.domain in ("", "ai.onnx") and self.opset != scope.opset and has_versions(node.op_type):
+            raise UnsupportedError(f"ONNX has no operator {node.op_type} at opset {scope.opset}")
+        copied = self._copied(node, attributes, scope)
+        constants.localize(copied, self.context, self._moved)
+        return list(copied.outputs)
+
     def _trace(self, node: ir.Node, before: ir.Node | None) -> None:
         """Give the replacement of a node its metadata, and its last node the name."""
         last = True
         for made in reversed(self.construction.graph):
             if made is before:
                 return
-            if last and node.name and not self._is_named(node.name):
+            if last and node.name and node.name not in self._used_names:
+                self._used_names.add(node.name)
                 made.name = node.name
                 made.doc_string = node.doc_string
             last = False
             for key, text in node.metadata_props.items():
                 made.metadata_props.setdefault(key, text)
 
-    def _is_named(self, name: str) -> bool:
-        """Whether a node already has the name, because node names may repeat in a file."""
-        known = name in self._used_names
-        self._used_names.add(name)
-        return known
+    def _inputs(self, node: ir.Node, scope: FileScope) -> list[Value | None]:
+        """The new inputs of an ONNX node."""
+        inputs = [self._mapped(value, scope) for value in node.inputs]
+        return with_vectors(self.context, node.op_type, inputs) if node.op_type in VECTORS else inputs
 
-    def _mapped(self, value: Value | None, scope: _Scope) -> Value | None:
+    def _mapped(self, value: Value | None, scope: FileScope) -> Value | None:
         if value is None or value.name in scope.absent:
             return None
         found = scope.values.get(value)
@@ -263,7 +250,7 @@ class _Conversion(Driver[_Scope]):
             raise GraphError(f"value '{value.name}' is used before it is defined")
         return found
 
-    def _copied(self, node: ir.Node, attributes: Mapping[str, ir.Attr], scope: _Scope) -> Sequence[Value]:
+    def _copied(self, node: ir.Node, attributes: Mapping[str, ir.Attr], scope: FileScope) -> ir.Node:
         """The node itself, reading the new values; its sub-graphs are converted."""
         copied = []
         standard = node.domain in ("", "ai.onnx")
@@ -276,7 +263,7 @@ class _Conversion(Driver[_Scope]):
                 graphs = [self._subgraph(graph, scope) for graph in attribute.as_graphs()]
                 attribute = ir.Attr(name, attribute.type, graphs)
             copied.append(attribute)
-        inputs = [self._mapped(v, scope) for v in node.inputs]
+        inputs = self._inputs(node, scope) if standard else [self._mapped(v, scope) for v in node.inputs]
         for value in inputs:
             if value is not None:
                 self.construction.use(value)
@@ -297,7 +284,9 @@ class _Conversion(Driver[_Scope]):
             output.metadata_props.update(value.metadata_props)
         self._bound.update(fresh.outputs)
         self.construction.graph.append(fresh)
-        return fresh.outputs
+        if self._has_chosen:
+            infer_shape(fresh)
+        return fresh
 
     def _named(self, output: Value, result: Value) -> Value:
         """A result with the name and shape of the replaced value, if this conversion made it."""
@@ -321,7 +310,7 @@ class _Conversion(Driver[_Scope]):
     def _said(
         self,
         schema: OperatorSchema,
-        scope: _Scope,
+        scope: FileScope,
         inputs: Sequence[Value | None],
         attributes: Mapping[str, ir.Attr],
         outputs: int,
@@ -346,7 +335,7 @@ class _Conversion(Driver[_Scope]):
     def _emitted(
         self,
         schema: OperatorSchema,
-        scope: _Scope,
+        scope: FileScope,
         inputs: Sequence[Value | None],
         attributes: Mapping[str, ir.Attr],
         outputs: int,
@@ -361,7 +350,6 @@ class _Conversion(Driver[_Scope]):
             if isinstance(value, ir.Graph):
                 named[name] = self._subgraph(value, scope, like)
         if self.failed and any(isinstance(value, ir.Graph) for value in named.values()):
-            # A sub-graph without outputs cannot be emitted; the model is refused at the end.
             return [ir.Value() for _ in range(outputs)]
         target = operator_schema(schema.name, self.opset)
         found = self._breaks.get(schema.name, [])
@@ -425,11 +413,29 @@ class _Conversion(Driver[_Scope]):
         given = dict(zip(graph.inputs, inputs, strict=False))
         values = {formal: actual for formal, actual in given.items() if actual is not None}
         absent = frozenset(str(formal.name) for formal in graph.inputs if formal not in values)
-        scope = _Scope(values, opset, attributes, copies=False, absent=absent)
+        scope = FileScope(values, opset, attributes, copies=False, absent=absent)
         self.nodes(graph, scope)
         return [scope.values.get(value) for value in graph.outputs]
 
-    def _subgraph(self, block: ir.Graph, outer: _Scope, like: Sequence[Value] = ()) -> ir.Graph:
+    def _chosen(self, branch: ir.Graph, outer: FileScope) -> list[Value | None]:
+        """The nodes of the branch that an If takes, in the place of the If."""
+        self._has_chosen, graph = True, self.construction.graph
+        before = graph[-1] if len(graph) else None
+        values = ChainMap({}, *getattr(outer.values, "maps", [outer.values]))
+        owner = constants.owner(graph, self.graph, self.opset)
+        for value in branch.initializers.values():
+            copy = constants.initializer(value, self.names.unique(value.name or "initializer"))
+            owner.initializers.add(copy)
+            if owner is not graph:
+                self._moved.add(copy)
+            values[value] = copy
+        scope = dataclasses.replace(outer, values=values)
+        self.nodes(branch, scope)
+        new_nodes = itertools.takewhile(lambda node: node is not before, reversed(graph))
+        self._branch_names.separate(value for node in new_nodes for value in node.outputs)
+        return [self._mapped(value, scope) for value in branch.outputs]
+
+    def _subgraph(self, block: ir.Graph, outer: FileScope, like: Sequence[Value] = ()) -> ir.Graph:
         """A sub-graph at the target; it may read what the graphs around it make.
 
         Args:
@@ -463,7 +469,7 @@ class _Conversion(Driver[_Scope]):
             self.construction.graph = surrounding
         return graph
 
-    def _described(self, output: Value, scope: _Scope) -> Value:
+    def _described(self, output: Value, scope: FileScope) -> Value:
         """The new value of an output, with the type and shape that the file states where it has none."""
         value = self._mapped(output, scope)
         assert value is not None
@@ -473,7 +479,7 @@ class _Conversion(Driver[_Scope]):
             value.shape = output.shape
         return value
 
-    def _owned(self, outputs: Sequence[Value], graph: ir.Graph, scope: _Scope) -> list[Value]:
+    def _owned(self, outputs: Sequence[Value], graph: ir.Graph, scope: FileScope) -> list[Value]:
         """Outputs of a sub-graph under their own names, each made by a node of it or given to it."""
         owned: dict[Value, None] = {}
         for output in outputs:

@@ -187,3 +187,24 @@ def _merge(graph: ir.Graph, inferred: onnx.GraphProto) -> None:
 
 def _shape(kind: onnx.TypeProto) -> ir.Shape | None:
     return ir.serde.deserialize_type_proto_for_shape(kind)
+
+
+def with_contents(model: ir.Model) -> ir.Model:
+    """The model with the tensors of its nodes and sub-graphs in memory, wherever they were read from.
+
+    External data of the graph itself is left to the writer of the model, because it may be large.
+    """
+    for graph in model.graph.subgraphs():
+        for value in graph.initializers.values():
+            value.const_value = _in_memory(value.const_value)
+    for node in [*model.graph.all_nodes(), *(n for f in model.functions.values() for n in f.all_nodes())]:
+        for attribute in list(node.attributes.values()):
+            if attribute.type == ir.AttributeType.TENSOR and isinstance(attribute.value, ir.ExternalTensor):
+                node.attributes[attribute.name] = ir.AttrTensor(attribute.name, _in_memory(attribute.value))
+    return model
+
+
+def _in_memory(tensor: Any) -> Any:
+    if not isinstance(tensor, ir.ExternalTensor):
+        return tensor
+    return ir.Tensor(tensor.numpy(), dtype=tensor.dtype, shape=tensor.shape, name=tensor.name)

@@ -7,7 +7,8 @@
    that are no longer read. A weight with other readers is not copied.
 4. Sizes that shapes give are constants (`known_sizes`).
 5. Conditions that depend on weights are computed at once, because what they never select can then go.
-6. Initializers that keep their contents, and outputs of graphs, stay.
+6. An If whose condition becomes constant is replaced by its branch (`chosen_branches`).
+7. Initializers that keep their contents, and outputs of graphs, stay.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from ....registration.emission.folding import MAXIMUM_ELEMENTS, evaluate
 from ....registration.emission.tensor_sizes import byte_count, element_count
 from ..node_pass import IndexedPass, NodesByOperator
 from ..shapes.known_sizes import known_sizes, refine_shape
+from .chosen_branches import ChooseBranches
 from .deferred_constants import Deferred, deferred, is_matrix_transpose
 from .initializers import Initializers
 
@@ -48,6 +50,7 @@ class FoldConstants(IndexedPass):
         super().__init__()
         self._initializers = initializers
         self._budget: int | None = None
+        self._branches = ChooseBranches(initializers)
 
     def run(self, model: ir.Model, nodes: NodesByOperator) -> bool:
         """Fold in the main graph and in its sub-graphs, and report whether anything changed."""
@@ -56,8 +59,16 @@ class FoldConstants(IndexedPass):
         waiting: dict[ir.Value, Deferred] = {}
         is_constant = self._initializers.is_constant
         returned = {value.producer() for graph in nodes.graphs for value in graph.outputs}
+        self._branches.begin(model)
         for node in nodes.all:
             inputs = node.inputs
+            if node.graph is None:
+                # It was in a branch that is never taken.
+                continue
+            if node.op_type == "If" and not node.domain:
+                # The nodes of the branch follow, and are folded in their new graph.
+                modified |= self._branches.rewrite(node)
+                continue
             if node.domain or not inputs or node in returned:
                 continue
             if modified:

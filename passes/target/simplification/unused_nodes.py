@@ -3,17 +3,21 @@
 It does what `common.RemoveUnusedNodesPass` of onnx-ir does, which asks onnx for the schema of every node and
 takes five times as long.
 
-1. Nodes without a result that is read or returned, and initializers of the main graph, are removed.
+1. Nodes whose results nothing reads or returns, and initializers of the main graph, are removed. A node
+   without outputs stays, such as an assertion of a custom domain, and so does a node with one in a sub-graph.
 2. Optional outputs and inputs at the end of a node that are not used are left out.
 3. BatchNormalization for inference has no attribute `training_mode`, and one output.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx_ir as ir
 
 from ....registration.arguments import blocks
 from ....registration.schemas import operator_schema
+from ..node_pass import remove_node
 
 
 class RemoveUnused(ir.passes.InPlacePass):
@@ -44,13 +48,13 @@ def _remove_nodes(graph: ir.Graph, opset: int) -> bool:
     for node in reversed(graph):
         outputs = node.outputs
         is_read = bool(outputs) and bool(outputs[0].uses())
-        if not is_read and not any(value.uses() or value.is_graph_output() for value in outputs):
-            graph.remove(node, safe=True)
+        if not (is_read or _is_used(outputs) or _has_effects(node)):
+            remove_node(node)
             removed = True
             continue
         inputs, attributes = node.inputs, node.attributes.data
         if inputs and inputs[-1] is None:
-            _shorten_inputs(node)
+            _shorten_inputs(node, opset)
         if len(outputs) > 1 or "training_mode" in attributes:
             _shorten_outputs(node, opset)
         for block in blocks(node) if attributes else ():
@@ -58,9 +62,23 @@ def _remove_nodes(graph: ir.Graph, opset: int) -> bool:
     return removed
 
 
-def _shorten_inputs(node: ir.Node) -> None:
-    count = len(node.inputs)
-    while count and node.inputs[count - 1] is None:
+def _is_used(outputs: Sequence[ir.Value]) -> bool:
+    return any(value.uses() or value.is_graph_output() for value in outputs)
+
+
+def _has_effects(node: ir.Node) -> bool:
+    """Whether a node, or one in its sub-graphs, has no outputs and so acts outside of the graph."""
+    if not node.outputs or (node.domain and not any(value.name for value in node.outputs)):
+        return True
+    inner = blocks(node) if node.attributes.data else ()
+    return any(_has_effects(each) for block in inner for each in block)
+
+
+def _shorten_inputs(node: ir.Node, opset: int) -> None:
+    """Leave out omitted inputs at the end; a Loop needs its first two, also where both are omitted."""
+    count, schema = len(node.inputs), None if node.domain else operator_schema(node.op_type, opset)
+    least = 0 if schema is None else schema.minimum_inputs
+    while count > least and node.inputs[count - 1] is None:
         count -= 1
     node.resize_inputs(count)
 

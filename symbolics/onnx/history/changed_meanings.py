@@ -45,13 +45,18 @@ def batch_normalization_7(
     is_test: int = 1,
     outputs: int = 1,
 ) -> Value:
-    """Below 14 additional outputs mean training, and later versions lack them.
+    """Below 14 additional outputs mean training, and later versions lack them; only the first one is given.
 
     Below 9 the statistics may be per feature. Below 7 an attribute selects training; if it is left out,
     runtimes use inference mode.
     """
-    if outputs > 1 or not is_test:
+    if outputs > 1 or not (is_test or spatial):
         raise g.refuse("training mode as defined below version 14 is not supported")
+    if not is_test:
+        # onnxruntime's kernel of version 14 divides by another deviation than its older one.
+        options = {"epsilon": epsilon, "momentum": momentum, "training_mode": 1}
+        result, *_ = g.call("onnx::BatchNormalization", X, scale, B, mean, var, **options)
+        return result
     if spatial:
         return g.op("BatchNormalization", X, scale, B, mean, var, epsilon=epsilon)
     root = g.op("Sqrt", g.op("Add", var, epsilon))

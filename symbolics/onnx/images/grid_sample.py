@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ....registration import DataType, GraphContext, Value, onnx_symbolic
+from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ...compositions.sizes import Size, compute, product, sizes_of
 from ...compositions.spatial.resampling import cubic_weights
 from ..support import below
@@ -18,14 +18,17 @@ _FORMER_MODES = {new: old for old, new in _TODAY_MODES.items()}
 
 
 class _Sampler:
-    """One call: an input [N, C, S...] and the pixel coordinates [N, 1, P] of its spatial dimensions."""
+    """One call: an input [N, C, S...] and the pixel coordinates [N, 1, P] of its spatial dimensions.
 
-    def __init__(self, g: GraphContext, input: Value, padding: str, align_corners: bool):
+    Coordinates are of the element type `dtype`, which is that of the input unless that is an integer.
+    """
+
+    def __init__(self, g: GraphContext, input: Value, padding: str, align_corners: bool, dtype: DataType):
         self.g = g
         self.padding = padding
         self.align_corners = align_corners
         batch, self.channels, *self.sizes = sizes_of(g, input)
-        self.dtype = g.dtype(input) or DataType.FLOAT
+        self.dtype = dtype
         self.flat = g.call("aten::reshape", input, [batch, self.channels, product(g, self.sizes)])
         self.batch = batch
 
@@ -88,7 +91,7 @@ class _Sampler:
         index = g.call("aten::expand", self=position, size=[self.batch, self.channels, count])
         found = g.op("GatherElements", self.flat, index, axis=2)
         valid = functools.reduce(lambda a, b: g.op("And", a, b), inside)
-        return g.op("Where", valid, found, 0.0)
+        return g.op("Where", valid, found, g.constant(0, g.dtype(found)))
 
     def nearest(self, places: Sequence[Value]) -> Value:
         return self.read([self.g.call("aten::round", place) for place in places])
@@ -141,7 +144,14 @@ def _sampled(
         X, grid = g.cast(X, DataType.FLOAT), g.cast(grid, DataType.FLOAT)
         return g.cast(_sampled(g, X, grid, mode, padding_mode, align_corners), dtype)
     dimensions = rank - 2
-    sampler = _Sampler(g, X, padding_mode, align_corners)
+    if dtype is None or dtype in dtypes.FLOATS:
+        coordinates = dtype or DataType.FLOAT
+        grid = g.cast(grid, coordinates)
+    elif mode == "nearest":
+        coordinates = g.dtype(grid) or DataType.FLOAT
+    else:
+        raise g.refuse(f"interpolation of {dtype.name} is not supported")
+    sampler = _Sampler(g, X, padding_mode, align_corners, coordinates)
     output = sizes_of(g, grid)[1:-1]
     points = g.call("aten::reshape", grid, [sampler.batch, 1, product(g, output), dimensions])
     places = [

@@ -18,6 +18,12 @@ def hard_swish(g: GraphContext, X: Value) -> Value:
 @onnx_symbolic("onnx::Celu")
 def celu(g: GraphContext, X: Value, alpha: float = 1.0) -> Value:
     """Below 12: `max(0, x) + min(0, alpha * (exp(x / alpha) - 1))`."""
+    if alpha == 0:
+        # The formula of the operator, in which x / 0 is infinite or NaN.
+        dtype = g.dtype(X)
+        slope, zero = g.constant(alpha, dtype), g.constant(0.0, dtype)
+        scaled = g.op("Mul", g.op("Sub", g.op("Exp", g.op("Div", X, slope)), 1.0), slope)
+        return g.op("Add", g.call("aten::maximum", X, zero), g.call("aten::minimum", scaled, zero))
     return g.call("aten::elu", X, alpha, 1, 1.0 / alpha)
 
 

@@ -1,0 +1,90 @@
+"""Converts an If whose condition is known as the branch that it takes.
+
+A pass does the same for conditions that become constant later (`passes/target/constants/chosen_branches.py`).
+Here, shapes of what follows can still be inferred, so that a chain of such nodes dissolves, and opsets below
+11 need not hide the shapes of the branches from each other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+import onnx_ir as ir
+from onnx_ir import Value
+
+from ....passes.target.shapes.known_sizes import known_sizes
+from ....registration import Names
+from ....registration.arguments import blocks, graphs_of
+from ....registration.emission import shape_inference
+from ....registration.emission.folding import MAXIMUM_ELEMENTS, evaluate
+
+_DEPTH = 64
+"""How many operators may be between a constant or a size and a condition."""
+
+
+def chosen_branch(node: ir.Node, condition: Value | None) -> ir.Graph | None:
+    """The branch that an If takes; None if its condition is not known.
+
+    Args:
+        node: the If, in the file.
+        condition: its condition, in the new graph.
+    """
+    if node.op_type != "If" or condition is None:
+        return None
+    array = _contents(condition, {}, 0)
+    if array is None or array.size != 1:
+        return None
+    attribute = node.attributes.get("then_branch" if array.item() else "else_branch")
+    return None if attribute is None or attribute.is_ref() else attribute.as_graph()
+
+
+def _is_constant(value: Value | None) -> bool:
+    return value is not None and value.const_value is not None and value.const_value.size <= MAXIMUM_ELEMENTS
+
+
+def _contents(value: Value, contents: dict[Value, np.ndarray | None], depth: int) -> np.ndarray | None:
+    """The contents of a value that follows from constants and sizes; None if they do not give it."""
+    if value in contents:
+        return contents[value]
+    array, node = None, value.producer()
+    if value.const_value is not None:
+        array = value.const_value.numpy() if _is_constant(value) else None
+    elif node is not None and not node.domain and len(node.outputs) == 1 and depth < _DEPTH:
+        array = known_sizes(node, _is_constant)
+        if array is None and node.inputs and not blocks(node):
+            inputs = [None if item is None else _contents(item, contents, depth + 1) for item in node.inputs]
+            if all(item is not None for item in inputs):
+                attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+                array = evaluate(node.op_type, inputs, attributes, condition=True)
+    contents[value] = array
+    return array
+
+
+def infer_shape(node: ir.Node) -> None:
+    """Infer the shape of a copied node's result that the file does not give."""
+    if node.domain or len(node.outputs) != 1 or node.outputs[0].shape is not None:
+        return
+    attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+    node.outputs[0].shape = shape_inference.infer(node.op_type, node.inputs, attributes)
+
+
+class BranchNames:
+    """Makes the names of values in branches unique, where other graphs of the file have them too."""
+
+    def __init__(self, source: ir.Graph, names: Names):
+        self._source = source
+        self._names = names
+        self._counts: Counter[str] | None = None
+
+    def separate(self, moved: Iterable[Value]) -> None:
+        """Rename the values whose names occur several times."""
+        if self._counts is None:
+            graphs = graphs_of(self._source)
+            values = [[*graph.inputs, *graph.initializers.values()] for graph in graphs]
+            values += [node.outputs for graph in graphs for node in graph]
+            self._counts = Counter(value.name or "" for several in values for value in several)
+        for value in moved:
+            if value.name and self._counts[value.name] > 1:
+                value.name = self._names.unique(value.name)

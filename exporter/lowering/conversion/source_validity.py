@@ -1,0 +1,73 @@
+"""What conversion does about nodes of a file that are not valid at the file's own opset."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from ....registration import InvalidNode, InvalidNodesError, Registry
+from ....registration.errors import listed_nodes
+from ....registration.validity.node_check import invalid_nodes
+from ...files.reading import ModelFolder, bounds_of, read_model, to_ir
+from .binding import schema_of
+from .foreign_operators import has_versions
+from .preparation import opset_of, source_of
+
+_TO_CALLER = 7
+"""Frames between a caller of `lower` and `warn_of_invalid`, of which two belong to each decorator."""
+
+
+def warn_of_invalid(nodes: Sequence[InvalidNode], further_frames: int = 0) -> None:
+    """Warn of nodes that are written as the file has them."""
+    if not nodes:
+        return
+    count = "1 node of the file is" if len(nodes) == 1 else f"{len(nodes)} nodes of the file are"
+    text = f"{count} not valid, and written as in the file:"
+    warnings.warn("\n".join([text, *listed_nodes(nodes)]), stacklevel=_TO_CALLER + further_frames)
+
+
+def check_source(source: ir.Model, source_opset: int, opset: int, registry: Registry) -> list[InvalidNode]:
+    """The invalid nodes of a file that are written as they are, with a warning.
+
+    These are all of them at the file's own opset, and at others those whose operator ONNX has at no opset,
+    without those that have a symbolic function.
+
+    Raises:
+        InvalidNodesError: the meaning of invalid nodes at another opset is not known.
+    """
+    invalid, readable = [], set[InvalidNode]()
+    for node in invalid_nodes(source):
+        if not node.is_unknown:
+            invalid.append(node)
+        elif has_versions(node.operator):
+            invalid.append(node)
+            # Such as a removed operator, which has the meaning of its last version.
+            if schema_of(node.operator, source_opset) is not None:
+                readable.add(node)
+        elif registry.lookup(f"onnx::{node.operator}", "", opset) is None:
+            invalid.append(node)
+    if source_opset == opset:
+        warn_of_invalid(invalid, 1)
+        return invalid
+    foreign = [node for node in invalid if node.is_unknown and not has_versions(node.operator)]
+    unreadable = [node for node in invalid if node not in readable and node not in foreign]
+    if unreadable:
+        text = f"the file is not valid at its opset {source_opset}, so it cannot be written at opset {opset}:"
+        raise InvalidNodesError(text, unreadable)
+    warn_of_invalid(foreign, 1)
+    return foreign
+
+
+def invalid_nodes_of_file(path: str | os.PathLike, trusted: bool = False) -> list[InvalidNode]:
+    """The nodes of a file that are not valid; onnx's inference supplies ranks and types that it does not say.
+
+    Raises:
+        ModelFileError: the file cannot be read.
+        GraphError: its opset is not known, or it exceeds the bounds.
+    """
+    bounds = bounds_of(trusted)
+    model = to_ir(read_model(path, bounds), ModelFolder.of(path), bounds)
+    return invalid_nodes(model if opset_of(model) is None else source_of(model, bounds))

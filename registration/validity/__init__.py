@@ -1,0 +1,1 @@
+"""Whether the nodes of an ONNX graph are valid by the schemas of their operators."""

@@ -1,0 +1,263 @@
+"""What operators ask of the ranks of their inputs, and of axes: the texts of the operators in tables.
+
+Ranks that are not known are not checked, nor are axes that a model computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import onnx_ir as ir
+
+from ..schemas import OperatorSchema
+from .equations import equation_problem
+
+_SMALL = 64
+"""Constants with more elements are no axes."""
+
+RANKS: dict[str, dict[int, tuple[int, int | None]]] = {
+    "AffineGrid": {0: (3, 3), 1: (1, 1)},
+    "AveragePool": {0: (3, None)},
+    "BatchNormalization": {0: (1, None), 1: (1, 1), 2: (1, 1), 3: (1, 1), 4: (1, 1)},
+    "Conv": {0: (3, None), 2: (1, 1)},
+    "ConvInteger": {0: (3, None)},
+    "ConvTranspose": {0: (3, None), 2: (1, 1)},
+    "CumSum": {1: (0, 1)},
+    "DeformConv": {0: (3, None), 1: (3, None), 2: (3, None), 3: (1, 1)},
+    "DepthToSpace": {0: (4, 4)},
+    "Det": {0: (2, None)},
+    "EyeLike": {0: (2, 2)},
+    "GRU": {0: (3, 3), 1: (3, 3), 2: (3, 3), 3: (2, 2), 4: (1, 1), 5: (3, 3)},
+    "Gather": {0: (1, None)},
+    "GatherElements": {0: (1, None), 1: (1, None)},
+    "GatherND": {0: (1, None), 1: (1, None)},
+    "Gemm": {0: (2, 2), 1: (2, 2), 2: (0, 2)},
+    "GlobalAveragePool": {0: (3, None)},
+    "GlobalLpPool": {0: (3, None)},
+    "GlobalMaxPool": {0: (3, None)},
+    "GridSample": {0: (3, None), 1: (3, None)},
+    "GroupNormalization": {0: (2, None), 1: (1, 1), 2: (1, 1)},
+    "InstanceNormalization": {0: (2, None), 1: (1, 1), 2: (1, 1)},
+    "LRN": {0: (2, None)},
+    "LSTM": {0: (3, 3), 1: (3, 3), 2: (3, 3), 3: (2, 2), 4: (1, 1), 5: (3, 3), 6: (3, 3), 7: (2, 2)},
+    "LpPool": {0: (3, None)},
+    "MatMul": {0: (1, None), 1: (1, None)},
+    "MatMulInteger": {0: (1, None), 1: (1, None)},
+    "MaxPool": {0: (3, None)},
+    "MaxRoiPool": {0: (4, 4), 1: (2, 2)},
+    "MaxUnpool": {0: (3, None)},
+    "Multinomial": {0: (2, 2)},
+    "NonMaxSuppression": {0: (3, 3), 1: (3, 3)},
+    "QLinearConv": {0: (3, None), 3: (3, None), 8: (1, 1)},
+    "QLinearMatMul": {0: (1, None), 3: (1, None)},
+    "RNN": {0: (3, 3), 1: (3, 3), 2: (3, 3), 3: (2, 2), 4: (1, 1), 5: (3, 3)},
+    "ReverseSequence": {0: (2, None), 1: (1, 1)},
+    "RoiAlign": {0: (4, 4), 1: (2, 2), 2: (1, 1)},
+    "ScatterElements": {0: (1, None), 1: (1, None)},
+    "ScatterND": {0: (1, None), 1: (1, None)},
+    "SpaceToDepth": {0: (4, 4)},
+    "TopK": {0: (1, None)},
+    "Trilu": {0: (2, None)},
+}
+"""The lowest and the highest rank of inputs by position; None is no bound."""
+
+EQUAL_RANKS: dict[str, tuple[int, ...]] = {
+    "Conv": (0, 1),
+    "ConvInteger": (0, 1),
+    "ConvTranspose": (0, 1),
+    "DeformConv": (0, 1),
+    "GatherElements": (0, 1),
+    "GridSample": (0, 1),
+    "MaxUnpool": (0, 1),
+    "QLinearConv": (0, 3),
+    "Scatter": (0, 1, 2),
+    "ScatterElements": (0, 1, 2),
+}
+"""Positions of inputs that have one rank."""
+
+_REDUCTIONS = "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare".split()
+AXES: dict[str, tuple[str, int]] = {
+    **dict.fromkeys(
+        "ArgMax ArgMin Gather GatherElements Hardmax LayerNormalization LogSoftmax LpNormalization "
+        "RMSNormalization Scatter ScatterElements Softmax Split SplitToSequence TopK".split(),
+        ("axis", 0),
+    ),
+    **dict.fromkeys([f"Reduce{name}" for name in _REDUCTIONS], ("axes", 0)),
+    "CenterCropPad": ("axes", 0),
+    "Compress": ("axis", 0),
+    "Concat": ("axis", 0),
+    "CumSum": ("axis", 0),
+    "Flatten": ("axis", 1),
+    "MeanVarianceNormalization": ("axes", 0),
+    "OneHot": ("axis", 1),
+    "Pad": ("axes", 0),
+    "Resize": ("axes", 0),
+    "Slice": ("axes", 0),
+    "Squeeze": ("axes", 0),
+    "Unique": ("axis", 0),
+}
+"""The attribute or input with axes of the first input, and by how much their range exceeds its rank."""
+
+_WINDOWS = (
+    "AveragePool Conv ConvInteger ConvTranspose DeformConv LpPool MaxPool MaxUnpool QLinearConv".split()
+)
+_PER_AXIS = {
+    "dilations": 1,
+    "kernel_shape": 1,
+    "output_padding": 1,
+    "pads": 2,
+    "strides": 1,
+}
+"""How many numbers attributes of windows have for each spatial axis."""
+
+
+def rank_of(value: ir.Value | None) -> int | None:
+    """The rank of a value, None if it is unknown."""
+    return None if value is None or value.shape is None else len(value.shape)
+
+
+def integers(value: ir.Value | None) -> list[int] | None:
+    """The contents of a small constant of integers; None if it is computed, large, or not in memory."""
+    if value is None:
+        return None
+    tensor = value.const_value
+    producer = value.producer()
+    if tensor is None and producer is not None and producer.op_type == "Constant" and not producer.domain:
+        constant = producer.attributes.get("value")
+        tensor = None if constant is None or constant.is_ref() else constant.value
+    if tensor is None or value.is_graph_input() or isinstance(tensor, ir.LazyTensor):
+        return None
+    if tensor.dtype not in (ir.DataType.INT64, ir.DataType.INT32) or tensor.size > _SMALL:
+        return None
+    return [int(item) for item in tensor.numpy().reshape(-1)]
+
+
+def rank_problem(node: ir.Node, schema: OperatorSchema) -> str | None:
+    """What is wrong with the ranks or the axes of a node; None if nothing is known to be."""
+    inputs = node.inputs
+    ranks = [rank_of(value) for value in inputs]
+    for position, (lowest, highest) in RANKS.get(node.op_type, {}).items():
+        rank = ranks[position] if position < len(ranks) else None
+        if rank is not None and (rank < lowest or (highest is not None and rank > highest)):
+            return f"its input '{schema.inputs[position].name}' has rank {rank}, {_bound(lowest, highest)}"
+    among = {ranks[i] for i in EQUAL_RANKS.get(node.op_type, ()) if i < len(ranks) and ranks[i] is not None}
+    if len(among) > 1:
+        return f"its inputs have the ranks {' and '.join(map(str, sorted(among)))}, which must be equal"
+    specific = _RULES.get(node.op_type)
+    problem = None if specific is None else specific(node, ranks)
+    return problem or _axes_problem(node, schema, ranks)
+
+
+def _bound(lowest: int, highest: int | None) -> str:
+    if highest is None:
+        return f"but needs {lowest} or more"
+    return f"not {lowest}" if lowest == highest else f"but may have at most {highest}"
+
+
+def _axes_problem(node: ir.Node, schema: OperatorSchema, ranks: Sequence[int | None]) -> str | None:
+    rule = AXES.get(node.op_type)
+    rank = ranks[0] if ranks else None
+    if rule is None or rank is None:
+        return None
+    name, excess = rule
+    axes = _numbers(node, schema, name)
+    for axis in axes or ():
+        if not -rank - (excess if node.op_type == "OneHot" else 0) <= axis < rank + excess:
+            return f"its axis {axis} is outside of an input of rank {rank}"
+    if axes is not None and name == "axes" and len({axis % max(rank, 1) for axis in axes}) < len(axes):
+        return f"its axes {axes} name an axis twice"
+    return None
+
+
+def _numbers(node: ir.Node, schema: OperatorSchema, name: str) -> list[int] | None:
+    """The integers of an attribute or a constant input; the schema's default if there are none."""
+    position = schema.input_index.get(name)
+    if position is not None:
+        return integers(node.inputs[position]) if position < len(node.inputs) else None
+    attribute = node.attributes.get(name)
+    if attribute is not None:
+        value: Any = None if attribute.is_ref() else attribute.value
+    else:
+        formal = schema.attributes.get(name)
+        value = None if formal is None else formal.default
+    return None if value is None else [value] if isinstance(value, int) else list(value)
+
+
+def _attribute(node: ir.Node, name: str) -> Any:
+    attribute = node.attributes.get(name)
+    return None if attribute is None or attribute.is_ref() else attribute.value
+
+
+def _concatenation(node: ir.Node, ranks: Sequence[int | None]) -> str | None:
+    among = {rank for rank in ranks if rank is not None}
+    if len(among) > 1:
+        return f"its inputs have the ranks {' and '.join(map(str, sorted(among)))}, which must be equal"
+    return "its inputs have rank 0, and so no axis" if 0 in among else None
+
+
+def _transposition(node: ir.Node, ranks: Sequence[int | None]) -> str | None:
+    order = _attribute(node, "perm")
+    if order is None:
+        return None
+    if sorted(order) != list(range(len(order))):
+        return f"its order {list(order)} is no permutation"
+    if ranks[0] is not None and len(order) != ranks[0]:
+        return f"its order of {len(order)} axes is for an input of rank {ranks[0]}"
+    return None
+
+
+def _unsqueeze(node: ir.Node, ranks: Sequence[int | None]) -> str | None:
+    axes = _attribute(node, "axes") if len(node.inputs) < 2 else integers(node.inputs[1])
+    if axes is None or ranks[0] is None:
+        return None
+    rank = ranks[0] + len(axes)
+    outside = next((axis for axis in axes if not -rank <= axis < rank), None)
+    if outside is not None:
+        return f"its axis {outside} is outside of a result of rank {rank}"
+    if len({axis % rank for axis in axes}) < len(axes):
+        return f"its axes {list(axes)} name an axis twice"
+    return None
+
+
+def _einsum(node: ir.Node, ranks: Sequence[int | None]) -> str | None:
+    equation = _attribute(node, "equation")
+    return None if equation is None else equation_problem(equation, ranks)
+
+
+def _windows(node: ir.Node, ranks: Sequence[int | None]) -> str | None:
+    if ranks[0] is None:
+        return None
+    spatial = ranks[0] - 2
+    for name, count in _PER_AXIS.items():
+        numbers = _attribute(node, name)
+        if numbers is not None and len(numbers) != count * spatial:
+            return f"its {name} have {len(numbers)} numbers, and its input {spatial} spatial axes"
+    return None
+
+
+def _quantization(node: ir.Node, ranks: Sequence[int | None]) -> str | None:
+    """The axis matters only where a scale belongs to each of several elements along it."""
+    scale = node.inputs[1] if len(node.inputs) > 1 else None
+    axis = _attribute(node, "axis")
+    if axis is None or ranks[0] is None or scale is None or scale.shape is None:
+        return None
+    if len(scale.shape) == 0 or (len(scale.shape) == 1 and scale.shape[0] in (0, 1)):
+        return None
+    if not -ranks[0] <= axis < ranks[0]:
+        return f"its axis {axis} is outside of an input of rank {ranks[0]}"
+    return None
+
+
+_RULES: dict[str, Callable[[ir.Node, Sequence[int | None]], str | None]] = {
+    **dict.fromkeys(_WINDOWS, _windows),
+    "Concat": _concatenation,
+    "DequantizeLinear": _quantization,
+    "Einsum": _einsum,
+    "QuantizeLinear": _quantization,
+    "Transpose": _transposition,
+    "Unsqueeze": _unsqueeze,
+}
+
+CHECKED = frozenset({*RANKS, *EQUAL_RANKS, *AXES, *_RULES})
+"""The operators that have a rule."""

@@ -1,0 +1,82 @@
+"""Whether the element types of a node's values and attributes are those of its schema."""
+
+from __future__ import annotations
+
+import functools
+
+import onnx
+import onnx_ir as ir
+from onnx_ir import DataType
+
+from ..schemas import OperatorSchema, Parameter
+
+_FLOATS = frozenset(int(DataType[name]) for name in ("FLOAT", "FLOAT16", "DOUBLE", "BFLOAT16"))
+
+
+def element_types(schema: OperatorSchema, attribute: str) -> frozenset[int] | None:
+    """The element types that an integer attribute may name; None if it names none."""
+    formal = schema.attributes.get(attribute)
+    if formal is None or formal.type != ir.AttributeType.INT:
+        return None
+    if attribute in ("to", "dtype", "output_dtype"):
+        outputs = schema.outputs[0]
+        numbers = frozenset(map(int, outputs.dtypes | outputs.sequences))
+        # Quantization takes 0 for the type of the zero point.
+        return numbers | {0} if attribute == "output_dtype" else numbers
+    if attribute == "stash_type" and len(schema.outputs) > 1:
+        # LayerNormalization returns values of this type.
+        return frozenset(map(int, schema.outputs[1].dtypes))
+    return _FLOATS if attribute in ("stash_type", "softmax_precision") else None
+
+
+def element_type_name(number: int) -> str:
+    """An element type by its name in ONNX, or the number itself."""
+    try:
+        return DataType(number).name
+    except ValueError:
+        return str(number)
+
+
+def type_problem(node: ir.Node, schema: OperatorSchema) -> str | None:
+    """What is wrong with the known element types of a node; None if nothing is known to be."""
+    variables: dict[str, DataType] = {}
+    for word, values, formals in (
+        ("input", node.inputs, schema.inputs),
+        ("result", node.outputs, schema.outputs),
+    ):
+        last = len(formals) - 1
+        for position, value in enumerate(values):
+            if value is None or type(value.type) is not ir.TensorType:
+                continue
+            dtype = value.type.dtype
+            if dtype == DataType.UNDEFINED:
+                continue
+            formal = formals[min(position, last)]
+            if dtype not in formal.dtypes and not _may_be_tensor(schema, word, position, dtype):
+                return _message(word, value, dtype, formal)
+            if formal.variable and formal.homogeneous:
+                bound = variables.setdefault(formal.variable, dtype)
+                if bound is not dtype and bound != dtype:
+                    return (
+                        f"its {word} '{value.name}' is {dtype.name}, but must be {bound.name} like the others"
+                    )
+    return None
+
+
+def _message(word: str, value: ir.Value, dtype: DataType, formal: Parameter) -> str:
+    if len(formal.dtypes) == 1:
+        return f"its {word} '{value.name}' is {dtype.name}, not {next(iter(formal.dtypes)).name}"
+    return f"its {word} '{value.name}' is {dtype.name}, which it does not take"
+
+
+@functools.lru_cache(maxsize=4096)
+def _type_strings(name: str, version: int, domain: str, word: str, position: int) -> frozenset[str]:
+    schema = onnx.defs.get_schema(name, version, domain)
+    formals = schema.inputs if word == "input" else schema.outputs
+    return frozenset(formals[min(position, len(formals) - 1)].types)
+
+
+def _may_be_tensor(schema: OperatorSchema, word: str, position: int, dtype: DataType) -> bool:
+    """Whether the schema has a form of the type that `Parameter` does not list."""
+    names = _type_strings(schema.name, schema.since_version, schema.domain, word, position)
+    return f"tensor({dtype.name.lower()})" in names

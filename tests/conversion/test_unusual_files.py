@@ -1,0 +1,269 @@
+"""Files that are invalid, and valid ones with forms that few exporters write."""
+
+import warnings
+
+import numpy as np
+import onnx
+import onnx.reference
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import opsetta
+from opsetta import InvalidNodesError
+
+FLOAT, INT32, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL
+X = np.random.default_rng(0).standard_normal((2, 1, 3)).astype(np.float32)
+
+
+def value(name, shape, kind=FLOAT):
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def stored(name, data, dtype=np.int64):
+    return numpy_helper.from_array(np.array(data, dtype), name)
+
+
+def model_of(nodes, inputs, outputs, constants=(), opset=11):
+    graph = helper.make_graph(nodes, "graph", inputs, outputs, list(constants))
+    imports = [helper.make_opsetid("", opset), helper.make_opsetid("custom", 1)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=8)
+
+
+def lowered(model, path, opset, **options):
+    onnx.save(model, path)
+    return opsetta.load(path).lower(opset, **options).model_proto
+
+
+def results(model, feed):
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(None, feed)
+
+
+def check_conversions(model, path, feed, opsets=(7, 9, 10, 13, 17), expected=None):
+    """Each conversion is valid, and gives what onnxruntime makes of the file, or what is expected."""
+    expected = results(model, feed) if expected is None else [expected]
+    for opset in opsets:
+        converted = lowered(model, path, opset)
+        onnx.checker.check_model(converted, full_check=True)
+        for found, due in zip(results(converted, feed), expected, strict=True):
+            assert found.dtype == due.dtype
+            np.testing.assert_allclose(found, due, rtol=1e-5, atol=1e-6)
+    return converted
+
+
+WRONG = {
+    "word": (18, helper.make_node("ScatterElements", ["x", "i", "x"], ["y"], reduction="sum"), "'sum'"),
+    "mode": (11, helper.make_node("Pad", ["x", "p"], ["y"], mode="zeros"), "'zeros'"),
+    "direction": (
+        14,
+        helper.make_node("GRU", ["x", "x", "x"], ["y"], direction="both", hidden_size=1),
+        "'both'",
+    ),
+    "attribute": (13, helper.make_node("Squeeze", ["x"], ["y"], axes=[1]), "'axes'"),
+    "axis": (13, helper.make_node("Softmax", ["x"], ["y"], axis=3), "axis 3"),
+    "operator": (13, helper.make_node("Gelu", ["x"], ["y"]), "begins at 20"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_an_invalid_file_is_not_converted_and_its_copy_is_warned_of(case, tmp_path):
+    opset, node, text = WRONG[case]
+    constants = [stored("i", [[[0, 0, 0]]]), stored("p", [1] * 6)]
+    model = model_of([node], [value("x", [2, 1, 3])], [value("y", None)], constants, opset)
+    path = tmp_path / "wrong.onnx"
+    for other in {9, 15, 21} - {opset}:
+        with pytest.raises(InvalidNodesError, match=f"not valid at its opset {opset}.*\n.*{text}"):
+            lowered(model, path, other)
+    for options in ({}, {"optimize": "full"}):
+        with pytest.warns(UserWarning, match=text):
+            copy = lowered(model, path, opset, **options)
+        assert [each.op_type for each in copy.graph.node] == [node.op_type]
+
+
+def squeeze_if(source, result, axis, tag):
+    """What TorchScript's exporter writes for `squeeze(axis)`; the branches use the same names."""
+    yes = helper.make_node("Squeeze", [source], ["inner"], axes=[axis])
+    no = helper.make_node("Identity", [source], ["inner"])
+    branches = [helper.make_graph([node], "branch", [], [value("inner", None)]) for node in (yes, no)]
+    return [
+        helper.make_node("Shape", [source], [f"shape{tag}"]),
+        helper.make_node("Gather", [f"shape{tag}", f"at{axis}"], [f"size{tag}"]),
+        helper.make_node("Equal", [f"size{tag}", "at1"], [f"condition{tag}"]),
+        helper.make_node(
+            "If", [f"condition{tag}"], [result], then_branch=branches[0], else_branch=branches[1]
+        ),
+    ]
+
+
+AT = [stored(f"at{i}", i) for i in range(3)]
+
+
+@pytest.mark.parametrize("sizes", [[2, 1, 3], ["n", 1, "m"]])
+def test_ifs_with_conditions_that_follow_from_sizes_become_their_branches(sizes, tmp_path):
+    nodes = [*squeeze_if("x", "a", 1, "A"), helper.make_node("Exp", ["a"], ["b"])]
+    nodes += [*squeeze_if("b", "c", 1, "B"), helper.make_node("Flatten", ["c"], ["y"])]
+    model = model_of(nodes, [value("x", sizes)], [value("y", ["p", "q"])], AT)
+    converted = check_conversions(model, tmp_path / "m.onnx", {"x": X}, (7, 10, 13), np.exp(X[:, 0]))
+    # Whether "m" is 1 is not known.
+    assert [node.op_type for node in converted.graph.node].count("If") == (sizes[2] == "m")
+
+
+@pytest.mark.parametrize("outer", [True, False])
+@pytest.mark.parametrize("inner", [True, False])
+def test_nested_ifs_with_constant_conditions_become_their_branches(outer, inner, tmp_path):
+    def branch(node, name):
+        return helper.make_graph([node], "branch", [], [value(name, None)])
+
+    squeeze = branch(helper.make_node("Squeeze", ["x"], ["r"], axes=[1]), "r")
+    negate = branch(helper.make_node("Neg", ["x"], ["r"]), "r")
+    choice = branch(helper.make_node("If", ["inner"], ["s"], then_branch=squeeze, else_branch=negate), "s")
+    other = branch(helper.make_node("Abs", ["x"], ["s"]), "s")
+    nodes = [helper.make_node("If", ["outer"], ["t"], then_branch=choice, else_branch=other)]
+    nodes.append(helper.make_node("Flatten", ["t"], ["y"]))
+    constants = [stored("outer", outer, bool), stored("inner", [inner], bool)]
+    model = model_of(nodes, [value("x", [2, 1, 3])], [value("y", [2, 3])], constants)
+    converted = check_conversions(model, tmp_path / "m.onnx", {"x": X}, (7, 9, 13))
+    assert "If" not in [node.op_type for node in converted.graph.node]
+
+
+def test_nodes_without_outputs_stay(tmp_path):
+    def branch(name):
+        nodes = [
+            helper.make_node("Store", ["x"], [], domain="custom"),
+            helper.make_node("Relu", ["x"], [name]),
+        ]
+        return helper.make_graph(nodes, name, [], [value(name, [2])])
+
+    nodes = [
+        helper.make_node("Add", ["x", "x"], ["sum"]),
+        helper.make_node("Assert", ["sum"], [], domain="custom"),
+        helper.make_node("Print", ["x"], [""], domain="custom"),
+        helper.make_node("If", ["c"], ["unused"], then_branch=branch("a"), else_branch=branch("b")),
+        helper.make_node("Neg", ["x"], ["dead"]),
+        helper.make_node("Abs", ["x"], ["y"]),
+    ]
+    model = model_of(nodes, [value("x", [2]), value("c", [], BOOL)], [value("y", [2])], opset=13)
+    for opset in (9, 13, 17):
+        for level in ("none", "basic", "full"):
+            converted = lowered(model, tmp_path / "m.onnx", opset, optimize=level)
+            assert [n.op_type for n in converted.graph.node] == ["Add", "Assert", "Print", "If", "Abs"]
+            inner = [[n.op_type for n in a.g.node] for a in converted.graph.node[3].attribute]
+            assert inner == [["Store", "Relu"]] * 2
+    rewritten = opsetta.realize(model, ["flatten-to-reshape"]).model_proto
+    assert [node.op_type for node in rewritten.graph.node][:3] == ["Add", "Assert", "Print"]
+
+
+NUMBERS = {
+    "Expand": ([helper.make_node("Expand", ["x", "n"], ["y"])], 3, [1]),
+    "Unsqueeze": ([helper.make_node("Unsqueeze", ["x", "n"], ["y"])], 1, [2, 3]),
+}
+
+
+@pytest.mark.parametrize("op_type", NUMBERS)
+def test_numbers_are_taken_for_vectors(op_type, tmp_path):
+    nodes, number, shape = NUMBERS[op_type]
+    model = model_of(nodes, [value("x", shape)], [value("y", None)], [stored("n", number)], opset=13)
+    model.graph.output[0].type.tensor_type.shape.SetInParent()
+    rank = 1 if op_type == "Expand" else len(shape) + 1
+    model.graph.output[0].CopyFrom(value("y", [f"d{i}" for i in range(rank)]))
+    check_conversions(model, tmp_path / "m.onnx", {"x": np.ones(shape, np.float32)}, (7, 9, 11, 17))
+
+
+@pytest.mark.parametrize("op_type", ["Slice", "Reshape", "ConstantOfShape", "ReduceSum", "TopK", "Squeeze"])
+def test_numbers_become_vectors_that_onnxruntime_takes(op_type, tmp_path):
+    """onnxruntime itself refuses these numbers."""
+    inputs = {
+        "Slice": ["x", "zero", "two", "zero", "one"],
+        "Reshape": ["x", "six"],
+        "ConstantOfShape": ["two"],
+        "ReduceSum": ["x", "one"],
+        "TopK": ["x", "two"],
+        "Squeeze": ["x", "one"],
+    }[op_type]
+    node = helper.make_node(op_type, inputs, ["y", "i"] if op_type == "TopK" else ["y"])
+    constants = [stored(name, number) for name, number in (("zero", 0), ("one", 1), ("two", 2), ("six", 6))]
+    fed = [value("x", [2, 1, 3])] if "x" in inputs else []
+    rank = {"Slice": 3, "ReduceSum": 3, "TopK": 3, "Squeeze": 2}.get(op_type, 1)
+    outputs = [value("y", [f"d{i}" for i in range(rank)])]
+    outputs += [value("i", ["e", "f", "g"], INT64)] if op_type == "TopK" else []
+    model = model_of([node], fed, outputs, constants, opset=13)
+    for opset in (7, 9, 11, 17):
+        converted = lowered(model, tmp_path / "m.onnx", opset)
+        assert results(converted, {"x": X} if fed else {})[0].size > 0
+
+
+def test_a_loop_that_carries_nothing_is_written_below_11(tmp_path):
+    nodes = [helper.make_node("Cast", ["i"], ["f"], to=FLOAT), helper.make_node("Add", ["f", "x"], ["u"])]
+    nodes.append(helper.make_node("Identity", ["c"], ["d"]))
+    body = helper.make_graph(
+        nodes, "body", [value("i", [], INT64), value("c", [], BOOL)], [value("d", [], BOOL), value("u", [2])]
+    )
+    loop = helper.make_node("Loop", ["n", ""], ["y"], body=body)
+    model = model_of([loop], [value("n", [], INT64), value("x", [2])], [value("y", ["k", 2])])
+    feed = {"n": np.array(3), "x": np.ones(2, np.float32)}
+    check_conversions(model, tmp_path / "m.onnx", feed, (7, 9, 10, 11, 13, 21))
+
+
+@pytest.mark.parametrize("opset", [7, 9])
+def test_results_of_batch_normalization_that_nothing_reads_mean_training(opset, tmp_path):
+    outputs = ["y", "mean", "variance", "saved_mean", "saved_variance"]
+    node = helper.make_node("BatchNormalization", ["x", "s", "s", "s", "s"], outputs, epsilon=1e-3)
+    constants = [stored("s", [0.5, 2.0, 3.0], np.float32)]
+    model = model_of([node], [value("x", [4, 3, 2])], [value("y", [4, 3, 2])], constants, opset)
+    x = np.random.default_rng(1).standard_normal((4, 3, 2)).astype(np.float32)
+    scale = np.array([0.5, 2.0, 3.0], np.float32)[:, None]
+    apart = x - x.mean((0, 2), keepdims=True)
+    expected = apart / np.sqrt((apart**2).mean((0, 2), keepdims=True) + 1e-3) * scale + scale
+    # onnxruntime's kernels of versions 9 and 14 take another deviation.
+    opsets = (8, 11, 13, 14, 17) if opset == 7 else (7, 14, 17)
+    check_conversions(model, tmp_path / "m.onnx", {"x": x}, opsets, expected)
+
+
+@pytest.mark.parametrize("alpha", [0.0, -0.5, 2.0])
+def test_celu_of_any_slope(alpha, tmp_path):
+    model = model_of(
+        [helper.make_node("Celu", ["x"], ["y"], alpha=alpha)], [value("x", [4])], [value("y", [4])], opset=13
+    )
+    check_conversions(model, tmp_path / "m.onnx", {"x": np.array([-3, -1, 0, 2], np.float32)}, (7, 9, 11))
+
+
+@pytest.mark.parametrize("kind", [INT32, INT64])
+@pytest.mark.parametrize("padding", ["zeros", "border"])
+def test_grid_sample_of_integers(kind, padding, tmp_path):
+    """onnxruntime has no kernel; onnx's evaluator is the reference."""
+    node = helper.make_node("GridSample", ["x", "g"], ["y"], mode="nearest", padding_mode=padding)
+    inputs = [value("x", [2, 1, 3, 4], kind), value("g", [2, 5, 5, 2])]
+    model = model_of([node], inputs, [value("y", [2, 1, 5, 5], kind)], opset=16)
+    random = np.random.default_rng(2)
+    x = random.integers(-9, 9, (2, 1, 3, 4)).astype(helper.tensor_dtype_to_np_dtype(kind))
+    feed = {"x": x, "g": random.uniform(-1.3, 1.3, (2, 5, 5, 2)).astype(np.float32)}
+    expected = onnx.reference.ReferenceEvaluator(model).run(None, feed)[0]
+    for opset in (7, 9, 13):
+        np.testing.assert_array_equal(results(lowered(model, tmp_path / "m.onnx", opset), feed)[0], expected)
+
+
+def test_valid_files_are_copied_without_a_warning(tmp_path):
+    model = model_of([helper.make_node("Relu", ["x"], ["y"])], [value("x", [2])], [value("y", [2])])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        lowered(model, tmp_path / "m.onnx", 11)
+
+
+def test_operators_that_onnx_has_at_no_opset_are_kept_or_have_a_function(tmp_path):
+    registry = opsetta.default_registry.fork()
+
+    @opsetta.onnx_symbolic(["onnx::Glow_Twice", "custom::Twice"], registry=registry)
+    def twice(g, x, times: int = 2):
+        return g.op("Mul", x, float(times))
+
+    for domain, op_type in (("", "Glow_Twice"), ("custom", "Twice")):
+        node = helper.make_node(op_type, ["x"], ["y"], domain=domain, times=3)
+        model = model_of([node], [value("x", [2])], [value("y", [2])])
+        onnx.save(model, tmp_path / "m.onnx")
+        loaded = opsetta.load(tmp_path / "m.onnx")
+        assert [n.op_type for n in loaded.lower(13, registry=registry).model_proto.graph.node] == ["Mul"]
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert [n.op_type for n in loaded.lower(13).model_proto.graph.node] == [op_type]
+        assert any("no such operator" in str(each.message) for each in caught) == (not domain)
