@@ -25,6 +25,7 @@ from ..kinds import has_value, is_value
 from ..schemas import OperatorSchema, Parameter
 from . import folding, ladder
 from .omitted_arguments import check_omitted
+from .operand_checks import check_operands
 from .result_types import formal_outputs, result_types
 from .typed_inputs import typed_inputs
 
@@ -67,6 +68,7 @@ def emit(
 
     Raises:
         EmissionError: the target opset does not have the operator, an argument or an element type.
+        UnsupportedError: an axis is outside of its tensor, or sizes cannot be sizes.
     """
     rung = None if domain else ladder.rung(g, op_type)
     if rung is not None:
@@ -90,6 +92,7 @@ def emit(
         except UnsupportedError as error:
             # Prefer the composition's error when it names an opset that supports the operator.
             raise (error if error.first_opset is not None else refusal) from None
+    check_operands(op_type, schema.input_index, inputs, attributes)
     if outputs == 1:
         folded = _fold(g, op_type, inputs, attributes, types[0])
         if folded is not None:

@@ -7,6 +7,7 @@ import onnx.shape_inference
 import onnx_ir as ir
 from onnx_ir import serde
 
+from ..errors import UnsupportedError
 from .constant_integers import MAXIMUM_RANK
 from .derived_sizes import broadcast
 from .size_vectors import elements
@@ -24,6 +25,9 @@ def complete_shapes(node: ir.Node, version: int) -> None:
 
     Args:
         version: the opset of the graph.
+
+    Raises:
+        UnsupportedError: the node is not valid for its inputs.
     """
     outputs = list(node.outputs)
     known = all(value.shape is not None for value in outputs)
@@ -42,9 +46,13 @@ def complete_shapes(node: ir.Node, version: int) -> None:
     }
     try:
         schema = onnx.defs.get_schema(node.op_type, version, node.domain)
-        inferred = onnx.shape_inference.infer_node_outputs(schema, serde.serialize_node(node), types, data)
-    except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError):
+    except onnx.defs.SchemaError:
         return
+    try:
+        inferred = onnx.shape_inference.infer_node_outputs(schema, serde.serialize_node(node), types, data)
+    except onnx.shape_inference.InferenceError as error:
+        reason = str(error).split("]", 1)[-1].strip()
+        raise UnsupportedError(f"ONNX operator {node.op_type} does not take its inputs: {reason}") from None
     for value in outputs:
         found = inferred.get(str(value.name))
         if found is not None:

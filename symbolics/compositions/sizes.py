@@ -102,10 +102,22 @@ def axis(g: GraphContext, value: Value, dim: int) -> int:
     """
     if dim >= 0 and g.rank(value) is None:
         return dim
-    rank = max(known_rank(g, value), 1)
-    if not -rank <= dim < rank:
-        raise g.refuse(f"its input has no dimension {dim}")
-    return dim % rank
+    return g.axis(dim, max(known_rank(g, value), 1))
+
+
+def axis_from_front(g: GraphContext, value: Value, axis: int, added: int = 0) -> int:
+    """A non-negative axis of a value; unlike in PyTorch, a zero-dim tensor has none.
+
+    Args:
+        added: the number of dimensions that the result has more than the value, of which the axis may be one.
+
+    Raises:
+        UnsupportedError: the value does not have it, or it counts from the last one of an unknown number.
+    """
+    rank = g.rank(value)
+    if rank is None and axis >= 0:
+        return axis
+    return g.axis(axis, known_rank(g, value) + added)
 
 
 def origin(size: Size) -> tuple[Value, int] | None:

@@ -134,7 +134,7 @@ def concatenated(g: GraphContext, x: Value, y: Value) -> Value:
 def without_axis(g: GraphContext, value: Value, axis: int) -> list[int | ir.SymbolicDim] | None:
     """The sizes of a value except for one axis."""
     shape = g.shape(value)
-    return None if shape is None else [size for at, size in enumerate(shape) if at != axis % len(shape)]
+    return None if shape is None else [size for at, size in enumerate(shape) if at != g.axis(axis, len(shape))]
 
 
 def flattened(g: GraphContext, value: Value) -> Value:
@@ -144,16 +144,22 @@ def flattened(g: GraphContext, value: Value) -> Value:
     return shaped(g.op("Reshape", value, [-1]), [None])
 
 
-def front(g: GraphContext, axis: int, *values: Value) -> int:
+def front(g: GraphContext, axis: int, *values: Value, added: int = 0) -> int:
     """Convert an axis to a non-negative one, by the rank of any of the values.
 
+    Args:
+        added: the number of dimensions that the result has more than the values, of which the axis may be one.
+
     Raises:
-        UnsupportedError: it counts from the last one, the ranks are unknown, and the opset does not count so.
+        UnsupportedError: the values do not have it; or it counts from the last one, the ranks are unknown,
+            and the opset does not count so.
     """
     ranks = [g.rank(value) for value in values]
     rank = next((rank for rank in ranks if rank is not None), None)
-    if axis >= 0 or rank:
-        return axis % rank if rank else axis
+    if rank is not None:
+        return g.axis(axis, rank + added)
+    if axis >= 0:
+        return axis
     return int(g.call("composed::axis_from_the_end", axis=axis))
 
 

@@ -47,9 +47,7 @@ def concat_offset(g: GraphContext, concat_dim: Value, shape: list[Value]) -> lis
 @onnx_symbolic(["tf::Pack"])
 def pack(g: GraphContext, values: list[Value], axis: int = 0) -> Value:
     """Tensors along a new dimension."""
-    ranks = [g.rank(value) for value in values]
-    rank = next((rank for rank in ranks if rank is not None), None)
-    at = axis if axis >= 0 else axis + rank + 1 if rank is not None else front(g, axis)
+    at = front(g, axis, *values, added=1)
     raised = [g.op("Unsqueeze", value, axes=[at]) for value in values]
     return raised[0] if len(raised) == 1 else g.op("Concat", *raised, axis=at)
 

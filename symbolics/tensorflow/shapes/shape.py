@@ -53,10 +53,7 @@ def squeeze(g: GraphContext, input: Value, squeeze_dims: list[int] = []) -> Valu
 
 @onnx_symbolic("tf::ExpandDims")
 def expand_dims(g: GraphContext, input: Value, dim: Value) -> Value:
-    axis = constant_integer(g, dim, "dim")
-    own = g.rank(input)
-    if axis < 0:
-        axis = axis + own + 1 if own is not None else front(g, axis)
+    axis = front(g, constant_integer(g, dim, "dim"), input, added=1)
     return g.op("Unsqueeze", input, axes=[axis])
 
 
@@ -137,7 +134,7 @@ def reverse_sequence(
         result = g.op("ReverseSequence", input, lengths, batch_axis=batch_dim, time_axis=seq_dim)
         return shaped(result, g.shape(input))
     count = known_rank(g, input)
-    order = [batch_dim % count, seq_dim % count]
+    order = [g.axis(batch_dim, count), g.axis(seq_dim, count)]
     order += [at for at in range(count) if at not in order]
     moved = g.op("Transpose", input, perm=order)
     result = shaped(g.op("ReverseSequence", moved, lengths, batch_axis=0, time_axis=1), g.shape(moved))
