@@ -71,7 +71,8 @@ def sizes_of(g: GraphContext, value: Value) -> list[Size]:
 def where_true(g: GraphContext, mask: Value) -> Value:
     """The positions of the nonzero elements of a one-dimensional tensor."""
     result = g.op("Squeeze", g.op("NonZero", mask), axes=[0])
-    result.shape = ir.Shape([None])
+    if result.producer() is not None:
+        result.shape = ir.Shape([None])
     return result
 
 
