@@ -27,7 +27,9 @@ def _compress(attributes: Attributes, data: Array, condition: Array) -> list[Arr
     return [np.compress(condition, data, axis=attributes.get("axis"))]
 
 
-def _scatter_elements(attributes: Attributes, data: Array, indices: Array, updates: Array) -> list[Array] | None:
+def _scatter_elements(
+    attributes: Attributes, data: Array, indices: Array, updates: Array
+) -> list[Array] | None:
     if attributes.get("reduction", "none") != "none" or data.ndim != 1:
         return None
     result = data.copy()

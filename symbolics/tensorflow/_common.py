@@ -134,7 +134,9 @@ def concatenated(g: GraphContext, x: Value, y: Value) -> Value:
 def without_axis(g: GraphContext, value: Value, axis: int) -> list[int | ir.SymbolicDim] | None:
     """The sizes of a value except for one axis."""
     shape = g.shape(value)
-    return None if shape is None else [size for at, size in enumerate(shape) if at != g.axis(axis, len(shape))]
+    return (
+        None if shape is None else [size for at, size in enumerate(shape) if at != g.axis(axis, len(shape))]
+    )
 
 
 def flattened(g: GraphContext, value: Value) -> Value:

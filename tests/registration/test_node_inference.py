@@ -48,7 +48,9 @@ def test_computed_sizes_are_unknown(g):
 
 
 def test_what_onnx_refuses_is_refused(g):
-    with pytest.raises(UnsupportedError, match=r"Conv does not take its inputs: Number of spatial dimensions"):
+    with pytest.raises(
+        UnsupportedError, match=r"Conv does not take its inputs: Number of spatial dimensions"
+    ):
         g.op("Conv", given(g, 1, 3, 8, 8), given(g, 8, 4, 3))
 
 

@@ -58,7 +58,7 @@ def load_nets(
     given = parse_descriptions(shapes)
     predict = read_net(path, bounds)
     file = init_net if init_net is not None else _find_init_net(path)
-    init = read_net(file, bounds) if file is not None else None
+    init = read_net(file, bounds, may_be_empty=True) if file is not None else None
     described_inputs = {**read_value_info(path), **given}
     net = _Net(Fillers(bounds), described_inputs)
     if init is not None:
