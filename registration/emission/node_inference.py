@@ -18,6 +18,11 @@ _UNSETTLED = frozenset(
     "Slice Pad Tile Split TopK Upsample Resize ConstantOfShape Range Reshape Expand".split()
 )
 """Operators for which emission often infers only the rank."""
+_CHECKED = frozenset(
+    "BatchNormalization CumSum Gemm GroupNormalization Hardmax InstanceNormalization LayerNormalization "
+    "LogSoftmax LpNormalization PRelu RMSNormalization ScatterElements ScatterND Softmax Trilu".split()
+)
+"""Operators that demand ranks or sizes of their inputs which emission does not check."""
 
 
 def complete_shapes(node: ir.Node, version: int) -> None:
@@ -31,7 +36,7 @@ def complete_shapes(node: ir.Node, version: int) -> None:
     """
     outputs = list(node.outputs)
     known = all(value.shape is not None for value in outputs)
-    if known and (node.op_type not in _UNSETTLED or all(value.shape.is_static() for value in outputs)):  # type: ignore[union-attr]
+    if known and node.op_type not in _CHECKED and (node.op_type not in _UNSETTLED or all(value.shape.is_static() for value in outputs)):  # type: ignore[union-attr]
         return
     if any(map(_has_graph, node.attributes.values())):
         return
