@@ -36,7 +36,11 @@ def complete_shapes(node: ir.Node, version: int) -> None:
     """
     outputs = list(node.outputs)
     known = all(value.shape is not None for value in outputs)
-    if known and node.op_type not in _CHECKED and (node.op_type not in _UNSETTLED or all(value.shape.is_static() for value in outputs)):  # type: ignore[union-attr]
+    if (
+        known
+        and node.op_type not in _CHECKED
+        and (node.op_type not in _UNSETTLED or all(value.shape.is_static() for value in outputs))
+    ):  # type: ignore[union-attr]
         return
     if any(map(_has_graph, node.attributes.values())):
         return

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import onnx_ir as ir
 
@@ -128,12 +127,51 @@ def _check_tile(arguments: Arguments, shape: Shape) -> None:
         raise UnsupportedError(f"{len(repeats)} numbers of repetitions for {len(shape)} dimensions")
 
 
+def _check_divisor(name: str) -> Callable[[Arguments, Shape], None]:
+    def check(arguments: Arguments, shape: Shape) -> None:
+        divisors = arguments.get(name)
+        if divisors is not None and 0 in divisors and all(isinstance(divisor, int) for divisor in divisors):
+            raise UnsupportedError("it divides integers by a constant that is 0")
+
+    return check
+
+
 _SIZES: dict[str, tuple[tuple[str, ...], Callable[[Arguments, Shape], None]]] = {
+    "Div": (("B",), _check_divisor("B")),
+    "Mod": (("B",), _check_divisor("B")),
     "ConstantOfShape": (("input",), _check_sizes("input")),
     "Expand": (("shape",), _check_sizes("shape")),
     "Reshape": (("shape", "allowzero"), _check_reshape),
     "Tile": (("repeats",), _check_tile),
 }
+
+
+def check_scattered(data: ir.Value, indices: ir.Value, updates: ir.Value) -> None:
+    """Check the shapes of the operands of ScatterND, where they are known.
+
+    Raises:
+        UnsupportedError: an index has more numbers than the data has dimensions, or the updates have another
+            shape than the places that they are written to.
+    """
+    shapes = [None if value.shape is None else value.shape.dims for value in (data, indices, updates)]
+    written, places, values = shapes
+    if places is None:
+        return
+    if not places:
+        raise UnsupportedError("the indices of a scatter are a scalar")
+    count = places[-1]
+    if not isinstance(count, int) or written is None:
+        return
+    if count > len(written):
+        raise UnsupportedError(
+            f"indices of {count} numbers are outside of a tensor with {len(written)} dimensions"
+        )
+    due = (*places[:-1], *written[count:])
+    fits = values is None or len(values) == len(due)
+    for size, expected in zip(values or (), due, strict=False):
+        fits = fits and not (isinstance(size, int) and isinstance(expected, int) and size != expected)
+    if not fits:
+        raise UnsupportedError("the updates of a scatter do not have the shape of their places")
 
 
 def check_operands(
@@ -150,6 +188,8 @@ def check_operands(
     Raises:
         UnsupportedError: an axis is outside of the tensor, or sizes cannot be sizes.
     """
+    if op_type == "ScatterND" and None not in inputs:
+        check_scattered(*inputs)  # type: ignore[arg-type]
     axis_check = _AXES.get(op_type)
     size_check = _SIZES.get(op_type) if axis_check is None else None
     if axis_check is not None:

@@ -104,17 +104,24 @@ def _squeeze(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: 
     if axes is None:
         return None
     removed = {axis % len(shapes[0]) for axis in axes}
+    wrong = [axis for axis in removed if isinstance(shapes[0][axis], int) and shapes[0][axis] != 1]
+    if wrong:
+        raise UnsupportedError(f"axis {wrong[0]} has {shapes[0][wrong[0]]} elements, and cannot be removed")
     return tuple(size for axis, size in enumerate(shapes[0]) if axis not in removed)
 
 
 def _concat(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: Attributes) -> Dims:
     if any(len(shape) != len(shapes[0]) for shape in shapes):
-        raise UnsupportedError(f"tensors of {', '.join(str(len(s)) for s in shapes)} dimensions cannot be joined")
+        raise UnsupportedError(
+            f"tensors of {', '.join(str(len(s)) for s in shapes)} dimensions cannot be joined"
+        )
     axis = attributes["axis"] % len(shapes[0])
     for shape in shapes:
         for at, (size, first) in enumerate(zip(shape, shapes[0], strict=True)):
             if at != axis and size != first and isinstance(size, int) and isinstance(first, int):
-                raise UnsupportedError(f"the shapes {_shown(shapes[0])} and {_shown(shape)} cannot be joined at axis {axis}")
+                raise UnsupportedError(
+                    f"the shapes {_shown(shapes[0])} and {_shown(shape)} cannot be joined at axis {axis}"
+                )
     sizes = [shape[axis] for shape in shapes]
     joined = sum(sizes) if all(isinstance(size, int) for size in sizes) else _UNKNOWN
     return (*shapes[0][:axis], joined, *shapes[0][axis + 1 :])

@@ -8,8 +8,7 @@ A line is `operators: operands`. An operand is a name with its shape:
     value[]           a scalar
     shape<=1          at most one dimension
 
-An operand that is a list has this shape in each of its items. Only what is known is checked: unknown sizes and
-ranks pass.
+An operand that is a list has this shape in each of its items. Unknown sizes and ranks are not checked.
 """
 
 from __future__ import annotations
@@ -59,7 +58,9 @@ def _parse_operand(text: str) -> Operand:
     name, listed, maximum = match.groups()
     shown = text.removeprefix(name)
     if maximum is not None:
-        return Operand(name, f"at most {maximum} dimension{'s' if maximum != '1' else ''}", maximum_rank=int(maximum))
+        return Operand(
+            name, f"at most {maximum} dimension{'s' if maximum != '1' else ''}", maximum_rank=int(maximum)
+        )
     sizes = tuple(listed.split(",")) if listed else ()
     is_open = sizes[:1] == ("...",)
     return Operand(name, f"the shape {shown}" if listed else "no dimensions", sizes[is_open:], is_open)
@@ -80,7 +81,10 @@ def check_operand_shapes(operands: Sequence[Operand], arguments: Mapping[str, An
 
 
 def _check(
-    operand: Operand, shape: Sequence[int | ir.SymbolicDim], arguments: Mapping[str, Any], named: dict[str, int]
+    operand: Operand,
+    shape: Sequence[int | ir.SymbolicDim],
+    arguments: Mapping[str, Any],
+    named: dict[str, int],
 ) -> None:
     rank = len(shape)
     if operand.maximum_rank is not None:
@@ -91,7 +95,9 @@ def _check(
         last = zip(operand.sizes, shape[rank - count :], strict=True) if fits else ()
         fits = fits and all(_fits(size, dimension, arguments, named) for size, dimension in last)
     if not fits:
-        shown = ", ".join("?" if isinstance(size, ir.SymbolicDim) and size.value is None else str(size) for size in shape)
+        shown = ", ".join(
+            "?" if isinstance(size, ir.SymbolicDim) and size.value is None else str(size) for size in shape
+        )
         text = re.sub(r"r\((\w+)\)", r"rank of \1", operand.text)
         raise ArgumentError(f"'{operand.name}' has the shape [{shown}], but must have {text}")
 

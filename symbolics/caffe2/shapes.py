@@ -77,6 +77,8 @@ def nchw_to_nhwc(g: GraphContext, data: Value) -> Value:
 
 def shuffled(g: GraphContext, X: Value, group: int, order: str) -> Value:
     """Interleave the channels of all groups."""
+    if group < 1:
+        raise g.refuse(f"it has {group} groups")
     if not is_channels_last(g, order):
         return g.call("aten::channel_shuffle", self=X, groups=group)
     rank = g.rank(X) or 4
@@ -194,8 +196,13 @@ def sliced(
             count = len(bounds)
         elif count is None and bounds.shape is not None and isinstance(bounds.shape[0], int):
             count = bounds.shape[0]
+        if isinstance(bounds, list) and isinstance(first, list) and len(first) != len(bounds):
+            raise g.refuse(f"it has {len(first)} starts and {len(bounds)} ends")
     if count is None:
         raise g.refuse("the number of its computed bounds is unknown")
+    rank = g.rank(X)
+    if rank is not None and count > rank:
+        raise g.refuse(f"it has bounds for {count} dimensions of a tensor with {rank}")
     return g.op("Slice", X, starts=first, ends=last, axes=list(range(count)))
 
 

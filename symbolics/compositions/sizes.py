@@ -110,7 +110,7 @@ def axis_from_front(g: GraphContext, value: Value, axis: int, added: int = 0) ->
     """A non-negative axis of a value; unlike in PyTorch, a zero-dim tensor has none.
 
     Args:
-        added: the number of dimensions that the result has more than the value, of which the axis may be one.
+        added: how many dimensions the result has more than the value; the axis may be one of them.
 
     Raises:
         UnsupportedError: the value does not have it, or it counts from the last one of an unknown number.

@@ -76,7 +76,10 @@ def number(g: GraphContext, value: Value) -> Size:
 def sizes(g: GraphContext, value: Value) -> list[int] | Value:
     """Convert a shape operand: a list of ints if it is constant, else an INT64 vector."""
     found = integers(g, value)
-    return found if found is not None else g.cast(value, DataType.INT64)
+    if found is not None:
+        return found
+    whole = g.cast(value, DataType.INT64)
+    return g.op("Reshape", whole, [1]) if g.rank(value) == 0 else whole
 
 
 def elements(g: GraphContext, value: Value, count: int | None = None) -> list[Size] | None:
@@ -108,8 +111,10 @@ def check_policy(g: GraphContext, bad_indices_policy: str) -> None:
     """Check the policy of an operator for indices out of range.
 
     Raises:
-        UnsupportedError: it ignores them, which no ONNX operator does.
+        UnsupportedError: it does not exist, or ignores them, which no ONNX operator does.
     """
+    if bad_indices_policy not in ("", "DEFAULT", "ERROR", "IGNORE"):
+        raise g.refuse(f"bad_indices_policy '{bad_indices_policy}' does not exist")
     if bad_indices_policy == "IGNORE":
         raise g.refuse(
             "bad_indices_policy IGNORE is not supported, because ONNX does not allow indices out of range"
@@ -150,7 +155,7 @@ def front(g: GraphContext, axis: int, *values: Value, added: int = 0) -> int:
     """Convert an axis to a non-negative one, by the rank of any of the values.
 
     Args:
-        added: the number of dimensions that the result has more than the values, of which the axis may be one.
+        added: how many dimensions the result has more than the values; the axis may be one of them.
 
     Raises:
         UnsupportedError: the values do not have it; or it counts from the last one, the ranks are unknown,

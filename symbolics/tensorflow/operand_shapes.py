@@ -1,4 +1,4 @@
-"""The shapes that TensorFlow's operators demand of their operands, as their shape functions and kernels state.
+"""The shapes that TensorFlow's operators demand of their operands, by their shape functions and kernels.
 
 `registration/functions/operand_shapes.py` explains the notation.
 """
@@ -31,6 +31,7 @@ ReverseSequence: seq_lengths[*]
 Roll: shift<=1 axis<=1
 ArgMax ArgMin: dimension[]
 Unique UniqueWithCounts InvertPermutation: x[*]
+RandomShuffle: value[...,*]
 ListDiff: x[*] y[*]
 MatrixDiagPart MatrixDiagPartV2 MatrixDiagPartV3 MatrixBandPart: input[...,*,*]
 MatrixSetDiag MatrixSetDiagV2 MatrixSetDiagV3 Svd: input[...,*,*]
@@ -92,6 +93,8 @@ TensorScatterAdd TensorScatterMax TensorScatterMin TensorScatterSub TensorScatte
 ScatterNdNonAliasingAdd: input[...,*] indices[...,*]
 SparseToDense: sparse_indices<=2 output_shape[*] sparse_values<=1 default_value[]
 SparseTensorDenseMatMul: a_indices[n,2] a_values[n] a_shape[2] b[*,*]
+Cross: a[...,3] b[...,3]
+DataFormatVecPermute: x[...,*]
 UnravelIndex: indices<=1 dims[*]
 SpaceToBatchND: block_shape[n] paddings[n,2]
 BatchToSpaceND: block_shape[n] crops[n,2]
@@ -124,4 +127,18 @@ TensorListResize: size[]
 TensorListSplit: lengths[*]
 """
 
+_COMPLEX = """
+FFT IFFT: input[...,*,2]
+FFT2D IFFT2D: input[...,*,*,2]
+FFT3D IFFT3D: input[...,*,*,*,2]
+RFFT: input[...,*] fft_length[1]
+RFFT2D: input[...,*,*] fft_length[2]
+RFFT3D: input[...,*,*,*] fft_length[3]
+IRFFT: input[...,*,2] fft_length[1]
+IRFFT2D: input[...,*,*,2] fft_length[2]
+IRFFT3D: input[...,*,*,*,2] fft_length[3]
+"""
+"""Operators on real pairs: complex numbers have a last dimension of 2."""
+
 default_registry.state_operand_shapes("tf", _TABLE)
+default_registry.state_operand_shapes("tf_complex", _COMPLEX)

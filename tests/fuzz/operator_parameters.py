@@ -28,8 +28,9 @@ import onnx_ir as ir
 import onnxruntime
 
 import opsetta
+from opsetta.exporter.lowering import conversion
 from opsetta.exporter.lowering.source_dialect import lower
-from opsetta.registration import FROZEN, KIND, UNSHAPED, default_registry
+from opsetta.registration import FROZEN, UNSHAPED, default_registry
 from opsetta.registration.arguments import arguments, blocks, overloaded_name, source_node
 
 OPSETS = (7, 8, 9, 10, 11, 12, 13, 15, 16, 17, 18, 19, 20, 21, 22, 23)
@@ -38,7 +39,20 @@ VALID, REFUSED, NO_KERNEL, INVALID, RAW = "valid", "refused", "no kernel", "inva
 FAILED = (INVALID, RAW)
 _INTEGERS = (-3, -2, -1, 0, 1, 2, 3, 4, 5, 7, 100)
 _FLOATS = (0.0, -1.0, 0.5, 1.0, 3.0, 1e-6, float("inf"), float("nan"))
-_WORDS = ("", "bad", "SAME", "VALID", "NCHW", "NHWC", "constant", "reflect", "linear", "nearest", "sum", "mean")
+_WORDS = (
+    "",
+    "bad",
+    "SAME",
+    "VALID",
+    "NCHW",
+    "NHWC",
+    "constant",
+    "reflect",
+    "linear",
+    "nearest",
+    "sum",
+    "mean",
+)
 _DTYPES = ("FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16", "INT32", "INT64", "INT8", "UINT8", "BOOL")
 _SYMBOLIC = "lowering "
 """How the text of an error begins that wraps a fault of a symbolic function."""
@@ -85,7 +99,9 @@ def _tensorflow() -> list[Base]:
         results = checks.stored(subject)
         for record in listed:
             if record.name in results:
-                bases.append(Base(f"tf::{record.name}", functools.partial(make, record, results[record.name])))
+                bases.append(
+                    Base(f"tf::{record.name}", functools.partial(make, record, results[record.name]))
+                )
     return bases
 
 
@@ -174,7 +190,9 @@ def _alone(node: ir.Node) -> ir.Model:
         if not isinstance(item, ir.Value):
             return item
         if item not in copies:
-            value = ir.Value(name=f"in{len(copies)}", type=item.type, shape=item.shape, const_value=item.const_value)
+            value = ir.Value(
+                name=f"in{len(copies)}", type=item.type, shape=item.shape, const_value=item.const_value
+            )
             value.metadata_props.update(item.metadata_props)
             (inputs if item.const_value is None else constants).append(value)
             copies[item] = value
@@ -234,7 +252,7 @@ def judge(model: Any, opset: int) -> tuple[str, str]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             if isinstance(model, onnx.ModelProto):
-                proto = opsetta.load(model).lower(opset).model_proto
+                proto = ir.to_proto(conversion.convert(ir.from_proto(model), opset))
             else:
                 proto = ir.to_proto(lower(model, opset, default_registry).model)
     except opsetta.OpsettaError as error:
@@ -250,7 +268,7 @@ def judge_file(proto: onnx.ModelProto) -> tuple[str, str]:
     data = proto.SerializeToString()
     try:
         # What `full_check` does, for files whose inputs or outputs have no rank too.
-        onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True, data_prop=True)
+        onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True)
         for value in (*proto.graph.input, *proto.graph.output):
             if value.type.HasField("tensor_type"):
                 value.type.tensor_type.shape.SetInParent()
@@ -273,7 +291,7 @@ def judge_file(proto: onnx.ModelProto) -> tuple[str, str]:
 
 def _change_source(rng: random.Random, model: ir.Model, *, changes_types: bool) -> str:
     """Change something of the only node of a source model, or of what it reads."""
-    [node] = [node for node in model.graph][-1:]
+    node = model.graph[-1]
     values = [value for value in dict.fromkeys(node.inputs) if value is not None]
     constants = [value for value in values if value.const_value is not None]
     inputs = [value for value in values if value.const_value is None]
@@ -299,14 +317,25 @@ def _change_argument(rng: random.Random, node: ir.Node, named: dict[str, Any]) -
     from opsetta.registration.arguments import replace_arguments
 
     name = rng.choice(sorted(named))
-    changed = _changed(rng, named[name])
+    changed = _changed(rng, named[name], _words(node, name))
     everything = arguments(node)
     everything[name] = changed
     replace_arguments(node, everything)
     return f"{name} = {changed!r}"
 
 
-def _changed(rng: random.Random, item: Any) -> Any:
+def _words(node: ir.Node, name: str) -> Sequence[str]:
+    """The words for an argument; TensorFlow's captures have refused others."""
+    if node.domain != "tf":
+        return _WORDS
+    from opsetta.exporter.capture.tensorflow.operator_definitions import definition
+
+    stated = definition(node.op_type)
+    attributes = [each for each in stated.attr if each.name == name] if stated is not None else []
+    return [word.decode() for each in attributes for word in each.allowed_values.list.s] or _WORDS
+
+
+def _changed(rng: random.Random, item: Any, words: Sequence[str] = _WORDS) -> Any:
     """Another value of the same type, or one that is not valid."""
     if isinstance(item, ir.DataType):
         return ir.DataType[rng.choice(_DTYPES)]
@@ -317,7 +346,7 @@ def _changed(rng: random.Random, item: Any) -> Any:
     if isinstance(item, float):
         return rng.choice(_FLOATS)
     if isinstance(item, str):
-        return rng.choice(_WORDS)
+        return rng.choice(words)
     if isinstance(item, (list, tuple)):
         return _changed_list(rng, list(item))
     return rng.choice((None, 0, 1, -1))

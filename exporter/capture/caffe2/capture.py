@@ -15,7 +15,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from ....registration import KIND, MODULE, CaptureError, ModelFileError, Names, UsageError
+from ....registration import KIND, MODULE, UNSHAPED, CaptureError, ModelFileError, Names, UsageError
 from ....registration.arguments import source_node
 from ...files.reading import Bounds
 from ...source.capture import Capture, Interface
@@ -122,7 +122,8 @@ class _Net:
             outputs=list(range(len(outputs))),
             parameter_names=list(inputs),
         )
-        return Capture(ir.Model(self._graph, ir_version=10), interface, output_names=outputs)
+        model = ir.Model(self._graph, ir_version=10, metadata_props={UNSHAPED: "true"})
+        return Capture(model, interface, output_names=outputs)
 
     def _declare_inputs(self, predict: Any, operators: list[Any]) -> list[str]:
         """Declare the external inputs that the init_net does not write.

@@ -54,9 +54,13 @@ def pack(g: GraphContext, values: list[Value], axis: int = 0) -> Value:
 
 def _split(g: GraphContext, value: Value, at: int, count: int) -> list[Value]:
     """Parts of the same size."""
+    if count < 1:
+        raise g.refuse(f"it has {count} parts")
     if count == 1:
         return [value]
     size = static_size(g, value, at) if at >= 0 else None
+    if size is not None and size % count:
+        raise g.refuse(f"{size} elements cannot be split into {count} parts of the same size")
     if size is None:
         parts = g.op("Split", value, axis=at, num_outputs=count, outputs=count)
     else:
@@ -103,6 +107,8 @@ def split_v(
     at = front(g, constant_integer(g, split_dim, "split_dim"), value)
     counts = elements(g, size_splits, num_split)
     assert counts is not None
+    if len(counts) != num_split:
+        raise g.refuse(f"it has {len(counts)} sizes for {num_split} parts")
     if len(counts) == 1:
         return [value]
     if integers(g, size_splits) is None and at < 0:
