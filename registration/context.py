@@ -16,7 +16,7 @@ from .construction.constants import to_array
 from .construction.graph import Construction
 from .dtypes import Number
 from .emission import binding, ladder
-from .emission.operand_checks import axis_from_front
+from .emission.operand_checks import axis_from_front, outside
 from .errors import GraphError, UnsupportedError
 from .functions.registry import Registry, split_name
 from .kinds import has_value, is_value
@@ -318,6 +318,8 @@ class GraphContext:
                 )
                 return self._single_result("Squeeze", last, axes=[0])
             dim += rank
+        if rank is not None and not 0 <= dim < rank:
+            raise outside(dim, rank)
         if value.shape is not None and isinstance(value.shape[dim], int):
             return int(value.shape[dim])  # type: ignore[arg-type]
         return self._single_result(

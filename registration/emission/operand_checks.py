@@ -81,6 +81,10 @@ _AXES |= dict.fromkeys(
     "Unique".split(),
     ("axis", _check_within),
 )
+_WITH_KEEPDIMS = frozenset(
+    "ArgMax ArgMin ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd "
+    "ReduceSum ReduceSumSquare".split()
+)
 _AXES |= dict.fromkeys(
     "Pad ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum "
     "ReduceSumSquare Resize".split(),
@@ -190,6 +194,10 @@ def check_operands(
     """
     if op_type == "ScatterND" and None not in inputs:
         check_scattered(*inputs)  # type: ignore[arg-type]
+    if op_type in _WITH_KEEPDIMS:
+        for attribute in attributes:
+            if attribute.name == "keepdims" and attribute.value not in (0, 1):
+                raise UnsupportedError(f"keepdims must be 0 or 1, not {attribute.value}")
     axis_check = _AXES.get(op_type)
     size_check = _SIZES.get(op_type) if axis_check is None else None
     if axis_check is not None:

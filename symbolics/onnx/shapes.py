@@ -255,8 +255,8 @@ def trilu(g: GraphContext, input: Value, k: Value | None = None, upper: int = 1)
 def range_(g: GraphContext, start: Value, limit: Value, delta: Value, stash_type: int = 1) -> Value:
     """Below 11: counts from 0, scales and shifts; 16-bit floats compute in the stash type."""
     dtype = g.dtype(start)
-    if dtype in (DataType.FLOAT16, DataType.BFLOAT16) and dtype != DataType(stash_type):
-        wide = (g.cast(item, DataType(stash_type)) for item in (start, limit, delta))
+    if dtype in (DataType.FLOAT16, DataType.BFLOAT16) and dtype != dtypes.element_type(stash_type):
+        wide = (g.cast(item, dtypes.element_type(stash_type)) for item in (start, limit, delta))
         return g.cast(g.op("Range", *wide), dtype)
     start, limit, delta = (
         item if g.rank(item) == 0 else g.op("Reshape", item, g.constant([], DataType.INT64))

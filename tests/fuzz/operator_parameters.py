@@ -36,6 +36,8 @@ from opsetta.registration.arguments import arguments, blocks, overloaded_name, s
 OPSETS = (7, 8, 9, 10, 11, 12, 13, 15, 16, 17, 18, 19, 20, 21, 22, 23)
 """The opsets that the installed onnxruntime loads."""
 VALID, REFUSED, NO_KERNEL, INVALID, RAW = "valid", "refused", "no kernel", "invalid", "raw error"
+COPIED = "invalid like its source"
+"""A file of ONNX that had been invalid before it was converted: the conversion's last check judges these."""
 FAILED = (INVALID, RAW)
 _INTEGERS = (-3, -2, -1, 0, 1, 2, 3, 4, 5, 7, 100)
 _FLOATS = (0.0, -1.0, 0.5, 1.0, 3.0, 1e-6, float("inf"), float("nan"))
@@ -163,8 +165,10 @@ _CALLS = 6
 
 
 def _source_nodes(record: Any) -> Iterator[ir.Node]:
-    from ..parity.records import _Call
+    from ..parity.records import Record, _Call
 
+    if not isinstance(record, Record):
+        return
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -260,7 +264,10 @@ def judge(model: Any, opset: int) -> tuple[str, str]:
         return (RAW if text.startswith(_SYMBOLIC) else REFUSED), text
     except Exception:
         return RAW, traceback.format_exc()[-1500:]
-    return judge_file(proto)
+    kind, detail = judge_file(proto)
+    if kind == INVALID and isinstance(model, onnx.ModelProto) and judge_file(model)[0] != VALID:
+        return COPIED, detail
+    return kind, detail
 
 
 def judge_file(proto: onnx.ModelProto) -> tuple[str, str]:
@@ -273,7 +280,7 @@ def judge_file(proto: onnx.ModelProto) -> tuple[str, str]:
             if value.type.HasField("tensor_type"):
                 value.type.tensor_type.shape.SetInParent()
         onnx.checker.check_model(proto)
-    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError) as error:
         return INVALID, f"onnx: {str(error)[:400]}"
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
@@ -430,6 +437,11 @@ def _change_file(rng: random.Random, model: onnx.ModelProto) -> str:
     choices: list[Callable[[], str]] = [lambda: _change_described_input(rng, model)]
     if nodes:
         choices += [lambda: _change_attribute(rng, rng.choice(nodes))] * 3
+    # The results may have other shapes after a change.
+    del model.graph.value_info[:]
+    for output in model.graph.output:
+        if output.type.HasField("tensor_type"):
+            output.type.tensor_type.ClearField("shape")
     inputs = [value for value in model.graph.input if _may_be_constant(value)]
     if inputs:
         choices += [lambda: _make_constant(rng, model, rng.choice(inputs))] * 2
@@ -488,8 +500,4 @@ def _change_described_input(rng: random.Random, model: onnx.ModelProto) -> str:
     if made.shape is not None:
         sizes: Sequence[Any] = [size if isinstance(size, int) else None for size in made.shape]
         value.CopyFrom(onnx.helper.make_tensor_value_info(value.name, int(made.dtype or 1), sizes))
-    for output in model.graph.output:
-        if output.type.HasField("tensor_type"):
-            output.type.tensor_type.ClearField("shape")
-            output.type.tensor_type.shape.SetInParent()
     return text

@@ -141,6 +141,8 @@ def _sampled(
         X, grid = g.cast(X, DataType.FLOAT), g.cast(grid, DataType.FLOAT)
         return g.cast(_sampled(g, X, grid, mode, padding_mode, align_corners), dtype)
     dimensions = rank - 2
+    if mode not in ("linear", "nearest", "cubic"):
+        raise g.refuse(f"its mode '{mode}' does not exist")
     sampler = _Sampler(g, X, padding_mode, align_corners)
     output = sizes_of(g, grid)[1:-1]
     points = g.call("aten::reshape", grid, [sampler.batch, 1, product(g, output), dimensions])

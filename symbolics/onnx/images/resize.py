@@ -67,11 +67,12 @@ Scalars = list[Any]
 
 
 def _items(g: GraphContext, values: Any, count: int) -> Scalars:
-    if isinstance(values, list):
-        return values
-    array = g.constant_value(values)
-    if array is not None:
-        return array.reshape(-1).tolist()
+    array = None if isinstance(values, list) else g.constant_value(values)
+    if isinstance(values, list) or array is not None:
+        listed = values if array is None else array.reshape(-1).tolist()
+        if len(listed) != count:
+            raise g.refuse(f"it has {len(listed)} scales or sizes for {count} axes")
+        return listed
     none = g.constant([], DataType.INT64)
     return [g.op("Reshape", g.op("Gather", values, i, axis=0), none) for i in range(count)]
 
