@@ -2,6 +2,7 @@
 
     python -m tests.fuzz [--source NAME] [--count N] [--seed S] [--first N] [--workers N]
     python -m tests.fuzz --programs N [--generator NAME] [--first N] [--workers N]
+    python -m tests.fuzz --operators N [--dialect NAME] [--first N] [--workers N]
 
 Binary, text and JSON files are mutated: bits, cuts, splices, lengths of fields, doubled fields, tokens, and
 fields of the message itself. Each is read, described, checked, turned into the intermediate representation
@@ -14,6 +15,9 @@ A case depends on the seed and its number alone: `--first 1234 --count 1` runs o
 
 Programs, N of each generator, are exported at three opsets each, and give what eager PyTorch gives, or are
 refused; refusals are counted by message. `--programs 1 --first 1234` runs one again.
+
+Operators, N cases of each dialect, get random parameters: a file passes onnx's checker and loads in
+onnxruntime, or is refused. `--dialect onnx --operators 1 --first 1234` runs one again.
 """
 
 from __future__ import annotations
@@ -27,11 +31,13 @@ import time
 from typing import Any
 
 from ..jobs import add_options, run
-from . import cases, corpus, programs
+from . import cases, corpus, operator_parameters, programs
 
 CHUNK = 250
 PROGRAMS = 10
 """How many programs one process is given at a time."""
+OPERATOR_SECONDS = 20.0
+"""How long one case of an operator may take; the first one captures PyTorch's calls."""
 PROGRAM_SECONDS = 60.0
 """How long one program may take."""
 
@@ -47,10 +53,14 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     add_options(parser)
     parser.add_argument("--programs", type=int, default=0)
+    parser.add_argument("--operators", type=int, default=0)
+    parser.add_argument("--dialect", choices=operator_parameters.DIALECTS, action="append")
     parser.add_argument("--generator", choices=sorted(programs.GENERATORS), action="append")
     options = parser.parse_args()
     if options.programs:
         return _programs(options)
+    if options.operators:
+        return _operators(options)
     last = options.first + options.count
     jobs = [(start, min(start + CHUNK, last)) for start in range(options.first, last, CHUNK)]
     corpus.files()  # What is wrong with these would end every process that is started.
@@ -81,6 +91,29 @@ def _programs(options: argparse.Namespace) -> int:
         for times, message, seed in programs.refusals(outcomes):
             print(f"{times:6} {message} (seed {seed})")
         failed += ends[programs.WRONG] + ends[programs.CRASHED]
+    return 1 if failed else 0
+
+
+def _operators(options: argparse.Namespace) -> int:
+    """Run operators with random parameters, and print what became of them; 1 where one failed."""
+    last, failed = options.first + options.operators, 0
+    for dialect in options.dialect or operator_parameters.DIALECTS:
+        starts = range(options.first, last, CHUNK)
+        jobs = [(dialect, start, min(start + CHUNK, last)) for start in starts]
+        ends: collections.Counter[str] = collections.Counter()
+        begin = time.monotonic()
+        for job, found, problem in _run(operator_parameters.run_range, jobs, options, OPERATOR_SECONDS):
+            if problem:
+                ends["crashed"] += 1
+                print(f"{dialect} case {job[1]}: {problem}", file=sys.stderr, flush=True)
+                continue
+            ends.update(outcome.kind for outcome in found)
+            for outcome in found:
+                if outcome.kind in operator_parameters.FAILED:
+                    print(f"{dialect}: {outcome}", file=sys.stderr, flush=True)
+        counted = ", ".join(f"{times} {kind}" for kind, times in ends.most_common())
+        print(f"{options.operators} {dialect} operators in {time.monotonic() - begin:.0f} s: {counted}")
+        failed += sum(ends[kind] for kind in (*operator_parameters.FAILED, "crashed"))
     return 1 if failed else 0
 
 

@@ -36,6 +36,7 @@ from opsetta.registration.arguments import arguments, blocks, overloaded_name, s
 OPSETS = (7, 8, 9, 10, 11, 12, 13, 15, 16, 17, 18, 19, 20, 21, 22, 23)
 """The opsets that the installed onnxruntime loads."""
 VALID, REFUSED, NO_KERNEL, INVALID, RAW = "valid", "refused", "no kernel", "invalid", "raw error"
+NO_CALL = "refused by PyTorch"
 COPIED = "invalid like its source"
 """A file of ONNX that had been invalid before it was converted: the conversion's last check judges these."""
 FAILED = (INVALID, RAW)
@@ -246,8 +247,40 @@ def run_case(dialect: str, number: int) -> Outcome:
         # TensorFlow's graphs and captured models state element types twice, and must agree.
         edit = functools.partial(_change_source, changes_types=dialect == "caffe2")
     changes = "; ".join(edit(rng, model) for _ in range(rng.choice((1, 1, 2))))
+    if dialect == "pytorch" and not _is_call(model.graph[-1]):
+        return Outcome(number, NO_CALL, base.name, opset, changes)
     kind, detail = judge(model, opset)
     return Outcome(number, kind, base.name, opset, changes, detail)
+
+
+def _is_call(node: ir.Node) -> bool:
+    """Whether PyTorch accepts the arguments of a node, by its kernels without data."""
+    import torch
+
+    packet = getattr(getattr(torch.ops, node.domain), node.op_type, None)
+    operator = None if packet is None else getattr(packet, node.overload or "default", None)
+    if operator is None:
+        return True
+
+    def given(item: Any) -> Any:
+        if isinstance(item, (list, tuple)):
+            return [given(part) for part in item]
+        if isinstance(item, ir.DataType):
+            return getattr(torch, item.numpy().name if item != ir.DataType.BFLOAT16 else "bfloat16")
+        if not isinstance(item, ir.Value):
+            return item
+        if item.shape is None or not item.shape.is_static() or item.dtype is None:
+            raise ValueError("unknown sizes")
+        kind = "bfloat16" if item.dtype == ir.DataType.BFLOAT16 else item.dtype.numpy().name
+        return torch.empty(item.shape.numpy(), dtype=getattr(torch, kind), device="meta")
+
+    names = {argument.name for argument in operator._schema.arguments}
+    try:
+        operator(**{name: given(item) for name, item in arguments(node).items() if name in names})
+    except Exception:
+        # Whatever a kernel raises, the call is none.
+        return False
+    return True
 
 
 def judge(model: Any, opset: int) -> tuple[str, str]:
