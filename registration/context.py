@@ -16,6 +16,7 @@ from .construction.constants import to_array
 from .construction.graph import Construction
 from .dtypes import Number
 from .emission import binding, ladder
+from .emission.operand_checks import axis_from_front, outside
 from .errors import GraphError, UnsupportedError
 from .functions.registry import Registry, split_name
 from .kinds import has_value, is_value
@@ -317,6 +318,8 @@ class GraphContext:
                 )
                 return self._single_result("Squeeze", last, axes=[0])
             dim += rank
+        if rank is not None and not 0 <= dim < rank:
+            raise outside(dim, rank)
         if value.shape is not None and isinstance(value.shape[dim], int):
             return int(value.shape[dim])  # type: ignore[arg-type]
         return self._single_result(
@@ -324,6 +327,18 @@ class GraphContext:
             self._single_result("Gather", self._single_result("Shape", value), [dim], axis=0),
             axes=[0],
         )
+
+    def axis(self, axis: int, rank: int) -> int:
+        """An axis counted from the first dimension.
+
+        Args:
+            axis: from -rank to rank - 1; a negative one counts from the last dimension.
+            rank: the number of dimensions of the tensor that has the axis.
+
+        Raises:
+            UnsupportedError: the tensor does not have the axis.
+        """
+        return axis_from_front(axis, rank)
 
     def dtype(self, value: Value) -> DataType | None:
         """The element type of a value, None if unknown."""

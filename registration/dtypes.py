@@ -7,6 +7,8 @@ from collections.abc import Collection
 import numpy as np
 from onnx_ir import DataType
 
+from .errors import UnsupportedError
+
 Number = int | float | bool
 """A Python number, for parameters of type Scalar in the ATen schema."""
 
@@ -84,3 +86,17 @@ def limits(dtype: DataType) -> tuple[int | float, int | float]:
 
     numbers = ml_dtypes.finfo(dtype.numpy())  # type: ignore[no-untyped-call]
     return float(numbers.min), float(numbers.max)
+
+
+def element_type(number: int) -> DataType:
+    """The element type with a number of ONNX's `TensorProto.DataType`.
+
+    Raises:
+        UnsupportedError: there is none, or it is UNDEFINED.
+    """
+    if number not in _NUMBERS:
+        raise UnsupportedError(f"{number} is not the number of an element type")
+    return DataType(number)
+
+
+_NUMBERS = frozenset(int(item) for item in DataType) - {int(DataType.UNDEFINED)}

@@ -35,6 +35,7 @@ from ...registration import (
 )
 from ...registration.arguments import arguments, overloaded_name, qualified_name
 from ...registration.emission.folding import MAXIMUM_ELEMENTS
+from ...registration.functions.operand_shapes import Operand, check_operand_shapes
 from ...registration.kinds import is_sequence_type
 from ...registration.opsets import check_opset
 from ...registration.schemas import operator_schema
@@ -44,6 +45,8 @@ from .driver import Driver, Observation, Scope, mapped, named
 
 Decompose = Callable[[ir.Node, Callable[[ir.Node], bool]], "ir.Graph | None"]
 """Decomposes a node into a source graph whose operators all satisfy the predicate; None if it cannot."""
+
+_Operator = tuple[str, SymbolicFunction | None, Sequence[Operand]]
 
 
 @dataclasses.dataclass
@@ -122,7 +125,7 @@ class _SourceDriver(Driver[_Scope]):
         self.default_outputs: Sequence[str] | None = None
         self.keep: Sequence[Value] = ()
         self._refused_lists: set[Value] = set()
-        self._operators: dict[tuple[str, str, str], tuple[str, SymbolicFunction | None]] = {}
+        self._operators: dict[tuple[str, str, str], _Operator] = {}
 
     def properties(self) -> dict[str, Any]:
         """The conditions on inputs under which the model is valid."""
@@ -185,7 +188,7 @@ class _SourceDriver(Driver[_Scope]):
             self.construction.enter(node, module)
             empty = [np.empty(value.shape.numpy(), dtype=value.dtype.numpy()) for value in node.outputs]  # type: ignore[union-attr]
             return [self.context.constant(array) for array in empty]
-        name, symbolic = self._operator(node)
+        name, symbolic, operands = self._operator(node)
         if symbolic is None:
             inlined = self._decomposed(node, values, module)
             if inlined is not None:
@@ -198,7 +201,10 @@ class _SourceDriver(Driver[_Scope]):
         self.construction.enter(
             node, module, lambda block, given: self._lower_block(block, given, values, module), name
         )
-        result = symbolic(self.context, arguments(node, mapped(node.inputs, values)))
+        given = arguments(node, mapped(node.inputs, values))
+        if operands:
+            check_operand_shapes(operands, given)
+        result = symbolic(self.context, given)
         return self._checked(node, self._check_results(node, symbolic, result), module)
 
     def placeholders(self, node: ir.Node) -> list[Value]:
@@ -236,13 +242,17 @@ class _SourceDriver(Driver[_Scope]):
     def _is_known(self, node: ir.Node) -> bool:
         return self._operator(node)[1] is not None
 
-    def _operator(self, node: ir.Node) -> tuple[str, SymbolicFunction | None]:
-        """The name of a node's operator and its symbolic function, looked up once for each operator."""
+    def _operator(self, node: ir.Node) -> _Operator:
+        """The name of a node's operator, its symbolic function, and its operands with stated shapes.
+
+        They are looked up once for each operator.
+        """
         operator = node.domain, node.op_type, node.overload
         found = self._operators.get(operator)
         if found is None:
             symbolic = self.registry.lookup(qualified_name(node), node.overload, self.opset)
-            found = self._operators[operator] = overloaded_name(node), symbolic
+            operands = self.registry.operands(qualified_name(node))
+            found = self._operators[operator] = overloaded_name(node), symbolic, operands
         return found
 
     def _check_results(self, node: ir.Node, symbolic: SymbolicFunction, result: Any) -> list[Any]:

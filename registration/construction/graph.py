@@ -210,8 +210,10 @@ class Construction:
         """Check the size of a constant against the limits before it is made.
 
         Raises:
-            UnsupportedError: the constant would be too large.
+            UnsupportedError: the constant would be too large, or a size is negative.
         """
+        if min(sizes, default=0) < 0:
+            raise UnsupportedError(f"a size is negative: {', '.join(map(str, sizes))}")
         if self.limits is not None and math.prod(sizes) > self.limits.elements:
             shown = " by ".join(map(str, sizes))
             text = f"it would take a constant of {shown} elements, more than are made of a file"

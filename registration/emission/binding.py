@@ -24,8 +24,9 @@ from ..construction.constants import to_array
 from ..errors import EmissionError, UnsupportedError
 from ..kinds import has_value, is_value
 from ..schemas import OperatorSchema, Parameter
-from . import folding, ladder
+from . import folding, integer_folding, ladder
 from .omitted_arguments import check_omitted
+from .operand_checks import check_operands
 from .result_types import formal_outputs, result_types
 from .typed_inputs import typed_inputs
 
@@ -69,6 +70,7 @@ def emit(
 
     Raises:
         EmissionError: the target opset does not have the operator, an argument or an element type.
+        UnsupportedError: an axis is outside of its tensor, or sizes cannot be sizes.
     """
     rung = None if domain else ladder.rung(g, op_type)
     if rung is not None:
@@ -92,10 +94,11 @@ def emit(
         except UnsupportedError as error:
             # Prefer the composition's error when it names an opset that supports the operator.
             raise (error if error.first_opset is not None else refusal) from None
-    if outputs == 1:
-        folded = _fold(g, op_type, inputs, attributes, types[0])
+    check_operands(op_type, schema.input_index, inputs, attributes)
+    if outputs == 1 or construction.infers:
+        folded = _fold(g, op_type, inputs, attributes, types)
         if folded is not None:
-            return _restored(g, [folded], formal, restored)
+            return _restored(g, folded, formal, restored)
     results = construction.append(op_type, inputs, attributes, types, domain)
     return _restored(g, results, formal, restored) if restored else results
 
@@ -311,12 +314,13 @@ def _fold(
     op_type: str,
     inputs: Sequence[Value | None],
     attributes: Sequence[ir.Attr],
-    kind: ir.TypeProtocol | None,
-) -> Value | None:
+    types: Sequence[ir.TypeProtocol | None],
+) -> list[Value] | None:
+    """The results of an operator on constants; None if it is not folded."""
     if op_type == "Shape" and not attributes:
         shape = inputs[0].shape if inputs[0] is not None else None
         if shape is not None and shape.is_static():
-            return g.constant(np.array(shape.numpy(), dtype=np.int64))
+            return [g.constant(np.array(shape.numpy(), dtype=np.int64))]
         return None
     if not inputs:
         return None
@@ -324,7 +328,14 @@ def _fold(
         if value is not None and (value.const_value is None or not g.is_foldable(value)):
             return None
     arrays = [None if value is None else g.constant_value(value) for value in inputs]
-    result = folding.evaluate(op_type, arrays, {attribute.name: attribute.value for attribute in attributes})
-    if result is None:
+    named = {attribute.name: attribute.value for attribute in attributes}
+    result = folding.evaluate(op_type, arrays, named) if len(types) == 1 else None
+    results = None if result is None else [result]
+    if results is None and g.construction.infers:
+        results = integer_folding.evaluate(op_type, arrays, named, len(types))
+    if results is None:
         return None
-    return g.constant(result, None if kind is None else kind.dtype)
+    return [
+        g.constant(array, None if kind is None else kind.dtype)
+        for array, kind in zip(results, types, strict=True)
+    ]

@@ -112,9 +112,27 @@ def _reduce(function: Callable[..., Array]) -> Callable[..., Array]:
     return evaluate
 
 
-def _extreme(function: Callable[..., Array]) -> Callable[..., Array]:
-    """A maximum or minimum of an array in row order: numpy takes ten times as long for transposed arrays."""
-    return lambda data, **named: function(np.ascontiguousarray(data) if data.ndim else data, **named)
+def _bound(dtype: np.dtype[Any], lowest: bool) -> Any:
+    """The lowest or highest number of an element type, infinities included."""
+    if dtype.kind == "b":
+        return not lowest
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).min if lowest else np.iinfo(dtype).max
+    return dtype.type(-np.inf if lowest else np.inf)
+
+
+def _extreme(function: Callable[..., Array], lowest: bool) -> Callable[..., Array]:
+    """A maximum or minimum of an array in row order: numpy takes ten times as long for transposed arrays.
+
+    Over no elements it is the lowest or highest number, as ReduceMax and ReduceMin of opset 20 state.
+    """
+
+    def reduce(data: Array, **named: Any) -> Array:
+        if not data.size:
+            return function(data, initial=_bound(data.dtype, lowest), **named)
+        return function(np.ascontiguousarray(data) if data.ndim else data, **named)
+
+    return reduce
 
 
 def _pure(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -153,8 +171,8 @@ _EVALUATORS: dict[str, Callable[..., Any]] = {
         lambda start, limit, delta: np.arange(start.item(), limit.item(), delta.item(), dtype=start.dtype)
     ),
     "Reciprocal": _pure(np.reciprocal),
-    "ReduceMax": _reduce(_extreme(np.max)),
-    "ReduceMin": _reduce(_extreme(np.min)),
+    "ReduceMax": _reduce(_extreme(np.max, lowest=True)),
+    "ReduceMin": _reduce(_extreme(np.min, lowest=False)),
     "ReduceProd": _reduce(np.prod),
     "ReduceSum": _reduce(np.sum),
     "Reshape": _reshape,

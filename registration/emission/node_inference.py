@@ -7,6 +7,7 @@ import onnx.shape_inference
 import onnx_ir as ir
 from onnx_ir import serde
 
+from ..errors import UnsupportedError
 from .constant_integers import MAXIMUM_RANK
 from .derived_sizes import broadcast
 from .size_vectors import elements
@@ -17,6 +18,11 @@ _UNSETTLED = frozenset(
     "Slice Pad Tile Split TopK Upsample Resize ConstantOfShape Range Reshape Expand".split()
 )
 """Operators for which emission often infers only the rank."""
+_CHECKED = frozenset(
+    "BatchNormalization CumSum Gemm GroupNormalization Hardmax InstanceNormalization LayerNormalization "
+    "LogSoftmax LpNormalization PRelu RMSNormalization ScatterElements ScatterND Softmax Trilu".split()
+)
+"""Operators that demand ranks or sizes of their inputs which emission does not check."""
 
 
 def complete_shapes(node: ir.Node, version: int) -> None:
@@ -24,10 +30,17 @@ def complete_shapes(node: ir.Node, version: int) -> None:
 
     Args:
         version: the opset of the graph.
+
+    Raises:
+        UnsupportedError: the node is not valid for its inputs.
     """
     outputs = list(node.outputs)
     known = all(value.shape is not None for value in outputs)
-    if known and (node.op_type not in _UNSETTLED or all(value.shape.is_static() for value in outputs)):  # type: ignore[union-attr]
+    if (
+        known
+        and node.op_type not in _CHECKED
+        and (node.op_type not in _UNSETTLED or all(value.shape.is_static() for value in outputs))
+    ):  # type: ignore[union-attr]
         return
     if any(map(_has_graph, node.attributes.values())):
         return
@@ -42,9 +55,13 @@ def complete_shapes(node: ir.Node, version: int) -> None:
     }
     try:
         schema = onnx.defs.get_schema(node.op_type, version, node.domain)
-        inferred = onnx.shape_inference.infer_node_outputs(schema, serde.serialize_node(node), types, data)
-    except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError):
+    except onnx.defs.SchemaError:
         return
+    try:
+        inferred = onnx.shape_inference.infer_node_outputs(schema, serde.serialize_node(node), types, data)
+    except onnx.shape_inference.InferenceError as error:
+        reason = str(error).split("]", 1)[-1].strip()
+        raise UnsupportedError(f"ONNX operator {node.op_type} does not take its inputs: {reason}") from None
     for value in outputs:
         found = inferred.get(str(value.name))
         if found is not None:

@@ -9,6 +9,7 @@ import onnx_ir as ir
 from onnx_ir import AttributeType, DataType, Value
 
 from .. import schemas
+from ..dtypes import element_type
 from ..errors import EmissionError
 from ..kinds import is_sequence_type, is_value
 from ..schemas import AttributeParameter, OperatorSchema, Parameter
@@ -103,8 +104,12 @@ def _attribute_decides(
     """Return the element type that an attribute (`to`, `dtype`, `value`) or a second input sets."""
     for name in ("to", "dtype", "output_dtype"):
         attribute = given.get(name)
-        if attribute is not None and attribute.type == AttributeType.INT and attribute.value:
-            return DataType(attribute.value)
+        if (
+            attribute is not None
+            and attribute.type == AttributeType.INT
+            and (attribute.value or name == "to")
+        ):
+            return element_type(attribute.value)
     value = given.get("value")
     if value is not None and value.type == AttributeType.TENSOR:
         tensor: ir.TensorProtocol = value.value

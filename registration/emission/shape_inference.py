@@ -11,6 +11,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from ..errors import UnsupportedError
 from .constant_integers import MAXIMUM_RANK, integers
 
 Dim = int | ir.SymbolicDim
@@ -57,6 +58,27 @@ def broadcast(shapes: Sequence[Dims]) -> Dims:
     return tuple(result)
 
 
+def _broadcast_operands(shapes: Sequence[Dims]) -> Dims:
+    """The broadcast of the shapes of operands.
+
+    Raises:
+        UnsupportedError: they do not broadcast.
+    """
+    result = broadcast(shapes)
+    for shape in shapes:
+        if shape is result or shape == result:
+            continue
+        for size, whole in zip(reversed(shape), reversed(result), strict=False):
+            if size != whole and size != 1 and isinstance(size, int) and isinstance(whole, int):
+                shown = " and ".join(str(_shown(item)) for item in shapes)
+                raise UnsupportedError(f"tensors of the shapes {shown} do not broadcast")
+    return result
+
+
+def _shown(shape: Dims) -> list[Any]:
+    return [size if isinstance(size, int) else size.value or "?" for size in shape]
+
+
 def _axes(inputs: Sequence[ir.Value | None], attributes: Attributes) -> list[int] | None:
     return integers(inputs[1]) if len(inputs) > 1 else attributes.get("axes")
 
@@ -82,11 +104,24 @@ def _squeeze(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: 
     if axes is None:
         return None
     removed = {axis % len(shapes[0]) for axis in axes}
+    wrong = [axis for axis in removed if isinstance(shapes[0][axis], int) and shapes[0][axis] != 1]
+    if wrong:
+        raise UnsupportedError(f"axis {wrong[0]} has {shapes[0][wrong[0]]} elements, and cannot be removed")
     return tuple(size for axis, size in enumerate(shapes[0]) if axis not in removed)
 
 
 def _concat(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: Attributes) -> Dims:
+    if any(len(shape) != len(shapes[0]) for shape in shapes):
+        raise UnsupportedError(
+            f"tensors of {', '.join(str(len(s)) for s in shapes)} dimensions cannot be joined"
+        )
     axis = attributes["axis"] % len(shapes[0])
+    for shape in shapes:
+        for at, (size, first) in enumerate(zip(shape, shapes[0], strict=True)):
+            if at != axis and size != first and isinstance(size, int) and isinstance(first, int):
+                raise UnsupportedError(
+                    f"the shapes {_shown(shapes[0])} and {_shown(shape)} cannot be joined at axis {axis}"
+                )
     sizes = [shape[axis] for shape in shapes]
     joined = sum(sizes) if all(isinstance(size, int) for size in sizes) else _UNKNOWN
     return (*shapes[0][:axis], joined, *shapes[0][axis + 1 :])
@@ -114,14 +149,19 @@ def _reshape(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: 
 
 def _expand(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: Attributes) -> Dims | None:
     wanted = _sized(inputs[1])
-    return None if wanted is None else broadcast([shapes[0], wanted])
+    return None if wanted is None else _broadcast_operands([shapes[0], wanted])
 
 
 def _matmul(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: Attributes) -> Dims | None:
     a, b = shapes
+    if not a or not b:
+        raise UnsupportedError("a scalar cannot be an operand of a matrix product")
+    inner = a[-1], b[-2] if len(b) > 1 else b[0]
+    if inner[0] != inner[1] and isinstance(inner[0], int) and isinstance(inner[1], int):
+        raise UnsupportedError(f"the shapes {_shown(a)} and {_shown(b)} do not fit for a matrix product")
     if len(a) < 2 or len(b) < 2:
         return None
-    batch = broadcast([a[:-2], b[:-2]]) if len(a) > 2 or len(b) > 2 else ()
+    batch = _broadcast_operands([a[:-2], b[:-2]]) if len(a) > 2 or len(b) > 2 else ()
     return (*batch, a[-2], b[-1])
 
 
@@ -189,13 +229,16 @@ def infer(
 
     Args:
         expected: a shape that the result shares if it is equal.
+
+    Raises:
+        UnsupportedError: the operator does not take operands of these shapes.
     """
     first = inputs[0].shape if inputs and inputs[0] is not None else None
     if op_type in _SAME_AS_FIRST:
         return first
     shapes = [None if value is None or (shape := value.shape) is None else shape.dims for value in inputs]
     if op_type in BROADCASTING:
-        dims = None if None in shapes else broadcast(shapes)  # type: ignore[arg-type]
+        dims = None if None in shapes else _broadcast_operands(shapes)  # type: ignore[arg-type]
         if dims is not None and dims == shapes[0]:
             return first
     else:

@@ -18,6 +18,7 @@ from ..emission.implied_arguments import Accepts, ImpliedArgument
 from ..errors import RegistrationError, UsageError
 from ..opsets import BASE_OPSET, MAXIMUM_OPSET, MINIMUM_OPSET
 from .dispatch import SymbolicFunction
+from .operand_shapes import Operand, parse_table
 
 _NAME = re.compile(r"[A-Za-z_][\w.\-]*::[A-Za-z_]\w*(\.\w+)?")
 _INPLACE = re.compile(r"(aten|quantized)::\w*[a-z0-9A-Z]_(\.\w+)?")
@@ -110,6 +111,7 @@ class Registry:
         self._first: dict[str, _Versions] = {}
         self._implied: dict[tuple[str, str], ImpliedArgument] = {}
         self._rungs: dict[str, dict[int, Rung]] = {}
+        self._operands: dict[str, list[Operand]] = {}
 
     def fork(self) -> Registry:
         """A private overlay over this registry."""
@@ -208,6 +210,15 @@ class Registry:
         inherited = self._parent.implied_values(op_type) if self._parent is not None else {}
         own = {name: each.value for (op, name), each in self._implied.items() if op == op_type}
         return {name: value for name, value in (inherited | own).items() if value is not None}
+
+    def state_operand_shapes(self, domain: str, table: str) -> None:
+        """State the shapes that the operators of a domain demand of their operands; see `operand_shapes`."""
+        self._operands.update({f"{domain}::{name}": listed for name, listed in parse_table(table).items()})
+
+    def operands(self, name: str) -> Sequence[Operand]:
+        """The operands of a source operator with the shapes that they must have, where they are stated."""
+        found = self._operands.get(name, ())
+        return found if found or self._parent is None else self._parent.operands(name)
 
     def lookup(self, name: str, overload: str, opset: int, *, custom: bool = True) -> SymbolicFunction | None:
         """Return the function for an operator at an opset; a function for the overload takes precedence.

@@ -1,6 +1,7 @@
 """Activation functions, and dropout at inference."""
 
 from ...registration import GraphContext, Value, onnx_symbolic
+from ..compositions.sizes import axis_from_front
 from ._broadcasting import along_channels
 from ._layouts import is_channels_last, shaped_like
 from .products import as_matrix
@@ -72,6 +73,7 @@ def prelu(g: GraphContext, X: Value, Slope: Value, order: str = "NCHW") -> Value
 def _register_softmax(name: str) -> None:
     def softmax(g: GraphContext, X: Value, axis: int = 1) -> Value:
         """Softmax over all dimensions from the axis on, flattened."""
+        axis = axis_from_front(g, X, axis)
         shape = g.shape(X)
         if shape is not None and all(size == 1 for size in shape[axis:][1:]):
             result: Value = g.op(name, X, axis=axis)

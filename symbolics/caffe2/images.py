@@ -1,5 +1,6 @@
 """Resizing and padding of images, and regions of interest."""
 
+import math
 from collections.abc import Sequence
 
 import onnx_ir as ir
@@ -12,11 +13,17 @@ from ._layouts import from_channels_first, is_channels_last, shaped, to_channels
 def _scales(g: GraphContext, scales: Value | None, height: float, width: float) -> Value | list[float]:
     """The scales of N, C, height and width; an input with two scales replaces the arguments."""
     if scales is None:
-        return [1.0, 1.0, height, width]
+        return [1.0, 1.0, *_checked(g, [height, width])]
     found = g.constant_value(scales)
     if found is not None:
-        return [1.0, 1.0, *map(float, found.reshape(-1))]
+        return [1.0, 1.0, *_checked(g, [float(scale) for scale in found.reshape(-1)])]
     return g.op("Concat", g.constant([1.0, 1.0], DataType.FLOAT), scales, axis=0)
+
+
+def _checked(g: GraphContext, scales: list[float]) -> list[float]:
+    if not all(0 < scale < math.inf for scale in scales):
+        raise g.refuse(f"its scales {scales} are not all positive numbers")
+    return scales
 
 
 def _sizes(value: Value, scales: Value | list[float]) -> list[int | ir.SymbolicDim]:
@@ -81,6 +88,8 @@ def pad_image(
 ) -> Value:
     if mode not in ("constant", "reflect", "edge"):
         raise g.refuse(f"its mode must be constant, reflect or edge, not '{mode}'")
+    if len(pads) not in (0, 4):
+        raise g.refuse(f"it has {len(pads)} pads, not 4")
     top, left, bottom, right = list(pads) or [0] * 4
     before, after = [top, left], [bottom, right]
     whole = [0, *before, 0, 0, *after, 0] if is_channels_last(g, order) else [0, 0, *before, 0, 0, *after]

@@ -1,7 +1,7 @@
 """Normalization over batches, instances, groups, layers and channels."""
 
 from ...registration import GraphContext, Value, onnx_symbolic
-from ..compositions.sizes import known_rank
+from ..compositions.sizes import axis_from_front
 from ._broadcasting import along_channels
 from ._layouts import from_channels_first, is_channels_last, shaped_like, to_channels_first
 from .products import as_matrix
@@ -77,7 +77,7 @@ def layer_norm(
             raise g.refuse("it has elementwise_affine, but no gamma and beta")
         normalized = g.op("Mul", normalized, g.op("Reshape", gamma, [-1]))
         normalized = g.op("Add", normalized, g.op("Reshape", beta, [-1]))
-    axis = axis + known_rank(g, X) if axis < 0 else axis
+    axis = axis_from_front(g, X, axis)
     whole = g.op("Shape", X)
     results = [shaped_like(g.op("Reshape", normalized, whole), X)]
     if len(g.expected) > 1:
@@ -114,6 +114,6 @@ def affine_channel(g: GraphContext, X: Value, scale: Value, bias: Value, order: 
 @onnx_symbolic("caffe2::Normalize")
 def normalize(g: GraphContext, X: Value, axis: int = -1) -> Value:
     """Divide by the Euclidean norm, which is at least 1e-12."""
-    axis = axis + known_rank(g, X) if axis < 0 else axis
+    axis = axis_from_front(g, X, axis)
     norm = g.op("ReduceL2", X, axes=[axis], keepdims=1)
     return g.op("Div", X, g.op("Max", norm, 1e-12))

@@ -6,17 +6,18 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from ...registration import GraphContext, Value, onnx_symbolic
-from ..compositions.sizes import UNKNOWN, known_rank
+from ..compositions.sizes import UNKNOWN, axis_from_front, known_rank
 from ._layouts import shaped
 
 
-def _axis(g: GraphContext, value: Value, axis: int) -> int:
-    return axis + known_rank(g, value) if axis < 0 else axis
+def flattened_axis(g: GraphContext, value: Value, axis: int) -> int:
+    """The axis at which a tensor is flattened to a matrix, which may be its rank."""
+    return axis if axis >= 0 and axis == g.rank(value) else axis_from_front(g, value, axis)
 
 
 def as_matrix(g: GraphContext, value: Value, axis: int) -> Value:
     """Flatten a tensor to a matrix: the dimensions before the axis, and those from the axis on."""
-    axis = _axis(g, value, axis)
+    axis = flattened_axis(g, value, axis)
     if g.rank(value) == 2 and axis == 1:
         return value
     return shaped(g.op("Flatten", value, axis=axis), matrix_sizes(g, value, axis))
@@ -39,7 +40,7 @@ def _product(sizes: Sequence[int | ir.SymbolicDim]) -> int | ir.SymbolicDim:
 
 def _rows_restored(g: GraphContext, result: Value, X: Value, axis: int) -> Value:
     """Reshape the rows of a result to the dimensions of X before the axis."""
-    axis = _axis(g, X, axis)
+    axis = flattened_axis(g, X, axis)
     if axis == 1:
         return result
     if not axis:

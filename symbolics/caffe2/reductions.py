@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
-from ..compositions.sizes import known_rank
+from ..compositions.sizes import axis_from_front
 
 _REDUCTIONS = ("ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum")
 
 
 def _register_reduction(name: str) -> None:
     def reduction(g: GraphContext, X: Value, axes: Sequence[int] = (), keepdims: int = 1) -> Value:
-        found = [axis + known_rank(g, X) if axis < 0 else axis for axis in axes]
+        found = [axis_from_front(g, X, axis) for axis in axes]
         result: Value = g.op(name, X, axes=found or None, keepdims=int(bool(keepdims)))
         return result
 
@@ -23,7 +23,7 @@ for _name in _REDUCTIONS:
 
 def _register_position(name: str) -> None:
     def position(g: GraphContext, X: Value, axis: int = -1, keepdims: int = 1) -> Value:
-        at = axis + known_rank(g, X) if axis < 0 else axis
+        at = axis_from_front(g, X, axis)
         result: Value = g.op(name, X, axis=at, keepdims=int(bool(keepdims)))
         return result
 
@@ -37,7 +37,7 @@ for _name in ("ArgMax", "ArgMin"):
 @onnx_symbolic("caffe2::TopK")
 def topk(g: GraphContext, X: Value, k: Value | int, axis: int = -1) -> list[Value]:
     """Gives values and positions. Caffe2 fills up with 0 and -1 where there are fewer than `k` elements."""
-    at = axis + known_rank(g, X) if axis < 0 else axis
+    at = axis_from_front(g, X, axis)
     shape = g.shape(X)
     size = shape[at] if shape is not None else None
     if isinstance(k, int) and isinstance(size, int) and k > size:

@@ -6,16 +6,11 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
-from ..compositions.sizes import UNKNOWN, known_rank
+from ..compositions.sizes import UNKNOWN, axis_from_front, known_rank
 from ._layouts import from_channels_first, is_channels_last, shaped, shaped_like, to_channels_first
-from .products import matrix_sizes
+from .products import flattened_axis, matrix_sizes
 
 _END = int(np.iinfo(np.int64).max)
-
-
-def _non_negative(g: GraphContext, value: Value, axis: int, added: int = 0) -> int:
-    """Convert an axis to a non-negative one."""
-    return axis + known_rank(g, value) + added if axis < 0 else axis
 
 
 def _channel_axis(g: GraphContext, axis: int | None, order: str) -> int:
@@ -41,7 +36,7 @@ def reshape(
 
 @onnx_symbolic("caffe2::Flatten")
 def flatten(g: GraphContext, input: Value, axis: int = 1) -> Value:
-    at = _non_negative(g, input, axis)
+    at = flattened_axis(g, input, axis)
     return shaped(g.op("Flatten", input, axis=at), matrix_sizes(g, input, at))
 
 
@@ -82,6 +77,8 @@ def nchw_to_nhwc(g: GraphContext, data: Value) -> Value:
 
 def shuffled(g: GraphContext, X: Value, group: int, order: str) -> Value:
     """Interleave the channels of all groups."""
+    if group < 1:
+        raise g.refuse(f"it has {group} groups")
     if not is_channels_last(g, order):
         return g.call("aten::channel_shuffle", self=X, groups=group)
     rank = g.rank(X) or 4
@@ -112,7 +109,7 @@ def concat(
     g: GraphContext, inputs: list[Value], axis: int | None = None, add_axis: int = 0, order: str = "NCHW"
 ) -> list[Value]:
     """Also returns the size of each input along the axis. With `add_axis` the inputs are stacked."""
-    at = _non_negative(g, inputs[0], _channel_axis(g, axis, order), 1 if add_axis else 0)
+    at = axis_from_front(g, inputs[0], _channel_axis(g, axis, order), 1 if add_axis else 0)
     results = []
     if add_axis:
         results.append(g.op("Concat", *[g.op("Unsqueeze", item, axes=[at]) for item in inputs], axis=at))
@@ -135,7 +132,7 @@ def split(
     order: str = "NCHW",
 ) -> list[Value]:
     """Without `split` into equal parts. With `add_axis` the parts have size 1 there, and lose the axis."""
-    at = _non_negative(g, input, _channel_axis(g, axis, order))
+    at = axis_from_front(g, input, _channel_axis(g, axis, order))
     count = len(g.expected)
     if isinstance(split, Value):
         found = g.constant_value(split)
@@ -199,8 +196,13 @@ def sliced(
             count = len(bounds)
         elif count is None and bounds.shape is not None and isinstance(bounds.shape[0], int):
             count = bounds.shape[0]
+        if isinstance(bounds, list) and isinstance(first, list) and len(first) != len(bounds):
+            raise g.refuse(f"it has {len(first)} starts and {len(bounds)} ends")
     if count is None:
         raise g.refuse("the number of its computed bounds is unknown")
+    rank = g.rank(X)
+    if rank is not None and count > rank:
+        raise g.refuse(f"it has bounds for {count} dimensions of a tensor with {rank}")
     return g.op("Slice", X, starts=first, ends=last, axes=list(range(count)))
 
 
@@ -219,7 +221,7 @@ def gather(
     g: GraphContext, DATA: Value, INDICES: Value, axis: int = 0, wrap_indices: int | None = None
 ) -> Value:
     """Negative indices are allowed if `wrap_indices` is set, by default only for axis 0."""
-    at = _non_negative(g, DATA, axis)
+    at = axis_from_front(g, DATA, axis)
     wraps = axis == 0 if wrap_indices is None else bool(wrap_indices)
     emit = g.op_of_any_data if wraps else g.op
     result: Value = emit("Gather", DATA, INDICES, axis=at)
@@ -247,7 +249,7 @@ def tile(
     if axis is None or tiles is None:
         raise g.refuse("it has no tiles or no axis")
     rank = known_rank(g, X)
-    at = axis % rank
+    at = g.axis(axis, rank)
     if isinstance(tiles, int):
         return g.op("Tile", X, [tiles if dim == at else 1 for dim in range(rank)])
     count = g.op("Reshape", g.cast(tiles, DataType.INT64), [1])

@@ -91,7 +91,7 @@ def aligned(g: GraphContext, item: Value, grid: Grid, rank: int | None) -> Value
         return item if grid.block is not None else _shaped(g, item, None)
     if rank is None:
         raise g.refuse("the rank must be known for quantization along an axis")
-    trailing = rank - 1 - grid.axis % rank
+    trailing = rank - 1 - g.axis(grid.axis, rank)
     return g.op("Unsqueeze", item, axes=list(range(1, trailing + 1))) if trailing else item
 
 

@@ -71,7 +71,8 @@ def sizes_of(g: GraphContext, value: Value) -> list[Size]:
 def where_true(g: GraphContext, mask: Value) -> Value:
     """The positions of the nonzero elements of a one-dimensional tensor."""
     result = g.op("Squeeze", g.op("NonZero", mask), axes=[0])
-    result.shape = ir.Shape([None])
+    if result.producer() is not None:
+        result.shape = ir.Shape([None])
     return result
 
 
@@ -102,10 +103,22 @@ def axis(g: GraphContext, value: Value, dim: int) -> int:
     """
     if dim >= 0 and g.rank(value) is None:
         return dim
-    rank = max(known_rank(g, value), 1)
-    if not -rank <= dim < rank:
-        raise g.refuse(f"its input has no dimension {dim}")
-    return dim % rank
+    return g.axis(dim, max(known_rank(g, value), 1))
+
+
+def axis_from_front(g: GraphContext, value: Value, axis: int, added: int = 0) -> int:
+    """A non-negative axis of a value; unlike in PyTorch, a zero-dim tensor has none.
+
+    Args:
+        added: how many dimensions the result has more than the value; the axis may be one of them.
+
+    Raises:
+        UnsupportedError: the value does not have it, or it counts from the last one of an unknown number.
+    """
+    rank = g.rank(value)
+    if rank is None and axis >= 0:
+        return axis
+    return g.axis(axis, known_rank(g, value) + added)
 
 
 def origin(size: Size) -> tuple[Value, int] | None:

@@ -65,7 +65,7 @@ def bitwise_not(g: GraphContext, X: Value) -> Value:
 @onnx_symbolic("onnx::BitCast")
 def bit_cast(g: GraphContext, input: Value, to: int) -> Value:
     """Below 26: between integers of the same width, for which Cast keeps the bits."""
-    own, wanted = g.dtype(input), DataType(to)
+    own, wanted = g.dtype(input), dtypes.element_type(to)
     if own == wanted:
         return g.op("Identity", input)
     integral = own in dtypes.INTEGERS and wanted in dtypes.INTEGERS
@@ -100,6 +100,8 @@ def _cumulative(
     if known is None:
         assert isinstance(axis, Value)
         rank = known_rank(g, x)
+        if not rank:
+            raise g.refuse("a scalar has no axis")
         found = [_cumulative(g, x, at, op_type, exclusive, reverse) for at in range(rank)]
         return by_axis(g, axis, found)
     at = front(g, x, known[0])

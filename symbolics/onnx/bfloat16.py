@@ -4,7 +4,17 @@ import math
 
 import numpy as np
 
-from ...registration import DataType, GraphContext, Value, facts_of, held_in, holder_of, onnx_symbolic, state
+from ...registration import (
+    DataType,
+    GraphContext,
+    Value,
+    dtypes,
+    facts_of,
+    held_in,
+    holder_of,
+    onnx_symbolic,
+    state,
+)
 
 _BITS = 8
 """Bits of the significand, the hidden one included."""
@@ -13,7 +23,7 @@ _SMALLEST_NORMAL = 2.0**-126
 
 @onnx_symbolic("onnx::Cast")
 def cast(g: GraphContext, input: Value, to: int, saturate: int = 1) -> Value:
-    dtype = DataType(to)
+    dtype = dtypes.element_type(to)
     content = g.constant_value(input) if g.is_foldable(input) else None
     if g.dtype(input) == DataType.BFLOAT16:
         holder = holder_of(input)

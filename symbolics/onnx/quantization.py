@@ -41,7 +41,7 @@ def _quantized_type(g: GraphContext, zero_point: Value | None, output_dtype: int
         if found is None:
             raise g.refuse("the element type of its zero point is unknown")
         return found
-    return DataType(output_dtype) if output_dtype else DataType.UINT8
+    return dtypes.element_type(output_dtype) if output_dtype else DataType.UINT8
 
 
 def _quantized(g: GraphContext, x: Value, scale: Value, zero_point: Value | None, dtype: DataType) -> Value:
@@ -74,8 +74,8 @@ def quantize_linear(
 ) -> Value:
     """Composed from arithmetic operators."""
     dtype = _quantized_type(g, y_zero_point, output_dtype)
-    if precision and DataType(precision) != g.dtype(y_scale):
-        y_scale = g.cast(y_scale, DataType(precision))
+    if precision and dtypes.element_type(precision) != g.dtype(y_scale):
+        y_scale = g.cast(y_scale, dtypes.element_type(precision))
     scale = _spread(g, y_scale, x, axis, block_size)
     zero = None if y_zero_point is None else _spread(g, y_zero_point, x, axis, block_size)
     return _quantized(g, x, scale, zero, dtype)
@@ -107,10 +107,10 @@ def quantize_linear_13(
 
 
 def _zero_point(g: GraphContext, scale: Value, zero_point: Value | None, output_dtype: int) -> Value | None:
-    if zero_point is not None or not output_dtype or DataType(output_dtype) == DataType.UINT8:
+    if zero_point is not None or not output_dtype or dtypes.element_type(output_dtype) == DataType.UINT8:
         return zero_point
     zeros = g.cast(g.op("Mul", scale, 0.0), DataType.INT32)
-    return g.cast(zeros, DataType(output_dtype))
+    return g.cast(zeros, dtypes.element_type(output_dtype))
 
 
 def _dequantized(g: GraphContext, x: Value, scale: Value, zero_point: Value | None, wide: DataType) -> Value:
@@ -135,7 +135,7 @@ def dequantize_linear(
     """Composed from arithmetic operators."""
     scale = _spread(g, x_scale, x, axis, block_size)
     zero = None if x_zero_point is None else _spread(g, x_zero_point, x, axis, block_size)
-    wide = DataType(output_dtype) if output_dtype else g.dtype(x_scale) or DataType.FLOAT
+    wide = dtypes.element_type(output_dtype) if output_dtype else g.dtype(x_scale) or DataType.FLOAT
     return _dequantized(g, x, scale, zero, wide)
 
 
@@ -145,7 +145,7 @@ def dequantize_linear_by_rank(
 ) -> Value:
     """Below 13: one scale."""
     output_dtype = attributes.get("output_dtype", 0)
-    plain = not output_dtype or DataType(output_dtype) == g.dtype(x_scale)
+    plain = not output_dtype or dtypes.element_type(output_dtype) == g.dtype(x_scale)
     if g.rank(x_scale) == 0 and not attributes.get("block_size") and plain:
         return g.op("DequantizeLinear", x, x_scale, x_zero_point)
     return dequantize_linear(g, x, x_scale, x_zero_point, **attributes)

@@ -62,7 +62,7 @@ def _register(op_type: str) -> None:
         if known is not None:
             rank = g.rank(data)
             if rank is not None:
-                known = [at % rank if at < 0 else at for at in known]
+                known = [g.axis(at, rank) for at in known]
             return _reduced(g, op_type, data, known, keepdims)
         assert isinstance(axes, Value)
         return _by_computed_axes(g, op_type, data, axes, keepdims, noop_with_empty_axes)

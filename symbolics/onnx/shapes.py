@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
-from ..compositions.sizes import Size, known_rank, sizes_of
+from ..compositions.sizes import Size, axis_from_front, known_rank, sizes_of
 from .support import below, chosen_axes, from_front, integers, kept_sizes, taken
 
 
@@ -188,7 +188,7 @@ def split(
     outputs: int = 1,
 ) -> list[Value]:
     """With computed sizes: Slice. With a number of parts below 18: parts of the rounded-up size."""
-    at = axis % known_rank(g, input) if axis < 0 else axis
+    at = axis_from_front(g, input, axis)
     if split is not None:
         sizes: list[int | Value] = [g.op("Gather", split, i, axis=0) for i in range(outputs)]
         return g.call("aten::split_with_sizes", self=input, split_sizes=sizes, dim=at)
@@ -255,8 +255,8 @@ def trilu(g: GraphContext, input: Value, k: Value | None = None, upper: int = 1)
 def range_(g: GraphContext, start: Value, limit: Value, delta: Value, stash_type: int = 1) -> Value:
     """Below 11: counts from 0, scales and shifts; 16-bit floats compute in the stash type."""
     dtype = g.dtype(start)
-    if dtype in (DataType.FLOAT16, DataType.BFLOAT16) and dtype != DataType(stash_type):
-        wide = (g.cast(item, DataType(stash_type)) for item in (start, limit, delta))
+    if dtype in (DataType.FLOAT16, DataType.BFLOAT16) and dtype != dtypes.element_type(stash_type):
+        wide = (g.cast(item, dtypes.element_type(stash_type)) for item in (start, limit, delta))
         return g.cast(g.op("Range", *wide), dtype)
     start, limit, delta = (
         item if g.rank(item) == 0 else g.op("Reshape", item, g.constant([], DataType.INT64))
@@ -367,9 +367,12 @@ def _amounts(g: GraphContext, pads: Value, axes: Value | list[int] | None, rank:
     if given is None or chosen is None:
         return None
     amounts = [0] * (2 * rank)
-    for position, at in enumerate(chosen):
-        amounts[at % rank] = given[position]
-        amounts[at % rank + rank] = given[position + len(chosen)]
+    if len(given) != 2 * len(chosen):
+        raise g.refuse(f"it has {len(given)} pads for {len(chosen)} axes")
+    for position, axis in enumerate(chosen):
+        at = g.axis(axis, rank)
+        amounts[at] = given[position]
+        amounts[at + rank] = given[position + len(chosen)]
     return amounts
 
 

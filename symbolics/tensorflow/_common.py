@@ -76,7 +76,10 @@ def number(g: GraphContext, value: Value) -> Size:
 def sizes(g: GraphContext, value: Value) -> list[int] | Value:
     """Convert a shape operand: a list of ints if it is constant, else an INT64 vector."""
     found = integers(g, value)
-    return found if found is not None else g.cast(value, DataType.INT64)
+    if found is not None:
+        return found
+    whole = g.cast(value, DataType.INT64)
+    return g.op("Reshape", whole, [1]) if g.rank(value) == 0 else whole
 
 
 def elements(g: GraphContext, value: Value, count: int | None = None) -> list[Size] | None:
@@ -108,8 +111,10 @@ def check_policy(g: GraphContext, bad_indices_policy: str) -> None:
     """Check the policy of an operator for indices out of range.
 
     Raises:
-        UnsupportedError: it ignores them, which no ONNX operator does.
+        UnsupportedError: it does not exist, or ignores them, which no ONNX operator does.
     """
+    if bad_indices_policy not in ("", "DEFAULT", "ERROR", "IGNORE"):
+        raise g.refuse(f"bad_indices_policy '{bad_indices_policy}' does not exist")
     if bad_indices_policy == "IGNORE":
         raise g.refuse(
             "bad_indices_policy IGNORE is not supported, because ONNX does not allow indices out of range"
@@ -134,7 +139,9 @@ def concatenated(g: GraphContext, x: Value, y: Value) -> Value:
 def without_axis(g: GraphContext, value: Value, axis: int) -> list[int | ir.SymbolicDim] | None:
     """The sizes of a value except for one axis."""
     shape = g.shape(value)
-    return None if shape is None else [size for at, size in enumerate(shape) if at != axis % len(shape)]
+    return (
+        None if shape is None else [size for at, size in enumerate(shape) if at != g.axis(axis, len(shape))]
+    )
 
 
 def flattened(g: GraphContext, value: Value) -> Value:
@@ -144,16 +151,22 @@ def flattened(g: GraphContext, value: Value) -> Value:
     return shaped(g.op("Reshape", value, [-1]), [None])
 
 
-def front(g: GraphContext, axis: int, *values: Value) -> int:
+def front(g: GraphContext, axis: int, *values: Value, added: int = 0) -> int:
     """Convert an axis to a non-negative one, by the rank of any of the values.
 
+    Args:
+        added: how many dimensions the result has more than the values; the axis may be one of them.
+
     Raises:
-        UnsupportedError: it counts from the last one, the ranks are unknown, and the opset does not count so.
+        UnsupportedError: the values do not have it; or it counts from the last one, the ranks are unknown,
+            and the opset does not count so.
     """
     ranks = [g.rank(value) for value in values]
     rank = next((rank for rank in ranks if rank is not None), None)
-    if axis >= 0 or rank:
-        return axis % rank if rank else axis
+    if rank is not None:
+        return g.axis(axis, rank + added)
+    if axis >= 0:
+        return axis
     return int(g.call("composed::axis_from_the_end", axis=axis))
 
 

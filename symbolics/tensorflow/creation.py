@@ -78,7 +78,7 @@ def one_hot(
 ) -> Value:
     """Rows of `off_value` with one `on_value`; none for a negative index, which ONNX counts from the end."""
     rank = known_rank(g, indices)
-    at = axis % (rank + 1)
+    at = g.axis(axis, rank + 1)
     count = known(g, number(g, depth))
     column = g.op("Unsqueeze", g.cast(indices, DataType.INT64), axes=[at])
     places = g.call("sym::range", start=0, end=count)

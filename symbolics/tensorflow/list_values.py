@@ -160,7 +160,14 @@ def written(g: GraphContext, items: Value, index: Size, item: Value) -> Value:
 
 
 def scattered(g: GraphContext, items: Value, indices: Value, values: Value) -> Value:
-    """Replace elements of a list by slices of a tensor."""
+    """Replace elements of a list by slices of a tensor.
+
+    Raises:
+        UnsupportedError: the list does not have an element.
+    """
+    count, positions = (None if isinstance(items, Scanned) else count_of(g, items)), integers(g, indices)
+    if isinstance(count, int) and positions and not 0 <= min(positions) <= max(positions) < count:
+        raise g.refuse(f"it writes the elements {positions} of a list of {count} elements")
     if isinstance(items, Unwritten):
         covers = values.shape is not None and is_dimension(items.count, values.shape[0])
         if covers and are_all(g, indices, values):

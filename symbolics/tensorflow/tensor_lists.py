@@ -154,7 +154,17 @@ def tensor_list_gather(
 def tensor_list_scatter_into_existing_list(
     g: GraphContext, input_handle: Value, tensor: Value, indices: Value
 ) -> Value:
-    return scattered(g, input_handle, indices, tensor)
+    """Write elements into a list, which grows up to the highest index."""
+    return scattered(g, _grown(g, input_handle, indices), indices, tensor)
+
+
+def _grown(g: GraphContext, items: Value, indices: Value) -> Value:
+    """A list with as many elements as it has, or up to the highest of some indices."""
+    if isinstance(items, Scanned) or (not isinstance(items, Unwritten) and are_all(g, indices, items)):
+        return items
+    count = count_of(g, items)
+    needed = compute(g, "max", count, _highest(g, indices))
+    return items if needed is count or needed == count else resized(g, items, needed)
 
 
 @onnx_symbolic("tf::TensorListScatterV2")
@@ -188,7 +198,8 @@ def _highest(g: GraphContext, indices: Value) -> Size:
     known = integers(g, indices)
     if known is not None:
         return max(known, default=-1) + 1
-    return compute(g, "add", g.op("ReduceMax", g.cast(indices, DataType.INT64), keepdims=0), 1)
+    highest = g.op("ReduceMax", g.cast(indices, DataType.INT64), keepdims=0)
+    return compute(g, "max", compute(g, "add", highest, 1), 0)
 
 
 @onnx_symbolic("tf::TensorListResize")
@@ -273,9 +284,13 @@ def tensor_array_read_v3(
 def tensor_array_write_v3(
     g: GraphContext, handle: Value, index: Value, value: Value, flow_in: Value
 ) -> Value:
-    """Write an element, as TensorListSetItem does; the capture marks writes to arrays that grow."""
-    grows = g.node is not None and g.node.metadata_props.get(GROWS) == "true"
-    return tensor_list_set_item(g, flow_in, index, value, grows)
+    """Write an element, as TensorListSetItem does."""
+    return tensor_list_set_item(g, flow_in, index, value, _grows(g))
+
+
+def _grows(g: GraphContext) -> bool:
+    """Whether the capture has marked the node as a write to an array that grows."""
+    return g.node is not None and g.node.metadata_props.get(GROWS) == "true"
 
 
 @onnx_symbolic("tf::TensorArrayGatherV3")
@@ -295,7 +310,8 @@ def tensor_array_gather_v3(
 def tensor_array_scatter_v3(
     g: GraphContext, handle: Value, indices: Value, value: Value, flow_in: Value
 ) -> Value:
-    return scattered(g, flow_in, indices, value)
+    """Write elements; an array of dynamic size grows up to the highest index."""
+    return scattered(g, _grown(g, flow_in, indices) if _grows(g) else flow_in, indices, value)
 
 
 @onnx_symbolic("tf::TensorArraySizeV3")

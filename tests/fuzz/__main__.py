@@ -3,6 +3,7 @@
     python -m tests.fuzz [--source NAME] [--count N] [--seed S] [--first N] [--workers N]
     python -m tests.fuzz --programs N [--generator NAME] [--first N] [--workers N]
     python -m tests.fuzz --nodes N [--first N] [--workers N]
+    python -m tests.fuzz --operators N [--dialect NAME] [--first N] [--workers N]
 
 Binary, text and JSON files are mutated: bits, cuts, splices, lengths of fields, doubled fields, tokens, and
 fields of the message itself. Each is read, described, checked, turned into the intermediate representation
@@ -17,6 +18,8 @@ Programs, N of each generator, are exported at three opsets each, and give what 
 refused; refusals are counted by message. `--programs 1 --first 1234` runs one again.
 
 Nodes, N changed ones, are converted to other opsets (`copied_nodes`).
+Operators, N cases of each dialect, get random parameters: a file passes onnx's checker and loads in
+onnxruntime, or is refused. `--dialect onnx --operators 1 --first 1234` runs one again.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ import time
 from typing import Any
 
 from ..jobs import add_options, run
-from . import cases, copied_nodes, corpus, programs
+from . import cases, copied_nodes, corpus, operator_parameters, programs
 
 CHUNK = 250
 PROGRAMS = 10
@@ -39,6 +42,8 @@ NODES = 200
 """How many nodes one process is given at a time."""
 NODE_SECONDS = 10.0
 """How long one node may take."""
+OPERATOR_SECONDS = 20.0
+"""How long one case of an operator may take; the first one captures PyTorch's calls."""
 PROGRAM_SECONDS = 60.0
 """How long one program may take."""
 
@@ -54,6 +59,8 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     add_options(parser)
     parser.add_argument("--programs", type=int, default=0)
+    parser.add_argument("--operators", type=int, default=0)
+    parser.add_argument("--dialect", choices=operator_parameters.DIALECTS, action="append")
     parser.add_argument("--generator", choices=sorted(programs.GENERATORS), action="append")
     parser.add_argument("--nodes", type=int, default=0)
     options = parser.parse_args()
@@ -61,6 +68,8 @@ def main() -> int:
         return _nodes(options)
     if options.programs:
         return _programs(options)
+    if options.operators:
+        return _operators(options)
     last = options.first + options.count
     jobs = [(start, min(start + CHUNK, last)) for start in range(options.first, last, CHUNK)]
     corpus.files()  # What is wrong with these would end every process that is started.
@@ -109,6 +118,29 @@ def _nodes(options: argparse.Namespace) -> int:
     print(f"{options.nodes} nodes in {time.monotonic() - begin:.0f} s")
     print(", ".join(f"{times} {kind}" for kind, times in ends.most_common()))
     return 1 if any(ends[kind] for kind in copied_nodes.FAILURES) else 0
+
+
+def _operators(options: argparse.Namespace) -> int:
+    """Run operators with random parameters, and print what became of them; 1 where one failed."""
+    last, failed = options.first + options.operators, 0
+    for dialect in options.dialect or operator_parameters.DIALECTS:
+        starts = range(options.first, last, CHUNK)
+        jobs = [(dialect, start, min(start + CHUNK, last)) for start in starts]
+        ends: collections.Counter[str] = collections.Counter()
+        begin = time.monotonic()
+        for job, found, problem in _run(operator_parameters.run_range, jobs, options, OPERATOR_SECONDS):
+            if problem:
+                ends["crashed"] += 1
+                print(f"{dialect} case {job[1]}: {problem}", file=sys.stderr, flush=True)
+                continue
+            ends.update(outcome.kind for outcome in found)
+            for outcome in found:
+                if outcome.kind in operator_parameters.FAILED:
+                    print(f"{dialect}: {outcome}", file=sys.stderr, flush=True)
+        counted = ", ".join(f"{times} {kind}" for kind, times in ends.most_common())
+        print(f"{options.operators} {dialect} operators in {time.monotonic() - begin:.0f} s: {counted}")
+        failed += sum(ends[kind] for kind in (*operator_parameters.FAILED, "crashed"))
+    return 1 if failed else 0
 
 
 def _report(jobs: list[tuple[int, int]], work: Any, options: argparse.Namespace) -> int:

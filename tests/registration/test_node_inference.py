@@ -4,7 +4,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from opsetta.registration import DataType, GraphContext, Value, default_registry
+from opsetta.registration import DataType, GraphContext, UnsupportedError, Value, default_registry
 
 
 @pytest.fixture
@@ -47,8 +47,11 @@ def test_computed_sizes_are_unknown(g):
     assert str(g.op("ConstantOfShape", sizes).shape) == "[None,7]"
 
 
-def test_what_onnx_refuses_has_no_shape(g):
-    assert g.op("Conv", given(g, 1, 3, 8, 8), given(g, 8, 4, 3)).shape is None
+def test_what_onnx_refuses_is_refused(g):
+    with pytest.raises(
+        UnsupportedError, match=r"Conv does not take its inputs: Number of spatial dimensions"
+    ):
+        g.op("Conv", given(g, 1, 3, 8, 8), given(g, 8, 4, 3))
 
 
 def test_sources_that_state_shapes_are_not_inferred(g):

@@ -15,7 +15,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from ....registration import KIND, MODULE, CaptureError, ModelFileError, Names, UsageError
+from ....registration import KIND, MODULE, UNSHAPED, CaptureError, ModelFileError, Names, UsageError
 from ....registration.arguments import source_node
 from ...files.reading import Bounds
 from ...source.capture import Capture, Interface
@@ -58,7 +58,7 @@ def load_nets(
     given = parse_descriptions(shapes)
     predict = read_net(path, bounds)
     file = init_net if init_net is not None else _find_init_net(path)
-    init = read_net(file, bounds) if file is not None else None
+    init = read_net(file, bounds, may_be_empty=True) if file is not None else None
     described_inputs = {**read_value_info(path), **given}
     net = _Net(Fillers(bounds), described_inputs)
     if init is not None:
@@ -122,7 +122,8 @@ class _Net:
             outputs=list(range(len(outputs))),
             parameter_names=list(inputs),
         )
-        return Capture(ir.Model(self._graph, ir_version=10), interface, output_names=outputs)
+        model = ir.Model(self._graph, ir_version=10, metadata_props={UNSHAPED: "true"})
+        return Capture(model, interface, output_names=outputs)
 
     def _declare_inputs(self, predict: Any, operators: list[Any]) -> list[str]:
         """Declare the external inputs that the init_net does not write.

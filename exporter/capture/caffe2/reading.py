@@ -41,11 +41,14 @@ def is_net(path: str | os.PathLike) -> bool:
     return bool(form_of(path))
 
 
-def read_net(path: str | os.PathLike, bounds: Bounds) -> Any:
+def read_net(path: str | os.PathLike, bounds: Bounds, *, may_be_empty: bool = False) -> Any:
     """Read the net in a file.
 
+    Args:
+        may_be_empty: whether the net may have no operators, as the init_net of a net without weights.
+
     Returns:
-        A `NetDef` with at least one operator.
+        A `NetDef`.
 
     Raises:
         ModelFileError: the file cannot be read, holds no net, or is beyond a bound.
@@ -53,7 +56,9 @@ def read_net(path: str | os.PathLike, bounds: Bounds) -> Any:
     shown = f"'{os.fspath(path)!s}'"
     net = message_type("NetDef")()
     try:
-        data, form = regular_contents(path, shown, lambda head, size: _form(head, shown), bounds)
+        data, form = regular_contents(
+            path, shown, lambda head, size: _form(head, size, shown, may_be_empty), bounds
+        )
         if form == "binary":
             wire.check(data, bounds, _memory())
             net.ParseFromString(data)
@@ -65,7 +70,7 @@ def read_net(path: str | os.PathLike, bounds: Bounds) -> Any:
         raise ModelFileError(f"{shown} cannot be read: {error}") from None
     except text.SyntaxFault as error:
         raise ModelFileError(f"{shown} is not a Caffe2 net: {error}") from None
-    if not net.op or not all(operator.type for operator in net.op):
+    if not (net.op or may_be_empty) or not all(operator.type for operator in net.op):
         raise ModelFileError(f"{shown} is not a Caffe2 net: it has no operators, or one without a type")
     allowed = bounds.memory + 3 * len(data)
     if len(net.op) > bounds.nodes or len(net.op) * _OF_OPERATOR > allowed:
@@ -79,15 +84,19 @@ def _memory() -> wire.MessageMemory:
     return wire.MessageMemory(message_type("NetDef").DESCRIPTOR, free_per_byte=2)
 
 
-def _form(head: bytes, shown: str) -> str:
-    form = _form_of(head)
+def _form(head: bytes, size: int, shown: str, may_be_empty: bool) -> str:
+    form = _form_of(head, size if may_be_empty else None)
     if not form:
         raise ModelFileError(f"{shown} is not a Caffe2 net: its first bytes are not those of a NetDef")
     return form
 
 
-def _form_of(head: bytes) -> str:
-    """Return "binary" or "text", the format of a net that begins with these bytes; "" for other files."""
+def _form_of(head: bytes, empty_size: int | None = None) -> str:
+    """Return "binary" or "text", the format of a net that begins with these bytes; "" for other files.
+
+    Args:
+        empty_size: the size of a file that may hold a net without operators; None if it may not.
+    """
     if text.first_word(head) in message_type("NetDef").DESCRIPTOR.fields_by_name:
         return "text"
     position = 0
@@ -105,7 +114,7 @@ def _form_of(head: bytes) -> str:
             if tag == _NAME and not head[position : position + number].isascii():
                 return ""
             position += number
-    return ""
+    return "binary" if position == empty_size else ""
 
 
 def _is_operator(data: bytes) -> bool:

@@ -16,7 +16,13 @@ def is_unbatched(g: GraphContext, input: Value, dimensions: int) -> bool:
 
 
 def spatial_sizes(g: GraphContext, input: Value, dimensions: int) -> list[int] | None:
-    """The spatial sizes if all of them are known."""
+    """The spatial sizes if all of them are known.
+
+    Raises:
+        UnsupportedError: the input has fewer dimensions than the window, or none for channels.
+    """
     shape = g.shape(input)
+    if shape is not None and len(shape) <= dimensions:
+        raise g.refuse(f"a window with {dimensions} dimensions needs an input with more than {len(shape)}")
     sizes = None if shape is None else shape[len(shape) - dimensions :]
     return None if sizes is None or not all(isinstance(size, int) for size in sizes) else list(sizes)  # type: ignore[arg-type]

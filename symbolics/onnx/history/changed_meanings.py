@@ -13,7 +13,7 @@ def _register_softmax(op_type: str) -> None:
     @onnx_symbolic(f"before13::{op_type}")
     def over_rows(g: GraphContext, input: Value, axis: int = 1) -> Value:
         rank = g.rank(input)
-        if rank is not None and axis % max(rank, 1) == rank - 1:
+        if rank is not None and axis in (-1, rank - 1):
             return g.op(op_type, input, axis=-1)
         flat = g.op("Flatten", input, axis=axis)
         result = g.op("Reshape", g.op(op_type, flat, axis=-1), g.op("Shape", input))
@@ -201,7 +201,7 @@ def composed_dft(
             raise g.refuse("its axis must be constant", first_opset=20)
         found = [composed_dft(g, input, None, g.constant(at), inverse) for at in range(rank - 1)]
         return by_axis(g, g.op("Where", g.op("Less", axis, 0), g.op("Add", axis, 1), axis), found)
-    at = known[0] % rank
+    at = g.axis(known[0], rank)
     parts = g.shape(input)
     if parts is None or parts[-1] not in (1, 2):
         raise g.refuse("the last dimension must be known: 1 for real, 2 for complex numbers", first_opset=17)

@@ -11,7 +11,7 @@ def _aligned(g: GraphContext, A: Value, B: Value, axis: int | None) -> Value:
     if axis is None:
         return B
     rank, own = known_rank(g, A), known_rank(g, B)
-    at = axis % rank if axis < 0 else axis
+    at = g.axis(axis, rank)
     after = rank - at - own
     return g.op("Unsqueeze", B, axes=list(range(own, own + after))) if after > 0 else B
 

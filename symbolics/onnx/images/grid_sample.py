@@ -151,6 +151,8 @@ def _sampled(
         coordinates = g.dtype(grid) or DataType.FLOAT
     else:
         raise g.refuse(f"interpolation of {dtype.name} is not supported")
+    if mode not in ("linear", "nearest", "cubic"):
+        raise g.refuse(f"its mode '{mode}' does not exist")
     sampler = _Sampler(g, X, padding_mode, align_corners, coordinates)
     output = sizes_of(g, grid)[1:-1]
     points = g.call("aten::reshape", grid, [sampler.batch, 1, product(g, output), dimensions])

@@ -47,7 +47,7 @@ def resize(
     roi, scales, sizes = (_unless_omitted(g, item) for item in (roi, scales, sizes))
     stretches = roi is None and attributes["keep_aspect_ratio_policy"] == "stretch"
     if axes is not None and stretches and not g.has("Resize", "axes"):
-        scales, sizes = _for_all_axes(g, X, scales, sizes, [axis % known_rank(g, X) for axis in axes])
+        scales, sizes = _for_all_axes(g, X, scales, sizes, [g.axis(axis, known_rank(g, X)) for axis in axes])
         axes = None
     wanted = [*options, *(["axes"] if axes is not None else [])]
     coordinates = attributes["coordinate_transformation_mode"]
@@ -67,11 +67,12 @@ Scalars = list[Any]
 
 
 def _items(g: GraphContext, values: Any, count: int) -> Scalars:
-    if isinstance(values, list):
-        return values
-    array = g.constant_value(values)
-    if array is not None:
-        return array.reshape(-1).tolist()
+    array = None if isinstance(values, list) else g.constant_value(values)
+    if isinstance(values, list) or array is not None:
+        listed = values if array is None else array.reshape(-1).tolist()
+        if len(listed) != count:
+            raise g.refuse(f"it has {len(listed)} scales or sizes for {count} axes")
+        return listed
     none = g.constant([], DataType.INT64)
     return [g.op("Reshape", g.op("Gather", values, i, axis=0), none) for i in range(count)]
 
@@ -111,7 +112,7 @@ def _composed(
 ) -> Value:
     """A composition of Resize; below 11 Upsample, or Resize of opset 10, if pixels are repeated."""
     rank, dtype, mode = known_rank(g, X), g.dtype(X), method["mode"]
-    at = [axis % rank for axis in axes] if axes is not None else list(range(rank))
+    at = [g.axis(axis, rank) for axis in axes] if axes is not None else list(range(rank))
     ratios = None if scales is None else _items(g, scales, len(at))
     if sizes is None and axes is None and dtype in _REPEATED and _repeats(ratios, method):
         return g.op("Upsample" if g.has("Upsample") else "Resize", X, mode="nearest", scales=scales)

@@ -49,7 +49,7 @@ def _register_softmax(op_type: str) -> None:
     def along(g: GraphContext, input: Value, axis: int = -1) -> Value:
         """Below 13 the operator flattens everything from the axis on: the axis is moved to the end."""
         rank = known_rank(g, input)
-        at = axis % rank if rank else 0
+        at = g.axis(axis, max(rank, 1))
         if all(size == 1 for size in (g.shape(input) or ())[at + 1 :]):
             return g.op(op_type, input, axis=at)
         perm = list(range(rank))

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ....registration import DataType, GraphContext, Value, onnx_symbolic
+from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ...compositions.moments import (
     affine,
     affine_of_channels,
@@ -32,7 +32,9 @@ def _dimensions(g: GraphContext, X: Value, axis: int) -> int:
 
 def _stashed(g: GraphContext, X: Value, stash_type: int) -> DataType | None:
     """The `stash_type`, if it differs from the input's type and is not FLOAT for half precision."""
-    wide, own = DataType(stash_type), g.dtype(X)
+    wide, own = dtypes.element_type(stash_type), g.dtype(X)
+    if wide not in dtypes.FLOATS:
+        raise g.refuse(f"stash_type {wide.name} is not a type of floats")
     is_default = wide == DataType.FLOAT and own in (DataType.FLOAT16, DataType.BFLOAT16)
     return None if own is None or own == wide or is_default else wide
 

@@ -36,7 +36,7 @@ def gather_v2(g: GraphContext, params: Value, indices: Value, axis: Value, batch
             return found
         return g.op("Gather", params, indices, axis=front(g, at, params))
     rank, index_rank = known_rank(g, params), known_rank(g, indices)
-    at %= rank
+    at = g.axis(at, rank)
     moved = params
     if at != batch_dims:
         order = [*range(batch_dims), at, *(i for i in range(batch_dims, rank) if i != at)]

@@ -10,7 +10,9 @@ from ...compositions.sizes import where_true
 def dynamic_partition(g: GraphContext, data: Value, partitions: Value, num_partitions: int) -> list[Value]:
     """The rows of each partition."""
     if g.rank(partitions) != 1:
-        rank = g.rank(partitions)
+        rank, own = g.rank(partitions), g.rank(data)
+        if rank is not None and own is not None and own < rank:
+            raise g.refuse(f"its data has {own} dimensions, fewer than its partitions, which have {rank}")
         if rank is None:
             raise g.refuse("the rank of the partitions is unknown")
         rest = [g.size(data, at) for at in range(rank, g.rank(data) or rank)]
@@ -27,6 +29,10 @@ def dynamic_stitch(g: GraphContext, indices: list[Value], data: list[Value]) -> 
     ranks = [g.rank(index) for index in indices]
     if None in ranks or g.rank(data[0]) is None:
         raise g.refuse("the ranks of the indices are unknown")
+    for values, rank in zip(data, ranks, strict=True):
+        own = g.rank(values)
+        if own is not None and rank is not None and own < rank:
+            raise g.refuse(f"its data has {own} dimensions, fewer than its indices, which have {rank}")
     flat, rows = [], []
     for index, values, rank in zip(indices, data, ranks, strict=True):
         rest = [g.size(values, at) for at in range(rank or 0, g.rank(values) or 0)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
+from ....registration.emission.operand_checks import check_scattered
 from ...compositions.integers import widened
 from .._common import HALVES, check_policy, elements, restored, sizes
 
@@ -13,6 +14,7 @@ def _wide(g: GraphContext, value: Value) -> Value:
 
 
 def combined(g: GraphContext, tensor: Value, indices: Value, updates: Value, reduction: str) -> Value:
+    check_scattered(tensor, indices, updates)
     places = g.cast(indices, DataType.INT64)
     if reduction == "none":
         return g.op("ScatterND", tensor, places, updates)

@@ -17,6 +17,8 @@ _LEFT = "LEFT_LEFT"
 def _range_of(g: GraphContext, k: Value) -> tuple[int, int]:
     """The lowest and the highest diagonal."""
     found = constant_integers(g, k, "k")
+    if len(found) not in (1, 2) or found[0] > found[-1]:
+        raise g.refuse(f"'k' must be one number, or two in order, not {found}")
     return found[0], found[-1]
 
 

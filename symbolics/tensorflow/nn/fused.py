@@ -19,6 +19,8 @@ _ACTIVATIONS: dict[str, str] = {
     "_MklSwish": "aten::silu",
     "_FusedSwish": "aten::silu",
 }
+_ARGUMENTS = {"Add": 1, "BiasAdd": 1, "FusedBatchNorm": 4}
+"""How many arguments the fused operators take; the others take none."""
 
 
 def _fused(
@@ -31,6 +33,9 @@ def _fused(
     alpha: float,
 ) -> Value:
     """The first operator's result with the fused operators applied."""
+    needed = sum(_ARGUMENTS.get(name, 0) for name in fused_ops)
+    if needed != len(args):
+        raise g.refuse(f"fused_ops={list(fused_ops)} do not take {len(args)} operands, but {needed}")
     rest: Iterator[Value] = iter(args)
 
     def norm(value: Value) -> Value:
@@ -61,8 +66,6 @@ def _fused(
             result = g.call(_ACTIVATIONS[name], result)
         else:
             raise g.refuse(f"fused operator '{name}' is not supported")
-    if next(rest, None) is not None:
-        raise g.refuse(f"fused_ops={list(fused_ops)} do not take {len(args)} operands")
     return result
 
 

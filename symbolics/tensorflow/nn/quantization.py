@@ -57,6 +57,8 @@ def _fake_quantized(
     narrow_range: bool,
     per_channel: bool,
 ) -> Value:
+    if not 2 <= num_bits <= 16:
+        raise g.refuse(f"num_bits must be from 2 to 16, not {num_bits}")
     least, most = int(narrow_range), 2**num_bits - 1
     known = [g.constant_value(item) if isinstance(item, Value) else np.float32(item) for item in (low, high)]
     if known[0] is None or known[1] is None:
@@ -243,6 +245,8 @@ def _quantized_and_back(
     axis: int,
     half_up: bool,
 ) -> Value:
+    if not 1 <= num_bits <= 62:
+        raise g.refuse(f"num_bits must be from 1 to 62, not {num_bits}")
     least = -(2 ** (num_bits - 1)) + int(narrow_range) if signed_input else 0
     most = 2 ** (num_bits - 1) - 1 if signed_input else 2**num_bits - 1
     x = Formula(g, input)

@@ -44,6 +44,8 @@ def _resize(g: GraphContext, data: Value, sizes: list[Size], **modes: Any) -> Va
 
     onnxruntime moves a Transpose past Resize, and then takes the sizes of some `axes` for those of all.
     """
+    if 0 in [g.size(data, axis) for axis in (2, 3)]:
+        raise g.refuse("its images have no pixels")
     pairs = [(g.size(data, axis), size) for axis, size in zip((2, 3), sizes, strict=True)]
     factors = [new / old for old, new in pairs if isinstance(old, int) and isinstance(new, int)]
     if len(factors) == 2 and all(factor.is_integer() for factor in factors):

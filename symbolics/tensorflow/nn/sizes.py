@@ -27,6 +27,8 @@ def _element(g: GraphContext, sizes: Value, at: int) -> Value:
 def _constant_sizes(g: GraphContext, sizes: Value, count: int) -> list[int | None]:
     array = g.constant_value(sizes)
     if array is not None:
+        if min(array.reshape(-1), default=1) < 1:
+            raise g.refuse(f"the sizes {array.reshape(-1).tolist()} are not all positive")
         return [int(item) for item in array.reshape(-1)]
     node = sizes.producer()
     if node is not None and node.op_type in ("Cast", "Identity") and node.inputs[0] is not None:

@@ -21,8 +21,8 @@ def _register(name: str, op_type: str) -> None:
         at = integers(g, axis)
         place = g.cast(axis, DataType.INT64) if at is None else at[0]
         rank = g.rank(x)
-        if isinstance(place, int) and rank:
-            place %= rank
+        if isinstance(place, int) and rank is not None:
+            place = g.axis(place, rank)
         result = g.op(op_type, wide, axis=place, exclusive=int(exclusive), reverse=int(reverse))
         shaped(result, g.shape(x))
         return restored(g, result, dtype)
@@ -37,7 +37,7 @@ def cumulative_logsumexp(
     g: GraphContext, x: Value, axis: Value, exclusive: bool = False, reverse: bool = False
 ) -> Value:
     """With `exclusive`, the result begins with minus infinity."""
-    at = constant_integer(g, axis, "axis") % known_rank(g, x)
+    at = g.axis(constant_integer(g, axis, "axis"), known_rank(g, x))
     dtype = g.dtype(x) or DataType.FLOAT
     values = g.call("aten::flip", self=x, dims=[at]) if reverse else x
     if exclusive:

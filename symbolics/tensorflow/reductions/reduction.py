@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ...compositions.integers import widened
 from ...compositions.sizes import axis, known_rank, product
@@ -17,6 +19,8 @@ from .._common import (
     shaped,
     without_axis,
 )
+
+_NARROW = (DataType.INT8, DataType.INT16, DataType.UINT8, DataType.UINT16, DataType.UINT32)
 
 
 def _reduced(g: GraphContext, op_type: str, value: Value, axes: Value, keep_dims: bool) -> Value:
@@ -34,7 +38,7 @@ def _reduced(g: GraphContext, op_type: str, value: Value, axes: Value, keep_dims
     if not known:
         return value
     rank = g.rank(value)
-    chosen = known if rank is None else sorted({at % rank for at in known})
+    chosen = known if rank is None else sorted({g.axis(at, rank) for at in known})
     return g.op(op_type, value, axes=chosen, keepdims=int(keep_dims))
 
 
@@ -49,14 +53,27 @@ def sum_(g: GraphContext, input: Value, reduction_indices: Value, keep_dims: boo
     return _reduced_numbers(g, "ReduceSum", input, reduction_indices, keep_dims)
 
 
+def _extreme(
+    g: GraphContext, op_type: str, reduced: str, value: Value, axes: Value, keep_dims: bool, limit: str
+) -> Value:
+    """A maximum or minimum; over no elements the lowest or highest number of the element type."""
+    dtype, shape = g.dtype(value), g.shape(value)
+    result = _reduced(g, reduced, widened(g, value), axes, keep_dims)
+    may_be_empty = shape is None or not all(isinstance(size, int) and size > 0 for size in shape)
+    if may_be_empty and dtype in _NARROW:
+        # Over no elements the reduction gives the limit of the wider type.
+        result = g.op(op_type, result, g.constant(getattr(np.iinfo(dtype.numpy()), limit), g.dtype(result)))
+    return restored(g, result, dtype)
+
+
 @onnx_symbolic("tf::Max")
 def max_(g: GraphContext, input: Value, reduction_indices: Value, keep_dims: bool = False) -> Value:
-    return _reduced_numbers(g, "ReduceMax", input, reduction_indices, keep_dims)
+    return _extreme(g, "Max", "ReduceMax", input, reduction_indices, keep_dims, "min")
 
 
 @onnx_symbolic("tf::Min")
 def min_(g: GraphContext, input: Value, reduction_indices: Value, keep_dims: bool = False) -> Value:
-    return _reduced_numbers(g, "ReduceMin", input, reduction_indices, keep_dims)
+    return _extreme(g, "Min", "ReduceMin", input, reduction_indices, keep_dims, "max")
 
 
 @onnx_symbolic("tf::Mean")
@@ -120,7 +137,7 @@ def _register_position(name: str) -> None:
     ) -> Value:
         at = constant_integer(g, dimension, "dimension")
         rank = g.rank(input)
-        at = at if rank is None else at % rank
+        at = at if rank is None else g.axis(at, rank)
         if g.dtype(input) == DataType.BOOL:
             input = g.cast(input, DataType.INT32)
         if is_integral(g, input) and g.dtype(input) != DataType.INT32:

@@ -16,6 +16,14 @@ def _pairs(g: GraphContext, value: Value, count: int) -> list[tuple[Size, Size]]
     return list(zip(found[::2], found[1::2], strict=True))
 
 
+def _block(g: GraphContext, block_shape: Value) -> list[int]:
+    """The sizes of blocks."""
+    block = constant_integers(g, block_shape, "block_shape")
+    if min(block, default=1) < 1:
+        raise g.refuse(f"the sizes of its blocks {block} are not all positive")
+    return block
+
+
 def _to_batch(g: GraphContext, input: Value, block: Sequence[int], paddings: Value) -> Value:
     batch, *spatial = sizes_of(g, input)
     count = len(block)
@@ -64,7 +72,7 @@ def _to_space(g: GraphContext, input: Value, block: Sequence[int], crops: Value)
 
 @onnx_symbolic("tf::SpaceToBatchND")
 def space_to_batch_nd(g: GraphContext, input: Value, block_shape: Value, paddings: Value) -> Value:
-    return _to_batch(g, input, constant_integers(g, block_shape, "block_shape"), paddings)
+    return _to_batch(g, input, _block(g, block_shape), paddings)
 
 
 @onnx_symbolic("tf::SpaceToBatch")
@@ -74,7 +82,7 @@ def space_to_batch(g: GraphContext, input: Value, paddings: Value, block_size: i
 
 @onnx_symbolic("tf::BatchToSpaceND")
 def batch_to_space_nd(g: GraphContext, input: Value, block_shape: Value, crops: Value) -> Value:
-    return _to_space(g, input, constant_integers(g, block_shape, "block_shape"), crops)
+    return _to_space(g, input, _block(g, block_shape), crops)
 
 
 @onnx_symbolic("tf::BatchToSpace")

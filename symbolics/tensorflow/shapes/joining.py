@@ -47,18 +47,20 @@ def concat_offset(g: GraphContext, concat_dim: Value, shape: list[Value]) -> lis
 @onnx_symbolic(["tf::Pack"])
 def pack(g: GraphContext, values: list[Value], axis: int = 0) -> Value:
     """Tensors along a new dimension."""
-    ranks = [g.rank(value) for value in values]
-    rank = next((rank for rank in ranks if rank is not None), None)
-    at = axis if axis >= 0 else axis + rank + 1 if rank is not None else front(g, axis)
+    at = front(g, axis, *values, added=1)
     raised = [g.op("Unsqueeze", value, axes=[at]) for value in values]
     return raised[0] if len(raised) == 1 else g.op("Concat", *raised, axis=at)
 
 
 def _split(g: GraphContext, value: Value, at: int, count: int) -> list[Value]:
     """Parts of the same size."""
+    if count < 1:
+        raise g.refuse(f"it has {count} parts")
     if count == 1:
         return [value]
     size = static_size(g, value, at) if at >= 0 else None
+    if size is not None and size % count:
+        raise g.refuse(f"{size} elements cannot be split into {count} parts of the same size")
     if size is None:
         parts = g.op("Split", value, axis=at, num_outputs=count, outputs=count)
     else:
@@ -105,6 +107,8 @@ def split_v(
     at = front(g, constant_integer(g, split_dim, "split_dim"), value)
     counts = elements(g, size_splits, num_split)
     assert counts is not None
+    if len(counts) != num_split:
+        raise g.refuse(f"it has {len(counts)} sizes for {num_split} parts")
     if len(counts) == 1:
         return [value]
     if integers(g, size_splits) is None and at < 0:

@@ -53,10 +53,7 @@ def squeeze(g: GraphContext, input: Value, squeeze_dims: list[int] = []) -> Valu
 
 @onnx_symbolic("tf::ExpandDims")
 def expand_dims(g: GraphContext, input: Value, dim: Value) -> Value:
-    axis = constant_integer(g, dim, "dim")
-    own = g.rank(input)
-    if axis < 0:
-        axis = axis + own + 1 if own is not None else front(g, axis)
+    axis = front(g, constant_integer(g, dim, "dim"), input, added=1)
     return g.op("Unsqueeze", input, axes=[axis])
 
 
@@ -137,7 +134,7 @@ def reverse_sequence(
         result = g.op("ReverseSequence", input, lengths, batch_axis=batch_dim, time_axis=seq_dim)
         return shaped(result, g.shape(input))
     count = known_rank(g, input)
-    order = [batch_dim % count, seq_dim % count]
+    order = [g.axis(batch_dim, count), g.axis(seq_dim, count)]
     order += [at for at in range(count) if at not in order]
     moved = g.op("Transpose", input, perm=order)
     result = shaped(g.op("ReverseSequence", moved, lengths, batch_axis=0, time_axis=1), g.shape(moved))
@@ -147,6 +144,9 @@ def reverse_sequence(
 @onnx_symbolic("tf::Roll")
 def roll(g: GraphContext, input: Value, shift: Value, axis: Value) -> Value:
     axes = constant_integers(g, axis, "axis")
+    count = g.shape(shift)
+    if count is not None and isinstance(next(iter(count), 1), int) and next(iter(count), 1) != len(axes):
+        raise g.refuse(f"it has {next(iter(count), 1)} shifts for {len(axes)} axes")
     shifts = elements(g, shift, len(axes)) if g.rank(shift) != 0 else None
     if shifts is None:
         shifts = [g.cast(g.op("Reshape", shift, g.constant([], DataType.INT64)), DataType.INT64)]
@@ -158,7 +158,7 @@ def data_format_dim_map(
     g: GraphContext, x: Value, src_format: str = "NHWC", dst_format: str = "NCHW"
 ) -> Value:
     """Map dimensions from one layout to another; negative numbers count from the end."""
-    places = [dst_format.index(dimension) for dimension in src_format]
+    places = _places(g, dst_format, src_format)
     table = g.constant(places + places, g.dtype(x))
     return g.op("Gather", table, g.op("Add", g.cast(x, DataType.INT64), len(places)), axis=0)
 
@@ -176,4 +176,11 @@ def data_format_vec_permute(
         source, target = (text.replace("N", "").replace("C", "") for text in (source, target))
     elif count != len(source):
         raise g.refuse("the number of its elements is unknown")
-    return g.op("Gather", x, [source.index(dimension) for dimension in target], axis=0)
+    return g.op("Gather", x, _places(g, source, target), axis=0)
+
+
+def _places(g: GraphContext, layout: str, dimensions: str) -> list[int]:
+    """The positions of dimensions in a layout."""
+    if sorted(layout) != sorted(dimensions):
+        raise g.refuse(f"the layouts '{layout}' and '{dimensions}' do not have the same dimensions")
+    return [layout.index(dimension) for dimension in dimensions]

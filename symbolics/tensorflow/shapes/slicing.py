@@ -125,6 +125,9 @@ def _plan(g: GraphContext, input: Value, count: int, masks: _Masks) -> _Plan:
             else:
                 place += 1
             axis += 1
+    rank = g.rank(input)
+    if rank is not None and axis > rank:
+        raise g.refuse(f"it has indices for {axis} dimensions of a tensor with {rank}")
     return plan
 
 

@@ -73,7 +73,7 @@ def frozen_graph(
     file = graph_file(graph, signature=signature, trusted=trusted)
     functions = list(file.graph_def.library.function)
     scope = Scope(file.graph_def.node, "the graph")
-    feed_results(scope, file.definitions, _names(inputs))
+    placeholders = feed_results(scope, file.definitions, _names(inputs))
     set_placeholders(scope, values or {})
     wanted = wanted_outputs(scope, file, outputs)
     variables = variables_of(scope)
@@ -97,6 +97,9 @@ def frozen_graph(
     needed = [variables[node.name] for node in frozen.nodes if node.name in variables]
     message = message_type("GraphDef")(versions=file.graph_def.versions)
     message.node.extend(frozen.nodes)
+    # An input that no output depends on stays an input.
+    names = {node.name for node in frozen.nodes}
+    message.node.extend(scope.nodes[name].message for name in placeholders if name not in names)
     message.library.function.extend(calls.made)
     stored = _stored(scope, functions, needed, opened_checkpoint(file, checkpoint, allow_links), keys or {})
     weights = _set_weights(message, stored)

@@ -18,8 +18,11 @@ from .scope import Node, Reference, Scope, reference
 PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault"})
 
 
-def feed_results(scope: Scope, definitions: Definitions, inputs: Iterable[str]) -> None:
+def feed_results(scope: Scope, definitions: Definitions, inputs: Iterable[str]) -> list[str]:
     """Replace results by placeholders: the first of a node under its name, the next as `name_1`.
+
+    Returns:
+        The names of the placeholders.
 
     Raises:
         UsageError: there is no such result, or its element type is not known.
@@ -46,6 +49,7 @@ def feed_results(scope: Scope, definitions: Definitions, inputs: Iterable[str]) 
         if any(result in fed and fed[result] != result for result in node.inputs):
             inputs_of_node = tuple(fed.get(result, result) for result in node.inputs)
             scope.nodes[node.name] = node._replace(inputs=inputs_of_node)
+    return [placeholder.node for placeholder in fed.values()]
 
 
 def set_placeholders(scope: Scope, values: Mapping[str, Any]) -> None:

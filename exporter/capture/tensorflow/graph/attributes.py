@@ -81,10 +81,33 @@ def _checked(node: Node, definition: Any, value: Any, stored: Stored) -> Any:
             f"attribute '{definition.name}' of {node.shown} is "
             f"{'empty' if held is None else f'a value of the kind {held!r}'}, and {kind} is due"
         )
+    _check_allowed(node, definition, value)
     if not listed:
         return _read(node, definition.name, value, stored)
     field = _KINDS.get(kind.removeprefix("list(").removesuffix(")"), "i")
     return [_item(node, definition.name, field, item, stored) for item in getattr(value.list, field)]
+
+
+def _check_allowed(node: Node, definition: Any, value: Any) -> None:
+    """Check a value against the words and the least number that the OpDef allows."""
+    held = value.WhichOneof("value")
+    words = definition.allowed_values.list.s
+    texts = value.list.s if held == "list" else [value.s] if held == "s" else ()
+    wrong = next((text for text in texts if words and text not in words), None)
+    if wrong is not None:
+        allowed = ", ".join(text_of(word) for word in words)
+        raise ModelFileError(
+            f"attribute '{definition.name}' of {node.shown} is '{text_of(wrong)}', which is none of {allowed}"
+        )
+    if not definition.has_minimum:
+        return
+    sizes = [*value.list.ListFields()] if held == "list" else []
+    number = sum(len(items) for _, items in sizes) if held == "list" else value.i if held == "i" else None
+    if number is not None and number < definition.minimum:
+        shown = f"has {number} elements" if held == "list" else f"is {number}"
+        raise ModelFileError(
+            f"attribute '{definition.name}' of {node.shown} {shown}; it must be at least {definition.minimum}"
+        )
 
 
 def _read(node: Node, name: str, value: Any, stored: Stored) -> Any:

@@ -16,6 +16,7 @@ from ....files.reading.bounds import BOUNDS, Bounds
 from ....source.capture import Capture, Interface
 from ..operator_definitions import definition
 from .attributes import shape_of
+from .frozen_handles import read_constants
 from .functions import Library
 from .nodes import Define, Edge, Node, ancestors, edge_of, nodes_of
 from .operators import OPTIONAL_PLACEHOLDER, PLACEHOLDERS, begin, flow_of
@@ -41,6 +42,7 @@ _NO_RESULTS_BEGIN = (
 )
 _NO_RESULTS_END = ("Summary", "SummaryV2")
 """Operators whose results nobody reads that are no outputs: they check, save, log, or change variables."""
+_LAST_RESORT = ("Exit", "Const", "PlaceholderWithDefault", "Placeholder", "PlaceholderV2")
 VARIABLES = frozenset(
     "Variable VariableV2 VarHandleOp ReadVariableOp TemporaryVariable AutoReloadVariable".split()
 )
@@ -79,6 +81,7 @@ def capture_graph(
     """
     library = Library(message.library.function, define)
     nodes = nodes_of(message.node, library.define)
+    read_constants(nodes, library.define)
     wanted = _named("outputs", outputs, nodes) if outputs is not None else _default_outputs(nodes)
     shapes: Mapping[str, Sizes] = inputs if isinstance(inputs, Mapping) else {}
     cut = _named("inputs", list(inputs or ()), nodes)
@@ -164,15 +167,20 @@ def _default_outputs(nodes: Mapping[str, Node]) -> list[Edge]:
     read = {edge.node for node in nodes.values() for edge in node.inputs}
     read |= {other for node in nodes.values() for other in node.controls}
     found: list[Edge] = []
-    for node in nodes.values():
-        if node in read or node.op in _NO_RESULTS:
+    unread = [node for node in nodes.values() if node not in read]
+    for node in unread:
+        if node.op in _NO_RESULTS:
             continue
         if node.op.startswith(_NO_RESULTS_BEGIN) or node.op.endswith(_NO_RESULTS_END):
             continue
         count = 1 if node.definition is None or node.op.startswith("FusedBatchNorm") else len(node.results())
         found += [Edge(node, index) for index in range(count)]
+    for op in _LAST_RESORT:
+        # The results of a loop, or constants, where the graph has nothing else.
+        found = found or [Edge(node, 0) for node in unread if node.op == op]
     if not found:
-        raise CaptureError("every result of the graph is read by another node: name the outputs")
+        reason = "has no results" if unread else "has nodes, but every result is read by another node"
+        raise CaptureError(f"the graph {reason}: name the outputs")
     return found
 
 

@@ -17,7 +17,9 @@ from .....registration import GROWS
 from .....registration.arguments import arguments, blocks, replace_arguments
 
 _PREFIXES = ("TensorList", "EmptyTensorList", "TensorArray")
-_ARRAY, _WRITE = "TensorArrayV3", "TensorArrayWriteV3"
+_ARRAY = "TensorArrayV3"
+_WRITES = ("TensorArrayWriteV3", "TensorArrayScatterV3")
+"""The operators that write behind the end of an array that grows."""
 _MAKES = frozenset(
     "TensorListReserve EmptyTensorList TensorListFromTensor TensorListScatter TensorListScatterV2 "
     "TensorListSplit TensorListSetItem TensorListPushBack TensorListPopBack TensorListResize "
@@ -134,7 +136,7 @@ def find_lists(graph: ir.Graph) -> None:
         else:
             _join_blocks(node, lists)
     for node in nodes:
-        if node.op_type == _WRITE and lists.of(node.outputs[0]).grows:
+        if node.op_type in _WRITES and lists.of(node.outputs[0]).grows:
             node.metadata_props[GROWS] = "true"
     for value, group in lists:
         if group.handle:

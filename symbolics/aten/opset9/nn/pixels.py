@@ -57,6 +57,8 @@ def _from_images(g: GraphContext, images: Value, batch: Sequence[Size], sizes: S
 
 @onnx_symbolic(["aten::channel_shuffle", "aten::native_channel_shuffle"])
 def channel_shuffle(g: GraphContext, self: Value, groups: int | Value) -> Value:
+    if isinstance(groups, int) and groups < 1:
+        raise g.refuse(f"it has {groups} groups")
     """Interleave the channels of all groups."""
     [batch, channels, *spatial] = sizes_of(g, self)
     inner = product(g, spatial)

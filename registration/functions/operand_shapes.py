@@ -1,0 +1,117 @@
+"""The shapes that a source operator demands of its operands, as a table of text.
+
+A line is `operators: operands`. An operand is a name with its shape:
+
+    perm[r(x)]        one dimension, whose size is the rank of operand `x`
+    boxes[n,4]        two dimensions; `n` is the same size wherever it occurs in the line
+    input[...,*,*]    at least two dimensions
+    value[]           a scalar
+    shape<=1          at most one dimension
+
+An operand that is a list has this shape in each of its items. Unknown sizes and ranks are not checked.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import onnx_ir as ir
+
+from ..errors import ArgumentError
+
+_OPERAND = re.compile(r"(\w+)(?:\[(.*)\]|<=(\d+))")
+
+
+@dataclasses.dataclass(frozen=True)
+class Operand:
+    """The shape of one operand.
+
+    Attributes:
+        sizes: its last dimensions: a number, the name of a size, `r(operand)`, or `*`.
+        is_open: whether it may have more dimensions before these.
+        maximum_rank: the most dimensions, if nothing else is demanded.
+    """
+
+    name: str
+    text: str
+    sizes: tuple[str, ...] = ()
+    is_open: bool = False
+    maximum_rank: int | None = None
+
+
+def parse_table(text: str) -> dict[str, list[Operand]]:
+    """The operands of each operator."""
+    found: dict[str, list[Operand]] = {}
+    for line in text.strip().splitlines():
+        names, _, operands = line.partition(":")
+        parsed = [_parse_operand(operand) for operand in operands.split()]
+        found.update({name: [*found.get(name, ()), *parsed] for name in names.split()})
+    return found
+
+
+def _parse_operand(text: str) -> Operand:
+    match = _OPERAND.fullmatch(text)
+    assert match is not None, f"'{text}' is not an operand with a shape"
+    name, listed, maximum = match.groups()
+    shown = text.removeprefix(name)
+    if maximum is not None:
+        return Operand(
+            name, f"at most {maximum} dimension{'s' if maximum != '1' else ''}", maximum_rank=int(maximum)
+        )
+    sizes = tuple(listed.split(",")) if listed else ()
+    is_open = sizes[:1] == ("...",)
+    return Operand(name, f"the shape {shown}" if listed else "no dimensions", sizes[is_open:], is_open)
+
+
+def check_operand_shapes(operands: Sequence[Operand], arguments: Mapping[str, Any]) -> None:
+    """Check the shapes of an operator's operands.
+
+    Raises:
+        ArgumentError: an operand cannot have the shape that the operator demands.
+    """
+    named: dict[str, int] = {}
+    for operand in operands:
+        argument = arguments.get(operand.name)
+        for value in argument if isinstance(argument, (list, tuple)) else (argument,):
+            if isinstance(value, ir.Value) and value.shape is not None:
+                _check(operand, value.shape.dims, arguments, named)
+
+
+def _check(
+    operand: Operand,
+    shape: Sequence[int | ir.SymbolicDim],
+    arguments: Mapping[str, Any],
+    named: dict[str, int],
+) -> None:
+    rank = len(shape)
+    if operand.maximum_rank is not None:
+        fits = rank <= operand.maximum_rank
+    else:
+        count = len(operand.sizes)
+        fits = rank >= count if operand.is_open else rank == count
+        last = zip(operand.sizes, shape[rank - count :], strict=True) if fits else ()
+        fits = fits and all(_fits(size, dimension, arguments, named) for size, dimension in last)
+    if not fits:
+        shown = ", ".join(
+            "?" if isinstance(size, ir.SymbolicDim) and size.value is None else str(size) for size in shape
+        )
+        text = re.sub(r"r\((\w+)\)", r"rank of \1", operand.text)
+        raise ArgumentError(f"'{operand.name}' has the shape [{shown}], but must have {text}")
+
+
+def _fits(
+    size: str, dimension: int | ir.SymbolicDim, arguments: Mapping[str, Any], named: dict[str, int]
+) -> bool:
+    """Whether a dimension may have a size of the table."""
+    if size == "*" or not isinstance(dimension, int):
+        return True
+    if size.isdecimal():
+        return dimension == int(size)
+    if size.startswith("r("):
+        other = arguments.get(size[2:-1])
+        shape = other.shape if isinstance(other, ir.Value) else None
+        return shape is None or dimension == len(shape)
+    return named.setdefault(size, dimension) == dimension
