@@ -217,6 +217,7 @@ def depth_to_space(g: GraphContext, input: Value, blocksize: int, mode: str = "D
     channels = g.size(input, 1)
     if not isinstance(channels, int):
         raise g.refuse("the number of channels must be known", first_opset=11)
+    g.reserve(channels)
     order = np.arange(channels).reshape(-1, blocksize, blocksize).transpose(1, 2, 0).reshape(-1)
     return g.op("DepthToSpace", g.op("Gather", input, order.tolist(), axis=1), blocksize=blocksize)
 

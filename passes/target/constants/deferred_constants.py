@@ -18,6 +18,7 @@ import onnx_ir as ir
 from ....registration.dtypes import FLOATS
 from ....registration.emission import shape_inference
 from ....registration.emission.folding import evaluator
+from ....registration.emission.tensor_sizes import element_count
 from .initializers import Blocks
 from .reused_memory import BLOCK, empty
 
@@ -30,6 +31,8 @@ _COMPARISONS = frozenset("Equal Greater GreaterOrEqual Less LessOrEqual".split()
 _OPERATORS = _MOVES | _ARITHMETIC | _COMPARISONS
 _BITS = 8
 """Elements of fewer bits are packed, several in a byte, and are not computed here."""
+_FAST_BITS, _SLOWNESS = 32, 4
+"""Floats of fewer bits take about four times as long to compute, because processors convert each."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +43,7 @@ class Deferred:
         sources: the constants, and results of other such nodes, that `compute` takes.
         compute: the contents of the result.
         blocks: the same in pieces, if that takes less memory.
+        work: elements that are read and written; those of arithmetic on short floats count several times.
     """
 
     node: ir.Node
@@ -48,6 +52,7 @@ class Deferred:
     blocks: Blocks | None
     dtype: ir.DataType
     shape: tuple[int, ...]
+    work: int
 
     @property
     def nbytes(self) -> int:
@@ -71,6 +76,8 @@ def deferred(node: ir.Node, is_known: Callable[[ir.Value], bool]) -> Deferred | 
     dtype, shape = data.dtype, _result_shape(node, inputs, attributes)
     if dtype is None or shape is None or dtype == ir.DataType.STRING or dtype.bitwidth < _BITS:
         return None
+    if min(shape, default=0) < 0:
+        return None
     if node.op_type not in _MOVES and (dtype not in FLOATS or 0 in shape):
         return None
     if node.op_type in _COMPARISONS:
@@ -85,7 +92,16 @@ def deferred(node: ir.Node, is_known: Callable[[ir.Value], bool]) -> Deferred | 
             return np.asarray(function(attributes, *arrays)).astype(dtype.numpy(), copy=False)
 
     blocks = transposed_blocks if is_matrix else None
-    return Deferred(node, inputs, compute, blocks, dtype, shape)
+    work = math.prod(shape) + sum(map(_element_count, inputs))
+    if node.op_type not in _MOVES and data.dtype is not None and data.dtype.bitwidth < _FAST_BITS:
+        work *= _SLOWNESS
+    return Deferred(node, inputs, compute, blocks, dtype, shape, work)
+
+
+def _element_count(value: ir.Value) -> int:
+    if value.const_value is not None:
+        return element_count(value.const_value)
+    return math.prod(value.shape.numpy()) if value.shape is not None and value.shape.is_static() else 0
 
 
 def is_matrix_transpose(node: ir.Node) -> bool:
@@ -152,9 +168,9 @@ def _sliced(
     if any(value.const_value is None for value in inputs[1:]):
         return None
     numbers = [value.const_value.numpy() for value in inputs[1:] if value.const_value is not None]
-    # A stand-in of the same shape that takes no memory.
-    data = np.broadcast_to(np.zeros((), dtype=np.int8), sizes)
     try:
+        # A stand-in of the same shape that takes no memory.
+        data = np.broadcast_to(np.zeros((), dtype=np.int8), sizes)
         result: np.ndarray = evaluator("Slice")(attributes, data, *numbers)
     except (ValueError, IndexError):
         return None
