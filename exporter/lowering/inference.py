@@ -20,6 +20,7 @@ import onnx.shape_inference
 
 from ..files.reading import BOUNDS, TRUSTED, Bounds
 from ..files.reading.subgraphs import with_subgraphs
+from .inference_risks import is_risky
 from .rank_bounds import RankBounds
 from .slice_dimensions import with_named_slices
 
@@ -76,7 +77,7 @@ def _infer(model: onnx.ModelProto, data_prop: bool, strict: bool, bounds: Bounds
         return onnx.shape_inference.infer_shapes(data, data_prop=data_prop, strict_mode=strict)
     ranks = RankBounds(model)
     affordable = bounds.inference + _PROPORTION * len(data)
-    if ranks.functions or ranks.dimensions() * _DIMENSION > affordable:
+    if ranks.functions or ranks.dimensions() * _DIMENSION > affordable or is_risky(model):
         return _infer_in_process(data, affordable, data_prop=data_prop, strict=strict)
     inferred = onnx.shape_inference.infer_shapes(data, strict_mode=strict)
     if not data_prop or _is_static(inferred.graph):
@@ -91,7 +92,8 @@ def _infer(model: onnx.ModelProto, data_prop: bool, strict: bool, bounds: Bounds
 def _infer_in_process(data: bytes, memory: int, *, data_prop: bool, strict: bool) -> onnx.ModelProto:
     """Infer in a separate process; retry without data propagation if it takes too much."""
     for propagated in (True, False) if data_prop else (False,):
-        found = _run_process(data, memory, propagated, strict)
+        seconds = (2 if propagated == data_prop else 1) + len(data) // 2_000_000
+        found = _run_process(data, memory, seconds, propagated, strict)
         if found[:1] == b"+":
             return onnx.ModelProto.FromString(found[1:])
         if found[:1] == b"-":
@@ -99,11 +101,10 @@ def _infer_in_process(data: bytes, memory: int, *, data_prop: bool, strict: bool
     raise InferenceError("its types and shapes take too much memory or time to infer")
 
 
-def _run_process(data: bytes, memory: int, data_prop: bool, strict: bool) -> bytes:
+def _run_process(data: bytes, memory: int, seconds: int, data_prop: bool, strict: bool) -> bytes:
     """The output of the process; empty if it was killed or the system does not support it."""
     if not sys.platform.startswith("linux") or not sys.executable:
         return b""
-    seconds = 4 + len(data) // 1_000_000
     limits = [str(memory), str(seconds), str(int(data_prop)), str(int(strict))]
     command = [sys.executable, "-I", "-c", _CHILD, json.dumps(sys.path), *limits]
     try:
