@@ -1,4 +1,4 @@
-"""Bounds the entries of zip archives, which torch.save and torch.jit.save write, by the size of the archive."""
+"""Bounds the entries of the zip archives that torch writes by the size of the archive."""
 
 from __future__ import annotations
 
