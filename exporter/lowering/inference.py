@@ -20,7 +20,8 @@ import onnx.shape_inference
 
 from ..files.reading import BOUNDS, TRUSTED, Bounds
 from ..files.reading.subgraphs import with_subgraphs
-from .inference_risks import is_risky
+from . import forks
+from .inference_risks import is_risky, may_abort
 from .rank_bounds import RankBounds
 from .slice_dimensions import with_named_slices
 
@@ -28,6 +29,8 @@ InferenceError = onnx.shape_inference.InferenceError
 
 _PROPORTION = 16
 """Bytes for each byte of the message; inferred shapes take as much as the nodes."""
+_SECONDS, _BYTES_IN_A_SECOND = 60, 100_000
+"""After this time a fork that infers is ended: many times what inference takes."""
 _DIMENSION = 64
 """Bytes of a dimension, and of a propagated element."""
 
@@ -79,6 +82,24 @@ def _infer(model: onnx.ModelProto, data_prop: bool, strict: bool, bounds: Bounds
     affordable = bounds.inference + _PROPORTION * len(data)
     if ranks.functions or ranks.dimensions() * _DIMENSION > affordable or is_risky(model):
         return _infer_in_process(data, affordable, data_prop=data_prop, strict=strict)
+    if not (forks.IS_AVAILABLE and may_abort(model)):
+        return _infer_here(data, affordable, data_prop, strict)
+
+    def infer_in_fork() -> bytes:
+        try:
+            return b"+" + _infer_here(data, affordable, data_prop, strict).SerializeToString()
+        except InferenceError as error:
+            return b"-" + str(error).encode()[:1000]
+
+    found = forks.call_in_fork(infer_in_fork, _SECONDS + len(data) / _BYTES_IN_A_SECOND)
+    if found is None:
+        raise InferenceError("onnx's shape inference crashes")
+    if found[:1] == b"-":
+        raise InferenceError(found[1:].decode(errors="replace"))
+    return onnx.ModelProto.FromString(found[1:])
+
+
+def _infer_here(data: bytes, affordable: int, data_prop: bool, strict: bool) -> onnx.ModelProto:
     inferred = onnx.shape_inference.infer_shapes(data, strict_mode=strict)
     if not data_prop or _is_static(inferred.graph):
         return inferred

@@ -217,4 +217,8 @@ def _by_rule(
         return (_UNKNOWN,) if op_type == "Shape" else None
     if op_type in _OF_ALL_SHAPES and None in shapes:
         return None
-    return rule(shapes, inputs, attributes)  # type: ignore[arg-type]
+    try:
+        return rule(shapes, inputs, attributes)  # type: ignore[arg-type]
+    except (LookupError, ArithmeticError, RuntimeError):
+        # A file may have a node whose axes are outside of the rank; it has no shape.
+        return None

@@ -64,6 +64,7 @@ WAYS: dict[str, Callable[[pathlib.Path], object]] = {
     "info": inspection.info,
     "check": inplace_check.check_inplace,
     "convert to 7": _converted(7),
+    "convert to 13": _converted(13),
     "convert to 23": _converted(23),
 }
 

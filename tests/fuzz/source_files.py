@@ -1,7 +1,7 @@
 """Source files of captured models: which are mutated, how, and how each is read, lowered and called.
 
-Half of the changes are to the JSON in the metadata and in the arguments of nodes: a changed byte mostly makes it
-unreadable as a whole.
+Half of the changes are to the JSON in the metadata and in the arguments of nodes: a changed byte would mostly
+make it unreadable as a whole.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ import onnx_ir as ir
 
 from ....registration.dtypes import FLOATS
 from ....registration.emission import shape_inference
+from ....registration.emission.constant_integers import integers
 from ....registration.emission.folding import evaluator
 from ....registration.emission.tensor_sizes import element_count
 from .initializers import Blocks
@@ -27,6 +28,7 @@ _ARITHMETIC = frozenset(
     "Abs Add Cos Div Exp Mul Neg Pow Reciprocal ReduceMax ReduceMean ReduceMin ReduceSum Sigmoid Sin "
     "Sqrt Sub Tanh Where".split()
 )
+_CHECKED_MOVES = frozenset("Concat Expand Flatten Gather Squeeze Transpose Unsqueeze".split())
 _COMPARISONS = frozenset("Equal Greater GreaterOrEqual Less LessOrEqual".split())
 _OPERATORS = _MOVES | _ARITHMETIC | _COMPARISONS
 _BITS = 8
@@ -76,7 +78,7 @@ def deferred(node: ir.Node, is_known: Callable[[ir.Value], bool]) -> Deferred | 
     dtype, shape = data.dtype, _result_shape(node, inputs, attributes)
     if dtype is None or shape is None or dtype == ir.DataType.STRING or dtype.bitwidth < _BITS:
         return None
-    if min(shape, default=0) < 0:
+    if min(shape, default=0) < 0 or not _is_valid(node, inputs, attributes, shape):
         return None
     if node.op_type not in _MOVES and (dtype not in FLOATS or 0 in shape):
         return None
@@ -175,6 +177,52 @@ def _sliced(
     except (ValueError, IndexError):
         return None
     return result.shape
+
+
+def _is_valid(
+    node: ir.Node, inputs: Sequence[ir.Value], attributes: dict[str, Any], shape: tuple[int, ...]
+) -> bool:
+    """Whether the operands fit together, so that the computation cannot fail. A file may have any."""
+    op_type = node.op_type
+    if op_type in _MOVES and op_type not in _CHECKED_MOVES:
+        return True
+    dims = [value.shape.numpy() for value in inputs if value.shape is not None and value.shape.is_static()]
+    if op_type == "Expand":
+        target = integers(inputs[1])
+        return target is not None and _broadcast(dims[0], tuple(target)) == shape
+    if len(dims) != len(inputs):
+        return False
+    rank = len(dims[0])
+    if op_type == "Concat":
+        axis = attributes["axis"]
+        others = {(*sizes[: axis % rank], *sizes[axis % rank + 1 :]) for sizes in dims if len(sizes) == rank}
+        return -rank <= axis < rank and len(others) == 1 and all(len(sizes) == rank for sizes in dims)
+    if op_type == "Transpose":
+        return sorted(attributes.get("perm") or range(rank)) == [*range(rank)]
+    if op_type == "Flatten":
+        return -rank <= attributes.get("axis", 1) <= rank
+    if op_type in ("Gather", "GatherElements"):
+        return -rank <= attributes.get("axis", 0) < rank
+    if op_type.startswith("Reduce") or op_type in ("Squeeze", "Unsqueeze"):
+        axes = integers(inputs[1]) if len(inputs) > 1 else attributes.get("axes")
+        return _are_axes(op_type, [] if axes is None else list(axes), dims[0])
+    return _broadcast(*dims) == shape
+
+
+def _are_axes(op_type: str, axes: list[int], sizes: tuple[int, ...]) -> bool:
+    rank = len(sizes) + (len(axes) if op_type == "Unsqueeze" else 0)
+    if not all(-rank <= axis < rank for axis in axes) or len({axis % rank for axis in axes}) < len(axes):
+        return False
+    if op_type == "Squeeze":
+        return all(sizes[axis] == 1 for axis in axes)
+    return op_type == "Unsqueeze" or 0 not in sizes
+
+
+def _broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        return None
 
 
 def _is_within(inputs: Sequence[ir.Value], attributes: dict[str, Any]) -> bool:
