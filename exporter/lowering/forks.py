@@ -71,7 +71,7 @@ def _run(function: Callable[[], bytes], sending: int) -> None:
 
 def _read(receiving: int, deadline: float) -> bytes | None:
     """All bytes up to the end; None if it does not come in time."""
-    parts = []
+    parts: list[bytes] = []
     while True:
         left = deadline - time.monotonic()
         if left <= 0 or not select.select([receiving], [], [], left)[0]:
