@@ -96,7 +96,9 @@ def load(
         before = _identity(path)
         try:
             if init_net is not None or is_net(path):
-                return SourceModel(load_nets(path, init_net, shapes, bounds_of(trusted)))
+                capture = load_nets(path, init_net, shapes, bounds_of(trusted))
+                capture.trusted = trusted
+                return SourceModel(capture)
             if shapes is not None:
                 raise UsageError("shapes= is only for Caffe2 nets")
             return _load(path, weights, options, trusted)
@@ -113,6 +115,7 @@ def _load_tensorflow(
     if weights is not None:
         raise UsageError("weights= is only for source files: pass checkpoint= for a TensorFlow file")
     captured = capture_file(path, options, bounds=bounds_of(trusted))
+    captured.capture.trusted = trusted
     return SourceModel(captured.capture, input_names=captured.input_names, output_names=captured.output_names)
 
 
@@ -138,6 +141,8 @@ def _load(
             read = to_ir(model, folder, bounds)
             map_external_data(read, folder)
             return OnnxModel(read, trusted=trusted)
-        return SourceModel.of(read_source(model, folder, weights, bounds))
+        file = read_source(model, folder, weights, bounds)
+        file.capture.trusted = trusted
+        return SourceModel.of(file)
     except ModelFileError as error:
         raise ModelFileError(f"'{path}' cannot be loaded: {error}") from error

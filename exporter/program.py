@@ -21,6 +21,7 @@ from ..registration import (
 from .deployment.plan import ALIGNMENT, Plan, make_plan
 from .deployment.prepack import saving
 from .files.garbage_collection import rare_collections
+from .files.reading import bounds_of
 from .files.source_file.decompositions import Decompositions, collect
 from .files.source_file.equality import difference
 from .files.source_file.reading import SourceFile
@@ -151,6 +152,7 @@ class SourceModel:
             level=level,
             keeps_weights=keeps_weights,
             observation=observation,
+            bounds=bounds_of(self._capture.trusted),
         )
         write_for(lowered.model, target)
         return lowered

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...registration import OpsettaError
+from ..files.small_files import open_regular, parse_json, read_small, reason_of
 
 _BLOCK = 1 << 20
 
@@ -48,7 +49,7 @@ class FileRecord:
 
 def digest(path: str | os.PathLike) -> str:
     """The SHA-256 of a file."""
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         return blob_digest(file, 0, os.fstat(file.fileno()).st_size)
 
 
@@ -79,13 +80,13 @@ def read_signed(path: pathlib.Path, version: int, failure: type[OpsettaError]) -
         OpsettaError: it cannot be read, is damaged, or has another format.
     """
     try:
-        body = json.loads(path.read_bytes())
+        body = parse_json(read_small(path))
         found = body.pop("sha256")
         intact = found == _body_digest(body)
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise failure(f"'{path}' cannot be read: {error.strerror}") from error
+        raise failure(f"'{path}' cannot be read: {reason_of(error)}") from error
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise failure(f"'{path}' is damaged: {error}") from error
     if body.get("format") != version:

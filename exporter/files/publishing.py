@@ -19,6 +19,7 @@ import mmap
 import os
 import re
 import secrets
+import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any
@@ -27,6 +28,7 @@ from ...registration import ModelFileError
 from . import locks
 from .locks import Lock
 from .message import varint
+from .process_ends import cleaned_up_when_terminated
 from .targets import Target, resolve, unwritable, write_into
 from .tensor_writer import TensorWriter
 
@@ -51,6 +53,7 @@ def publish(
     write: Callable[[Any, str | None], None],
     *,
     weights: Callable[[DataFile], None] | None = None,
+    weight_bytes: int = 0,
     data_name: str | None = None,
     alignment: int = ALIGNMENT,
 ) -> None:
@@ -64,13 +67,15 @@ def publish(
         write: writes the file; takes the name of the data file, or None.
         weights: writes the data file before `write` is called. If it is None or writes nothing, there is no
             data file.
+        weight_bytes: the bytes of the weights, which have to be free where the file is written.
         data_name: a fixed name of the data file. By default it is `<name>.<digest>.data`. A pair with a fixed
             name is replaced in two steps: a reader or a crash between them finds the old graph with the new
             weights.
         alignment: weights in the data file begin at multiples of this many bytes.
 
     Raises:
-        ModelFileError: the path cannot be written. No partial file remains, and an existing model stays.
+        ModelFileError: the path cannot be written, or the weights need more bytes than are free. No partial
+            file remains, and an existing model stays. A process that SIGTERM ends removes it too.
     """
     target = resolve(path)
     if target.is_stream:
@@ -84,6 +89,7 @@ def publish(
         _check_fixed(target, data_name)
     try:
         remove_abandoned(target.folder)
+        _check_space(target, weight_bytes)
         try:
             _publish(target, write, weights, data_name, alignment)
         finally:
@@ -102,6 +108,7 @@ def _publish(
     alignment: int,
 ) -> None:
     with contextlib.ExitStack() as stack:
+        stack.enter_context(cleaned_up_when_terminated())
         data: DataFile | None = None
         location: str | None = None
         if weights is not None:
@@ -117,6 +124,17 @@ def _publish(
             data.replace(os.path.join(target.folder, data_name))
         graph.replace(target.path)
         graph.flush_folder()
+
+
+def _check_space(target: Target, size: int) -> None:
+    """Refuse weights that do not fit, before the file system is full: a sparse file has any size for free."""
+    if not size:
+        return
+    free = shutil.disk_usage(target.folder).free
+    if size > free:
+        raise ModelFileError(
+            f"'{target.shown}' cannot be written: its weights have {size} bytes, and {free} are free"
+        )
 
 
 class _Temporary:

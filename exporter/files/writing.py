@@ -94,10 +94,10 @@ def save(
     places: dict[ir.Value, int] = {}
     entries: dict[str, dict[str, str]] = {}
 
+    streamed = [(value, tensor) for value, tensor in _external_weights(model) if value not in existing]
+
     def stream(data: DataFile) -> None:
-        for value, tensor in _external_weights(model):
-            if value in existing:
-                continue
+        for value, tensor in streamed:
             places[value] = data.append(tensor)
         for name, forms in packed.items():
             entries[name] = {
@@ -117,7 +117,14 @@ def save(
         message_if_it_fits(graph, "and no weights of it can go to external data").write(file)
 
     kept_inside = by_reference and external_data is False
-    publish(target, write, weights=None if kept_inside else stream, data_name=name, alignment=alignment)
+    publish(
+        target,
+        write,
+        weights=None if kept_inside else stream,
+        weight_bytes=sum(tensor.nbytes for _, tensor in streamed),
+        data_name=name,
+        alignment=alignment,
+    )
 
 
 _REMEDY = "save to a file with external_data=True"

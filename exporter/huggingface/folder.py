@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import fnmatch
 import functools
-import json
 import os
 import pathlib
 from typing import IO, Any
 
 from ...registration import ModelFileError
 from ..files.publishing import publish
+from ..files.small_files import parse_json, read_small, reason_of
 
 CONFIG = "config.json"
 _COPIED = (
@@ -55,11 +55,11 @@ def read_json(path: pathlib.Path) -> dict[str, Any]:
         ModelFileError: it cannot be read, or holds something else.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = parse_json(read_small(path))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise ModelFileError(f"'{path}' cannot be read: {error}") from error
+        raise ModelFileError(f"'{path}' cannot be read: {reason_of(error)}") from error
     if not isinstance(found, dict):
         raise ModelFileError(f"'{path}' does not contain a JSON object")
     return found

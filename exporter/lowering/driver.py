@@ -204,6 +204,9 @@ class Driver(abc.ABC, Generic[S]):
                 results = self.placeholders(node)
             except OpsettaError:
                 raise
+            except MemoryError:
+                self.refuse(node, scope, UnsupportedError("it takes more memory than there is"))
+                results = self.placeholders(node)
             except Exception as error:
                 raise OpsettaError(
                     f"lowering {overloaded_name(node)} failed at node '{node.name}' "

@@ -20,6 +20,8 @@ import onnx.shape_inference
 
 from ..files.reading import BOUNDS, TRUSTED, Bounds
 from ..files.reading.subgraphs import with_subgraphs
+from . import forks
+from .inference_risks import is_risky, may_abort
 from .rank_bounds import RankBounds
 from .slice_dimensions import with_named_slices
 
@@ -27,6 +29,8 @@ InferenceError = onnx.shape_inference.InferenceError
 
 _PROPORTION = 16
 """Bytes for each byte of the message; inferred shapes take as much as the nodes."""
+_SECONDS, _BYTES_IN_A_SECOND = 60, 100_000
+"""After this time a fork that infers is ended: many times what inference takes."""
 _DIMENSION = 64
 """Bytes of a dimension, and of a propagated element."""
 
@@ -76,8 +80,26 @@ def _infer(model: onnx.ModelProto, data_prop: bool, strict: bool, bounds: Bounds
         return onnx.shape_inference.infer_shapes(data, data_prop=data_prop, strict_mode=strict)
     ranks = RankBounds(model)
     affordable = bounds.inference + _PROPORTION * len(data)
-    if ranks.functions or ranks.dimensions() * _DIMENSION > affordable:
+    if ranks.functions or ranks.dimensions() * _DIMENSION > affordable or is_risky(model):
         return _infer_in_process(data, affordable, data_prop=data_prop, strict=strict)
+    if not (forks.IS_AVAILABLE and may_abort(model)):
+        return _infer_here(data, affordable, data_prop, strict)
+
+    def infer_in_fork() -> bytes:
+        try:
+            return b"+" + _infer_here(data, affordable, data_prop, strict).SerializeToString()
+        except InferenceError as error:
+            return b"-" + str(error).encode()[:1000]
+
+    found = forks.call_in_fork(infer_in_fork, _SECONDS + len(data) / _BYTES_IN_A_SECOND)
+    if found is None:
+        raise InferenceError("onnx's shape inference crashes")
+    if found[:1] == b"-":
+        raise InferenceError(found[1:].decode(errors="replace"))
+    return onnx.ModelProto.FromString(found[1:])
+
+
+def _infer_here(data: bytes, affordable: int, data_prop: bool, strict: bool) -> onnx.ModelProto:
     inferred = onnx.shape_inference.infer_shapes(data, strict_mode=strict)
     if not data_prop or _is_static(inferred.graph):
         return inferred
@@ -91,7 +113,8 @@ def _infer(model: onnx.ModelProto, data_prop: bool, strict: bool, bounds: Bounds
 def _infer_in_process(data: bytes, memory: int, *, data_prop: bool, strict: bool) -> onnx.ModelProto:
     """Infer in a separate process; retry without data propagation if it takes too much."""
     for propagated in (True, False) if data_prop else (False,):
-        found = _run_process(data, memory, propagated, strict)
+        seconds = (2 if propagated == data_prop else 1) + len(data) // 2_000_000
+        found = _run_process(data, memory, seconds, propagated, strict)
         if found[:1] == b"+":
             return onnx.ModelProto.FromString(found[1:])
         if found[:1] == b"-":
@@ -99,11 +122,10 @@ def _infer_in_process(data: bytes, memory: int, *, data_prop: bool, strict: bool
     raise InferenceError("its types and shapes take too much memory or time to infer")
 
 
-def _run_process(data: bytes, memory: int, data_prop: bool, strict: bool) -> bytes:
+def _run_process(data: bytes, memory: int, seconds: int, data_prop: bool, strict: bool) -> bytes:
     """The output of the process; empty if it was killed or the system does not support it."""
     if not sys.platform.startswith("linux") or not sys.executable:
         return b""
-    seconds = 4 + len(data) // 1_000_000
     limits = [str(memory), str(seconds), str(int(data_prop)), str(int(strict))]
     command = [sys.executable, "-I", "-c", _CHILD, json.dumps(sys.path), *limits]
     try:

@@ -1,20 +1,23 @@
 """Computes upper bounds on the ranks that shape inference would find for a model's values.
 
-Ranks follow from other ranks and from the lengths of shape tensors. Most operators keep the greatest rank of
-their inputs; the rules below are for the others.
+Ranks follow from other ranks and from the lengths of shape tensors, and a length may follow from a number:
+`ConstantOfShape` of 2**40 gives a shape tensor from which `Expand` gets 2**40 dimensions. Most operators keep
+the greatest rank of their inputs; the rules below are for the others.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 
 import onnx
+from onnx import numpy_helper
 
 from ..files.reading.subgraphs import subgraphs
 
 LARGEST_RANK = 1024
-"""The largest rank that onnx infers from a length alone."""
+"""The rank that onnx may infer from the length of a shape tensor that graphs or unusual operators return."""
 _LOWEST = 5
 """The rank that operators on images, windows and sequences may return for any input."""
 _MOST = 2**40
@@ -25,10 +28,13 @@ _KEPT = frozenset(
 """Operators of shape arithmetic whose results are no longer than their inputs, and have no greater rank
 unless a rule says so.
 """
+_FEW = 64
+"""Integers of a constant that may be a shape."""
+_INTEGERS = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
 
 
 class RankBounds:
-    """Bounds on the ranks of values, and on the lengths of shape tensors, by name.
+    """Bounds on the ranks of values, on their sizes, and on the integers in them, by name.
 
     A name that occurs twice gets the greater bound.
 
@@ -39,6 +45,7 @@ class RankBounds:
     def __init__(self, model: onnx.ModelProto):
         self._ranks: dict[str, int] = {}
         self._lengths: dict[str, int] = {}
+        self._numbers: dict[str, int] = {}
         self._longest_name = 0
         self._total = 0
         self.functions = bool(model.functions)
@@ -52,7 +59,7 @@ class RankBounds:
         for info in (*graph.value_info, *graph.input, *graph.output):
             self._state(info.name, info.type)
         for tensor in graph.initializer:
-            self._put(tensor.name, len(tensor.dims), max(tensor.dims, default=1))
+            self._put(tensor.name, len(tensor.dims), max(tensor.dims, default=1), _largest_number(tensor))
         for node in graph.node:
             self._node(node)
 
@@ -65,11 +72,13 @@ class RankBounds:
         longest = max((len(dim.dim_param) for dim in dims), default=0)
         self._longest_name = max(self._longest_name, longest)
 
-    def _put(self, name: str, rank: int, length: int) -> None:
-        rank, length = min(rank, _MOST), min(length, _MOST)
+    def _put(self, name: str, rank: int, length: int, number: int = 0) -> None:
+        rank, length, number = min(rank, _MOST), min(length, _MOST), min(number, _MOST)
         self._total += rank
         self._ranks[name] = max(rank, self._ranks.get(name, 0))
         self._lengths[name] = max(length, self._lengths.get(name, 0))
+        if number:
+            self._numbers[name] = max(number, self._numbers.get(name, 0))
 
     def rank(self, node: onnx.NodeProto, position: int) -> int:
         """The bound of an input of a node."""
@@ -78,6 +87,10 @@ class RankBounds:
     def length(self, node: onnx.NodeProto, position: int) -> int:
         """The bound on the length of an input that is one-dimensional."""
         return self._lengths.get(node.input[position], 0) if position < len(node.input) else 0
+
+    def number(self, node: onnx.NodeProto, position: int) -> int:
+        """The bound on the integers in an input, without their signs."""
+        return self._numbers.get(node.input[position], 0) if position < len(node.input) else 0
 
     def _node(self, node: onnx.NodeProto) -> None:
         inner = subgraphs(node)
@@ -90,15 +103,43 @@ class RankBounds:
             greatest = max([greatest, *(self._ranks.get(info.name, 0) for info in graph.output)])
         if inner:
             # Scan outputs of Loop and Scan have one more dimension.
-            rank, length = greatest + 1, LARGEST_RANK
+            lengths = [self._lengths.get(name, 0) for name in node.input]
+            lengths += [self._lengths.get(info.name, 0) for graph in inner for info in graph.output]
+            rank, length = greatest + 1, max([LARGEST_RANK, *lengths])
+            number = max([0, *(self._numbers.get(info.name, 0) for graph in inner for info in graph.output)])
         else:
             rule = _RULES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
             lowest = 0 if node.op_type in _KEPT else _LOWEST
             rank = max(greatest, lowest) if rule is None else rule(self, node)
             length = self._result_length(node, rank)
+            number = self._result_number(node)
         for name in node.output:
             if name:
-                self._put(name, max(rank, 0), length)
+                self._put(name, max(rank, 0), length, number)
+
+    def _result_number(self, node: onnx.NodeProto) -> int:
+        """The bound on the integers that data propagation finds in a result."""
+        numbers = [self._numbers.get(name, 0) for name in node.input]
+        match node.op_type:
+            case "Constant":
+                return max(map(_constant_number, node.attribute), default=0)
+            case "Shape":
+                return self.length(node, 0)
+            case "Size":
+                return _power(self.length(node, 0), self.rank(node, 0))
+            case "Add" | "Sub":
+                return sum(numbers)
+            case "Mul":
+                return math.prod(numbers)
+            case "Slice" | "Gather":
+                return self.number(node, 0)
+            case "ReduceProd":
+                return _power(self.number(node, 0), self.length(node, 0))
+            case "ReduceSum" | "CumSum":
+                return self.number(node, 0) * self.length(node, 0)
+            case "Pow":
+                return _MOST
+        return max(numbers, default=0)
 
     def _result_length(self, node: onnx.NodeProto, rank: int) -> int:
         if node.op_type == "Constant":
@@ -110,15 +151,43 @@ class RankBounds:
             return sum(lengths)
         if node.op_type == "Gather":
             return self.length(node, 1)
+        if node.op_type == "Reshape":
+            return max(_power(self.length(node, 0), self.rank(node, 0)), self.number(node, 1), 1)
+        if node.op_type == "ConstantOfShape":
+            return self.number(node, 0)
         if node.op_type in _KEPT:
             return max([1, *lengths])
-        return 1 if rank == 0 else LARGEST_RANK
+        if node.op_type in ("Resize", "Upsample"):
+            return _MOST
+        if node.op_type == "Tile":
+            return self.length(node, 0) * max(1, self.number(node, 1))
+        numbers = [self._numbers.get(name, 0) for name in node.input]
+        stated = [abs(number) for attribute in node.attribute for number in attribute.ints]
+        return 1 if rank == 0 else max(LARGEST_RANK, sum(lengths) + sum(numbers) + sum(stated))
 
 
 def _constant_length(attribute: onnx.AttributeProto) -> int:
     if attribute.HasField("t"):
         return max(attribute.t.dims, default=1)
     return max(1, len(attribute.ints), len(attribute.floats), len(attribute.strings))
+
+
+def _constant_number(attribute: onnx.AttributeProto) -> int:
+    if attribute.HasField("t"):
+        return _largest_number(attribute.t)
+    return max(abs(attribute.i), *map(abs, attribute.ints[:_FEW]), 0)
+
+
+def _largest_number(tensor: onnx.TensorProto) -> int:
+    """The largest integer of a constant that may be a shape, without its sign; 0 for other constants."""
+    is_few = tensor.data_type in _INTEGERS and math.prod(tensor.dims) <= _FEW
+    if not is_few or not (tensor.raw_data or tensor.int64_data or tensor.int32_data):
+        return 0
+    return max(map(abs, numpy_helper.to_array(tensor).reshape(-1).tolist()), default=0)
+
+
+def _power(base: int, exponent: int) -> int:
+    return _MOST if base > 1 and exponent > _MOST.bit_length() else base**exponent
 
 
 def _attribute(node: onnx.NodeProto, name: str) -> onnx.AttributeProto | None:

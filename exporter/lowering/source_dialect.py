@@ -40,7 +40,9 @@ from ...registration.kinds import is_sequence_type
 from ...registration.opsets import check_opset
 from ...registration.schemas import operator_schema
 from ..files.garbage_collection import rare_for
+from ..files.reading import TRUSTED, Bounds
 from ..torch_boundary.process.process_lock import random_state_preserved
+from .conversion.size import limits_of_source
 from .driver import Driver, Observation, Scope, mapped, named
 
 Decompose = Callable[[ir.Node, Callable[[ir.Node], bool]], "ir.Graph | None"]
@@ -71,6 +73,7 @@ def lower(
     level: str = DEFAULT_LEVEL,
     keeps_weights: bool = False,
     observation: Observation | None = None,
+    bounds: Bounds = TRUSTED,
 ) -> Lowered:
     """Lower a source graph to ONNX at exactly `opset`. The source is read, not changed.
 
@@ -84,6 +87,7 @@ def lower(
         level: of optimization, one of `passes.target.levels.LEVELS`.
         keeps_weights: whether weights keep their names and contents, as in a graph for training.
         observation: filled with the origins of the ONNX nodes.
+        bounds: what may be made of the graph.
 
     Raises:
         OpsetError: an opset that cannot be written.
@@ -95,6 +99,7 @@ def lower(
     driver.default_outputs = default_output_names
     driver.keep = list(keep)
     driver.observation = observation
+    driver.construction.limits = limits_of_source(source, bounds)
     driver.level, driver.keeps_weights = level, driver.keeps_weights or keeps_weights
     with rare_for(len(source.graph)):
         model = driver.run()

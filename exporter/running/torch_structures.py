@@ -37,7 +37,9 @@ def callable_interface(interface: Interface) -> Interface:
     unknown: list[str] = []
     try:
         given, result = (_specification(item, unknown) for item in structures)
-    except (TypeError, ValueError, LookupError, AttributeError) as error:
+        for specification in (given, result):
+            _check_made(specification)
+    except (TypeError, ValueError, LookupError, AttributeError, RuntimeError) as error:
         raise ModelFileError(
             f"the file describes invalid arguments or results: {type(error).__name__}: {error}"
         ) from error
@@ -50,6 +52,18 @@ def callable_interface(interface: Interface) -> Interface:
             stacklevel=4,
         )
     return dataclasses.replace(interface, input_specification=given, output_specification=result)
+
+
+def _check_made(specification: Any) -> None:
+    """Make the containers of a structure once, because each class has rules of its own for its context.
+
+    Raises:
+        ValueError: they have other members than the structure.
+    """
+    count = specification.num_leaves
+    made = pytree.tree_unflatten(list(range(count)), specification)
+    if len(pytree.tree_leaves(made)) != count:
+        raise ValueError(f"a container has other members than {specification}")
 
 
 def _specification(item: Any, unknown: list[str]) -> Any:

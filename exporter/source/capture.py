@@ -73,6 +73,8 @@ class Capture:
         module: the user's model, to compare with; None if that is `exported` itself.
         weights: the weights of `module` in files; None if it has its own.
         stages: the stages of the capture, with their times.
+        trusted: whether lowering may take as much memory and time as the graph asks for; false for a file
+            that anybody may have written.
     """
 
     source: ir.Model
@@ -84,3 +86,4 @@ class Capture:
     module: Any = None
     weights: Any = None
     stages: list[Stage] = dataclasses.field(default_factory=list)
+    trusted: bool = True

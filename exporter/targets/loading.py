@@ -6,17 +6,12 @@ import dataclasses
 import difflib
 import os
 import pathlib
-import sys
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from ...registration import UsageError
+from ..files.small_files import MAXIMUM_SETTINGS, parse_toml, read_small, reason_of
 from .target import Choice, Conventions, Range, Restriction, Target, opset_for
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 _FOLDER = pathlib.Path(__file__).parent / "files"
 _CONVENTIONS = {
@@ -57,9 +52,9 @@ def load_target(target: str | os.PathLike | Target) -> Target:
     else:
         path = pathlib.Path(target)
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the target '{path}' cannot be read: {error}") from error
+        text = read_small(path, MAXIMUM_SETTINGS).decode()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"the target '{path}' cannot be read: {reason_of(error)}") from error
     return parse_target(path.stem, text)
 
 
@@ -82,8 +77,8 @@ def parse_target(name: str, text: str) -> Target:
         UsageError: the text is no TOML, a key is unknown or missing, or a value is wrong.
     """
     try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        content = parse_toml(text.encode())
+    except ValueError as error:
         raise UsageError(f"target '{name}' is not valid TOML: {error}") from error
     return _Reader(name).target(content)
 

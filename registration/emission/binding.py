@@ -54,6 +54,8 @@ _EXACT = {AttributeType.INT: int, AttributeType.FLOAT: float, AttributeType.STRI
 _EXACT_ELEMENTS = {_PLURAL[kind]: frozenset({exact}) for kind, exact in _EXACT.items()}
 _STRINGS = frozenset({AttributeType.STRING, AttributeType.STRINGS})
 _TENSOR = AttributeType.TENSOR
+_INTEGER_KINDS = (AttributeType.INT, AttributeType.INTS)
+_LEAST, _MOST = -(2**63), 2**63 - 1
 _GRAPH_KINDS = frozenset({AttributeType.GRAPH, AttributeType.GRAPHS})
 _SINGULAR = {plural: singular for singular, plural in _PLURAL.items()}
 
@@ -260,6 +262,8 @@ def _attribute(g: Builder, op_type: str, name: str, kind: AttributeType, value: 
     else:
         is_exact = type(value) is _EXACT.get(kind)
     if is_exact or kind in _GRAPH_KINDS:
+        if kind in _INTEGER_KINDS:
+            _check_integers(op_type, name, value)
         return ir.Attr(name, kind, value)
     if isinstance(value, (list, tuple)) and has_value(value):
         value = g.stack(value)
@@ -279,7 +283,19 @@ def _attribute(g: Builder, op_type: str, name: str, kind: AttributeType, value: 
                 f"attribute '{name}' of ONNX operator {op_type} takes one value, not {list(value)}"
             )
         value = value[0]
-    return ir.Attr(name, kind, _numbers(op_type, name, kind, value))
+    numbers = _numbers(op_type, name, kind, value)
+    if kind in _INTEGER_KINDS:
+        _check_integers(op_type, name, numbers)
+    return ir.Attr(name, kind, numbers)
+
+
+def _check_integers(op_type: str, name: str, value: int | list[int]) -> None:
+    """Refuse numbers that a file cannot hold: its integers have 64 bits."""
+    for number in value if isinstance(value, list) else (value,):
+        if not _LEAST <= number <= _MOST:
+            raise EmissionError(
+                f"attribute '{name}' of ONNX operator {op_type} must be of type INT64, not {number}"
+            )
 
 
 def _numbers(op_type: str, name: str, kind: AttributeType, value: Any) -> Any:

@@ -324,7 +324,7 @@ def evaluate(
             return None
         with np.errstate(all="ignore"):
             result = evaluator(attributes, *inputs)
-    except (ValueError, IndexError, ArithmeticError, TypeError):
+    except (ValueError, IndexError, ArithmeticError, TypeError, MemoryError):
         return None
     if result is None:
         return None

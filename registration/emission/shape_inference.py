@@ -262,6 +262,6 @@ def _by_rule(
         return None
     try:
         return rule(shapes, inputs, attributes)  # type: ignore[arg-type]
-    except (IndexError, ValueError, ZeroDivisionError):
+    except (LookupError, ArithmeticError, RuntimeError, ValueError):
         # An axis or an order that does not fit the rank; the check of all nodes names the node.
         return None

@@ -175,6 +175,7 @@ def whole_spectrum(g: GraphContext, self: Value, length: int) -> Value:
     """The whole spectrum of real numbers from its first half; imaginary parts that must be 0 are set to 0."""
     dim = known_rank(g, self) - 2
     parts = split(g, self)
+    g.reserve(length)
     real = np.ones(length // 2 + 1)
     real[0] = 0.0
     if length % 2 == 0:

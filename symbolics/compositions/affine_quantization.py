@@ -113,6 +113,7 @@ def _zero_points(g: GraphContext, grid: Grid, dtype: DataType) -> Value:
         sizes = [size for size in g.shape(grid.scale) or (None,) if isinstance(size, int)]
         if len(sizes) != g.rank(grid.scale):
             raise g.refuse("zero points are omitted, and the number of scales is unknown")
+        g.reserve(*sizes)
         return g.constant(np.zeros(sizes, dtype=dtype.numpy()))
     return _in_dtype(g, grid.zero_point, dtype, grid.axis)
 

@@ -55,6 +55,7 @@ def narrowed(g: GraphContext, value: Value, like: Value) -> Value:
 
 
 def filled(g: GraphContext, like: Value, count: int | list[int], number: float) -> Value:
+    g.reserve(*(count if isinstance(count, list) else [count]))
     return g.constant(np.full(count, number), g.dtype(like) or DataType.FLOAT)
 
 

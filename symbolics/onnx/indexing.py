@@ -219,6 +219,7 @@ def depth_to_space(g: GraphContext, input: Value, blocksize: int, mode: str = "D
         raise g.refuse("the number of channels must be known", first_opset=11)
     if blocksize < 1 or channels % blocksize**2:
         raise g.refuse(f"{channels} channels cannot be split into blocks of {blocksize} by {blocksize}")
+    g.reserve(channels)
     order = np.arange(channels).reshape(-1, blocksize, blocksize).transpose(1, 2, 0).reshape(-1)
     return g.op("DepthToSpace", g.op("Gather", input, order.tolist(), axis=1), blocksize=blocksize)
 

@@ -25,7 +25,7 @@ import opsetta
 from opsetta.exporter.files.reading import read_model, to_ir
 from opsetta.exporter.files.summary import describe_file
 
-from . import caffe2_nets, checkpoint_files, corpus, mutations, tensorflow_files
+from . import caffe2_nets, checkpoint_files, corpus, mutations, source_files, tensorflow_files
 from .canonical import canonical
 
 MEMORY = 3 << 30
@@ -178,7 +178,8 @@ _SOURCES: dict[str, tuple[Any, Any, Any]] = {
     ),
     "checkpoints": (checkpoint_files.files, checkpoint_files.mutate, checkpoint_files.read_everything),
     "freezing": (checkpoint_files.graphs, checkpoint_files.mutate_graph, checkpoint_files.freeze_everything),
+    "captures": (source_files.files, source_files.mutate, source_files.read_everything),
     "caffe2": (caffe2_nets.files, _mutating(caffe2_nets.SOURCE), caffe2_nets.read_everything),
 }
 SOURCES = tuple(_SOURCES)
-"""Models of ONNX, TensorFlow's graphs, its checkpoints, graphs that are frozen, and Caffe2's nets."""
+"""Models of ONNX, TensorFlow's graphs, checkpoints, graphs that are frozen, captures, and Caffe2's nets."""

@@ -30,9 +30,10 @@ from opsetta import symbolics  # noqa: F401
 from opsetta.exporter.command_line.commands import inspection
 from opsetta.exporter.running import inplace_check
 
-from . import hostile
+from . import hostile, hostile_graphs
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+FILES = {**hostile.FILES, **hostile_graphs.FILES}
 ADDRESS_SPACE = 3 << 30
 """Bytes that a process may ask for: a guard for the machine, far above what is allowed."""
 
@@ -143,7 +144,7 @@ def _make(name: str, path: pathlib.Path) -> None:
     child = os.fork()
     if not child:
         try:
-            hostile.FILES[name](path)
+            FILES[name](path)
         except BaseException:
             traceback.print_exc()
             os._exit(1)
@@ -175,7 +176,7 @@ def main(arguments: Sequence[str]) -> int:
     as_json = "--json" in arguments
     found: dict[str, tuple[int, dict[str, Taken]]] = {}
     count = 0
-    for name in [name for name in arguments if name != "--json"] or hostile.FILES:
+    for name in [name for name in arguments if name != "--json"] or FILES:
         with tempfile.TemporaryDirectory(prefix="opsetta-hostile-") as folder:
             size, ways = found[name] = taken_by(name, pathlib.Path(folder))
         for way, taken in {} if as_json else ways.items():

@@ -7,7 +7,6 @@ They come from the caller, or from the file value_info.json in the folder of the
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import pathlib
 import re
@@ -17,6 +16,7 @@ from typing import Any
 import onnx_ir as ir
 
 from ....registration import ModelFileError, UsageError
+from ...files.small_files import parse_json, read_small, reason_of
 
 VALUE_INFO = "value_info.json"
 _MAXIMUM_BYTES = 2**20
@@ -103,16 +103,13 @@ def read_value_info(path: str | os.PathLike) -> dict[str, Description]:
     file = pathlib.Path(os.fsdecode(path)).with_name(VALUE_INFO)
     shown = f"'{file}'"
     try:
-        with file.open("rb") as opened:
-            data = opened.read(_MAXIMUM_BYTES + 1)
+        data = read_small(file, _MAXIMUM_BYTES)
     except FileNotFoundError:
         return {}
-    except OSError as error:
-        raise ModelFileError(f"{shown} cannot be read: {error.strerror}") from error
-    if len(data) > _MAXIMUM_BYTES:
-        raise ModelFileError(f"{shown} cannot be read: it has more than {_MAXIMUM_BYTES} bytes")
+    except (OSError, ValueError) as error:
+        raise ModelFileError(f"{shown} cannot be read: {reason_of(error)}") from error
     try:
-        found = json.loads(data)
+        found = parse_json(data)
         return {
             name: Description(ir.DataType(kind), tuple(_size(name, size) for size in sizes))
             for name, (kind, sizes) in found.items()

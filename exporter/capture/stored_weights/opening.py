@@ -15,6 +15,7 @@ from ....registration import ModelFileError, UsageError
 from ...files.checkpoints.folder import read_checkpoint
 from ...files.reading.names import quoted
 from ...files.stored_tensors import FileTensor, StoredFile
+from ...files.zip_entries import oversized_entry
 
 Weights = str | os.PathLike | Mapping[str, Any]
 """A file or a folder, or a mapping from names to tensors."""
@@ -66,6 +67,9 @@ def _check_stored(file: StoredFile, shown: str) -> None:
     """Refuse an archive whose records are not the bytes of the tensors."""
     try:
         with zipfile.ZipFile(file.path) as archive:
+            large = oversized_entry(archive, file.size)
+            if large is not None:
+                raise ModelFileError(f"{shown} {large}")
             for entry in archive.infolist():
                 if entry.compress_type != zipfile.ZIP_STORED:
                     raise ModelFileError(f"{shown} is compressed: write it with torch.save")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickletools
 import zipfile
@@ -11,7 +12,12 @@ from typing import IO
 import torch
 
 from ....registration import CaptureError
+from ...files.small_files import open_regular, reason_of
+from ...files.zip_entries import oversized_entry
 from ...torch_boundary.pickles import is_of_tensors
+
+_MAXIMUM_OPERATIONS = 2**18
+"""Operations of a pickle that are looked at: what it is shows at its beginning."""
 
 
 def load(path: str | os.PathLike) -> torch.jit.ScriptModule:
@@ -38,16 +44,19 @@ def load(path: str | os.PathLike) -> torch.jit.ScriptModule:
 def _other_kind(name: str) -> str | None:
     """Describe a file that is not TorchScript, with a remedy; None if it may be TorchScript."""
     try:
-        with open(name, "rb") as file:
+        with open_regular(name) as file:
             return _kind_of_archive(file) if zipfile.is_zipfile(file) else _kind_of_stream(file, name)
     except OSError as error:
-        return f"cannot be read: {error.strerror}"
+        return f"cannot be read: {reason_of(error)}"
     except (zipfile.BadZipFile, ValueError):
         return None
 
 
 def _kind_of_archive(file: IO[bytes]) -> str | None:
     with zipfile.ZipFile(file) as archive:
+        large = oversized_entry(archive, os.fstat(file.fileno()).st_size)
+        if large is not None:
+            return large
         names = {entry.partition("/")[2] or entry: entry for entry in archive.namelist()}
         if "constants.pkl" in names:
             return None
@@ -75,7 +84,8 @@ def _kind_of_stream(file: IO[bytes], name: str) -> str | None:
     file.seek(0)
     # Files of torch.save before its archives: a number, a version, and the machine come first.
     for _ in range(3):
-        list(pickletools.genops(file))
+        for _ in itertools.islice(pickletools.genops(file), _MAXIMUM_OPERATIONS):
+            pass
     return _kind_of_pickle(file)
 
 
@@ -95,7 +105,7 @@ def _kind_of_pickle(file: IO[bytes]) -> str:
 def _classes(file: IO[bytes]) -> Iterator[str]:
     """The functions and classes that a pickle names; nothing is imported."""
     texts: list[str] = []
-    for opcode, argument, _ in pickletools.genops(file):
+    for opcode, argument, _ in itertools.islice(pickletools.genops(file), _MAXIMUM_OPERATIONS):
         if opcode.name == "GLOBAL":
             yield str(argument).replace(" ", ".")
         elif opcode.name == "STACK_GLOBAL":

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from ....registration import PlanError
+from ...files.small_files import parse_json
 from .records import PlanFacts, PlannedBody, PlannedBuffer, PlannedGraph, PlannedNode, PlannedWeight
 
 FORMAT = 1
@@ -93,7 +94,7 @@ def from_json(text: str) -> dict[str, Any]:
         PlanError: it does not have the documented form.
     """
     try:
-        found = json.loads(text)
+        found = parse_json(text.encode())
         if found["format"] != FORMAT:
             raise PlanError(
                 f"the plan has format {found['format']!r}, but this version of opsetta reads format {FORMAT}"

@@ -6,6 +6,7 @@ import dataclasses
 import pathlib
 
 from ....registration import PrepackError
+from ...files.small_files import open_regular
 from ..file_records import FileRecord, blob_digest, is_beside, read_signed, signed
 from .environment import Difference, Fingerprint
 
@@ -108,7 +109,7 @@ class Manifest:
     def _damaged_weights(self, folder: pathlib.Path, record: FileRecord) -> str:
         if record.name == PACKED or record.problem(folder, "size") is not None:
             return ""
-        with open(folder / record.name, "rb") as file:
+        with open_regular(folder / record.name) as file:
             names = [
                 blob.weight for blob in self.blobs if blob_digest(file, blob.offset, blob.size) != blob.sha256
             ]

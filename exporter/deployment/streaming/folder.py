@@ -17,6 +17,7 @@ import onnx_ir as ir
 from ....registration import ModelFileError, UsageError
 from ...files import writing
 from ...files.publishing import publish
+from ...files.small_files import open_regular
 from ...files.targets import unwritable
 from ..file_records import FileRecord, blob_digest, is_beside, read_signed, signed
 from .mapped_weights import PAGE
@@ -115,7 +116,7 @@ class Index:
     def _changed(self, folder: pathlib.Path) -> str | None:
         """A sentence about the first changed weight."""
         try:
-            with open(folder / self.data, "rb") as file:
+            with open_regular(folder / self.data) as file:
                 for weight in self.weights:
                     if blob_digest(file, weight.offset, weight.size) != weight.sha256:
                         where = f"weight '{weight.name}' in '{self.data}'"

@@ -11,8 +11,9 @@ import onnx_ir as ir
 from ....registration import ModelFileError
 from ..reading.external_data.files import ExternalFiles, ModelFolder, check_relative
 from ..reading.names import listed, quoted
+from ..small_files import read_small
 from ..stored_tensors import StoredFile
-from .safetensors import MAXIMUM_HEADER, is_safetensors, parsed, read_safetensors
+from .safetensors import is_safetensors, parsed, read_safetensors
 
 Tensors = Mapping[str, ir.TensorProtocol]
 ReadZip = Callable[[StoredFile, str], Tensors]
@@ -91,9 +92,7 @@ def _of_file(file: StoredFile, shown: str, read_zip: ReadZip) -> Tensors:
 
 def _indexed(index: pathlib.Path, read_zip: ReadZip) -> dict[str, ir.TensorProtocol]:
     """Read the tensors of the files that an index lists; the files are in its folder."""
-    if index.stat().st_size > MAXIMUM_HEADER:
-        raise ModelFileError(f"the index is larger than {MAXIMUM_HEADER} bytes, the limit")
-    weights = parsed(index.read_bytes(), f"the index {quoted(index.name)}").get("weight_map")
+    weights = parsed(read_small(index), f"the index {quoted(index.name)}").get("weight_map")
     if not isinstance(weights, dict) or not all(isinstance(name, str) for name in weights.values()):
         raise ModelFileError(f"the index {quoted(index.name)} has no weight_map from tensors to files")
     files = ExternalFiles(ModelFolder.of(index), lambda subject, shown: None, remedy=_REMEDY)

@@ -6,7 +6,6 @@ package safetensors copies each tensor that it reads, and does not tell its plac
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
@@ -14,6 +13,7 @@ import onnx_ir as ir
 
 from ....registration import ModelFileError
 from ..reading.names import quoted
+from ..small_files import MAXIMUM_BYTES, parse_json
 from ..stored_tensors import FileTensor, StoredFile
 
 _TYPES = {
@@ -35,8 +35,6 @@ _TYPES = {
     "C64": ir.DataType.COMPLEX64,
 }
 _LENGTH = 8
-MAXIMUM_HEADER = 2**25
-"""Bytes of a header at most: about 200,000 tensors. Parsing takes up to twenty times as much memory."""
 _METADATA = "__metadata__"
 _FIELDS = {"dtype", "shape", "data_offsets"}
 
@@ -61,9 +59,9 @@ def read_safetensors(file: StoredFile, shown: str) -> dict[str, FileTensor]:
     begin = _LENGTH + length
     if begin > file.size:
         raise ModelFileError(f"{shown} has {file.size} bytes, but gives the size of its header as {length}")
-    if length > MAXIMUM_HEADER:
+    if length > MAXIMUM_BYTES:
         raise ModelFileError(
-            f"{shown} has a header of {length} bytes, more than the limit of {MAXIMUM_HEADER}"
+            f"{shown} has a header of {length} bytes, more than the limit of {MAXIMUM_BYTES}"
         )
     header = parsed(file.contents[_LENGTH:begin].tobytes(), f"the header of {shown}")
     found: dict[str, FileTensor] = {}
@@ -92,9 +90,7 @@ def parsed(text: bytes, shown: str) -> dict[str, Any]:
         ModelFileError: it is not one.
     """
     try:
-        content = json.loads(text.decode(), object_pairs_hook=_distinct, parse_constant=_refused)
-    except RecursionError:
-        raise ModelFileError(f"{shown} is nested too deeply") from None
+        content = parse_json(text, object_pairs_hook=_distinct, parse_constant=_refused)
     except ValueError as error:
         raise ModelFileError(f"{shown} is not valid JSON: {error}") from None
     if not isinstance(content, dict):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import onnx
 import onnx_ir as ir
 
-from ....registration import ModelFileError
+from ....registration import RANGES, DimensionError, ModelFileError
+from ....registration.arguments import ATTRIBUTE, arguments, graphs_of
+from ...source import dimensions, specializations
 from ...source.capture import Capture
 from ..reading.bounds import BOUNDS, Bounds
 from ..reading.checks.content import check_content
@@ -71,6 +74,27 @@ def read_source(
             graph, ir_version=model.ir_version, model_version=version, metadata_props=metadata, **texts
         )
         check_interface(interface, output_names, given_inputs, given_outputs, graph)
+        _check_metadata(metadata)
+        for part in graphs_of(graph):
+            for node in part:
+                if ATTRIBUTE in node.attributes:
+                    arguments(node)
     return SourceFile(
         Capture(source, interface, output_names=output_names), decompositions, given_inputs, given_outputs
     )
+
+
+def _check_metadata(metadata: dict[str, str]) -> None:
+    """Check what calls of the model read: the sizes for which it is valid, and the decisions of its example.
+
+    Raises:
+        ModelFileError: an entry does not have the documented form.
+        ValueError: the same.
+    """
+    try:
+        dimensions.read(metadata)
+    except DimensionError as error:
+        raise ModelFileError(str(error)) from error
+    specializations.read(metadata)
+    if not isinstance(json.loads(metadata.get(RANGES, "{}")), dict):
+        raise ModelFileError(f"the metadata '{RANGES}' does not have the documented form")

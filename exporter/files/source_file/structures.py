@@ -141,6 +141,8 @@ def check_interface(
     Raises:
         ModelFileError: its inputs or outputs differ from those of the graph.
     """
+    _check_call(interface.input_specification)
+    _check_structure(interface.output_specification)
     inputs, outputs = [value.name for value in graph.inputs], len(graph.outputs)
     named = [name for name in interface.inputs if name is not None]
     results = [entry for entry in interface.outputs if isinstance(entry, int)]
@@ -166,6 +168,43 @@ def check_interface(
             f"the interface has '{field}', which does not fit a graph with {len(inputs)} inputs "
             f"and {outputs} outputs"
         )
+
+
+def _check_call(structure: Structure | None) -> None:
+    """Check that a structure is that of a call: a tuple of positional and a dict of keyword arguments."""
+    if structure is None:
+        return
+    kinds = [None if child is None else child.type for child in structure.children]
+    if structure.type != "builtins.tuple" or kinds != ["builtins.tuple", "builtins.dict"]:
+        raise ModelFileError("the interface has arguments that are not those of a call")
+    _check_structure(structure)
+
+
+def _check_structure(structure: Structure | None) -> None:
+    """Check that Python's own containers have the context that they are made with.
+
+    Raises:
+        ModelFileError: one has another context, or not one name for each child.
+    """
+    if structure is None:
+        return
+    context, count = structure.context, len(structure.children)
+    if structure.type == "collections.defaultdict":
+        is_pair = isinstance(context, (list, tuple)) and len(context) == 2
+        is_valid = is_pair and isinstance(context[0], TypeName) and _are_keys(context[1], count)
+    elif structure.type in ("builtins.dict", "collections.OrderedDict"):
+        is_valid = _are_keys(context, count)
+    else:
+        is_valid = structure.type not in ("builtins.list", "builtins.tuple") or context is None
+    if not is_valid:
+        raise ModelFileError(f"the interface has a {structure.type} that does not fit its {count} members")
+    for child in structure.children:
+        _check_structure(child)
+
+
+def _are_keys(context: Any, count: int) -> bool:
+    """Whether a context is a list of as many different keys as a dict has members."""
+    return isinstance(context, list) and len(context) == count == len(set(context))
 
 
 def _are_positions_below(positions: list[int], count: int) -> bool:

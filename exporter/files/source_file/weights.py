@@ -17,6 +17,7 @@ from ..message import Initializer
 from ..publishing import DataFile
 from ..reading import BOUNDS, Bounds, read_model
 from ..reading.external_data.files import ExternalFiles, Folder
+from ..small_files import open_regular
 from .layout import DIGEST, quoted, read_metadata
 from .tensors import (
     EXTERNAL_FROM,
@@ -208,7 +209,7 @@ def _opened(weights: Weights, bounds: Bounds) -> Mapping[str, Any]:
         return weights or {}
     path = pathlib.Path(weights)
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             archive = file.read(4) == b"PK\x03\x04"
         if archive:
             return _arrays(path)

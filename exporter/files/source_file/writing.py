@@ -76,7 +76,11 @@ def write_source(
     if not is_path:
         write_to_object(target, lambda file: write(file, None))
         return
-    publish(target, write, weights=stream if weights == "external" else None)  # type: ignore[arg-type]
+    if weights == "external":
+        size = sum(value.const_value.nbytes for value in values if value.const_value is not None)
+        publish(target, write, weights=stream, weight_bytes=size)  # type: ignore[arg-type]
+    else:
+        publish(target, write)  # type: ignore[arg-type]
 
 
 def _check(target: object, is_path: bool, weights: str, format: str) -> None:

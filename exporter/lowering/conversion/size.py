@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from ....registration import GraphError, Limits
-from ...files.reading import BOUNDS, REMEDY, Bounds
+from ...files.reading import BOUNDS, REMEDY, TRUSTED, Bounds
 
 PROPORTION = 2
 """Bytes that a conversion may take for each byte of the model's weights."""
@@ -29,6 +29,10 @@ _COPIES = 3
 """Nodes of the model that convert in the time of making one additional node."""
 _WEIGHTS_OF_MADE = 1_500
 """Bytes of weights required for each additional node."""
+_WEIGHTS_OF_ELEMENT = 8
+"""Bytes of weights required for each additional element of the constants that a source graph becomes."""
+_MADE_OF_ANY, _MADE_OF_NODE = 4, 16
+"""Nodes for each of `made_nodes`, and for each source node: a source operator may become several nodes."""
 _LISTS = (ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS)
 
 
@@ -55,6 +59,18 @@ def limits_of(model: ir.Model, bounds: Bounds = BOUNDS) -> Limits:
     by_time = bounds.made_nodes + weights // _WEIGHTS_OF_MADE - nodes // _COPIES
     made = nodes + max(0, min(by_time, (allowed - taken) // _MADE))
     return Limits(bounds.made_elements, made, REMEDY)
+
+
+def limits_of_source(source: ir.Model, bounds: Bounds) -> Limits | None:
+    """The limits on what lowering a source graph may make; None if its file is trusted."""
+    if bounds is TRUSTED:
+        return None
+    weights = sum(
+        value.const_value.nbytes for value in source.graph.initializers.values() if value.const_value
+    )
+    nodes = sum(map(len, (source.graph, *source.graph.subgraphs())))
+    elements = bounds.made_elements + weights // _WEIGHTS_OF_ELEMENT
+    return Limits(elements, _MADE_OF_ANY * bounds.made_nodes + _MADE_OF_NODE * nodes, REMEDY)
 
 
 def _parts(graph: ir.Graph) -> Iterator[int]:

@@ -17,7 +17,9 @@ import onnx_ir as ir
 
 from ....registration.dtypes import FLOATS
 from ....registration.emission import shape_inference
+from ....registration.emission.constant_integers import integers
 from ....registration.emission.folding import evaluator
+from ....registration.emission.tensor_sizes import element_count
 from .initializers import Blocks
 from .reused_memory import BLOCK, empty
 
@@ -26,10 +28,13 @@ _ARITHMETIC = frozenset(
     "Abs Add Cos Div Exp Mul Neg Pow Reciprocal ReduceMax ReduceMean ReduceMin ReduceSum Sigmoid Sin "
     "Sqrt Sub Tanh Where".split()
 )
+_CHECKED_MOVES = frozenset("Concat Expand Flatten Gather Squeeze Transpose Unsqueeze".split())
 _COMPARISONS = frozenset("Equal Greater GreaterOrEqual Less LessOrEqual".split())
 _OPERATORS = _MOVES | _ARITHMETIC | _COMPARISONS
 _BITS = 8
 """Elements of fewer bits are packed, several in a byte, and are not computed here."""
+_FAST_BITS, _SLOWNESS = 32, 4
+"""Floats of fewer bits take about four times as long to compute, because processors convert each."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +45,7 @@ class Deferred:
         sources: the constants, and results of other such nodes, that `compute` takes.
         compute: the contents of the result.
         blocks: the same in pieces, if that takes less memory.
+        work: elements that are read and written; those of arithmetic on short floats count several times.
     """
 
     node: ir.Node
@@ -48,6 +54,7 @@ class Deferred:
     blocks: Blocks | None
     dtype: ir.DataType
     shape: tuple[int, ...]
+    work: int
 
     @property
     def nbytes(self) -> int:
@@ -71,6 +78,8 @@ def deferred(node: ir.Node, is_known: Callable[[ir.Value], bool]) -> Deferred | 
     dtype, shape = data.dtype, _result_shape(node, inputs, attributes)
     if dtype is None or shape is None or dtype == ir.DataType.STRING or dtype.bitwidth < _BITS:
         return None
+    if min(shape, default=0) < 0 or not _is_valid(node, inputs, attributes, shape):
+        return None
     if node.op_type not in _MOVES and (dtype not in FLOATS or 0 in shape):
         return None
     if node.op_type in _COMPARISONS:
@@ -85,7 +94,16 @@ def deferred(node: ir.Node, is_known: Callable[[ir.Value], bool]) -> Deferred | 
             return np.asarray(function(attributes, *arrays)).astype(dtype.numpy(), copy=False)
 
     blocks = transposed_blocks if is_matrix else None
-    return Deferred(node, inputs, compute, blocks, dtype, shape)
+    work = math.prod(shape) + sum(map(_element_count, inputs))
+    if node.op_type not in _MOVES and data.dtype is not None and data.dtype.bitwidth < _FAST_BITS:
+        work *= _SLOWNESS
+    return Deferred(node, inputs, compute, blocks, dtype, shape, work)
+
+
+def _element_count(value: ir.Value) -> int:
+    if value.const_value is not None:
+        return element_count(value.const_value)
+    return math.prod(value.shape.numpy()) if value.shape is not None and value.shape.is_static() else 0
 
 
 def is_matrix_transpose(node: ir.Node) -> bool:
@@ -152,13 +170,59 @@ def _sliced(
     if any(value.const_value is None for value in inputs[1:]):
         return None
     numbers = [value.const_value.numpy() for value in inputs[1:] if value.const_value is not None]
-    # A stand-in of the same shape that takes no memory.
-    data = np.broadcast_to(np.zeros((), dtype=np.int8), sizes)
     try:
+        # A stand-in of the same shape that takes no memory.
+        data = np.broadcast_to(np.zeros((), dtype=np.int8), sizes)
         result: np.ndarray = evaluator("Slice")(attributes, data, *numbers)
     except (ValueError, IndexError):
         return None
     return result.shape
+
+
+def _is_valid(
+    node: ir.Node, inputs: Sequence[ir.Value], attributes: dict[str, Any], shape: tuple[int, ...]
+) -> bool:
+    """Whether the operands fit together, so that the computation cannot fail. A file may have any."""
+    op_type = node.op_type
+    if op_type in _MOVES and op_type not in _CHECKED_MOVES:
+        return True
+    dims = [value.shape.numpy() for value in inputs if value.shape is not None and value.shape.is_static()]
+    if op_type == "Expand":
+        target = integers(inputs[1])
+        return target is not None and _broadcast(dims[0], tuple(target)) == shape
+    if len(dims) != len(inputs):
+        return False
+    rank = len(dims[0])
+    if op_type == "Concat":
+        axis = attributes["axis"]
+        others = {(*sizes[: axis % rank], *sizes[axis % rank + 1 :]) for sizes in dims if len(sizes) == rank}
+        return -rank <= axis < rank and len(others) == 1 and all(len(sizes) == rank for sizes in dims)
+    if op_type == "Transpose":
+        return sorted(attributes.get("perm") or range(rank)) == [*range(rank)]
+    if op_type == "Flatten":
+        return -rank <= attributes.get("axis", 1) <= rank
+    if op_type in ("Gather", "GatherElements"):
+        return -rank <= attributes.get("axis", 0) < rank
+    if op_type.startswith("Reduce") or op_type in ("Squeeze", "Unsqueeze"):
+        axes = integers(inputs[1]) if len(inputs) > 1 else attributes.get("axes")
+        return _are_axes(op_type, [] if axes is None else list(axes), dims[0])
+    return _broadcast(*dims) == shape
+
+
+def _are_axes(op_type: str, axes: list[int], sizes: tuple[int, ...]) -> bool:
+    rank = len(sizes) + (len(axes) if op_type == "Unsqueeze" else 0)
+    if not all(-rank <= axis < rank for axis in axes) or len({axis % rank for axis in axes}) < len(axes):
+        return False
+    if op_type == "Squeeze":
+        return all(sizes[axis] == 1 for axis in axes)
+    return op_type == "Unsqueeze" or 0 not in sizes
+
+
+def _broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        return None
 
 
 def _is_within(inputs: Sequence[ir.Value], attributes: dict[str, Any]) -> bool:

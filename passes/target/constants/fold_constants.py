@@ -9,12 +9,14 @@
 5. Conditions that depend on weights are computed at once, because what they never select can then go.
 6. An If whose condition becomes constant is replaced by its branch (`chosen_branches`).
 7. Initializers that keep their contents, and outputs of graphs, stay.
+8. Values in between have at most as many bytes as the constants that they are computed from, and 16 MiB. The
+   elements that all computations read and write are bounded by those of the initializers
+   (`Initializers.reserve_work`). A node beyond these bounds stays.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,15 @@ from ....registration.emission.tensor_sizes import byte_count, element_count
 from ..node_pass import IndexedPass, NodesByOperator
 from ..shapes.known_sizes import known_sizes, refine_shape
 from .chosen_branches import ChooseBranches
+from .computations import (
+    MAXIMUM_STEPS,
+    computation,
+    exceeds_sources,
+    fits_memory,
+    sources_of,
+    steps_of,
+    work_of,
+)
 from .deferred_constants import Deferred, deferred, is_matrix_transpose
 from .initializers import Initializers
 
@@ -39,8 +50,6 @@ _REARRANGED = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Identi
 _SUFFIXES = {"Transpose": "transposed", **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze"), "reshaped")}
 _MAXIMUM_CONDITION = 2**16
 """Bytes of a condition that is computed at once."""
-_MAXIMUM_STEPS = 64
-"""Nodes that one initializer may be computed by."""
 
 
 class FoldConstants(IndexedPass):
@@ -83,7 +92,7 @@ class FoldConstants(IndexedPass):
                 modified = True
                 continue
             step = deferred(node, lambda value: value in waiting or is_constant(value))
-            if step is not None:
+            if step is not None and not exceeds_sources(step, waiting):
                 waiting[node.outputs[0]] = step
         modified |= self._fold_conditions(waiting)
         return self._fold_weights(waiting) or modified
@@ -110,9 +119,11 @@ class FoldConstants(IndexedPass):
         if any(size > _MAXIMUM_ELEMENTS for size in sizes):
             return False
         attributes: dict[str, Any] = {name: each.value for name, each in node.attributes.items()}
+        if not self._initializers.reserve_work(sum(sizes)):
+            return False
         arrays = [tensor.numpy() for tensor in tensors]
         result = evaluate(node.op_type, arrays, attributes, condition=True, limit=_MAXIMUM_ELEMENTS)
-        if result is None or result.dtype.hasobject:
+        if result is None or result.dtype.hasobject or not self._initializers.reserve_work(result.size):
             return False
         dtype = node.outputs[0].dtype
         if dtype is not None and result.dtype != dtype.numpy():
@@ -165,15 +176,16 @@ class FoldConstants(IndexedPass):
                 continue
             if all(_result(node) in waiting for node, _ in value.uses()):
                 continue
-            steps = _steps(value, waiting, waiting)
-            sources = _sources(steps, waiting)
-            tensors = [source.const_value for source in sources if source.const_value is not None]
-            if (
-                len(steps) > _MAXIMUM_STEPS
-                or sum(element_count(tensor) for tensor in tensors) > _MAXIMUM_ELEMENTS
-            ):
+            steps = steps_of(value, waiting, waiting)
+            if len(steps) > MAXIMUM_STEPS or not fits_memory(steps, waiting):
                 continue
-            array = _computation(steps, waiting, sources)(*(tensor.numpy() for tensor in tensors))
+            sources = sources_of(steps, waiting)
+            tensors = [source.const_value for source in sources if source.const_value is not None]
+            work = work_of(steps, waiting, self._initializers)
+            is_small = sum(element_count(tensor) for tensor in tensors) <= _MAXIMUM_ELEMENTS
+            if not is_small or not self._initializers.reserve_work(work):
+                continue
+            array = computation(steps, waiting, sources)(*(tensor.numpy() for tensor in tensors))
             stem = (value.name or "condition").removesuffix("_output_0")
             made = self._initializers.make(array, stem)
             for node, _ in value.uses():
@@ -195,8 +207,7 @@ class FoldConstants(IndexedPass):
         for group in _groups(waiting):
             folded = self._affordable(group, waiting)
             if folded:
-                self._fold_group(folded, waiting)
-                modified = True
+                modified |= self._fold_group(folded, waiting)
         return modified
 
     def _affordable(self, group: list[ir.Value], waiting: dict[ir.Value, Deferred]) -> list[ir.Value]:
@@ -233,29 +244,39 @@ class FoldConstants(IndexedPass):
                 continue
             if all(_result(node) in inside for node, _ in source.uses()):
                 freed += byte_count(source.const_value)
-        if any(len(_steps(value, waiting, inside)) > _MAXIMUM_STEPS for value in made):
-            return 1
+        for value in made:
+            steps = steps_of(value, waiting, inside)
+            if len(steps) > MAXIMUM_STEPS or not fits_memory(steps, waiting):
+                return 1
         return added - freed
 
-    def _fold_group(self, group: list[ir.Value], waiting: dict[ir.Value, Deferred]) -> None:
+    def _fold_group(self, group: list[ir.Value], waiting: dict[ir.Value, Deferred]) -> bool:
+        """Fold a group of nodes, unless that takes more work than is left."""
         inside = set(group)
-        for value in group:
-            if all(_result(node) in inside for node, _ in value.uses()):
-                continue
-            steps = _steps(value, waiting, inside)
-            sources = _sources(steps, waiting)
+        computed = {
+            value: steps_of(value, waiting, inside)
+            for value in group
+            if any(_result(node) not in inside for node, _ in value.uses())
+        }
+        if not self._initializers.reserve_work(
+            sum(work_of(steps, waiting, self._initializers) for steps in computed.values())
+        ):
+            return False
+        for value, steps in computed.items():
+            sources = sources_of(steps, waiting)
             largest = max(sources, key=lambda each: byte_count(each.const_value) if each.const_value else 0)
             sources = [largest, *(each for each in sources if each is not largest)]
             last = waiting[value]
             readers = sum(_result(node) in inside for node, _ in largest.uses())
             made = self._initializers.derive(
                 sources,
-                _computation(steps, waiting, sources),
+                computation(steps, waiting, sources),
                 last.dtype,
                 last.shape,
                 readers=readers,
                 suffix=_SUFFIXES.get(last.node.op_type, "folded"),
                 blocks=last.blocks if len(steps) == 1 else None,
+                work=work_of(steps, waiting, self._initializers),
             )
             if len(steps) == 1 and is_matrix_transpose(last.node):
                 self._initializers.transposed[made] = largest
@@ -266,6 +287,7 @@ class FoldConstants(IndexedPass):
             node = waiting[value].node
             assert node.graph is not None
             node.graph.remove(node, safe=True)
+        return True
 
 
 def _result(node: ir.Node) -> ir.Value | None:
@@ -294,52 +316,3 @@ def _groups(waiting: dict[ir.Value, Deferred]) -> Iterable[list[ir.Value]]:
     for value in waiting:
         groups.setdefault(root(value), []).append(value)
     return groups.values()
-
-
-def _sources(steps: list[ir.Value], waiting: dict[ir.Value, Deferred]) -> list[ir.Value]:
-    """The constants that steps read."""
-    inside = set(steps)
-    return list(dict.fromkeys(each for step in steps for each in waiting[step].sources if each not in inside))
-
-
-def _steps(value: ir.Value, waiting: dict[ir.Value, Deferred], inside: Container[ir.Value]) -> list[ir.Value]:
-    """The deferred values that a value is computed from, each after those that it reads, itself last.
-
-    Stops at one more than `_MAXIMUM_STEPS`.
-    """
-    found: dict[ir.Value, None] = {}
-    pending = [(value, False)]
-    while pending and len(found) <= _MAXIMUM_STEPS:
-        current, is_complete = pending.pop()
-        if current in found:
-            continue
-        if is_complete:
-            found[current] = None
-            continue
-        pending.append((current, True))
-        pending += [(source, False) for source in waiting[current].sources if source in inside]
-    return list(found)
-
-
-def _computation(
-    steps: list[ir.Value], waiting: dict[ir.Value, Deferred], sources: list[ir.Value]
-) -> Callable[..., np.ndarray]:
-    """The function from the contents of the sources to those of the last step."""
-    places = {value: place for place, value in enumerate([*sources, *steps])}
-    plan = [(waiting[step].compute, [places[source] for source in waiting[step].sources]) for step in steps]
-    readers = Counter(place for _, read in plan for place in read)
-    count = len(sources)
-
-    def compute(*arrays: np.ndarray) -> np.ndarray:
-        known: dict[int, np.ndarray] = dict(enumerate(arrays))
-        left = Counter(readers)
-        result = arrays[0]
-        for number, (function, read) in enumerate(plan):
-            result = known[count + number] = function(*(known[place] for place in read))
-            left.subtract(read)
-            for place in set(read):
-                if not left[place]:
-                    known.pop(place, None)
-        return result
-
-    return compute

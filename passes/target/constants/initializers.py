@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
@@ -12,6 +13,7 @@ from ....registration import Names
 from ....registration.emission.tensor_sizes import element_count
 
 _SMALL = 4096
+_FREE_WORK, _WORK_PER_ELEMENT = 2**26, 64
 Blocks = Callable[..., Iterable[np.ndarray]]
 """Computes the contents of a tensor in pieces, in the order of the file."""
 
@@ -49,6 +51,8 @@ class Initializers:
         self.derived: set[ir.Value] = set()
         self.transposed: dict[ir.Value, ir.Value] = {}
         self.made: set[ir.Value] = set()
+        self._work: dict[ir.Value, int] = {}
+        self._work_left: int | None = None
         self._arrays: dict[ir.TensorProtocol, np.ndarray | None] = {}
         self._names: Names | None = None
         self._made: dict[tuple[ir.DataType, tuple[int, ...], bytes], ir.Value] = {}
@@ -71,6 +75,25 @@ class Initializers:
         if tensor not in self._arrays:
             self._arrays[tensor] = None if element_count(tensor) > _SMALL else tensor.numpy()
         return self._arrays[tensor]
+
+    def reserve_work(self, elements: int) -> bool:
+        """Whether so many more elements may be read and written to compute initializers.
+
+        The bound is in proportion to the elements of the initializers. It stands for time: to compute 64
+        elements from each element of a weight takes less than a second for a megabyte of weights.
+        """
+        if self._work_left is None:
+            tensors = [value.const_value for value in self.graph.initializers.data.values()]
+            stored = sum(element_count(tensor) for tensor in tensors if tensor is not None)
+            self._work_left = _FREE_WORK + _WORK_PER_ELEMENT * stored
+        if elements > self._work_left:
+            return False
+        self._work_left -= elements
+        return True
+
+    def work_of(self, value: ir.Value) -> int:
+        """The elements that are read and written to compute an initializer; 0 if it is stored."""
+        return self._work.get(value, 0)
 
     def unique(self, stem: str) -> str:
         """A name that no value and no node of any graph has."""
@@ -97,6 +120,7 @@ class Initializers:
         readers: int = 1,
         suffix: str = "derived",
         blocks: Blocks | None = None,
+        work: int | None = None,
     ) -> ir.Value:
         """An initializer whose contents are computed from others each time that they are read.
 
@@ -107,6 +131,7 @@ class Initializers:
             readers: how many uses the first source has on behalf of the new one.
             suffix: what was done to the first source.
             blocks: computes the same contents in pieces.
+            work: elements that this reads and writes; by default those of the sources and of the result.
         """
         tensors = [source.const_value for source in sources]
         assert all(tensor is not None for tensor in tensors)
@@ -129,7 +154,8 @@ class Initializers:
 
         given: dict[str, Any] = {"dtype": dtype, "shape": ir.Shape(shape), "name": name}
         if blocks is None:
-            tensor = ir.LazyTensor(contents, **given)
+            # Passes read small constants often, and each may be computed from large ones.
+            tensor = ir.LazyTensor(contents, cache=math.prod(shape) <= _SMALL, **given)
         else:
             in_order = blocks
             tensor = _InBlocks(
@@ -137,6 +163,10 @@ class Initializers:
             )
         made = self._add_initializer(tensor, name)
         self.derived.add(made)
+        if work is None:
+            inner = sum(element_count(tensor) for tensor in tensors if tensor is not None)
+            work = math.prod(shape) + inner + sum(map(self.work_of, sources))
+        self._work[made] = work
         return made
 
     def restore(self, copy: ir.Value) -> ir.Value:

@@ -23,7 +23,15 @@ from ....registration.emission.shape_inference import Dim, Dims, broadcast
 from ..constants.initializers import Initializers
 from ..node_pass import same_dimension
 from .causal_masks import is_causal_condition, is_causal_mask
-from .mask_numbers import MaskNumbers, contents, floats, leaves_scores, lowest_number, numbers_of
+from .mask_numbers import (
+    MAXIMUM_MASK,
+    MaskNumbers,
+    contents,
+    floats,
+    leaves_scores,
+    lowest_number,
+    numbers_of,
+)
 from .patterns import made_before
 
 _MASKED = -1e9
@@ -269,8 +277,10 @@ def _next_to_lowest(dtype: ir.DataType | None) -> float:
 
 
 def _together(arrays: Sequence[np.ndarray]) -> np.ndarray | None:
-    """Which keys all masks keep; None if the masks do not broadcast."""
+    """Which keys all masks keep; None if the masks do not broadcast, or are large together."""
     try:
+        if math.prod(np.broadcast_shapes(*(array.shape for array in arrays))) > MAXIMUM_MASK:
+            return None
         return np.logical_and.reduce(np.broadcast_arrays(*arrays))
     except ValueError:
         return None

@@ -11,7 +11,7 @@ from ..constants.initializers import Initializers
 from ..node_pass import maker_of
 from .patterns import constant_operand, number
 
-_MAXIMUM_MASK = 2**22
+MAXIMUM_MASK = 2**22
 """Elements of a mask that is read."""
 _MAXIMUM_COMPUTED = 2**18
 """Elements of a mask that is computed to see which numbers it has."""
@@ -42,7 +42,7 @@ _UNKNOWN = MaskNumbers(True, True)
 def contents(known: Initializers, value: ir.Value | None) -> np.ndarray | None:
     """The numbers of a constant whose contents are already computed; None for others."""
     tensor = value.const_value if value is not None and known.is_constant(value) else None
-    if tensor is None or isinstance(tensor, ir.LazyTensor) or tensor.size > _MAXIMUM_MASK:
+    if tensor is None or isinstance(tensor, ir.LazyTensor) or tensor.size > MAXIMUM_MASK:
         return None
     return tensor.numpy()
 

@@ -19,6 +19,8 @@ _UNARY = ("Cast", "Cos", "Identity", "Neg", "Sin")
 _BINARY = ("Add", "Div", "Mul", "Sub")
 _MAXIMUM_ELEMENTS = 2**20
 """Larger constant tables are not read."""
+_MAXIMUM_REPEATED = 2**22
+"""Elements of a constant table that is repeated for each element of the batch."""
 _MAXIMUM_DEPTH = 16
 
 
@@ -58,10 +60,11 @@ class RotaryTables:
         if array is None:
             return None
         array, batch = array.reshape(-1, *array.shape[-2:]), x.shape[0]
-        if isinstance(batch, int):
+        is_repeated = isinstance(batch, int) and batch * array[:1].size <= _MAXIMUM_REPEATED
+        if is_repeated:
             array = np.broadcast_to(array, (batch, *array.shape[1:]))
         half = self._known.make(array, f"{table.name}_half")
-        return half if isinstance(batch, int) else self._expanded(half, x, node)
+        return half if is_repeated else self._expanded(half, x, node)
 
     def _expanded(self, table: ir.Value, x: ir.Value, node: ir.Node) -> ir.Value:
         """A table of one batch, repeated for the batches of x."""

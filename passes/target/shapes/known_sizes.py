@@ -94,7 +94,7 @@ def _all_known(sizes: list[int | None] | None) -> np.ndarray | None:
 def _filled(node: ir.Node, target: ir.Value) -> np.ndarray | None:
     assert target.const_value is not None
     sizes = target.const_value.numpy().tolist()
-    if math.prod(sizes) > _MAXIMUM_FILLED:
+    if min(sizes, default=0) < 0 or math.prod(sizes) > _MAXIMUM_FILLED:
         return None
     value = node.attributes.get("value")
     number = np.zeros(1, np.float32) if value is None else value.as_tensor().numpy()

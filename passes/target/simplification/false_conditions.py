@@ -10,6 +10,8 @@ Attention without a score that is minus infinity has no row without a key, and n
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import onnx_ir as ir
 
@@ -51,7 +53,7 @@ class FindFalseConditions(ConstantPass):
         if bound is None or bound < number or result.is_graph_output():
             return False
         shape = result.shape.numpy()
-        if np.prod(shape) > _MAXIMUM_ELEMENTS:
+        if math.prod(shape) > _MAXIMUM_ELEMENTS:
             return False
         replace_by_value(node, self.known.make(np.zeros(shape, dtype=bool), result.name or "never"))
         return True

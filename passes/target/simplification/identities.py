@@ -145,7 +145,12 @@ def _slice(known: Initializers, node: ir.Node) -> ir.Value | None:
     starts, ends = numbers[:2]
     axes = numbers[2] if len(numbers) > 2 else [*range(len(starts))]
     steps = numbers[3] if len(numbers) > 3 else [1] * len(starts)
+    rank = len(operand.shape)
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        return None
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        if not -rank <= axis < rank:
+            return None
         size = operand.shape[axis]
         is_end = end >= _ENDLESS or (isinstance(size, int) and end >= size)
         if start != 0 or step != 1 or not is_end:

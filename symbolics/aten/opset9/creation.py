@@ -134,7 +134,7 @@ def arange(
     dtype = dtype or _promised(g, "arange") or (DataType.INT64 if whole else DataType.FLOAT)
     first, last, by = numbers
     if not isinstance(first, Value) and not isinstance(last, Value) and not isinstance(by, Value):
-        return g.constant(_sequence(first, last, by, dtype))
+        return g.constant(_sequence(g, first, last, by, dtype))
     if whole:
         if not isinstance(by, Value):
             return g.cast(g.call("sym::range", start=first, end=last, step=by), dtype)
@@ -148,7 +148,10 @@ def arange(
     return g.cast(g.op("Add", places, g.constant(first, kind)), dtype)
 
 
-def _sequence(start: Number, end: Number, step: Number, dtype: DataType) -> np.ndarray:
+def _sequence(g: GraphContext, start: Number, end: Number, step: Number, dtype: DataType) -> np.ndarray:
+    if not step or not all(map(math.isfinite, (start, end, step))):
+        raise g.refuse(f"the numbers from {start} to {end} by {step} are not a finite sequence")
+    g.reserve(max(math.ceil((end - start) / step), 0))
     if dtype in dtypes.INTEGERS:
         start, end, step = int(start), int(end), int(step)
         return np.arange(start, end, step, dtype=np.int64).astype(dtype.numpy())
@@ -176,6 +179,7 @@ def linspace(
     if isinstance(steps, Value):
         return g.cast(_spaced(g, first, last, steps, kind), dtype)
     half = steps // 2
+    g.reserve(steps)
     if steps <= 1:
         return g.cast(first, dtype) if steps else g.constant(np.empty(0, dtype=dtype.numpy()))
     step = g.op("Div", g.op("Sub", last, first), g.constant(steps - 1, kind))

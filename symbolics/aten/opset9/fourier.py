@@ -13,6 +13,7 @@ from ...compositions.sizes import known_rank
 def _frequencies(name: str, numbers: Callable[[int], np.ndarray]) -> None:
     def frequencies(g: GraphContext, n: int, d: float = 1.0, dtype: DataType | None = None) -> Value:
         kind = dtype if dtype is not None else DataType.FLOAT
+        g.reserve(n)
         return g.op("Mul", g.constant(numbers(n), kind), 1.0 / (n * d))
 
     frequencies.__name__ = name
@@ -78,6 +79,7 @@ def _centered(g: GraphContext, signal: Value, amount: int, mode: str) -> Value:
 
 def _window(g: GraphContext, window: Parts | None, length: int, n_fft: int, like: Parts) -> Parts:
     """The window centred in a frame; ones by default."""
+    g.reserve(n_fft)
     taps = Parts(g, g.constant(np.ones(length), g.dtype(like.re))) if window is None else window
     left = (n_fft - length) // 2
     pad = [left, n_fft - length - left]

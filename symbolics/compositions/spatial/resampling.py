@@ -5,13 +5,15 @@ Numbers are numpy arrays if they are computed from known numbers only, else valu
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from ....registration import DataType, GraphContext, Value
 from ..sizes import Size, compute, known_rank
+
+_EXACT_FLOATS, _BLOCK = 2**24, 2**18
 
 Numbers = Any
 """Numbers as numpy or Python has them, or a value."""
@@ -64,6 +66,14 @@ def number(g: GraphContext, size: Size, dtype: DataType) -> Numbers:
     return g.cast(size, dtype) if isinstance(size, Value) else dtype.numpy().type(size)
 
 
+def position_blocks(count: int) -> Iterator[np.ndarray] | None:
+    """The numbers from 0 to `count - 1` as FLOAT, in blocks; None if FLOAT does not hold all of them."""
+    if count > _EXACT_FLOATS:
+        return None
+    starts = range(0, count, _BLOCK)
+    return (np.arange(start, min(start + _BLOCK, count)).astype(np.float32) for start in starts)
+
+
 def pixels(g: GraphContext, count: Size, dtype: DataType) -> Numbers:
     """The numbers from 0 to `count - 1`; not a constant for a file from an untrusted source."""
     if isinstance(count, int) and g.is_free(count):
@@ -107,7 +117,7 @@ def resampled(
     """
     if method.mode == "nearest":
         chosen = within(g, _to_int64(g, _rounded(g, places, method.nearest)), size)
-        same = isinstance(size, int) and np.array_equal(chosen, np.arange(size))
+        same = isinstance(chosen, np.ndarray) and _counts_to(chosen, size)
         return data if same else g.op("Gather", data, chosen, axis=at)
     if method.antialias:
         return _filtered(g, data, at, size, places, step, method)
@@ -183,9 +193,13 @@ def _is_copy(size: Size, taps: list[Numbers], weights: list[Numbers]) -> bool:
         return False
     if not all(np.isin(weight, (0, 1)).all() for weight in weights):
         return False
-    return np.array_equal(
-        sum(tap * weight for tap, weight in zip(taps, weights, strict=True)), np.arange(size)
-    )
+    chosen = np.asarray(sum(tap * weight for tap, weight in zip(taps, weights, strict=True)))
+    return _counts_to(chosen, size)
+
+
+def _counts_to(positions: np.ndarray, size: Size) -> bool:
+    """Whether positions are the numbers from 0 to `size - 1`. A file may declare any size."""
+    return positions.shape == (size,) and np.array_equal(positions, np.arange(len(positions)))
 
 
 def _filtered(
@@ -222,7 +236,8 @@ def _filtered(
         total = weights.sum(axis=1, keepdims=True)
     total = arithmetic(g, "Where", arithmetic(g, "Greater", total, 0.0), total, 1.0)
     weights = arithmetic(g, "Div", weights, total)
-    if isinstance(size, int) and np.array_equal(weights, np.eye(size)):
+    is_square = isinstance(weights, np.ndarray) and weights.shape == (size, size)
+    if is_square and np.array_equal(weights, np.eye(len(weights))):
         return data
     return weighted(g, data, weights, at)
 

@@ -56,8 +56,7 @@ class Slide:
 
     def positions(self, g: GraphContext) -> Numbers:
         """The position of each element of each window, `[count, kernel]`; in padding it is out of range."""
-        if isinstance(self.count, int):
-            g.reserve(self.count, self.kernel)
+        g.reserve(self.count if isinstance(self.count, int) else 1, self.kernel)
         numbers = pixels(g, self.count, DataType.INT64)
         starts = arithmetic(g, "Sub", arithmetic(g, "Mul", numbers, self.stride), self.pads[0])
         offsets = np.arange(self.kernel, dtype=np.int64) * self.dilation

@@ -20,6 +20,7 @@ def _terms(
     Returns:
         Positions in `kernel` times `count` elements, `[size, terms]`; and a mask of the terms, None for all.
     """
+    g.reserve(kernel)
     offsets = np.arange(kernel, dtype=np.int64)
     ahead = arithmetic(g, "Add", column(g, pixels(g, size, DataType.INT64)), pad - offsets * dilation)
     block = arithmetic(g, "Div", ahead, stride)

@@ -107,6 +107,7 @@ def _points(
         step = g.op("Div", size, g.op("Max", wanted, g.constant(1.0, dtype)))
     numbers = g.cast(g.call("sym::range", start=0, end=most), dtype)
     within = g.op("Mul", g.op("Add", numbers, 0.5), step)
+    g.reserve(bins)
     begins = g.op("Mul", g.constant(np.arange(bins).reshape(-1, 1), dtype), size)
     return g.op("Add", g.op("Add", start, begins), within), most, wanted
 

@@ -22,8 +22,9 @@ def _range_of(g: GraphContext, k: Value) -> tuple[int, int]:
     return found[0], found[-1]
 
 
-def _positions(rows: int, columns: int, band: tuple[int, int], align: str) -> np.ndarray:
+def _positions(g: GraphContext, rows: int, columns: int, band: tuple[int, int], align: str) -> np.ndarray:
     """The flat position of each element of the diagonals, highest diagonal first; -1 for padding."""
+    g.reserve(max(0, band[1] - band[0] + 1), min(rows, columns))
     above, below = (part == "LEFT" for part in align.split("_"))
     lengths = {k: min(rows + min(k, 0), columns - max(k, 0)) for k in range(band[0], band[1] + 1)}
     longest = max(lengths.values())
@@ -62,7 +63,7 @@ def _part(g: GraphContext, input: Value, band: tuple[int, int], filler: Value, a
     sizes = _known_sizes(g, input)
     single = band[0] == band[1]
     if sizes is not None:
-        places = _positions(*sizes, band, align)
+        places = _positions(g, *sizes, band, align)
         return _picked(g, _flat(g, input), places[0] if single else places, filler)
     if not single:
         raise g.refuse("the sizes of the matrices must be known for several diagonals")
@@ -107,9 +108,10 @@ def diag_part(g: GraphContext, input: Value) -> Value:
     return g.call("aten::reshape", self=found, shape=half)
 
 
-def _sources(rows: int, columns: int, band: tuple[int, int], align: str) -> np.ndarray:
+def _sources(g: GraphContext, rows: int, columns: int, band: tuple[int, int], align: str) -> np.ndarray:
     """The position in the flattened diagonals of each element of a matrix; -1 outside of them."""
-    places = _positions(rows, columns, band, align).reshape(-1)
+    g.reserve(rows, columns)
+    places = _positions(g, rows, columns, band, align).reshape(-1)
     found = np.full(rows * columns, -1, dtype=np.int64)
     inside = places >= 0
     found[places[inside]] = np.flatnonzero(inside)
@@ -142,7 +144,7 @@ def _matrix(
         raise g.refuse("the length of the diagonals must be known")
     rows, columns = _sizes_of_matrix(longest, band, shape)
     dims = 1 if band[0] == band[1] else 2
-    return _picked(g, _flat(g, diagonal, dims), _sources(rows, columns, band, align), filler)
+    return _picked(g, _flat(g, diagonal, dims), _sources(g, rows, columns, band, align), filler)
 
 
 def _sizes_of_matrix(longest: int, band: tuple[int, int], shape: tuple[int, int]) -> tuple[int, int]:
@@ -193,7 +195,7 @@ def _written(g: GraphContext, input: Value, diagonal: Value, band: tuple[int, in
     sizes = _known_sizes(g, input)
     dims = 1 if band[0] == band[1] else 2
     if sizes is not None:
-        sources = _sources(*sizes, band, align)
+        sources = _sources(g, *sizes, band, align)
         flat = _flat(g, diagonal, dims)
         found = g.op("Gather", flat, np.maximum(sources, 0), axis=known_rank(g, flat) - 1)
         return g.call("composed::where", condition=g.constant(sources >= 0), self=found, other=input)

@@ -19,6 +19,7 @@ from ...compositions.spatial.resampling import (
     not_negative,
     number,
     pixels,
+    position_blocks,
     resampled,
     weighted,
 )
@@ -107,8 +108,16 @@ def _agrees(size: Size, count: Size, align_corners: bool, half_pixel_centers: bo
     """
     if isinstance(size, Value) or isinstance(count, Value):
         return True
+    blocks = position_blocks(count)
+    if blocks is None:
+        return False
+    return all(_agree_at(places, size, count, align_corners, half_pixel_centers) for places in blocks)
+
+
+def _agree_at(
+    places: np.ndarray, size: int, count: int, align_corners: bool, half_pixel_centers: bool
+) -> bool:
     single, half = np.float32, np.float32(0.5)
-    places = np.arange(count, dtype=np.float32)
     corners = align_corners and count > 1
     step = single(size - 1) / single(count - 1) if corners else single(size) / single(count)
     if align_corners:

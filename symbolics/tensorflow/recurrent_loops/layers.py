@@ -192,6 +192,7 @@ def _vector(g: GraphContext, terms: Sequence[Weights | float], units: int) -> Va
     number = sum(term for term in terms if isinstance(term, float))
     vectors = [_block(g, term) for term in terms if isinstance(term, Weights)]
     if not vectors:
+        g.reserve(units)
         return g.constant(np.full(units, number, dtype=np.float32))
     total = vectors[0]
     for vector in vectors[1:]:

@@ -74,6 +74,7 @@ def mirror_pad(g: GraphContext, input: Value, paddings: Value, mode: str) -> Val
 def _mirrored(g: GraphContext, size: Size, before: Size, behind: Size, edge: int) -> Value:
     """The source positions of the elements; `edge` is 1 if the edge is not repeated."""
     if all(isinstance(item, int) for item in (size, before, behind)):
+        g.reserve(max(0, int(before) + int(size) + int(behind)))  # type: ignore[arg-type]
         numbers = np.arange(-int(before), int(size) + int(behind))  # type: ignore[arg-type]
         numbers = np.where(numbers < 0, -1 + edge - numbers, numbers)
         return g.constant(np.where(numbers >= size, 2 * int(size) - 1 - edge - numbers, numbers))  # type: ignore[arg-type,operator]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-import stat
 from collections.abc import Callable
 from typing import IO
 
@@ -12,6 +11,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from .....registration import ModelFileError
+from ...small_files import open_regular
 from ..bounds import BOUNDS, Bounds
 from . import text, wire
 
@@ -69,16 +69,9 @@ def regular_contents(
         ModelFileError: the file cannot be read.
         BoundError: it is too large a text.
     """
-    # Check the open file again, because the path may have been replaced meanwhile.
-    flags = (
-        os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-    )
     try:
-        _check_regular(os.stat(path), shown)
-        with open(os.open(path, flags), "rb") as file:
-            status = os.fstat(file.fileno())
-            _check_regular(status, shown)
-            size = status.st_size
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
             if size > MAXIMUM_BYTES:
                 raise ModelFileError(
                     f"{shown} cannot be read: it has {size} bytes, more than {MAXIMUM_BYTES}"
@@ -117,13 +110,6 @@ def _form(head: bytes, size: int, path: str | os.PathLike, shown: str) -> str:
     if form == "binary" and not wire.may_be_model(head, size):
         raise ModelFileError(f"{shown} is not an ONNX file: {_NO_MESSAGE}")
     return form
-
-
-def _check_regular(status: os.stat_result, shown: str) -> None:
-    if stat.S_ISDIR(status.st_mode):
-        raise ModelFileError(f"{shown} cannot be read: it is a folder")
-    if not stat.S_ISREG(status.st_mode):
-        raise ModelFileError(f"{shown} cannot be read: it is not a regular file")
 
 
 def _form_by_suffix(path: str | os.PathLike) -> str:

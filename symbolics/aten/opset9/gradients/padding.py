@@ -21,6 +21,7 @@ def _register(dimensions: int) -> None:
         for i, size in enumerate(sizes):
             before, behind = padding[2 * (dimensions - 1 - i) : 2 * (dimensions - i)]
             if before or behind:
+                g.reserve(before + size + behind, size)
                 source = np.clip(np.arange(-before, size + behind), 0, size - 1)
                 matrix = g.constant(np.eye(size)[source], g.dtype(grad_output) or DataType.FLOAT)
                 result = along(g, result, rank - dimensions + i, rank, matrix)

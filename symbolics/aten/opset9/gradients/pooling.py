@@ -70,6 +70,7 @@ def _counts(
     """The number of elements of each window, `[places...]`, or one number for all."""
     if not window.ceil_mode and (padded or not any(window.padding)):
         return np.asarray(math.prod(window.kernel))
+    g.reserve(*(places or []))
     found = np.ones(())
     for size, count, length, stride, pad in zip(
         _sizes(g, input, len(window.kernel)),
@@ -108,6 +109,7 @@ def _register_average(dimensions: int) -> None:
         )
         dtype = g.dtype(grad_output) or DataType.FLOAT
         shares = g.op("Div", grad_output, g.constant(count, dtype))
+        g.reserve(*window.kernel)
         weight = g.constant(np.ones((1, 1, *window.kernel)), dtype)
         return _spread(g, _planes(g, shares, dimensions), weight, self, window)
 
@@ -138,6 +140,8 @@ def _selected(g: GraphContext, gradient: Value, indices: Value, like: Value, win
     """The same for opsets without a scatter that sums: compares each element of a window with its maximum."""
     dimensions = len(window.kernel)
     sizes, places = _sizes(g, like, dimensions), _sizes(g, gradient, dimensions)
+    g.reserve(*window.kernel, *places)
+    g.reserve(*window.kernel, *window.kernel)
     flat = np.zeros((1,) * (2 * dimensions), np.int64)
     for i, size in enumerate(sizes):
         begins = np.arange(places[i]) * window.stride[i] - window.padding[i]
@@ -198,6 +202,7 @@ def _register_adaptive(dimensions: int) -> None:
         for i, (size, count) in enumerate(
             zip(_sizes(g, self, dimensions), _sizes(g, grad_output, dimensions), strict=True)
         ):
+            g.reserve(count, size)
             shares = np.zeros((count, size))
             for place in range(count):
                 begin, end = place * size // count, -(-(place + 1) * size // count)

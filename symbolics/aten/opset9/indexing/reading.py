@@ -162,6 +162,7 @@ def diagonal(g: GraphContext, self: Value, offset: int = 0, dim1: int = 0, dim2:
     start = compute(g, "add", compute(g, "mul", width, down), right)
     stride = compute(g, "add", width, 1)
     if isinstance(length, int) and isinstance(start, int) and isinstance(stride, int):
+        g.reserve(length)
         picked = g.constant(start + stride * np.arange(length, dtype=np.int64))
     else:
         picked = g.op("Mul", g.call("sym::range", start=0, end=length), stride)

@@ -229,6 +229,7 @@ def _static_scatter(g: GraphContext, self: Value, src: Value, at: int, positions
         if after < size:
             parts.append(g.call("aten::slice", self=self, dim=at, start=after))
         return g.op("Concat", *parts, axis=at)
+    g.reserve(size)
     order = np.arange(size, dtype=np.int64)
     order[list(positions)] = size + np.arange(len(positions))
     return g.op("Gather", g.op("Concat", self, src, axis=at), order, axis=at)

@@ -16,6 +16,7 @@ from ....compositions.spatial.resampling import (
     not_negative,
     number,
     pixels,
+    position_blocks,
     resampled,
 )
 
@@ -90,11 +91,16 @@ class Axis:
             step = np.float32(1.0 / self.scale)
         else:
             step = np.float32(self.size) / np.float32(self.output)
-        numbers = np.arange(_ANY_SIZE if self.output is None else self.output, dtype=np.float32)
         half = np.float32(0.5 if exact else 0)
-        places, others = np.floor((numbers + half) / divisor - half + half), np.floor((numbers + half) * step)
         last = math.inf if self.size is None else self.size - 1
-        return np.array_equal(np.clip(places, 0, last), np.minimum(others, last))
+        blocks = position_blocks(_ANY_SIZE if self.output is None else self.output)
+        return blocks is not None and all(
+            np.array_equal(
+                np.clip(np.floor((numbers + half) / divisor - half + half), 0, last),
+                np.minimum(np.floor((numbers + half) * step), last),
+            )
+            for numbers in blocks
+        )
 
 
 def _axes(

@@ -36,6 +36,7 @@ def pixel_unshuffle(g: GraphContext, self: Value, downscale_factor: int) -> Valu
         blocks = g.op("Transpose", blocks, perm=[0, 1, 3, 5, 2, 4])
         return g.call("aten::reshape", self=blocks, shape=[*batch, *sizes])
     result = g.op("SpaceToDepth", _as_images(g, self), blocksize=r)
+    g.reserve(channels, r, r)
     order = np.arange(channels * r * r).reshape(r, r, channels).transpose(2, 0, 1).reshape(-1)
     result = g.op("Gather", result, order.tolist(), axis=1)
     return _from_images(g, result, batch, sizes)

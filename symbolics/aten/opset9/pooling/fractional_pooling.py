@@ -30,6 +30,7 @@ def _starts(g: GraphContext, sample: Value, size: Size, count: int, kernel: int)
     def whole(value: Value) -> Value:
         return g.cast(g.op("Mul", value, step), DataType.INT64)
 
+    g.reserve(count)
     numbers = np.arange(count, dtype=np.int64)
     spread = g.op("Sub", whole(g.op("Add", sample, g.constant(numbers, dtype))), whole(sample))
     return g.op("Where", g.constant(numbers == count - 1), g.constant(last), spread)
@@ -49,6 +50,7 @@ def _windows(
         starts = _starts(g, sample, sizes[index], counts[index], kernel[index])
         starts = g.op("Unsqueeze", starts, axes=[axis for axis in range(2, rank) if axis != 2 + index])
         shape = [-1 if axis == index else 1 for axis in range(dimensions)]
+        g.reserve(kernel[index])
         offsets = np.arange(kernel[index], dtype=np.int64).reshape(shape)
         parts.append(g.op("Mul", g.op("Add", starts, offsets), g.constant(stride)))
         stride = compute(g, "mul", stride, sizes[index])

@@ -26,6 +26,7 @@ def positions(g: GraphContext, count: int | Value) -> Value:
     """The numbers from 0 to `count - 1`, INT64 `[count]`."""
     count = known(g, count)
     if isinstance(count, int):
+        g.reserve(count)
         return g.constant(np.arange(count, dtype=np.int64))
     return g.call("sym::range", start=0, end=count)
 
@@ -69,6 +70,7 @@ def _resized(g: GraphContext, self: Value, count: Size) -> Value:
     if shape is not None and same(shape[0], dimension(count)):
         return self
     if isinstance(size, int) and isinstance(count, int):
+        g.reserve(count)
         return g.op("Gather", self, np.minimum(np.arange(count), size - 1), axis=0)
     return g.call("packed::resized", self=self, count=count)
 

@@ -59,6 +59,7 @@ def _limits(
 def _edges(g: GraphContext, low: Value, high: Value, bins: int) -> Value:
     """Equidistant edges, computed from both ends to the middle, as in linspace."""
     dtype = low.dtype or DataType.FLOAT
+    g.reserve(bins + 1)
     places = np.arange(bins + 1)
     step = g.op("Div", g.op("Sub", high, low), float(bins))
     rising = g.op("Add", low, g.op("Mul", step, g.constant(places.astype(float), dtype)))

@@ -4,6 +4,7 @@ Strides refer to the storage of a tensor, which ONNX does not have: the tensor i
 to start at its storage. The exporter refuses others.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ def _positions(
     sizes, strides = [known(g, item) for item in size], [known(g, item) for item in stride]
     offset = 0 if storage_offset is None else known(g, storage_offset)
     if all(isinstance(item, int) for item in (*sizes, *strides, offset)):
+        g.reserve(*sizes)  # type: ignore[arg-type]
         places = np.asarray(offset, dtype=np.int64)
         for count, step in zip(sizes, strides, strict=True):
             places = places[..., None] + np.arange(count) * step  # type: ignore[arg-type]
@@ -51,7 +53,7 @@ def _check_within(g: GraphContext, self: Value, positions: Value) -> None:
     places, shape = g.constant_value(positions), g.shape(self)
     if places is None or shape is None or not all(isinstance(item, int) for item in shape):
         return
-    count = int(np.prod(shape))  # type: ignore[arg-type]
+    count = math.prod(shape)  # type: ignore[arg-type]
     if places.size and int(places.max()) >= count:
         raise g.refuse("the view reads elements of the storage outside of the tensor")
 

@@ -218,6 +218,17 @@ def structures(draw: Any, leaves: int) -> Structure:
 
 
 @st.composite
+def calls(draw: Any, leaves: int) -> Structure:
+    """The arguments of a call with so many leaves: positional ones, and ones by keyword."""
+    positional = draw(st.integers(0, leaves))
+    arguments = draw(structures(positional)).children
+    named = draw(structures(leaves - positional)).children
+    keys = [f"k{number}" for number in range(len(named))]
+    parts = Structure("builtins.tuple", None, arguments), Structure("builtins.dict", keys, named)
+    return Structure("builtins.tuple", None, parts)
+
+
+@st.composite
 def interfaces(draw: Any, graph: ir.Graph) -> Interface:
     """How a call maps onto a graph; one whose inputs are not named cannot be called."""
     names = [value.name for value in graph.inputs]
@@ -231,7 +242,7 @@ def interfaces(draw: Any, graph: ir.Graph) -> Interface:
     numbers = st.lists(positions, max_size=2) if len(graph.outputs) > len(mutated) else st.just([])
     outputs = draw(st.lists(results, max_size=3))
     return Interface(
-        input_specification=draw(structures(len(inputs))) if all(names) else None,
+        input_specification=draw(calls(len(inputs))) if all(names) else None,
         output_specification=draw(structures(len(outputs))),
         inputs=inputs,
         constants=draw(st.lists(CONSTANTS, min_size=len(inputs), max_size=len(inputs))),
