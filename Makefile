@@ -12,7 +12,8 @@
 #   make docs     the site, in build/site
 #   make dist     the wheel and the source distribution, in dist
 #   make test-dist
-#                 make dist, then install and try both in new environments: with and without torch, Python 3.10 and 3.13
+#                 make dist, then install and try both in new environments: with and without torch, Python 3.10 and 3.13;
+#                 before, let pip resolve constraints.txt for each Python from 3.10 to 3.13
 #   make test-torch TORCH=2.10.0
 #                 the tests of capture and export with that release of torch, in an environment of its own
 #

@@ -8,6 +8,7 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
+from ..passes.faults import run_pass
 from ..passes.realizers import (
     ChannelsFirst,
     ChannelsLast,
@@ -46,11 +47,12 @@ PLAIN: dict[str, Callable[[], Pass]] = {
     "reshape-to-flatten": ReshapeToFlatten,
     "split-activations": SplitActivations,
     "strip-training": StripTraining,
-    "unroll": lambda: ir.passes.Sequential(UnrollRecurrent(), UnrollLoops()),
     "unroll-loops": UnrollLoops,
     "unroll-recurrent": UnrollRecurrent,
 }
 """The passes without a value."""
+GROUPS = {"unroll": ("unroll-recurrent", "unroll-loops")}
+"""Names for several passes without a value."""
 
 _NUMBERS = 64
 """Constants of at most so many elements are numbers of the model, not weights."""
@@ -88,10 +90,12 @@ def realize(
         UsageError: there is no such pass, or its value has the wrong form.
         GraphError: a pass cannot rewrite the model, or the model has parts that no pass rewrites.
         InvalidNodesError: the passes made nodes that are not valid.
+        OpsettaError: a pass failed, which is a fault of opsetta.
     """
     if isinstance(passes, str):
         raise UsageError(f"passes must be a list: write [{passes!r}]")
-    chosen = [_pass(each) for each in passes]
+    names = [name for each in passes for name in _members(each)]
+    chosen = [_pass(each) for each in names]
     trusted = getattr(model, "trusted", True)
     found = ir.from_proto(model) if isinstance(model, onnx.ModelProto) else model
     found = found if isinstance(found, ir.Model) else found.model
@@ -103,7 +107,7 @@ def realize(
     weights = _free_weights(rewritten)
     for each in chosen:
         # Later passes need types and shapes of what earlier ones made.
-        rewritten = source_of(each(rewritten).model, bounds)
+        rewritten = source_of(run_pass(each, rewritten).model, bounds)
     if found.ir_version < FREE_INITIALIZERS:
         rewritten.ir_version = found.ir_version
         known = rewritten.graph.initializers.values()
@@ -130,6 +134,11 @@ def _is_large(value: ir.Value) -> bool:
     return value.const_value is not None and value.const_value.size > _NUMBERS
 
 
+def _members(given: str | Pass) -> Sequence[str | Pass]:
+    """The passes that a name stands for."""
+    return GROUPS.get(given, (given,)) if isinstance(given, str) else (given,)
+
+
 def _pass(given: str | Pass) -> Pass:
     if isinstance(given, Pass):
         return given
@@ -139,7 +148,7 @@ def _pass(given: str | Pass) -> Pass:
         return PLAIN[name]()
     if name in VALUED and separator:
         return VALUED[name](value)
-    names = ", ".join([*PLAIN, *(f"{each}=…" for each in VALUED)])
+    names = ", ".join([*sorted([*PLAIN, *GROUPS]), *(f"{each}=…" for each in VALUED)])
     raise UsageError(f"there is no pass '{given}'; there are {names}")
 
 

@@ -35,7 +35,9 @@ INPLACE = "opsetta.inplace"
 MAY_OVERWRITE = "opsetta.may_overwrite"
 """On ONNX nodes: outputs that may overwrite an input, `0:1` for output 0 over input 1."""
 ALIAS = "opsetta.alias"
-"""On source nodes that may return a view or a copy: `false` for a copy, `unknown` if sizes decide it."""
+"""On source nodes that may return a view or a copy: `false` for a copy, `unknown` if sizes decide it.
+On results of operators of other libraries: the argument with which, by the schema, they share memory.
+"""
 GROWS = "opsetta.grows"
 """On source nodes that write an element of a list: `true` if a write behind the end extends the list."""
 COMPLEX = "opsetta.complex"

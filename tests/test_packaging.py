@@ -2,6 +2,7 @@
 
 import email
 import importlib
+import importlib.metadata
 import os
 import pathlib
 import re
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 import opsetta
 
@@ -141,6 +143,34 @@ def test_a_requirement_is_pinned_within_its_range(requirement):
     [pin] = constraints()[requirement.name].specifier
     assert pin.operator == "=="
     assert requirement.specifier.contains(pin.version)
+
+
+def _pythons() -> list[str]:
+    """The Python versions that the metadata lists: "3.10" to "3.13"."""
+    words = [classifier.rpartition(" :: ")[2] for classifier in PROJECT["classifiers"]]
+    return [word for word in words if re.fullmatch(r"3\.\d+", word)]
+
+
+def test_a_pin_is_left_to_the_pythons_that_its_release_supports():
+    assert _pythons() == ["3.10", "3.11", "3.12", "3.13"]
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    refused, checked = [], 0
+    for pin in (Requirement(line) for line in lines if line and not line.startswith("#")):
+        try:
+            release = importlib.metadata.distribution(pin.name)
+        except importlib.metadata.PackageNotFoundError:
+            continue  # Of another extra: `make test-dist` resolves all of them.
+        if not pin.specifier.contains(release.version):
+            continue
+        checked += 1
+        supported = SpecifierSet(release.metadata["Requires-Python"] or "")
+        for python in _pythons():
+            applies = pin.marker is None or pin.marker.evaluate({"python_version": python})
+            # Patch releases that are long replaced, as 3.12.0, do not count.
+            if applies and not supported.contains(f"{python}.99"):
+                refused.append(f"{pin.name} {release.version} does not support Python {python}")
+    assert checked > 40
+    assert refused == []
 
 
 def test_only_the_core_is_needed_without_extras():

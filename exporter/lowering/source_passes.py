@@ -6,6 +6,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from ...passes import promote_types, real_pairs, remove_inplace
+from ...passes.faults import faults_of
 from ...passes.sequences.packed_sequences import fuse_packed_sequences
 from ...registration import COMPLEX, MUTATES
 from ..capture.torch_export.exported_program import output_names
@@ -20,12 +21,18 @@ def run_source_passes(model: ir.Model, mutations: str) -> None:
     Raises:
         MutationError: inputs or buffers are written to, and `mutations` is `"error"`.
         GraphError: an in-place operator that cannot be made functional.
+        OpsettaError: a pass failed, which is a fault of opsetta.
     """
-    remove_inplace(model, mutations=mutations)
-    fuse_packed_sequences(model)
-    real_pairs(model)
-    promote_types(model)
-    common.RemoveUnusedNodesPass()(model)
+    with faults_of("RemoveInplace"):
+        remove_inplace(model, mutations=mutations)
+    with faults_of("FusePackedSequences"):
+        fuse_packed_sequences(model)
+    with faults_of("RealPairs"):
+        real_pairs(model)
+    with faults_of("PromoteTypes"):
+        promote_types(model)
+    with faults_of("RemoveUnusedNodes"):
+        common.RemoveUnusedNodesPass()(model)
 
 
 def prepare(capture: Capture, mutations: str) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import onnx_ir as ir
 
+from ...passes.faults import run_pass
 from ...passes.realizers.compose_operators import ComposeOperators
 from ...passes.realizers.unroll_recurrent import OPERATORS_OF_STEPS, UnrollRecurrent
 from ...passes.target.constants.initializers import Initializers
@@ -26,15 +29,16 @@ def write_for(model: ir.Model, target: Target | None) -> None:
 
     Raises:
         TargetError: lists everything that the target does not take.
+        OpsettaError: a pass failed, which is a fault of opsetta.
     """
     if target is None:
         return
-    composed = ComposeOperators(target.operators.__contains__, default_registry)(model).modified
+    composed = _run([ComposeOperators(target.operators.__contains__, default_registry)], model)
     composed |= _unroll(model, target)
     passes = _passes(model, target.conventions)
     if passes or composed or target.conventions.recurrent_outputs == "all":
         # Unused outputs are removed with unused nodes, so those of recurrent nodes are added afterwards.
-        ir.passes.Sequential(*passes, RemoveUnused(), CompleteRecurrentOutputs())(model)
+        _run([*passes, RemoveUnused(), CompleteRecurrentOutputs()], model)
         if model.ir_version < FREE_INITIALIZERS:
             initializers_as_inputs(model, {value for value in model.graph.inputs if value.const_value})
     check_model(model, target)
@@ -45,7 +49,15 @@ def _unroll(model: ir.Model, target: Target) -> bool:
     lacking = [name for name in ("GRU", "LSTM", "RNN") if name not in target.operators]
     if not lacking or not all(name in target.operators for name in OPERATORS_OF_STEPS):
         return False
-    return UnrollRecurrent(lacking, keeps_refused=True)(model).modified
+    return _run([UnrollRecurrent(lacking, keeps_refused=True)], model)
+
+
+def _run(passes: Iterable[ir.passes.PassBase], model: ir.Model) -> bool:
+    """Run passes in order, and return whether one of them changed the model."""
+    results = [
+        run_pass(each, model, "It runs for this target; the model is written without one") for each in passes
+    ]
+    return any(result.modified for result in results)
 
 
 def _passes(model: ir.Model, wanted: Conventions) -> list[ir.passes.PassBase]:

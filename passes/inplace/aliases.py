@@ -48,7 +48,7 @@ def is_loop(node: ir.Node) -> bool:
 def changed(node: ir.Node) -> list[Value]:
     """Return the values whose contents or metadata a node changes."""
     name = node.op_type
-    if table.is_inplace_name(name):
+    if table.is_inplace(node):
         destination = next(iter(arguments(node).values()), None)
         if not isinstance(destination, Value):
             table.functional_form(node, {})
@@ -70,7 +70,9 @@ def writes_anything(graph: ir.Graph) -> bool:
     norms, irregular = table.BATCH_NORMS, table.OUT_OVERLOADS
     for node in graph:
         name, overload = node.op_type, node.overload
-        suspect = name[-1] == "_" or overload[-3:] == "out" or name in norms or (name, overload) in irregular
+        suspect = node.domain == "aten" and (
+            name[-1] == "_" or overload[-3:] == "out" or name in norms or (name, overload) in irregular
+        )
         if suspect and changed(node):
             return True
         if len(node.attributes) > 1 and any(writes_anything(block) for block in blocks(node)):

@@ -2,6 +2,10 @@
 
 Only irregular names are listed. The other names follow a rule: `relu_` becomes `relu` with the same overload,
 and `Tensor_out` becomes `Tensor`. A test compares the tables with torch's schemas.
+
+The rule does not apply to operators of other libraries. The capture reads their schemas: the node of such an
+operator returns its results and then the new values of the arguments that it writes to, and `copy_` nodes
+after it write these values.
 """
 
 from __future__ import annotations
@@ -128,8 +132,13 @@ BATCH_NORMS: dict[str, str | None] = {
 
 
 def is_inplace_name(name: str) -> bool:
-    """Whether the operator's name says that it writes to its first argument: `relu_`, `__ior__`."""
+    """Whether the name of an ATen operator says that it writes to its first argument: `relu_`, `__ior__`."""
     return name[-1] == "_" and (name[-2:] != "__" or name in _DUNDER)
+
+
+def is_inplace(node: ir.Node) -> bool:
+    """Whether the node is an operator of ATen that writes to its first argument."""
+    return node.domain == "aten" and is_inplace_name(node.op_type)
 
 
 def is_out_overload(node: ir.Node) -> bool:

@@ -189,7 +189,7 @@ class _Functionalizer:
         elif (name, node.overload) == table.ATTRIBUTE:
             self._memory.set(self._memory.tensor(changed[0]).location.storages[0], arguments(node)["src"])
             self._gone.append(node)
-        elif table.is_inplace_name(name):
+        elif table.is_inplace(node):
             self._write(node, changed[0])
         else:
             self._write_out(node, changed)
@@ -292,7 +292,7 @@ def _check_mutations(aliases: Aliases, mutations: str) -> None:
     if not aliases.outliving or mutations == "outputs":
         return
     changes = [
-        f"{value.metadata_props.get(KIND, 'input')} '{value.name}' ({where(node)})"
+        f"{value.metadata_props.get(KIND, 'input')} '{value.name}' ({where(_writer(node))})"
         for value, node in aliases.outliving.items()
     ]
     if mutations == "drop":
@@ -307,6 +307,13 @@ def _check_mutations(aliases: Aliases, mutations: str) -> None:
         f'{lines}\nPass mutations="outputs" to return the new values as further outputs, mutations="drop" '
         "to discard them, or make the model functional (write to a clone; call eval() for statistics)."
     )
+
+
+def _writer(node: ir.Node) -> ir.Node:
+    """The node to name for a write: another library's operator whose new value a `copy_` node writes."""
+    source = arguments(node).get("src") if node.op_type == "copy_" else None
+    producer = source.producer() if isinstance(source, Value) else None
+    return node if producer is None or producer.domain == "aten" else producer
 
 
 class RemoveInplace(ir.passes.InPlacePass):

@@ -14,7 +14,7 @@ def remove_self_copies(graph: ir.Graph) -> bool:
     """Remove copies of a tensor into itself from a graph and its blocks; return whether there was one."""
     found = False
     for node in list(graph):
-        if node.op_type == "copy_":
+        if node.op_type == "copy_" and node.domain == "aten":
             destination, source = list(arguments(node).values())[:2]
             are_tensors = isinstance(destination, Value) and isinstance(source, Value)
             if are_tensors and _whole(destination) is _whole(source):

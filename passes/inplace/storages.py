@@ -216,9 +216,9 @@ class Memory:
             return a
         for whole, part in ((a, b), (b, a)):
             producer = whole.producer()
-            if producer is not None and part in producer.inputs and producer.op_type == name:
+            if producer is not None and part in producer.inputs and _is(producer, name):
                 return whole
-            if producer is not None and part in producer.inputs and producer.op_type == "logical_not":
+            if producer is not None and part in producer.inputs and _is(producer, "logical_not"):
                 return not neutral
         return self._truth(name, {"self": a, "other": b})
 
@@ -227,7 +227,7 @@ class Memory:
         if isinstance(a, bool):
             return not a
         producer = a.producer()
-        if producer is not None and producer.op_type == "logical_not":
+        if producer is not None and _is(producer, "logical_not"):
             [operand] = producer.inputs
             if operand is not None and operand.dtype == DataType.BOOL:
                 return operand
@@ -263,3 +263,8 @@ class Memory:
         if producer is None and value.is_graph_input() and value.graph is graph:
             return value
         return self.build.emit("aten::alias", {"self": value}, like=value)
+
+
+def _is(node: ir.Node, name: str) -> bool:
+    """Whether a node is an operator of ATen."""
+    return node.op_type == name and node.domain == "aten"

@@ -7,6 +7,7 @@ the same view of another base, `write` gives the base with the view's contents r
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -358,7 +359,9 @@ def view_rule(node: ir.Node, arguments: dict[str, Any]) -> ViewRule | None:
         # Whatever the capture recorded: on fake tensors torch copies.
         idle = arguments.get("train") is False or arguments.get("p") == 0
         return _SELF._replace(source="input") if idle else None
-    if node.domain != "aten" or (known == "false" and name not in _NEVER_COPY):
+    if node.domain != "aten":
+        return _OPAQUE if _shares_by_schema(node) else None
+    if known == "false" and name not in _NEVER_COPY:
         return None
     if name in _CASTS:
         return _cast_rule(node, arguments)
@@ -375,13 +378,35 @@ def view_rule(node: ir.Node, arguments: dict[str, Any]) -> ViewRule | None:
 
 def aliased(node: ir.Node, rule: ViewRule, arguments: dict[str, Any]) -> list[Value | None]:
     """Return the tensor that each output of a view operator aliases; one per output if it takes a list."""
+    if node.domain != "aten":
+        return list(_shared_tensors(node, arguments))
     source = arguments.get(rule.source, arguments.get("tensors"))
     return source if isinstance(source, list) else [source] * len(node.outputs)
+
+
+def _shared_tensors(node: ir.Node, arguments: dict[str, Any]) -> Iterator[Value | None]:
+    """For each result of another library's operator, the tensor with which it shares memory.
+
+    The results that share memory with a list share it with its tensors in their order.
+    """
+    count: Counter[str] = Counter()
+    for output in node.outputs:
+        name = output.metadata_props.get(ALIAS, "")
+        argument = arguments.get(name)
+        items = argument if isinstance(argument, list) else [argument]
+        tensors = [item for item in items if isinstance(item, Value)]
+        yield tensors[min(count[name], len(tensors) - 1)] if tensors else None
+        count[name] += 1
 
 
 def may_be_view(node: ir.Node) -> bool:
     """Whether `view_rule` can return a rule."""
     name = node.op_type
-    return node.domain == "aten" and (
-        name in VIEWS or name in _CASTS or name in DROPOUTS or name in _COMBINATIONS
-    )
+    if node.domain != "aten":
+        return _shares_by_schema(node)
+    return name in VIEWS or name in _CASTS or name in DROPOUTS or name in _COMBINATIONS
+
+
+def _shares_by_schema(node: ir.Node) -> bool:
+    """Whether the schema of another library's operator says that a result shares memory with an argument."""
+    return any(ALIAS in output.metadata_props for output in node.outputs)

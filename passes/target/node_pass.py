@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import abc
+import functools
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import onnx_ir as ir
 
 from ...registration import schemas
 from ...registration.arguments import blocks
 from ...registration.origins import inherit
+from ..faults import faults_of
 from .constants.initializers import Initializers
 
 
@@ -113,22 +115,33 @@ class NodesByOperator:
         return [node for node in map(self.all.__getitem__, places) if not node.domain]
 
 
-def run_in_order(model: ir.Model, passes: Iterable[ir.passes.PassBase]) -> bool:
+def run_in_order(
+    model: ir.Model,
+    passes: Iterable[ir.passes.PassBase],
+    remedy_for: Callable[[ir.passes.PassBase], str] = lambda _: "",
+) -> bool:
     """Run passes one after the other, and report whether anything changed.
 
     The nodes are gathered again only after a pass that changed them. No target pass makes sub-graphs, so a
     graph without sub-graphs keeps none.
+
+    Args:
+        remedy_for: what a caller may do instead, if a pass fails.
+
+    Raises:
+        OpsettaError: a pass failed.
     """
     nodes: NodesByOperator | None = None
     modified = is_flat = False
     for each in passes:
-        if isinstance(each, IndexedPass):
-            if nodes is None:
-                nodes = NodesByOperator(model.graph, is_flat)
-                is_flat = len(nodes.graphs) == 1
-            changed, keeps_nodes = each.run(model, nodes), each.keeps_nodes
-        else:
-            changed, keeps_nodes = each(model).modified, False
+        with faults_of(type(each).__name__.strip("_"), functools.partial(remedy_for, each)):
+            if isinstance(each, IndexedPass):
+                if nodes is None:
+                    nodes = NodesByOperator(model.graph, is_flat)
+                    is_flat = len(nodes.graphs) == 1
+                changed, keeps_nodes = each.run(model, nodes), each.keeps_nodes
+            else:
+                changed, keeps_nodes = each(model).modified, False
         if changed:
             nodes, modified = nodes if keeps_nodes else None, True
     return modified

@@ -23,7 +23,7 @@ from .images.padded_convolutions import FoldPadding
 from .images.padded_pooling import SeparatePaddedPools
 from .images.single_pixels import RepeatSinglePixels
 from .images.whole_pooling import PoolWhole
-from .levels import DEFAULT_LEVEL
+from .levels import DEFAULT_LEVEL, LEVELS
 from .node_pass import IndexedPass, NodePass, NodesByOperator, run_in_order
 from .products.flatten_rows import FlattenRows
 from .products.fold_scales import FoldScales
@@ -104,10 +104,27 @@ def optimize(model: ir.Model, known: Initializers | None = None, level: str = DE
 
     Returns:
         Whether the graph changed.
+
+    Raises:
+        OpsettaError: a pass failed, a fault of opsetta. The message names the levels that run without it.
     """
+    known = known or Initializers(model)
+    is_small = len(model.graph.outputs) <= _MAXIMUM_OUTPUTS
+    passes = _passes_of(level if is_small else "none", known)
+
+    def remedy_for(failed: ir.passes.PassBase) -> str:
+        lower = [name for name in reversed(LEVELS) if LEVELS.index(name) < LEVELS.index(level)]
+        free = [name for name in lower if type(failed) not in map(type, _passes_of(name, known))]
+        return f"It does not run with optimize={' or '.join(map(repr, free))}" if free else ""
+
+    return run_in_order(model, passes, remedy_for)
+
+
+def _passes_of(level: str, known: Initializers) -> list[ir.passes.PassBase]:
+    """The passes of a level, in order."""
     passes: list[ir.passes.PassBase] = [RemoveUnused()]
-    if level != "none" and len(model.graph.outputs) <= _MAXIMUM_OUTPUTS:
-        passes += _passes(known or Initializers(model), level == "full")
+    if level != "none":
+        passes += _passes(known, level == "full")
     passes += [
         NameSlicedDimensions(),
         SeparatePaddedPools(),
@@ -115,7 +132,7 @@ def optimize(model: ir.Model, known: Initializers | None = None, level: str = DE
         CompleteRecurrentOutputs(),
         WriteDefaultAttributes(),
     ]
-    return run_in_order(model, passes)
+    return passes
 
 
 def _passes(known: Initializers, is_full: bool) -> list[ir.passes.PassBase]:

@@ -1,5 +1,6 @@
 """`python -m tests.distribution`: try what `make dist` wrote in new environments, one after the other.
 
+First pip resolves what each of make's environments installs, with constraints.txt, for each Python.
 The lowest and the highest Python are tried without torch, which has no builds for every Python; the Python
 that runs this is tried with torch as well. Interpreters are looked for on PATH, then among those of pyenv.
 """
@@ -18,7 +19,9 @@ from collections.abc import Sequence
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPTS = pathlib.Path(__file__).resolve().parent
-LOWEST, HIGHEST = "3.10", "3.13"
+PYTHONS = ("3.10", "3.11", "3.12", "3.13")
+EXTRAS = ("dev", "docs")
+"""What the Makefile installs with constraints.txt, on any of these versions."""
 
 
 def interpreter(version: str) -> str:
@@ -59,6 +62,22 @@ class Environment:
         subprocess.run(command, cwd=self.elsewhere, check=True)
 
 
+def resolve_constraints(version: str, pip_flags: Sequence[str]) -> None:
+    """Check that pip finds releases that constraints.txt allows on this Python; install nothing.
+
+    Raises:
+        SystemExit: it finds none.
+    """
+    for extra in EXTRAS:
+        command = [sys.executable, "-m", "pip", "--python", interpreter(version), "install", "--dry-run"]
+        command += ["--ignore-installed", "--quiet", *pip_flags]
+        command += ["-c", str(ROOT / "constraints.txt"), "-e", f"{ROOT}[{extra}]"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            sys.exit(f"Python {version}: constraints.txt does not resolve for '{extra}'\n{done.stderr}")
+    print(f"Python {version}: constraints.txt resolves", flush=True)
+
+
 def distribution(pattern: str) -> pathlib.Path:
     """The one file in dist/ of this pattern."""
     found = list((ROOT / "dist").glob(pattern))
@@ -69,11 +88,18 @@ def distribution(pattern: str) -> pathlib.Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.distribution", description=__doc__)
-    parser.add_argument("--python", nargs="*", default=[LOWEST, HIGHEST], help="versions without torch")
+    parser.add_argument(
+        "--python", nargs="*", default=[PYTHONS[0], PYTHONS[-1]], help="versions without torch"
+    )
+    parser.add_argument(
+        "--resolve", nargs="*", default=PYTHONS, help="versions for which constraints.txt is resolved"
+    )
     parser.add_argument("--no-torch", action="store_true", help="leave out the environment with torch")
     parser.add_argument("--pip-flags", default="", help="handed to pip")
     given = parser.parse_args()
     flags = given.pip_flags.split()
+    for python in given.resolve:
+        resolve_constraints(python, flags)
     wheel, sdist = distribution("*.whl"), distribution("*.tar.gz")
     version = re.match(r"opsetta-([^-]+)-", wheel.name).group(1)
     with tempfile.TemporaryDirectory() as folder:

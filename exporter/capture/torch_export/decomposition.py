@@ -29,7 +29,7 @@ from ...torch_boundary.boundary import boundary
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import FakeTensorMode
 from ...torch_boundary.operators import decompositions
-from ...torch_boundary.operators.overloads import OpOverload, operator_of, schema_of
+from ...torch_boundary.operators.overloads import OpOverload, operator_of, schema_of, written_arguments
 from ...torch_boundary.process.silence import quiet
 from ...torch_boundary.symbolic_sizes import new_symbol
 from .higher_order import Importer
@@ -196,6 +196,8 @@ def _traced(node: ir.Node, operator: OpOverload, rules: dict[Any, Any]) -> ir.Gr
         fakes, named = _arguments(node)
     except GraphError:
         return None
+    # A node of another library's operator returns the new values of what it writes after its results.
+    written = () if operator.namespace == "aten" else written_arguments(schema_of(operator))
     leaves, structure = pytree.tree_flatten(named)
     positions = [i for i, leaf in enumerate(leaves) if isinstance(leaf, (torch.Tensor, torch.SymInt))]
 
@@ -204,7 +206,12 @@ def _traced(node: ir.Node, operator: OpOverload, rules: dict[Any, Any]) -> ir.Gr
         for position, value in zip(positions, values, strict=True):
             merged[position] = value
         call = pytree.tree_unflatten(merged, structure)
-        return pytree.tree_flatten(decompositions.apply(operator, call))[0]
+        targets = pytree.tree_map_only(torch.Tensor, torch.clone, [call.get(name) for name in written])
+        results = decompositions.apply(operator, {**call, **dict(zip(written, targets, strict=True))})
+        leaves_of_results = pytree.tree_leaves(results)
+        if not written:
+            return leaves_of_results
+        return [leaf for leaf in (*leaves_of_results, *pytree.tree_leaves(targets)) if leaf is not None]
 
     try:
         with fakes.mode:

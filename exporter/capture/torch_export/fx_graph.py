@@ -27,7 +27,7 @@ from ...torch_boundary.operators.higher_order import has_no_result, vmap_nesting
 from ...torch_boundary.operators.overloads import HigherOrderOperator, OpOverload, schema_of
 from ..weights import share_memory
 from .higher_order_signatures import placeholders, written
-from .source_values import Dimensions, constant, describe
+from .source_values import Dimensions, constant, describe, share_memory_by_schema
 
 NUMBERS = {bool: ("bool", DataType.BOOL), int: ("int", DataType.INT64), float: ("float", DataType.DOUBLE)}
 """Python's numbers: how metadata names them, and their element types."""
@@ -203,10 +203,13 @@ class GraphImporter(abc.ABC):
             arguments["self"] = self._as_in_storage(node, name, arguments["self"])
         for key, item in node.kwargs.items():
             arguments[key] = self.argument(item)
-        if is_mutable and target.namespace != "aten" and not name.endswith("_"):
+        if is_mutable and target.namespace != "aten":
             targets = [self.argument(item) for item in written(node)]
-            return self.append_with_new_values(node, name, overload, arguments, targets)
+            results = self.append_with_new_values(node, name, overload, arguments, targets)
+            return _share_memory(target, results, arguments)
         made = self.append(node, name, overload, arguments)
+        if target.namespace != "aten":
+            return _share_memory(target, self._result(node, made), arguments)
         if self._aliases_matter and isinstance(node.meta.get("val"), torch.Tensor) and not _mutates(node):
             first = node.args[0] if node.args else None
             if isinstance(first, torch.fx.Node) and not _same_storage(first, node):
@@ -335,7 +338,8 @@ class GraphImporter(abc.ABC):
         outputs = [*self.outputs(node), *map(self._copy_of, targets)]
         made = self.append(node, name, overload, arguments, graphs, outputs)
         for value, new in zip(targets, made.outputs[len(outputs) - len(targets) :], strict=True):
-            self.emit("aten::copy_", {"self": value, "src": new, "non_blocking": False}, value)
+            copy = self.emit("aten::copy_", {"self": value, "src": new, "non_blocking": False}, value)
+            copy.producer().metadata_props.update(made.metadata_props)  # type: ignore[union-attr]
         return placed(node.meta.get("val"), made.outputs)
 
     def emit(
@@ -423,6 +427,14 @@ def placed(example: Any, outputs: Sequence[ir.Value]) -> Any:
         return item if type(item) in NUMBERS else value
 
     return place(example)
+
+
+def _share_memory(operator: OpOverload, result: Any, arguments: Mapping[str, Any]) -> Any:
+    """The result of another library's operator, nested as its readers see it."""
+    schema = schema_of(operator)
+    if len(schema.returns) == 1:
+        return share_memory_by_schema(schema, [result], arguments)[0]
+    return share_memory_by_schema(schema, result, arguments) if schema.returns else None
 
 
 def _results(node: torch.fx.Node) -> list[tuple[str, Any]]:

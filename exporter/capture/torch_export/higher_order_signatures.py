@@ -11,7 +11,12 @@ import torch.fx
 
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import storage_of
-from ...torch_boundary.operators.overloads import HigherOrderOperator, OpOverload, schema_of
+from ...torch_boundary.operators.overloads import (
+    HigherOrderOperator,
+    OpOverload,
+    schema_of,
+    written_arguments,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,8 +87,7 @@ def written(node: torch.fx.Node) -> list[torch.fx.Node]:
         if not schema.is_mutable or target is torch.ops.aten.detach_.default:
             return []
         given = dict(zip((a.name for a in schema.arguments), node.args, strict=False)) | node.kwargs
-        changed = [a.name for a in schema.arguments if a.alias_info and a.alias_info.is_write]
-        return [item for name in changed for item in _nodes(given.get(name))]
+        return [item for name in written_arguments(schema) for item in _nodes(given.get(name))]
     if isinstance(target, HigherOrderOperator):
         return [
             operand for actual, module in _calls(node, target.name()) for operand in _written(actual, module)

@@ -10,7 +10,8 @@ import onnx_ir as ir
 import torch
 from onnx_ir import DataType, tensor_adapters
 
-from ....registration import NUMBER, CaptureError, Device, Layout, MemoryFormat
+from ....registration import ALIAS, NUMBER, CaptureError, Device, Layout, MemoryFormat
+from ...torch_boundary.operators.overloads import returned_arguments, shared_arguments
 
 _NUMBERS: dict[type, tuple[str, DataType]] = {
     torch.SymInt: ("int", DataType.INT64),
@@ -110,6 +111,27 @@ def describe(value: ir.Value, example: Any, dimensions: Dimensions, name: str = 
         value.type, value.shape = ir.TensorType(dtype), ir.Shape(())
         value.metadata_props[NUMBER] = name
     return value
+
+
+def share_memory_by_schema(schema: Any, results: Sequence[Any], arguments: Mapping[str, Any]) -> list[Any]:
+    """The results of another library's operator, whose schema says which of them share memory with arguments.
+
+    Args:
+        results: for each result of the schema, a value or a list of values. A view is marked with the name of
+            the argument.
+        arguments: by name.
+
+    Returns:
+        The results; one that is an argument to which the operator writes is this argument.
+    """
+    returned = returned_arguments(schema)
+    for name, result in zip(shared_arguments(schema), results, strict=True):
+        if name is not None and name not in returned:
+            for value in result if isinstance(result, list) else [result]:
+                if isinstance(value, ir.Value):
+                    value.metadata_props[ALIAS] = name
+    pairs = zip(returned, results, strict=True)
+    return [result if name is None else arguments[name] for name, result in pairs]
 
 
 def constant(item: Any) -> Any:

@@ -256,13 +256,21 @@ class Builder:
         return copy
 
     def operator(
-        self, name: str, overload: str, arguments: dict[str, Any], returns: Sequence[str], stem: str
+        self,
+        name: str,
+        overload: str,
+        arguments: dict[str, Any],
+        returns: Sequence[str],
+        stem: str,
+        written: Sequence[str] = (),
     ) -> list[Any]:
         """Append an operator of a library; return its results: values, and lists of values.
 
         Args:
             returns: the TorchScript types of its results.
             stem: the stem of its results' names.
+            written: arguments to which the operator writes. The node returns their new values after its
+                results, and `copy_` nodes write them.
         """
         function = operator_of(name, overload)
         arguments = {key: self.argument(item) for key, item in arguments.items()}
@@ -274,7 +282,7 @@ class Builder:
             if self._removes_dimension(name, arguments) or self.fakes.assumes_rank:
                 self._warn_of_rank(name)
         fakes = list(fake) if isinstance(fake, (tuple, list)) and len(returns) != 1 else [fake]
-        if fake is UNKNOWN:
+        if fake is UNKNOWN or not returns:
             fakes = [UNKNOWN] * len(returns)
         results: list[Any] = []
         outputs: list[Value] = []
@@ -282,12 +290,37 @@ class Builder:
             made = self._result(kind, known, stem if len(returns) == 1 else f"{stem}_{index}", name)
             results.append(made)
             outputs += made if isinstance(made, list) else [made]
+        targets = self._written_tensors(name, arguments, written)
+        count = len(outputs)
+        outputs += map(self._copy_of, targets)
         node = self.append(name, arguments, outputs, overload)
+        for target, new in zip(targets, outputs[count:], strict=True):
+            copied = {"self": target, "src": new, "non_blocking": False}
+            self.append("aten::copy_", copied, [self._copy_of(target)], "default")
         if outputs and outputs[0].dtype is None and outputs[0].type is None and name.startswith("aten::"):
             dtype = output_dtype(node.op_type, arguments)
             outputs[0].type = None if dtype is None else ir.TensorType(dtype)
         self._note_copy(node, arguments, fakes[0] if fakes else UNKNOWN)
         return results
+
+    def _copy_of(self, value: Value) -> Value:
+        """A new value with what is known of another one."""
+        copy = self.value(value.name or "value", self.fakes[value])
+        copy.type, copy.shape = value.type, value.shape
+        return copy
+
+    def _written_tensors(
+        self, name: str, arguments: Mapping[str, Any], written: Sequence[str]
+    ) -> list[Value]:
+        """The tensors in some arguments of an operator.
+
+        Raises:
+            CaptureError: an argument is a list of unknown length.
+        """
+        items = [item for key in written for item in _listed(arguments.get(key))]
+        if any(isinstance(item.type, ir.SequenceType) for item in items):
+            raise CaptureError(f"{name} writes to the tensors of a list whose length is not known at capture")
+        return items
 
     def _evaluate_fake(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
         """The fake result of an operator; lists of unknown length are tried with two and three elements."""
@@ -364,6 +397,11 @@ class Builder:
         }
         if False in known:
             node.metadata_props[ALIAS] = "unknown" if True in known else "false"
+
+
+def _listed(item: Any) -> list[Value]:
+    """The values in an argument: none, one, or those of a list."""
+    return [leaf for leaf in (item if isinstance(item, list) else [item]) if isinstance(leaf, Value)]
 
 
 def _repeated(samples: Sequence[Any]) -> Sequence[Any]:

@@ -391,7 +391,7 @@ class Fakes:
         leaves = []
         for index in range(structure.num_leaves):
             members = [None if leaf is None else leaf[index] for leaf in flat]
-            first = next(member for member in members if member is not None)
+            first = next((member for member in members if member is not None), None)
             leaves.append(self._tensor(members, candidates) if isinstance(first, torch.Tensor) else first)
         return pytree.tree_unflatten(leaves, structure)
 

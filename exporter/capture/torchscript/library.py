@@ -12,7 +12,7 @@ from onnx_ir import Value
 from ....registration import CaptureError, Device, Layout, MemoryFormat
 from ...torch_boundary.operators import overloads
 from ...torch_boundary.torchscript import parsed
-from ..torch_export.source_values import element_type
+from ..torch_export.source_values import element_type, share_memory_by_schema
 from .interpreter import Function, Interpreter
 from .objects import Dict, List, Nested, Object, Optional, Uninitialized, UnknownText, WrittenConstant
 
@@ -119,15 +119,24 @@ def call_operator(machine: Interpreter, node: Any, operands: Sequence[Any]) -> A
     _refuse_numbers(machine, node, schema)
     for formal, operand in zip(schema.arguments, operands, strict=False):
         if formal.alias_info is not None and formal.alias_info.is_write:
-            if isinstance(operand, torch.Tensor):
+            items = operand.items or [] if isinstance(operand, List) else [operand]
+            if any(isinstance(item, torch.Tensor) for item in items):
                 raise WrittenConstant
-            machine.forget_number(operand)
+            for item in items:
+                machine.forget_number(item)
     if not any(isinstance(leaf, Value) for leaf in _leaves(arguments)):
         constant = _computed(schema, arguments)
         if constant is not None:
             return constant
     returns = [_type_name(item.type) for item in schema.returns]
-    results = machine.build.operator(schema.name, overload, arguments, returns, machine.stem(node))
+    # The in-place pass reads what operators of ATen write from their names.
+    is_foreign = not schema.name.startswith(("aten::", "prim::"))
+    written = overloads.written_arguments(schema) if is_foreign else ()
+    stem = machine.stem(node)
+    results = machine.build.operator(schema.name, overload, arguments, returns, stem, written)
+    if is_foreign:
+        named = dict(zip((formal.name for formal in schema.arguments), operands, strict=False))
+        results = share_memory_by_schema(schema, results, named)
     wrapped = [machine.list(item, "Tensor") if isinstance(item, list) else item for item in results]
     return wrapped[0] if len(returns) == 1 else wrapped
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,9 @@ from torch._ops import HigherOrderOperator, OpOverload
 
 from ....registration import Device, Layout, MemoryFormat
 from .fake_calls import Run, kernel_run
+
+_ALIAS_SET = re.compile(r"\((\w+)!?(?: -> [^()]*)?\)")
+"""An alias set in the text of a schema: `(a!)`, `(a)`, `(a -> *)`."""
 
 
 def operator_of(name: str, overload: str) -> OpOverload | None:
@@ -23,6 +27,35 @@ def operator_of(name: str, overload: str) -> OpOverload | None:
 def schema_of(operator: OpOverload) -> Any:
     """The schema of an operator: `name`, `overload_name`, `arguments`, `returns`, `is_mutable`."""
     return operator._schema
+
+
+def written_arguments(schema: Any) -> list[str]:
+    """The names of the arguments that an operator writes to, in the order of its schema."""
+    return [formal.name for formal in schema.arguments if _is_written(formal)]
+
+
+def returned_arguments(schema: Any) -> list[str | None]:
+    """For each result of an operator, the written argument that it is: `Tensor(a!) x` for `-> Tensor(a!)`."""
+    pairs = zip(shared_arguments(schema), schema.returns, strict=True)
+    return [name if _is_written(item) else None for name, item in pairs]
+
+
+def shared_arguments(schema: Any) -> list[str | None]:
+    """For each result of an operator, the argument with which it shares memory, as `Tensor(a) x`."""
+    formals, returns = schema.arguments, schema.returns
+    aliases = [item.alias_info for item in (*formals, *returns)]
+    # The alias set of a list belongs to its elements, and torch's objects do not give it.
+    texts = _ALIAS_SET.findall(str(schema))
+    if len(texts) != sum(alias is not None for alias in aliases):
+        texts = [next(iter(alias.before_set), "") for alias in aliases if alias is not None]
+    remaining = iter(texts)
+    labels = ["" if alias is None else next(remaining) for alias in aliases]
+    names = {label: item.name for label, item in zip(labels, formals, strict=False) if label}
+    return [names.get(label) for label in labels[len(formals) :]]
+
+
+def _is_written(item: Any) -> bool:
+    return item.alias_info is not None and item.alias_info.is_write
 
 
 def computation_dtype(tensors: Sequence[torch.Tensor]) -> torch.dtype:
