@@ -36,6 +36,7 @@ class ScriptedState:
     """
 
     def __init__(self, module: torch.jit.ScriptModule, written: frozenset[str] = frozenset()):
+        torchscript.prepare(torchscript.handle_of(module))
         self._attributes = [
             (path, owner, name, owner.getattr(name)) for path, owner, name in _attributes(module)
         ]

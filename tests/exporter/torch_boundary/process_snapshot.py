@@ -136,7 +136,7 @@ def _models(roots: tuple[Any, ...]) -> dict[str, Any]:
 def _module(found: dict[str, Any], name: str, module: nn.Module) -> None:
     is_script = isinstance(module, torch.jit.ScriptModule)
     found[f"{name}: class"] = type(module)
-    found[f"{name}: training"] = module.training
+    found[f"{name}: training"] = getattr(module, "training", None)
     if not is_script:
         found[f"{name}: attributes"] = list(vars(module))
         found[f"{name}: hooks"] = [list(vars(module)[hook] or ()) for hook in _HOOKS if hook in vars(module)]
