@@ -39,7 +39,14 @@ def for_capture(
         from .recording import gradients as recorded_gradients
 
         mode = recorded_gradients.enabled()
-    patches = [quiet(), mode, *_recurrent(redirects=not (strict or recorded)), *_shapes(), *_losses()]
+    patches = [
+        quiet(),
+        mode,
+        _unprofiled(),
+        *_recurrent(redirects=not (strict or recorded)),
+        *_shapes(),
+        *_losses(),
+    ]
     patches += [_attention(), distributions.unchecked(), *_scans(strict)]
     if not (strict or recorded):
         patches.append(data_attribute.seen(data_attribute.refuse))
@@ -71,6 +78,7 @@ def as_captured(packs: bool) -> Iterator[None]:
             *_shapes(),
             _attention(),
             distributions.unchecked(),
+            _unprofiled(),
             as_exporting(),
         ]
         for patch in patches:
@@ -111,6 +119,11 @@ def redirection() -> Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]:
     from .replacements import recurrent
 
     return recurrent.Redirection()
+
+
+def _unprofiled() -> AbstractContextManager[None]:
+    """Modules of TorchScript within a model run without a profile, which would fix the sizes that it sees."""
+    return torch.jit.optimized_execution(False)
 
 
 def _recurrent(redirects: bool) -> Patches:

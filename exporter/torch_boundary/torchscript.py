@@ -34,6 +34,15 @@ def method_names(handle: Any) -> list[str]:
     return handle._method_names()
 
 
+def prepare(handle: Any) -> None:
+    """Let TorchScript prepare the functions that a module's methods call.
+
+    Otherwise their first run does it, and for good: without optimization if that is switched off then.
+    """
+    for name in method_names(handle):
+        inlined(handle._get_method(name).graph)
+
+
 def class_name(module: torch.jit.ScriptModule) -> str:
     """The qualified name of the TorchScript class of a module."""
     return module._c._type().qualified_name()

@@ -19,11 +19,16 @@ import torch.utils._pytree as pytree
 
 import opsetta
 
+from ..exporter.torch_boundary.process_snapshot import changes, model_snapshot
 from .rounding import OpenSigns, Rounding
 
 OPSETS = tuple(range(opsetta.MINIMUM_OPSET, opsetta.MAXIMUM_OPSET + 1))
 
-GENERATORS = {"tensor": "tensor_programs", "scripted": "scripted_programs"}
+GENERATORS = {
+    "tensor": "tensor_programs",
+    "scripted": "scripted_programs",
+    "submodules": "submodule_programs",
+}
 """The modules beside this one whose function `program` makes a program from a seed."""
 
 RIGHT, REFUSED, WRONG, CRASHED = "right", "refused", "wrong", "crashed"
@@ -46,6 +51,7 @@ class Program:
         source: its text, which is shown where it fails.
         dynamic_shapes: which dimensions vary, as `opsetta.export` takes it.
         reference: what computes the right results, where calling the model does not.
+        options: further arguments of `opsetta.export`.
     """
 
     seed: int
@@ -55,6 +61,7 @@ class Program:
     source: str
     dynamic_shapes: Any = None
     reference: Callable[..., Any] | None = None
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,7 +121,11 @@ def judge(program: Program, opsets: Sequence[int]) -> list[Outcome]:
         reference = program.reference or program.model
         calls = [(arguments, *_expected(reference, arguments)) for arguments in _calls(program)]
         captured: list[opsetta.Program] = []
+        before = model_snapshot(program.model, program.example)
         outcomes = [_outcome(program, opset, captured, calls) for opset in opsets]
+        changed = changes(before, model_snapshot(program.model, program.example))
+        if changed:
+            outcomes.append(Outcome(program.seed, 0, WRONG, "\n".join(changed), program.source))
     found = (
         re.search(r"because they cannot be inputs: (.*)", str(warning.message), re.DOTALL)
         for warning in warned
@@ -164,7 +175,11 @@ def _outcome(program: Program, opset: int, captured: list[opsetta.Program], call
             lowered = captured[0].lower(opset)
         else:
             lowered = opsetta.export(
-                program.model, program.example, opset=opset, dynamic_shapes=program.dynamic_shapes
+                program.model,
+                program.example,
+                opset=opset,
+                dynamic_shapes=program.dynamic_shapes,
+                **program.options,
             )
             captured.append(lowered)
         for number, (arguments, expected, others) in enumerate(calls):

@@ -11,6 +11,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ...exporter.torch_boundary.state.static_lookups import is_instance, module_attributes, module_name
 from ...registration import SymbolicFunction, default_registry
 from .. import symbolic_helper
 from .._type_utils import JitScalarType
@@ -239,23 +240,25 @@ def _rebind(replacements: dict[int, tuple[Any, Any]], undo: list[Callable[[], No
         undo: gets a function for each name that undoes this.
     """
     for module in list(sys.modules.values()):
-        name = getattr(module, "__name__", None)
-        if not isinstance(module, types.ModuleType) or not isinstance(name, str):
+        # A module may import others at the first access to it.
+        if not is_instance(module, types.ModuleType):
             continue
-        if name.split(".")[0] in ("torch", __name__.split(".")[0]):
+        if module_name(module).split(".")[0] in ("", "torch", __name__.split(".")[0]):
             continue
-        for key, item in list(vars(module).items()):
+        attributes = module_attributes(module)
+        for key, item in list(attributes.items()):
             old, new = replacements.get(id(item), (None, None))
             if old is not None and old is item:
-                vars(module)[key] = new
+                attributes[key] = new
                 if undo is not None:
                     undo.append(functools.partial(_restore, module, key, old, new))
 
 
 def _restore(module: types.ModuleType, key: str, old: Any, new: Any) -> None:
     """Restore an object, unless the module has rebound the name."""
-    if vars(module).get(key) is new:
-        vars(module)[key] = old
+    attributes = module_attributes(module)
+    if attributes.get(key) is new:
+        attributes[key] = old
 
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {

@@ -17,6 +17,12 @@ import torch
 
 from ...torch_boundary.recording.symbolic_numbers import whole
 from ...torch_boundary.state.module_tree import modules_of
+from ...torch_boundary.state.static_lookups import (
+    bases_of,
+    defining_module,
+    is_instance,
+    module_attributes,
+)
 
 _OURS = __name__.removesuffix("capture.direct.builtin_functions")
 _CALL = re.compile(r"\bint\(")
@@ -141,8 +147,10 @@ def _is_only_called(tree: ast.Module) -> bool:
 
 def _namespaces(model: torch.nn.Module) -> list[dict[str, Any]]:
     """The globals of the user's modules that define the classes of a model, or its function."""
-    names = {base.__module__ for kind in set(map(type, modules_of(model))) for base in kind.__mro__}
-    found = [vars(sys.modules[name]) for name in sorted(names) if name in sys.modules]
+    kinds = {id(kind): kind for kind in map(type, modules_of(model))}
+    names = {defining_module(base) for kind in kinds.values() for base in bases_of(kind)}
+    modules = [sys.modules.get(name) for name in sorted(names)]
+    found = [module_attributes(module) for module in modules if is_instance(module, types.ModuleType)]
     function = inspect.unwrap(vars(model).get("forward", model.forward))
     if isinstance(function, types.FunctionType):
         found.append(function.__globals__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 import operator
@@ -18,7 +19,7 @@ from ...torch_boundary.operators.fake_calls import quick_run
 from ...torch_boundary.operators.overloads import HigherOrderOperator, OpOverload, schema_of
 from ...torch_boundary.process.process_state import garbage_kept
 from ...torch_boundary.replacements import data_attribute
-from ...torch_boundary.state.module_tree import modules_of, replace_tensors
+from ...torch_boundary.state.module_tree import modules_of, replace_tensors, scripted_tensors
 from ..direct.decisions import AnsweringEnvironment
 from ..direct.program import CapturedProgram
 from ..weights import Identity, identity
@@ -181,10 +182,16 @@ class Tracer:
 
     @functools.cached_property
     def _fakes(self) -> dict[str, torch.Tensor]:
-        """A fake tensor for each parameter and buffer; tensors that share memory share a fake tensor."""
-        made: dict[Identity, torch.Tensor] = {}
+        """A fake tensor for each parameter and buffer; tensors that share memory share a fake tensor.
+
+        Modules of TorchScript run on their own tensors, which torch takes for fake ones.
+        """
         state = self._state()
         keys = {name: identity(name, tensor) for name, tensor in state.items()}
+        scripted = set(map(id, scripted_tensors(self._model)))
+        made: dict[Identity, torch.Tensor] = {
+            keys[name]: tensor for name, tensor in state.items() if id(tensor) in scripted
+        }
         fake_of = _fake_weights(self._mode, state)
         for name, key in keys.items():
             if key not in made:
@@ -247,7 +254,10 @@ class _ModuleState:
 
     def __init__(self, modules: Iterable[torch.nn.Module]):
         attributes = [vars(module) for module in modules]
-        dicts = [item for held in attributes for item in held.values() if isinstance(item, dict)]
+        # No code of an object runs here: its class may be of another library, and raise.
+        values = [item for held in attributes for item in held.values()]
+        dicts: list[dict[str, Any]] = [item for item in values if type(item) is dict]
+        dicts += [item for item in values if type(item) is collections.OrderedDict]
         # Most dicts are empty: a module has about ten for its hooks.
         self._empty = [held for held in dicts if not held]
         self._filled = [(held, dict(held)) for held in (*attributes, *dicts) if held]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import inspect
 import io
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
@@ -19,6 +19,8 @@ from ...torch_boundary.containers import pytree
 from ...torch_boundary.process.process_state import has_compiled_code
 from ...torch_boundary.process.silence import quiet
 from ...torch_boundary.replacements.transformer_modules import without_fused_attention
+from ...torch_boundary.state.model_state import referenced_objects
+from ...torch_boundary.state.static_lookups import is_instance
 
 SECONDS = 5.0
 """A try takes as long as a capture, so there is none after a failed capture that took longer than this."""
@@ -202,11 +204,10 @@ def _bytes(model: torch.nn.Module) -> int:
 def _reaches_state(model: torch.nn.Module) -> bool:
     """Whether a function refers to outer state that a copy of it would share."""
     function = vars(model).get("forward")
-    if function is None or not inspect.isfunction(function):
+    if type(function) is not types.FunctionType:
         return False
-    outside = inspect.getclosurevars(function)
-    held = [*outside.nonlocals.values(), *outside.globals.values(), *(function.__defaults__ or ())]
-    return any(isinstance(item, (torch.nn.Module, torch.Tensor, list, dict, set)) for item in held)
+    state = (torch.nn.Module, torch.Tensor, list, dict, set)
+    return any(is_instance(item, state) for item in referenced_objects(function))
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ import torch
 
 from ....registration import CaptureError
 from ...torch_boundary.containers import pytree
+from ...torch_boundary.state.static_lookups import is_instance
 from ...torch_boundary.symbolic_sizes import CHECK
 from .user_lines import Place, origin_of, place_of
 
@@ -270,7 +271,7 @@ def _of_attributes(error: Exception, place: Place | None, model: torch.nn.Module
     for path, module in model.named_modules():
         for name, value in vars(module).items():
             # A torch.Size of the last call, for example.
-            sizes = tuple(value) if isinstance(value, tuple) else (value,)
+            sizes = tuple(tuple.__iter__(value)) if is_instance(value, tuple) else (value,)
             is_fixed = any(type(size) is int and size in fixed for size in sizes)
             if is_fixed and re.search(rf"\.{re.escape(name)}\b", place.code):
                 value = value if type(value) is int else sizes

@@ -24,6 +24,7 @@ from ..descriptions import describe_input
 from ..tensor_kinds import check_arguments
 from . import operators
 from .builder import Builder
+from .example_run import check_example
 from .fake_values import Tensor
 from .fakes import Fakes
 from .interpreter import Interpreter
@@ -48,6 +49,7 @@ def capture_torchscript(
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
     source_lines: bool = False,
+    has_run: bool = False,
 ) -> Capture:
     """Capture a TorchScript model as a source graph.
 
@@ -56,16 +58,20 @@ def capture_torchscript(
 
     Args:
         model: a `ScriptModule` (scripted, traced or loaded) or a `ScriptFunction`.
-        args, kwargs: example arguments; their values do not matter.
+        args, kwargs: example arguments. The model runs on them once, and is restored; otherwise their values
+            do not matter.
         dynamic_shapes, dynamic_axes, input_names, output_names, source_lines: as for `capture`.
+        has_run: the model is known to run on the example.
 
     Raises:
-        CaptureError: a source graph cannot express the program.
+        CaptureError: the model fails on the example, or a source graph cannot express the program.
     """
     probe.need(probe.TORCHSCRIPT)
     signature = _signature(model)
     bound = shapes.bind(signature, args, kwargs)
     check_arguments(bound)
+    if not has_run:
+        check_example(model, bound, args, kwargs)
     leaves = shapes.resolve(
         signature, args, kwargs, dynamic_shapes, dynamic_axes, input_names, output_names, numbers=True
     )

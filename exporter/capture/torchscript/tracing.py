@@ -78,7 +78,7 @@ def _capture_trace(
             traced = torch.jit.trace(model, check_trace=False, **example)
     except Exception as error:
         raise CaptureError(f"torch.jit.trace could not capture the model: {error}") from error
-    found = capture_torchscript(traced, () if named else args, named, **options)
+    found = capture_torchscript(traced, () if named else args, named, has_run=True, **options)
     specializations.write(found.source.metadata_props, _fixed(noted))
     return found
 

@@ -7,7 +7,7 @@ import contextlib
 import operator
 import sys
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -15,12 +15,16 @@ import torch
 from ..containers import pytree
 from .module_tree import modules_of
 from .scripted_state import ScriptedState
+from .static_lookups import defining_module, instance_attributes, is_instance
 
 _CONTAINERS = frozenset(
-    {list, dict, collections.OrderedDict, collections.defaultdict, set, collections.deque}
+    map(id, (list, dict, collections.OrderedDict, collections.defaultdict, set, collections.deque))
 )
-"""The classes whose members are kept; a class below them may not allow it."""
-_VALUES = frozenset({bool, int, float, complex, str, bytes, type(None)})
+"""The classes whose members are kept; a class below them may not allow it. They are here by identity, because
+the hash of a class is code of its metaclass."""
+_VALUES = frozenset(map(id, (bool, int, float, complex, str, bytes, type(None))))
+_MODULE_ATTRIBUTES: Any = vars(torch.nn.Module)["__dict__"]
+"""Gives the attributes of a module, whatever the module's class says."""
 _OPAQUE = (torch.Tensor, type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType)
 
 
@@ -33,7 +37,8 @@ class Preserved:
     are restored too: tensors in plain attributes or members, and buffers of a module that a function uses
     through its closure or globals.
 
-    It restores the state of the time when it was made, and may be entered several times.
+    It restores the state of the time when it was made, and may be entered several times. No code of the
+    objects that are visited runs.
 
     Args:
         roots: modules, functions, and arguments of a call.
@@ -41,10 +46,10 @@ class Preserved:
 
     def __init__(self, *roots: Any):
         reachable = _Reachable(roots)
-        self._objects = [(item, type(item), dict(vars(item))) for item in reachable.objects]
+        self._objects = [(item, type(item), dict(attributes)) for item, attributes in reachable.objects]
         self._containers = [(item, item.copy()) for item in reachable.containers]
         self._empty = reachable.empty
-        self._scripted = [ScriptedState(module) for module in reachable.scripted]
+        self._scripted = reachable.scripted
         written = _written_to(reachable, roots)
         self._elements = [(item, item._version, item.detach().clone()) for item in written]
 
@@ -54,8 +59,10 @@ class Preserved:
     def __exit__(self, *exception: object) -> None:
         for item, kind, contents in self._objects:
             if type(item) is not kind:
-                item.__class__ = kind
-            _refill(vars(item), contents)
+                object.__setattr__(item, "__class__", kind)
+            attributes = instance_attributes(item)
+            if attributes is not None:
+                _refill(attributes, contents)
         for item, contents in self._containers:
             _refill(item, contents)
         for item in self._empty:
@@ -72,7 +79,7 @@ class Preserved:
 
 def _written_to(reachable: _Reachable, roots: tuple[Any, ...]) -> list[torch.Tensor]:
     """The tensors that a capture does not copy, except parameters, which no forward writes to."""
-    tensors = [each for each in reachable.tensors if not isinstance(each, torch.nn.Parameter)]
+    tensors = [tensor for tensor in reachable.tensors if not isinstance(tensor, torch.nn.Parameter)]
     if not tensors:
         return []
     taken = {id(leaf) for leaf in pytree.tree_leaves(roots)}
@@ -96,19 +103,19 @@ class _Reachable:
     """The mutable objects below some roots.
 
     Attributes:
-        objects: those with attributes, each once.
+        objects: those with attributes, each once, with the dict of their attributes.
         containers: those with members, each once.
         empty: containers without members. A module has about ten, for its hooks.
         tensors: the tensors among the objects, without plain parameters.
-        scripted: the TorchScript modules that are in no other one.
+        scripted: the state of the TorchScript modules that are in no other one.
     """
 
     def __init__(self, roots: tuple[Any, ...]):
-        self.objects: list[Any] = []
+        self.objects: list[tuple[Any, dict[str, Any]]] = []
         self.containers: list[Any] = []
         self.empty: list[Any] = []
         self.tensors: list[torch.Tensor] = []
-        self.scripted: list[torch.jit.ScriptModule] = []
+        self.scripted: list[ScriptedState] = []
         self._seen: set[int] = set()
         self._waiting: list[Any] = []
         self._wait_for(roots)
@@ -120,7 +127,7 @@ class _Reachable:
 
     def _wait_for(self, items: Iterable[Any]) -> None:
         for item in items:
-            kind = type(item)
+            kind = id(type(item))
             if kind in _VALUES:
                 continue
             if kind in _CONTAINERS and not item:
@@ -129,66 +136,79 @@ class _Reachable:
                 self._waiting.append(item)
 
     def _visit(self, item: Any) -> None:
-        if type(item) in _CONTAINERS:
+        if id(type(item)) in _CONTAINERS:
             self.containers.append(item)
             self._wait_for(item.values() if isinstance(item, dict) else item)
-        elif isinstance(item, torch.Tensor):
-            if hasattr(item, "__dict__"):
-                self._keep_tensor(item)
-        elif isinstance(item, torch.nn.Module):
-            self.objects.append(item)
-            self._wait_for(vars(item).values())
-            if isinstance(item, torch.jit.ScriptModule):
-                self.scripted.append(item)
-        elif isinstance(item, tuple):
-            self._wait_for(item)
-        elif isinstance(item, types.MethodType):
+        elif is_instance(item, torch.Tensor):
+            if self._keep_attributes(item) and type(item) is not torch.nn.Parameter:
+                self.tensors.append(item)
+        elif is_instance(item, torch.nn.Module):
+            self._keep_module(item)
+        elif is_instance(item, tuple):
+            self._wait_for(tuple.__iter__(item))
+        elif type(item) is types.MethodType:
             self._waiting.append(item.__self__)
-        elif isinstance(item, types.FunctionType):
-            if _is_users(item.__module__):
-                self._wait_for(_referenced_objects(item))
+        elif type(item) is types.FunctionType:
+            if _is_users(defining_module(item)):
+                self._wait_for(referenced_objects(item))
         elif _is_plain(item):
-            self.objects.append(item)
-            self._wait_for(vars(item).values())
+            attributes = instance_attributes(item)
+            if attributes is not None:
+                self.objects.append((item, attributes))
+                self._wait_for(attributes.values())
 
-    def _keep_tensor(self, item: torch.Tensor) -> None:
-        if type(item) is not torch.nn.Parameter:
-            self.tensors.append(item)
-        elif not vars(item):
+    def _keep_attributes(self, tensor: torch.Tensor) -> bool:
+        """Keep the Python attributes of a tensor; returns whether it may have some."""
+        attributes = instance_attributes(tensor)
+        if attributes is None:
+            return False
+        if type(tensor) is torch.nn.Parameter and not attributes:
             # Nearly all weights. Their class does not change, as that of a lazy parameter does.
-            self.empty.append(vars(item))
-            return
-        self.objects.append(item)
+            self.empty.append(attributes)
+        else:
+            self.objects.append((tensor, attributes))
+        return True
+
+    def _keep_module(self, module: torch.nn.Module) -> None:
+        attributes: dict[str, Any] = _MODULE_ATTRIBUTES.__get__(module)
+        self.objects.append((module, attributes))
+        self._wait_for(attributes.values())
+        if isinstance(module, torch.jit.ScriptModule):
+            # No Python object holds its tensors and submodules.
+            state = ScriptedState(module)
+            self.scripted.append(state)
+            for tensor in state.tensors:
+                if id(tensor) not in self._seen:
+                    self._seen.add(id(tensor))
+                    self._keep_attributes(tensor)
 
 
-def _referenced_objects(function: types.FunctionType) -> Iterator[Any]:
+def referenced_objects(function: types.FunctionType) -> Iterator[Any]:
     """The objects in a function's closure and defaults, and the globals that it names."""
     for cell in function.__closure__ or ():
         with contextlib.suppress(ValueError):
             yield cell.cell_contents
     yield from function.__defaults__ or ()
     yield from (function.__kwdefaults__ or {}).values()
-    named = function.__code__.co_names
-    yield from (function.__globals__[name] for name in named if name in function.__globals__)
+    # The globals may be of a class below `dict`.
+    read: Callable[[dict[str, Any], str], Any] = dict.get
+    yield from (read(function.__globals__, name) for name in function.__code__.co_names)
 
 
 def _is_plain(item: Any) -> bool:
     """Whether an object's class is written by the user or a model library."""
-    if isinstance(item, _OPAQUE) or not isinstance(getattr(item, "__dict__", None), dict):
-        return False
-    return _is_users(type(item).__module__)
+    return not is_instance(item, _OPAQUE) and _is_users(defining_module(type(item)))
 
 
-def _is_users(module: str | None) -> bool:
-    package = (module or "").partition(".")[0]
+def _is_users(module: str) -> bool:
+    package = module.partition(".")[0]
     return package not in sys.stdlib_module_names and package not in ("torch", "builtins")
 
 
 def _refill(container: Any, contents: Any) -> None:
     """Restore the members of a container, unless they are unchanged."""
     if isinstance(container, set):
-        # Equal members may be different objects, which no caller can tell by the set.
-        if container != contents:
+        if set(map(id, container)) != set(map(id, contents)):
             container.clear()
             container.update(contents)
         return

@@ -8,8 +8,13 @@ from typing import Any
 
 import torch
 
-_OTHERS = frozenset({bool, int, float, str, tuple, list, dict, collections.OrderedDict, set, type(None)})
-"""Types of attributes that are neither tensors nor objects of TorchScript, to tell most of them quickly."""
+from .static_lookups import is_instance
+
+_OTHERS = frozenset(
+    map(id, (bool, int, float, str, tuple, list, dict, collections.OrderedDict, set, type(None)))
+)
+"""Types of attributes that are neither tensors nor objects of TorchScript, to tell most of them quickly. They
+are here by identity, because the hash of a class is code of its metaclass."""
 
 
 def modules_of(model: torch.nn.Module) -> list[torch.nn.Module]:
@@ -36,6 +41,12 @@ def tensors_of(module: torch.nn.Module) -> list[torch.Tensor]:
         for tensor in held.values()
         if tensor is not None
     ]
+
+
+def scripted_tensors(model: torch.nn.Module) -> list[torch.Tensor]:
+    """The parameters and buffers of the modules of TorchScript in a model."""
+    modules = [module for module in modules_of(model) if isinstance(module, torch.jit.ScriptModule)]
+    return [tensor for module in modules for tensor in tensors_of(module)]
 
 
 class ModuleTree:
@@ -77,7 +88,7 @@ class ModuleTree:
                 self.holders[prefix + name] = (buffers, name)
         self.transient.update(prefix + name for name in module._non_persistent_buffers_set)
         for name, item in vars(module).items():
-            if type(item) not in _OTHERS and isinstance(item, (torch.Tensor, torch.ScriptObject)):
+            if id(type(item)) not in _OTHERS and is_instance(item, (torch.Tensor, torch.ScriptObject)):
                 self.attributes[prefix + name] = item
         for name, child in module._modules.items():
             if child is not None:

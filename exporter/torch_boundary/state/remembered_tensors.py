@@ -7,15 +7,26 @@ import gc
 import sys
 import types
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from .module_tree import modules_of
+from .static_lookups import (
+    bases_of,
+    class_attributes,
+    defining_module,
+    is_instance,
+    module_attributes,
+    module_name,
+    unbound,
+)
 
 _CONTAINERS = (dict, list, set)
+_CONTAINER_IDS = frozenset(map(id, _CONTAINERS))
+"""The identities of classes, because the hash of a class is code of its metaclass."""
 _NESTED = (*_CONTAINERS, tuple)
 _MEMBERS = (torch.Tensor, *_NESTED)
 _SMALL = 16
@@ -43,7 +54,8 @@ class _Memory(NamedTuple):
     used: set[str]
 
 
-_memories: weakref.WeakKeyDictionary[types.ModuleType, _Memory] = weakref.WeakKeyDictionary()
+_memories: dict[int, tuple[weakref.ref[types.ModuleType], _Memory]] = {}
+"""By the identity of a module, because its hash may be code of another library."""
 
 
 class RememberedTensors:
@@ -52,21 +64,24 @@ class RememberedTensors:
     These are caches of functions; dicts, lists and sets of modules and classes; and names in the modules and
     classes of the model itself. `Preserved` restores what the model refers to.
 
+    No code of the objects that are visited runs: a module may import others at the first access to it, and a
+    proxy may raise.
+
     Args:
         model: a module, or an object whose `forward` is a function.
     """
 
     def __init__(self, model: Any):
         classes = _classes(model)
-        names = {each.__module__ for each in classes}
+        names = {defining_module(cls) for cls in classes}
         function = vars(model).get("forward")
-        if isinstance(function, types.FunctionType):
-            names.add(function.__module__)
+        if type(function) is types.FunctionType:
+            names.add(defining_module(function))
         memories = _used(names)
         self._caches = [(cache, cache.cache_info().misses) for memory in memories for cache in memory.caches]
         self._containers = [(item, len(item)) for memory in memories for item in memory.containers]
-        owners: list[Any] = [*classes, *(sys.modules[name] for name in names if name in sys.modules)]
-        self._owners = [(each, dict(vars(each))) for each in owners]
+        modules = [module for module in map(_module, names) if module is not None]
+        self._owners = [(owner, dict(_attributes(owner))) for owner in (*classes, *modules)]
 
     def forget_fakes(self) -> bool:
         """Clear caches with fake tensors, remove members that hold them, and restore names.
@@ -74,23 +89,21 @@ class RememberedTensors:
         Returns:
             Whether there was a fake tensor.
         """
-        found = False
+        has_fakes = False
         for cache, misses in self._caches:
             if cache.cache_info().misses != misses and _has_fake(gc.get_referents(cache)):
                 cache.cache_clear()
-                found = True
+                has_fakes = True
         for container, size in self._containers:
             if container and (size <= _SMALL or len(container) != size) and _has_fake([container]):
                 _remove_fakes(container)
-                found = True
+                has_fakes = True
         for owner, before in self._owners:
-            for name in [name for name, value in vars(owner).items() if isinstance(value, FakeTensor)]:
-                found = True
-                if name in before:
-                    setattr(owner, name, before[name])
-                else:
-                    delattr(owner, name)
-        return found
+            attributes = _attributes(owner)
+            for name in [name for name, value in attributes.items() if issubclass(type(value), FakeTensor)]:
+                has_fakes = True
+                _restore_name(owner, name, before)
+        return has_fakes
 
     def __enter__(self) -> RememberedTensors:
         return self
@@ -99,11 +112,37 @@ class RememberedTensors:
         self.forget_fakes()
 
 
-def _classes(model: Any) -> set[type]:
+def _module(name: str) -> types.ModuleType | None:
+    """The module of a name, if it has been imported. Some libraries put other objects there."""
+    module = sys.modules.get(name)
+    return module if is_instance(module, types.ModuleType) else None
+
+
+def _attributes(owner: Any) -> Mapping[str, Any]:
+    """The names of a class or module."""
+    return class_attributes(owner) if is_instance(owner, type) else module_attributes(owner)
+
+
+def _restore_name(owner: Any, name: str, before: Mapping[str, Any]) -> None:
+    """Let a name of a class or module be what it was before, by Python's rules and not those of its class."""
+    if not is_instance(owner, type):
+        attributes = module_attributes(owner)
+        if name in before:
+            attributes[name] = before[name]
+        else:
+            del attributes[name]
+    elif name in before:
+        type.__setattr__(owner, name, before[name])
+    else:
+        type.__delattr__(owner, name)
+
+
+def _classes(model: Any) -> list[type]:
     """The classes of a model's parts, and their bases, except PyTorch's."""
     modules = modules_of(model) if isinstance(model, torch.nn.Module) else [model]
-    found = {base for kind in {type(each) for each in modules} for base in kind.__mro__}
-    return {each for each in found if _is_searched(each.__module__)}
+    kinds = {id(kind): kind for kind in map(type, modules)}
+    classes = {id(base): base for kind in kinds.values() for base in bases_of(kind)}
+    return [cls for cls in classes.values() if _is_searched(defining_module(cls))]
 
 
 def _is_searched(name: str) -> bool:
@@ -117,57 +156,76 @@ def _used(names: set[str]) -> list[_Memory]:
 
     The modules of the model itself are searched again: a notebook defines functions anew.
     """
-    waiting, seen, found = list(names), set(names), []
+    waiting, seen, memories = list(names), set(names), []
     while waiting:
         name = waiting.pop()
-        module = sys.modules.get(name)
-        if not isinstance(module, types.ModuleType):
+        module = _module(name)
+        if module is None:
             continue
-        memory = _memories.get(module)
-        if memory is None or memory.size != len(vars(module)) or name in names:
-            memory = _memories[module] = _searched(module)
-        found.append(memory)
+        memory = None if name in names else _searched_before(module)
+        if memory is None:
+            memory = _searched(module)
+            _memories[id(module)] = weakref.ref(module), memory
+        memories.append(memory)
         for other in memory.used:
             if other not in seen:
                 seen.add(other)
                 waiting.append(other)
-    return found
+    return memories
+
+
+def _searched_before(module: types.ModuleType) -> _Memory | None:
+    """What an earlier search of a module gave, unless names were added to it since."""
+    reference, memory = _memories.get(id(module), (None, None))
+    if reference is None or memory is None or reference() is not module:
+        return None
+    return memory if memory.size == len(module_attributes(module)) else None
 
 
 def _searched(module: types.ModuleType) -> _Memory:
-    memory = _Memory(len(vars(module)), [], [], set())
-    for value in list(vars(module).values()):
-        if isinstance(value, types.ModuleType):
-            memory.used.add(value.__name__)
-        elif isinstance(value, _DEFINED) and value.__module__ != module.__name__:
-            memory.used.add(str(value.__module__))
+    attributes = module_attributes(module)
+    name = module_name(module)
+    memory = _Memory(len(attributes), [], [], set())
+    for value in list(attributes.values()):
+        if is_instance(value, types.ModuleType):
+            memory.used.add(module_name(value))
+        elif is_instance(value, _DEFINED) and defining_module(value) != name:
+            memory.used.add(defining_module(value))
         else:
             _note(memory, value)
-            if isinstance(value, type):
-                for member in vars(value).values():
-                    _note(memory, getattr(member, "__func__", member))
+            if is_instance(value, type):
+                for member in list(class_attributes(value).values()):
+                    _note(memory, unbound(member))
     memory.used.difference_update([name for name in memory.used if not _is_searched(name)])
     return memory
 
 
 def _note(memory: _Memory, value: Any) -> None:
-    if isinstance(value, _CACHE):
+    kind = type(value)
+    if kind is _CACHE:
         memory.caches.append(value)
-    elif type(value) in _CONTAINERS:
-        members = value.values() if isinstance(value, dict) else value
-        if all(isinstance(member, _MEMBERS) for member in members):
+    elif id(kind) in _CONTAINER_IDS:
+        members = value.values() if kind is dict else value
+        if all(is_instance(member, _MEMBERS) for member in members):
             memory.containers.append(value)
+
+
+def _members(item: Any) -> Iterable[Any]:
+    """The members of a container, by the methods of Python's own classes."""
+    if is_instance(item, dict):
+        return dict.values(item)
+    members: Iterable[Any] = next(kind for kind in _NESTED if is_instance(item, kind)).__iter__(item)
+    return members
 
 
 def _has_fake(items: Iterable[Any], depth: int = 3) -> bool:
     """Whether a fake tensor is among some objects, or in containers among them."""
     for item in items:
-        if isinstance(item, FakeTensor):
+        kind = type(item)
+        if issubclass(kind, FakeTensor):
             return True
-        if depth and isinstance(item, _NESTED):
-            members = item.values() if isinstance(item, dict) else item
-            if _has_fake(members, depth - 1):
-                return True
+        if depth and issubclass(kind, _NESTED) and _has_fake(_members(item), depth - 1):
+            return True
     return False
 
 
@@ -177,6 +235,6 @@ def _remove_fakes(container: Any) -> None:
         for key in [key for key, value in container.items() if _has_fake([key, value])]:
             del container[key]
     else:
-        kept = [each for each in container if not _has_fake([each])]
+        others = [member for member in container if not _has_fake([member])]
         container.clear()
-        container.update(kept) if isinstance(container, set) else container.extend(kept)
+        container.update(others) if isinstance(container, set) else container.extend(others)

@@ -30,24 +30,33 @@ class ScriptedState:
     Args:
         module: the module; those in it are covered too.
         written: paths of the parameters that a call writes to; the others are assumed not to change.
+
+    Attributes:
+        tensors: the tensors in it.
     """
 
     def __init__(self, module: torch.jit.ScriptModule, written: frozenset[str] = frozenset()):
+        torchscript.prepare(torchscript.handle_of(module))
         self._attributes = [
             (path, owner, name, owner.getattr(name)) for path, owner, name in _attributes(module)
         ]
         leaves = [leaf for path, _, _, item in self._attributes for leaf in _leaves(path, item)]
+        tensors = [(path, item) for path, item in leaves if isinstance(item, torch.Tensor)]
+        self.tensors = [tensor for _, tensor in tensors]
         self._contents = [
-            (item, item.detach().clone())
-            for path, item in leaves
-            if isinstance(item, torch.Tensor) and (path in written or not _is_parameter(item))
+            (tensor, tensor.detach().clone(), _version(tensor))
+            for path, tensor in tensors
+            if (path in written or not _is_parameter(tensor)) and not tensor.is_meta
         ]
 
     def restore(self) -> None:
         """Write back what has changed since."""
-        with torch.no_grad():
-            for tensor, before in self._contents:
-                tensor.copy_(before)
+        for tensor, before, version in self._contents:
+            if _version(tensor) != version or not _has_values(tensor, before):
+                with torch.inference_mode(tensor.is_inference()), torch.no_grad():
+                    tensor.detach().copy_(before)
+                if version is not None:
+                    torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
         for path, owner, name, item in self._attributes:
             if not _are_unchanged(_leaves(path, item), _leaves(path, owner.getattr(name))):
                 owner.setattr(name, item)
@@ -61,6 +70,16 @@ def preserved(module: torch.jit.ScriptModule, written: frozenset[str] = frozense
         yield
     finally:
         state.restore()
+
+
+def _version(tensor: torch.Tensor) -> int | None:
+    """How often a tensor was written to; None if torch does not count that."""
+    return None if tensor.is_inference() else tensor._version
+
+
+def _has_values(tensor: torch.Tensor, values: torch.Tensor) -> bool:
+    """Whether a tensor has some values. Kernels of normalizations write to buffers without counting that."""
+    return tensor.layout == torch.strided and torch.equal(tensor.detach(), values)
 
 
 def _is_parameter(tensor: torch.Tensor) -> bool:
@@ -79,7 +98,7 @@ def _attributes(module: torch.jit.ScriptModule) -> list[tuple[str, Any, str]]:
     TorchScript lists parameters and buffers; other attributes are found in the methods and hooks.
     """
     owners = list(_modules(torchscript.handle_of(module), ""))
-    names: dict[str, None] = {}
+    names: dict[str, None] = {"training": None}
     tables: tuple[Any, Any] = torch._C.ParameterDict, torch._C.BufferDict
     for _, owner in owners:
         for table in tables:

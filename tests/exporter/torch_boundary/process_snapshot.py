@@ -19,12 +19,19 @@ from torch._dynamo import config as dynamo_config
 from torch.nn.modules import transformer
 
 _HOOKS = [name for name in vars(nn.Module()) if name.endswith("_hooks") or "_hooks_" in name]
+_SCRIPTED = ("training", "calls", "last", "seen")
+"""The names of attributes of TorchScript modules that are compared besides parameters and buffers."""
 _CONFIGS = ("torch._dynamo.config", "torch._functorch.config", "torch.fx.experimental._config")
 
 
 def snapshot(*roots: Any) -> dict[str, Any]:
     """Everything of the process by name, then everything of the models and tensors among the roots."""
     return {**_process(), **_torch(), **_loggers(), **_models(roots)}
+
+
+def model_snapshot(*roots: Any) -> dict[str, Any]:
+    """The models and tensors among the roots, and torch's random generator."""
+    return {**_models(roots), "torch's random generator": torch.get_rng_state()}
 
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
@@ -129,7 +136,7 @@ def _models(roots: tuple[Any, ...]) -> dict[str, Any]:
 def _module(found: dict[str, Any], name: str, module: nn.Module) -> None:
     is_script = isinstance(module, torch.jit.ScriptModule)
     found[f"{name}: class"] = type(module)
-    found[f"{name}: training"] = module.training
+    found[f"{name}: training"] = getattr(module, "training", None)
     if not is_script:
         found[f"{name}: attributes"] = list(vars(module))
         found[f"{name}: hooks"] = [list(vars(module)[hook] or ()) for hook in _HOOKS if hook in vars(module)]
@@ -137,13 +144,24 @@ def _module(found: dict[str, Any], name: str, module: nn.Module) -> None:
             members = list(item) if isinstance(item, (list, dict, set)) else ()
             found[f"{name}: attribute {key}"] = (id(item) if item is not None else 0, list(map(id, members)))
     for key, tensor in [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]:
-        _tensor(found, f"{name}: tensor {key}", tensor, identity=not is_script)
+        _tensor(found, f"{name}: tensor {key}", tensor)
+    for member in vars(module).get("others", ()):
+        _module(found, f"{name}: member", member)
+    for key in _SCRIPTED if is_script else ():
+        if module._c.hasattr(key):
+            item = module._c.getattr(key)
+            tensors = [each for each in (item if isinstance(item, list) else [item]) if torch.is_tensor(each)]
+            found[f"{name}: attribute {key}"] = len(tensors) if tensors else item
+            for tensor in tensors:
+                _tensor(found, f"{name}: tensor {key}", tensor)
 
 
-def _tensor(found: dict[str, Any], name: str, tensor: torch.Tensor, identity: bool = True) -> None:
-    found[f"{name}: identity"] = (id(tensor) if identity else 0, type(tensor))
+def _tensor(found: dict[str, Any], name: str, tensor: torch.Tensor) -> None:
+    found[f"{name}: identity"] = (id(tensor), type(tensor))
+    found[f"{name}: attributes"] = dict(vars(tensor))
+    if nn.parameter.is_lazy(tensor):
+        return
     found[f"{name}: settings"] = (tensor.requires_grad, tensor.is_leaf, tensor.shape, tensor.dtype)
-    found[f"{name}: attributes"] = dict(vars(tensor)) if identity else {}
     if tensor.layout == torch.strided and tensor.device.type != "meta":
         found[f"{name}: version"] = 0 if tensor.is_inference() else tensor._version
         found[f"{name}: memory"] = tensor.data_ptr()
@@ -154,3 +172,5 @@ def _tensor(found: dict[str, Any], name: str, tensor: torch.Tensor, identity: bo
         )
     if tensor.is_leaf:
         found[f"{name}: grad"] = id(tensor.grad) if tensor.grad is not None else 0
+        if tensor.grad is not None:
+            found[f"{name}: values of grad"] = tensor.grad.detach().clone()

@@ -1,0 +1,124 @@
+"""Runs a TorchScript program on its example, to tell errors of the model from those of the export."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from ....registration import CaptureError
+from ...torch_boundary.containers import pytree
+from ...torch_boundary.process.silence import unwarned
+from ...torch_boundary.state.scripted_state import preserved
+from ..tensor_kinds import named_leaves, without_data
+
+_ERROR = re.compile(r"^(?:[\w.]*\.)?(\w*(?:Error|Exception|Interrupt)): ", re.MULTILINE)
+"""The beginning of the error itself, after the traceback that TorchScript writes into a message."""
+_REACHES_FILES = ("aten::save", "aten::from_file")
+_LONGEST = 300
+
+
+def check_example(model: Any, bound: Mapping[str, Any], args: tuple, kwargs: Mapping[str, Any]) -> None:
+    """Run a program once on copies of its example arguments; what it writes to is restored.
+
+    A program whose tensors have no data, or are on several devices, is not run.
+
+    Args:
+        model: a `ScriptModule` or a `ScriptFunction`.
+        bound: the arguments by parameter.
+        args, kwargs: the arguments.
+
+    Raises:
+        CaptureError: PyTorch itself fails on the arguments, or the program reads or writes files.
+    """
+    graph = model.forward.inlined_graph if isinstance(model, torch.jit.ScriptModule) else model.inlined_graph
+    for kind in _REACHES_FILES:
+        if graph.findAllNodes(kind):
+            raise CaptureError(f"the program reads or writes files ({kind}), which ONNX does not support")
+    if not _can_run(model, args, kwargs):
+        return
+    error = _error_of(model, args, dict(kwargs))
+    if error is None:
+        return
+    example = ", ".join(f"{path}: {_described(leaf)}" for path, leaf in named_leaves(bound))
+    raise CaptureError(
+        f"the model fails in PyTorch itself on the example arguments ({example}): pass arguments for which "
+        f"model(*args, **kwargs) runs. {_message(error)}"
+    ) from error
+
+
+def _can_run(model: Any, args: tuple, kwargs: Mapping[str, Any]) -> bool:
+    tensors = [leaf for leaf in pytree.tree_leaves((args, dict(kwargs))) if isinstance(leaf, torch.Tensor)]
+    if isinstance(model, torch.jit.ScriptModule):
+        tensors += [*model.parameters(), *model.buffers()]
+    if any(tensor.is_meta or without_data(tensor) is not None for tensor in tensors):
+        return False
+    return len({tensor.device for tensor in tensors}) < 2
+
+
+def _error_of(model: Any, args: tuple, kwargs: dict[str, Any]) -> Exception | None:
+    """The exception of a call; None if it succeeds without gradients, or with them.
+
+    A program may compute gradients itself.
+    """
+    if isinstance(model, torch.jit.ScriptModule):
+        with preserved(model, frozenset(_written_paths(model.forward.inlined_graph))):
+            return _first_error(model, args, kwargs)
+    return _first_error(model, args, kwargs)
+
+
+def _first_error(model: Any, args: tuple, kwargs: dict[str, Any]) -> Exception | None:
+    first = None
+    for has_gradients in (False, True):
+        copies, named = pytree.tree_map_only(torch.Tensor, _copy, (args, kwargs))
+        try:
+            with torch.set_grad_enabled(has_gradients), unwarned():
+                model(*copies, **named)
+        except Exception as error:
+            first = first or error
+        else:
+            return None
+    return first
+
+
+def _written_paths(block: Any) -> Iterator[str]:
+    """The paths of the attributes to which a graph may write in place, also through views."""
+    for node in block.nodes():
+        if "!" in node.schema():
+            yield from filter(None, map(_attribute_of, node.inputs()))
+        for inner in node.blocks():
+            yield from _written_paths(inner)
+
+
+def _attribute_of(value: Any) -> str | None:
+    """The path of the attribute of which a value may be a view: every operator may give its first operand."""
+    node = value.node()
+    while node.kind() not in ("prim::GetAttr", "prim::Param") and node.inputsSize():
+        node = next(node.inputs()).node()
+    names: list[str] = []
+    while node.kind() == "prim::GetAttr":
+        names.insert(0, node.s("name"))
+        node = next(node.inputs()).node()
+    return ".".join(names) or None
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+
+
+def _message(error: Exception) -> str:
+    """The error without the traceback of TorchScript."""
+    text = str(error).strip()
+    starts = [match.start() for match in _ERROR.finditer(text)]
+    text = text[starts[-1] :] if starts else f"{type(error).__name__}: {text}"
+    words = " ".join(text.partition("\n\n")[0].split())
+    words = words.removeprefix("builtins.")
+    return words if len(words) <= _LONGEST else words[:_LONGEST].rpartition(" ")[0] + " …"
+
+
+def _described(leaf: Any) -> str:
+    if not isinstance(leaf, torch.Tensor):
+        return repr(leaf)
+    return f"{str(leaf.dtype).removeprefix('torch.')}{list(leaf.shape)}"

@@ -1,0 +1,79 @@
+"""Reads objects of any class without running code of that class.
+
+A walk over modules, closures and attributes meets objects of other people's code: modules that import at the
+first access, proxies of what does not exist, classes whose metaclass raises. `isinstance` asks such an object
+for its `__class__`, `vars` for its `__dict__`, and a set of types asks its metaclass for a hash.
+The functions here ask only Python itself.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from typing import Any
+
+_MRO: Any = type.__dict__["__mro__"]
+_CLASS_ATTRIBUTES: Any = type.__dict__["__dict__"]
+_CLASS_MODULE: Any = type.__dict__["__module__"]
+_MODULE_ATTRIBUTES: Any = types.ModuleType.__dict__["__dict__"]
+_METHODS = (staticmethod, classmethod)
+
+
+def is_instance(item: Any, classes: type | tuple[type, ...]) -> bool:
+    """Whether the type of an object is one of some classes, or below one."""
+    return issubclass(type(item), classes)
+
+
+def bases_of(cls: type) -> tuple[type, ...]:
+    """A class and those above it, in the order of method resolution."""
+    bases: tuple[type, ...] = _MRO.__get__(cls)
+    return bases
+
+
+def class_attributes(cls: type) -> Mapping[str, Any]:
+    """The attributes that a class itself defines."""
+    attributes: Mapping[str, Any] = _CLASS_ATTRIBUTES.__get__(cls)
+    return attributes
+
+
+def module_attributes(module: types.ModuleType) -> dict[str, Any]:
+    """The names in a module that exist now."""
+    attributes: dict[str, Any] = _MODULE_ATTRIBUTES.__get__(module)
+    return attributes
+
+
+def instance_attributes(item: Any) -> dict[str, Any] | None:
+    """The dict of an object's attributes; None if it has none, or if its class computes it."""
+    for base in bases_of(type(item)):
+        descriptor = class_attributes(base).get("__dict__")
+        if descriptor is not None:
+            if type(descriptor) is not types.GetSetDescriptorType:
+                return None
+            attributes = descriptor.__get__(item)
+            return attributes if type(attributes) is dict else None
+    return None
+
+
+def defining_module(item: Any) -> str:
+    """The name of the module that defines a class, function or cached function; empty if it has none."""
+    if is_instance(item, type):
+        name = _CLASS_MODULE.__get__(item)
+    elif type(item) is types.FunctionType:
+        name = item.__module__
+    else:
+        name = (instance_attributes(item) or {}).get("__module__")
+    return name if type(name) is str else ""
+
+
+def module_name(module: types.ModuleType) -> str:
+    """The name of a module; empty if it has none."""
+    name = module_attributes(module).get("__name__")
+    return name if type(name) is str else ""
+
+
+def unbound(member: Any) -> Any:
+    """The function of a static or class method; other attributes of a class are returned as they are."""
+    for method in _METHODS:
+        if is_instance(member, method):
+            return method.__dict__["__func__"].__get__(member)
+    return member
