@@ -27,7 +27,7 @@ class Feature:
     names: tuple[str, ...]
 
 
-_SYMPY = "CeilToInt CleanDiv FloorDiv FloorToInt Max Min Mod PythonMod RoundToInt TruncToInt"
+_SYMPY = "CeilToInt CleanDiv FloorDiv FloorToInt IntTrueDiv Max Min Mod PythonMod RoundToInt TruncToInt"
 _PYTREE = (
     "GetAttrKey MappingKey SUPPORTED_NODES SequenceKey TreeSpec _get_node_type key_get register_pytree_node "
     "tree_flatten tree_flatten_with_path tree_leaves tree_map tree_map_only tree_unflatten"
@@ -68,6 +68,14 @@ CAPTURE = Feature(
     ),
 )
 _TRACER = "torch.fx.experimental.proxy_tensor"
+FLOAT_SIZES = Feature(
+    "exact arithmetic of floats in torch.export's conditions on sizes",
+    (
+        *(f"torch.fx.experimental.sym_node:SymNode._{name}" for name in ("add", "mul", "sub")),
+        "torch.fx.experimental.sym_node:method_to_operator",
+        f"{_TRACER}:get_proxy_mode",
+    ),
+)
 _PROXIES = (
     "PreDispatchTorchFunctionMode _MakefxTracer _ProxyTensor _set_make_fx_tracer "
     "_side_effectful_need_to_be_preserved_pre_dispatch disable_autocast_cache "

@@ -1,16 +1,20 @@
-"""The functions and symbols of torch's symbolic sizes."""
+"""The functions and symbols of torch's symbolic sizes, and sums and products of floats."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import sympy
 import torch
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch.utils._sympy import functions as functions
 from torch.utils._sympy.functions import (
     CeilToInt,
     CleanDiv,
     FloorDiv,
     FloorToInt,
+    IntTrueDiv,
     Max,
     Min,
     Mod,
@@ -21,6 +25,47 @@ from torch.utils._sympy.functions import (
 
 CHECK = f"torch.{torch._check.__name__}"
 """The function that tells torch.export the range of a number, for messages."""
+
+
+class FloatSum(sympy.Function):
+    """The sum of two floats, as Python rounds it: sympy would reorder the terms of nested sums."""
+
+    is_real = True
+    _torch_handler_name = "add"
+
+    @classmethod
+    def eval(cls, left: Any, right: Any) -> Any:
+        """The sum of two numbers; None for other terms."""
+        if left.is_Number and right.is_Number:
+            return sympy.Float(float(left) + float(right))
+        return None
+
+
+class FloatProduct(sympy.Function):
+    """The product of two floats, as Python rounds it: sympy would multiply constants of nested products."""
+
+    is_real = True
+    _torch_handler_name = "mul"
+
+    @classmethod
+    def eval(cls, left: Any, right: Any) -> Any:
+        """The product of two numbers; None for other factors."""
+        if left.is_Number and right.is_Number:
+            return sympy.Float(float(left) * float(right))
+        return None
+
+
+def _difference(left: Any, right: Any) -> Any:
+    # The negative of a float is exact.
+    return FloatSum(left, -right)
+
+
+FLOAT_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "add": FloatSum,
+    "sub": _difference,
+    "mul": FloatProduct,
+}
+"""The expressions of torch's operations on symbolic numbers, if one of the operands is a float."""
 
 
 def new_symbol(environment: ShapeEnv, name: str, size: int) -> Any:

@@ -23,7 +23,7 @@ from .rounding import OpenSigns, Rounding
 
 OPSETS = tuple(range(opsetta.MINIMUM_OPSET, opsetta.MAXIMUM_OPSET + 1))
 
-GENERATORS = {"tensor": "tensor_programs", "scripted": "scripted_programs"}
+GENERATORS = {"tensor": "tensor_programs", "scripted": "scripted_programs", "sizes": "size_programs"}
 """The modules beside this one whose function `program` makes a program from a seed."""
 
 RIGHT, REFUSED, WRONG, CRASHED = "right", "refused", "wrong", "crashed"
@@ -46,6 +46,7 @@ class Program:
         source: its text, which is shown where it fails.
         dynamic_shapes: which dimensions vary, as `opsetta.export` takes it.
         reference: what computes the right results, where calling the model does not.
+        capture: how it is captured, as `opsetta.export` takes it.
     """
 
     seed: int
@@ -55,6 +56,7 @@ class Program:
     source: str
     dynamic_shapes: Any = None
     reference: Callable[..., Any] | None = None
+    capture: str = "auto"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,7 +166,11 @@ def _outcome(program: Program, opset: int, captured: list[opsetta.Program], call
             lowered = captured[0].lower(opset)
         else:
             lowered = opsetta.export(
-                program.model, program.example, opset=opset, dynamic_shapes=program.dynamic_shapes
+                program.model,
+                program.example,
+                opset=opset,
+                dynamic_shapes=program.dynamic_shapes,
+                capture=program.capture,
             )
             captured.append(lowered)
         for number, (arguments, expected, others) in enumerate(calls):
@@ -172,9 +178,9 @@ def _outcome(program: Program, opset: int, captured: list[opsetta.Program], call
                 continue
             try:
                 given = lowered(*copy.deepcopy(arguments))
-            except opsetta.DimensionError:
+            except opsetta.DimensionError as error:
                 if number == 0:
-                    raise
+                    return Outcome(program.seed, opset, WRONG, f"its own example: {error}", program.source)
                 continue
             text = _difference(given, expected, others)
             if text:

@@ -225,7 +225,9 @@ class _Search:
         return self._refused(self._with({name: size}))
 
     def _refused(self, point: Point) -> bool:
-        return any(evaluate(r.condition, point) is False for r in self._limits.restrictions)
+        values = (evaluate(r.condition, point) for r in self._limits.restrictions)
+        # A condition may have no value: it divides by 0. The bound that says so is still to be found.
+        return any(value is not None and not value for value in values)
 
     def _may_all_be(self, size: int) -> bool:
         """Whether the program is valid if every dimension has this size; then each alone may have it, too."""

@@ -12,6 +12,7 @@ import sympy
 import torch
 
 from ....torch_boundary.recording import symbolic_numbers as numbers
+from ....torch_boundary.symbolic_sizes import FLOAT_ARITHMETIC
 from ...size_limits.operator_trace import is_internal
 from .nodes import SizeNode
 from .polynomials import Bounds, Polynomial
@@ -87,16 +88,18 @@ class SizeEnvironment(numbers.ShapeEnv):
     def computed(self, name: str, operands: Sequence[SizeNode]) -> SizeNode:
         """The node of an operation's result, as sympy writes it."""
         expressions = [operand.expr for operand in operands]
+        pytype = numbers.result_type(name, operands)
         if name == "mod" and all(self._is_nonnegative(operand) for operand in operands):
             expression = numbers.Mod(*expressions)
         elif name == "mod":
             expression = numbers.PythonMod(*expressions)
         elif name == "floor":
             expression = numbers.applied(name, [self._simplify_floor_div(expressions[0])])
+        elif name in FLOAT_ARITHMETIC and pytype is float:
+            expression = FLOAT_ARITHMETIC[name](*expressions)
         else:
             expression = numbers.applied(name, expressions)
         hints = [operand._hint for operand in operands]
-        pytype = numbers.result_type(name, operands)
         hint = None if None in hints else pytype(numbers.operator_of(name)(*hints))
         return self._node(expression, pytype, hint)
 
