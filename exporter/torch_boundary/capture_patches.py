@@ -44,9 +44,10 @@ def for_capture(
     if not (strict or recorded):
         patches.append(data_attribute.seen(data_attribute.refuse))
     if not recorded and probe.has(probe.FLOAT_SIZES):
+        from . import size_questions
         from .replacements import float_sizes
 
-        patches.append(float_sizes.in_order())
+        patches += [float_sizes.in_order(), size_questions.noted()]
     if gradients and not recorded:
         from .replacements import custom_gradients
 

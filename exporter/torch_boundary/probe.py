@@ -27,7 +27,9 @@ class Feature:
     names: tuple[str, ...]
 
 
-_SYMPY = "CeilToInt CleanDiv FloorDiv FloorToInt IntTrueDiv Max Min Mod PythonMod RoundToInt TruncToInt"
+_SYMPY = (
+    "CeilToInt CleanDiv FloorDiv FloorToInt IntTrueDiv Max Min Mod PythonMod RoundToInt ToFloat TruncToInt"
+)
 _PYTREE = (
     "GetAttrKey MappingKey SUPPORTED_NODES SequenceKey TreeSpec _get_node_type key_get register_pytree_node "
     "tree_flatten tree_flatten_with_path tree_leaves tree_map tree_map_only tree_unflatten"
@@ -69,10 +71,11 @@ CAPTURE = Feature(
 )
 _TRACER = "torch.fx.experimental.proxy_tensor"
 FLOAT_SIZES = Feature(
-    "exact arithmetic of floats in torch.export's conditions on sizes",
+    "exact conditions on sizes of torch.export",
     (
         *(f"torch.fx.experimental.sym_node:SymNode._{name}" for name in ("add", "mul", "sub")),
         "torch.fx.experimental.sym_node:method_to_operator",
+        "torch.fx.experimental.symbolic_shapes:ShapeEnv.evaluate_sym_node",
         f"{_TRACER}:get_proxy_mode",
     ),
 )

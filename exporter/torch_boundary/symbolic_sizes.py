@@ -20,6 +20,7 @@ from torch.utils._sympy.functions import (
     Mod,
     PythonMod,
     RoundToInt,
+    ToFloat,
     TruncToInt,
 )
 

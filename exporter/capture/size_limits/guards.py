@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -19,6 +20,7 @@ from ...torch_boundary.symbolic_sizes import (
     Mod,
     PythonMod,
     RoundToInt,
+    ToFloat,
     TruncToInt,
 )
 from .python_expressions import NotPython, compiled, expression_text, python_expression
@@ -34,6 +36,7 @@ _LONGEST_PERIOD = 1 << 12
 _LONGEST_REMAINDER = 256
 """The longest period of a condition that is tried size by size."""
 _ROUNDINGS = (CeilToInt, FloorToInt, RoundToInt, TruncToInt)
+_OF_FLOATS = (IntTrueDiv, ToFloat)
 _INEQUALITIES = (sympy.Le, sympy.Lt, sympy.Ge, sympy.Gt)
 
 
@@ -65,6 +68,11 @@ class Guard:
             and any(side.is_Symbol for side in sides)
             and any(side.is_Integer for side in sides)
         )
+
+    @functools.cached_property
+    def has_floats(self) -> bool:
+        """Whether it rounds, divides or compares floats."""
+        return bool(self.expression.atoms(sympy.Float) or self.expression.has(*_ROUNDINGS, *_OF_FLOATS))
 
     @functools.cached_property
     def _function(self) -> Callable[[Point], Any]:
@@ -148,6 +156,53 @@ class Guard:
         """The distances from the example's size at which it is evaluated, over two periods."""
         parts = {self.period * i // _PARTS for i in range(1, 2 * _PARTS + 1)}
         return sorted({*range(1, _NEAR + 1), *parts} - {0})
+
+
+def spread(base: Point, names: frozenset[str]) -> Iterator[dict[str, int]]:
+    """Sizes other than the example's, small, near and large ones in turn: first of the dimensions with names.
+
+    Args:
+        base: the example's sizes.
+        names: the dimensions of a condition.
+    """
+    named, others = sorted(names), sorted(base.keys() - names)
+    steps = [
+        *({name: base[name] + step for name in named} for step in (1, -1)),
+        *(dict.fromkeys(named, size) for size in (1, 2)),
+        *({name: base[name] * factor + 3 for name in named} for factor in (2, 9)),
+    ]
+    steps += [{name: size} for name in named for size in (1, base[name] + 1, base[name] - 1, 0, 2, 3)]
+    steps += [{name: base[name] * factor + 1} for name in named for factor in (2, 3, 9, 40)]
+    if len(named) > 1:
+        pairs = itertools.permutations(named, 2)
+        steps += [
+            {first: size, second: other}
+            for first, second in pairs
+            for size, other in (
+                (1, 2),
+                (1, 3),
+                (2, 3),
+                (0, 1),
+                (base[first] * 7, 1),
+                (base[first] * 9 + 2, 3),
+            )
+        ]
+    steps += [{name: base[name] + step} for name in named for step in (2, -2, 3, -3, 5, -5, 8, 13)]
+    variants = [{name: size(base[name]) for name in others} for size in _OTHER_SIZES]
+    unique = {}
+    for variant, step in itertools.product(variants if others else [{}], steps):
+        point = {**base, **variant, **step}
+        if min(point.values()) >= 0:
+            unique[tuple(point.items())] = point
+    yield from unique.values()
+
+
+_OTHER_SIZES: Sequence[Callable[[int], int]] = (
+    lambda size: size,
+    lambda size: 17 * size + 5,
+    lambda size: 1,
+)
+"""The sizes of the dimensions that a condition does not mention, by that of the example."""
 
 
 def _is_true(condition: Callable[[Point], Any], point: Point) -> bool:
