@@ -24,6 +24,8 @@ from torch.utils._sympy.functions import (
     TruncToInt,
 )
 
+from ...registration import CaptureError
+
 CHECK = f"torch.{torch._check.__name__}"
 """The function that tells torch.export the range of a number, for messages."""
 
@@ -56,6 +58,28 @@ class FloatProduct(sympy.Function):
         return None
 
 
+class FloatFloorDiv(sympy.Function):
+    """The quotient of two floats, rounded down as by Python: torch would join the divisors of nested ones."""
+
+    is_real = True
+    _torch_handler_name = "floordiv"
+
+    @classmethod
+    def eval(cls, dividend: Any, divisor: Any) -> Any:
+        """The quotient of two numbers; None for others."""
+        if dividend.is_Number and divisor.is_Number:
+            return sympy.Float(float(dividend) // float(divisor))
+        return None
+
+
+def _remainder(dividend: Any, divisor: Any) -> Any:
+    # torch takes all remainders for integers, and so answers `n % 2.5 == 0.5` without a guard.
+    raise CaptureError(
+        "a remainder of floats (%) that depends on a dynamic size is not supported: use integers, or make "
+        "the dimension static"
+    )
+
+
 def _difference(left: Any, right: Any) -> Any:
     # The negative of a float is exact.
     return FloatSum(left, -right)
@@ -65,6 +89,8 @@ FLOAT_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "add": FloatSum,
     "sub": _difference,
     "mul": FloatProduct,
+    "int_floordiv": FloatFloorDiv,
+    "mod": _remainder,
 }
 """The expressions of torch's operations on symbolic numbers, if one of the operands is a float."""
 

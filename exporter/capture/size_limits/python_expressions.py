@@ -84,11 +84,17 @@ def _ceiling_quotient(dividend: ast.expr, divisor: ast.expr) -> ast.expr:
     return _negative(ast.BinOp(_negative(dividend), ast.FloorDiv(), divisor))
 
 
+def _float_sum(left: ast.expr, right: ast.expr) -> ast.expr:
+    if isinstance(right, ast.UnaryOp) and isinstance(right.op, ast.USub):
+        return ast.BinOp(left, ast.Sub(), right.operand)
+    return ast.BinOp(left, ast.Add(), right)
+
+
 def _negative(number: ast.expr) -> ast.expr:
     return ast.UnaryOp(ast.USub(), number)
 
 
-_MIXED = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
+_MIXED = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Pow)
 """Operators that convert an integer to a float if the other operand is one."""
 
 _FORMS_OF_TORCH: dict[str, _Convert] = {
@@ -123,7 +129,8 @@ _FORMS_OF_TORCH: dict[str, _Convert] = {
 """By the name of torch's function; a release of torch may lack some."""
 _FORMS: dict[Any, _Convert] = {
     **{getattr(functions, name): form for name, form in _FORMS_OF_TORCH.items() if hasattr(functions, name)},
-    symbolic_sizes.FloatSum: _binary(ast.Add()),
+    symbolic_sizes.FloatSum: _float_sum,
+    symbolic_sizes.FloatFloorDiv: _binary(ast.FloorDiv()),
     symbolic_sizes.FloatProduct: _binary(ast.Mult()),
     sympy.Mod: _binary(ast.Mod()),
     sympy.ceiling: _call("math.ceil"),

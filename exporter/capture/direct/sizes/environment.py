@@ -90,14 +90,14 @@ class SizeEnvironment(numbers.ShapeEnv):
         """The node of an operation's result, as sympy writes it."""
         expressions = [operand.expr for operand in operands]
         pytype = numbers.result_type(name, operands)
-        if name == "mod" and all(self._is_nonnegative(operand) for operand in operands):
+        if name in FLOAT_ARITHMETIC and pytype is float:
+            expression = FLOAT_ARITHMETIC[name](*expressions)
+        elif name == "mod" and all(self._is_nonnegative(operand) for operand in operands):
             expression = numbers.Mod(*expressions)
         elif name == "mod":
             expression = numbers.PythonMod(*expressions)
         elif name == "floor":
             expression = numbers.applied(name, [self._simplify_floor_div(expressions[0])])
-        elif name in FLOAT_ARITHMETIC and pytype is float:
-            expression = FLOAT_ARITHMETIC[name](*expressions)
         else:
             expression = numbers.applied(name, expressions)
         hints = [operand._hint for operand in operands]
