@@ -170,6 +170,7 @@ def capture_model(
     with boundary(), rare_collections():
         from .capture import torchscript
         from .capture.eager_quantization import refuse_eager_quantized
+        from .capture.example_sizes import check_example
         from .capture.stored_weights.stored_weights import (
             StoredWeights,
             check_initializers,
@@ -204,6 +205,7 @@ def capture_model(
                 found = torchscript.capture_trace(model, args, kwargs, **wanted)
             else:
                 found = torch_export.capture(model, args, kwargs, by=by, specialize=specialize, **wanted)
+            check_example(found)
             if stored is None:
                 check_initializers(found.source)
             else:

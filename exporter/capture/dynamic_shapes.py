@@ -21,6 +21,7 @@ from ..torch_boundary import symbolic_sizes as functions
 from ..torch_boundary.containers.pytree import children
 from .axis_labels import AxisLabel
 from .dynamic_axes import by_parameter, unknown_names
+from .size_limits.python_expressions import expression_text
 
 _DYNAMIC = type(Dim.DYNAMIC)
 _ENLARGED = (2, 3, 5, 7, 11, 13)
@@ -384,13 +385,17 @@ def rounded(captured: Sequence[Any]) -> str | None:
         computed, number = guard.expr.args
         if number.is_Integer and _is_pinned(computed, number):
             return (
-                f"the model makes a number of a dynamic size, {computed}, and torch.export fixes it at "
-                f"{number}: the operator that takes it takes no symbolic size, or it was a float "
+                f"the model makes a number of a dynamic size, {_text(computed)}, and torch.export fixes it "
+                f"at {number}: the operator that takes it takes no symbolic size, or it was a float "
                 "(write size * 7 // 10 for int(size * 0.7)), or it is the number of results of split(length) "
                 "or unbind (take a fixed number of parts with tensor_split, or the rows of unfold); or make "
                 "the dimension static"
             )
     return None
+
+
+def _text(expression: sympy.Expr) -> str:
+    return expression_text(expression, {symbol: str(symbol) for symbol in expression.free_symbols})
 
 
 def _is_pinned(computed: sympy.Expr, number: sympy.Integer) -> bool:

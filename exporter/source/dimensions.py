@@ -5,47 +5,21 @@ Works without torch. The capture writes the restrictions; `docs/metadata.md` des
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import json
-import operator
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
 
 from ...registration import DIMENSIONS, RANGES, DimensionError
 from .json_entries import read_entries, write_entries
+from .size_expressions import evaluate as evaluate
 
 _LONGEST_SHOWN = 240
 """The number of characters of a condition in a message; metadata has all of it."""
 _BOUND = re.compile(r"(.+) (>=|<=) (\d+)")
-_OPERATORS: dict[type, Callable[..., Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Div: operator.truediv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
-    ast.USub: operator.neg,
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-}
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "Max": max,
-    "Min": min,
-    "Mod": operator.mod,
-    "PythonMod": operator.mod,
-    "FloorDiv": operator.floordiv,
-    "CleanDiv": operator.floordiv,
-}
-
 Input = tuple[str, Sequence[int | str | None]]
 """The name of an input, and its shape as the model declares it."""
 
@@ -148,7 +122,8 @@ def check(inputs: Sequence[Input], metadata: Mapping[str, str], shapes: Sequence
         shapes: the shape of each input of a call.
 
     Raises:
-        DimensionError: a size is outside its dimension's range, or two sizes of one dimension differ.
+        DimensionError: two sizes of one dimension differ; or a condition is not true, which includes that it
+            has no value at these sizes, or cannot be evaluated.
     """
     sizes, places = _bind(inputs, _names(inputs, metadata), shapes)
     for (name, declared), shape in zip(inputs, shapes, strict=True):
@@ -162,13 +137,16 @@ def check(inputs: Sequence[Input], metadata: Mapping[str, str], shapes: Sequence
                     f"{wanted}"
                 )
     for restriction in read(metadata):
-        if evaluate(restriction.condition, sizes) not in (None, True):
-            given = [
+        value = evaluate(restriction.condition, sizes)
+        if not value:
+            mentioned = [
                 f"'{name}' is {size} ({places[name]})"
                 for name, size in sizes.items()
                 if _mentions(restriction.condition, name)
             ]
-            raise DimensionError(f"dimension {', '.join(given)}, but the model is valid for {restriction}")
+            subject = f"dimension {', '.join(mentioned)}, but the" if mentioned else "the"
+            note = "; this condition has no value at these sizes" if value is None else ""
+            raise DimensionError(f"{subject} model is valid for {restriction}{note}")
 
 
 def _bind(
@@ -208,36 +186,3 @@ def _bound(condition: str, name: str) -> tuple[str, int] | None:
     """The sign and the size of a condition that bounds one dimension."""
     found = _BOUND.fullmatch(condition)
     return (found[2], int(found[3])) if found is not None and found[1] == name else None
-
-
-def evaluate(text: str, sizes: Mapping[str, int]) -> Any:
-    """The value of an expression of dimensions; None if it contains unknown ones."""
-    if text in sizes:
-        return sizes[text]
-    for name in sorted(sizes, key=len, reverse=True):
-        text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", f"({sizes[name]})", text)
-    try:
-        return _value(ast.parse(text, mode="eval").body)
-    except (SyntaxError, ValueError, LookupError, ZeroDivisionError, RecursionError):
-        return None
-
-
-def _value(node: ast.AST) -> Any:
-    """The value of arithmetic and comparisons of numbers; other expressions are refused."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, int):
-        return node.value
-    if isinstance(node, ast.BinOp):
-        left, right = _value(node.left), _value(node.right)
-        if isinstance(node.op, ast.Pow) and not 0 <= right <= 8:
-            raise ValueError("an exponent that no size has")
-        return _OPERATORS[type(node.op)](left, right)
-    if isinstance(node, ast.UnaryOp):
-        return not _value(node.operand) if isinstance(node.op, ast.Not) else -_value(node.operand)
-    if isinstance(node, ast.BoolOp):
-        values = [_value(item) for item in node.values]
-        return all(values) if isinstance(node.op, ast.And) else any(values)
-    if isinstance(node, ast.Compare) and len(node.ops) == 1:
-        return bool(_OPERATORS[type(node.ops[0])](_value(node.left), _value(node.comparators[0])))
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        return _FUNCTIONS[node.func.id](*map(_value, node.args))
-    raise ValueError("it is not an expression of sizes")

@@ -50,6 +50,11 @@ def for_capture(
     patches += [_attention(), distributions.unchecked(), *_scans(strict)]
     if not (strict or recorded):
         patches.append(data_attribute.seen(data_attribute.refuse))
+    if not recorded and probe.has(probe.FLOAT_SIZES):
+        from . import size_questions
+        from .replacements import float_sizes
+
+        patches += [float_sizes.in_order(), size_questions.noted()]
     if gradients and not recorded:
         from .replacements import custom_gradients
 

@@ -27,7 +27,9 @@ class Feature:
     names: tuple[str, ...]
 
 
-_SYMPY = "CeilToInt CleanDiv FloorDiv FloorToInt Max Min Mod PythonMod RoundToInt TruncToInt"
+_SYMPY = (
+    "CeilToInt CleanDiv FloorDiv FloorToInt IntTrueDiv Max Min Mod PythonMod RoundToInt ToFloat TruncToInt"
+)
 _PYTREE = (
     "GetAttrKey MappingKey SUPPORTED_NODES SequenceKey TreeSpec _get_node_type key_get register_pytree_node "
     "tree_flatten tree_flatten_with_path tree_leaves tree_map tree_map_only tree_unflatten"
@@ -68,6 +70,19 @@ CAPTURE = Feature(
     ),
 )
 _TRACER = "torch.fx.experimental.proxy_tensor"
+_FLOAT_OPERATIONS = "add int_floordiv mod mul sub"
+FLOAT_SIZES = Feature(
+    "exact conditions on sizes of torch.export",
+    (
+        *(
+            f"torch.fx.experimental.sym_node:SymNode._{name}"
+            for name in "add int_floordiv mod mul sub".split()
+        ),
+        "torch.fx.experimental.sym_node:method_to_operator",
+        "torch.fx.experimental.symbolic_shapes:ShapeEnv.evaluate_sym_node",
+        f"{_TRACER}:get_proxy_mode",
+    ),
+)
 _PROXIES = (
     "PreDispatchTorchFunctionMode _MakefxTracer _ProxyTensor _set_make_fx_tracer "
     "_side_effectful_need_to_be_preserved_pre_dispatch disable_autocast_cache "

@@ -1,26 +1,98 @@
-"""The functions and symbols of torch's symbolic sizes."""
+"""The functions and symbols of torch's symbolic sizes, and sums and products of floats."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import sympy
 import torch
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch.utils._sympy import functions as functions
 from torch.utils._sympy.functions import (
     CeilToInt,
     CleanDiv,
     FloorDiv,
     FloorToInt,
+    IntTrueDiv,
     Max,
     Min,
     Mod,
     PythonMod,
     RoundToInt,
+    ToFloat,
     TruncToInt,
 )
 
+from ...registration import CaptureError
+
 CHECK = f"torch.{torch._check.__name__}"
 """The function that tells torch.export the range of a number, for messages."""
+
+
+class FloatSum(sympy.Function):
+    """The sum of two floats, as Python rounds it: sympy would reorder the terms of nested sums."""
+
+    is_real = True
+    _torch_handler_name = "add"
+
+    @classmethod
+    def eval(cls, left: Any, right: Any) -> Any:
+        """The sum of two numbers; None for other terms."""
+        if left.is_Number and right.is_Number:
+            return sympy.Float(float(left) + float(right))
+        return None
+
+
+class FloatProduct(sympy.Function):
+    """The product of two floats, as Python rounds it: sympy would multiply constants of nested products."""
+
+    is_real = True
+    _torch_handler_name = "mul"
+
+    @classmethod
+    def eval(cls, left: Any, right: Any) -> Any:
+        """The product of two numbers; None for other factors."""
+        if left.is_Number and right.is_Number:
+            return sympy.Float(float(left) * float(right))
+        return None
+
+
+class FloatFloorDiv(sympy.Function):
+    """The quotient of two floats, rounded down as by Python: torch would join the divisors of nested ones."""
+
+    is_real = True
+    _torch_handler_name = "floordiv"
+
+    @classmethod
+    def eval(cls, dividend: Any, divisor: Any) -> Any:
+        """The quotient of two numbers; None for others."""
+        if dividend.is_Number and divisor.is_Number:
+            return sympy.Float(float(dividend) // float(divisor))
+        return None
+
+
+def _remainder(dividend: Any, divisor: Any) -> Any:
+    # torch takes all remainders for integers, and so answers `n % 2.5 == 0.5` without a guard.
+    raise CaptureError(
+        "a remainder of floats (%) that depends on a dynamic size is not supported: use integers, or make "
+        "the dimension static"
+    )
+
+
+def _difference(left: Any, right: Any) -> Any:
+    # The negative of a float is exact.
+    return FloatSum(left, -right)
+
+
+FLOAT_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "add": FloatSum,
+    "sub": _difference,
+    "mul": FloatProduct,
+    "int_floordiv": FloatFloorDiv,
+    "mod": _remainder,
+}
+"""The expressions of torch's operations on symbolic numbers, if one of the operands is a float."""
 
 
 def new_symbol(environment: ShapeEnv, name: str, size: int) -> Any:

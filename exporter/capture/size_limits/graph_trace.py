@@ -13,9 +13,10 @@ import torch.fx
 from ....registration import GraphError
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import FakeTensor, layout_of, storage_key
+from ...torch_boundary.operators.fake_calls import kernel_run
 from ...torch_boundary.operators.overloads import OpOverload, schema_of
 from ..torch_export.fx_graph import ASSERTIONS
-from .operator_trace import Recorder, Step, Trace
+from .operator_trace import WITHOUT_ONES, Recorder, Step, Trace
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -183,7 +184,7 @@ class GraphTrace:
         target: Any = node.target
         if self._kernels is None or not isinstance(target, OpOverload):
             args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
-            return target(*args, **kwargs)
+            return kernel_run(target, args, kwargs)
         given = _Arguments(
             [argument(item, values) for item in node.args],
             {name: argument(item, values) for name, item in node.kwargs.items()},
@@ -232,7 +233,7 @@ def _run(target: Any, given: _Arguments, origins: list[Any], run: Recorder) -> _
     kernel = _Kernel(trace.steps, [], None)
     try:
         with recorder:
-            result = target(*args, **kwargs)
+            result = kernel_run(target, tuple(args), kwargs)
     except Exception:
         _replay(kernel, origins, run.trace)
         raise
@@ -250,6 +251,8 @@ def _replay(kernel: _Kernel, origins: list[Any], trace: Trace) -> Any:
             return origins[item.position]
         if isinstance(item, tuple) and item and item[0] == "result":
             return "result", first + item[1], item[2]
+        if isinstance(item, tuple) and item and item[0] == WITHOUT_ONES:
+            return WITHOUT_ONES, here(item[1]), item[2]
         return item
 
     for name, *given, kinds in kernel.steps:

@@ -13,7 +13,7 @@ import torch.fx
 
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import FakeTensor, storage_key
-from ...torch_boundary.operators.fake_calls import Run
+from ...torch_boundary.operators.fake_calls import Run, kernel_run
 from ...torch_boundary.operators.overloads import OpOverload, schema_of
 from ..torch_export.fx_graph import ASSERTIONS
 from .graph_trace import PromisedSizes, argument, compare
@@ -84,7 +84,7 @@ class GraphWalk:
             return args[0].device
         name = schema_of(func).name
         if name in NO_VALUE:
-            return func(*args, **kwargs)
+            return kernel_run(func, args, kwargs)
         result = self._run(func, args, kwargs)
         # The model may catch exceptions: a difference is raised at the end.
         if self.difference is None:
@@ -257,7 +257,7 @@ def _computed(function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     leaves = flattened((*args, *kwargs.values()))
     if not all(isinstance(leaf, (int, float, bool)) for leaf in leaves):
         raise OtherCalls(f"{function} of something else than numbers")
-    return function(*args, **kwargs)
+    return kernel_run(function, tuple(args), kwargs)
 
 
 def _is_whole(name: str, args: Sequence[Any]) -> bool:

@@ -17,8 +17,9 @@ from typing import Any
 import torch
 import torch.fx
 
+from ...source.code_lines import shown_line
 from ...torch_boundary.fake_tensors import FakeTensor, TorchDispatchMode, storage_key
-from ...torch_boundary.operators.fake_calls import Run
+from ...torch_boundary.operators.fake_calls import Run, kernel_run
 from ...torch_boundary.operators.overloads import schema_of
 from ..torch_export.fx_graph import ASSERTIONS
 
@@ -29,8 +30,19 @@ VIEWS = frozenset({"aten::slice", "aten::expand", *ALIKE})
 """Views that return their argument if its shape does not change; Python code then skips them."""
 NO_VALUE = ASSERTIONS.union("prim::device aten::sym_size aten::size aten::stride aten::is_contiguous".split())
 """Operators that have no value of their own in a graph."""
+WITHOUT_ONES = "without leading ones"
+"""The origin of a view without the leading axes of size 1 begins with this; its operator is no step."""
+_BROADCAST_VALUES = {
+    "aten::copy_": 1,
+    "aten::index_put": 2,
+    "aten::index_put_": 2,
+    "aten::_index_put_impl_": 2,
+}
+"""The argument that an assignment `y[index] = value` broadcasts, by operator. Python code first removes the
+leading axes of size 1 of the value, which changes nothing."""
 _LARGEST_DIGEST = 1 << 24
-_INTERNAL = (os.path.dirname(torch.__file__), str(pathlib.Path(__file__).parents[2]), "<")
+_GENERATED = ("<frozen", "<eval_with_key", "<@beartype", "<__array_function__")
+_INTERNAL = (os.path.dirname(torch.__file__), str(pathlib.Path(__file__).parents[2]), *_GENERATED)
 
 Step = tuple[Any, ...]
 """An operator, its arguments with tensors by their origin, and the types of its results."""
@@ -65,7 +77,7 @@ class Trace:
         # traceback.extract_tb would read the source files.
         for frame, line in traceback.walk_tb(self.error.__traceback__ if self.error is not None else None):
             if not is_internal(frame.f_code.co_filename):
-                found = f"{frame.f_code.co_filename}:{line}"
+                found = shown_line(frame.f_code.co_filename, line)
         return found
 
 
@@ -95,7 +107,7 @@ class Recorder(TorchDispatchMode):
         run: Run | None = None,
     ):
         super().__init__()
-        self._run = run or _called
+        self._run = run or kernel_run
         self.trace = trace
         self._same_value = same_value
         self._unbacked = {} if unbacked is None else unbacked
@@ -112,7 +124,7 @@ class Recorder(TorchDispatchMode):
         keywords = kwargs or {}
         name = schema_of(func).name
         if name in NO_VALUE:
-            return func(*args, **keywords)
+            return kernel_run(func, args, keywords)
         given = [self.origin(leaf) for leaf in flattened((*args, *keywords.values()))]
         result = self._run(func, args, keywords)
         if name == "aten::_local_scalar_dense" and isinstance(result, (int, float)):
@@ -121,6 +133,9 @@ class Recorder(TorchDispatchMode):
         results = [leaf for leaf in flattened((result,)) if isinstance(leaf, torch.Tensor)]
         if name in self._same_value or (name in VIEWS and result.shape == args[0].shape):
             self._note(results, [given[0]] * len(results))
+            return result
+        if name in ALIKE and _removes_leading_ones(args[0], result):
+            self._note(results, [(WITHOUT_ONES, given[0], result.ndim)])
             return result
         number = len(self.trace.steps)
         # A written tensor keeps its origin; the step records the write.
@@ -185,10 +200,6 @@ def is_same_memory(tensor: torch.Tensor, other: torch.Tensor) -> bool:
     )
 
 
-def _called(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return func(*args, **kwargs)
-
-
 def flattened(values: Sequence[Any]) -> list[Any]:
     """The arguments or results of an operator, flattened."""
     found: list[Any] = []
@@ -217,7 +228,24 @@ def meaning(name: str, args: Sequence[Any], given: list[Any]) -> list[Any]:
     if name.startswith("aten::_scaled_dot_product") and args[0].shape[-2] == args[1].shape[-2] == 1:
         # A causal mask over one query and one key masks nothing.
         return [item for item in given if not isinstance(item, bool)]
+    position = _BROADCAST_VALUES.get(name)
+    if position is not None:
+        place = len(flattened(args[:position]))
+        value = given[place]
+        is_view = isinstance(value, tuple) and value and value[0] == WITHOUT_ONES
+        return [*given[:place], value[1] if is_view else value, *given[place + 1 :]]
     return given
+
+
+def _removes_leading_ones(tensor: torch.Tensor, view: Any) -> bool:
+    """Whether a view has the axes of a tensor without some of the first ones, which have the size 1."""
+    removed = tensor.ndim - view.ndim
+    shape: Sequence[Any] = tensor.shape
+    return (
+        removed > 0
+        and all(type(size) is int and size == 1 for size in shape[:removed])
+        and list(shape[removed:]) == list(view.shape)
+    )
 
 
 def slice_arguments(args: Sequence[Any]) -> tuple[Any, ...]:
@@ -230,7 +258,7 @@ def _line() -> str:
     frame = sys._getframe(2)
     while frame is not None and is_internal(frame.f_code.co_filename):
         frame = frame.f_back  # type: ignore[assignment]
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else ""
+    return shown_line(frame.f_code.co_filename, frame.f_lineno) if frame is not None else ""
 
 
 def line_of_guard(guard: Any) -> str:
@@ -238,4 +266,4 @@ def line_of_guard(guard: Any) -> str:
     frame = guard.sloc.framework_loc
     if frame is None or isinstance(frame, str) or is_internal(frame.filename):
         return ""
-    return f"{frame.filename}:{frame.lineno}"
+    return shown_line(frame.filename, frame.lineno)

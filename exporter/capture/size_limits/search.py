@@ -18,12 +18,17 @@ from typing import Any
 import sympy
 import torch
 
+from ...source.code_lines import shown_line
 from ...source.dimensions import Restriction, evaluate
-from .guards import Guard, Point
+from ...torch_boundary.size_questions import questions_of
+from .guards import Guard, Point, spread
 from .operator_trace import Trace, line_of_guard
 from .trials import Tracer
 
 _FURTHEST = 1 << 20
+_MOST_OF_INTEGERS = 3
+"""The points at which a condition of the user's code is violated before it counts as irrelevant."""
+_MOST_OF_FLOATS = 8
 _MOST_OF_TWO = 8
 """How many sizes of each of two dimensions are tried together."""
 _OTHER_PATH = "the model computes something else at other sizes"
@@ -134,6 +139,8 @@ class _Search:
             self._above(name)
         for size in small:
             self._all_at_once(size)
+        for guard in self._read_questions():
+            self._question(guard)
         return self._limits
 
     def _example(self) -> dict[str, int]:
@@ -155,6 +162,37 @@ class _Search:
             if symbols and symbols <= self._names.keys():
                 dimensions = {symbol: self._names[symbol] for symbol in symbols}
                 yield Guard(expression, dimensions, line_of_guard(guard))
+
+    def _read_questions(self) -> Iterator[Guard]:
+        """What the user's code asked about sizes, as conditions that hold for the example."""
+        environment = _environment(self._placeholders)
+        for condition, question in questions_of(environment).items() if environment is not None else ():
+            expression = environment.replace(condition if question.answer else sympy.Not(condition))
+            symbols = expression.free_symbols
+            if symbols and symbols <= self._names.keys():
+                dimensions = {symbol: self._names[symbol] for symbol in symbols}
+                line = shown_line(question.file, question.line) if question.file else ""
+                yield Guard(expression, dimensions, line)
+
+    def _question(self, guard: Guard) -> None:
+        """Try a condition of the user's code at more points where no restriction refuses what violates it.
+
+        The model may ask further questions there, whose answers depend on other sizes, too.
+        """
+        count = _MOST_OF_FLOATS if guard.has_floats else _MOST_OF_INTEGERS
+        passed = 0
+        for point in spread(self.base, guard.names):
+            point = self._with(point)
+            if guard.holds(point) or self._refused(point):
+                continue
+            failure = self._fails(point)
+            if failure is not None:
+                self._add(guard.text, failure, [guard.line])
+                if self._refused(point):
+                    continue
+            passed += 1
+            if passed == count:
+                return
 
     def _with(self, sizes: Point) -> dict[str, int]:
         """The example's sizes with some replaced, within the caller's range."""
@@ -225,7 +263,9 @@ class _Search:
         return self._refused(self._with({name: size}))
 
     def _refused(self, point: Point) -> bool:
-        return any(evaluate(r.condition, point) is False for r in self._limits.restrictions)
+        values = (evaluate(r.condition, point) for r in self._limits.restrictions)
+        # A condition may have no value: it divides by 0. The bound that says so is still to be found.
+        return any(value is not None and not value for value in values)
 
     def _may_all_be(self, size: int) -> bool:
         """Whether the program is valid if every dimension has this size; then each alone may have it, too."""

@@ -6,12 +6,15 @@ import collections
 import contextlib
 import functools
 import operator
+import os
+import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import torch
 import torch.fx
 
+from ....registration import CaptureError
 from ...torch_boundary import probe
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import FakeTensorMode, forget_layout
@@ -31,6 +34,9 @@ from .written_values import WrittenValues
 _SAME_VALUE = frozenset(
     {"aten::lift_fresh", "aten::lift_fresh_copy", "aten::detach", "aten::detach_", "aten::alias"}
 )
+_FAULTS = (AssertionError, AttributeError, LookupError, NameError, TypeError)
+"""Exceptions that are faults of the code that raises them."""
+_FOLDER = os.path.dirname(__file__) + os.sep
 _COPIES_OF_ALL = frozenset({"aten::clone", "aten::contiguous"})
 """Operators that copy their argument; a run sees `contiguous` only where it copies."""
 _OF_STORAGE = frozenset({"aten::as_strided", "aten::set_", "aten::resize_", "aten::resize_as_"})
@@ -167,6 +173,12 @@ class Tracer:
                 with self._mode:
                     run(recorder, given)
             except Exception as error:
+                # A model may raise any exception at these sizes.
+                if _is_own_fault(error):
+                    raise CaptureError(
+                        "opsetta failed when it ran the model at other sizes than the example's, which is a "
+                        f"fault of opsetta; please report it: {type(error).__name__}: {error}"
+                    ) from error
                 trace.error = error
             finally:
                 before.restore()
@@ -238,6 +250,15 @@ class Tracer:
             next(users) if specification.target is None else held[specification.target]
             for specification in self._program.graph_signature.input_specs
         ]
+
+
+def _is_own_fault(error: Exception) -> bool:
+    """Whether an exception comes from the code of this folder, and not from a model or an operator.
+
+    Operators are called by `kernel_run`, outside of this folder.
+    """
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return isinstance(error, _FAULTS) and frame.f_code.co_filename.startswith(_FOLDER)
 
 
 def _fake_weights(mode: FakeTensorMode, state: Mapping[str, torch.Tensor]) -> Callable[[Any], torch.Tensor]:

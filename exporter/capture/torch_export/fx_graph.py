@@ -20,6 +20,7 @@ from onnx_ir import DataType, tensor_adapters
 
 from ....registration import ALIAS, KIND, LINE, MODULE, NUMBER, CaptureError, Names
 from ....registration.arguments import source_node
+from ...source.code_lines import shown_frame
 from ...torch_boundary import probe
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import is_without_data
@@ -463,10 +464,4 @@ def _last_line(stack_trace: str) -> str:
     frames = [line.strip() for line in stack_trace.splitlines() if line.strip().startswith("File ")]
     if not frames:
         return ""
-    return line_of_frame(frames[-1])
-
-
-def line_of_frame(frame: str) -> str:
-    """`model.py:12` of `File "model.py", line 12, in forward`."""
-    path, _, rest = frame.removeprefix('File "').partition('", line ')
-    return f"{path}:{rest.partition(',')[0]}"
+    return shown_frame(frames[-1])

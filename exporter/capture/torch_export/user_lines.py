@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from ...source.code_lines import shown_file
+
 _PACKAGE = pathlib.Path(__file__).resolve().parents[3]
 _OURS = [
     str(_PACKAGE / name) + os.sep for name in "exporter passes registration symbolics torch_onnx".split()
@@ -32,7 +34,7 @@ class Place:
     """A line of code.
 
     Attributes:
-        file: its path, relative to the working directory if it is inside.
+        file: its module path or name.
         code: the text of the line.
     """
 
@@ -74,13 +76,10 @@ def place_in(stacks: Sequence[Sequence[traceback.FrameSummary]], *, innermost: b
         for stack in stacks:
             for frame in reversed(stack):
                 if is_sought(frame.filename) and frame.line:
-                    return Place(_shown(frame.filename), frame.lineno or 0, frame.name, frame.line.strip())
+                    return Place(
+                        shown_file(frame.filename), frame.lineno or 0, frame.name, frame.line.strip()
+                    )
     return None
-
-
-def shown_line(file: str, line: int) -> str:
-    """A line of a file as messages show it."""
-    return f"{_shown(file)}:{line}"
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -118,8 +117,3 @@ def _is_of_library(file: str) -> bool:
         name.partition(os.sep)[0].removesuffix(".py") not in ("torch", "opsetta", *_BELOW_TORCH)
         for name in names
     )
-
-
-def _shown(file: str) -> str:
-    inside = os.path.relpath(file) if os.path.isabs(file) else file
-    return file if inside.startswith(os.pardir) else inside

@@ -21,6 +21,7 @@ from ...source.dimensions import Restriction
 from ...torch_boundary.operators.overloads import by_name, operator_of
 from ...torch_boundary.replacements.recurrent_shapes import shapes_of
 from ..descriptions import describe_state
+from ..size_limits.python_expressions import expression_text
 from ..tensor_kinds import check
 from ..torch_export.source_values import tensor_type
 from ..weights import share_memory
@@ -346,7 +347,8 @@ class Builder:
             reason: what happens at other sizes.
         """
         if self.fakes.is_of_inputs(size):
-            text = str(size) if size.is_Symbol else f"({size})"
+            text = expression_text(size, {symbol: symbol.name for symbol in size.free_symbols})
+            text = text if size.is_Symbol else f"({text})"
             restriction = Restriction(condition.format(text), reason, self.line)
             if restriction not in self.restrictions:
                 self.restrictions.append(restriction)

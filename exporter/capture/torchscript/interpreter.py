@@ -14,8 +14,8 @@ import torch
 from onnx_ir import Value, tensor_adapters
 
 from ....registration import CaptureError
+from ...source.code_lines import shown_frame
 from ...torch_boundary.torchscript import is_handle
-from ..torch_export.fx_graph import line_of_frame
 from .builder import Builder, stem_of
 from .fake_values import UNKNOWN, Typed
 from .modules import Hierarchy, State
@@ -305,4 +305,4 @@ def _line(node: Any) -> str:
     first = node.sourceRange().strip().splitlines()[:1]
     if not first or not first[0].startswith('File "'):
         return ""
-    return line_of_frame(first[0])
+    return shown_frame(first[0])

@@ -15,6 +15,7 @@ import torch
 from ....registration import CaptureError
 from ...source import specializations
 from ...source.capture import Capture
+from ...source.code_lines import shown_line
 from ...source.specializations import Specialization
 from ...torch_boundary.boundary import boundary
 from ...torch_boundary.containers import pytree
@@ -26,7 +27,6 @@ from ...torch_boundary.state.model_state import Preserved
 from ...torch_boundary.state.written_state import values_kept
 from .. import dynamic_shapes as shapes
 from ..keyword_members import as_parameters
-from ..torch_export.user_lines import shown_line
 from .capture import capture_torchscript
 
 _CONVERSION = re.compile(r"Converting a tensor to a (?:Python|NumPy) (\w+)")

@@ -1,4 +1,4 @@
-"""The same model gives the same bytes, whatever the seed of Python's hashes."""
+"""The same model gives the same bytes, whatever the seed of Python's hashes, the folder and the user."""
 
 import os
 import subprocess
@@ -6,6 +6,7 @@ import sys
 
 CODE = """
 import hashlib
+import os
 import torch
 import opsetta
 
@@ -39,24 +40,60 @@ def script(x):
     return found["a"], found["b"]
 
 scripted = opsetta.export(script, (torch.ones(3),), opset=13, dynamic_shapes=({0: "n"},))
-for made in (program, program.lower(opset=9), program.lower(opset=23), scripted):
-    print(hashlib.sha256(made.model_proto.SerializeToString(deterministic=True)).hexdigest())
+made = [program, program.lower(opset=9), program.lower(opset=23), scripted]
+
+# Files that name lines of code: conditions on sizes, sources of nodes, decisions.
+from nets.small import Wide, chosen
+
+def wide(x):
+    return x * 2 if x.shape[1] / x.shape[0] > 1.5 else x - 1
+
+sizes = ({0: "h", 1: "w"},)
+for by in ("direct", "torch.export"):
+    for model in (wide, Wide()):
+        options = {"dynamic_shapes": sizes, "capture": by, "source_lines": True}
+        made.append(opsetta.export(model, torch.ones(2, 8), opset=17, **options))
+traced = torch.jit.trace(Wide(), torch.ones(2, 8))
+made.append(opsetta.export(traced, torch.ones(2, 8), opset=17, source_lines=True))
+made.append(opsetta.export(chosen, torch.ones(3), opset=17, specialize=True))
+for item in made:
+    data = item.model_proto.SerializeToString(deterministic=True)
+    assert os.getcwd().encode() not in data
+    print(hashlib.sha256(data).hexdigest())
+assert "export.py:" in made[4].model.metadata_props["opsetta.dimensions"]
+assert "nets/small.py:" in made[5].model.metadata_props["opsetta.dimensions"]
 program.save_source("model.source.onnx")
 image.save("image.onnx")
 for path in ("model.source.onnx", "image.onnx"):
     print(hashlib.sha256(open(path, "rb").read()).hexdigest())
 """
 
+MODULE = """
+import torch
 
-def test_bytes_do_not_depend_on_the_seed_of_hashes(tmp_path):
-    script = tmp_path / "export.py"
-    script.write_text(CODE, encoding="utf-8")
+class Wide(torch.nn.Module):
+    def forward(self, x):
+        if x.shape[1] / x.shape[0] > 1.25:
+            return x * 2
+        return x - 1
 
-    def hashes(seed: str) -> str:
+def chosen(x):
+    return x * 2 if x.sum() > 0 else x - 1
+"""
+
+
+def test_bytes_do_not_depend_on_the_seed_of_hashes_the_folder_or_the_user(tmp_path):
+    def hashes(seed: str, user: str) -> str:
+        folder = tmp_path / user / "work" / seed
+        (folder / "nets").mkdir(parents=True)
+        (folder / "nets" / "small.py").write_text(MODULE, encoding="utf-8")
+        script = folder / "export.py"
+        script.write_text(CODE, encoding="utf-8")
+        home = {name: str(tmp_path / user) for name in ("HOME", "USERPROFILE")}
         done = subprocess.run(
             [sys.executable, str(script)],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONHASHSEED": seed},
+            cwd=folder,
+            env={**os.environ, **home, "USER": user, "LOGNAME": user, "PYTHONHASHSEED": seed},
             capture_output=True,
             text=True,
             timeout=300,
@@ -65,4 +102,5 @@ def test_bytes_do_not_depend_on_the_seed_of_hashes(tmp_path):
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    assert len({hashes(seed) for seed in ("0", "1", "12345")}) == 1
+    runs = [("0", "ann"), ("1", "ann"), ("12345", "bob")]
+    assert len({hashes(seed, user) for seed, user in runs}) == 1

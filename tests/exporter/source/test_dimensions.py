@@ -111,7 +111,7 @@ def test_a_branch_on_a_size_is_told_kept_and_checked():
     line = branching.__code__.co_firstlineno + 1
     assert len(told) == 1
     assert "rows >= 5" in told[0]
-    assert f"{__file__}:{line}" in told[0]
+    assert f"(tests/exporter/source/test_dimensions.py:{line}: " in told[0]
     rows = program.dimensions["rows"]
     assert (rows.minimum, rows.maximum, rows.conditions) == (5, None, ())
     program.verify((torch.ones(9, 2),))
@@ -231,7 +231,7 @@ def test_the_model_is_left_as_it_was():
         ("unknown + 1", None),
         ("n // 0", None),
         ("__import__('os')", None),
-        ("n ** 99", None),
+        ("n ** 9999999", None),
     ],
 )
 def test_expressions_over_dimensions(text, value):

@@ -12,6 +12,8 @@ import sympy
 import torch
 
 from ....torch_boundary.recording import symbolic_numbers as numbers
+from ....torch_boundary.size_questions import note
+from ....torch_boundary.symbolic_sizes import FLOAT_ARITHMETIC
 from ...size_limits.operator_trace import is_internal
 from .nodes import SizeNode
 from .polynomials import Bounds, Polynomial
@@ -87,7 +89,10 @@ class SizeEnvironment(numbers.ShapeEnv):
     def computed(self, name: str, operands: Sequence[SizeNode]) -> SizeNode:
         """The node of an operation's result, as sympy writes it."""
         expressions = [operand.expr for operand in operands]
-        if name == "mod" and all(self._is_nonnegative(operand) for operand in operands):
+        pytype = numbers.result_type(name, operands)
+        if name in FLOAT_ARITHMETIC and pytype is float:
+            expression = FLOAT_ARITHMETIC[name](*expressions)
+        elif name == "mod" and all(self._is_nonnegative(operand) for operand in operands):
             expression = numbers.Mod(*expressions)
         elif name == "mod":
             expression = numbers.PythonMod(*expressions)
@@ -96,7 +101,6 @@ class SizeEnvironment(numbers.ShapeEnv):
         else:
             expression = numbers.applied(name, expressions)
         hints = [operand._hint for operand in operands]
-        pytype = numbers.result_type(name, operands)
         hint = None if None in hints else pytype(numbers.operator_of(name)(*hints))
         return self._node(expression, pytype, hint)
 
@@ -222,8 +226,11 @@ class SizeEnvironment(numbers.ShapeEnv):
         sym_node = sym_node.original if is_own else sym_node
         known = sym_node.known() if is_own and sym_node.pytype is bool else None
         if known is not None:
+            note(self, sym_node, known)
             return known
         found = super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
+        if sym_node.pytype is bool:
+            note(self, sym_node, found)
         # Without a hint the answer may be the fallback; without a guard it holds for the example only.
         is_settled = is_own and sym_node._hint is not None and not self._suppress_guards_tls()
         if is_settled and sym_node.pytype is bool:

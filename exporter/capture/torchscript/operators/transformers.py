@@ -199,7 +199,7 @@ def is_left_aligned(machine: Interpreter, node: Any, t: Value, mask: Value) -> b
     Attention is masked in both cases; only the contents of the padding afterwards differ, which is decided
     when the sequences are padded again.
     """
-    if "torch/nn/modules/transformer.py" not in machine.build.line.replace("\\", "/"):
+    if "torch/nn/modules/transformer.py" not in machine.build.line:
         raise CaptureError(f"{machine.place(node)}: it is supported only within nn.TransformerEncoder")
     kernel = _Kernel(machine, node)
     equal = kernel("eq", "Tensor", self=_front(kernel, mask), other=mask)

@@ -21,7 +21,7 @@ NAMES = {SIZE: "n", OTHER: "m"}
     [
         (sympy.Le(Mod(SIZE, 4), 0), "n % 4 == 0"),
         (sympy.Gt(Mod(SIZE, 4), 0), "n % 4 != 0"),
-        (sympy.Le(PythonMod(-SIZE, 4), 0), "(-n) % 4 == 0"),
+        (sympy.Le(PythonMod(-SIZE, 4), 0), "-n % 4 == 0"),
         (sympy.Le(PythonMod(SIZE, 3 - OTHER), 0), "n % (3 - m) <= 0"),
         (sympy.Le(Mod(SIZE, 4), 1), "n % 4 <= 1"),
     ],

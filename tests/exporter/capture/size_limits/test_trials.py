@@ -103,3 +103,34 @@ def test_a_list_whose_length_depends_on_a_size_is_refused_with_a_remedy() -> Non
 
     with pytest.raises(opsetta.CaptureError, match=r"fixes it at 3.*split\(length\).*tensor_split.*unfold"):
         opsetta.export(pieces, (torch.ones(7),), dynamic_shapes=({0: "n"},))
+
+
+@pytest.mark.parametrize("error", [AttributeError("x"), KeyError("x"), AssertionError("x")])
+@pytest.mark.parametrize("part", ["Recorder.origin", "GraphTrace.trace"])
+def test_a_fault_of_the_trials_is_not_said_to_be_the_models(
+    part: str, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from opsetta.exporter.capture.size_limits import graph_trace, operator_trace
+
+    space: dict[str, Any] = {"error": error}
+    # The exception must come from a line of the folder.
+    exec(compile("def fail(*args):\n    raise error", operator_trace.__file__, "exec"), space)
+    name, attribute = part.split(".")
+    owner = getattr(operator_trace, name, None) or getattr(graph_trace, name)
+    monkeypatch.setattr(owner, attribute, space["fail"])
+    with pytest.raises(opsetta.CaptureError, match="fault of opsetta; please report it"):
+        traces(Written(), 3, True)
+
+
+@pytest.mark.parametrize(
+    "error", [AttributeError, KeyError, IndexError, TypeError, AssertionError, RuntimeError]
+)
+def test_any_exception_of_a_model_at_other_sizes_is_a_restriction(error: type[Exception]) -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] < 4:
+            raise error("it is too short")
+        return x.T.reshape(x.shape[0], -1) * 2
+
+    program = opsetta.export(model, torch.ones(6, 2), opset=17, dynamic_shapes=({0: "n"},))
+    assert program.dimensions["n"].minimum == 4
+    assert "it is too short" in program.dimensions["n"].restrictions[0].reason

@@ -1,0 +1,56 @@
+"""How messages and files name a line of code: by module path or file name, never by the path on a machine."""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+import re
+import sys
+import types
+
+_INSTALLED = ("site-packages", "dist-packages")
+
+
+def shown_line(file: str, line: int | str) -> str:
+    """A line of code: `models/net.py:12` for a line of module `models.net`, else `net.py:12`.
+
+    The text does not depend on the folder of the code, nor on the working directory.
+    """
+    return f"{shown_file(file)}:{line}"
+
+
+def shown_frame(frame: str) -> str:
+    """A line of code from its text in a stack trace: `File "model.py", line 12, in forward`."""
+    path, _, numbered = frame.strip().removeprefix('File "').partition('", line ')
+    return shown_line(path, re.match(r"\d*", numbered)[0])  # type: ignore[index]
+
+
+@functools.lru_cache(maxsize=4096)
+def shown_file(file: str) -> str:
+    """A file of code: the path of its module, else its name; `<stdin>` and the like are unchanged."""
+    if file.startswith("<"):
+        return file
+    parts = re.split(r"[/\\]", file)
+    for position in range(len(parts) - 1, 0, -1):
+        if parts[position - 1] in _INSTALLED:
+            return "/".join(parts[position:])
+    return _module_path(file, parts) or parts[-1]
+
+
+def _module_path(file: str, parts: list[str]) -> str:
+    """The end of a path that is the name of its module; empty if no such module is imported."""
+    longest = ""
+    for name, module in list(sys.modules.items()):
+        if not isinstance(module, types.ModuleType):
+            continue
+        # A module may import others when its attributes are read.
+        attributes = object.__getattribute__(module, "__dict__")
+        if attributes.get("__file__") != file:
+            continue
+        segments = name.split(".")
+        if pathlib.PurePath(parts[-1]).stem == "__init__":
+            segments.append("__init__")
+        stems = [*parts[:-1], pathlib.PurePath(parts[-1]).stem]
+        if stems[-len(segments) :] == segments:
+            longest = max(longest, "/".join([*segments[:-1], parts[-1]]), key=len)
+    return longest

@@ -1,0 +1,191 @@
+"""Evaluates expressions of dimension names in Python's notation, as they stand in the metadata of files.
+
+The values are those of Python: its operators, `int`, `float`, `round`, `max`, `min`, `abs`, and `math`. The
+text may come from an untrusted file, so nothing else is called, and numbers stay small.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import keyword
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+_MOST_BITS = 1 << 12
+"""The length of the largest integer that is computed."""
+_MOST_DIGITS = 400
+_NO_VALUE = (SyntaxError, ValueError, LookupError, ArithmeticError, TypeError, RecursionError, MemoryError)
+
+
+def _ceiling_quotient(dividend: int, divisor: int) -> int:
+    return -(-dividend // divisor)
+
+
+def _round(number: float, digits: int | None = None) -> float:
+    """Python's `round`: halves go to the even neighbour."""
+    if digits is not None and abs(digits) > _MOST_DIGITS:
+        raise OverflowError("more digits than any float has")
+    return round(number, digits)
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    if isinstance(base, int) and isinstance(exponent, int):
+        if exponent >= 0 and base.bit_length() * exponent > _MOST_BITS:
+            raise OverflowError("a larger integer than any size")
+        return base**exponent
+    return float(base) ** float(exponent)
+
+
+def _shift_left(number: int, count: int) -> int:
+    if number.bit_length() + count > _MOST_BITS:
+        raise OverflowError("a larger integer than any size")
+    return number << count
+
+
+_BINARY: dict[type, Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.truediv,
+    ast.Mod: operator.mod,
+    ast.Pow: _power,
+    ast.LShift: _shift_left,
+    ast.RShift: operator.rshift,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+}
+_UNARY: dict[type, Callable[..., Any]] = {
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+    ast.Not: operator.not_,
+    ast.Invert: operator.invert,
+}
+_COMPARISONS: dict[type, Callable[..., Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+MATH = tuple(
+    "acos acosh asin asinh atan atanh ceil cos cosh exp floor log log2 sin sinh sqrt tan tanh trunc".split()
+)
+"""The functions of Python's `math` that conditions may call."""
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **{function.__name__: function for function in (max, min, int, float, abs, bool)},
+    "round": _round,
+    **{f"math.{name}": getattr(math, name) for name in MATH},
+    # The names that torch gives to these functions, which older files contain.
+    "Max": max,
+    "Min": min,
+    "Mod": operator.mod,
+    "PythonMod": operator.mod,
+    "FloorDiv": operator.floordiv,
+    "CleanDiv": operator.floordiv,
+    "CeilDiv": _ceiling_quotient,
+    "IntTrueDiv": operator.truediv,
+    "FloatTrueDiv": operator.truediv,
+    "ToFloat": float,
+    "TruncToInt": math.trunc,
+    "TruncToFloat": lambda number: float(math.trunc(number)),
+    "CeilToInt": math.ceil,
+    "FloorToInt": math.floor,
+    "RoundToInt": _round,
+    "RoundDecimal": _round,
+    "PowByNatural": _power,
+    "FloatPow": lambda base, exponent: float(base) ** float(exponent),
+    **{f"OpaqueUnaryFn_{name}": getattr(math, name) for name in MATH},
+}
+
+
+def evaluate(text: str, sizes: Mapping[str, int]) -> Any:
+    """The value of an expression of dimensions, as Python computes it.
+
+    Args:
+        text: the expression.
+        sizes: the size of each dimension by name. A name need not be an identifier: `batch size`.
+
+    Returns:
+        An integer, float or truth value. None if the expression has no value at these sizes (a division by
+        zero), names other dimensions, or is not arithmetic.
+    """
+    if text in sizes:
+        return sizes[text]
+    try:
+        tree, names = _parsed(text, tuple(sizes))
+        return _value(tree, {variable: sizes[name] for variable, name in names.items()})
+    except _NO_VALUE:
+        return None
+
+
+@functools.lru_cache(maxsize=512)
+def _parsed(text: str, names: tuple[str, ...]) -> tuple[ast.expr, dict[str, str]]:
+    """The syntax tree of an expression, and the name of the dimension of each variable in it."""
+    variables = {name: name for name in names if name.isidentifier() and not keyword.iskeyword(name)}
+    for position, name in enumerate(sorted(set(names) - variables.keys(), key=len, reverse=True)):
+        variable = f"_dimension_{position}"
+        text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", variable, text)
+        variables[variable] = name
+    return ast.parse(text.strip(), mode="eval").body, variables
+
+
+def _value(node: ast.expr, sizes: Mapping[str, int]) -> Any:
+    if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
+        return node.value
+    if isinstance(node, ast.Name):
+        return sizes[node.id]
+    if isinstance(node, ast.BinOp):
+        return _bounded(_BINARY[type(node.op)](_value(node.left, sizes), _value(node.right, sizes)))
+    if isinstance(node, ast.UnaryOp):
+        return _UNARY[type(node.op)](_value(node.operand, sizes))
+    if isinstance(node, ast.BoolOp):
+        return _connected(node, sizes)
+    if isinstance(node, ast.Compare):
+        return _compared(node, sizes)
+    if isinstance(node, ast.IfExp):
+        return _value(node.body if _value(node.test, sizes) else node.orelse, sizes)
+    if isinstance(node, ast.Call) and not node.keywords:
+        return _bounded(_FUNCTIONS[_dotted(node.func)](*(_value(item, sizes) for item in node.args)))
+    if isinstance(node, ast.Attribute) and _dotted(node) == "math.inf":
+        return math.inf
+    raise ValueError("it is not an expression of sizes")
+
+
+def _connected(node: ast.BoolOp, sizes: Mapping[str, int]) -> Any:
+    """The value of `and` or `or`, which ends at the operand that decides."""
+    value = None
+    for operand in node.values:
+        value = _value(operand, sizes)
+        if bool(value) is isinstance(node.op, ast.Or):
+            break
+    return value
+
+
+def _compared(node: ast.Compare, sizes: Mapping[str, int]) -> bool:
+    left = _value(node.left, sizes)
+    for relation, operand in zip(node.ops, node.comparators, strict=True):
+        right = _value(operand, sizes)
+        if not _COMPARISONS[type(relation)](left, right):
+            return False
+        left = right
+    return True
+
+
+def _dotted(node: ast.expr) -> str:
+    """The name of a function: `max`, `math.ceil`."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        return f"{node.value.id}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _bounded(number: Any) -> Any:
+    if isinstance(number, int) and number.bit_length() > _MOST_BITS:
+        raise OverflowError("a larger integer than any size")
+    return number

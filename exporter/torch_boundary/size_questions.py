@@ -1,0 +1,87 @@
+"""Conditions on sizes that the user's code asks for, also those that torch answers without a guard.
+
+torch assumes that no dynamic size is 0 or 1. A condition that is then true for all sizes, such as
+`height * width >= 4`, leaves no record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from .process.process_state import replaced
+
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_DYNAMO = os.path.join(_TORCH, "_dynamo") + os.sep
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_ASKING = tuple(
+    os.path.join(*path.split("/"))
+    for path in (
+        "torch/__init__.py",
+        "torch/fx/experimental/recording.py",
+        "torch/fx/experimental/sym_node.py",
+        "torch/fx/experimental/symbolic_shapes.py",
+        "capture/direct/decisions.py",
+        "capture/direct/sizes/environment.py",
+        "capture/direct/sizes/nodes.py",
+        "torch_boundary/size_questions.py",
+    )
+)
+"""The files whose functions stand between a line of the user's code and the environment."""
+_GENERATED = ("<frozen", "<eval_with_key", "<@beartype")
+_ATTRIBUTE = "_opsetta_questions"
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """A condition that the user's code asked for.
+
+    Attributes:
+        answer: its truth at capture.
+        file, line: where; empty and 0 if unknown.
+    """
+
+    answer: bool
+    file: str
+    line: int
+
+
+def questions_of(environment: Any) -> dict[Any, Question]:
+    """The questions that a `ShapeEnv` has answered, by sympy's condition."""
+    found: dict[Any, Question] = vars(environment).setdefault(_ATTRIBUTE, {})
+    return found
+
+
+def note(environment: Any, node: Any, answer: Any) -> None:
+    """Keep the condition of a symbolic boolean, if the user's code asked for it."""
+    questions = questions_of(environment)
+    frame: Any = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.endswith(_ASKING):
+        frame = frame.f_back
+    file = "" if frame is None else frame.f_code.co_filename
+    is_traced = file.startswith(_DYNAMO)
+    if is_traced or not (file.startswith((_TORCH, _PACKAGE, *_GENERATED)) or not file):
+        line = 0 if is_traced else frame.f_lineno
+        questions.setdefault(node.expr, Question(bool(answer), "" if is_traced else file, line))
+
+
+@contextlib.contextmanager
+def noted() -> Iterator[None]:
+    """Within the context, torch's own environments keep the questions of the user's code."""
+    original = ShapeEnv.evaluate_sym_node
+
+    def evaluating(self: Any, sym_node: Any, *args: Any, **kwargs: Any) -> Any:
+        answer = original(self, sym_node, *args, **kwargs)
+        if sym_node.pytype is bool:
+            note(self, sym_node, answer)
+        return answer
+
+    with replaced(ShapeEnv, "evaluate_sym_node", evaluating):
+        yield
