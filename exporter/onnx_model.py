@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import IO, TYPE_CHECKING, Any
 
-import numpy as np
 import onnx
 import onnx_ir as ir
 
@@ -22,7 +20,9 @@ from .lowering.conversion.conversion import convert
 from .lowering.conversion.preparation import opset_of
 from .lowering.driver import Observation
 from .running import verification
-from .running.session import Session, as_python
+from .running.model_inputs import is_torch_tensor
+from .running.runner import Runner
+from .running.session import as_python
 from .targets.loading import resolve_target
 from .targets.rewriting import write_for
 from .targets.target import Target, check_saving
@@ -57,7 +57,7 @@ class OnnxModel:
         self.registry = registry
         self.target: Target | None = None
         self.quantization: Quantization | None = None
-        self._session: Session | None = None
+        self._open_runner: Runner | None = None
         self._convert: Callable[..., ir.Model] | None = None
         """Converts the source again; if told so, without passes that change weights, or observed."""
 
@@ -157,6 +157,7 @@ class OnnxModel:
 
         Raises:
             PlanError: a value has no size that is known before the model runs.
+            DimensionError: the model is not valid for the sizes.
             UsageError: an argument is none of these.
         """
         return make_plan(self.model, mode=mode, budget=budget, dimensions=dimensions, alignment=alignment)
@@ -189,13 +190,18 @@ class OnnxModel:
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
         """Run the model with onnxruntime on arrays by input name.
 
+        Args:
+            inputs: numpy arrays, torch tensors, numbers, nested lists or onnxruntime values.
+
         Returns:
             numpy arrays in the order of the outputs; lists and dicts for sequences and maps.
 
         Raises:
+            UsageError: the arrays do not match the inputs.
+            DimensionError: the model is not valid for a size.
             InferenceError: onnxruntime is not installed, or refuses the model or the inputs.
         """
-        return [as_python(value) for value in self._run(inputs)]
+        return [as_python(value) for value in self._runner.run(inputs)]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model with onnxruntime on arrays in the order of the inputs, or by the inputs' names.
@@ -206,11 +212,12 @@ class OnnxModel:
             The output, or a tuple of several: torch tensors if an argument is one, else numpy arrays.
 
         Raises:
-            OpsettaError: the arguments do not match the inputs.
+            UsageError: the arguments do not match the inputs.
+            DimensionError: the model is not valid for a size.
             InferenceError: onnxruntime is not installed, or refuses the model or the inputs.
         """
-        results = self._run(self._feed(args, kwargs))
-        if any(map(_is_torch, (*args, *kwargs.values()))):
+        results = self._runner.run(self._runner.inputs.bind(args, kwargs))
+        if any(map(is_torch_tensor, (*args, *kwargs.values()))):
             from .running.tensors import to_torch
 
             found = [to_torch(value) if hasattr(value, "numpy") else value for value in results]
@@ -243,12 +250,14 @@ class OnnxModel:
         Raises:
             VerificationError: an output is outside tolerance; the message has the worst output, error and
                 index.
-            OpsettaError: there are no arguments, or there is no model to compare with.
+            UsageError: the arguments do not match the inputs.
+            DimensionError: the model is not valid for a size.
+            OpsettaError: there is no model to compare with.
             InferenceError: onnxruntime is not installed, or refuses one of the models or the inputs.
         """
         positional = tuple(args) if isinstance(args, (tuple, list)) else () if args is None else (args,)
-        feed = self._feed(positional, kwargs or {})
-        actual = self.run(feed)
+        values = self._runner.inputs.bind(positional, kwargs or {})
+        actual = self.run(values)
         if model is not None:
             from .running.file_verification import eager_results
 
@@ -259,46 +268,16 @@ class OnnxModel:
                 "the model was not converted, so there is nothing to compare it with: convert it with "
                 "lower(opset), or pass a PyTorch model as model="
             )
-        expected = OnnxModel(self.source).run(feed)
+        expected = OnnxModel(self.source).run(values)
         return verification.check(self.output_names, actual, expected, rtol, atol, expected_by="the original")
 
-    def _run(self, inputs: Mapping[str, Any]) -> list[Any]:
-        if self._session is None:
-            self._session = Session(self.model)
-        return self._session.run(inputs)
-
-    def _feed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of a call by input name, as numpy arrays or onnxruntime values."""
-        names = self.input_names
-        given = dict(zip(names, args, strict=False)) | dict(kwargs)
-        known = {value.name for value in self.model.graph.inputs}
-        wrong = [f"'{name}' is missing" for name in names if name not in given]
-        wrong += [f"there is no input '{name}'" for name in kwargs if name not in known]
-        wrong += [f"'{name}' is given twice" for name in names[: len(args)] if name in kwargs]
-        if len(args) > len(names):
-            wrong.append(f"{len(args)} arguments are given")
-        if wrong:
-            listed = ", ".join(map(repr, names)) or "none"
-            raise OpsettaError(f"the arguments do not fit the inputs ({listed}): {'; '.join(wrong)}")
-        return {name: self._fed(name, value) for name, value in given.items()}
-
-    def _fed(self, name: str, value: Any) -> Any:
-        if _is_torch(value):
-            from .running.tensors import to_ortvalue
-
-            return to_ortvalue(value)
-        if isinstance(value, (bool, int, float, complex)):
-            dtype = next((v.dtype for v in self.model.graph.inputs if v.name == name), None)
-            return np.asarray(value, None if dtype is None else dtype.numpy())
-        return np.asarray(value)
+    @property
+    def _runner(self) -> Runner:
+        if self._open_runner is None:
+            self._open_runner = Runner(self.model)
+        return self._open_runner
 
     def __repr__(self) -> str:
         nodes = self.model.graph.num_nodes()
         names = f"inputs={self.input_names}, outputs={self.output_names}"
         return f"OnnxModel(opset={self.opset}, {names}, nodes={nodes})"
-
-
-def _is_torch(value: Any) -> bool:
-    """Whether a value is a torch tensor; does not import torch."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)

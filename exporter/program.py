@@ -30,7 +30,8 @@ from .lowering import source_dialect as lowering
 from .lowering.driver import Observation
 from .onnx_model import OnnxModel
 from .running.captured_calls import CapturedCalls
-from .running.session import Session
+from .running.model_inputs import inputs_of_model
+from .running.runner import Runner
 from .source import dimensions as sizes
 from .source import specializations as decisions
 from .source.capture import Capture, Interface
@@ -256,7 +257,6 @@ class Program:
         with timed("lowering") as stages:
             self.model = source._lowered(opset, registry, optimize, target=target).model
         self.stages = [*self._capture.stages, *stages]
-        self._session: Session | None = None
         self._file: OnnxModel | None = None
 
     @property
@@ -408,25 +408,27 @@ class Program:
         need_torch("calling a program")
         from .running import calls
 
-        results = self._run(args, kwargs)
+        results = self._run(self._feed(args, kwargs)[1])
         interface = self._calls.interface
         return calls.restore(interface, results[: len(results) - len(interface.mutated)])
 
-    def _run(self, args: tuple, kwargs: Mapping[str, Any]) -> list[Any]:
+    def _feed(self, args: tuple, kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """The flat arguments of a call, and those that are graph inputs as onnxruntime values, checked."""
+        leaves, values = self._calls.input_values(self.input_names, args, kwargs)
+        return leaves, self._runner.inputs.feed(values)
+
+    def _run(self, feed: Mapping[str, Any]) -> list[Any]:
         from .running import tensors
 
-        _, feed = self._calls.fed(self.input_names, args, kwargs)
-        self._check_sizes(feed)
-        if self._session is None:
-            self._session = Session(self.model)
-        results = [tensors.to_torch(value) for value in self._session.run(feed)]
+        results = [tensors.to_torch(value) for value in self._runner.run_unchecked(feed)]
         for position in self._calls.interface.complex_outputs:
             results[position] = tensors.as_complex(results[position])
         return results
 
-    def _check_sizes(self, feed: Mapping[str, Any]) -> None:
-        shapes = [value.shape() for value in feed.values()]
-        sizes.check(self._declared_inputs(), self.source.metadata_props, shapes)
+    @functools.cached_property
+    def _runner(self) -> Runner:
+        values = list(self.model.graph.inputs)[: len(self.source.graph.inputs)]
+        return Runner(self.model, inputs_of_model(self.model, values, self.source.metadata_props))
 
     def verify(
         self,
@@ -460,9 +462,9 @@ class Program:
 
         args, kwargs = self._calls.arguments(args, kwargs)
         with boundary():
-            self._check_sizes(self._calls.fed(self.input_names, args, kwargs)[1])
+            _, feed = self._feed(args, kwargs)
             expected = self._calls.eager_results(args, kwargs)
-            return verification.check(self.output_names, self._run(args, kwargs), expected, rtol, atol)
+            return verification.check(self.output_names, self._run(feed), expected, rtol, atol)
 
     def locate_mismatch(
         self,
@@ -487,8 +489,7 @@ class Program:
 
         args, kwargs = self._calls.arguments(args, kwargs)
         with boundary():
-            leaves, feed = self._calls.fed(self.input_names, args, kwargs)
-            self._check_sizes(feed)
+            leaves, feed = self._feed(args, kwargs)
             kept = mismatch.comparable(self.source)
             model = self.source_model._lowered(self.opset, self.registry, self.optimize, kept).model
             return mismatch.locate(self._capture, model, kept, leaves, feed, rtol, atol)

@@ -118,7 +118,7 @@ def output_error(model: OnnxModel, program: Program) -> Error:
         OpsettaError: the program has no example.
         InferenceError: onnxruntime refuses a model.
     """
-    feed = program._calls.fed(program.input_names, *program._calls.arguments(None, None))[1]
+    feed = program._calls.input_values(program.input_names, *program._calls.arguments(None, None))[1]
     expected = OnnxModel(program.model).run(feed)
     pairs = [
         (found, due)

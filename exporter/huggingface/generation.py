@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ...registration import InferenceError, ModelFileError, UsageError
-from ..running.session import open_session
+from ...registration import ModelFileError, UsageError
+from ..running.model_inputs import inputs_of_session
+from ..running.session import OpenSession, open_session
 from .folder import folder_at
 from .settings import Settings, read_settings
 from .text import Tokenizer, log_mel
@@ -109,6 +110,7 @@ class TextGenerator:
 
         Raises:
             UsageError: the arguments do not fit the model.
+            DimensionError: a file is not valid for a size.
             InferenceError: onnxruntime refuses the inputs.
         """
         choice = TokenChoice(self.settings, Sampling(sample, temperature, top_k, top_p, seed))
@@ -244,34 +246,23 @@ class _Graph:
     def __init__(self, path: pathlib.Path, providers: Sequence[Any]):
         if not path.is_file():
             raise ModelFileError(f"there is no file '{path}': write the folder with opsetta export --hf")
-        self._session = open_session(str(path), f"'{path}'", providers)
-        self.inputs: dict[str, Any] = {each.name: each for each in self._session.get_inputs()}
+        session = open_session(str(path), f"'{path}'", providers)
+        self.inputs: dict[str, Any] = {each.name: each for each in session.get_inputs()}
         self.past = [each for name, each in self.inputs.items() if name.startswith(_PAST)]
-        self._outputs = [each.name for each in self._session.get_outputs()]
+        self._checked_inputs = inputs_of_session(session)
+        self._session = OpenSession(session)
 
     def empty_cache(self, batch: int) -> dict[str, Any]:
         """A cache without positions; none if the graph has no such inputs."""
         return {
-            each.name: _value(
-                np.zeros((batch, each.shape[1], 0, each.shape[3]), dtype=_numpy_type(each.type))
-            )
+            each.name: np.zeros((batch, each.shape[1], 0, each.shape[3]), dtype=_numpy_type(each.type))
             for each in self.past
         }
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Run the graph; return the outputs by name, as onnxruntime's values, which are not copied."""
-        feed = {name: _value(item) for name, item in inputs.items()}
-        try:
-            found = self._session.run_with_ort_values(self._outputs, feed)
-        except Exception as error:
-            raise InferenceError(f"onnxruntime could not run the model: {error}") from error
-        return dict(zip(self._outputs, found, strict=True))
-
-
-def _value(item: Any) -> Any:
-    import onnxruntime
-
-    return onnxruntime.OrtValue.ortvalue_from_numpy(item) if isinstance(item, np.ndarray) else item
+        results = self._session.run(self._checked_inputs.feed(inputs))
+        return dict(zip(self._session.output_names, results, strict=True))
 
 
 def _numpy_type(name: str) -> Any:

@@ -11,7 +11,8 @@ import onnx_ir as ir
 from ..lowering.driver import Observation
 from ..lowering.source_dialect import Lowered
 from ..running.captured_calls import CapturedCalls
-from ..running.comparison import random_inputs
+from ..running.model_inputs import inputs_of_model
+from ..running.random_inputs import random_inputs
 from ..source import dimensions as sizes
 from ..source.capture import Capture
 from ..targets.target import Target
@@ -74,8 +75,8 @@ def report_capture(
 
     def feed(model: ir.Model) -> Mapping[str, Any]:
         if runnable and capture.example is not None:
-            return calls.fed(names(model), *capture.example)[1]
-        return random_inputs(list(model.graph.inputs)[: len(inputs)])
+            return calls.input_values(names(model), *capture.example)[1]
+        return random_inputs(inputs_of_model(model, list(model.graph.inputs)[: len(inputs)]))
 
     declared = sizes.inputs_of(capture.source, [value.name or "" for value in inputs])
     dynamic = list(sizes.dimensions(declared, capture.source.metadata_props))

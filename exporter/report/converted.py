@@ -9,7 +9,8 @@ from typing import Any
 import onnx_ir as ir
 
 from ..lowering.driver import Observation
-from ..running.comparison import random_inputs
+from ..running.model_inputs import inputs_of_model
+from ..running.random_inputs import random_inputs
 from ..targets.target import Target
 from .captured import requested_options
 from .collecting import Choices, Subject, collect, save_report
@@ -51,7 +52,8 @@ def report_conversion(
 
     def feed(model: ir.Model) -> Mapping[str, Any]:
         stored = source.graph.initializers
-        return random_inputs([value for value in model.graph.inputs if value.name not in stored])
+        fed = [value for value in model.graph.inputs if value.name not in stored]
+        return random_inputs(inputs_of_model(model, fed))
 
     def parity(model: ir.Model, drawn: Drawn) -> Parity:
         return with_original(source, model, feed(model), drawn.rows)

@@ -10,7 +10,8 @@ import onnx_ir as ir
 from ...registration import MODULE, OpsettaError
 from ...registration.arguments import overloaded_name
 from ..running.captured_calls import CapturedCalls
-from ..running.session import Session, as_python
+from ..running.runner import Runner
+from ..running.session import as_python
 from ..running.verification import TOLERANCES, OutputReport, compare_outputs
 from .pictures import short, type_text
 from .records import Compared, Parity
@@ -45,9 +46,9 @@ def with_eager(
     found: list[Compared] = []
     try:
         with boundary():
-            leaves, feed = calls.fed(input_names, args, kwargs)
+            leaves, feed = calls.input_values(input_names, args, kwargs)
             expected = calls.eager_results(args, kwargs)
-            results = [tensors.to_torch(value) for value in Session(model).run(feed)]
+            results = [tensors.to_torch(value) for value in Runner(model).run(feed)]
             for position in calls.interface.complex_outputs:
                 results[position] = tensors.as_complex(results[position])
             outputs = _outputs(model, results, expected)
@@ -96,7 +97,7 @@ def _run(model: ir.Model, names: Sequence[str], feed: Mapping[str, Any]) -> list
     copy = model.clone()
     by_name = {value.name: value for node in copy.graph for value in node.outputs}
     copy.graph.outputs.extend(by_name[name] for name in names)
-    return [as_python(value) for value in Session(copy).run(feed)]
+    return [as_python(value) for value in Runner(copy).run(feed)]
 
 
 def selected_values(values: Sequence[ir.Value]) -> tuple[list[ir.Value], str]:

@@ -10,13 +10,12 @@ import numpy as np
 import torch
 
 from ...registration import OpsettaError
-from ..capture.tensor_kinds import kind_refused, without_data
+from ..capture.tensor_kinds import without_data
 from ..source.capture import Interface
 from ..torch_boundary.containers import pytree
 from ..torch_boundary.replacements.transformer_modules import without_fused_attention
 from ..torch_boundary.state.model_state import Preserved
 from ..torch_boundary.state.scripted_state import preserved, tensors_of
-from .tensors import to_ortvalue
 
 _NUMERIC = (torch.Tensor, np.ndarray, np.generic, int, float, complex)
 
@@ -49,27 +48,10 @@ def flatten(interface: Interface, args: tuple, kwargs: Mapping[str, Any]) -> lis
     return leaves
 
 
-def feed(interface: Interface, names: Sequence[str], leaves: Sequence[Any]) -> dict[str, Any]:
-    """The leaves of a call that are graph inputs, as onnxruntime values by input name.
-
-    Raises:
-        OpsettaError: one is sparse, nested, quantized, or has no data.
-    """
-    given = [leaf for leaf, name in zip(leaves, interface.inputs, strict=True) if name is not None]
-    for name, leaf in zip(names, given, strict=True):
-        _check_value(name, leaf)
-    return {name: to_ortvalue(leaf) for name, leaf in zip(names, given, strict=True)}
-
-
-def _check_value(name: str, leaf: Any) -> None:
-    """Refuse a tensor that cannot be a graph input."""
-    if not isinstance(leaf, torch.Tensor):
-        return
-    refused, reason = kind_refused(leaf), without_data(leaf)
-    if refused is not None:
-        raise OpsettaError(f"the argument for input '{name}' is {refused[0]}: pass its {refused[1]} instead")
-    if reason is not None:
-        raise OpsettaError(f"the argument for input '{name}' has no data ({reason}): pass a real tensor")
+def input_values(interface: Interface, names: Sequence[str], leaves: Sequence[Any]) -> dict[str, Any]:
+    """The leaves of a call that are graph inputs, by input name."""
+    values = [leaf for leaf, name in zip(leaves, interface.inputs, strict=True) if name is not None]
+    return dict(zip(names, values, strict=True))
 
 
 def _leaves(interface: Interface, args: tuple, kwargs: dict[str, Any]) -> list[Any] | None:

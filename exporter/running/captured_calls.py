@@ -65,18 +65,18 @@ class CapturedCalls:
             args = (args,)
         return tuple(args or ()), dict(kwargs or {})
 
-    def fed(
+    def input_values(
         self, names: Sequence[str], args: tuple, kwargs: Mapping[str, Any]
     ) -> tuple[list[Any], dict[str, Any]]:
-        """The flat arguments of a call, and those that are graph inputs, as onnxruntime values by name.
+        """The flat arguments of a call, and those that are graph inputs, by the names of the inputs.
 
         Raises:
-            OpsettaError: they do not have the structure of the example, or have no data.
+            OpsettaError: they do not have the structure of the example.
         """
         from . import calls
 
         leaves = calls.flatten(self.interface, args, kwargs)
-        return leaves, calls.feed(self.interface, names, leaves)
+        return leaves, calls.input_values(self.interface, names, leaves)
 
     def eager_results(self, args: tuple, kwargs: Mapping[str, Any]) -> list[Any]:
         """The results of the model in eager PyTorch, in the order of the graph's outputs.

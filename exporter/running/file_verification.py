@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from ...registration import InferenceError, OpsettaError
+from ...registration import OpsettaError
 from ..files.reading import bounds_of, read_model
-from ..source import dimensions
 from ..torch_boundary.boundary import boundary
 from ..torch_boundary.containers import pytree
 from ..torch_boundary.containers.structures import register_structures
 from . import calls, tensors, verification
-from .session import open_session
+from .model_inputs import inputs_of_message
+from .session import OpenSession, open_session
 
 
 def verify_file(
@@ -44,21 +44,16 @@ def verify_file(
         VerificationError: an output is outside tolerance.
         OpsettaError: inputs or outputs do not correspond.
     """
-    metadata = {entry.key: entry.value for entry in read_model(path, bounds_of(trusted)).metadata_props}
+    inputs = inputs_of_message(read_model(path, bounds_of(trusted)))
     register_structures(args, dict(kwargs))
-    session = open_session(os.fspath(path), f"'{path}'")
-    feed = _feed([entry.name for entry in session.get_inputs()], args, kwargs)
-    declared = [(entry.name, entry.shape) for entry in session.get_inputs()]
-    dimensions.check(declared, metadata, [feed[name].shape() for name, _ in declared])
+    session = OpenSession(open_session(os.fspath(path), f"'{path}'"), f"'{path}'")
+    feed = inputs.feed(_values_by_name(inputs.names, args, kwargs))
     expected = eager_results(model, args, kwargs)
-    names = [entry.name for entry in session.get_outputs()]
+    names = session.output_names
     if len(names) < len(expected):
         raise OpsettaError(f"'{path}' has {len(names)} outputs, but the model returns {len(expected)} values")
     names = names[: len(expected)]
-    try:
-        actual = [tensors.to_torch(value) for value in session.run_with_ort_values(names, feed)]
-    except Exception as error:
-        raise InferenceError(f"onnxruntime could not run '{path}': {_line(error)}") from error
+    actual = [tensors.to_torch(value) for value in session.run(feed, names)]
     return verification.check(names, actual, expected, rtol, atol)
 
 
@@ -77,8 +72,8 @@ def eager_results(model: Any, args: tuple, kwargs: Mapping[str, Any]) -> list[An
     return [leaf for leaf in pytree.tree_leaves(result) if leaf is not None]
 
 
-def _feed(names: list[str], args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The leaves of the call as onnxruntime values, by the file's input names."""
+def _values_by_name(names: list[str], args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The leaves of the call by the file's input names."""
     by_name = {name: value for name, value in kwargs.items() if name in names}
     if len(by_name) == len(kwargs) and all(isinstance(value, torch.Tensor) for value in by_name.values()):
         rest = [name for name in names if name not in by_name]
@@ -94,9 +89,4 @@ def _feed(names: list[str], args: tuple, kwargs: Mapping[str, Any]) -> dict[str,
             f"the file has {len(names)} inputs ({', '.join(names)}), but the example arguments have "
             f"{len(given) + len(by_name)} tensors and numbers"
         )
-    feed = by_name | dict(zip(rest, given, strict=True))
-    return {name: tensors.to_ortvalue(leaf) for name, leaf in feed.items()}
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())
+    return by_name | dict(zip(rest, given, strict=True))

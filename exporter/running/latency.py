@@ -10,7 +10,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from .session import Session
+from .runner import Runner
 
 _LEAST_RUNS = 3
 
@@ -24,11 +24,12 @@ def median_seconds(model: ir.Model, feed: Mapping[str, Any], runs: int, budget: 
     Raises:
         InferenceError: onnxruntime is not installed, or refuses the model or its inputs.
     """
-    session = Session(model, threads=1)
-    session.run(feed)
+    runner = Runner(model, threads=1)
+    values = runner.inputs.feed(feed)
+    runner.run_unchecked(values)
     seconds: list[float] = []
     while len(seconds) < runs and (len(seconds) < _LEAST_RUNS or sum(seconds) < budget):
         begin = time.perf_counter()
-        session.run(feed)
+        runner.run_unchecked(values)
         seconds.append(time.perf_counter() - begin)
     return statistics.median(seconds)

@@ -15,7 +15,7 @@ from ...registration.arguments import overloaded_name
 from ..source.capture import Capture
 from ..torch_boundary.containers import pytree
 from . import source_execution, tensors
-from .session import Session
+from .runner import Runner
 from .verification import OutputReport, compare
 
 
@@ -86,12 +86,12 @@ def node_errors(
     Args:
         model: the capture at an opset, with the values `kept` as its last outputs.
         leaves: the flat arguments of the call.
-        feed: the same as inputs of the model, by name.
+        feed: the same by the names of the model's inputs.
 
     Yields:
         The source node, its result in the source graph, and the error.
     """
-    results = Session(model).run(feed)
+    results = Runner(model).run(feed)
     actual = dict(zip(kept, results[len(results) - len(kept) :], strict=True))
     for node, pairs in _eager_results(capture, leaves):
         for value, result in pairs:

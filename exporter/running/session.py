@@ -14,6 +14,58 @@ from ...registration import InferenceError
 from ..files import writing
 
 
+class OpenSession:
+    """An `onnxruntime.InferenceSession` that runs with values by name.
+
+    Attributes:
+        session: the `onnxruntime.InferenceSession`.
+        output_names: names of its outputs, in order.
+    """
+
+    def __init__(self, session: Any, title: str = "the model"):
+        """Read the declarations of the outputs.
+
+        Args:
+            title: what an error calls the model.
+        """
+        self.session = session
+        self._title = title
+        outputs = session.get_outputs()
+        self.output_names = [output.name for output in outputs]
+        types = [item.type for item in (*outputs, *session.get_inputs())]
+        self._has_only_numbers = all(
+            kind.startswith("tensor(") and kind != "tensor(string)" for kind in types
+        )
+
+    def run(self, inputs: Mapping[str, Any], output_names: Sequence[str] | None = None) -> list[Any]:
+        """Run the model and return its outputs, in the order of the graph or of `output_names`.
+
+        Tensors of numbers are OrtValues, which are not copied; others are arrays, lists and dicts.
+
+        Args:
+            inputs: numpy arrays, or OrtValues, by name.
+
+        Raises:
+            InferenceError: onnxruntime refuses the inputs.
+        """
+        import onnxruntime
+
+        names = self.output_names if output_names is None else list(output_names)
+        try:
+            if not self._has_only_numbers:
+                return list(self.session.run(names, dict(inputs)))
+            feed = {
+                name: value
+                if isinstance(value, onnxruntime.OrtValue)
+                else onnxruntime.OrtValue.ortvalue_from_numpy(np.asarray(value, order="C"))
+                for name, value in inputs.items()
+            }
+            return list(self.session.run_with_ort_values(names, feed))
+        except Exception as error:
+            text = " ".join(str(error).split())
+            raise InferenceError(f"onnxruntime could not run {self._title}: {text}") from error
+
+
 class Session:
     """An onnxruntime session of a model, created at the first use.
 
@@ -34,46 +86,22 @@ class Session:
         self._model = model
         self._threads = threads
         self._providers = list(providers)
-        self._session: Any = None
+        self._session: OpenSession | None = None
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
-        """Run the model and return its outputs in the graph's order.
+        """Run the model and return its outputs in the graph's order, as `OpenSession.run` does."""
+        if self._session is None:
+            self._session = OpenSession(self._open())
+        return self._session.run(inputs)
 
-        Output tensors are OrtValues; onnxruntime returns sequences and maps as lists and dicts. Inputs are
-        numpy arrays, or OrtValues for element types that numpy lacks.
-        """
-        session = self._loaded()
-        import onnxruntime
-
-        feed = {
-            name: item
-            if isinstance(item, onnxruntime.OrtValue)
-            else onnxruntime.OrtValue.ortvalue_from_numpy(np.asarray(item, order="C"))
-            for name, item in inputs.items()
-        }
-        names = [output.name for output in session.get_outputs()]
-        try:
-            if all(output.type.startswith("tensor(") for output in session.get_outputs()):
-                return session.run_with_ort_values(names, feed)
-            return session.run(names, {name: value.numpy() for name, value in feed.items()})
-        except Exception as error:
-            raise InferenceError(f"onnxruntime could not run the model: {error}") from error
-
-    def _loaded(self) -> Any:
-        if self._session is not None:
-            return self._session
+    def _open(self) -> Any:
         payload = writing.to_bytes(self._model)
         if payload is not None:
-            self._session = open_session(
-                payload, "the model", self._providers, session_options(self._threads)
-            )
-        else:
-            with tempfile.TemporaryDirectory() as folder:
-                path = os.path.join(folder, "model.onnx")
-                writing.save(self._model, path)
-                options = session_options(self._threads)
-                self._session = open_session(path, "the model", self._providers, options)
-        return self._session
+            return open_session(payload, "the model", self._providers, session_options(self._threads))
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "model.onnx")
+            writing.save(self._model, path)
+            return open_session(path, "the model", self._providers, session_options(self._threads))
 
 
 def session_options(threads: int | None = None) -> Any:
@@ -101,12 +129,14 @@ def open_session(
     title: str,
     providers: Sequence[Any] = ("CPUExecutionProvider",),
     options: Any = None,
+    session_class: type | None = None,
 ) -> Any:
     """An `onnxruntime.InferenceSession` of the bytes of a model, or of a file.
 
     Args:
         title: what an error calls the model.
         options: by default `session_options()`.
+        session_class: by default `onnxruntime.InferenceSession`; or a subclass.
 
     Raises:
         InferenceError: onnxruntime is not installed, or refuses the model.
@@ -115,7 +145,7 @@ def open_session(
     import onnxruntime
 
     try:
-        return onnxruntime.InferenceSession(model, used, providers=list(providers))
+        return (session_class or onnxruntime.InferenceSession)(model, used, providers=list(providers))
     except Exception as error:
         raise InferenceError(f"onnxruntime could not load {title}: {' '.join(str(error).split())}") from error
 

@@ -8,6 +8,22 @@ import ml_dtypes
 import numpy as np
 import torch
 
+from ...registration import UsageError
+from ..capture.tensor_kinds import kind_refused, without_data
+
+
+def check_data(name: str, tensor: torch.Tensor) -> None:
+    """Refuse a tensor that cannot be an input of a model.
+
+    Raises:
+        UsageError: it is sparse, nested, quantized, or has no data.
+    """
+    refused, reason = kind_refused(tensor), without_data(tensor)
+    if refused is not None:
+        raise UsageError(f"the argument for input '{name}' is {refused[0]}: pass its {refused[1]} instead")
+    if reason is not None:
+        raise UsageError(f"the argument for input '{name}' has no data ({reason}): pass a real tensor")
+
 
 def to_ortvalue(leaf: Any) -> Any:
     """A tensor or Python number as an onnxruntime value; element types that numpy lacks use DLPack.

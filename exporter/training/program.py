@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -13,13 +14,13 @@ from ...passes.target.inplace.annotations import annotate_inplace
 from ...passes.target.levels import DEFAULT_LEVEL, check_level
 from ...registration import Registry, UsageError
 from ..program import Program, SourceModel
-from ..running.session import Session
 from ..running.verification import VerificationReport
 from ..source import dimensions as sizes
 from ..targets.target import Target, opset_for
 from ..torch_boundary.requirements import need_torch
 from .optimizers import Optimizer
 from .signature import Signature
+from .step_runner import StepRunner
 
 if TYPE_CHECKING:
     from ..report.records import Report
@@ -104,26 +105,20 @@ class TrainingProgram(Program):
 
         Raises:
             OpsettaError: the arguments do not have the structure of the example.
+            DimensionError: the graph is not valid for a size.
             InferenceError: onnxruntime refuses the model or the inputs.
         """
         need_torch("calling a program")
-        from .verification import run_step
+        return self._steps.run(self._step_feed(args, kwargs), self.state)
 
-        if self._session is None:
-            self._session = Session(self.model)
-        return run_step(self._session, self.model, {**self._feed(args, kwargs), **self.state})
+    @functools.cached_property
+    def _steps(self) -> StepRunner:
+        return StepRunner(self.model, self.signature)
 
-    def _feed(self, args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of a call as onnxruntime values by input name, and the learning rates."""
-        from ..running import calls
-
-        interface = self._calls.interface
-        leaves = calls.flatten(interface, args, kwargs)
+    def _step_feed(self, args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a call as onnxruntime values by input name, checked, and the learning rates."""
         names = (*self.signature.inputs, *self.signature.targets)
-        found = calls.feed(interface, names, leaves)
-        self._check_sizes(found)
-        rates = self.signature.learning_rates.items()
-        return {**found, **{name: np.asarray(rate, np.float32) for name, rate in rates}}
+        return self._steps.feed(self._calls.input_values(names, args, kwargs)[1])
 
     def verify(
         self,
@@ -160,8 +155,8 @@ class TrainingProgram(Program):
 
         call = self._calls.arguments(args, kwargs)
         module: Any = self._calls.module()
-        trial = Trial(module, self._optimizer, self.signature, call, self._feed(*call), self.state)
-        return verify_steps(self.model, trial, steps, rtol, atol)
+        trial = Trial(module, self._optimizer, self.signature, call, self._step_feed(*call), self.state)
+        return verify_steps(self._steps, trial, steps, rtol, atol)
 
     def save_source(self, *args: Any, **kwargs: Any) -> None:
         """Not available: a source file describes the calls of a model, and no state.

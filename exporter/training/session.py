@@ -7,15 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import onnx_ir as ir
 
 from ...registration import ModelFileError, UsageError
 from ..loading import load
 from ..onnx_model import OnnxModel
-from ..running.session import Session, as_python
 from ..running.verification import as_array
 from .program import TrainingProgram
 from .signature import Signature
+from .step_runner import StepRunner
 
 
 class TrainingSession:
@@ -43,7 +42,8 @@ class TrainingSession:
 
         Raises:
             ModelFileError: the file is no training graph.
-            UsageError: an array is missing, or has another shape or element type.
+            UsageError: an array is missing, or has another element type.
+            DimensionError: an array has another shape.
         """
         if isinstance(model, TrainingProgram):
             found, given = model.model, {**model.state, **dict(state or {})}
@@ -53,11 +53,13 @@ class TrainingSession:
                 raise ModelFileError("this is a source file: lower it, and save the result")
             found, given = file.model, dict(state or {})
         self.signature = Signature.read(found.metadata_props)
-        self._inputs = {value.name or "": value for value in found.graph.inputs}
-        self._names = [value.name or "" for value in found.graph.outputs]
-        self.state = {name: self._check_array(name, given) for name in self.signature.state}
+        self._runner = StepRunner(found, self.signature, providers)
+        missing = [name for name in self.signature.state if name not in given]
+        if missing:
+            raise UsageError(f"the array for input '{missing[0]}' is missing")
+        self.state = {name: as_array(given[name]) for name in self.signature.state}
+        self._runner.state.feed(self.state)
         self.outputs: dict[str, np.ndarray] = {}
-        self._session = Session(found, providers)
 
     def step(self, inputs: Any, targets: Any = None, *, learning_rate: Any = None) -> float:
         """Run one step; the state becomes the new one.
@@ -72,13 +74,12 @@ class TrainingSession:
 
         Raises:
             UsageError: the inputs are not those of the graph.
+            DimensionError: the graph is not valid for a size.
             InferenceError: onnxruntime refuses the step; the state stays.
         """
-        feed = self._named("inputs", self.signature.inputs, inputs)
-        feed |= self._named("targets", self.signature.targets, targets)
-        feed |= self._learning_rates(learning_rate)
-        found = [as_python(value) for value in self._session.run({**feed, **self.state})]
-        results = dict(zip(self._names, found, strict=True))
+        data = _values_by_name("inputs", self.signature.inputs, inputs)
+        data |= _values_by_name("targets", self.signature.targets, targets)
+        results = self._runner.run(self._runner.feed(data, learning_rate), self.state)
         for new, old in self.signature.updates.items():
             self.state[old] = results.pop(new)
         self.outputs = results
@@ -107,49 +108,21 @@ class TrainingSession:
             for name, array in arrays.items():
                 own[name].copy_(torch.from_numpy(np.array(array)))
 
-    def _named(self, what: str, names: Sequence[str], given: Any) -> dict[str, Any]:
-        if given is None:
-            given = ()
-        if isinstance(given, Mapping):
-            found = dict(given)
-        else:
-            values = list(given) if isinstance(given, (tuple, list)) else [given]
-            if len(values) != len(names):
-                raise UsageError(
-                    f"the graph has {len(names)} {what}, {list(names)}, but {len(values)} are passed"
-                )
-            found = dict(zip(names, values, strict=True))
-        if set(found) != set(names):
-            raise UsageError(f"the {what} of the graph are {list(names)}, not {list(found)}")
-        return {name: self._check_array(name, found) for name in names}
 
-    def _learning_rates(self, given: Any) -> dict[str, Any]:
-        rates: dict[str, Any] = dict(self.signature.learning_rates)
-        if isinstance(given, Mapping):
-            unknown = sorted(set(given) - set(rates))
-            if unknown:
-                raise UsageError(f"there is no learning rate '{unknown}': the graph has {list(rates)}")
-            rates.update(given)
-        elif given is not None:
-            rates = dict.fromkeys(rates, given)
-        return {name: np.asarray(rate, np.float32) for name, rate in rates.items()}
+def _values_by_name(role: str, names: Sequence[str], values: Any) -> dict[str, Any]:
+    """What a caller passes as inputs or targets, by name.
 
-    def _check_array(self, name: str, given: Mapping[str, Any]) -> np.ndarray:
-        if name not in given:
-            raise UsageError(f"the array for input '{name}' is missing")
-        item, value = given[name], self._inputs[name]
-        array = as_array(item)
-        assert value.dtype is not None
-        due = value.dtype.numpy()
-        if array.dtype != due:
-            raise UsageError(f"'{name}' must be of type {due}, not {array.dtype}")
-        fits = value.shape is None or (
-            len(value.shape) == array.ndim
-            and all(
-                isinstance(dim, ir.SymbolicDim) or dim == size
-                for dim, size in zip(value.shape, array.shape, strict=True)
-            )
-        )
-        if not fits:
-            raise UsageError(f"'{name}' must have the shape {value.shape}, not {list(array.shape)}")
-        return array
+    Raises:
+        UsageError: there are other names, or more or fewer values.
+    """
+    if isinstance(values, Mapping):
+        by_name = dict(values)
+    else:
+        listed = () if values is None else values
+        items = list(listed) if isinstance(listed, (tuple, list)) else [listed]
+        if len(items) != len(names):
+            raise UsageError(f"the graph has {len(names)} {role}, {list(names)}, but {len(items)} are passed")
+        by_name = dict(zip(names, items, strict=True))
+    if set(by_name) != set(names):
+        raise UsageError(f"the {role} of the graph are {list(names)}, not {list(by_name)}")
+    return by_name

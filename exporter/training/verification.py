@@ -8,16 +8,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import onnx_ir as ir
 import torch
 
 from ..capture.torch_export.loss_module import LossModule
-from ..running.session import Session, as_python
 from ..running.verification import VerificationReport, as_array, check
 from ..torch_boundary.boundary import boundary
 from ..torch_boundary.containers import pytree
 from .optimizers import Adam, Group, Optimizer
 from .signature import Signature
+from .step_runner import StepRunner
 
 _NOISE = 1e-5
 """Gradients below this share of the largest one may be nothing but rounding."""
@@ -47,7 +46,7 @@ class Trial:
 
 
 def verify_steps(
-    model: ir.Model, trial: Trial, steps: int, rtol: float | None, atol: float | None
+    runner: StepRunner, trial: Trial, steps: int, rtol: float | None, atol: float | None
 ) -> VerificationReport:
     """Compare each of some steps with PyTorch, which begins at the same state.
 
@@ -57,22 +56,16 @@ def verify_steps(
     Raises:
         VerificationError: an output is outside tolerance.
     """
-    session, eager, state = Session(model), _Eager(trial), dict(trial.state)
+    eager, state = _Eager(trial), dict(trial.state)
     report = VerificationReport(())
     for _ in range(steps):
-        results = run_step(session, model, {**trial.feed, **state})
+        results = runner.run(trial.feed, state)
         expected = eager.step(state, results)
         names = [name for name in results if name in expected]
         due = [expected[name] for name in names]
         report = check(names, [results[name] for name in names], due, rtol, atol)
         state.update({old: results[new] for new, old in trial.signature.updates.items()})
     return report
-
-
-def run_step(session: Session, model: ir.Model, given: Mapping[str, Any]) -> Arrays:
-    """One step: the outputs by name."""
-    found = map(as_python, session.run(given))
-    return {value.name or "": array for value, array in zip(model.graph.outputs, found, strict=True)}
 
 
 class _Eager:

@@ -18,7 +18,8 @@ import torch
 from ...exporter.files import writing
 from ...exporter.program import Program
 from ...exporter.running import tensors
-from ...exporter.running.session import open_session
+from ...exporter.running.model_inputs import ModelInputs, inputs_of_model
+from ...exporter.running.session import OpenSession, open_session
 from ...registration import UsageError
 from . import model_edits
 
@@ -44,6 +45,7 @@ class ONNXProgram(torch.onnx.ONNXProgram):
         self.program = program
         self._finish = finish
         self._session: Any = None
+        self._inputs: ModelInputs | None = None
         self._folder: tempfile.TemporaryDirectory | None = None
         finish(self.model)
 
@@ -64,15 +66,19 @@ class ONNXProgram(torch.onnx.ONNXProgram):
         Raises:
             OpsettaError: the arguments do not have the structure of the example.
             DimensionError: the model is not valid for a size.
+            InferenceError: onnxruntime refuses the model or the inputs.
         """
-        feed = self._feed(args, kwargs)
         if self._session is None:
             self.initialize_inference_session()
-        return tuple(tensors.to_torch(value) for value in self._session.run_with_ort_values(None, feed))
+        if self._inputs is None:
+            self._inputs = self._current_inputs()
+        feed = self._feed(self._inputs, args, kwargs)
+        return tuple(tensors.to_torch(value) for value in OpenSession(self._session).run(feed))
 
     def call_reference(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
         """Run the model with `onnx.reference`."""
-        feed = {name: value.numpy() for name, value in self._feed(args, kwargs).items()}
+        feed = self._feed(self._current_inputs(), args, kwargs)
+        feed = {name: value.numpy() for name, value in feed.items()}
         results = onnx.reference.ReferenceEvaluator(self.model_proto).run(None, feed)
         return tuple(torch.from_numpy(np.array(result)) for result in results)
 
@@ -195,6 +201,7 @@ class ONNXProgram(torch.onnx.ONNXProgram):
 
     def release(self) -> None:
         """Close the onnxruntime session."""
+        self._inputs = None
         if self._session is not None:
             self._session = None
             # If something in a reference cycle still holds the session, its files in the folder stay open.
@@ -207,12 +214,14 @@ class ONNXProgram(torch.onnx.ONNXProgram):
         """Rename axes: `{"s0": "batch"}`, or with an `onnx_ir.SymbolicDim` as key."""
         model_edits.rename_axes(self.model, rename_mapping)
 
-    def _feed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def _current_inputs(self) -> ModelInputs:
+        """The inputs that a caller feeds, by their names in the model as it is now."""
         count = len(self.program.source.graph.inputs)
-        names = [value.name or "" for value in list(self.model.graph.inputs)[:count]]
-        _, feed = self.program._calls.fed(names, tuple(args), kwargs)
-        self.program._check_sizes(feed)
-        return feed
+        return inputs_of_model(self.model, list(self.model.graph.inputs)[:count])
+
+    def _feed(self, inputs: ModelInputs, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        _, values = self.program._calls.input_values(inputs.names, tuple(args), kwargs)
+        return inputs.feed(values)
 
 
 def _as_weight(name: str, tensor: torch.Tensor, weight: ir.Value) -> ir.TensorProtocol:

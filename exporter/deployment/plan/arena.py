@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from ....passes.planning.order import reads
 from ....registration import PlanError
+from ...running.model_inputs import inputs_of_model
 from ...running.session import open_session, session_options
 from .control_flow import run_bodies
 from .records import PlanFacts, PlannedBuffer, PlannedGraph
@@ -33,15 +34,19 @@ def run_in_arena(plan: PlanFacts, inputs: Mapping[str, Any]) -> list[np.ndarray]
 
     Raises:
         PlanError: the plan has no model or no offsets, or an input does not fit its buffer.
+        DimensionError: an input has another shape than the plan.
         InferenceError: onnxruntime refuses a node.
     """
     if plan.model is None or plan.peak is None:
         raise PlanError("running a plan needs its model and the sizes of all dimensions")
     memory = np.full(plan.peak, _POISON, np.uint8)
     frame = _Frame(plan, plan.model.graph, memory, _Kernels(plan.model))
-    for name in frame.input_names:
+    # The plan has checked the sizes of its dimensions.
+    declared = inputs_of_model(plan.model, metadata={})
+    for name in declared.names:
         if name not in inputs:
             raise PlanError(f"the array for input '{name}' is missing")
+    declared.check_sizes({name: np.shape(inputs[name]) for name in declared.names})
     return frame.run([np.asarray(inputs[name]) for name in frame.input_names])
 
 

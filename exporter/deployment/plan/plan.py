@@ -14,6 +14,7 @@ from ....registration import PLAN_PHASE, PlanError, UsageError
 from ....registration.arguments import blocks
 from ...files.reading import TRUSTED
 from ...lowering.conversion.preparation import copy_of, source_of
+from ...running.model_inputs import inputs_of_model
 from . import json_form
 from .graph_plan import plan_graph
 from .records import ALIGNMENT, PlanFacts, PlannedWeight
@@ -69,6 +70,7 @@ def make_plan(
         PlanError: a value has no size that is known before the model runs; or the model to train is no
             training graph.
         UsageError: an argument is none of these.
+        DimensionError: the model is not valid for the sizes.
     """
     if mode not in ("inference", "train"):
         raise UsageError(f"mode must be 'inference' or 'train', not {mode!r}")
@@ -116,6 +118,9 @@ def _checked_dimensions(model: ir.Model, given: Mapping[str, int] | None) -> Dim
             )
         if not isinstance(size, int) or isinstance(size, bool) or size < 0:
             raise UsageError(f"the size of dimension '{name}' must be a number, not {size!r}")
+    inputs = inputs_of_model(model)
+    if given and set(given) >= set(inputs.dimension_names):
+        inputs.check_sizes(inputs.shapes_at(given, 0))
     return Dimensions(dict(given or {}), frozenset(known))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from ....registration import InferenceError, PrepackError, UsageError
 from ...running import session
+from ...running.checked_session import checked_session_class
 from . import environment
 from .manifest import MANIFEST, PACKED, PLAIN, VERIFICATIONS, Manifest, PrepackStatus
 from .saving import PROVIDERS
@@ -37,7 +38,9 @@ def load_session(
             the sizes only: wrong bytes in a packed weight then give wrong numbers.
 
     Returns:
-        An `onnxruntime.InferenceSession`. Its attribute `prepack_status` is a `PrepackStatus`.
+        An `onnxruntime.InferenceSession`. Its attribute `prepack_status` is a `PrepackStatus`. Its methods
+        `run`, `run_async` and `run_with_ort_values` raise DimensionError for sizes for which the model is not
+        valid.
 
     Raises:
         UsageError: an argument is none of these.
@@ -102,7 +105,8 @@ def _status(folder: pathlib.Path, options: Any, providers: Sequence[Any], verify
 
 
 def _open(path: pathlib.Path, options: Any, providers: Sequence[Any], status: PrepackStatus) -> Any:
-    opened = session.open_session(os.fspath(path), f"'{path}'", providers, options)
+    checked = checked_session_class()
+    opened = session.open_session(os.fspath(path), f"'{path}'", providers, options, checked)
     opened.prepack_status = status
     return opened
 

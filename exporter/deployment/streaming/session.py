@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ....registration import InferenceError, PlanError, UsageError
-from ...running.session import as_python, open_session, session_options
+from ....registration import PlanError, UsageError
+from ...running.model_inputs import inputs_of_message, shape_of
+from ...running.session import OpenSession, as_python, open_session, session_options
 from ..memory_amounts import memory_amount
 from .budget import DEFAULT_LOOKAHEAD, activation_bytes, cut
-from .inputs import feeds, sizes_of_dimensions
 from .mapped_weights import MappedWeight, ResidentWeights, packed_array
 from .opening import open_model
 from .segment_models import GraphParts, Segment, SegmentModel, build_segments
@@ -93,6 +93,7 @@ class StreamingSession:
             opened = open_model(model, pathlib.Path(staging), verify, trusted)
         structure = Structure(opened.parts, {name: w.size for name, w in opened.weights.items()})
         self._parts = opened.parts
+        self._inputs = inputs_of_message(opened.parts.proto)
         self._weights = opened.weights
         self._lifetimes = structure.lifetimes
         self._cut = cut(structure.sequential, self._activations, self.budget, self._given)
@@ -146,22 +147,23 @@ class StreamingSession:
 
         Args:
             inputs: arrays in the order of the inputs, or one mapping of arrays by name: numpy arrays, torch
-                tensors, numbers, or onnxruntime values.
+                tensors, numbers, nested lists, or onnxruntime values.
 
         Returns:
             numpy arrays in the order of the outputs; lists and dicts for sequences and maps.
 
         Raises:
             UsageError: the arrays do not fit the inputs, or the session is closed.
+            DimensionError: the model is not valid for a size.
             PlanError: with inputs of these sizes, the budget is too small.
             InferenceError: onnxruntime cannot run the model.
             ModelFileError: a file of weights cannot be read.
         """
         if self._closed:
             raise UsageError("the session is closed")
-        fed = feeds(self._parts, inputs)
-        dimensions = sizes_of_dimensions(self._parts, fed)
-        activations = self._activations(self._cut.places, dimensions)
+        by_name = len(inputs) == 1 and isinstance(inputs[0], Mapping)
+        fed = self._inputs.feed(inputs[0] if by_name else self._inputs.bind(inputs, {}))
+        activations = self._activations(self._cut.places, self._sizes_of_dimensions(fed))
         ahead = self._lookahead(activations)
         if ahead < 0:
             least = self._cut.needed(self._given or 0) - self._cut.activations + activations
@@ -199,6 +201,16 @@ class StreamingSession:
         if self._given is None:
             return fitting
         return min(most, self._given) if fitting >= min(most, self._given) else -1
+
+    def _sizes_of_dimensions(self, fed: Mapping[str, Any]) -> dict[str, int]:
+        """The sizes of the inputs' named dimensions, by the names that onnxruntime gives."""
+        sizes: dict[str, int] = {}
+        for name, value in fed.items():
+            declared, shape = self._parts.types.get(name), shape_of(value)
+            if declared is not None and declared.dims is not None and shape is not None:
+                pairs = zip(declared.dims, shape, strict=True)
+                sizes |= {dim: size for dim, size in pairs if isinstance(dim, str)}
+        return sizes
 
     def _activations(self, places: Sequence[int], dimensions: Mapping[str, int] | None = None) -> int:
         sizes = {}
@@ -266,7 +278,7 @@ class _Run:
         fed |= {name: session._constants[real] for name, real in segment.constants.items()}
         runner = session._sessions[segment.session]
         self._note("run", segment)
-        results = _computed(runner, fed)
+        results = runner.run(fed)
         self._note("ran", segment)
         self._values.update(zip(segment.outputs, results, strict=True))
         for real in {*segment.values.values(), *segment.outputs}:
@@ -305,6 +317,7 @@ def run_streaming(
 
     Raises:
         UsageError: an argument is none of those described, or the arrays do not fit the inputs.
+        DimensionError: the model is not valid for a size.
         ModelFileError: a file cannot be read, or is not what was saved.
         PlanError: the budget is too small; the message has the least one.
         InferenceError: onnxruntime is not installed, or cannot run the model.
@@ -321,7 +334,7 @@ def _count(name: str, value: Any, least: int) -> int | None:
     return value
 
 
-def _open(message: bytes, threads: int | None) -> Any:
+def _open(message: bytes, threads: int | None) -> OpenSession:
     """A session that keeps no memory and no busy threads between runs."""
     options = session_options()
     options.enable_cpu_mem_arena = False
@@ -332,7 +345,8 @@ def _open(message: bytes, threads: int | None) -> Any:
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
     options.add_session_config_entry("session.disable_prepacking", "1")
-    return open_session(message, "a segment of the model", options=options)
+    title = "a segment of the model"
+    return OpenSession(open_session(message, title, options=options), title)
 
 
 def _constant(parts: GraphParts, name: str) -> Any:
@@ -350,24 +364,3 @@ def _constant(parts: GraphParts, name: str) -> Any:
     return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(
         array.view(f"u{array.dtype.itemsize}"), int(tensor.dtype)
     )
-
-
-def _computed(runner: Any, fed: Mapping[str, Any]) -> list[Any]:
-    """The outputs of a session: onnxruntime values, or Python objects where it has no such values."""
-    import onnxruntime
-
-    outputs = runner.get_outputs()
-    names = [output.name for output in outputs]
-    kinds = [item.type for item in (*outputs, *runner.get_inputs())]
-    try:
-        if all(kind.startswith("tensor(") and kind != "tensor(string)" for kind in kinds):
-            found = {
-                name: value
-                if isinstance(value, onnxruntime.OrtValue)
-                else onnxruntime.OrtValue.ortvalue_from_numpy(value)
-                for name, value in fed.items()
-            }
-            return list(runner.run_with_ort_values(names, found))
-        return list(runner.run(names, dict(fed)))
-    except Exception as error:
-        raise InferenceError(f"onnxruntime could not run a segment of the model: {error}") from error

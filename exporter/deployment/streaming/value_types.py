@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from collections.abc import Iterable, Mapping
 
 import onnx
 import onnx_ir as ir
 
+from ...running.model_inputs import element_type_of
 from ...running.session import open_session, session_options
-
-_TENSOR = re.compile(r"tensor\((\w+)\)")
-_ELEMENT_TYPES = {name.lower(): number for name, number in onnx.TensorProto.DataType.items()}
-"""Numbers of element types by the names that onnxruntime gives them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +78,6 @@ def value_types(proto: onnx.ModelProto, weights: Mapping[str, ValueType]) -> dic
 
 def _types(arguments: Iterable) -> Iterable[tuple[str, ValueType]]:
     for argument in arguments:
-        found = _TENSOR.fullmatch(argument.type)
-        element_type = _ELEMENT_TYPES.get(found[1]) if found else None
-        if element_type not in (None, onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING):
-            yield argument.name, ValueType(element_type, tuple(argument.shape) or None)
+        dtype = element_type_of(argument.type)
+        if dtype is not None and dtype not in (ir.DataType.UNDEFINED, ir.DataType.STRING):
+            yield argument.name, ValueType(int(dtype), tuple(argument.shape) or None)

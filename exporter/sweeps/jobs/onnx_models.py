@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ....registration import UsageError
 from ....registration.schemas import operator_schema
-from ...files.summary import describe_file
 from ...loading import load
 from ...onnx_model import OnnxModel
-from ...running.comparison import random_feed
+from ...running.model_inputs import inputs_of_model
+from ...running.random_inputs import random_inputs
 from ...targets.target import Target
 from ..zoo.listing import file_of
 from .measuring import Measurement, record_graph, record_latency
@@ -35,7 +35,7 @@ def run(settings: Settings, task: Task, target: Target | None, found: Measuremen
     record_graph(found, converted.model, composed)
     if not settings.verify and not settings.runs:
         return
-    feed = random_feed(describe_file(path)["inputs"], _SEED, sizes_of(task.job.shape))
+    feed = random_inputs(inputs_of_model(model.source), _SEED, sizes_of(task.job.shape))
     if settings.verify:
         with found.stage("comparison"):
             report = converted.verify((), feed, rtol=settings.rtol, atol=settings.atol)

@@ -56,7 +56,7 @@ def run(settings: Settings, task: Task, target: Target | None, found: Measuremen
         interface = callable_interface(capture.interface)
         leaves = calls.flatten(interface, *capture.example)
         record_latency(
-            found, program.model, calls.feed(interface, program.input_names, leaves), settings.runs
+            found, program.model, calls.input_values(interface, program.input_names, leaves), settings.runs
         )
 
 

@@ -1,0 +1,64 @@
+"""An `onnxruntime.InferenceSession` that refuses the sizes for which its model is not valid."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from .model_inputs import inputs_of_session, shape_of
+
+
+@functools.cache
+def checked_session_class() -> type:
+    """The class `CheckedSession`. A function, because onnxruntime is imported at first use only."""
+    import onnxruntime
+
+    class CheckedSession(onnxruntime.InferenceSession):
+        """A session whose `run`, `run_async` and `run_with_ort_values` check the sizes of inputs first.
+
+        Sizes of an IOBinding are not checked.
+
+        Raises:
+            DimensionError: in these methods; the model is not valid for a size.
+        """
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self._model_inputs = inputs_of_session(self)
+
+        def run(self, output_names: Any, input_feed: Any, run_options: Any = None) -> Any:
+            self._check(input_feed)
+            return super().run(output_names, input_feed, run_options)
+
+        def run_async(
+            self, output_names: Any, input_feed: Any, callback: Any, user_data: Any, run_options: Any = None
+        ) -> Any:
+            self._check(input_feed)
+            return super().run_async(output_names, input_feed, callback, user_data, run_options)
+
+        def run_with_ort_values(
+            self, output_names: Any, input_dict_ort_values: Any, run_options: Any = None
+        ) -> Any:
+            self._check(input_dict_ort_values)
+            return super().run_with_ort_values(output_names, input_dict_ort_values, run_options)
+
+        def _check(self, feed: Any) -> None:
+            inputs = self._model_inputs
+            # onnxruntime refuses other names and values itself.
+            if isinstance(feed, Mapping) and feed.keys() >= set(inputs.names):
+                inputs.check_sizes({name: _shape(feed[name]) for name in inputs.names})
+
+    return CheckedSession
+
+
+def _shape(value: Any) -> Any:
+    """The shape of an array, a nested list or an onnxruntime value; None for what has none."""
+    if isinstance(value, (list, tuple)):
+        try:
+            return np.shape(value)
+        except ValueError:
+            return None
+    return shape_of(value)
