@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import math
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -36,7 +36,6 @@ _LONGEST_PERIOD = 1 << 12
 _LONGEST_REMAINDER = 256
 """The longest period of a condition that is tried size by size."""
 _ROUNDINGS = (CeilToInt, FloorToInt, RoundToInt, TruncToInt)
-_OF_FLOATS = (IntTrueDiv, ToFloat)
 _INEQUALITIES = (sympy.Le, sympy.Lt, sympy.Ge, sympy.Gt)
 
 
@@ -71,8 +70,8 @@ class Guard:
 
     @functools.cached_property
     def has_floats(self) -> bool:
-        """Whether it rounds, divides or compares floats."""
-        return bool(self.expression.atoms(sympy.Float) or self.expression.has(*_ROUNDINGS, *_OF_FLOATS))
+        """Whether it is about floats, which only the model's code makes of sizes."""
+        return bool(self.expression.atoms(sympy.Float) or self.expression.has(IntTrueDiv, ToFloat))
 
     @functools.cached_property
     def _function(self) -> Callable[[Point], Any]:
@@ -159,50 +158,50 @@ class Guard:
 
 
 def spread(base: Point, names: frozenset[str]) -> Iterator[dict[str, int]]:
-    """Sizes other than the example's, small, near and large ones in turn: first of the dimensions with names.
+    """Sizes other than the example's, small, near and large ones in a fixed mixed order.
 
     Args:
         base: the example's sizes.
-        names: the dimensions of a condition.
+        names: the dimensions of a condition, which vary most.
     """
     named, others = sorted(names), sorted(base.keys() - names)
-    steps = [
-        *({name: base[name] + step for name in named} for step in (1, -1)),
-        *(dict.fromkeys(named, size) for size in (1, 2)),
-        *({name: base[name] * factor + 3 for name in named} for factor in (2, 9)),
+    sizes = {name: [*range(_DENSE), *(base[name] * factor + 1 for factor in (2, 3, 9, 40))] for name in named}
+    for name in named:
+        sizes[name] += [base[name] + step for step in range(-_NEAR, _NEAR + 1) if base[name] + step >= 0]
+    choices = [
+        {name: size, **{other: change(base[other]) for other in named if other != name}}
+        for name in named
+        for size in sizes[name]
+        for change in _CHANGES
     ]
-    steps += [{name: size} for name in named for size in (1, base[name] + 1, base[name] - 1, 0, 2, 3)]
-    steps += [{name: base[name] * factor + 1} for name in named for factor in (2, 3, 9, 40)]
-    if len(named) > 1:
-        pairs = itertools.permutations(named, 2)
-        steps += [
-            {first: size, second: other}
-            for first, second in pairs
-            for size, other in (
-                (1, 2),
-                (1, 3),
-                (2, 3),
-                (0, 1),
-                (base[first] * 7, 1),
-                (base[first] * 9 + 2, 3),
-            )
-        ]
-    steps += [{name: base[name] + step} for name in named for step in (2, -2, 3, -3, 5, -5, 8, 13)]
-    variants = [{name: size(base[name]) for name in others} for size in _OTHER_SIZES]
-    unique = {}
-    for variant, step in itertools.product(variants if others else [{}], steps):
-        point = {**base, **variant, **step}
-        if min(point.values()) >= 0:
-            unique[tuple(point.items())] = point
+    variants = [{name: change(base[name]) for name in others} for change in _CHANGES]
+    points = [
+        {**base, **variant, **choice} for choice in choices for variant in (variants if others else [{}])
+    ]
+    first = [point for point in points if sum(point[name] != base[name] for name in base) == 1]
+    mixed = random.Random(0)
+    mixed.shuffle(first)
+    mixed.shuffle(points)
+    near = [
+        dict(base, **{name: base[name] + step})
+        for step in (1, -1)
+        for name in named
+        if base[name] + step >= 0
+    ]
+    unique = {tuple(point[name] for name in base): point for point in (*near, *first[:4], *points)}
     yield from unique.values()
 
 
-_OTHER_SIZES: Sequence[Callable[[int], int]] = (
+_DENSE = 34
+"""Up to this, all sizes of a dimension are among the points of `spread`."""
+_CHANGES: Sequence[Callable[[int], int]] = (
     lambda size: size,
     lambda size: 17 * size + 5,
     lambda size: 1,
+    lambda size: 2,
+    lambda size: size + 1,
 )
-"""The sizes of the dimensions that a condition does not mention, by that of the example."""
+"""The sizes of other dimensions, by that of the example."""
 
 
 def _is_true(condition: Callable[[Point], Any], point: Point) -> bool:

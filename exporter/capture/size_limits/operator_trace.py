@@ -41,8 +41,7 @@ _BROADCAST_VALUES = {
 """The argument that an assignment `y[index] = value` broadcasts, by operator. Python code first removes the
 leading axes of size 1 of the value, which changes nothing."""
 _LARGEST_DIGEST = 1 << 24
-_GENERATED = ("<frozen", "<eval_with_key", "<@beartype", "<__array_function__")
-_INTERNAL = (os.path.dirname(torch.__file__), str(pathlib.Path(__file__).parents[2]), *_GENERATED)
+_INTERNAL = (os.path.dirname(torch.__file__), str(pathlib.Path(__file__).parents[2]), "<")
 
 Step = tuple[Any, ...]
 """An operator, its arguments with tensors by their origin, and the types of its results."""

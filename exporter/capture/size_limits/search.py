@@ -26,9 +26,10 @@ from .operator_trace import Trace, line_of_guard
 from .trials import Tracer
 
 _FURTHEST = 1 << 20
-_MOST_OF_INTEGERS = 3
+_LEAST_VIOLATIONS, _MOST_VIOLATIONS = 3, 24
 """The points at which a condition of the user's code is violated before it counts as irrelevant."""
-_MOST_OF_FLOATS = 8
+_NODES_OF_TRIALS = 4000
+"""The operators that all trials of one such condition may run, beyond the least number of trials."""
 _MOST_OF_TWO = 8
 """How many sizes of each of two dimensions are tried together."""
 _OTHER_PATH = "the model computes something else at other sizes"
@@ -139,7 +140,8 @@ class _Search:
             self._above(name)
         for size in small:
             self._all_at_once(size)
-        for guard in self._read_questions():
+        asked = [*self._read_questions(), *(guard for guard in self._guards if guard.has_floats)]
+        for guard in {guard.expression: guard for guard in reversed(asked)}.values():
             self._question(guard)
         return self._limits
 
@@ -179,7 +181,8 @@ class _Search:
 
         The model may ask further questions there, whose answers depend on other sizes, too.
         """
-        count = _MOST_OF_FLOATS if guard.has_floats else _MOST_OF_INTEGERS
+        affordable = _NODES_OF_TRIALS // max(1, self._tracer.number_of_operators)
+        count = min(max(_LEAST_VIOLATIONS, affordable), _MOST_VIOLATIONS)
         passed = 0
         for point in spread(self.base, guard.names):
             point = self._with(point)

@@ -56,6 +56,7 @@ class Tracer:
     The first run replaces the weights of the model by fake tensors; the caller restores them at the end.
 
     Attributes:
+        number_of_operators: the number of operators of the graph.
         infers_sizes: whether the graph has views that torch refuses for tensors without elements.
     """
 
@@ -83,6 +84,7 @@ class Tracer:
         )
         self._origins: dict[int, Any] = {}
         operators = [target for target in targets if isinstance(target, OpOverload)]
+        self.number_of_operators = len(operators)
         # A capture reads the attribute `data` by this operator.
         self._detaches = torch.ops.aten.detach.default in targets
         mutates = any(
