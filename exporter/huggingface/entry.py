@@ -24,7 +24,7 @@ from ..torch_boundary.requirements import need_torch
 from .folder import copy_files, folder_at
 from .graphs import Graph
 from .loading import DTYPES, load, read_config
-from .tasks import task_named, task_of
+from .tasks import check_reads_text, task_named, task_of
 
 _EXPECTED = (
     # The lengths of past, input and mask belong together.
@@ -225,6 +225,8 @@ def _graphs(task: str, model: Any, config: Any, folder: pathlib.Path) -> list[Gr
     """The graphs of a model for a task."""
     from . import decoders, encoder_decoders, encoders
 
+    if task in ("text-generation", "text2text-generation"):
+        check_reads_text(model, task)
     if task == "text-generation":
         return decoders.text_generation(model, config)
     if task == "text2text-generation":

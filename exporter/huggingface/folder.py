@@ -6,6 +6,7 @@ import fnmatch
 import functools
 import os
 import pathlib
+import shutil
 from typing import IO, Any
 
 from ...registration import ModelFileError
@@ -19,16 +20,25 @@ _COPIED = (
     "tokenizer*",
     "special_tokens_map.json",
     "added_tokens.json",
-    "vocab.json",
-    "vocab.txt",
+    "*vocab*.json",
+    "vocab.*",
     "merges.txt",
+    "bpe.codes",
+    "dict.txt",
     "normalizer.json",
+    "tekken.json",
     "*.model",
+    "*.spm",
+    "*.tiktoken",
     "*preprocessor_config.json",
     "processor_config.json",
     "chat_template*",
+    "config_sentence_transformers.json",
+    "sentence_*_config.json",
 )
-"""Files that tokenizers, processors and generation read."""
+"""Files that tokenizers, processors, generation and sentence-transformers read."""
+_MODULES = "modules.json"
+"""The list of the modules of a sentence-transformers model: pooling, normalization, dense layers."""
 
 
 def folder_at(path: str | os.PathLike) -> pathlib.Path:
@@ -66,26 +76,64 @@ def read_json(path: pathlib.Path) -> dict[str, Any]:
 
 
 def copy_files(source: pathlib.Path, target: pathlib.Path) -> list[str]:
-    """Copy the files of tokenizers, processors and configurations; return their names.
+    """Copy the files of tokenizers, processors, configurations, and modules of sentence-transformers.
+
+    Returns:
+        Their paths in the folder, in order.
 
     Raises:
-        ModelFileError: one cannot be read or written.
+        ModelFileError: one cannot be read or written, or modules.json names a folder outside of `source`.
     """
-    names = sorted(
+    names = [
         path.name
         for path in source.iterdir()
         if path.is_file() and any(fnmatch.fnmatchcase(path.name, pattern) for pattern in _COPIED)
-    )
+    ]
+    names = sorted([*names, *_module_files(source)])
     if target.exists() and source.samefile(target):
         return names
     for name in names:
         try:
-            content = (source / name).read_bytes()
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ModelFileError(f"'{source / name}' cannot be read: {error}") from error
-        publish(target / name, functools.partial(_write, content))
+            raise ModelFileError(f"the folder of '{target / name}' cannot be made: {error}") from error
+        publish(target / name, functools.partial(_copy, source / name))
     return names
 
 
-def _write(content: bytes, file: IO[bytes], location: str | None) -> None:
-    file.write(content)
+def _module_files(source: pathlib.Path) -> list[str]:
+    """modules.json and the files of its modules, if the folder is that of a sentence-transformers model."""
+    if not (source / _MODULES).is_file():
+        return []
+    names = [_MODULES]
+    for folder in _module_folders(source / _MODULES):
+        for path in sorted((source / folder).rglob("*")):
+            if path.is_file():
+                names.append(path.relative_to(source).as_posix())
+    return names
+
+
+def _module_folders(path: pathlib.Path) -> list[str]:
+    """The folders of the modules besides the model itself, whose folder is the whole one."""
+    try:
+        modules = json.loads(path.read_text(encoding="utf-8"))
+        folders = [module["path"] for module in modules if module["path"]]
+        are_inside = all(_is_inside(folder) for folder in folders)
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
+        raise ModelFileError(f"'{path}' cannot be read: {error}") from error
+    if not are_inside:
+        raise ModelFileError(f"'{path}' names a folder outside of its own: {folders}")
+    return list(dict.fromkeys(folders))
+
+
+def _is_inside(folder: str) -> bool:
+    pure = pathlib.PurePosixPath(folder)
+    return not pure.is_absolute() and ".." not in pure.parts and "\\" not in folder and pure.parts != ()
+
+
+def _copy(path: pathlib.Path, file: IO[bytes], location: str | None) -> None:
+    try:
+        with open(path, "rb") as source:
+            shutil.copyfileobj(source, file)
+    except OSError as error:
+        raise ModelFileError(f"'{path}' cannot be copied: {error}") from error

@@ -16,6 +16,7 @@ from .folder import folder_at
 from .settings import Settings, read_settings
 from .text import Tokenizer, log_mel
 from .token_choice import Sampling, TokenChoice
+from .token_rules import TokenRules
 
 _PAST, _PRESENT = "past_key_values.", "present."
 _TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
@@ -113,14 +114,19 @@ class TextGenerator:
             DimensionError: a file is not valid for a size.
             InferenceError: onnxruntime refuses the inputs.
         """
-        choice = TokenChoice(self.settings, Sampling(sample, temperature, top_k, top_p, seed))
+        sampling = Sampling(sample, temperature, top_k, top_p, seed)
+        if max_new_tokens < 1:
+            raise UsageError(f"max_new_tokens must be 1 or more, not {max_new_tokens}")
         if self._encoder is None:
             if input_features is not None or decoder_input_ids is not None or input_ids is None:
                 raise UsageError("this model needs input_ids, not input_features and decoder_input_ids")
             tokens, mask = _prompt(input_ids, attention_mask)
             if not mask[:, -1].all():
                 raise UsageError("pad the prompts on the left: the mask ends with 0")
-            return self._loop(tokens, {"attention_mask": mask}, choice, max_new_tokens)
+            length = tokens.shape[1]
+            padding = (mask != 0).argmax(axis=1)
+            rules = TokenRules(self.settings, length, length + max_new_tokens, padding, tokens)
+            return self._loop(tokens, {"attention_mask": mask}, TokenChoice(rules, sampling), max_new_tokens)
         given = self._encoder_inputs(input_ids, attention_mask, input_features)
         hidden = self._encoder.run(given)["last_hidden_state"]
         fixed = {"encoder_hidden_states": hidden}
@@ -131,7 +137,9 @@ class TextGenerator:
             start = self._beginning(fixed, count, language, speech_task)
         else:
             start, _ = _prompt(decoder_input_ids, None)
-        return self._loop(start, fixed, choice, max_new_tokens)
+        length = start.shape[1]
+        rules = TokenRules(self.settings, length, length + max_new_tokens, source=given.get("input_ids"))
+        return self._loop(start, fixed, TokenChoice(rules, sampling), max_new_tokens)
 
     def generate_text(self, prompts: str | Sequence[str], **options: Any) -> list[str]:
         """Generate from texts; options are those of `generate`.
@@ -189,7 +197,10 @@ class TextGenerator:
         if not settings.languages:
             if language is not None:
                 raise UsageError("generation_config.json lists no languages")
-            more = np.array([settings.forced], dtype=np.int64).repeat(count, axis=0)
+            forced = list(settings.forced)
+            if settings.no_timestamps is not None and forced[-1:] != [settings.no_timestamps]:
+                forced.append(settings.no_timestamps)
+            more = np.array([forced], dtype=np.int64).repeat(count, axis=0)
             return np.concatenate([start, more], axis=1)
         if language is None:
             logits = self._first.run({**fixed, "input_ids": start})["logits"].numpy()[:, -1]
@@ -204,9 +215,7 @@ class TextGenerator:
         self, tokens: np.ndarray, fixed: dict[str, Any], choice: TokenChoice, max_new_tokens: int
     ) -> np.ndarray:
         """Run the decoder until all sequences have ended."""
-        if max_new_tokens < 1:
-            raise UsageError(f"max_new_tokens must be 1 or more, not {max_new_tokens}")
-        graph, begin, fed = self._first, tokens.shape[1], tokens
+        graph, fed = self._first, tokens
         running = np.ones(len(tokens), dtype=bool)
         cache = graph.empty_cache(len(tokens))
         for _ in range(max_new_tokens):
@@ -221,7 +230,7 @@ class TextGenerator:
                 if name.startswith(_PRESENT)
             }
             logits = results["logits"].numpy()[:, -1].astype(np.float32)
-            chosen = choice(logits, tokens, is_first=tokens.shape[1] == begin)
+            chosen = choice(logits, tokens)
             chosen = np.where(running, chosen, self.settings.pad)
             fed = chosen[:, None]
             tokens = np.concatenate([tokens, fed], axis=1)

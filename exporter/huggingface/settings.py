@@ -8,24 +8,30 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from ...registration import UsageError
+from ...registration import ModelFileError, UsageError
 from .folder import CONFIG, read_json
 
+GENERATION_CONFIG = "generation_config.json"
 _LEFT_OUT = {
-    "bad_words_ids": None,
-    "encoder_repetition_penalty": 1.0,
+    "constraints": None,
+    "diversity_penalty": 0.0,
+    "dola_layers": None,
     "exponential_decay_length_penalty": None,
-    "forced_bos_token_id": None,
-    "forced_eos_token_id": None,
+    "force_words_ids": None,
     "guidance_scale": 1.0,
-    "min_length": 0,
-    "min_new_tokens": 0,
-    "no_repeat_ngram_size": 0,
     "num_beams": 1,
+    "num_beam_groups": 1,
     "penalty_alpha": None,
-    "sequence_bias": None,
+    "stop_strings": None,
+    "token_healing": False,
+    "watermarking_config": None,
 }
 """Rules of transformers that are not applied, with the values by which they do nothing."""
+_OF_BOTH_FILES = "forced_decoder_ids"
+"""What Whisper reads from config.json, where generation_config.json has none."""
+_WITHOUT_DEFAULT = frozenset({_OF_BOTH_FILES, "lang_to_id", "task_to_id", "no_timestamps_token_id"})
+"""What transformers reads from generation_config.json only."""
+Tokens = tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,18 +49,38 @@ class Settings:
         suppressed: tokens that are never chosen.
         suppressed_first: tokens that are not chosen first.
         repetition_penalty: logits of tokens that are there already are divided by it, or multiplied below 0.
+        source_repetition_penalty: logits of tokens of the encoder's input, or of the prompt of a decoder, are
+            multiplied by it, or divided below 0.
+        ngram_size: no sequence of so many tokens occurs twice; 0 for no limit.
+        source_ngram_size: no sequence of so many tokens of the encoder's input, or of a decoder's prompt,
+            occurs; 0 for no limit.
+        biases: sequences of tokens, and what is added to the logit of the last one after the others.
+        bad_words: sequences of tokens that do not occur.
+        least_length: the length below which no sequence ends, with the prompt.
+        least_new_tokens: the number of generated tokens below which no sequence ends.
+        forced_first: the token after a beginning of one token.
+        forced_last: the tokens of which one is the last, if the sequence has not ended before.
     """
 
-    ends: tuple[int, ...] = ()
+    ends: Tokens = ()
     pad: int = 0
     start: int | None = None
-    forced: tuple[int, ...] = ()
+    forced: Tokens = ()
     languages: Mapping[str, int] = dataclasses.field(default_factory=dict)
     tasks: Mapping[str, int] = dataclasses.field(default_factory=dict)
     no_timestamps: int | None = None
-    suppressed: tuple[int, ...] = ()
-    suppressed_first: tuple[int, ...] = ()
+    suppressed: Tokens = ()
+    suppressed_first: Tokens = ()
     repetition_penalty: float = 1.0
+    source_repetition_penalty: float = 1.0
+    ngram_size: int = 0
+    source_ngram_size: int = 0
+    biases: tuple[tuple[Tokens, float], ...] = ()
+    bad_words: tuple[Tokens, ...] = ()
+    least_length: int = 0
+    least_new_tokens: int = 0
+    forced_first: int | None = None
+    forced_last: Tokens = ()
 
     def language(self, name: str) -> int:
         """The token of a language.
@@ -80,41 +106,76 @@ class Settings:
 
 
 def read_settings(folder: pathlib.Path) -> Settings:
-    """The settings of a folder: those of generation_config.json, and of config.json where that has none."""
+    """The settings of a folder, as transformers reads them.
+
+    They are those of generation_config.json. Only in folders without this file, those of config.json.
+
+    Raises:
+        ModelFileError: a file cannot be read, or a setting has another form.
+    """
     config = read_json(folder / CONFIG)
-    given = {**_of_text(config), **config} | {
-        key: value for key, value in read_json(folder / "generation_config.json").items() if value is not None
-    }
-    ends = _numbers(given.get("eos_token_id"))
-    pad = given.get("pad_token_id")
-    left_out = [key for key, neutral in _LEFT_OUT.items() if given.get(key, neutral) not in (neutral, None)]
+    has_own_file = (folder / GENERATION_CONFIG).is_file()
+    entries = _present(read_json(folder / GENERATION_CONFIG)) if has_own_file else _legacy_entries(config)
+    try:
+        settings = _settings(entries, config)
+    except (TypeError, ValueError, LookupError) as error:
+        name = GENERATION_CONFIG if has_own_file else CONFIG
+        raise ModelFileError(
+            f"the settings of generation in '{folder / name}' cannot be read: {error}"
+        ) from error
+    left_out = [key for key, neutral in _LEFT_OUT.items() if entries.get(key, neutral) not in (neutral, None)]
     if left_out:
-        listed = ", ".join(f"{key}={given[key]!r}" for key in left_out)
+        listed = ", ".join(f"{key}={entries[key]!r}" for key in left_out)
         warnings.warn(f"generation does not apply these settings of '{folder}': {listed}", stacklevel=3)
-    forced = sorted(
-        (place, token) for place, token in given.get("forced_decoder_ids") or [] if token is not None
-    )
+    return settings
+
+
+def _settings(entries: Mapping[str, Any], config: Mapping[str, Any]) -> Settings:
+    ends = _numbers(entries.get("eos_token_id"))
+    pad = entries.get("pad_token_id")
+    forced = []
+    if config.get("model_type") == "whisper":
+        forced = entries.get(_OF_BOTH_FILES) or config.get(_OF_BOTH_FILES) or []
+        forced = sorted((place, token) for place, token in forced if token is not None)
+    bias = entries.get("sequence_bias") or []
+    bad_words = [tuple(map(int, word)) for word in entries.get("bad_words_ids") or []]
     return Settings(
         ends=ends,
         pad=_numbers(pad)[0] if pad is not None else (ends or (0,))[0],
-        start=given.get("decoder_start_token_id", given.get("bos_token_id")),
+        start=entries.get("decoder_start_token_id", entries.get("bos_token_id")),
         forced=tuple(token for _, token in forced),
-        languages=given.get("lang_to_id") or {},
-        tasks=given.get("task_to_id") or {},
-        no_timestamps=given.get("no_timestamps_token_id"),
-        suppressed=_numbers(given.get("suppress_tokens")),
-        suppressed_first=_numbers(given.get("begin_suppress_tokens")),
-        repetition_penalty=float(given.get("repetition_penalty") or 1.0),
+        languages=entries.get("lang_to_id") or {},
+        tasks=entries.get("task_to_id") or {},
+        no_timestamps=entries.get("no_timestamps_token_id"),
+        suppressed=_numbers(entries.get("suppress_tokens")),
+        suppressed_first=_numbers(entries.get("begin_suppress_tokens")),
+        repetition_penalty=float(entries.get("repetition_penalty") or 1.0),
+        source_repetition_penalty=float(entries.get("encoder_repetition_penalty") or 1.0),
+        ngram_size=int(entries.get("no_repeat_ngram_size") or 0),
+        source_ngram_size=int(entries.get("encoder_no_repeat_ngram_size") or 0),
+        biases=tuple((tuple(map(int, tokens)), float(value)) for tokens, value in bias),
+        bad_words=tuple(word for word in bad_words if word not in {(end,) for end in ends}),
+        least_length=int(entries.get("min_length") or 0),
+        least_new_tokens=int(entries.get("min_new_tokens") or 0),
+        forced_first=entries.get("forced_bos_token_id"),
+        forced_last=_numbers(entries.get("forced_eos_token_id")),
     )
 
 
-def _of_text(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The text part of a configuration of several models."""
-    found = config.get("text_config")
-    return found if isinstance(found, dict) else {}
+def _legacy_entries(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that transformers reads from a config.json: those of the model before its decoder's."""
+    decoder = next((part for key in ("decoder", "generator", "text_config") if (part := config.get(key))), {})
+    entries = {**(_present(decoder) if isinstance(decoder, dict) else {}), **_present(config)}
+    if config.get("force_bos_token_to_be_generated"):
+        entries["forced_bos_token_id"] = entries.get("bos_token_id")
+    return {key: value for key, value in entries.items() if key not in _WITHOUT_DEFAULT}
 
 
-def _numbers(item: Any) -> tuple[int, ...]:
+def _present(entries: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in entries.items() if value is not None}
+
+
+def _numbers(item: Any) -> Tokens:
     if item is None:
         return ()
-    return tuple(item) if isinstance(item, list) else (int(item),)
+    return tuple(map(int, item)) if isinstance(item, list) else (int(item),)

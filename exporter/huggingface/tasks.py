@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import importlib
+import inspect
 from typing import Any
 
 from ...registration import UsageError
@@ -51,6 +52,16 @@ TASKS = {
 """The tasks by name; the first one that has an architecture is its task."""
 
 
+_INPUTS_BESIDE_TEXT = {
+    "pixel_values": "image",
+    "pixel_values_videos": "video",
+    "image_patches": "image",
+    "input_features": "audio",
+    "input_values": "audio",
+    "speech_input": "audio",
+}
+
+
 def task_named(name: str) -> Task:
     """A task by its name.
 
@@ -62,6 +73,31 @@ def task_named(name: str) -> Task:
         hint = f" (did you mean '{close[0]}'?)" if close else ""
         raise UsageError(f"there is no task '{name}'{hint}; there are {', '.join(TASKS)}")
     return TASKS[name]
+
+
+def check_reads_text(model: Any, task: str) -> None:
+    """Refuse a model that reads or writes something besides text.
+
+    The tables of transformers list models that describe images or make sounds as generators of text.
+
+    Raises:
+        UsageError: it does; the message names it.
+    """
+    read = _modalities(getattr(type(model), "input_modalities", "text"))
+    written = _modalities(getattr(type(model), "output_modalities", "text"))
+    # Releases of transformers without these lists have only the parameters.
+    parameters = inspect.signature(type(model).forward).parameters
+    read |= {modality for name, modality in _INPUTS_BESIDE_TEXT.items() if name in parameters}
+    others = sorted((read | written) - {"text"})
+    if others:
+        raise UsageError(
+            f"{type(model).__name__} is a model of {', '.join([*others, 'text'])}, which {task} does not "
+            "support: export it with opsetta.export, or its text model by itself"
+        )
+
+
+def _modalities(listed: Any) -> set[str]:
+    return {listed} if isinstance(listed, str) else set(listed or ())
 
 
 def task_of(config: Any) -> Task:

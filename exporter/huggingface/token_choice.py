@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 
 from ...registration import UsageError
-from .settings import Settings
+from .token_rules import TokenRules
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,29 +30,21 @@ class Sampling:
 
 
 class TokenChoice:
-    """Chooses a token for each sequence, by the rules of the settings."""
+    """Chooses a token for each sequence."""
 
-    def __init__(self, settings: Settings, sampling: Sampling):
-        self._settings = settings
+    def __init__(self, rules: TokenRules, sampling: Sampling):
+        self._rules = rules
         self._sampling = sampling
         self._random = np.random.default_rng(sampling.seed)
 
-    def __call__(self, logits: np.ndarray, tokens: np.ndarray, is_first: bool) -> np.ndarray:
+    def __call__(self, logits: np.ndarray, tokens: np.ndarray) -> np.ndarray:
         """The next tokens `[batch]`.
 
         Args:
             logits: `[batch, vocabulary]`; they are changed.
             tokens: the sequences so far, `[batch, length]`.
-            is_first: whether none has been generated yet.
         """
-        settings = self._settings
-        if settings.repetition_penalty != 1.0:
-            seen = np.take_along_axis(logits, tokens, axis=1)
-            penalty = np.float32(settings.repetition_penalty)
-            np.put_along_axis(logits, tokens, np.where(seen < 0, seen * penalty, seen / penalty), axis=1)
-        logits[:, list(settings.suppressed)] = -np.inf
-        if is_first:
-            logits[:, list(settings.suppressed_first)] = -np.inf
+        logits = self._rules(logits, tokens)
         if not self._sampling.sample:
             return logits.argmax(axis=1)
         probabilities = self._probabilities(logits.astype(np.float64) / self._sampling.temperature)

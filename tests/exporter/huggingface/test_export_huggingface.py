@@ -282,6 +282,67 @@ def test_caches_with_other_states_are_refused(tmp_path):
         opsetta.export_huggingface(tmp_path, tmp_path / "out")
 
 
+def fuyu_config():
+    text = {**SMALL, "model_type": "persimmon"}
+    return transformers.FuyuConfig(**SMALL, text_config=text, patch_size=4, num_channels=3)
+
+
+def git_config():
+    vision = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    return transformers.GitConfig(**SMALL, vision_config={**vision, "image_size": 16, "patch_size": 8})
+
+
+SMALL = {
+    "vocab_size": 50,
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "config", "modality"),
+    [
+        ("GitForCausalLM", git_config, "image, text"),
+        ("FuyuForCausalLM", fuyu_config, "image, text"),
+    ],
+)
+def test_models_of_more_than_text_are_refused_by_name(architecture, config, modality, tmp_path):
+    write_folder(architecture, config(), tmp_path)
+    with pytest.raises(opsetta.UsageError, match=f"{architecture} is a model of {modality}"):
+        opsetta.export_huggingface(tmp_path, tmp_path / "out", task="text-generation")
+    assert not (tmp_path / "out").exists()
+
+
+def test_modules_of_sentence_transformers_are_copied(llama, tmp_path):
+    """Pooling, dense layers with their weights, and normalization, which has an empty folder or none."""
+    folder = tmp_path / "model"
+    shutil.copytree(llama, folder)
+    modules = [{"path": ""}, {"path": "1_Pooling"}, {"path": "2_Dense"}, {"path": "3_Normalize"}]
+    files = {
+        "modules.json": json.dumps(modules),
+        "config_sentence_transformers.json": "{}",
+        "sentence_bert_config.json": "{}",
+        "1_Pooling/config.json": '{"pooling_mode_mean_tokens": true}',
+        "2_Dense/config.json": "{}",
+        "2_Dense/model.safetensors": "weights",
+    }
+    for name, content in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(content)
+    (folder / "README.md").write_text("")
+    written = opsetta.export_huggingface(folder, tmp_path / "out", task="feature-extraction", opset=17)
+    assert set(files) <= set(written.copied)
+    for name, content in files.items():
+        assert (tmp_path / "out" / name).read_text() == content
+    assert not (tmp_path / "out" / "README.md").exists()
+    for path in ("../llama", "/etc", "1_Pooling/../../x"):
+        (folder / "modules.json").write_text(json.dumps([{"path": path}]))
+        with pytest.raises(opsetta.ModelFileError, match=r"modules\.json"):
+            opsetta.export_huggingface(folder, tmp_path / "other", task="feature-extraction", opset=17)
+
+
 def test_every_task_has_a_table_in_transformers():
     tables = transformers.models.auto.modeling_auto
     for task in TASKS.values():

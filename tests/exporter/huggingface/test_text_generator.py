@@ -13,6 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 import opsetta
 from opsetta.exporter.huggingface.settings import Settings, read_settings
 from opsetta.exporter.huggingface.token_choice import Sampling, TokenChoice
+from opsetta.exporter.huggingface.token_rules import TokenRules
 
 from ...models.generators import VOCABULARY, whisper_config, write_folder, write_generator
 
@@ -72,6 +73,77 @@ def test_a_repetition_penalty_is_that_of_transformers(gpt2, tmp_path):
     np.testing.assert_array_equal(found.generate(PROMPTS, max_new_tokens=12), expected)
 
 
+RULES = [
+    {"no_repeat_ngram_size": 2},
+    {"suppress_tokens": [3, 8, 40], "begin_suppress_tokens": [17, 55]},
+    {"forced_bos_token_id": 5, "begin_suppress_tokens": [6, 21]},
+    {"forced_eos_token_id": [2, 4]},
+    {"eos_token_id": [2, *range(20, 70)], "min_length": 7},
+    {"eos_token_id": [2, *range(20, 70)], "min_new_tokens": 4},
+    {"bad_words_ids": [[8], [11, 9], [2]], "sequence_bias": [[[14], 2.5], [[14, 21], -4.0]]},
+    {"encoder_no_repeat_ngram_size": 1},
+    {"encoder_repetition_penalty": 0.6, "repetition_penalty": 1.3},
+    {"forced_decoder_ids": [[1, 9], [2, 7]]},
+]
+
+
+def of_files(folder, tmp_path, config, generation):
+    """A copy of a folder with more in config.json, and these in generation_config.json, or without it."""
+    shutil.copytree(folder, tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | config))
+    (tmp_path / "generation_config.json").unlink()
+    if generation is not None:
+        (tmp_path / "generation_config.json").write_text(json.dumps(generation))
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def bart(tmp_path_factory):
+    """A BART, and the folder of its export."""
+    folder = tmp_path_factory.mktemp("bart")
+    model = write_generator("bart", folder / "model")
+    opsetta.export_huggingface(folder / "model", folder / "onnx", opset=17)
+    return model, folder / "onnx"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [*(("gpt2", rule) for rule in RULES), *(("bart", RULES[place]) for place in (2, 7, 8))],
+    ids=lambda item: item if isinstance(item, str) else "+".join(item),
+)
+def test_rules_are_read_where_transformers_reads_them(name, rule, request, tmp_path):
+    """From generation_config.json, or from config.json where the other one is absent."""
+    model, exported = request.getfixturevalue(name)
+    original = exported.parent / "model"
+    special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+    tokens = torch.tensor([[0, 7, 8, 14], [7, 8, 9, 10]])
+    mask = (tokens != 0).long() if name == "gpt2" else torch.ones_like(tokens)
+    results = []
+    for place, (config, generation) in enumerate((({}, special | rule), (rule, special), (rule, None))):
+        arguments = config, generation
+        of_torch = type(model).from_pretrained(of_files(original, tmp_path / f"t{place}", *arguments)).eval()
+        expected = of_torch.generate(tokens, attention_mask=mask, max_new_tokens=10, do_sample=False)
+        generator = opsetta.TextGenerator(of_files(exported, tmp_path / f"o{place}", *arguments))
+        result = generator.generate(tokens.numpy(), mask.numpy(), max_new_tokens=10)
+        np.testing.assert_array_equal(result, expected)
+        results.append(result.tolist())
+    assert results[0] == results[2]
+
+
+def test_special_tokens_of_config_json_do_not_complete_the_other_file(tmp_path):
+    (tmp_path / "config.json").write_text(
+        json.dumps({"eos_token_id": 7, "pad_token_id": 3, "lang_to_id": {"a": 1}})
+    )
+    assert read_settings(tmp_path) == Settings(ends=(7,), pad=3)
+    (tmp_path / "generation_config.json").write_text(json.dumps({"bos_token_id": 4}))
+    assert read_settings(tmp_path) == Settings(start=4)
+    (tmp_path / "generation_config.json").write_text(json.dumps({"suppress_tokens": ["x"]}))
+    with pytest.raises(opsetta.ModelFileError, match=r"generation_config\.json' cannot be read"):
+        read_settings(tmp_path)
+
+
 def test_texts_of_different_lengths(generator):
     found = generator.generate_text(["w3 w4 w5", "w9"], max_new_tokens=6)
     alone = [generator.generate_text(text, max_new_tokens=6)[0] for text in ("w3 w4 w5", "w9")]
@@ -105,22 +177,23 @@ NONE = np.zeros((1, 0), dtype=np.int64)
     ],
 )
 def test_tokens_are_drawn_from_the_most_probable_ones(sampling, drawn):
-    choice = TokenChoice(Settings(), Sampling(sample=True, seed=0, **sampling))
-    assert {int(choice(LOGITS.copy(), NONE, False)[0]) for _ in range(200)} == drawn
+    choice = TokenChoice(TokenRules(Settings()), Sampling(sample=True, seed=0, **sampling))
+    assert {int(choice(LOGITS.copy(), NONE)[0]) for _ in range(200)} == drawn
 
 
 def test_drawn_tokens_have_their_probability():
-    choice = TokenChoice(Settings(), Sampling(sample=True, seed=0, temperature=2.0))
+    choice = TokenChoice(TokenRules(Settings()), Sampling(sample=True, seed=0, temperature=2.0))
     rows = np.repeat(LOGITS, 4000, axis=0)
-    counts = np.bincount(choice(rows, np.zeros((4000, 0), dtype=np.int64), False), minlength=4) / 4000
+    counts = np.bincount(choice(rows, np.zeros((4000, 0), dtype=np.int64)), minlength=4) / 4000
     expected = torch.softmax(torch.from_numpy(LOGITS[0]) / 2, 0)
     np.testing.assert_allclose(counts, expected, atol=0.03)
 
 
 def test_suppressed_tokens_are_not_chosen():
-    choice = TokenChoice(Settings(suppressed=(1,), suppressed_first=(2,)), Sampling())
-    assert choice(LOGITS.copy(), NONE, True) == [3]
-    assert choice(LOGITS.copy(), NONE, False) == [2]
+    """Also those that the vocabulary does not have."""
+    choice = TokenChoice(TokenRules(Settings(suppressed=(1, 4), suppressed_first=(2,))), Sampling())
+    assert choice(LOGITS.copy(), NONE) == [3]
+    assert choice(LOGITS.copy(), np.zeros((1, 1), dtype=np.int64)) == [2]
 
 
 @pytest.mark.parametrize("options", [{"temperature": 0.0}, {"top_k": -1}, {"top_p": 0.0}, {"top_p": 1.5}])
@@ -170,7 +243,7 @@ def test_settings_of_both_files(tmp_path):
     given = {"eos_token_id": [1, 2], "pad_token_id": None, "num_beams": 4, "no_repeat_ngram_size": 0}
     (tmp_path / "generation_config.json").write_text(json.dumps(given))
     with pytest.warns(UserWarning, match="does not apply these settings of .*: num_beams=4$"):
-        assert read_settings(tmp_path) == Settings(ends=(1, 2), pad=3)
+        assert read_settings(tmp_path) == Settings(ends=(1, 2), pad=1)
 
 
 LANGUAGES = {
