@@ -14,6 +14,7 @@ from ...registration import CaptureError, OpsettaError
 from . import keywords
 from .arguments import Call, example_call
 from .artifacts import Artifacts
+from .fixed_paths import check_outputs
 
 if TYPE_CHECKING:
     from ...exporter.program import Program
@@ -138,6 +139,7 @@ def _lowered(
     from ...exporter.entry import lower_capture
 
     found = _captured(options, call, artifacts)
+    check_outputs(found.source)
     artifacts.begin("lowering")
     folds = options["optimize"] and (options["dynamo"] or options["do_constant_folding"])
     outputs = call.output_names

@@ -24,7 +24,7 @@ from ..descriptions import describe_input
 from ..tensor_kinds import check_arguments
 from . import operators
 from .builder import Builder
-from .example_run import check_example
+from .example_run import check_example, is_suspect
 from .fake_values import Tensor
 from .fakes import Fakes
 from .interpreter import Interpreter
@@ -58,8 +58,8 @@ def capture_torchscript(
 
     Args:
         model: a `ScriptModule` (scripted, traced or loaded) or a `ScriptFunction`.
-        args, kwargs: example arguments. The model runs on them once, and is restored; otherwise their values
-            do not matter.
+        args, kwargs: example arguments. Where that takes no time, or shapes leave a doubt, the model runs on
+            them once, and is restored.
         dynamic_shapes, dynamic_axes, input_names, output_names, source_lines: as for `capture`.
         has_run: the model is known to run on the example.
 
@@ -70,8 +70,9 @@ def capture_torchscript(
     signature = _signature(model)
     bound = shapes.bind(signature, args, kwargs)
     check_arguments(bound)
-    if not has_run:
+    if not has_run and is_suspect(model, args, kwargs):
         check_example(model, bound, args, kwargs)
+        has_run = True
     leaves = shapes.resolve(
         signature, args, kwargs, dynamic_shapes, dynamic_axes, input_names, output_names, numbers=True
     )
@@ -88,7 +89,10 @@ def capture_torchscript(
         def read(opaque: bool) -> Capture:
             reader = _Reader(model, leaves, static, constant_numbers, source_lines, opaque)
             with unlogged(), grouped_products():
-                return reader.run(signature, bound, order, args, kwargs)
+                capture = reader.run(signature, bound, order, args, kwargs)
+            if reader.has_refused and not has_run:
+                check_example(model, bound, args, kwargs)
+            return capture
 
         try:
             return read(False)
@@ -98,6 +102,8 @@ def capture_torchscript(
     try:
         return attempt(False)
     except CaptureError as error:
+        if not has_run:
+            check_example(model, bound, args, kwargs)
         if not numbers:
             raise
         try:
@@ -201,6 +207,11 @@ class _Reader:
         if self._root is not None:
             self._write_attributes(self._root)
         return self._finish(result, list(parameters), args, kwargs)
+
+    @property
+    def has_refused(self) -> bool:
+        """Whether torch refuses the operands of an operator: the example may not fit the program."""
+        return self._build.fakes.has_refused
 
     def _argument(self, item: Any, path: str) -> Any:
         """Convert an argument of the call; its leaves become inputs."""

@@ -17,6 +17,11 @@ from ..tensor_kinds import named_leaves, without_data
 _ERROR = re.compile(r"^(?:[\w.]*\.)?(\w*(?:Error|Exception|Interrupt)): ", re.MULTILINE)
 """The beginning of the error itself, after the traceback that TorchScript writes into a message."""
 _REACHES_FILES = ("aten::save", "aten::from_file")
+_ON_INDICES = tuple(
+    f"aten::{name}" for name in "embedding embedding_bag gather index index_select one_hot where".split()
+)
+_QUICK = 1 << 24
+"""A program whose example has this many elements, times the elements of its weights, runs in milliseconds."""
 _LONGEST = 300
 
 
@@ -33,7 +38,7 @@ def check_example(model: Any, bound: Mapping[str, Any], args: tuple, kwargs: Map
     Raises:
         CaptureError: PyTorch itself fails on the arguments, or the program reads or writes files.
     """
-    graph = model.forward.inlined_graph if isinstance(model, torch.jit.ScriptModule) else model.inlined_graph
+    graph = _graph_of(model)
     for kind in _REACHES_FILES:
         if graph.findAllNodes(kind):
             raise CaptureError(f"the program reads or writes files ({kind}), which ONNX does not support")
@@ -47,6 +52,31 @@ def check_example(model: Any, bound: Mapping[str, Any], args: tuple, kwargs: Map
         f"the model fails in PyTorch itself on the example arguments ({example}): pass arguments for which "
         f"model(*args, **kwargs) runs. {_message(error)}"
     ) from error
+
+
+def is_suspect(model: Any, args: tuple, kwargs: Mapping[str, Any]) -> bool:
+    """Whether a program must run on its example: it takes no time, or the shapes alone may hide an error.
+
+    Fake tensors find arguments of wrong sizes, but few of wrong element types: floats that are not the
+    model's, or integers in a program without operators on indices.
+    """
+    tensors = [leaf for leaf in pytree.tree_leaves((args, dict(kwargs))) if isinstance(leaf, torch.Tensor)]
+    weights = list(model.parameters()) if isinstance(model, torch.jit.ScriptModule) else []
+    elements = sum(tensor.numel() for tensor in tensors)
+    if elements * sum(weight.numel() for weight in weights) <= _QUICK and elements <= _QUICK:
+        return True
+    own_types = {weight.dtype for weight in weights if weight.is_floating_point()}
+    types = {tensor.dtype for tensor in tensors}
+    if any(dtype.is_floating_point or dtype.is_complex for dtype in types - own_types):
+        return bool(own_types)
+    graph = _graph_of(model)
+    has_integers = any(not (dtype.is_floating_point or dtype.is_complex) for dtype in types)
+    return has_integers and not any(graph.findAllNodes(kind) for kind in _ON_INDICES)
+
+
+def _graph_of(model: Any) -> Any:
+    program = model.forward if isinstance(model, torch.jit.ScriptModule) else model
+    return program.inlined_graph
 
 
 def _can_run(model: Any, args: tuple, kwargs: Mapping[str, Any]) -> bool:

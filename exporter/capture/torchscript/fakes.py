@@ -75,6 +75,8 @@ class Fakes:
         """Other samples of the numbers and sizes whose samples are not chosen to distinguish."""
         self.assumes_rank = False
         """Whether a result since the last reset has a rank that is wrong for sizes of 1."""
+        self.has_refused = False
+        """Whether torch refused known operands of an operator, at every sample of their sizes."""
 
     def __getitem__(self, value: ir.Value) -> Fake:
         return self._known.get(value, UNKNOWN)
@@ -257,7 +259,10 @@ class Fakes:
                 if result is not UNKNOWN:
                     sizes = [size for changed in changes.values() for size in changed.values()]
                     return self._without_sizes(result, sizes)
-            return self._renumbered(function, known, structure) if result is UNKNOWN else result
+            if result is UNKNOWN:
+                result = self._renumbered(function, known, structure)
+            self.has_refused |= result is UNKNOWN
+            return result
 
     def _renumbered(self, function: Callable[..., Any], known: Sequence[Any], structure: Any) -> Any:
         """Retry an operator with other ints after it refused every sample, for example for a step of 0."""

@@ -291,8 +291,9 @@ class SizeEnvironment(numbers.ShapeEnv):
         return type(made)(self.adopted(made.node)) if isinstance(made, _SYMBOLIC) else made
 
     def _get_user_frame(self) -> types.FrameType | None:
+        """The innermost frame outside torch; the outermost of all if only code without a file is."""
         frame = inspect.currentframe()
-        while frame is not None and is_internal(frame.f_code.co_filename):
+        while frame is not None and frame.f_back is not None and is_internal(frame.f_code.co_filename):
             frame = frame.f_back
         return frame
 

@@ -1,0 +1,75 @@
+"""A decision of a random example is no model: outputs that it makes constant are refused."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import opsetta
+from opsetta import torch_onnx
+
+
+class Detector(nn.Module):
+    """Returns boxes with a score, and empty tensors if there are none; `features` are always computed."""
+
+    def __init__(self, threshold: float, has_features: bool = False) -> None:
+        super().__init__()
+        self.head = nn.Linear(4, 2)
+        self.threshold = threshold
+        self.has_features = has_features
+
+    def forward(self, x: torch.Tensor) -> Any:
+        scores = self.head(x).sigmoid().flatten()
+        if (scores > self.threshold).sum() == 0:
+            found = torch.zeros(0, 4), torch.zeros(0)
+        else:
+            found = x * 2, scores
+        return (*found, scores * 3) if self.has_features else found
+
+
+class Gated(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.sum() > 0 else torch.ones(3)
+
+
+class Anchored(nn.Module):
+    """Has an output that is constant in PyTorch, too."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return (x + 1 if x.sum() > 0 else x), torch.arange(4)
+
+
+X = torch.ones(2, 4)
+
+
+@pytest.mark.parametrize(
+    ("model", "args"),
+    [(Detector(2.0), (X,)), (Detector(2.0, has_features=True), (X,)), (Gated(), (-torch.ones(3),))],
+    ids=["no detections", "beside features", "constant branch"],
+)
+def test_a_path_without_inputs_is_refused_and_writes_nothing(
+    model: nn.Module, args: Any, tmp_path: Any
+) -> None:
+    path = tmp_path / "model.onnx"
+    with pytest.raises(opsetta.CaptureError, match="depend on no input.*decisions") as raised:
+        torch_onnx.export(model.eval(), args, path, dynamo=False)
+    assert "Pass an example that takes the usual path" in str(raised.value)
+    with torch_onnx.replaced(), pytest.raises(torch.onnx.OnnxExporterError, match="depend on no input"):
+        torch.onnx.utils.export(model.eval(), args, str(path))
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("model", "args"),
+    [(Detector(-1.0), (X,)), (Detector(-1.0, has_features=True), (X,)), (Gated(), (X,)), (Anchored(), (X,))],
+)
+def test_other_paths_of_the_example_are_exported(model: nn.Module, args: Any) -> None:
+    torch_onnx.export(model.eval(), args, io.BytesIO(), dynamo=False)
+
+
+def test_a_model_of_constants_alone_is_exported() -> None:
+    torch_onnx.export(lambda x: torch.arange(3), (X,), io.BytesIO(), dynamo=False)
