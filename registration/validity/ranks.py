@@ -16,8 +16,30 @@ from .equations import equation_problem
 _SMALL = 64
 """Constants with more elements are no axes."""
 
+_REDUCTIONS = "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare".split()
+VECTORS: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys([f"Reduce{name}" for name in _REDUCTIONS], (1,)),
+    "AffineGrid": (1,),
+    "CenterCropPad": (1,),
+    "ConstantOfShape": (0,),
+    "Expand": (1,),
+    "MaxUnpool": (2,),
+    "Pad": (1, 3),
+    "Reshape": (1,),
+    "Resize": (2, 3),
+    "Slice": (1, 2, 3, 4),
+    "Split": (1,),
+    "Squeeze": (1,),
+    "Tile": (1,),
+    "TopK": (1,),
+    "Unsqueeze": (1,),
+    "Upsample": (1,),
+}
+"""The positions of inputs that are vectors; files have numbers for vectors of one element."""
+
 RANKS: dict[str, dict[int, tuple[int, int | None]]] = {
     "AffineGrid": {0: (3, 3), 1: (1, 1)},
+    "Attention": {0: (3, 4), 1: (3, 4), 2: (3, 4), 4: (4, 4), 5: (4, 4)},
     "AveragePool": {0: (3, None)},
     "BatchNormalization": {0: (1, None), 1: (1, 1), 2: (1, 1), 3: (1, 1), 4: (1, 1)},
     "Conv": {0: (3, None), 2: (1, 1)},
@@ -48,21 +70,28 @@ RANKS: dict[str, dict[int, tuple[int, int | None]]] = {
     "MaxRoiPool": {0: (4, 4), 1: (2, 2)},
     "MaxUnpool": {0: (3, None)},
     "Multinomial": {0: (2, 2)},
+    "NegativeLogLikelihoodLoss": {0: (2, None), 2: (1, 1)},
     "NonMaxSuppression": {0: (3, 3), 1: (3, 3)},
     "QLinearConv": {0: (3, None), 3: (3, None), 8: (1, 1)},
     "QLinearMatMul": {0: (1, None), 3: (1, None)},
     "RNN": {0: (3, 3), 1: (3, 3), 2: (3, 3), 3: (2, 2), 4: (1, 1), 5: (3, 3)},
     "ReverseSequence": {0: (2, None), 1: (1, 1)},
     "RoiAlign": {0: (4, 4), 1: (2, 2), 2: (1, 1)},
+    "RotaryEmbedding": {0: (3, 4), 1: (2, 3), 2: (2, 3), 3: (2, 2)},
     "ScatterElements": {0: (1, None), 1: (1, None)},
     "ScatterND": {0: (1, None), 1: (1, None)},
+    "SoftmaxCrossEntropyLoss": {0: (2, None), 2: (1, 1)},
     "SpaceToDepth": {0: (4, 4)},
     "TopK": {0: (1, None)},
     "Trilu": {0: (2, None)},
 }
 """The lowest and the highest rank of inputs by position; None is no bound."""
 
+for _op_type, _positions in VECTORS.items():
+    RANKS[_op_type] = dict.fromkeys(_positions, (0, 1)) | RANKS.get(_op_type, {})
+
 EQUAL_RANKS: dict[str, tuple[int, ...]] = {
+    "Attention": (0, 1, 2),
     "Conv": (0, 1),
     "ConvInteger": (0, 1),
     "ConvTranspose": (0, 1),
@@ -76,7 +105,6 @@ EQUAL_RANKS: dict[str, tuple[int, ...]] = {
 }
 """Positions of inputs that have one rank."""
 
-_REDUCTIONS = "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare".split()
 AXES: dict[str, tuple[str, int]] = {
     **dict.fromkeys(
         "ArgMax ArgMin Gather GatherElements Hardmax LayerNormalization LogSoftmax LpNormalization "
@@ -152,7 +180,7 @@ def rank_problem(node: ir.Node, schema: OperatorSchema) -> str | None:
 def _bound(lowest: int, highest: int | None) -> str:
     if highest is None:
         return f"but needs {lowest} or more"
-    return f"not {lowest}" if lowest == highest else f"but may have at most {highest}"
+    return f"not {lowest}" if lowest == highest else f"not {lowest} to {highest}"
 
 
 def _axes_problem(node: ir.Node, schema: OperatorSchema, ranks: Sequence[int | None]) -> str | None:
