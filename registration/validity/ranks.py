@@ -5,7 +5,7 @@ Ranks that are not known are not checked, nor are axes that a model computes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -153,7 +153,8 @@ def integers(value: ir.Value | None) -> list[int] | None:
     producer = value.producer()
     if tensor is None and producer is not None and producer.op_type == "Constant" and not producer.domain:
         constant = producer.attributes.get("value")
-        tensor = None if constant is None or constant.is_ref() else constant.value
+        is_tensor = constant is not None and constant.type == ir.AttributeType.TENSOR
+        tensor = constant.value if constant is not None and is_tensor and not constant.is_ref() else None
     if tensor is None or value.is_graph_input() or isinstance(tensor, ir.LazyTensor):
         return None
     if tensor.dtype not in (ir.DataType.INT64, ir.DataType.INT32) or tensor.size > _SMALL:
@@ -169,12 +170,20 @@ def rank_problem(node: ir.Node, schema: OperatorSchema) -> str | None:
         rank = ranks[position] if position < len(ranks) else None
         if rank is not None and (rank < lowest or (highest is not None and rank > highest)):
             return f"its input '{schema.inputs[position].name}' has rank {rank}, {_bound(lowest, highest)}"
-    among = {ranks[i] for i in EQUAL_RANKS.get(node.op_type, ()) if i < len(ranks) and ranks[i] is not None}
-    if len(among) > 1:
-        return f"its inputs have the ranks {' and '.join(map(str, sorted(among)))}, which must be equal"
+    equal = EQUAL_RANKS.get(node.op_type)
+    problem = None if equal is None else _unequal(ranks[i] for i in equal if i < len(ranks))
+    if problem is not None:
+        return problem
     specific = _RULES.get(node.op_type)
     problem = None if specific is None else specific(node, ranks)
     return problem or _axes_problem(node, schema, ranks)
+
+
+def _unequal(ranks: Iterable[int | None]) -> str | None:
+    among = sorted({rank for rank in ranks if rank is not None})
+    if len(among) < 2:
+        return None
+    return f"its inputs have the ranks {' and '.join(map(str, among))}, which must be equal"
 
 
 def _bound(lowest: int, highest: int | None) -> str:
@@ -218,10 +227,7 @@ def _attribute(node: ir.Node, name: str) -> Any:
 
 
 def _concatenation(node: ir.Node, ranks: Sequence[int | None]) -> str | None:
-    among = {rank for rank in ranks if rank is not None}
-    if len(among) > 1:
-        return f"its inputs have the ranks {' and '.join(map(str, sorted(among)))}, which must be equal"
-    return "its inputs have rank 0, and so no axis" if 0 in among else None
+    return _unequal(ranks) or ("its inputs have rank 0, and so no axis" if 0 in ranks else None)
 
 
 def _transposition(node: ir.Node, ranks: Sequence[int | None]) -> str | None:
