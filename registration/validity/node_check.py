@@ -73,7 +73,7 @@ def _facts(op_type: str, opset: int, domain: str) -> _Facts | None:
             name: _Attribute(
                 formal.type,
                 words_of(op_type, name, schema.since_version),
-                types.element_types(schema, name),
+                types.allowed_numbers(schema, name),
             )
             for name, formal in schema.attributes.items()
         },
@@ -190,7 +190,8 @@ def _attribute_problem(node: ir.Node, facts: _Facts) -> str | None:
             if foreign:
                 return f"its {name} is '{foreign[0]}', not one of {', '.join(sorted(formal.words))}"
         elif formal.numbers is not None and attribute.value not in formal.numbers:
-            return f"its {name} is {types.element_type_name(attribute.value)}, which it may not be"
+            number = attribute.value if name == "keepdims" else types.element_type_name(attribute.value)
+            return f"its {name} is {number}, which it may not be"
     for name in facts.required_attributes:
         if name not in attributes:
             return f"it needs the attribute '{name}'"

@@ -5,7 +5,7 @@ Ranks that are not known are not checked, nor are axes that a model computes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -16,8 +16,30 @@ from .equations import equation_problem
 _SMALL = 64
 """Constants with more elements are no axes."""
 
+_REDUCTIONS = "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare".split()
+VECTORS: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys([f"Reduce{name}" for name in _REDUCTIONS], (1,)),
+    "AffineGrid": (1,),
+    "CenterCropPad": (1,),
+    "ConstantOfShape": (0,),
+    "Expand": (1,),
+    "MaxUnpool": (2,),
+    "Pad": (1, 3),
+    "Reshape": (1,),
+    "Resize": (2, 3),
+    "Slice": (1, 2, 3, 4),
+    "Split": (1,),
+    "Squeeze": (1,),
+    "Tile": (1,),
+    "TopK": (1,),
+    "Unsqueeze": (1,),
+    "Upsample": (1,),
+}
+"""The positions of inputs that are vectors; files have numbers for vectors of one element."""
+
 RANKS: dict[str, dict[int, tuple[int, int | None]]] = {
     "AffineGrid": {0: (3, 3), 1: (1, 1)},
+    "Attention": {0: (3, 4), 1: (3, 4), 2: (3, 4), 4: (4, 4), 5: (4, 4)},
     "AveragePool": {0: (3, None)},
     "BatchNormalization": {0: (1, None), 1: (1, 1), 2: (1, 1), 3: (1, 1), 4: (1, 1)},
     "Conv": {0: (3, None), 2: (1, 1)},
@@ -48,21 +70,28 @@ RANKS: dict[str, dict[int, tuple[int, int | None]]] = {
     "MaxRoiPool": {0: (4, 4), 1: (2, 2)},
     "MaxUnpool": {0: (3, None)},
     "Multinomial": {0: (2, 2)},
+    "NegativeLogLikelihoodLoss": {0: (2, None), 2: (1, 1)},
     "NonMaxSuppression": {0: (3, 3), 1: (3, 3)},
     "QLinearConv": {0: (3, None), 3: (3, None), 8: (1, 1)},
     "QLinearMatMul": {0: (1, None), 3: (1, None)},
     "RNN": {0: (3, 3), 1: (3, 3), 2: (3, 3), 3: (2, 2), 4: (1, 1), 5: (3, 3)},
     "ReverseSequence": {0: (2, None), 1: (1, 1)},
     "RoiAlign": {0: (4, 4), 1: (2, 2), 2: (1, 1)},
+    "RotaryEmbedding": {0: (3, 4), 1: (2, 3), 2: (2, 3), 3: (2, 2)},
     "ScatterElements": {0: (1, None), 1: (1, None)},
     "ScatterND": {0: (1, None), 1: (1, None)},
+    "SoftmaxCrossEntropyLoss": {0: (2, None), 2: (1, 1)},
     "SpaceToDepth": {0: (4, 4)},
     "TopK": {0: (1, None)},
     "Trilu": {0: (2, None)},
 }
 """The lowest and the highest rank of inputs by position; None is no bound."""
 
+for _op_type, _positions in VECTORS.items():
+    RANKS[_op_type] = dict.fromkeys(_positions, (0, 1)) | RANKS.get(_op_type, {})
+
 EQUAL_RANKS: dict[str, tuple[int, ...]] = {
+    "Attention": (0, 1, 2),
     "Conv": (0, 1),
     "ConvInteger": (0, 1),
     "ConvTranspose": (0, 1),
@@ -76,7 +105,6 @@ EQUAL_RANKS: dict[str, tuple[int, ...]] = {
 }
 """Positions of inputs that have one rank."""
 
-_REDUCTIONS = "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare".split()
 AXES: dict[str, tuple[str, int]] = {
     **dict.fromkeys(
         "ArgMax ArgMin Gather GatherElements Hardmax LayerNormalization LogSoftmax LpNormalization "
@@ -125,7 +153,8 @@ def integers(value: ir.Value | None) -> list[int] | None:
     producer = value.producer()
     if tensor is None and producer is not None and producer.op_type == "Constant" and not producer.domain:
         constant = producer.attributes.get("value")
-        tensor = None if constant is None or constant.is_ref() else constant.value
+        is_tensor = constant is not None and constant.type == ir.AttributeType.TENSOR
+        tensor = constant.value if constant is not None and is_tensor and not constant.is_ref() else None
     if tensor is None or value.is_graph_input() or isinstance(tensor, ir.LazyTensor):
         return None
     if tensor.dtype not in (ir.DataType.INT64, ir.DataType.INT32) or tensor.size > _SMALL:
@@ -141,18 +170,26 @@ def rank_problem(node: ir.Node, schema: OperatorSchema) -> str | None:
         rank = ranks[position] if position < len(ranks) else None
         if rank is not None and (rank < lowest or (highest is not None and rank > highest)):
             return f"its input '{schema.inputs[position].name}' has rank {rank}, {_bound(lowest, highest)}"
-    among = {ranks[i] for i in EQUAL_RANKS.get(node.op_type, ()) if i < len(ranks) and ranks[i] is not None}
-    if len(among) > 1:
-        return f"its inputs have the ranks {' and '.join(map(str, sorted(among)))}, which must be equal"
+    equal = EQUAL_RANKS.get(node.op_type)
+    problem = None if equal is None else _unequal(ranks[i] for i in equal if i < len(ranks))
+    if problem is not None:
+        return problem
     specific = _RULES.get(node.op_type)
     problem = None if specific is None else specific(node, ranks)
     return problem or _axes_problem(node, schema, ranks)
 
 
+def _unequal(ranks: Iterable[int | None]) -> str | None:
+    among = sorted({rank for rank in ranks if rank is not None})
+    if len(among) < 2:
+        return None
+    return f"its inputs have the ranks {' and '.join(map(str, among))}, which must be equal"
+
+
 def _bound(lowest: int, highest: int | None) -> str:
     if highest is None:
         return f"but needs {lowest} or more"
-    return f"not {lowest}" if lowest == highest else f"but may have at most {highest}"
+    return f"not {lowest}" if lowest == highest else f"not {lowest} to {highest}"
 
 
 def _axes_problem(node: ir.Node, schema: OperatorSchema, ranks: Sequence[int | None]) -> str | None:
@@ -190,10 +227,7 @@ def _attribute(node: ir.Node, name: str) -> Any:
 
 
 def _concatenation(node: ir.Node, ranks: Sequence[int | None]) -> str | None:
-    among = {rank for rank in ranks if rank is not None}
-    if len(among) > 1:
-        return f"its inputs have the ranks {' and '.join(map(str, sorted(among)))}, which must be equal"
-    return "its inputs have rank 0, and so no axis" if 0 in among else None
+    return _unequal(ranks) or ("its inputs have rank 0, and so no axis" if 0 in ranks else None)
 
 
 def _transposition(node: ir.Node, ranks: Sequence[int | None]) -> str | None:

@@ -13,11 +13,14 @@ from ..schemas import OperatorSchema, Parameter
 _FLOATS = frozenset(int(DataType[name]) for name in ("FLOAT", "FLOAT16", "DOUBLE", "BFLOAT16"))
 
 
-def element_types(schema: OperatorSchema, attribute: str) -> frozenset[int] | None:
-    """The element types that an integer attribute may name; None if it names none."""
+def allowed_numbers(schema: OperatorSchema, attribute: str) -> frozenset[int] | None:
+    """The numbers that an integer attribute may be, mostly element types; None if it may be any."""
     formal = schema.attributes.get(attribute)
     if formal is None or formal.type != ir.AttributeType.INT:
         return None
+    if attribute == "keepdims":
+        # Not an element type: inference and onnxruntime read numbers besides 0 and 1 in different ways.
+        return frozenset({0, 1})
     if attribute in ("to", "dtype", "output_dtype"):
         outputs = schema.outputs[0]
         numbers = frozenset(map(int, outputs.dtypes | outputs.sequences))

@@ -62,7 +62,7 @@ def run_case(number: int) -> Outcome:
         warnings.simplefilter("ignore")
         try:
             written = ir.to_proto(convert(ir.from_proto(model), opset))
-        except OpsettaError as error:
+        except (OpsettaError, ir.serde.SerdeError) as error:
             return Outcome(number, REFUSED, f"{title}: {error}")
         except Exception as error:
             return Outcome(number, CRASHED, f"{title}: {type(error).__name__}: {error}")

@@ -36,6 +36,7 @@ from ....registration.functions.results import listed
 from ....registration.opsets import check_opset
 from ....registration.schemas import OperatorSchema, inputs_by_name, omissible, operator_schema
 from ....registration.validity.node_check import invalid_nodes
+from ....registration.validity.ranks import VECTORS
 from ...files.garbage_collection import rare_collections
 from ...files.reading import BOUNDS, Bounds
 from ...files.reading.carried import attach, carried_by, check_training
@@ -49,7 +50,7 @@ from .foreign_operators import call_foreign, foreign_function, has_versions
 from .preparation import copy_of, opset_of, source_of, with_contents
 from .size import limits_of
 from .source_validity import check_source, warn_of_invalid
-from .vectors import VECTORS, with_vectors
+from .vectors import with_vectors
 
 _TRIED = 20  # Nodes of one operator that are refused before its others are refused without a try.
 

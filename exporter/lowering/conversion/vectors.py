@@ -12,27 +12,7 @@ from onnx_ir import Value
 
 from ....registration import GraphContext
 from ....registration.emission.folding import MAXIMUM_ELEMENTS
-
-_REDUCTIONS = "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare".split()
-VECTORS: dict[str, tuple[int, ...]] = {
-    **dict.fromkeys([f"Reduce{name}" for name in _REDUCTIONS], (1,)),
-    "AffineGrid": (1,),
-    "CenterCropPad": (1,),
-    "ConstantOfShape": (0,),
-    "Expand": (1,),
-    "MaxUnpool": (2,),
-    "Pad": (1, 3),
-    "Reshape": (1,),
-    "Resize": (2, 3),
-    "Slice": (1, 2, 3, 4),
-    "Split": (1,),
-    "Squeeze": (1,),
-    "Tile": (1,),
-    "TopK": (1,),
-    "Unsqueeze": (1,),
-    "Upsample": (1,),
-}
-"""The positions of inputs that are vectors."""
+from ....registration.validity.ranks import VECTORS
 
 
 def with_vectors(g: GraphContext, op_type: str, inputs: Sequence[Value | None]) -> list[Value | None]:

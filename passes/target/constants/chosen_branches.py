@@ -105,4 +105,10 @@ class ChooseBranches(ConstantPass):
                 self._names.update({value.name for value in values})
         if value.name and self._names[value.name] > 1:
             self._names[value.name] -= 1
-            value.name = self.known.unique(value.name)
+            name, tensor = self.known.unique(value.name), value.const_value
+            if tensor is not None:
+                # The model that this one was made from may hold the tensor itself.
+                value.const_value = ir.LazyTensor(
+                    lambda: tensor, dtype=tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=name
+                )
+            value.name = name
