@@ -35,12 +35,12 @@ def complete_shapes(node: ir.Node, version: int) -> None:
         UnsupportedError: the node is not valid for its inputs.
     """
     outputs = list(node.outputs)
-    known = all(value.shape is not None for value in outputs)
-    if (
-        known
-        and node.op_type not in _CHECKED
-        and (node.op_type not in _UNSETTLED or all(value.shape.is_static() for value in outputs))
-    ):  # type: ignore[union-attr]
+    shapes = [value.shape for value in outputs]
+    known = all(shape is not None for shape in shapes)
+    settled = node.op_type not in _UNSETTLED or all(
+        shape is not None and shape.is_static() for shape in shapes
+    )
+    if known and settled and node.op_type not in _CHECKED:
         return
     if any(map(_has_graph, node.attributes.values())):
         return

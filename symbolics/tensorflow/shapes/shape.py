@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
+import onnx_ir as ir
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
-from ...compositions.sizes import known_rank
+from ...compositions.sizes import Size, known_rank
 from .._common import constant_integer, constant_integers, elements, front, integers, shaped, sizes
 
 
@@ -35,7 +39,22 @@ def rank(g: GraphContext, input: Value) -> Value:
 @onnx_symbolic("tf::Reshape")
 def reshape(g: GraphContext, tensor: Value, shape: Value) -> Value:
     wanted = elements(g, shape)
+    own = g.shape(tensor)
+    if wanted is not None and own is not None:
+        _check_count(g, wanted, own)
     return g.call("aten::reshape", self=tensor, shape=sizes(g, shape) if wanted is None else wanted)
+
+
+def _check_count(g: GraphContext, wanted: Sequence[Size], own: Sequence[int | ir.SymbolicDim]) -> None:
+    """Refuse to reshape a tensor to another number of elements, where all sizes are known."""
+    sizes = [size for size in wanted if isinstance(size, int)]
+    held = [size for size in own if isinstance(size, int)]
+    if len(sizes) != len(wanted) or len(held) != len(own):
+        return
+    count, others = math.prod(held), math.prod(size for size in sizes if size != -1)
+    fits = others and count % others == 0 if -1 in sizes else count == others
+    if min(sizes, default=0) < -1 or sizes.count(-1) > 1 or not fits:
+        raise g.refuse(f"{count} elements cannot have the shape {sizes}")
 
 
 @onnx_symbolic("tf::Squeeze")

@@ -162,7 +162,9 @@ def unflatten(g: GraphContext, self: Value, dim: int, sizes: list[int | Value]) 
 
 @onnx_symbolic("aten::permute")
 def permute(g: GraphContext, self: Value, dims: list[int]) -> Value:
-    perm = [dim % len(dims) for dim in dims]
+    perm = [g.axis(dim, len(dims)) for dim in dims]
+    if len({*perm}) != len(perm) or g.rank(self) not in (None, len(perm)):
+        raise g.refuse(f"{dims} is not a permutation of the dimensions of its input")
     return self if perm == sorted(perm) else g.op("Transpose", self, perm=perm)
 
 

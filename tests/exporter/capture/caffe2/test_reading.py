@@ -203,3 +203,27 @@ def test_random_damage(tmp_path):
         except opsetta.OpsettaError:
             ends["refused"] += 1
     assert min(ends.values()) > 10
+
+
+RELU = 'op { type: "Relu" input: "x" output: "y" } external_input: "x"'
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\x04init", b'name: "init"\n'], ids=["empty", "name", "text"])
+def test_an_init_net_may_have_no_operators(content, tmp_path):
+    (tmp_path / "init_net.pb").write_bytes(content)
+    (tmp_path / "predict_net.pbtxt").write_text(
+        'op { type: "Relu" input: "x" output: "y" } external_input: "x"'
+    )
+    source = opsetta.load(
+        tmp_path / "predict_net.pbtxt", init_net=tmp_path / "init_net.pb", shapes={"x": (2,)}
+    )
+    np.testing.assert_array_equal(source.lower(13)(np.float32([-1, 2])), np.float32([0, 2]))
+
+
+def test_an_init_net_that_is_something_else_is_refused(tmp_path):
+    (tmp_path / "init_net.pb").write_bytes(b"\x7fELF not a net")
+    (tmp_path / "predict_net.pbtxt").write_text(
+        'op { type: "Relu" input: "x" output: "y" } external_input: "x"'
+    )
+    with pytest.raises(opsetta.ModelFileError, match="not a Caffe2 net"):
+        opsetta.load(tmp_path / "predict_net.pbtxt", init_net=tmp_path / "init_net.pb")
