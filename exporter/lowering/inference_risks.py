@@ -65,15 +65,6 @@ def is_risky(model: onnx.ModelProto) -> bool:
     return False
 
 
-def may_abort(model: onnx.ModelProto) -> bool:
-    """Whether a model has an operator whose inference ends the process for sizes that it computes itself.
-
-    `Slice` does for a negative size, which `Conv` gives where its kernel is larger than its input, and for a
-    step backwards through a size of 0.
-    """
-    return any(node.op_type == "Slice" for graph in with_subgraphs(model.graph) for node in graph.node)
-
-
 def _has_form(node: onnx.NodeProto, form: _Form) -> bool:
     inputs = node.input
     if not form.inputs[0] <= len(inputs) <= form.inputs[1]:
