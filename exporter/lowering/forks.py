@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import os
 import select
@@ -56,6 +57,7 @@ def _run(function: Callable[[], bytes], sending: int) -> None:
     code = 1
     try:
         gc.disable()
+        faulthandler.disable()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

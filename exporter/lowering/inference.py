@@ -21,7 +21,8 @@ import onnx.shape_inference
 from ..files.reading import BOUNDS, TRUSTED, Bounds
 from ..files.reading.subgraphs import with_subgraphs
 from . import forks
-from .inference_risks import is_risky, may_abort
+from .inference_risks import is_risky
+from .negative_sizes import may_slice_negative_sizes
 from .rank_bounds import RankBounds
 from .slice_dimensions import with_named_slices
 
@@ -82,7 +83,7 @@ def _infer(model: onnx.ModelProto, data_prop: bool, strict: bool, bounds: Bounds
     affordable = bounds.inference + _PROPORTION * len(data)
     if ranks.functions or ranks.dimensions() * _DIMENSION > affordable or is_risky(model):
         return _infer_in_process(data, affordable, data_prop=data_prop, strict=strict)
-    if not (forks.IS_AVAILABLE and may_abort(model)):
+    if not (forks.IS_AVAILABLE and may_slice_negative_sizes(model)):
         return _infer_here(data, affordable, data_prop, strict)
 
     def infer_in_fork() -> bytes:

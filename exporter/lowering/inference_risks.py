@@ -29,6 +29,10 @@ _EQUATION = re.compile(rf"{_TERM}(?:,{_TERM})*(?:->{_TERM})?")
 _SINGLE = onnx.defs.OpSchema.FormalParameterOption.Single
 
 
+class EndlessInference(ValueError):
+    """A node for which onnx's inference never ends."""
+
+
 class _Form(NamedTuple):
     """What a node of an operator version must have.
 
@@ -47,7 +51,11 @@ class _Form(NamedTuple):
 
 
 def is_risky(model: onnx.ModelProto) -> bool:
-    """Whether a node does not have the form that its operator demands, or has numbers beyond 32 bits."""
+    """Whether a node does not have the form that its operator demands, or has numbers beyond 32 bits.
+
+    Raises:
+        EndlessInference: there is no need to try.
+    """
     versions = {_DOMAINS.get(entry.domain, entry.domain): entry.version for entry in model.opset_import}
     typed = None
     for graph in with_subgraphs(model.graph):
@@ -63,15 +71,6 @@ def is_risky(model: onnx.ModelProto) -> bool:
                 if not all(name in typed for name in node.input):
                     return True
     return False
-
-
-def may_abort(model: onnx.ModelProto) -> bool:
-    """Whether a model has an operator whose inference ends the process for sizes that it computes itself.
-
-    `Slice` does for a negative size, which `Conv` gives where its kernel is larger than its input, and for a
-    step backwards through a size of 0.
-    """
-    return any(node.op_type == "Slice" for graph in with_subgraphs(model.graph) for node in graph.node)
 
 
 def _has_form(node: onnx.NodeProto, form: _Form) -> bool:
@@ -92,7 +91,7 @@ def _has_form(node: onnx.NodeProto, form: _Form) -> bool:
         if kind == onnx.AttributeProto.INT and not _is_expected(attribute, node):
             return False
         if name == "equation" and not is_equation(attribute.s):
-            return False
+            raise EndlessInference("an Einsum has an equation that is not valid")
     return form.required <= names
 
 

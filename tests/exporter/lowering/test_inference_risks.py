@@ -9,6 +9,7 @@ from onnx import helper, numpy_helper, parser
 
 from opsetta.exporter.lowering.inference import InferenceError, infer_shapes
 from opsetta.exporter.lowering.inference_risks import is_equation, is_risky
+from opsetta.exporter.lowering.negative_sizes import may_slice_negative_sizes
 from opsetta.exporter.lowering.rank_bounds import RankBounds
 
 
@@ -17,8 +18,6 @@ def model(graph: str, opset: int = 18) -> onnx.ModelProto:
 
 
 RISKY = [
-    '(float[2,2] x) => (y) { y = Einsum<equation = "i......j->ij">(x) }',
-    '(float[2,2] x) => (y) { y = Einsum<equation = "ij->...i...">(x) }',
     "(float[4] x) => (y, z) { y, z = Split<num_outputs = 3>(x) }",
     "(float[4] x) => (y) { y = Split<num_outputs = 987654321987>(x) }",
     "(float[2,2] x, float[2] s) => (y) { y = LayerNormalization<axis = 3000000000>(x, s) }",
@@ -70,7 +69,14 @@ def test_an_equation_has_one_ellipsis_in_a_term_at_most(text, is_valid):
     assert is_equation(text.encode()) is is_valid
 
 
-@pytest.mark.parametrize("graph", [RISKY[3], RISKY[6]])
+@pytest.mark.parametrize("equation", ["i......j->ij", "ij->...i...", ".....", "i,,......->i"])
+def test_inference_that_never_ends_is_not_tried(equation):
+    graph = f'(float[2,2] x) => (y) {{ y = Einsum<equation = "{equation}">(x) }}'
+    with pytest.raises(ValueError, match="an Einsum has an equation that is not valid"):
+        infer_shapes(model(graph))
+
+
+@pytest.mark.parametrize("graph", [RISKY[1], RISKY[4]])
 def test_what_crashes_inference_ends_in_an_error_or_a_result(graph):
     try:
         inferred = infer_shapes(model(graph))
@@ -116,3 +122,30 @@ def test_shape_arithmetic_of_exporters_has_small_bounds():
     steps = [("Shape", ["x"], "n"), ("ConstantOfShape", ["n"], "ones"), ("Mul", ["ones", "huge"], "m")]
     steps += [("Equal", ["n", "m"], "e"), ("Where", ["e", "ones", "n"], "s")]
     assert RankBounds(shape_from_numbers(*steps)).dimensions() < 2**12
+
+
+SLICE = "i = Constant<value_ints = [0]>() y = Slice(v, i, i, i)"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "is_found"),
+    [
+        ("v = Relu(x)", False),
+        ("v = Conv(x, x)", True),
+        ("n = Constant<value_ints = [3, -4]>() v = Expand(x, n)", True),
+        ("n = Constant<value_ints = [3, -4]>() v = Reshape(x, n)", False),
+        ("n = Shape(x) m = Sub(n, n) v = ConstantOfShape(m)", True),
+        ("n = Shape(x) m = Gather(n, n) v = ConstantOfShape(m)", False),
+        ("v = RandomNormal<shape = [2, -3]>()", True),
+    ],
+)
+def test_sizes_that_may_be_negative_are_found(nodes, is_found):
+    assert may_slice_negative_sizes(model(f"(float[2,2] x) => (y) {{ {nodes} {SLICE} }}")) is is_found
+    assert not may_slice_negative_sizes(model(f"(float[2,2] x) => (v) {{ {nodes} }}"))
+
+
+def test_a_size_that_ends_the_process_is_an_error():
+    graph = "(float[1,1,2,2] x, float[1,1,9,9] w) => (y) { v = Conv(x, w) a = Constant<value_ints = [2]>() "
+    graph += "s = Constant<value_ints = [0]>() e = Constant<value_ints = [5]>() y = Slice(v, s, e, a) }"
+    with pytest.raises(InferenceError, match="crashes"):
+        infer_shapes(model(graph), data_prop=True)

@@ -53,7 +53,7 @@ def _check_within(g: GraphContext, self: Value, positions: Value) -> None:
     places, shape = g.constant_value(positions), g.shape(self)
     if places is None or shape is None or not all(isinstance(item, int) for item in shape):
         return
-    count = math.prod(shape)  # type: ignore[arg-type]
+    count = math.prod(size for size in shape if isinstance(size, int))
     if places.size and int(places.max()) >= count:
         raise g.refuse("the view reads elements of the storage outside of the tensor")
 
