@@ -25,7 +25,7 @@ def check_example(capture: Capture) -> None:
     inputs = [(name, tuple(getattr(leaf, "shape", ()))) for leaf, name in pairs if name is not None]
     declared = dimensions.inputs_of(capture.source, [name for name, _ in inputs])
     try:
-        dimensions.check(declared, metadata, [shape for _, shape in inputs])
+        dimensions.SizeCheck(declared, metadata)([shape for _, shape in inputs])
     except DimensionError as error:
         raise CaptureError(
             f"the program would not be valid for the example itself: {error}. A dynamic dimension of size 0 "

@@ -116,11 +116,11 @@ def _module_files(source: pathlib.Path) -> list[str]:
 def _module_folders(path: pathlib.Path) -> list[str]:
     """The folders of the modules besides the model itself, whose folder is the whole one."""
     try:
-        modules = json.loads(path.read_text(encoding="utf-8"))
+        modules = parse_json(read_small(path))
         folders = [module["path"] for module in modules if module["path"]]
         are_inside = all(_is_inside(folder) for folder in folders)
     except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
-        raise ModelFileError(f"'{path}' cannot be read: {error}") from error
+        raise ModelFileError(f"'{path}' is not a list of modules: {error}") from error
     if not are_inside:
         raise ModelFileError(f"'{path}' names a folder outside of its own: {folders}")
     return list(dict.fromkeys(folders))

@@ -18,8 +18,7 @@ import onnx_ir as ir
 
 from ...registration import DIMENSIONS, DimensionError, UsageError
 from ..files.reading.carried import carried_by
-from ..source.dimensions import evaluate
-from .size_check import SizeCheck
+from ..source.dimensions import SizeCheck, evaluate
 
 PRODUCER = "opsetta"
 _TENSOR = re.compile(r"tensor\((\w+)\)")

@@ -113,60 +113,79 @@ def dimensions(inputs: Sequence[Input], metadata: Mapping[str, str]) -> dict[str
     return found
 
 
-def check(inputs: Sequence[Input], metadata: Mapping[str, str], shapes: Sequence[Sequence[int]]) -> None:
-    """Refuse sizes for which a model is not valid.
+class SizeCheck:
+    """Refuses the sizes for which a model is not valid; reads the metadata once, for many calls.
+
+    Attributes:
+        dimensions: the dynamic dimensions by name, in order.
 
     Args:
         inputs: the declared inputs of the model.
         metadata: the model's metadata with the entry of `write`.
-        shapes: the shape of each input of a call.
 
     Raises:
-        DimensionError: two sizes of one dimension differ; or a condition is not true, which includes that it
-            has no value at these sizes, or cannot be evaluated.
+        DimensionError: the metadata does not have the documented form.
     """
-    sizes, places = _bind(inputs, _names(inputs, metadata), shapes)
-    for (name, declared), shape in zip(inputs, shapes, strict=True):
-        for axis, (dim, size) in enumerate(zip(declared, shape, strict=False)):
-            if not isinstance(dim, str) or dim in sizes:
-                continue
-            wanted = evaluate(dim, sizes)
-            if wanted is not None and wanted != size:
-                raise DimensionError(
-                    f"axis {axis} of input '{name}' has size {size}, but the model is valid for {dim} = "
-                    f"{wanted}"
-                )
-    for restriction in read(metadata):
-        value = evaluate(restriction.condition, sizes)
-        if not value:
-            mentioned = [
-                f"'{name}' is {size} ({places[name]})"
-                for name, size in sizes.items()
-                if _mentions(restriction.condition, name)
-            ]
-            subject = f"dimension {', '.join(mentioned)}, but the" if mentioned else "the"
-            note = "; this condition has no value at these sizes" if value is None else ""
-            raise DimensionError(f"{subject} model is valid for {restriction}{note}")
 
+    def __init__(self, inputs: Sequence[Input], metadata: Mapping[str, str]):
+        self.dimensions = dimensions(inputs, metadata)
+        self._restrictions = read(metadata)
+        axes = [
+            (position, axis, dim, name)
+            for position, (name, shape) in enumerate(inputs)
+            for axis, dim in enumerate(shape)
+            if isinstance(dim, str)
+        ]
+        self._named_axes = [entry for entry in axes if entry[2] in self.dimensions]
+        self._computed_axes = [entry for entry in axes if entry[2] not in self.dimensions]
 
-def _bind(
-    inputs: Sequence[Input], names: Sequence[str], shapes: Sequence[Sequence[int]]
-) -> tuple[dict[str, int], dict[str, str]]:
-    """The size of each dimension, and the input and axis that it was read from."""
-    sizes: dict[str, int] = {}
-    places: dict[str, str] = {}
-    for (name, declared), shape in zip(inputs, shapes, strict=True):
-        for axis, (dim, size) in enumerate(zip(declared, shape, strict=False)):
-            if not isinstance(dim, str) or dim not in names:
-                continue
-            place = f"axis {axis} of input '{name}'"
-            if sizes.setdefault(dim, size) != size:
+    def __call__(self, shapes: Sequence[Sequence[int]]) -> None:
+        """Check the shapes of a call, one for each input.
+
+        Raises:
+            DimensionError: two sizes of one dimension differ; or a condition is not true, which includes that
+                it has no value at these sizes, or cannot be evaluated.
+        """
+        sizes = self._sizes_of(shapes)
+        for position, axis, dim, name in self._computed_axes:
+            declared_size, shape = evaluate(dim, sizes), shapes[position]
+            if axis < len(shape) and declared_size not in (None, shape[axis]):
                 raise DimensionError(
-                    f"dimension '{dim}' has size {sizes[dim]} at {places[dim]}, and size {size} at "
-                    f"{place}: it must be the same for both"
+                    f"axis {axis} of input '{name}' has size {shape[axis]}, but the model is valid for {dim} = "
+                    f"{declared_size}"
                 )
-            places.setdefault(dim, place)
-    return sizes, places
+        for restriction in self._restrictions:
+            value = evaluate(restriction.condition, sizes)
+            if not value:
+                raise DimensionError(self._refusal(restriction, sizes, value is None))
+
+    def _sizes_of(self, shapes: Sequence[Sequence[int]]) -> dict[str, int]:
+        """The size of each dimension; refuses two sizes of one."""
+        sizes: dict[str, int] = {}
+        for position, axis, dim, name in self._named_axes:
+            shape = shapes[position]
+            if axis < len(shape) and sizes.setdefault(dim, shape[axis]) != shape[axis]:
+                raise DimensionError(
+                    f"dimension '{dim}' has size {sizes[dim]} at {self._first_axis(dim)}, and size "
+                    f"{shape[axis]} at axis {axis} of input '{name}': it must be the same for both"
+                )
+        return sizes
+
+    def _first_axis(self, dim: str) -> str:
+        """Where the size of a dimension is read: `axis 0 of input 'x'`."""
+        return next(
+            f"axis {axis} of input '{name}'" for _, axis, named, name in self._named_axes if named == dim
+        )
+
+    def _refusal(self, restriction: Restriction, sizes: Mapping[str, int], has_no_value: bool) -> str:
+        mentioned = [
+            f"'{name}' is {size} ({self._first_axis(name)})"
+            for name, size in sizes.items()
+            if _mentions(restriction.condition, name)
+        ]
+        subject = f"dimension {', '.join(mentioned)}, but the" if mentioned else "the"
+        note = "; this condition has no value at these sizes" if has_no_value else ""
+        return f"{subject} model is valid for {restriction}{note}"
 
 
 def _names(inputs: Sequence[Input], metadata: Mapping[str, str]) -> list[str]:

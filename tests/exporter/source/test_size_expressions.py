@@ -123,4 +123,4 @@ def test_a_condition_that_is_not_known_to_be_true_is_refused(condition: str) -> 
     metadata: dict[str, str] = {}
     dimensions.write(metadata, [Restriction(condition, "why", "model.py:1")])
     with pytest.raises(DimensionError, match="model is valid for"):
-        dimensions.check([("x", ["n", 3])], metadata, [(4, 3)])
+        dimensions.SizeCheck([("x", ["n", 3])], metadata)([(4, 3)])
