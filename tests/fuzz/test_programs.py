@@ -19,11 +19,18 @@ PRESENT = [
 ]
 
 
+QUICK = {"sizes": 10}
+"""The number of programs in quick runs, by generator; 30 of others. Those of sizes are called 30 times."""
+
+
 @pytest.mark.parametrize(
-    "first",
-    [pytest.param(first, marks=[pytest.mark.sweep] if first >= 30 else []) for first in range(0, 60, 10)],
+    ("name", "first"),
+    [
+        pytest.param(name, first, marks=[pytest.mark.sweep] if first >= QUICK.get(name, 30) else [])
+        for name in PRESENT
+        for first in range(0, 60, 10)
+    ],
 )
-@pytest.mark.parametrize("name", PRESENT)
 def test_programs_give_what_eager_gives(name: str, first: int) -> None:
     outcomes = programs.run_range((name, first, first + 10), each=2)
     failed = [outcome for outcome in outcomes if outcome.kind in (programs.WRONG, programs.CRASHED)]
