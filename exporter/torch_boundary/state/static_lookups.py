@@ -15,7 +15,7 @@ from typing import Any
 _MRO: Any = type.__dict__["__mro__"]
 _CLASS_ATTRIBUTES: Any = type.__dict__["__dict__"]
 _CLASS_MODULE: Any = type.__dict__["__module__"]
-_MODULE_ATTRIBUTES: Any = types.ModuleType.__dict__["__dict__"]
+_MODULE_ATTRIBUTES: Any = vars(types.ModuleType)["__dict__"]
 _METHODS = (staticmethod, classmethod)
 
 

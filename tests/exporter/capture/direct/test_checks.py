@@ -195,8 +195,10 @@ def test_what_changes_the_result_is_a_decision(function: Callable[[torch.Tensor]
     assert program.specializations
 
 
-def test_code_without_its_file_is_no_check() -> None:
+def test_code_without_a_file_is_a_check_if_one_side_only_raises() -> None:
     made: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {}
     exec("def check(x):\n    assert x.sum() > 0\n    return x * 2\n", made)
+    exec("def branch(x):\n    if x.sum() > 0: return x\n    return x * 2\n", made)
+    opsetta.export(made["check"], (torch.rand(2, 3),), opset=13, capture="direct").verify()
     with pytest.raises(opsetta.OpsettaError):
-        opsetta.export(made["check"], (torch.rand(2, 3),), opset=13, capture="direct")
+        opsetta.export(made["branch"], (torch.rand(2, 3),), opset=13, capture="direct")

@@ -1,0 +1,140 @@
+"""Models whose code is in no file: of a console, of `python -`, of exec and of a notebook."""
+
+from __future__ import annotations
+
+import linecache
+import subprocess
+import sys
+import types
+from typing import Any
+
+import pytest
+import torch
+
+import opsetta
+
+CODE = """
+import torch
+from torch import nn
+
+class Initialized(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("is_ready", torch.tensor(True))
+        self.linear = nn.Linear(3, 3)
+    def forward(self, x):
+        if not self.is_ready:
+            return x
+        return self.linear(x)
+
+class Item(nn.Module):
+    def forward(self, x):
+        return x * float(x.sum().item())
+
+class Asserts(nn.Module):
+    def forward(self, x):
+        assert (x == x).all(), "no NaN"
+        return x * 2
+
+class Raises(nn.Module):
+    def forward(self, x):
+        if torch.isnan(x).any() or x.dim() == 7:
+            message = "NaN"
+            raise ValueError(message)
+        return x * 2
+
+class Caught(nn.Module):
+    def forward(self, x):
+        try:
+            assert (x > 0).all()
+        except AssertionError:
+            return x
+        return x * 2
+
+class Repeats(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.count = nn.Parameter(torch.tensor(3.0))
+    def forward(self, x):
+        for _ in range(int(self.count)):
+            x = x + 1
+        return x
+
+class Cond(nn.Module):
+    def forward(self, x):
+        return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x * 2, (x,))
+
+class Branches(nn.Module):
+    def forward(self, x):
+        return x * 2 if x.sum() > 0 else x
+"""
+NAMES = ("Initialized", "Asserts", "Raises", "Repeats", "Cond")
+
+
+def console(name: str | None, file: str) -> dict[str, Any]:
+    """The names that the code defines, as code of a console or notebook."""
+    space: dict[str, Any] = {} if name is None else {"__name__": name}
+    exec(compile(CODE, file, "exec"), space)
+    return space
+
+
+SPACES = {
+    "exec": ("executed", "<string>"),
+    "exec without a name": (None, "<string>"),
+    "console": ("__console__", "<stdin>"),
+    "notebook": ("notebook", "<ipython-input-1-0a1b>"),
+    "file that is gone": ("gone", "gone.py"),
+}
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_a_model_is_exported_as_from_a_file(space: str) -> None:
+    names = console(*SPACES[space])
+    for name in NAMES:
+        model = names[name]().eval()
+        for shapes in (None, ({0: "batch"},)):
+            program = opsetta.export(model, (torch.ones(2, 3),), dynamic_shapes=shapes, capture="direct")
+            program.verify()
+
+
+def test_an_assertion_whose_error_is_caught_decides_a_path() -> None:
+    for space in ("exec", "console"):
+        model = console(*SPACES[space])["Caught"]().eval()
+        with pytest.raises(opsetta.CaptureError, match="A branch depends"):
+            opsetta.export(model, (torch.ones(2, 3),), capture="direct")
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_a_refusal_lacks_the_line_alone(space: str) -> None:
+    with pytest.raises(opsetta.CaptureError, match="A branch depends on the values of a tensor"):
+        opsetta.export(console(*SPACES[space])["Branches"]().eval(), (torch.ones(2, 3),))
+
+
+def test_lines_of_a_notebook_are_shown() -> None:
+    file = "<ipython-input-2-0a1b>"
+    linecache.cache[file] = (len(CODE), None, CODE.splitlines(True), file)
+    try:
+        model = console("notebook", file)["Branches"]().eval()
+        with pytest.raises(opsetta.CaptureError, match=r"return x \* 2 if x.sum\(\) > 0 else x"):
+            opsetta.export(model, (torch.ones(2, 3),))
+    finally:
+        del linecache.cache[file]
+
+
+def test_a_module_without_a_file_is_one() -> None:
+    module = types.ModuleType("opsetta_tests_in_memory")
+    sys.modules[module.__name__] = module
+    try:
+        exec(CODE, vars(module))
+        opsetta.export(module.Initialized().eval(), (torch.ones(2, 3),)).verify()
+    finally:
+        del sys.modules[module.__name__]
+
+
+def test_python_reads_the_program_from_its_input() -> None:
+    program = CODE + (
+        "\nimport opsetta\nopsetta.export(Initialized().eval(), (torch.ones(2, 3),), "
+        "dynamic_shapes=({0: 'n'},)).verify()\nprint('done')\n"
+    )
+    done = subprocess.run([sys.executable, "-"], input=program, capture_output=True, text=True, cwd="/")
+    assert done.stdout == "done\n", done.stderr
