@@ -53,14 +53,19 @@ def sum_(g: GraphContext, input: Value, reduction_indices: Value, keep_dims: boo
     return _reduced_numbers(g, "ReduceSum", input, reduction_indices, keep_dims)
 
 
+def _may_be_empty(g: GraphContext, value: Value) -> bool:
+    """Whether a tensor is not known to have elements."""
+    shape = g.shape(value)
+    return shape is None or not all(isinstance(size, int) and size > 0 for size in shape)
+
+
 def _extreme(
     g: GraphContext, op_type: str, reduced: str, value: Value, axes: Value, keep_dims: bool, limit: str
 ) -> Value:
     """A maximum or minimum; over no elements the lowest or highest number of the element type."""
-    dtype, shape = g.dtype(value), g.shape(value)
+    dtype = g.dtype(value)
     result = _reduced(g, reduced, widened(g, value), axes, keep_dims)
-    may_be_empty = shape is None or not all(isinstance(size, int) and size > 0 for size in shape)
-    if may_be_empty and dtype in _NARROW:
+    if _may_be_empty(g, value) and dtype in _NARROW:
         # Over no elements the reduction gives the limit of the wider type.
         result = g.op(op_type, result, g.constant(getattr(np.iinfo(dtype.numpy()), limit), g.dtype(result)))
     return restored(g, result, dtype)
@@ -78,12 +83,14 @@ def min_(g: GraphContext, input: Value, reduction_indices: Value, keep_dims: boo
 
 @onnx_symbolic("tf::Mean")
 def mean(g: GraphContext, input: Value, reduction_indices: Value, keep_dims: bool = False) -> Value:
-    """The mean of integers is rounded towards zero; the mean of no floats is NaN."""
+    """The mean of integers is rounded towards zero. The mean of no floats is NaN, of no integers 0."""
     axes = integers(g, reduction_indices)
     if is_integral(g, input):
         wide = widened(g, input)
         ones = g.call("aten::ones_like", wide)
         count = _reduced(g, "ReduceSum", ones, reduction_indices, keep_dims)
+        if _may_be_empty(g, input):
+            count = g.op("Max", count, g.constant(1, g.dtype(count)))
         total = _reduced(g, "ReduceSum", wide, reduction_indices, keep_dims)
         return restored(g, g.op("Div", total, count), g.dtype(input))
     if axes and g.rank(input):
