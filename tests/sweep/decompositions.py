@@ -55,6 +55,7 @@ def is_decomposed(operator: Any, known: Known) -> bool:
         isinstance(operator, OpOverload)
         and operator.namespace == "aten"
         and torch.Tag.nondeterministic_seeded not in operator.tags
+        and "empty" not in schema_of(operator).name  # The contents are undefined.
         and not known(operator)
         and decompositions.is_decomposable(operator)
     )
