@@ -151,8 +151,8 @@ class SizeCheck:
             declared_size, shape = evaluate(dim, sizes), shapes[position]
             if axis < len(shape) and declared_size not in (None, shape[axis]):
                 raise DimensionError(
-                    f"axis {axis} of input '{name}' has size {shape[axis]}, but the model is valid for {dim} = "
-                    f"{declared_size}"
+                    f"axis {axis} of input '{name}' has size {shape[axis]}, but the model is valid for "
+                    f"{dim} = {declared_size}"
                 )
         for restriction in self._restrictions:
             value = evaluate(restriction.condition, sizes)
