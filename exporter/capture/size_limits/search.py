@@ -28,6 +28,8 @@ from .trials import Tracer
 _FURTHEST = 1 << 20
 _LEAST_VIOLATIONS, _MOST_VIOLATIONS = 3, 24
 """The points at which a condition of the user's code is violated before it counts as irrelevant."""
+_MOST_POINTS = 400
+"""How many points are searched for such violations."""
 _NODES_OF_TRIALS = 4000
 """The operators that all trials of one such condition may run, beyond the least number of trials."""
 _MOST_OF_TWO = 8
@@ -184,7 +186,7 @@ class _Search:
         affordable = _NODES_OF_TRIALS // max(1, self._tracer.number_of_operators)
         count = min(max(_LEAST_VIOLATIONS, affordable), _MOST_VIOLATIONS)
         passed = 0
-        for point in spread(self.base, guard.names):
+        for point in itertools.islice(spread(self.base, guard.names), _MOST_POINTS):
             point = self._with(point)
             if guard.holds(point) or self._refused(point):
                 continue
