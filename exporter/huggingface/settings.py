@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
 from ...registration import ModelFileError, UsageError
+from ...registration.warning import warn
 from .folder import CONFIG, read_json
 
 GENERATION_CONFIG = "generation_config.json"
@@ -126,7 +126,7 @@ def read_settings(folder: pathlib.Path) -> Settings:
     left_out = [key for key, neutral in _LEFT_OUT.items() if entries.get(key, neutral) not in (neutral, None)]
     if left_out:
         listed = ", ".join(f"{key}={entries[key]!r}" for key in left_out)
-        warnings.warn(f"generation does not apply these settings of '{folder}': {listed}", stacklevel=3)
+        warn(f"generation does not apply these settings of '{folder}': {listed}")
     return settings
 
 
