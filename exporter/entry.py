@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from ..registration import (
     UsageError,
     registry_or_default,
 )
+from ..registration.warning import warn
 from .export_arguments import model_call, refuse_unknown
 from .files.garbage_collection import rare_collections
 from .lowering.driver import check_names
@@ -185,10 +185,7 @@ def capture_model(
         args, kwargs = model_call(model, args, kwargs)
         refuse_eager_quantized(model)
         if is_training(model):
-            warnings.warn(
-                "the model is exported in training mode; for inference, call model.eval() first",
-                stacklevel=3,
-            )
+            warn("the model is exported in training mode; for inference, call model.eval() first")
         report("capturing")
         wanted = {
             "dynamic_shapes": dynamic_shapes,
@@ -273,8 +270,7 @@ def _capture_method(strict: bool, capture: str, specialize: bool) -> str:
 def _warn_of_specializations(found: Capture) -> None:
     fixed = specializations.read(found.source.metadata_props)
     if fixed:
-        warnings.warn(
+        warn(
             "the program follows the decisions of the example inputs, and is wrong for inputs with other "
-            f"decisions:\n{specializations.describe(fixed)}",
-            stacklevel=4,
+            f"decisions:\n{specializations.describe(fixed)}"
         )

@@ -5,8 +5,10 @@ from __future__ import annotations
 import atexit
 import gc
 import sys
+import warnings
 from collections.abc import Sequence
 
+from ...registration.warning import command_line_text
 from ..files.garbage_collection import rare_collections
 
 
@@ -18,8 +20,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     # Imported modules and graphs are no garbage. Python would look through them several times, at exit too.
     atexit.register(gc.freeze)
-    with rare_collections():
-        _run(None if arguments is None else list(arguments))
+    written = warnings.formatwarning
+    warnings.formatwarning = command_line_text
+    try:
+        with rare_collections():
+            _run(None if arguments is None else list(arguments))
+    finally:
+        warnings.formatwarning = written
 
 
 def _run(arguments: list[str] | None) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
 from ...registration import ModelFileError, UsageError
+from ...registration.warning import warn
 from .folder import CONFIG, read_json
 
 GENERATION_CONFIG = "generation_config.json"
@@ -126,14 +126,14 @@ def read_settings(folder: pathlib.Path) -> Settings:
     left_out = [key for key, neutral in _LEFT_OUT.items() if entries.get(key, neutral) not in (neutral, None)]
     if left_out:
         listed = ", ".join(f"{key}={entries[key]!r}" for key in left_out)
-        warnings.warn(f"generation does not apply these settings of '{folder}': {listed}", stacklevel=3)
+        warn(f"generation does not apply these settings of '{folder}': {listed}")
     return settings
 
 
 def _settings(entries: Mapping[str, Any], config: Mapping[str, Any]) -> Settings:
     ends = _numbers(entries.get("eos_token_id"))
     pad = entries.get("pad_token_id")
-    forced = []
+    forced: list[tuple[int, int]] = []
     if config.get("model_type") == "whisper":
         forced = entries.get(_OF_BOTH_FILES) or config.get(_OF_BOTH_FILES) or []
         forced = sorted((place, token) for place, token in forced if token is not None)
@@ -164,7 +164,8 @@ def _settings(entries: Mapping[str, Any], config: Mapping[str, Any]) -> Settings
 
 def _legacy_entries(config: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that transformers reads from a config.json: those of the model before its decoder's."""
-    decoder = next((part for key in ("decoder", "generator", "text_config") if (part := config.get(key))), {})
+    parts = [config.get(key) for key in ("decoder", "generator", "text_config")]
+    decoder: Any = next((part for part in parts if part), {})
     entries = {**(_present(decoder) if isinstance(decoder, dict) else {}), **_present(config)}
     if config.get("force_bos_token_to_be_generated"):
         entries["forced_bos_token_id"] = entries.get("bos_token_id")

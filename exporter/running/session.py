@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
+import math
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
@@ -151,5 +154,15 @@ def open_session(
 
 
 def as_python(value: Any) -> Any:
-    """Convert a result of `Session.run` to a numpy array; lists and dicts stay."""
-    return value.numpy() if hasattr(value, "numpy") else value
+    """Convert a result of `Session.run` to a numpy array; lists and dicts stay; bfloat16 uses ml_dtypes."""
+    if not hasattr(value, "numpy"):
+        return value
+    if value.data_type() != "tensor(bfloat16)":
+        return value.numpy()
+    # onnxruntime converts no element types that numpy lacks.
+    shape = value.shape()
+    count = math.prod(shape)
+    if not count:
+        return np.zeros(shape, ml_dtypes.bfloat16)
+    memory = (ctypes.c_uint16 * count).from_address(value.data_ptr())
+    return np.array(memory, np.uint16).view(ml_dtypes.bfloat16).reshape(shape)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import builtins
 import dataclasses
 import sys
-import warnings
 from typing import Any
 
 from ...registration import ModelFileError
+from ...registration.warning import warn
 from ..files.source_file.structures import Structure, TypeName
 from ..source.capture import Interface
 from ..torch_boundary.containers import pytree
@@ -44,12 +44,11 @@ def callable_interface(interface: Interface) -> Interface:
             f"the file describes invalid arguments or results: {type(error).__name__}: {error}"
         ) from error
     if unknown:
-        warnings.warn(
+        warn(
             f"the program's arguments or results contain {', '.join(dict.fromkeys(unknown))}, which this "
             "process has not registered with torch's pytree: they become dicts and tuples. Register the "
             f"class before the first call with {pytree.REGISTRATION}, or torch.export.register_dataclass "
-            "for a dataclass",
-            stacklevel=4,
+            "for a dataclass"
         )
     return dataclasses.replace(interface, input_specification=given, output_specification=result)
 

@@ -190,12 +190,14 @@ def _listed(path: str, engine: LocalEngine) -> Zoo:
             f"'{path}' is not a zoo: pass a Python file, a folder of .onnx files, or an .onnx file"
         )
     from .jobs import python_models
-    from .zoo.python_files import list_models
+    from .zoo.python_files import list_models_or_error
 
     engine.imports = python_models.IMPORTS
-    ended = engine.call(list_models, path, Limits(_LISTING_SECONDS))
+    ended = engine.call(list_models_or_error, path, Limits(_LISTING_SECONDS))
     if ended.problem:
         raise OpsettaError(f"the models of '{path}' cannot be listed: {ended.detail}")
+    if isinstance(ended.result, str):
+        raise OpsettaError(ended.result)
     found: Zoo = ended.result
     engine.imports = (*engine.imports, *found.imports)
     return found

@@ -9,9 +9,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
-import warnings
 
 from ...registration import OpsettaError
+from ...registration.warning import warn
 
 
 @dataclasses.dataclass(frozen=True)
@@ -275,7 +275,7 @@ def has(feature: Feature) -> bool:
     Warns: UserWarning: names are missing; only at the first call.
     """
     if missing(feature):
-        warnings.warn(_message(feature), stacklevel=2)
+        warn(_message(feature))
     return not missing(feature)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,6 +17,7 @@ from ...registration import (
     registry_or_default,
 )
 from ...registration.opsets import check_opset
+from ...registration.warning import warn
 from ..export_arguments import model_call
 from ..program import SourceModel
 from ..source.capture import Capture
@@ -87,10 +87,7 @@ def export_training(
     if loss is None and targets is not None:
         raise UsageError("targets need loss=: without it, the model must compute the loss from its arguments")
     if not model.training:
-        warnings.warn(
-            "the model is exported in evaluation mode; for training, call model.train() first",
-            stacklevel=2,
-        )
+        warn("the model is exported in evaluation mode; for training, call model.train() first")
     used = None if optimizer is None else read_optimizer(optimizer, hyperparameters, model)
     if used is None and hyperparameters:
         raise UsageError("hyperparameters need an optimizer")

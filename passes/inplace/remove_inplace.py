@@ -21,7 +21,6 @@ Rules, over the nodes in execution order:
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import onnx_ir as ir
@@ -29,6 +28,7 @@ from onnx_ir import Value
 
 from ...registration import INPLACE, KIND, MUTATES, NUMBER, GraphError, MutationError, OpsettaError
 from ...registration.arguments import arguments, blocks, replace_arguments
+from ...registration.warning import warn
 from ..promotion.rules import output_dtype, rule_of
 from ..source_builder import differ, take_out, where
 from . import mutating_operators as table
@@ -296,10 +296,7 @@ def _check_mutations(aliases: Aliases, mutations: str) -> None:
         for value, node in aliases.outliving.items()
     ]
     if mutations == "drop":
-        warnings.warn(
-            f"the new values of tensors that the model writes to are dropped: {', '.join(changes)}",
-            stacklevel=4,
-        )
+        warn(f"the new values of tensors that the model writes to are dropped: {', '.join(changes)}")
         return
     lines = "\n".join(f"  - {change}" for change in changes)
     raise MutationError(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...exporter.capture.axis_labels import AxisLabel
 from ...registration import UsageError
+from ...registration.warning import warn
 
 
 @dataclasses.dataclass
@@ -132,7 +132,7 @@ def _labelled_axes(dynamic_axes: Any) -> dict[str, Any]:
         elif axes is None or isinstance(axes, (list, tuple)):
             listed = list(dict.fromkeys(axes or ()))
             if len(listed) < len(axes or ()):
-                warnings.warn(f"dynamic_axes['{name}'] names an axis twice", stacklevel=2)
+                warn(f"dynamic_axes['{name}'] names an axis twice")
             found[name] = {
                 axis: AxisLabel(f"{name}_dynamic_axes_{place + 1}") for place, axis in enumerate(listed)
             }

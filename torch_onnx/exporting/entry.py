@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ...exporter.source import specializations
 from ...registration import CaptureError, OpsettaError
+from ...registration.warning import warn
 from . import keywords
 from .arguments import Call, example_call
 from .artifacts import Artifacts
@@ -182,10 +183,9 @@ def _captured(options: Mapping[str, Any], call: Call, artifacts: Artifacts) -> C
         with contextlib.suppress(CaptureError):
             traced = capture(capture="trace")
             if any(node.domain == "prim" and node.op_type in ("If", "Loop") for node in traced.source.graph):
-                warnings.warn(
+                warn(
                     "the model was captured by torch.jit.trace: branches and loops of scripted code are "
-                    "kept, but decisions of Python code on values are those of the example",
-                    stacklevel=2,
+                    "kept, but decisions of Python code on values are those of the example"
                 )
                 return traced
     for entry in told:
@@ -220,10 +220,7 @@ def _finished(options: Mapping[str, Any], call: Call, program: Program) -> ONNXP
 def _as_many(option: str, names: list[str] | None, count: int) -> list[str] | None:
     """Return the first `count` names; warn if there are more."""
     if names is not None and len(names) > count:
-        warnings.warn(
-            f"{option} has {len(names)} names for {count}: {', '.join(names[count:])} are ignored",
-            stacklevel=2,
-        )
+        warn(f"{option} has {len(names)} names for {count}: {', '.join(names[count:])} are ignored")
         return names[:count]
     return names
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
 
 from ...registration import DIMENSIONS
+from ...registration.warning import warn
 
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*")
 
@@ -60,10 +60,9 @@ def name_weights(model: ir.Model, state: Sequence[str], given: Sequence[str]) ->
             weight.const_value.name = new
         model.graph.initializers[new] = weight
     if absent:
-        warnings.warn(
+        warn(
             f"input_names: no weight of the file has the name {', '.join(map(repr, absent))}, because it was "
-            "folded into another weight, or because the model has fewer",
-            stacklevel=2,
+            "folded into another weight, or because the model has fewer"
         )
 
 
@@ -97,10 +96,7 @@ def axis_names(inputs: Sequence[ir.Value], dynamic_shapes: Any) -> dict[str, str
     """Return the new name of each axis from the names in `dynamic_shapes`, one entry per input."""
     entries = list(_entries(dynamic_shapes))
     if len(entries) != len(inputs):
-        warnings.warn(
-            f"dynamic_shapes has {len(entries)} entries for {len(inputs)} inputs, and names no axis",
-            stacklevel=2,
-        )
+        warn(f"dynamic_shapes has {len(entries)} entries for {len(inputs)} inputs, and names no axis")
         return {}
     renamed: dict[str, str] = {}
     for value, entry in zip(inputs, entries, strict=True):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import tempfile
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any
 
@@ -21,6 +20,7 @@ from ...exporter.running import tensors
 from ...exporter.running.model_inputs import ModelInputs, inputs_of_model
 from ...exporter.running.session import OpenSession, open_session
 from ...registration import UsageError
+from ...registration.warning import warn
 from . import model_edits
 
 Finish = Callable[[ir.Model], None]
@@ -124,7 +124,7 @@ class ONNXProgram(torch.onnx.ONNXProgram):
         for name, tensor in state_dict.items():
             if name not in weights:
                 text = f"the model has no weight '{name}': it is not applied"
-                warnings.warn(text, torch.onnx.errors.OnnxExporterWarning, stacklevel=2)
+                warn(text, torch.onnx.errors.OnnxExporterWarning)
                 continue
             found[name] = _as_weight(name, tensor, weights[name])
         for name, weight in found.items():

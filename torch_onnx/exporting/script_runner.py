@@ -115,6 +115,10 @@ def _report_error(error: BaseException) -> int:
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
         trace = trace.tb_next
+    if trace is None and isinstance(error, ImportError):
+        # There is no such program: none of its lines ran.
+        print(f"python -m opsetta.torch_onnx: {error}", file=sys.stderr)
+        return 1
     if trace is None and not isinstance(error, SyntaxError):
         trace = error.__traceback__
     sys.excepthook(type(error), error.with_traceback(trace), trace)

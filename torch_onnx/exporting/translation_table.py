@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from ... import registration
 from ...registration import ArgumentError, DataType, UsageError, default_registry
 from ...registration.construction.builder import Builder
 from ...registration.functions.dispatch import Parameter
+from ...registration.warning import warn
 from ..symbolic_functions.registered import TorchSymbolicFunction
 from .script_evaluator import Evaluator
 
@@ -38,10 +38,7 @@ class TranslationTable:
         of_sizes = [target for target in table or {} if not _is_operator(target)]
         if of_sizes:
             names = ", ".join(getattr(target, "__name__", repr(target)) for target in of_sizes)
-            warnings.warn(
-                f"custom_translation_table: {names} have no effect, because opsetta computes sizes itself",
-                stacklevel=2,
-            )
+            warn(f"custom_translation_table: {names} have no effect, because opsetta computes sizes itself")
         entries = [(target, item) for target, item in (table or {}).items() if _is_operator(target)]
         self._functions = [_of_entry(target, function) for target, function in entries]
         for function in self._functions:
@@ -52,10 +49,9 @@ class TranslationTable:
         unused = [function.called for function in self._functions if not function.nodes]
         if unused:
             present = sorted({f"{node.domain}::{node.op_type}" for node in source.graph if node.domain})
-            warnings.warn(
+            warn(
                 f"custom_translation_table: the model was captured without {', '.join(unused)}; it has "
-                f"{', '.join(present)}",
-                stacklevel=2,
+                f"{', '.join(present)}"
             )
 
 

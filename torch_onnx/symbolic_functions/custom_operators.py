@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 from ...registration import RegistrationError, default_registry
+from ...registration.warning import warn
 from .registered import TorchSymbolicFunction
 
 _NAME = re.compile(r"[\w-]+::[A-Za-z_-][\w-]*")
@@ -42,7 +42,7 @@ def unregister_custom_op_symbolic(symbolic_name: str, opset_version: int) -> Non
     """Undo `register_custom_op_symbolic` at this opset; warn if nothing is registered."""
     name = qualified(symbolic_name)
     if not default_registry.remove_first(name, opset_version):
-        warnings.warn(f"no custom function is registered for '{name}' at opset {opset_version}", stacklevel=2)
+        warn(f"no custom function is registered for '{name}' at opset {opset_version}")
 
 
 def qualified(symbolic_name: str) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import pathlib
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 from ....registration import InferenceError, PrepackError, UsageError
+from ....registration.warning import warn
 from ...running import session
 from ...running.checked_session import checked_session_class
 from . import environment
@@ -72,7 +72,7 @@ def load_session(
     message = f"packed weights of '{place}' are not used: {status.reason}"
     if on_mismatch == "error":
         raise PrepackError(message)
-    warnings.warn(message, UserWarning, stacklevel=2)
+    warn(message, UserWarning)
     return _open(place / PLAIN, options, used, status)
 
 

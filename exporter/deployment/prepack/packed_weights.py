@@ -6,11 +6,11 @@ import dataclasses
 import hashlib
 import json
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ....registration import ModelFileError, PrepackError, PrepackUnavailable, UsageError
+from ....registration.warning import warn
 from ...files.publishing import publish
 from ...torch_boundary.requirements import need_torch
 from . import environment
@@ -145,7 +145,7 @@ class PackedWeight:
             message = f"the packed weight of '{shown}' is not used: {reason}"
             if on_mismatch == "error":
                 raise PrepackError(message)
-            warnings.warn(message, UserWarning, stacklevel=2)
+            warn(message, UserWarning)
             weight.prepack_status = PrepackStatus(False, different, reason)
             return weight
         weight._use(tensors["packed"])

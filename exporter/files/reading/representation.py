@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 
 import onnx
 import onnx_ir as ir
 
 from ....registration import ModelFileError
+from ....registration.warning import warn
 from .bounds import BOUNDS, Bounds
 from .carried import Carried, attach, take_out
 from .checks.content import check_content
@@ -68,9 +68,7 @@ def to_ir(proto: onnx.ModelProto, folder: Folder, bounds: Bounds = BOUNDS) -> ir
     left_out = notes.sentences()
     if left_out:
         model.meta[LEFT_OUT] = left_out
-        warnings.warn(
-            f"the model is read without parts that have no effect: {'; '.join(left_out)}", stacklevel=2
-        )
+        warn(f"the model is read without parts that have no effect: {'; '.join(left_out)}")
     return model
 
 

@@ -7,6 +7,7 @@ import os
 import pathlib
 import sys
 import threading
+import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -34,6 +35,17 @@ def list_models(path: str) -> Zoo:
     imports = () if starts_threads else tuple(_libraries(set(sys.modules) - known))
     models = {name: Entry(tuple(_parameters(factory)), digest) for name, factory in found.items()}
     return Zoo(path, True, models, imports)
+
+
+def list_models_or_error(path: str) -> Zoo | str:
+    """List the models as `list_models` does; return an error of the file as its message, with the line."""
+    try:
+        return list_models(path)
+    except OpsettaError as error:
+        trace = None if error.__cause__ is None else error.__cause__.__traceback__
+        frames = traceback.extract_tb(trace)
+        place = f" (line {frames[-1].lineno} of {frames[-1].filename})" if frames else ""
+        return f"{error}{place}" if not isinstance(error.__cause__, SyntaxError) else str(error)
 
 
 def example_from(path: str, digest: str, name: str, sizes: Mapping[str, int]) -> Example:

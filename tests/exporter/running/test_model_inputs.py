@@ -273,6 +273,21 @@ def test_names_of_dimensions_mean_nothing_in_files_of_other_programs(tmp_path: p
             loaded(np.ones((1, 1), np.float32), b, c)
 
 
+def test_element_types_that_numpy_lacks(tmp_path: pathlib.Path) -> None:
+    x = helper.make_tensor_value_info("x", TensorProto.BFLOAT16, ["n", 3])
+    y = helper.make_tensor_value_info("y", TensorProto.BFLOAT16, ["n", 3])
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    onnx.save(model, tmp_path / "model.onnx")
+    loaded = opsetta.load(tmp_path / "model.onnx")
+    array = np.arange(6).reshape(2, 3).astype(ir.DataType.BFLOAT16.numpy())
+    for value in (array, array[:0]):
+        for result in (loaded(value), opsetta.run_streaming(tmp_path / "model.onnx", value)[0]):
+            assert result.dtype == array.dtype
+            np.testing.assert_array_equal(result, value)
+
+
 CONDITIONS = {
     "n <= 4": lambda n, m: n <= 4,
     "2*n - m >= -3": lambda n, m: 2 * n - m >= -3,
