@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 from torch.export import Dim
 
 from ...registration import CaptureError
+from ...registration.warning import warn
 from ..torch_boundary.containers.pytree import children
 from .axis_labels import AxisLabel
 
@@ -44,7 +44,7 @@ def by_parameter(
         raise CaptureError(unknown_names("dynamic_axes", refused, inputs, output_names or ()))
     if unknown:
         text = unknown_names("dynamic_axes", unknown, inputs, output_names or ())
-        warnings.warn(f"{text}: the entries are ignored", stacklevel=2)
+        warn(f"{text}: the entries are ignored")
     found: dict[tuple[Any, ...], Any] = {}
     named: dict[tuple[Any, ...], str] = {}
     for name, axes in dynamic_axes.items():

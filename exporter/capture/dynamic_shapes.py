@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ import torch
 from torch.export import Dim
 
 from ...registration import CaptureError
+from ...registration.warning import warn
 from ..torch_boundary import symbolic_sizes as functions
 from ..torch_boundary.containers.pytree import children
 from .axis_labels import AxisLabel
@@ -227,10 +227,9 @@ def _separate_labels(leaves: Leaves) -> None:
             name = first.setdefault((label, size), f"{label}_{taken + 1}" if taken else str(label))
             leaves.wanted[leaf][axis] = AxisLabel(name)
             if name != label:
-                warnings.warn(
+                warn(
                     f"{leaves.place(leaf, axis)} is called '{name}' in the file, because '{label}' has "
                     "another size in the example",
-                    stacklevel=2,
                 )
 
 
@@ -276,10 +275,9 @@ def check_names(leaves: Leaves, captured: Sequence[Any], lines: Callable[[Any], 
         place = leaves.place(leaf, axis)
         known, other = first.setdefault(size.node.expr, (name, place))
         if known != name and isinstance(name, AxisLabel) and isinstance(known, AxisLabel):
-            warnings.warn(
+            warn(
                 f"{place} is called '{known}' in the file and not '{name}', because the model makes it equal "
                 f"to {other}{lines(size.node.expr)}",
-                stacklevel=2,
             )
         elif known != name:
             raise CaptureError(

@@ -20,6 +20,7 @@ from .size_expressions import evaluate as evaluate
 _LONGEST_SHOWN = 240
 """The number of characters of a condition in a message; metadata has all of it."""
 _BOUND = re.compile(r"(.+) (>=|<=) (\d+)")
+_MULTIPLE = re.compile(r"(\w+) % (\d+) == 0")
 Input = tuple[str, Sequence[int | str | None]]
 """The name of an input, and its shape as the model declares it."""
 
@@ -42,7 +43,12 @@ class Restriction:
         condition = self.condition
         if len(condition) > _LONGEST_SHOWN:
             condition = f"{condition[: _LONGEST_SHOWN // 2]} … {condition[-_LONGEST_SHOWN // 2 :]}"
-        return f"{condition} ({f'{self.line}: ' if self.line else ''}{self.reason})"
+        return f"{condition} ({self.cause})"
+
+    @property
+    def cause(self) -> str:
+        """The line and the reason: `model.py:7: the model computes something else at other sizes`."""
+        return f"{self.line}: {self.reason}" if self.line else self.reason
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +93,27 @@ def _restriction(fields: Mapping[str, Any]) -> Restriction:
         if not isinstance(text, str):
             raise TypeError(f"{text!r} is not text")
     return Restriction(*texts)
+
+
+def in_words(restrictions: Iterable[Restriction]) -> list[str]:
+    """What a model is valid for: `even height and width (model.py:7: …)`, or the condition itself.
+
+    Multiples of one number that one line asks for are one phrase.
+    """
+    phrases: dict[tuple[str, str], list[str]] = {}
+    for restriction in restrictions:
+        multiple = _MULTIPLE.fullmatch(restriction.condition)
+        divisor = multiple[2] if multiple is not None else ""
+        name = multiple[1] if multiple is not None else str(restriction)
+        phrases.setdefault((restriction.cause if divisor else name, divisor), []).append(name)
+    return [_phrase(names, divisor, cause) for (cause, divisor), names in phrases.items()]
+
+
+def _phrase(names: Sequence[str], divisor: str, cause: str) -> str:
+    if not divisor:
+        return names[0]
+    listed = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+    return f"even {listed} ({cause})" if divisor == "2" else f"multiples of {divisor} of {listed} ({cause})"
 
 
 def inputs_of(model: ir.Model, names: Sequence[str]) -> list[Input]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -17,6 +16,7 @@ import onnx_ir as ir
 
 from ....registration import KIND, MODULE, UNSHAPED, CaptureError, ModelFileError, Names, UsageError
 from ....registration.arguments import source_node
+from ....registration.warning import warn
 from ...files.reading import Bounds
 from ...source.capture import Capture, Interface
 from .arguments import arguments_of, by_name, text_of, value_of
@@ -111,7 +111,7 @@ class _Net:
         if self._fillers.random:
             filled = ", ".join(f"{blob} ({kind})" for blob, kind in self._fillers.random.items())
             text = "the init_net fills blobs with random numbers, which are not those that Caffe2 would draw"
-            warnings.warn(f"{text}: {filled}"[:1000], stacklevel=2)
+            warn(f"{text}: {filled}"[:1000])
         for name in outputs:
             self._graph.outputs.append(self._blobs[name])
         interface = Interface(
@@ -173,7 +173,7 @@ class _Net:
         if quantized is not None:
             scale, zero_point = self._quantization[self._blobs[quantized]]
             text = f"the result is its integers, with the scale {scale} and the zero point {zero_point}"
-            warnings.warn(f"output '{quantized}' is Int8: {text}", stacklevel=3)
+            warn(f"output '{quantized}' is Int8: {text}")
         return names
 
     def _add(self, operator: Any, place: str, *, random: bool) -> None:
@@ -301,7 +301,7 @@ def _placeholders(init: Any, predict: Any, described_inputs: Iterable[str]) -> s
     found = {name for name in external if _is_single_zero(filled[name])}
     if found:
         text = "the init_net fills these inputs with a single zero, which is taken as a placeholder"
-        warnings.warn(f"{text}: {', '.join(sorted(found))}"[:1000], stacklevel=3)
+        warn(f"{text}: {', '.join(sorted(found))}"[:1000])
     return found
 
 
@@ -339,7 +339,7 @@ def _warn_of_weights(operators: list[Any], inputs: list[str], *, has_weights: bo
     if weights:
         reason = "the init_net does not fill all weights" if has_weights else "there is no init_net"
         text = f"{reason}, so these blobs stay inputs: {', '.join(weights)}"
-        warnings.warn(text if len(text) < 1000 else f"{text[:1000]}…", stacklevel=3)
+        warn(text if len(text) < 1000 else f"{text[:1000]}…")
 
 
 def _first_readers(operators: list[Any]) -> dict[str, tuple[Any, int]]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import sympy
+from sympy.core.relational import Relational
 
 from ...torch_boundary.symbolic_sizes import (
     CeilToInt,
@@ -92,6 +93,12 @@ class Guard:
             )
         names = [(variable, self.dimensions[symbol]) for symbol, variable in variables.items()]
         return lambda point: function({variable: point[name] for variable, name in names})
+
+    @functools.cached_property
+    def signs(self) -> list[Callable[[Point], int | None]]:
+        """For each comparison in it, the sign of the left side minus the right side; None without a value."""
+        atoms = self.expression.atoms(Relational)
+        return [_sign(self._evaluation(atom.lhs), self._evaluation(atom.rhs)) for atom in atoms]
 
     def holds(self, point: Point) -> bool:
         """Whether it is true for the sizes of a point; False if it has no value there."""
@@ -204,11 +211,26 @@ _CHANGES: Sequence[Callable[[int], int]] = (
 """The sizes of other dimensions, by that of the example."""
 
 
+_NO_VALUE = (TypeError, ArithmeticError, ValueError, AssertionError)
+"""What an expression raises where it has no value."""
+
+
 def _is_true(condition: Callable[[Point], Any], point: Point) -> bool:
     try:
         return bool(condition(point))
-    except (TypeError, ArithmeticError, ValueError, AssertionError):
+    except _NO_VALUE:
         return False
+
+
+def _sign(left: Callable[[Point], Any], right: Callable[[Point], Any]) -> Callable[[Point], int | None]:
+    def sign(point: Point) -> int | None:
+        try:
+            difference = left(point) - right(point)
+            return int(difference > 0) - int(difference < 0)
+        except _NO_VALUE:
+            return None
+
+    return sign
 
 
 def _is_quasilinear(expression: Any) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,6 +12,7 @@ import torch
 from onnx_ir import tensor_adapters
 
 from ....registration import KIND, CaptureError, ModelFileError, UsageError
+from ....registration.warning import warn
 from ...files.reading.names import listed, quoted
 from ...files.source_file.weights import given_tensor
 from ...files.stored_tensors import FileTensor
@@ -83,9 +83,8 @@ class StoredWeights:
         if converted:
             kinds = ", ".join(sorted({kind for _, kind in converted}))
             names = listed([quoted(name) for name, _ in converted])
-            warnings.warn(
+            warn(
                 f"{shown} have other element types than the model, and are converted ({kinds}): {names}",
-                stacklevel=4,
             )
 
     def attached(self, *, whole: bool = False) -> contextlib.AbstractContextManager[None]:

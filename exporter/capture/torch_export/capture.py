@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ....registration import CaptureError
+from ....registration.warning import warn
 from ...source import dimensions, specializations
 from ...source.capture import Capture
 from ...torch_boundary import capture_patches
@@ -141,8 +141,8 @@ def _of_model(
     limits = _limits(model, program, leaves, values, names, structure, preserved, remembered)
     found = import_exported_program(program, names=names, unproven=limits.unproven, source_lines=source_lines)
     dimensions.write(found.source.metadata_props, limits.restrictions)
-    for restriction in limits.unlike_model:
-        warnings.warn(f"the export is valid for {restriction}", stacklevel=5)
+    for condition in dimensions.in_words(limits.unlike_model):
+        warn(f"the export is valid for {condition}")
     if isinstance(program, RecordedProgram):
         _warn_of_replaced(program.replaced)
         specializations.write(found.source.metadata_props, program.decisions.fixed)
@@ -153,11 +153,10 @@ def _of_model(
 
 def _warn_of_replaced(names: Sequence[str]) -> None:
     for name in names:
-        warnings.warn(
+        warn(
             f"the model's forward replaces its parameter or buffer '{name}'. The program does not: each call "
             "begins with the value at the export. If the new value matters, write to the tensor in place, "
             "for example with copy_, and export with mutations='outputs'",
-            stacklevel=6,
         )
 
 

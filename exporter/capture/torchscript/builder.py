@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +16,7 @@ from ....passes.inplace.views import may_be_view
 from ....passes.promotion.rules import output_dtype
 from ....registration import ALIAS, LINE, MODULE, NUMBER, CaptureError, Names
 from ....registration.arguments import source_node
+from ....registration.warning import warn
 from ...source.dimensions import Restriction
 from ...torch_boundary.operators.overloads import by_name, operator_of
 from ...torch_boundary.replacements.recurrent_shapes import shapes_of
@@ -367,10 +367,9 @@ class Builder:
 
     def _warn_of_rank(self, name: str) -> None:
         where = f" at {self.line}" if self.line else ""
-        warnings.warn(
+        warn(
             f"{name} in '{self.module or '<root>'}'{where} removes a dynamic dimension if its size is 1; "
             "the export assumes that it is larger: name the dimensions to remove",
-            stacklevel=2,
         )
 
     def _result(self, kind: str, fake: Any, stem: str, name: str) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ import torch
 from onnx_ir import Value
 
 from ....registration import NUMBER, CaptureError, Names
+from ....registration.warning import warn
 from ...source import dimensions
 from ...source.capture import Capture, Interface, graph_outputs
 from ...torch_boundary import probe, torchscript
@@ -110,10 +110,9 @@ def capture_torchscript(
             found = attempt(True)
         except CaptureError:
             raise error from None
-        warnings.warn(
+        warn(
             "the numbers among the arguments are constants in this export, because they cannot be "
             f"inputs: {error}",
-            stacklevel=2,
         )
         return found
 
@@ -332,9 +331,8 @@ class _Reader:
 
 
 def _warn_of_dropped(path: str) -> None:
-    warnings.warn(
+    warn(
         f"the program changes attribute '{path}', which is not a tensor; its new value is dropped",
-        stacklevel=2,
     )
 
 

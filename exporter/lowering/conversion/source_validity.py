@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Sequence
 
 import onnx_ir as ir
@@ -11,22 +10,20 @@ import onnx_ir as ir
 from ....registration import InvalidNode, InvalidNodesError, Registry
 from ....registration.errors import listed_nodes
 from ....registration.validity.node_check import invalid_nodes
+from ....registration.warning import warn
 from ...files.reading import ModelFolder, bounds_of, read_model, to_ir
 from .binding import schema_of
 from .foreign_operators import has_versions
 from .preparation import opset_of, source_of
 
-_TO_CALLER = 7
-"""Frames between a caller of `lower` and `warn_of_invalid`, of which two belong to each decorator."""
 
-
-def warn_of_invalid(nodes: Sequence[InvalidNode], further_frames: int = 0) -> None:
+def warn_of_invalid(nodes: Sequence[InvalidNode]) -> None:
     """Warn of nodes that are written as the file has them."""
     if not nodes:
         return
     count = "1 node of the file is" if len(nodes) == 1 else f"{len(nodes)} nodes of the file are"
     text = f"{count} not valid, and written as in the file:"
-    warnings.warn("\n".join([text, *listed_nodes(nodes)]), stacklevel=_TO_CALLER + further_frames)
+    warn("\n".join([text, *listed_nodes(nodes)]))
 
 
 def check_source(source: ir.Model, source_opset: int, opset: int, registry: Registry) -> list[InvalidNode]:
@@ -50,14 +47,14 @@ def check_source(source: ir.Model, source_opset: int, opset: int, registry: Regi
         elif registry.lookup(f"onnx::{node.operator}", "", opset) is None:
             invalid.append(node)
     if source_opset == opset:
-        warn_of_invalid(invalid, 1)
+        warn_of_invalid(invalid)
         return invalid
     foreign = [node for node in invalid if node.is_unknown and not has_versions(node.operator)]
     unreadable = [node for node in invalid if node not in readable and node not in foreign]
     if unreadable:
         text = f"the file is not valid at its opset {source_opset}, so it cannot be written at opset {opset}:"
         raise InvalidNodesError(text, unreadable)
-    warn_of_invalid(foreign, 1)
+    warn_of_invalid(foreign)
     return foreign
 
 

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import opsetta
 from opsetta.exporter.command_line.application import app
+from opsetta.exporter.source import dimensions
 from opsetta.exporter.source.dimensions import Restriction, evaluate
 from opsetta.registration import DIMENSIONS
 
@@ -260,3 +261,17 @@ def test_a_long_condition_is_shortened_in_messages_only() -> None:
     assert shown.startswith("n // 2 + ")
     assert " … " in shown
     assert shown.endswith("n // 79 != 7 (the model computes something else)")
+
+
+def test_multiples_that_one_line_asks_for_are_one_phrase():
+    def even(name: str, line: str = "m.py:7") -> Restriction:
+        return Restriction(f"{name} % 2 == 0", "why", line)
+
+    restrictions = [even("h"), Restriction("n <= 4", "why", "m.py:7"), even("w"), even("h", "m.py:9")]
+    restrictions.append(Restriction("c % 8 == 0", "why"))
+    assert dimensions.in_words(restrictions) == [
+        "even h and w (m.py:7: why)",
+        "n <= 4 (m.py:7: why)",
+        "even h (m.py:9: why)",
+        "multiples of 8 of c (why)",
+    ]

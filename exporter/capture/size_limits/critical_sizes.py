@@ -1,0 +1,104 @@
+"""Finds the sizes at which a condition on sizes changes from true to false, however far they are."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from .guards import Guard, Point
+
+_Item = TypeVar("_Item")
+_SMALLEST = 2
+"""Smaller sizes are tried for every dimension, whatever the conditions are."""
+_SMALL = 16
+"""Sizes up to this one are all tried."""
+_MOST_CHANGES = 32
+"""How many changes of one quantity are searched for."""
+_CHANGES: Sequence[Callable[[int], int]] = (lambda size: 17 * size + 5, lambda size: 2)
+"""The sizes of the dimensions that a condition does not name, by those of the example."""
+_MOST_OF_TWO = 6
+"""How many sizes of one dimension are combined with those of another."""
+
+
+def critical_points(guard: Guard, base: Point, largest: int) -> Iterator[Point]:
+    """Points at which a condition does not hold, near its changes: of one dimension, then of two.
+
+    A condition may change far from the example: `height / width > 1.5` does at 3 : 2.
+
+    Args:
+        guard: the condition.
+        base: the sizes of the example, of all dimensions.
+        largest: the largest size.
+    """
+    names = sorted(guard.names)
+    sizes = {name: critical_sizes(guard, name, base, largest) for name in names}
+    others = base.keys() - guard.names
+    for name in names:
+        points = [point for size in sizes[name] if not guard.holds(point := {**base, name: size})]
+        yield from points
+        # What the model does there may depend on the other dimensions, too.
+        for change in _CHANGES if others else ():
+            yield from (
+                {**point, **{other: change(base[other]) for other in others}} for point in _spread(points)
+            )
+    for first, second in itertools.permutations(names, 2):
+        for size in _spread(sizes[first]):
+            point = {**base, first: size}
+            points = [{**point, second: other} for other in critical_sizes(guard, second, point, largest)]
+            yield from _spread([point for point in points if not guard.holds(point)])
+
+
+def critical_sizes(guard: Guard, name: str, point: Point, largest: int) -> list[int]:
+    """Sizes of a dimension beside each change of a condition, the nearest to a point first.
+
+    Between the sizes of a coarse grid, bisection follows the truth of the condition, and the sign of the
+    difference of each comparison in it: an equality holds where that sign changes.
+
+    Args:
+        guard: the condition.
+        name: the dimension.
+        point: the sizes of all dimensions; those of the others stay.
+        largest: the largest size.
+    """
+    quantities: list[Callable[[Point], int | None]] = [lambda point: int(guard.holds(point)), *guard.signs]
+    grid = _grid(point[name], point.values(), largest)
+    sizes = {point[other] for other in point}
+    for quantity in quantities:
+
+        def value_at(size: int, quantity: Callable[[Point], int | None] = quantity) -> int | None:
+            return quantity({**point, name: size})
+
+        sizes.update(_changes(value_at, grid))
+    beside = {size + step for size in sizes for step in (-1, 0, 1) if _SMALLEST <= size + step <= largest}
+    return sorted(beside, key=lambda size: (abs(size - point[name]), size))
+
+
+def _grid(size: int, others: Iterable[int], largest: int) -> list[int]:
+    """Sizes at which to look: all small ones, powers of two, and those of other dimensions."""
+    powers = (part << exponent for part in (2, 3) for exponent in range(largest.bit_length()))
+    sizes = {*range(_SMALLEST, _SMALL + 1), *powers, *others, size, largest}
+    return sorted(size for size in sizes if _SMALLEST <= size <= largest)
+
+
+def _changes(quantity: Callable[[int], int | None], grid: list[int]) -> list[int]:
+    """The first size with another value in each interval of the grid at whose ends a quantity differs."""
+    values = [quantity(size) for size in grid]
+    changes: list[int] = []
+    for (low, value), (high, other) in itertools.pairwise(zip(grid, values, strict=True)):
+        if value == other:
+            continue
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if quantity(middle) == value else (low, middle)
+        changes.append(high)
+        if len(changes) == _MOST_CHANGES:
+            break
+    return changes
+
+
+def _spread(items: Sequence[_Item]) -> Sequence[_Item]:
+    """At most a few items of a sequence, evenly spread, the first one and the last one among them."""
+    if len(items) <= _MOST_OF_TWO:
+        return items
+    return [items[i * (len(items) - 1) // (_MOST_OF_TWO - 1)] for i in range(_MOST_OF_TWO)]
