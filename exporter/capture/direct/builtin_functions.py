@@ -149,7 +149,7 @@ def _namespaces(model: torch.nn.Module) -> list[dict[str, Any]]:
     """The globals of the user's modules that define the classes of a model, or its function."""
     kinds = {id(kind): kind for kind in map(type, modules_of(model))}
     names = {defining_module(base) for kind in kinds.values() for base in bases_of(kind)}
-    modules = [sys.modules.get(name) for name in sorted(names)]
+    modules = [sys.modules[name] for name in sorted(names) if name in sys.modules]
     found = [module_attributes(module) for module in modules if is_instance(module, types.ModuleType)]
     function = inspect.unwrap(vars(model).get("forward", model.forward))
     if isinstance(function, types.FunctionType):

@@ -75,7 +75,7 @@ def is_suspect(model: Any, args: tuple, kwargs: Mapping[str, Any]) -> bool:
 
 
 def _graph_of(model: Any) -> Any:
-    program = model.forward if isinstance(model, torch.jit.ScriptModule) else model
+    program: Any = model.forward if isinstance(model, torch.jit.ScriptModule) else model
     return program.inlined_graph
 
 
@@ -94,7 +94,7 @@ def _error_of(model: Any, args: tuple, kwargs: dict[str, Any]) -> Exception | No
     A program may compute gradients itself.
     """
     if isinstance(model, torch.jit.ScriptModule):
-        with preserved(model, frozenset(_written_paths(model.forward.inlined_graph))):
+        with preserved(model, frozenset(_written_paths(_graph_of(model)))):
             return _first_error(model, args, kwargs)
     return _first_error(model, args, kwargs)
 

@@ -83,7 +83,7 @@ class BranchNames:
         if self._counts is None:
             graphs = graphs_of(self._source)
             values = [[*graph.inputs, *graph.initializers.values()] for graph in graphs]
-            values += [node.outputs for graph in graphs for node in graph]
+            values += [list(node.outputs) for graph in graphs for node in graph]
             self._counts = Counter(value.name or "" for several in values for value in several)
         for value in moved:
             if value.name and self._counts[value.name] > 1:

@@ -194,8 +194,8 @@ class _Conversion(Driver[FileScope]):
         if scope.copies and target is not None and target.since_version == schema.since_version:
             return list(self._copied(node, attributes, scope).outputs)
         before = self.construction.graph[-1] if len(self.construction.graph) else None
-        count, attributes = binding.outputs_and_attributes(node, schema, attributes)
-        results: list[Value | None] = list(self._said(schema, scope, inputs, attributes, count))
+        count, emitted = binding.outputs_and_attributes(node, schema, attributes)
+        results: list[Value | None] = list(self._said(schema, scope, inputs, emitted, count))
         results += [None] * (len(node.outputs) - len(results))
         if scope.copies:
             results = [

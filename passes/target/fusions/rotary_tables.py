@@ -60,11 +60,10 @@ class RotaryTables:
         if array is None:
             return None
         array, batch = array.reshape(-1, *array.shape[-2:]), x.shape[0]
-        is_repeated = isinstance(batch, int) and batch * array[:1].size <= _MAXIMUM_REPEATED
-        if is_repeated:
-            array = np.broadcast_to(array, (batch, *array.shape[1:]))
-        half = self._known.make(array, f"{table.name}_half")
-        return half if is_repeated else self._expanded(half, x, node)
+        name = f"{table.name}_half"
+        if isinstance(batch, int) and batch * array[:1].size <= _MAXIMUM_REPEATED:
+            return self._known.make(np.broadcast_to(array, (batch, *array.shape[1:])), name)
+        return self._expanded(self._known.make(array, name), x, node)
 
     def _expanded(self, table: ir.Value, x: ir.Value, node: ir.Node) -> ir.Value:
         """A table of one batch, repeated for the batches of x."""

@@ -145,7 +145,7 @@ def _sampled(
         return g.cast(_sampled(g, X, grid, mode, padding_mode, align_corners), dtype)
     dimensions = rank - 2
     if dtype is None or dtype in dtypes.FLOATS:
-        coordinates = dtype or DataType.FLOAT
+        coordinates: DataType = dtype or DataType.FLOAT
         grid = g.cast(grid, coordinates)
     elif mode == "nearest":
         coordinates = g.dtype(grid) or DataType.FLOAT
