@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 import onnx_ir as ir
 from onnx_ir import Value
 
+from ...passes.faults import raise_fault
 from ...passes.target.constants.initializers import Initializers
 from ...passes.target.inplace.annotations import record_inplace
 from ...passes.target.levels import DEFAULT_LEVEL
@@ -208,9 +209,10 @@ class Driver(abc.ABC, Generic[S]):
                 self.refuse(node, scope, UnsupportedError("it takes more memory than there is"))
                 results = self.placeholders(node)
             except Exception as error:
+                name, place = overloaded_name(node), self.place(node, scope)
+                raise_fault(error, f"when it lowered {name} at node '{node.name}' ({place})")
                 raise OpsettaError(
-                    f"lowering {overloaded_name(node)} failed at node '{node.name}' "
-                    f"({self.place(node, scope)}): {type(error).__name__}: {error}"
+                    f"lowering {name} failed at node '{node.name}' ({place}): {type(error).__name__}: {error}"
                 ) from error
             record_inplace(node, results, scope.values)
             if self.observation is not None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...passes.faults import raise_fault
 from ...registration import OpsettaError
 from ..capture.tensor_kinds import without_data
 from ..source.capture import Interface
@@ -122,6 +123,7 @@ def explained() -> Iterator[None]:
     except OpsettaError:
         raise
     except Exception as error:
+        raise_fault(error, "when it ran the model in PyTorch")
         text = " ".join(str(error).split())
         raise OpsettaError(
             f"the model itself fails on these arguments: {type(error).__name__}: {text}"

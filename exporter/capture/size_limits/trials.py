@@ -6,15 +6,13 @@ import collections
 import contextlib
 import functools
 import operator
-import os
-import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import torch
 import torch.fx
 
-from ....registration import CaptureError
+from ....passes.faults import raise_fault
 from ...torch_boundary import probe
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import FakeTensorMode, forget_layout
@@ -34,9 +32,6 @@ from .written_values import WrittenValues
 _SAME_VALUE = frozenset(
     {"aten::lift_fresh", "aten::lift_fresh_copy", "aten::detach", "aten::detach_", "aten::alias"}
 )
-_FAULTS = (AssertionError, AttributeError, LookupError, NameError, TypeError)
-"""Exceptions that are faults of the code that raises them."""
-_FOLDER = os.path.dirname(__file__) + os.sep
 _COPIES_OF_ALL = frozenset({"aten::clone", "aten::contiguous"})
 """Operators that copy their argument; a run sees `contiguous` only where it copies."""
 _OF_STORAGE = frozenset({"aten::as_strided", "aten::set_", "aten::resize_", "aten::resize_as_"})
@@ -155,6 +150,8 @@ class Tracer:
         walk = found[0] if found else None
         if walk is not None and walk.difference is None:
             return model, walk.trace if model.error is None else Trace()
+        if walk is not None and walk.difference is not None:
+            raise_fault(walk.difference, "when it compared the model with its graph at other sizes")
         # What differs here will do so at most sizes.
         self._is_comparable = False
         return None
@@ -176,11 +173,7 @@ class Tracer:
                     run(recorder, given)
             except Exception as error:
                 # A model may raise any exception at these sizes.
-                if _is_own_fault(error):
-                    raise CaptureError(
-                        "opsetta failed when it ran the model at other sizes than the example's, which is a "
-                        f"fault of opsetta; please report it: {type(error).__name__}: {error}"
-                    ) from error
+                raise_fault(error, "when it ran the model at other sizes than the example's")
                 trace.error = error
             finally:
                 before.restore()
@@ -252,15 +245,6 @@ class Tracer:
             next(users) if specification.target is None else held[specification.target]
             for specification in self._program.graph_signature.input_specs
         ]
-
-
-def _is_own_fault(error: Exception) -> bool:
-    """Whether an exception comes from the code of this folder, and not from a model or an operator.
-
-    Operators are called by `kernel_run`, outside of this folder.
-    """
-    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    return isinstance(error, _FAULTS) and frame.f_code.co_filename.startswith(_FOLDER)
 
 
 def _fake_weights(mode: FakeTensorMode, state: Mapping[str, torch.Tensor]) -> Callable[[Any], torch.Tensor]:

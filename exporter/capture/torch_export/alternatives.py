@@ -14,6 +14,8 @@ from typing import Any, TextIO
 
 import torch
 
+from ....passes.faults import raise_fault
+from ....registration import CaptureError
 from ...torch_boundary.boundary import boundary
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.process.process_state import has_compiled_code
@@ -82,8 +84,9 @@ class Alternatives:
             try:
                 model = copy.deepcopy(self._model)
                 call = _cloned(self._call)
-            except Exception:
+            except Exception as error:
                 # Without a copy, a try would have side effects.
+                raise_fault(error, "when it copied the model")
                 return None, []
             error = _error_of(model, *call)
             if error is not None:
@@ -101,8 +104,9 @@ class Alternatives:
                 continue
             try:
                 found.append(self._try(name))
-            except Exception:
-                # After any error, the alternative does not work.
+            except Exception as error:
+                # After any error of torch or of the model, the alternative does not work.
+                raise_fault(error, "when it tried another capture of the model")
                 failed.append(_FORMS[name])
         found += [f"tried, and fails too: {', '.join(failed)}"] if failed else []
         return found + ([f"not tried: {', '.join(skipped)}"] if skipped else [])
@@ -122,7 +126,7 @@ class Alternatives:
         # Tracing runs the model, which may write to its buffers.
         given = {"example_kwarg_inputs": kwargs} if kwargs else {"example_inputs": args}
         if args and kwargs:
-            raise ValueError("torch.jit.trace accepts positional or keyword arguments, not both")
+            raise CaptureError("torch.jit.trace accepts positional or keyword arguments, not both")
         traced = torch.jit.trace(copy.deepcopy(model), check_trace=False, **given)
         self._captures[name](traced)
         agreed = _agreements(model, traced, (args, kwargs))
@@ -143,7 +147,8 @@ def _agreements(model: Any, traced: Any, call: tuple[tuple, dict[str, Any]]) -> 
         torch.manual_seed(0)
         try:
             expected = copy.deepcopy(model)(*args, **kwargs)
-        except Exception:
+        except Exception as error:
+            raise_fault(error, "when it ran the model in PyTorch")
             # The model refuses these values, which does not count against the trace.
             continue
         args, kwargs = _cloned(other)
@@ -153,7 +158,8 @@ def _agreements(model: Any, traced: Any, call: tuple[tuple, dict[str, Any]]) -> 
             torch.testing.assert_close(
                 pytree.tree_leaves(actual), pytree.tree_leaves(expected), equal_nan=True, check_stride=False
             )
-        except Exception:
+        except Exception as error:
+            raise_fault(error, "when it ran a trace of the model")
             return None
         count += 1
     return count
@@ -191,6 +197,7 @@ def _error_of(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, A
             with torch.set_grad_enabled(gradients):
                 model(*args, **kwargs)
         except Exception as error:
+            raise_fault(error, "when it ran the model in PyTorch")
             first = first or error
         else:
             return None

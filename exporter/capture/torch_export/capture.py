@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ....passes.faults import faults_reported, is_fault, raise_fault
 from ....registration import CaptureError
 from ....registration.warning import warn
 from ...source import dimensions, specializations
@@ -69,6 +70,7 @@ def capture(
 
     Raises:
         CaptureError: torch.export refused the model or the arguments; the message includes its error.
+        Fault: opsetta failed.
     """
     if isinstance(model, torch.export.ExportedProgram):
         if dynamic_shapes is not None or dynamic_axes is not None:
@@ -95,7 +97,8 @@ def capture(
 
 def _of_program(program: torch.export.ExportedProgram, source_lines: bool) -> Capture:
     """Import what torch.export captured."""
-    found = import_exported_program(program, source_lines=source_lines)
+    with faults_reported("when it read the captured program"):
+        found = import_exported_program(program, source_lines=source_lines)
     if program.example_inputs is not None:
         args, kwargs = program.example_inputs
         found.example = (tuple(args), dict(kwargs))
@@ -129,6 +132,7 @@ def _of_model(
             try:
                 return torchscript.capture_trace(model, args, kwargs, source_lines=source_lines, **given)
             except Exception as traced:
+                raise_fault(traced, "when it traced the model")
                 failures.errors["trace"] = traced
         error = failures.explained
         if not isinstance(error, CaptureError):
@@ -138,8 +142,12 @@ def _of_model(
         raise CaptureError(said) from error
     names = symbol_names(program, leaves.dimension_names())
     structure = pytree.tree_flatten((args, dict(kwargs)))[1]
-    limits = _limits(model, program, leaves, values, names, structure, preserved, remembered)
-    found = import_exported_program(program, names=names, unproven=limits.unproven, source_lines=source_lines)
+    with faults_reported("when it searched the sizes for which the program is valid"):
+        limits = _limits(model, program, leaves, values, names, structure, preserved, remembered)
+    with faults_reported("when it read the captured program"):
+        found = import_exported_program(
+            program, names=names, unproven=limits.unproven, source_lines=source_lines
+        )
     dimensions.write(found.source.metadata_props, limits.restrictions)
     for condition in dimensions.in_words(limits.unlike_model):
         warn(f"the export is valid for {condition}")
@@ -197,6 +205,8 @@ def _export(
                 return program, values
             failures.append(CaptureError(refusal))
         except Exception as error:
+            if is_fault(error):
+                raise
             failures.append(error)
             if not any(leaves.wanted):
                 break
@@ -238,8 +248,8 @@ def _captured(
             gradients = True
         except MakesNumbers as error:
             others = [*(others or []), error.module]
-        except Exception:
-            if not others:
+        except Exception as error:
+            if not others or is_fault(error):
                 raise
             # Their sizes may be needed as numbers: as keys of a dict, for example.
             others = None

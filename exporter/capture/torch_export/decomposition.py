@@ -22,6 +22,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from ....passes import promote_types, real_pairs, remove_inplace
 from ....passes.complex_pairs.real_pairs import serves_pairs
+from ....passes.faults import raise_fault
 from ....registration import COMPLEX, NUMBER, GraphError, MutationError, Names
 from ....registration.arguments import arguments, source_node
 from ...files.source_file.fingerprint import fingerprint
@@ -218,7 +219,8 @@ def _traced(node: ir.Node, operator: OpOverload, rules: dict[Any, Any]) -> ir.Gr
             traced = make_fx(run, decomposition_table=rules, tracing_mode="symbolic")(
                 *[leaves[i] for i in positions]
             )
-    except Exception:
+    except Exception as error:
+        raise_fault(error, f"when it decomposed {operator}")
         # A decomposition that torch cannot trace is one that it does not have; the operator is
         # reported as unsupported by whoever asked.
         return None

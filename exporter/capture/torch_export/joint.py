@@ -18,6 +18,7 @@ from onnx_ir import tensor_adapters
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from ....passes.faults import raise_fault
 from ....registration import (
     DIMENSIONS,
     KIND,
@@ -175,6 +176,7 @@ def _trace(
     except CaptureError:
         raise
     except Exception as error:
+        raise_fault(error, "when it computed the gradients of the model")
         text = " ".join(str(error).split())
         raise CaptureError(f"autograd could not compute the gradients of the model: {text}") from error
     traced.graph.eliminate_dead_code()

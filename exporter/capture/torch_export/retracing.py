@@ -18,6 +18,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from ....passes.faults import raise_fault
 from ....registration import CaptureError
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import mode_of, trace
@@ -126,6 +127,7 @@ def _traced(function: Callable[..., Any], examples: Sequence[Any], what: str) ->
     try:
         traced = trace(function, mode, examples)
     except Exception as error:
+        raise_fault(error, f"when it traced a {what} of the captured graph")
         raise CaptureError(
             f"a {what} of the captured graph cannot be traced: {type(error).__name__}: {error}"
         ) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from ....passes.faults import is_fault, raise_fault
 from ....registration import CaptureError
 from ...torch_boundary import probe
 from ...torch_boundary.process.process_state import has_compiled_code
@@ -58,6 +59,7 @@ def capture_by(
 
     Raises:
         Failures: no way captured the model.
+        Fault: opsetta failed.
     """
     if by == "direct":
         probe.need(probe.DIRECT_CAPTURE)
@@ -80,12 +82,23 @@ def capture_by(
             return attempt(way, False)
         except Exception as error:
             errors[way] = error
+            if is_fault(error):
+                _report(error, way, fails_in_eager)
+                break
     if specialize and "direct" in errors and not isinstance(errors["direct"], NotRecordable):
         try:
             return attempt("direct", True)
         except Exception as error:
             errors["direct"] = error
+            if is_fault(error):
+                _report(error, "direct", fails_in_eager)
     raise Failures(errors, notes)
+
+
+def _report(error: Exception, way: str, fails_in_eager: Callable[[], bool]) -> None:
+    """Raise `Fault`, unless the model fails in PyTorch too: opsetta's code may be where its error shows."""
+    if not fails_in_eager():
+        raise_fault(error, f"in the capture '{way}' of the model")
 
 
 def _may_cure(way: str, errors: Mapping[str, Exception]) -> bool:

@@ -25,6 +25,7 @@ import sympy
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from ....passes.faults import raise_fault
 from ....registration import CaptureError
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import FakeTensorMode
@@ -379,7 +380,8 @@ class Fakes:
         with self.mode:
             try:
                 return function(**call)
-            except Exception:
+            except Exception as error:
+                raise_fault(error, "when it inferred the sizes of an operator")
                 # torch's shape functions raise any exception for a sample that does not fit.
                 return UNKNOWN
 

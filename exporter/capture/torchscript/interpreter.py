@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from onnx_ir import Value, tensor_adapters
 
+from ....passes.faults import raise_fault
 from ....registration import CaptureError
 from ...source.code_lines import shown_frame
 from ...torch_boundary.torchscript import is_handle
@@ -162,7 +163,7 @@ class Interpreter:
             self._located = CaptureError(f"{place}: {error}")
             raise self._located from error
         except Exception as error:
-            # A function may fail in any way on a program that it does not support.
+            raise_fault(error, f"when it captured {place}")
             self._located = CaptureError(f"{place} cannot be captured: {type(error).__name__}: {error}")
             raise self._located from error
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from ....passes.faults import raise_fault
 from ....registration import CaptureError
 from ...source import specializations
 from ...source.capture import Capture
@@ -77,6 +78,7 @@ def _capture_trace(
             warnings.simplefilter("always", torch.jit.TracerWarning)
             traced = torch.jit.trace(model, check_trace=False, **example)
     except Exception as error:
+        raise_fault(error, "when it traced the model")
         raise CaptureError(f"torch.jit.trace could not capture the model: {error}") from error
     found = capture_torchscript(traced, () if named else args, named, has_run=True, **options)
     specializations.write(found.source.metadata_props, _fixed(noted))

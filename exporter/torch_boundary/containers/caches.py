@@ -118,7 +118,7 @@ def _opened(cache: Any, cache_utils: Any) -> tuple[list[Any], Any]:
     layout = []
     for layer in cache.layers:
         if getattr(layer, "record_past", False):
-            raise TypeError("a cache that records its past cannot be captured: call its crop method first")
+            raise CaptureError("a cache that records its past cannot be captured: call its crop method first")
         attention = [getattr(layer, name, None) for name in ("keys", "values")]
         for name, part in zip(_ATTENTION, attention, strict=True):
             lists[name].extend([] if part is None else [part])

@@ -118,7 +118,7 @@ def test_a_fault_of_the_trials_is_not_said_to_be_the_models(
     name, attribute = part.split(".")
     owner = getattr(operator_trace, name, None) or getattr(graph_trace, name)
     monkeypatch.setattr(owner, attribute, space["fail"])
-    with pytest.raises(opsetta.CaptureError, match="fault of opsetta; please report it"):
+    with pytest.raises(opsetta.OpsettaError, match="fault of opsetta: please report it"):
         traces(Written(), 3, True)
 
 
