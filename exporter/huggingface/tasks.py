@@ -83,12 +83,10 @@ def check_reads_text(model: Any, task: str) -> None:
     Raises:
         UsageError: it does; the message names it.
     """
-    read = _modalities(getattr(type(model), "input_modalities", "text"))
-    written = _modalities(getattr(type(model), "output_modalities", "text"))
-    # Releases of transformers without these lists have only the parameters.
+    # The class attribute `input_modalities` is inherited: the text model of Gemma 3 has that of images.
     parameters = inspect.signature(type(model).forward).parameters
-    read |= {modality for name, modality in _INPUTS_BESIDE_TEXT.items() if name in parameters}
-    others = sorted((read | written) - {"text"})
+    read = {modality for name, modality in _INPUTS_BESIDE_TEXT.items() if name in parameters}
+    others = sorted((read | _modalities(getattr(type(model), "output_modalities", "text"))) - {"text"})
     if others:
         raise UsageError(
             f"{type(model).__name__} is a model of {', '.join([*others, 'text'])}, which {task} does not "

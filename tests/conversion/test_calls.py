@@ -60,8 +60,8 @@ def test_a_lone_output_comes_by_itself():
     ("args", "kwargs", "text"),
     [
         ((), {}, "'x' is missing; 'b' is missing; 'i' is missing"),
-        ((1, 2, 3, 4), {}, "4 arguments are given"),
-        ((1, 2, 3), {"x": 1}, "'x' is given twice"),
+        ((1, 2, 3, 4), {}, "4 arguments are passed"),
+        ((1, 2, 3), {"x": 1}, "'x' is passed twice"),
         ((1, 2, 3), {"y": 1}, r"inputs \('x', 'b', 'i'\): there is no input 'y'"),
     ],
 )

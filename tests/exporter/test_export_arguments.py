@@ -146,7 +146,7 @@ def test_a_call_with_what_is_no_tensor_is_refused_by_name():
     program = opsetta.export(LINEAR, (X,))
     with pytest.raises(opsetta.OpsettaError, match="input 'input' must be a tensor or a number, not str"):
         program("x")
-    with pytest.raises(opsetta.OpsettaError, match="the model itself fails on these arguments: RuntimeError"):
+    with pytest.raises(opsetta.DimensionError, match=r"'input' must have the shape \[2, 4\], not \[2, 5\]"):
         program.verify((torch.ones(2, 5),))
 
 

@@ -191,7 +191,8 @@ class _Search:
         # The nearest change may be masked by another condition, so both kinds take turns.
         points = _alternate(critical, itertools.islice(spread(self.base, guard.names), _MOST_POINTS))
         for point in map(self._with, points):
-            if guard.holds(point) or self._refused(point):
+            # A model that takes no empty tensors says nothing about the condition by that.
+            if 0 in point.values() or guard.holds(point) or self._refused(point):
                 continue
             failure = self._fails(point)
             if failure is not None:

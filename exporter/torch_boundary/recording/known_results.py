@@ -27,9 +27,11 @@ _Results = tuple[type | None, Sequence[Layout | int]]
 """What an operator returns: the class of the container, None for a single tensor; and for each tensor its
 layout, or the position of the argument that it is."""
 
-_of_fixed_sizes: dict[Any, _Results | None] = {}
+_recorded: dict[Any, _Results | None] = {}
 """The results of operators on tensors with fixed sizes; None for calls that must run. They depend on the key
 alone, so they hold in each recording of the process, as torch's own cache of fake tensors does."""
+_plain: dict[Any, _Results | None] = {}
+"""The same outside of recordings. There, dropout in evaluation returns its argument, and not a copy."""
 _MOST = 5_000
 """The number of results in it; when there are more, all are dropped."""
 
@@ -39,10 +41,12 @@ class KnownResults:
 
     Args:
         mode: the mode of the fake tensors.
+        is_recording: whether the calls come from a recording.
     """
 
-    def __init__(self, mode: FakeTensorMode):
+    def __init__(self, mode: FakeTensorMode, *, is_recording: bool = True):
         self._fake = FakeCopies(mode)
+        self._of_fixed_sizes = _recorded if is_recording else _plain
         self._of_symbolic_sizes: dict[Any, _Results | None] = {}
         # Whether a view is in its storage, by its layout and the size of the storage.
         self._rooms: dict[Any, bool] = {}
@@ -59,7 +63,7 @@ class KnownResults:
                 _forget_layouts(args, kwargs)
             return result
         key, is_symbolic = described
-        kept = self._of_symbolic_sizes if is_symbolic else _of_fixed_sizes
+        kept = self._of_symbolic_sizes if is_symbolic else self._of_fixed_sizes
         found = kept.get(key)
         if found is not None and (not is_symbolic or self._has_room(found, args)):
             return self._made(found, args, writes)
@@ -89,7 +93,7 @@ class KnownResults:
         if described is None:
             return None
         key, is_symbolic = described
-        kept = self._of_symbolic_sizes if is_symbolic else _of_fixed_sizes
+        kept = self._of_symbolic_sizes if is_symbolic else self._of_fixed_sizes
         found = kept.get(key)
         if found is None:
             own = created_layout(func, args, kwargs) if is_symbolic else None
@@ -111,8 +115,8 @@ class KnownResults:
         described = _key(name, args, kwargs) if writes is False else None
         if described is None or described[1] or type(result) is not FakeTensor:
             return
-        if described[0] not in _of_fixed_sizes:
-            _keep(_of_fixed_sizes, described[0], _described(result, args, kwargs, is_symbolic=False))
+        if described[0] not in self._of_fixed_sizes:
+            _keep(self._of_fixed_sizes, described[0], _described(result, args, kwargs, is_symbolic=False))
 
     def _has_room(self, results: _Results, args: tuple[Any, ...]) -> bool:
         """Whether views are in the memory of the first argument for all sizes.
@@ -205,8 +209,8 @@ def _end(layout: Layout) -> Any:
 
 
 def _keep(kept: dict[Any, _Results | None], key: Any, results: _Results | None) -> None:
-    if len(_of_fixed_sizes) >= _MOST:
-        _of_fixed_sizes.clear()
+    if len(kept) >= _MOST:
+        kept.clear()
     kept[key] = results
 
 

@@ -179,6 +179,7 @@ def test_check_of_in_place_annotations(run, exported):
         "unsafe": [
             {"node": f"node '{relu.name}'", "annotation": "opsetta.may_overwrite = 0:3", "reason": reason}
         ],
+        "invalid": [],
     }
     assert run("check", "none.onnx")[0] == 1
 
