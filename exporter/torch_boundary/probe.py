@@ -100,7 +100,7 @@ _SYM_NODE = (
 )
 _CONSTRAINTS = "_raise_inconsistencies prettify_results solve"
 _SHAPE_ENV = (
-    "_get_user_frame _set_replacement _simplify_floor_div "
+    "_get_user_frame _is_python_assert _set_replacement _simplify_floor_div "
     "_suppress_guards_tls _update_var_to_range evaluate_sym_node guard_or_defer_runtime_assert replace"
 )
 DIRECT_CAPTURE = Feature(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import builtins
 import contextlib
+import functools
 import inspect
 import re
 import sys
 import types
 import weakref
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -19,10 +20,12 @@ from ...torch_boundary.recording.symbolic_numbers import whole
 from ...torch_boundary.state.module_tree import modules_of
 from ...torch_boundary.state.static_lookups import (
     bases_of,
+    class_attributes,
     defining_module,
     is_instance,
     module_attributes,
 )
+from .bytecode import only_calls_int
 
 _OURS = __name__.removesuffix("capture.direct.builtin_functions")
 _CALL = re.compile(r"\bint\(")
@@ -34,12 +37,12 @@ class MakesNumbers(BaseException):
     """A module makes a number of a dynamic size by `int`; a model that handles exceptions must not handle it.
 
     Attributes:
-        module: its name.
+        namespace: its globals.
     """
 
-    def __init__(self, module: str):
-        super().__init__(module)
-        self.module = module
+    def __init__(self, namespace: dict[str, Any]):
+        super().__init__(namespace.get("__name__", ""))
+        self.namespace = namespace
 
 
 def check_number() -> None:
@@ -50,14 +53,13 @@ def check_number() -> None:
             `kept_symbolic` changes by itself.
     """
     frame, called = sys._getframe(1), ""
-    while not _is_of_model(frame.f_globals.get("__name__", "torch")):
+    while not _runs_model(frame):
         called = frame.f_code.co_name
         if frame.f_back is None:
             return
         frame = frame.f_back
-    name = frame.f_globals["__name__"]
-    if called == "__int__" and "int" not in frame.f_globals and _only_calls_int(name):
-        raise MakesNumbers(name)
+    if called == "__int__" and "int" not in frame.f_globals and _only_calls_int(frame.f_globals):
+        raise MakesNumbers(frame.f_globals)
 
 
 def _length(item: Any) -> Any:
@@ -87,18 +89,20 @@ class _Int(metaclass=_Integer):
 
 
 @contextlib.contextmanager
-def kept_symbolic(model: torch.nn.Module, has_dynamic_sizes: bool, others: Collection[str]) -> Iterator[None]:
+def kept_symbolic(
+    model: torch.nn.Module, has_dynamic_sizes: bool, others: Iterable[dict[str, Any]]
+) -> Iterator[None]:
     """Within the context, the Python modules that define a model call these functions instead of Python's.
 
     Args:
         model: the model.
         has_dynamic_sizes: whether sizes are dynamic; numbers need not be kept otherwise.
-        others: the names of further modules, which make numbers of sizes.
+        others: the globals of further modules, which make numbers of sizes.
     """
     changed: list[tuple[dict[str, Any], str]] = []
-    for space in [*_namespaces(model), *(vars(sys.modules[name]) for name in others)]:
+    for space in [*_namespaces(model), *others]:
         functions: dict[str, Any] = {"len": _length}
-        if has_dynamic_sizes and "int" not in space and _only_calls_int(space.get("__name__", "")):
+        if has_dynamic_sizes and "int" not in space and _only_calls_int(space):
             functions["int"] = _Int
         for name, function in functions.items():
             if name not in space:
@@ -111,18 +115,55 @@ def kept_symbolic(model: torch.nn.Module, has_dynamic_sizes: bool, others: Colle
             space.pop(name, None)
 
 
-def _only_calls_int(name: str) -> bool:
-    """Whether a module calls `int`, and uses it in nothing but such calls, `isinstance` and annotations."""
-    module = sys.modules.get(name)
-    if module is None:
-        return False
+def _only_calls_int(space: dict[str, Any]) -> bool:
+    """Whether a module calls `int`, and uses it in nothing but such calls, `isinstance` and annotations.
+
+    Args:
+        space: its globals.
+    """
+    module = sys.modules.get(space.get("__name__", ""))
+    if not is_instance(module, types.ModuleType) or module_attributes(module) is not space:
+        return only_calls_int(_codes(space))
     if module not in _modules:
         try:
             source = inspect.getsource(module)
             _modules[module] = _CALL.search(source) is not None and _is_only_called(ast.parse(source))
         except (OSError, TypeError, SyntaxError, ValueError):
-            _modules[module] = False
+            # A console adds to the module, so nothing is kept.
+            return only_calls_int(_codes(space))
     return _modules[module]
+
+
+def _codes(space: dict[str, Any]) -> Iterator[types.CodeType]:
+    """The code of the functions of a module, by its globals."""
+    name = space.get("__name__", "builtins")
+    pending = list(space.values())
+    visited: set[int] = set()
+    while pending:
+        item = pending.pop()
+        if id(item) in visited:
+            continue
+        visited.add(id(item))
+        if is_instance(item, types.FunctionType):
+            if item.__globals__ is space:
+                yield item.__code__
+            pending += [*vars(item).values(), *_contents(item)]
+        elif is_instance(item, type) and defining_module(item) == name:
+            pending += class_attributes(item).values()
+        elif is_instance(item, (staticmethod, classmethod)):
+            pending.append(item.__func__)
+        elif is_instance(item, property):
+            pending += [item.fget, item.fset, item.fdel]
+        elif is_instance(item, (functools.partial, functools.cached_property)):
+            pending.append(item.func)
+
+
+def _contents(function: types.FunctionType) -> Iterator[Any]:
+    """The functions in a function's closure."""
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):
+            if is_instance(cell.cell_contents, types.FunctionType):
+                yield cell.cell_contents
 
 
 def _is_only_called(tree: ast.Module) -> bool:
@@ -151,11 +192,19 @@ def _namespaces(model: torch.nn.Module) -> list[dict[str, Any]]:
     names = {defining_module(base) for kind in kinds.values() for base in bases_of(kind)}
     modules = [sys.modules[name] for name in sorted(names) if name in sys.modules]
     found = [module_attributes(module) for module in modules if is_instance(module, types.ModuleType)]
-    function = inspect.unwrap(vars(model).get("forward", model.forward))
-    if isinstance(function, types.FunctionType):
-        found.append(function.__globals__)
+    # The module of a class that a console or `exec` defines may not be the one of its name.
+    functions = [class_attributes(base).get("forward") for kind in kinds.values() for base in bases_of(kind)]
+    functions.append(vars(model).get("forward", model.forward))
+    unwrapped = [inspect.unwrap(each) for each in functions if is_instance(each, types.FunctionType)]
+    found += [each.__globals__ for each in unwrapped if isinstance(each, types.FunctionType)]
     unique = {id(space): space for space in found if _is_of_model(space.get("__name__", ""))}
     return list(unique.values())
+
+
+def _runs_model(frame: types.FrameType) -> bool:
+    """Whether a frame runs code of the model; that of torch.fx has no module, like code of `exec`."""
+    name = frame.f_globals.get("__name__", "")
+    return _is_of_model(name) and not (name == "" and frame.f_code.co_filename.startswith("<eval_with_key"))
 
 
 def _is_of_model(name: str) -> bool:

@@ -2,12 +2,13 @@
 
 Whatever a check finds, the model computes the same, or raises an exception that nothing catches. A recording
 may therefore follow the example there; the program does not check.
+
+The source of the code decides, or its bytecode if there is none, as in a console.
 """
 
 from __future__ import annotations
 
 import ast
-import dis
 import functools
 import linecache
 import sys
@@ -15,6 +16,8 @@ import types
 from collections.abc import Iterator, Sequence
 
 import torch
+
+from .bytecode import catches, check_outcome
 
 _BETWEEN = ("_", "export.", "fx.", "overrides", "utils.")
 _RECORDING = "opsetta.exporter.capture.direct.recording"
@@ -26,10 +29,6 @@ _WITHOUT_EFFECT = frozenset(
 )
 """Functions and methods that change nothing."""
 _REPORTS = frozenset("critical debug error exception info log print warn warning warning_once".split())
-_TO_JUMP = 4
-"""A jump follows within so many instructions the one that asks for a truth value."""
-_ENDS_OF_LINE = ("RETURN", "YIELD", "FOR_ITER", "SEND")
-"""The beginnings of the names of instructions after which others than the next run."""
 _SIMPLE = (ast.Expr, ast.Assign, ast.AnnAssign, ast.Raise, ast.Pass)
 _UNCLEAR = (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)
 
@@ -41,6 +40,11 @@ def asked_by_check() -> bool:
     if "raises" in outcomes:
         return not any(map(_catches, frames))
     return bool(outcomes) and "computes" not in outcomes
+
+
+def is_caught() -> bool:
+    """Whether the model's code may go on after an exception of the line that it runs."""
+    return any(map(_catches, _frames(sys._getframe(1))))
 
 
 def _frames(frame: types.FrameType | None) -> Iterator[types.FrameType]:
@@ -89,9 +93,10 @@ def _covers(node: ast.stmt | ast.expr, line: int) -> bool:
 
 def _outcomes(frame: types.FrameType) -> list[str]:
     """How the sides of the check that a frame runs may end; none if it runs something else."""
-    if not linecache.getlines(frame.f_code.co_filename):
-        return ["raises"] if _may_raise_next(frame.f_code, frame.f_lasti) else []
     statements = _statements(frame)
+    if not statements:
+        outcome = check_outcome(frame.f_code, frame.f_lasti, _WITHOUT_EFFECT, _REPORTS)
+        return [outcome] if outcome else []
     asking = [
         node
         for node in statements
@@ -105,37 +110,6 @@ def _outcomes(frame: types.FrameType) -> list[str]:
     others = [node for node in statements if not hasattr(node, "body") and node is not check]
     own = check.body if isinstance(check, ast.If) and outcomes[0] != "computes" else []
     return outcomes if all(node in own for node in others) else []
-
-
-@functools.lru_cache(maxsize=1024)
-def _may_raise_next(code: types.CodeType, offset: int) -> bool:
-    """Whether code without a source asks for a truth value, and then only raises on one side."""
-    instructions = list(dis.get_instructions(code))
-    positions = {instruction.offset: position for position, instruction in enumerate(instructions)}
-    for position in range(positions[offset], min(positions[offset] + _TO_JUMP, len(instructions))):
-        name = instructions[position].opname
-        if "JUMP" in name and "IF" in name:
-            sides = position + 1, positions[instructions[position].argval]
-            return any(_only_raises(instructions[side:]) for side in sides)
-    return False
-
-
-def _only_raises(instructions: Sequence[dis.Instruction]) -> bool:
-    """Whether instructions run one after another, keep nothing but local variables, and end in `raise`."""
-    for instruction in instructions:
-        if instruction.opname == "RAISE_VARARGS":
-            return True
-        is_store = instruction.opname.startswith(("STORE_", "DELETE_")) and "FAST" not in instruction.opname
-        if is_store or "JUMP" in instruction.opname or instruction.opname.startswith(_ENDS_OF_LINE):
-            return False
-    return False
-
-
-def _has_handlers(code: types.CodeType) -> bool:
-    """Whether code has a `try` or `with`."""
-    if sys.version_info >= (3, 11):
-        return bool(code.co_exceptiontable)
-    return any(instruction.opname.startswith("SETUP_") for instruction in dis.get_instructions(code))
 
 
 def _is_plain(expression: ast.expr) -> bool:
@@ -170,9 +144,9 @@ def _is_report(statement: ast.stmt) -> bool:
 
 def _catches(frame: types.FrameType) -> bool:
     """Whether a frame's code may go on after an exception of the line that it runs."""
-    if not linecache.getlines(frame.f_code.co_filename):
-        return _has_handlers(frame.f_code)
     statements = _statements(frame)
+    if not statements:
+        return catches(frame.f_code, frame.f_lasti)
     for node in statements:
         handlers = getattr(node, "handlers", [])
         if any(inner in statements for inner in getattr(node, "body", [])) and not all(
@@ -183,7 +157,7 @@ def _catches(frame: types.FrameType) -> bool:
             "suppress" in ast.unparse(item.context_expr) for item in node.items
         ):
             return True
-    return not statements
+    return False
 
 
 def _reraises(handler: ast.ExceptHandler) -> bool:

@@ -25,7 +25,7 @@ from ...torch_boundary.recording.size_tensors import number_in
 from ...torch_boundary.recording.symbolic_numbers import GuardOnDataDependentSymNode, ShapeEnv, example_sizes
 from ..torch_export.user_lines import Place, place_in
 from .builtin_functions import check_number
-from .checks import asked_by_check
+from .checks import asked_by_check, is_caught
 from .sizes.environment import SizeEnvironment
 from .sizes.nodes import SizeNode
 
@@ -241,11 +241,15 @@ class DecidingEnvironment(SizeEnvironment):
     Args:
         decisions: makes them.
         checks_numbers: whether to raise `MakesNumbers` where a module makes a number of a size.
+
+    Attributes:
+        unanswered: the error of the first question without an answer that the model may have caught.
     """
 
     def __init__(self, decisions: Decisions, checks_numbers: bool = False, **settings: Any):
         self._decisions = decisions
         self._checks_numbers = checks_numbers
+        self.unanswered: Exception | None = None
         super().__init__(**settings)
 
     def evaluate_sym_node(
@@ -260,13 +264,15 @@ class DecidingEnvironment(SizeEnvironment):
             check_number()
         try:
             return super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
-        except GuardOnDataDependentSymNode:
+        except GuardOnDataDependentSymNode as error:
             number = sym_node.original if isinstance(sym_node, SizeNode) else sym_node
             try:
                 return self._decisions.decide(number.expr, number.pytype, self)
             except NotReplayable:
                 decided = False
             if not decided:
+                if is_caught():
+                    self.unanswered = self.unanswered or error
                 raise
 
     def is_size_of_input(self, symbol: sympy.Symbol) -> bool:

@@ -103,6 +103,10 @@ class _Recording:
         deciding = self._decisions.on(self.recorder, weights, self._leaves)
         with assigned.noted(), deciding:
             result = self.recorder.run(leaves, structure)
+        unanswered = getattr(self._sizes.mode.shape_env, "unanswered", None)
+        if unanswered is not None:
+            # The model caught the error, and what it does then is not what it does in PyTorch.
+            raise unanswered
         results, returned = pytree.tree_flatten(result)
         results = [self.recorder.node_of(leaf) for leaf in results]
         for name, value in assigned.values.items():

@@ -41,7 +41,8 @@ _BROADCAST_VALUES = {
 """The argument that an assignment `y[index] = value` broadcasts, by operator. Python code first removes the
 leading axes of size 1 of the value, which changes nothing."""
 _LARGEST_DIGEST = 1 << 24
-_INTERNAL = (os.path.dirname(torch.__file__), str(pathlib.Path(__file__).parents[2]), "<")
+_GENERATED = ("<eval_with_key", "<frozen")
+_INTERNAL = (os.path.dirname(torch.__file__), str(pathlib.Path(__file__).parents[2]), *_GENERATED)
 
 Step = tuple[Any, ...]
 """An operator, its arguments with tensors by their origin, and the types of its results."""

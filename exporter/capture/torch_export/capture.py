@@ -237,7 +237,7 @@ def _captured(
 
     recorded = functools.partial(_recorded, model, args, kwargs, specification, source_lines)
     constants = gradients = False
-    others: list[str] | None = []
+    others: list[dict[str, Any]] | None = []
     while True:
         try:
             with patched(gradients=gradients):
@@ -247,7 +247,7 @@ def _captured(
         except Differentiates:
             gradients = True
         except MakesNumbers as error:
-            others = [*(others or []), error.module]
+            others = [*(others or []), error.namespace]
         except Exception as error:
             if not others or is_fault(error):
                 raise
@@ -272,7 +272,7 @@ def _recorded(
     specification: dict[str, Any] | None,
     source_lines: bool,
     decisions: Decisions,
-    others: list[str] | None,
+    others: list[dict[str, Any]] | None,
     gradients: bool,
 ) -> RecordedProgram:
     """Capture one call directly; its modules are imported here, after the probe for the names they need.

@@ -13,7 +13,8 @@ from ....registration import CaptureError
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.state.static_lookups import is_instance
 from ...torch_boundary.symbolic_sizes import CHECK
-from .user_lines import Place, origin_of, place_of
+from ..direct.bytecode import catches, decides, is_assertion
+from .user_lines import Place, instructions_of, origin_of, place_of
 
 _LONGEST = 300
 _SHORT = 80
@@ -198,7 +199,7 @@ def explain(
     if eager is not None:
         return _of_eager(eager)
     origin = origin_of(error) if kind in (_NUMBER, _DATA, _SIZES) else place
-    if kind is _DATA and origin is not None and not _BRANCH.search(origin.code):
+    if kind is _DATA and not _is_branch(origin, error):
         kind = _NUMBER
     words = _words(error)
     cause = (_of_input(error, leaves) if kind is _INPUT else None) or kind.cause
@@ -213,6 +214,20 @@ def explain(
     remedies += [remedy.format(operator=_operator(error)) for remedy in kind.remedies]
     remedies += [f"torch suggests {fix}" for fix in _suggested(error)]
     return "\n".join(lines + [f"  - {remedy}" for remedy in remedies])
+
+
+def is_caught_assertion(error: Exception) -> bool:
+    """Whether an error comes from an `assert` of the model whose own error the model catches."""
+    calls = instructions_of(error)
+    return bool(calls) and is_assertion(*calls[-1]) and any(catches(*call) for call in calls)
+
+
+def _is_branch(origin: Place | None, error: Exception) -> bool:
+    """Whether the code where an error comes from branches; its bytecode says so if there is no source."""
+    if origin is not None:
+        return _BRANCH.search(origin.code) is not None
+    calls = instructions_of(error)
+    return not calls or decides(*calls[-1])
 
 
 def _of_ways(explained: Exception, errors: Mapping[str, Exception]) -> list[str]:

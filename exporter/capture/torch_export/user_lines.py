@@ -8,6 +8,7 @@ import pathlib
 import re
 import sysconfig
 import traceback
+import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -25,7 +26,8 @@ _LIBRARIES = [_PATHS[name] + os.sep for name in ("purelib", "platlib")]
 _PYTHON = [_PATHS[name] + os.sep for name in ("stdlib", "platstdlib")]
 _BELOW_TORCH = ("sympy", "mpmath", "networkx", "numpy", "jinja2", "fsspec", "filelock", "typing_extensions")
 """Packages that torch calls and models rarely do."""
-_GENERATED = ("<eval_with_key", "<frozen", "<string>")
+_GENERATED_BY_TORCH = ("<eval_with_key", "<frozen")
+_GENERATED = (*_GENERATED_BY_TORCH, "<string>")
 _WRITTEN = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)')
 
 
@@ -59,6 +61,22 @@ def place_of(error: BaseException) -> Place | None:
 def origin_of(error: BaseException) -> Place | None:
     """The innermost line of the user's code or of an installed package in an error and its causes."""
     return place_in(_all_stacks(error), innermost=True)
+
+
+def instructions_of(error: BaseException) -> list[tuple[types.CodeType, int]]:
+    """The calls of the user's code in which an error was raised, innermost last: code and offset of each."""
+    for each in _chain(error):
+        calls = []
+        trace = each.__traceback__
+        while trace is not None:
+            code = trace.tb_frame.f_code
+            is_generated = code.co_filename.startswith(_GENERATED_BY_TORCH)
+            if not is_generated and (code.co_filename.startswith("<") or _is_users(code.co_filename)):
+                calls.append((code, trace.tb_lasti))
+            trace = trace.tb_next
+        if calls:
+            return calls
+    return []
 
 
 def _all_stacks(error: BaseException) -> list[Sequence[traceback.FrameSummary]]:

@@ -10,7 +10,7 @@ from ....registration import CaptureError
 from ...torch_boundary import probe
 from ...torch_boundary.process.process_state import has_compiled_code
 from ..direct.refusals import NotRecordable
-from .failures import is_about_sizes, is_recognised, may_help, reads_value
+from .failures import is_about_sizes, is_caught_assertion, is_recognised, may_help, reads_value
 
 Result = TypeVar("Result")
 STRICT_SKIPPED = "strict capture was not tried: it would empty the caches of your compiled functions"
@@ -109,4 +109,7 @@ def _may_cure(way: str, errors: Mapping[str, Exception]) -> bool:
 
         # torch.export runs the same Python code as direct capture: code that reads a value fails in both.
         return not (reads_value(last) or isinstance(last, OtherGradients))
-    return not isinstance(last, CaptureError) and may_help("strict", last)
+    if isinstance(last, CaptureError) or not may_help("strict", last):
+        return False
+    # TorchDynamo would leave out what the model does if the assertion fails.
+    return not any(map(is_caught_assertion, errors.values()))

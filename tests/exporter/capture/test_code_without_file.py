@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import linecache
+import pathlib
 import subprocess
 import sys
 import types
@@ -12,6 +15,8 @@ import pytest
 import torch
 
 import opsetta
+
+from . import models_without_file
 
 CODE = """
 import torch
@@ -104,6 +109,47 @@ def test_an_assertion_whose_error_is_caught_decides_a_path() -> None:
             opsetta.export(model, (torch.ones(2, 3),), capture="direct")
 
 
+CAUGHT = """
+def elements(x):
+    try:
+        assert (x > 0).all()
+    except AssertionError:
+        return x
+    return x * 2
+
+def lengths(x):
+    positive = x[x > 0]
+    try:
+        assert positive.shape[0] != 0, "none"
+    except AssertionError:
+        return x
+    return positive
+
+def check(x):
+    assert x.sum() > 0
+
+def called(x):
+    try:
+        check(x)
+    except Exception:
+        return x
+    return x * 2
+"""
+
+
+@pytest.mark.parametrize("name", ["elements", "lengths", "called"])
+def test_an_assertion_is_not_left_out_if_its_error_is_caught(name: str, tmp_path: pathlib.Path) -> None:
+    # pytest rewrites the assertions of its own modules.
+    path = tmp_path / "caught.py"
+    path.write_text(CAUGHT)
+    for file in ("<string>", str(path)):
+        space: dict[str, Any] = {"__name__": "caught"}
+        exec(compile(CAUGHT, file, "exec"), space)
+        for way in ("auto", "direct"):
+            with pytest.raises(opsetta.CaptureError, match="A branch depends"):
+                opsetta.export(space[name], (torch.ones(2, 3),), capture=way)
+
+
 @pytest.mark.parametrize("space", SPACES)
 def test_a_refusal_lacks_the_line_alone(space: str) -> None:
     with pytest.raises(opsetta.CaptureError, match="A branch depends on the values of a tensor"):
@@ -138,3 +184,46 @@ def test_python_reads_the_program_from_its_input() -> None:
     )
     done = subprocess.run([sys.executable, "-"], input=program, capture_output=True, text=True, cwd="/")
     assert done.stdout == "done\n", done.stderr
+
+
+@pytest.fixture(scope="module")
+def outcomes_from_a_file(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("models")
+    (folder / "models_from_a_file.py").write_text(models_without_file.CODE)
+    sys.path.insert(0, str(folder))
+    try:
+        return importlib.import_module("models_from_a_file").outcomes()
+    finally:
+        sys.path.remove(str(folder))
+        del sys.modules["models_from_a_file"]
+
+
+def differences(outcomes: dict[str, str], expected: dict[str, str]) -> dict[str, tuple[str, str]]:
+    assert outcomes.keys() == expected.keys()
+    return {name: (expected[name], outcomes[name]) for name in expected if outcomes[name] != expected[name]}
+
+
+@pytest.mark.parametrize("space", [{}, {"__name__": "executed"}])
+def test_code_of_exec_is_exported_or_refused_as_from_a_file(
+    space: dict[str, Any], outcomes_from_a_file: dict[str, str]
+) -> None:
+    assert sum(" " in each for each in outcomes_from_a_file.values()) >= 6
+    space = dict(space)
+    exec(compile(models_without_file.CODE, "<string>", "exec"), space)
+    assert not differences(space["outcomes"](), outcomes_from_a_file)
+
+
+def test_code_of_an_input_is_exported_or_refused_as_from_a_file(outcomes_from_a_file: dict[str, str]) -> None:
+    program = models_without_file.CODE + "\nimport json; print(json.dumps(outcomes()))\n"
+    done = subprocess.run([sys.executable, "-"], input=program, capture_output=True, text=True, cwd="/")
+    assert done.returncode == 0, done.stderr
+    assert not differences(json.loads(done.stdout.splitlines()[-1]), outcomes_from_a_file)
+
+
+def test_a_restriction_names_no_line_of_the_caller() -> None:
+    space: dict[str, Any] = {"__name__": "executed"}
+    exec(compile(models_without_file.CODE, "<console>", "exec"), space)
+    program = opsetta.export(
+        space["Quotient"]().eval(), (torch.ones(4, 3),), dynamic_shapes=({0: "rows"},), capture="direct"
+    )
+    assert {each.line.partition(":")[0] for each in program.dimensions["rows"].restrictions} == {"<console>"}

@@ -15,6 +15,7 @@ from ....torch_boundary.recording import symbolic_numbers as numbers
 from ....torch_boundary.size_questions import note
 from ....torch_boundary.symbolic_sizes import FLOAT_ARITHMETIC
 from ...size_limits.operator_trace import is_internal
+from ..checks import is_caught
 from .nodes import SizeNode
 from .polynomials import Bounds, Polynomial
 
@@ -290,8 +291,12 @@ class SizeEnvironment(numbers.ShapeEnv):
     def _own(self, made: Any) -> Any:
         return type(made)(self.adopted(made.node)) if isinstance(made, _SYMBOLIC) else made
 
+    def _is_python_assert(self) -> bool:
+        """Whether the question is that of an `assert`, and nothing catches its error."""
+        return super()._is_python_assert() and not is_caught()
+
     def _get_user_frame(self) -> types.FrameType | None:
-        """The innermost frame outside torch; the outermost of all if only code without a file is."""
+        """The innermost frame outside torch, else the outermost of all."""
         frame = inspect.currentframe()
         while frame is not None and frame.f_back is not None and is_internal(frame.f_code.co_filename):
             frame = frame.f_back
