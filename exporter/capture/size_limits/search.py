@@ -145,7 +145,8 @@ class _Search:
             self._all_at_once(size)
         asked = [*self._read_questions(), *(guard for guard in self._guards if guard.has_floats)]
         for guard in {guard.expression: guard for guard in reversed(asked)}.values():
-            self._question(guard)
+            if not self._is_about_one(guard):
+                self._question(guard)
         return self._limits
 
     def _example(self) -> dict[str, int]:
@@ -178,6 +179,13 @@ class _Search:
                 dimensions = {symbol: self._names[symbol] for symbol in symbols}
                 line = shown_line(question.file, question.line) if question.file else ""
                 yield Guard(expression, dimensions, line)
+
+    def _is_about_one(self, guard: Guard) -> bool:
+        """Whether only size 1 of one dimension violates a condition, such as `n > 1`, which was tried above."""
+        if len(guard.names) != 1 or not self._is_bound(guard):
+            return False
+        [name] = guard.names
+        return all(guard.holds({**self.base, name: size}) for size in (2, self.base[name], _FURTHEST))
 
     def _question(self, guard: Guard) -> None:
         """Try a condition of the user's code at more points where no restriction refuses what violates it.
