@@ -296,10 +296,25 @@ def _exists(name: str) -> bool:
     return True
 
 
+def _import_error(module: str) -> str:
+    """The error of importing a module of torch; empty if it can be imported, or does not exist."""
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        is_absent = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
+        return "" if is_absent else f"{type(error).__name__}: {error}"
+    return ""
+
+
 def _message(feature: Feature) -> str:
-    absent = ", ".join(name.replace(":", ".") for name in missing(feature))
+    errors = {
+        module: _import_error(module) for module in (name.partition(":")[0] for name in missing(feature))
+    }
+    absent = [name.replace(":", ".") for name in missing(feature) if not errors[name.partition(":")[0]]]
+    problems = [f"does not have {', '.join(absent)}"] if absent else []
+    problems += [f"fails to import {module} ({error})" for module, error in errors.items() if error]
     version = importlib.import_module("torch").__version__
     return (
-        f"torch {version} does not have {absent}: {feature.what} does not work. "
+        f"torch {version} {' and '.join(problems)}: {feature.what} does not work. "
         "Install a release of torch that opsetta supports: pip install 'opsetta[torch]'"
     )

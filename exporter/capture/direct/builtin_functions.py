@@ -122,7 +122,8 @@ def _only_calls_int(space: dict[str, Any]) -> bool:
         space: its globals.
     """
     module = sys.modules.get(space.get("__name__", ""))
-    if not is_instance(module, types.ModuleType) or module_attributes(module) is not space:
+    is_module = module is not None and is_instance(module, types.ModuleType)
+    if module is None or not is_module or module_attributes(module) is not space:
         return only_calls_int(_codes(space))
     if module not in _modules:
         try:
@@ -193,7 +194,9 @@ def _namespaces(model: torch.nn.Module) -> list[dict[str, Any]]:
     modules = [sys.modules[name] for name in sorted(names) if name in sys.modules]
     found = [module_attributes(module) for module in modules if is_instance(module, types.ModuleType)]
     # The module of a class that a console or `exec` defines may not be the one of its name.
-    functions = [class_attributes(base).get("forward") for kind in kinds.values() for base in bases_of(kind)]
+    functions: list[Any] = [
+        class_attributes(base).get("forward") for kind in kinds.values() for base in bases_of(kind)
+    ]
     functions.append(vars(model).get("forward", model.forward))
     unwrapped = [inspect.unwrap(each) for each in functions if is_instance(each, types.FunctionType)]
     found += [each.__globals__ for each in unwrapped if isinstance(each, types.FunctionType)]

@@ -410,7 +410,6 @@ class _Sides:
     def is_pure(self, position: int) -> bool:
         """Whether an instruction changes nothing, apart from a report."""
         name = self._read.instructions[position].opname
-        following = self._read.instructions[position + 1].opname
         if name.startswith(_OF_LOCALS):
             return False
         nested = self._read.instructions[position].argval
@@ -421,7 +420,8 @@ class _Sides:
             called = self._calls[position]
             if called == GENERATOR:
                 return True
-            return called in (self._reports if following == "POP_TOP" else self._without_effect)
+            is_statement = self._read.instructions[position + 1].opname == "POP_TOP"
+            return called in (self._reports if is_statement else self._without_effect)
         return True
 
 

@@ -84,9 +84,9 @@ class Alternatives:
             try:
                 model = copy.deepcopy(self._model)
                 call = _cloned(self._call)
-            except Exception as error:
+            except Exception as failure:
                 # Without a copy, a try would have side effects.
-                raise_fault(error, "when it copied the model")
+                raise_fault(failure, "when it copied the model")
                 return None, []
             error = _error_of(model, *call)
             if error is not None:

@@ -1,6 +1,7 @@
 """What happens with a torch that lacks private names."""
 
 import importlib
+import pathlib
 import warnings
 
 import pytest
@@ -104,3 +105,24 @@ def test_dynamic_shapes_are_refused_where_their_limits_cannot_be_found(lacking):
     opsetta.export(model, X).verify()
     with pytest.raises(opsetta.OpsettaError, match="the sizes that a model with dynamic shapes takes"):
         opsetta.export(model, X, dynamic_shapes=({0: "batch"},))
+
+
+def test_a_module_that_cannot_be_imported_is_not_said_to_be_absent(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "broken_module.py").write_text("import absent_dependency")
+    (tmp_path / "old_module.py").write_text("from math import no_such_name")
+    monkeypatch.syspath_prepend(tmp_path)
+    names = (
+        "broken_module:name",
+        "old_module",
+        "absent_module:name",
+        "torch:absent_name",
+        "torch.absent.module",
+    )
+    with pytest.raises(opsetta.OpsettaError) as caught:
+        probe.need(probe.Feature("a feature", names))
+    text = str(caught.value)
+    assert "does not have absent_module.name, torch.absent_name, torch.absent.module and fails" in text
+    assert "fails to import broken_module (ModuleNotFoundError: No module named 'absent_dependency')" in text
+    assert "fails to import old_module (ImportError: cannot import name 'no_such_name'" in text

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import _markupbase
 import ast
 import contextlib
+import dis
 import sys
+import textwrap
 import types
 import warnings
 from collections.abc import Callable
@@ -281,3 +284,18 @@ def test_a_check_is_told_from_a_decision(text: str, outcome: str, is_caught: boo
 def test_a_line_may_hold_a_check_and_a_decision() -> None:
     text = "assert x.sum() > 0; y = x if x.sum() > 0 else -x\nreturn y"
     assert [outcome for outcome, _ in asked(text, True)] == ["raises", ""]
+
+
+@pytest.mark.parametrize("module", [_markupbase, contextlib, textwrap])
+def test_any_code_can_be_read(module: types.ModuleType) -> None:
+    codes = [each.__code__ for each in vars(module).values() if isinstance(each, types.FunctionType)]
+    for kind in (each for each in vars(module).values() if isinstance(each, type)):
+        codes += [each.__code__ for each in vars(kind).values() if isinstance(each, types.FunctionType)]
+    assert codes
+    bytecode.only_calls_int(codes)
+    for code in codes:
+        for instruction in dis.get_instructions(code):
+            bytecode.check_outcome(code, instruction.offset, WITHOUT_EFFECT, REPORTS)
+            bytecode.catches(code, instruction.offset)
+            bytecode.is_assertion(code, instruction.offset)
+            bytecode.decides(code, instruction.offset)
