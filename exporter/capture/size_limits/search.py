@@ -21,7 +21,7 @@ import torch
 from ...source.code_lines import shown_line
 from ...source.dimensions import Restriction, evaluate
 from ...torch_boundary.size_questions import questions_of
-from .critical_sizes import critical_points
+from .critical_sizes import critical_points, critical_sizes
 from .guards import Guard, Point, spread
 from .operator_trace import Trace, line_of_guard
 from .trials import Tracer
@@ -181,11 +181,14 @@ class _Search:
                 yield Guard(expression, dimensions, line)
 
     def _is_about_one(self, guard: Guard) -> bool:
-        """Whether only size 1 of one dimension violates a condition, such as `n > 1`, which was tried above."""
-        if len(guard.names) != 1 or not self._is_bound(guard):
+        """Whether a condition on one dimension holds from size 2 on, as `n > 1`; size 1 was tried above."""
+        if len(guard.names) != 1:
             return False
         [name] = guard.names
-        return all(guard.holds({**self.base, name: size}) for size in (2, self.base[name], _FURTHEST))
+        return all(
+            guard.holds({**self.base, name: size})
+            for size in critical_sizes(guard, name, self.base, _FURTHEST)
+        )
 
     def _question(self, guard: Guard) -> None:
         """Try a condition of the user's code at more points where no restriction refuses what violates it.
