@@ -40,13 +40,13 @@ def critical_points(guard: Guard, base: Point, largest: int) -> Iterator[Point]:
         # What the model does there may depend on the other dimensions, too.
         for change in _CHANGES if others else ():
             yield from (
-                {**point, **{other: change(base[other]) for other in others}} for point in _spread(points)
+                {**point, **{other: change(base[other]) for other in others}} for point in _some_of(points)
             )
     for first, second in itertools.permutations(names, 2):
-        for size in _spread(sizes[first]):
+        for size in _some_of(sizes[first]):
             point = {**base, first: size}
             points = [{**point, second: other} for other in critical_sizes(guard, second, point, largest)]
-            yield from _spread([point for point in points if not guard.holds(point)])
+            yield from _some_of([point for point in points if not guard.holds(point)])
 
 
 def critical_sizes(guard: Guard, name: str, point: Point, largest: int) -> list[int]:
@@ -97,8 +97,14 @@ def _changes(quantity: Callable[[int], int | None], grid: list[int]) -> list[int
     return changes
 
 
-def _spread(items: Sequence[_Item]) -> Sequence[_Item]:
+def _some_of(items: Sequence[_Item]) -> Sequence[_Item]:
     """At most a few items of a sequence, evenly spread, the first one and the last one among them."""
     if len(items) <= _MOST_OF_TWO:
         return items
     return [items[i * (len(items) - 1) // (_MOST_OF_TWO - 1)] for i in range(_MOST_OF_TWO)]
+
+
+def alternate(first: Iterable[Point], second: Iterable[Point]) -> Iterator[Point]:
+    """The items of two iterables in turn."""
+    for pair in itertools.zip_longest(first, second):
+        yield from (point for point in pair if point is not None)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -21,7 +21,7 @@ import torch
 from ...source.code_lines import shown_line
 from ...source.dimensions import Restriction, evaluate
 from ...torch_boundary.size_questions import questions_of
-from .critical_sizes import critical_points, critical_sizes
+from .critical_sizes import alternate, critical_points, critical_sizes
 from .guards import Guard, Point, spread
 from .operator_trace import Trace, line_of_guard
 from .trials import Tracer
@@ -200,7 +200,7 @@ class _Search:
         passed = 0
         critical = itertools.islice(critical_points(guard, self.base, _FURTHEST), _MOST_POINTS)
         # The nearest change may be masked by another condition, so both kinds take turns.
-        points = _alternate(critical, itertools.islice(spread(self.base, guard.names), _MOST_POINTS))
+        points = alternate(critical, itertools.islice(spread(self.base, guard.names), _MOST_POINTS))
         for point in map(self._with, points):
             # A model that takes no empty tensors says nothing about the condition by that.
             if 0 in point.values() or guard.holds(point) or self._refused(point):
@@ -470,12 +470,6 @@ def _difference(model: Trace, graph: Trace) -> tuple[str, str] | None:
 
 def _line_at(model: Trace, step: int) -> str:
     return model.lines[max(0, min(step, len(model.lines) - 1))] if model.lines else ""
-
-
-def _alternate(first: Iterable[Point], second: Iterable[Point]) -> Iterator[Point]:
-    """The items of two iterables in turn."""
-    for pair in itertools.zip_longest(first, second):
-        yield from (point for point in pair if point is not None)
 
 
 def _boundary(allowed: Callable[[int], bool], base: int, end: int) -> int | None:
