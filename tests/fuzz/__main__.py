@@ -30,6 +30,7 @@ import functools
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from ..jobs import add_options, run
@@ -105,19 +106,11 @@ def _programs(options: argparse.Namespace) -> int:
 
 def _nodes(options: argparse.Namespace) -> int:
     """Convert changed nodes, and print what became of them; 1 where one is invalid or crashed."""
-    last, begin = options.first + options.nodes, time.monotonic()
+    last = options.first + options.nodes
     jobs = [(start, min(start + NODES, last)) for start in range(options.first, last, NODES)]
-    ends: collections.Counter[str] = collections.Counter()
     imports = ("opsetta.symbolics", "onnxruntime", "tests.conversion.collected")
-    for job, outcomes, problem in _run(copied_nodes.run_range, jobs, options, NODE_SECONDS, imports):
-        outcomes = [copied_nodes.Outcome(job[0], copied_nodes.CRASHED, problem)] if problem else outcomes
-        ends.update(outcome.kind for outcome in outcomes)
-        for outcome in outcomes:
-            if outcome.kind in copied_nodes.FAILURES:
-                print(outcome, file=sys.stderr, flush=True)
-    print(f"{options.nodes} nodes in {time.monotonic() - begin:.0f} s")
-    print(", ".join(f"{times} {kind}" for kind, times in ends.most_common()))
-    return 1 if any(ends[kind] for kind in copied_nodes.FAILURES) else 0
+    outcomes = _run(copied_nodes.run_range, jobs, options, NODE_SECONDS, imports)
+    return _count_outcomes(outcomes, f"{options.nodes} nodes", copied_nodes.FAILURES)
 
 
 def _operators(options: argparse.Namespace) -> int:
@@ -126,21 +119,28 @@ def _operators(options: argparse.Namespace) -> int:
     for dialect in options.dialect or operator_parameters.DIALECTS:
         starts = range(options.first, last, CHUNK)
         jobs = [(dialect, start, min(start + CHUNK, last)) for start in starts]
-        ends: collections.Counter[str] = collections.Counter()
-        begin = time.monotonic()
-        for job, found, problem in _run(operator_parameters.run_range, jobs, options, OPERATOR_SECONDS):
-            if problem:
-                ends["crashed"] += 1
-                print(f"{dialect} case {job[1]}: {problem}", file=sys.stderr, flush=True)
-                continue
-            ends.update(outcome.kind for outcome in found)
-            for outcome in found:
-                if outcome.kind in operator_parameters.FAILED:
-                    print(f"{dialect}: {outcome}", file=sys.stderr, flush=True)
-        counted = ", ".join(f"{times} {kind}" for kind, times in ends.most_common())
-        print(f"{options.operators} {dialect} operators in {time.monotonic() - begin:.0f} s: {counted}")
-        failed += sum(ends[kind] for kind in (*operator_parameters.FAILED, "crashed"))
-    return 1 if failed else 0
+        outcomes = _run(operator_parameters.run_range, jobs, options, OPERATOR_SECONDS)
+        title = f"{options.operators} {dialect} operators"
+        failed |= _count_outcomes(outcomes, title, operator_parameters.FAILED)
+    return failed
+
+
+def _count_outcomes(chunks: Any, title: str, failures: Sequence[str]) -> int:
+    """Print how many cases had each outcome, and those that failed; 1 where one did."""
+    ends: collections.Counter[str] = collections.Counter()
+    begin = time.monotonic()
+    for job, outcomes, problem in chunks:
+        if problem:
+            ends["ended"] += 1
+            print(f"{title}: case {job[-2]}: {problem}", file=sys.stderr, flush=True)
+            continue
+        ends.update(outcome.kind for outcome in outcomes)
+        for outcome in outcomes:
+            if outcome.kind in failures:
+                print(f"{title}: {outcome}", file=sys.stderr, flush=True)
+    counted = ", ".join(f"{times} {kind}" for kind, times in ends.most_common())
+    print(f"{title} in {time.monotonic() - begin:.0f} s: {counted}")
+    return 1 if any(ends[kind] for kind in (*failures, "ended")) else 0
 
 
 def _report(jobs: list[tuple[int, int]], work: Any, options: argparse.Namespace) -> int:

@@ -138,7 +138,7 @@ def _shown(call: Any) -> str:
 def compare_samples(
     only: str, dtype: torch.dtype, samples: int | None, known: Known, calls: collections.Counter[str]
 ) -> Iterator[Comparison]:
-    """Compare the decompositions in each sample.
+    """Compare each decomposition with the kernel, on each sample.
 
     Args:
         only: a pattern for the entries of the database.

@@ -16,7 +16,7 @@ _SMALL = 16
 _MOST_CHANGES = 32
 """How many changes of one quantity are searched for."""
 _CHANGES: Sequence[Callable[[int], int]] = (lambda size: 17 * size + 5, lambda size: 2)
-"""The sizes of the dimensions that a condition does not name, by those of the example."""
+"""Other sizes for dimensions that a condition does not name, computed from the example's."""
 _MOST_OF_TWO = 6
 """How many sizes of one dimension are combined with those of another."""
 
@@ -50,7 +50,7 @@ def critical_points(guard: Guard, base: Point, largest: int) -> Iterator[Point]:
 
 
 def critical_sizes(guard: Guard, name: str, point: Point, largest: int) -> list[int]:
-    """Sizes of a dimension beside each change of a condition, the nearest to a point first.
+    """The sizes next to those at which a condition changes, the nearest to a point first.
 
     Between the sizes of a coarse grid, bisection follows the truth of the condition, and the sign of the
     difference of each comparison in it: an equality holds where that sign changes.
@@ -63,7 +63,7 @@ def critical_sizes(guard: Guard, name: str, point: Point, largest: int) -> list[
     """
     quantities: list[Callable[[Point], int | None]] = [lambda point: int(guard.holds(point)), *guard.signs]
     grid = _grid(point[name], point.values(), largest)
-    sizes = {point[other] for other in point}
+    sizes = set(point.values())
     for quantity in quantities:
 
         def value_at(size: int, quantity: Callable[[Point], int | None] = quantity) -> int | None:

@@ -28,7 +28,7 @@ from .trials import Tracer
 
 _FURTHEST = 1 << 20
 _LEAST_VIOLATIONS, _MOST_VIOLATIONS = 3, 24
-"""The points at which a condition of the user's code is violated before it counts as irrelevant."""
+"""How many passed trials that violate a condition of the user's code make it count as irrelevant."""
 _MOST_POINTS = 400
 """How many points are searched for such violations."""
 _NODES_OF_TRIALS = 4000
