@@ -170,13 +170,13 @@ def capture_model(
     with boundary(), rare_collections():
         from .capture import torchscript
         from .capture.eager_quantization import refuse_eager_quantized
-        from .capture.example_sizes import check_example
+        from .capture.pytorch.capture_model import capture as capture_pytorch
+        from .capture.sizes.example_sizes import check_example
         from .capture.stored_weights.stored_weights import (
             StoredWeights,
             check_initializers,
             explaining_absence,
         )
-        from .capture.torch_export import capture as torch_export
         from .capture.training import is_training
         from .lowering.source_passes import prepare
 
@@ -201,7 +201,7 @@ def capture_model(
             elif by == "trace":
                 found = torchscript.capture_trace(model, args, kwargs, **wanted)
             else:
-                found = torch_export.capture(model, args, kwargs, by=by, specialize=specialize, **wanted)
+                found = capture_pytorch(model, args, kwargs, by=by, specialize=specialize, **wanted)
             check_example(found)
             if stored is None:
                 check_initializers(found.source)
@@ -230,7 +230,7 @@ def lower_capture(
     target: Target | None = None,
 ) -> Program:
     """Lower a capture at an opset: the part of `export` that needs no model."""
-    from .capture.torch_export.decomposition import Decomposer
+    from .capture.fx_import.decomposition import Decomposer
 
     model = SourceModel(found, input_names=input_names, output_names=output_names, decompose=Decomposer())
     return model.lower(opset, registry=registry, optimize=optimize, target=target)

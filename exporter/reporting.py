@@ -64,7 +64,7 @@ def export_report(
         UsageError: an argument has an unknown name, a wrong type or value.
         ModelFileError: the file cannot be written.
     """
-    from .capture.torch_export.decomposition import Decomposer
+    from .capture.fx_import.decomposition import Decomposer
 
     refuse_unknown({name: value for name, value in options.items() if name not in _CAPTURE}, export_report)
     wanted, aim = resolve_target(opset, target)

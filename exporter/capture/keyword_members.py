@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ..torch_boundary.process.process_state import replaced
-from .dynamic_shapes import bind
+from .sizes.dynamic_shapes import bind
 
 
 @contextlib.contextmanager

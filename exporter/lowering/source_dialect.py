@@ -34,8 +34,8 @@ from ...registration import (
     state,
 )
 from ...registration.arguments import arguments, overloaded_name, qualified_name
-from ...registration.emission.folding import MAXIMUM_ELEMENTS
 from ...registration.functions.operand_shapes import Operand, check_operand_shapes
+from ...registration.inference.folding import MAXIMUM_ELEMENTS
 from ...registration.kinds import is_sequence_type
 from ...registration.opsets import check_opset
 from ...registration.schemas import operator_schema

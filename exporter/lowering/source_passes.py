@@ -9,7 +9,7 @@ from ...passes import promote_types, real_pairs, remove_inplace
 from ...passes.faults import faults_of
 from ...passes.sequences.packed_sequences import fuse_packed_sequences
 from ...registration import COMPLEX, MUTATES
-from ..capture.torch_export.exported_program import output_names
+from ..capture.fx_import.exported_program import output_names
 from ..source.capture import Capture
 
 

@@ -102,7 +102,7 @@ def export_training(
         outputs={"results": results, "gradients": gradients or used is None},
     )
     from ... import symbolics  # noqa: F401
-    from ..capture.torch_export.decomposition import Decomposer
+    from ..capture.fx_import.decomposition import Decomposer
 
     load_entry_points()
     source = SourceModel(found, output_names=found.output_names, decompose=Decomposer())
@@ -126,10 +126,10 @@ def _captured(
     probe.need(probe.TRAINING)
     with boundary():
         from ..capture.eager_quantization import refuse_eager_quantized
-        from ..capture.torch_export.capture import capture
-        from ..capture.torch_export.exported_program import output_names
-        from ..capture.torch_export.joint import capture_joint
-        from ..capture.torch_export.loss_module import MODEL, LossModule, targets_name
+        from ..capture.fx_import.exported_program import output_names
+        from ..capture.pytorch.capture_model import capture
+        from ..capture.training_graph.joint_graph import capture_joint
+        from ..capture.training_graph.loss_module import MODEL, LossModule, targets_name
         from ..lowering.source_passes import run_source_passes
         from ..torch_boundary.replacements.custom_gradients import check_hooks
 

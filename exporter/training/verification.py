@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..capture.torch_export.loss_module import LossModule
+from ..capture.training_graph.loss_module import LossModule
 from ..running.verification import VerificationReport, as_array, check
 from ..torch_boundary.boundary import boundary
 from ..torch_boundary.containers import pytree

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 from onnx_ir import DataType, Value
 
-from ..emission.implied_arguments import ImpliedArgument
 from .graph import Construction
+from .implied_arguments import ImpliedArgument
 
 
 class Lookup(Protocol):

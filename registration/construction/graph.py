@@ -12,9 +12,9 @@ from onnx_ir import Value
 
 from .. import arguments as convention
 from .. import schemas
-from ..emission import node_inference, shape_inference
-from ..emission.folding import MAXIMUM_ELEMENTS
 from ..errors import GraphError, UnsupportedError
+from ..inference import node_inference, shape_inference
+from ..inference.folding import MAXIMUM_ELEMENTS
 from ..metadata import LINE, MODULE, PLAN_PHASE, SOURCE
 from .constants import ConstantPool
 from .facts import holder_of

@@ -22,9 +22,10 @@ from ..attribute_words import foreign_words, is_word, words_of
 from ..construction.builder import Builder
 from ..construction.constants import to_array
 from ..errors import EmissionError, UnsupportedError
+from ..inference import folding, integer_folding
 from ..kinds import has_value, is_value
 from ..schemas import OperatorSchema, Parameter
-from . import folding, integer_folding, ladder
+from . import ladder
 from .omitted_arguments import check_omitted
 from .operand_checks import check_operands
 from .result_types import formal_outputs, result_types

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import onnx_ir as ir
 
 from ..errors import UnsupportedError
-from .constant_integers import integers
+from ..inference.constant_integers import integers
 
 Arguments = Mapping[str, list[int]]
 """The constant integers of a node's arguments by name, whether attributes or inputs."""

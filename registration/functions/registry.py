@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from ..emission.implied_arguments import Accepts, ImpliedArgument
+from ..construction.implied_arguments import Accepts, ImpliedArgument
 from ..errors import RegistrationError, UsageError
 from ..opsets import BASE_OPSET, MAXIMUM_OPSET, MINIMUM_OPSET
 from .dispatch import SymbolicFunction

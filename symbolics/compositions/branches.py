@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Value, facts_of, onnx_symbolic, schemas
-from ...registration.emission import folding
+from ...registration.inference import folding
 from .sizes import same
 
 Branch = Callable[[], Sequence[Value]]

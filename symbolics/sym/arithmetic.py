@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Number, Value, onnx_symbolic
-from ...registration.emission.folding import MAXIMUM_ELEMENTS
+from ...registration.inference.folding import MAXIMUM_ELEMENTS
 from ..compositions.integers import quotient
 from ..compositions.sizes import Size, compute, is_non_negative, known, where_true
 

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
-from ...registration.emission import shape_inference
+from ...registration.inference import shape_inference
 from ..compositions.integers import widened
 from ..compositions.sizes import Size, dimension, known, same
 

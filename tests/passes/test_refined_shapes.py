@@ -12,7 +12,7 @@ from opsetta.passes.target.constants.fold_constants import FoldConstants
 from opsetta.passes.target.fusions.layer_normalization import FuseLayerNormalization
 from opsetta.passes.target.fusions.refined_shapes import RefineShapes
 from opsetta.registration import Value
-from opsetta.registration.emission.derived_sizes import UNKNOWN, broadcast, least, product, quotient
+from opsetta.registration.inference.derived_sizes import UNKNOWN, broadcast, least, product, quotient
 
 from .target_graph import Case, numbers
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from onnx.reference import ReferenceEvaluator
 
-from opsetta.registration.emission import folding
+from opsetta.registration.inference import folding
 
 I = np.int64  # noqa: E741
 

@@ -9,8 +9,8 @@ import onnx_ir as ir
 import pytest
 
 from opsetta.registration import DataType, GraphContext, Value, default_registry
-from opsetta.registration.emission.constant_integers import argument, integers
-from opsetta.registration.emission.size_vectors import elements
+from opsetta.registration.inference.constant_integers import argument, integers
+from opsetta.registration.inference.size_vectors import elements
 
 
 def _context(opset: int) -> GraphContext:

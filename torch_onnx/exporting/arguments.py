@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...exporter.capture.axis_labels import AxisLabel
+from ...exporter.capture.sizes.axis_labels import AxisLabel
 from ...registration import UsageError
 from ...registration.warning import warn
 

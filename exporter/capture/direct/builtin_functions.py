@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 
-from ...torch_boundary.recording.symbolic_numbers import whole
 from ...torch_boundary.state.module_tree import modules_of
 from ...torch_boundary.state.static_lookups import (
     bases_of,
@@ -25,6 +24,7 @@ from ...torch_boundary.state.static_lookups import (
     is_instance,
     module_attributes,
 )
+from ...torch_boundary.symbolic_numbers import whole
 from .bytecode import only_calls_int
 
 _OURS = __name__.removesuffix("capture.direct.builtin_functions")

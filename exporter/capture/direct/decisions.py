@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,20 +21,16 @@ from ...torch_boundary.containers import pytree
 from ...torch_boundary.recording.recorder import READS_OF_NUMBERS, Recorder
 from ...torch_boundary.recording.replay import NotReplayable, Replay
 from ...torch_boundary.recording.size_tensors import number_in
-from ...torch_boundary.recording.symbolic_numbers import GuardOnDataDependentSymNode, ShapeEnv, example_sizes
-from ..torch_export.user_lines import Place, place_in
+from ...torch_boundary.symbolic_numbers import GuardOnDataDependentSymNode, example_sizes
+from ..sizes.recorded_answers import QUESTIONS, Question, current_line, question_at
+from ..user_lines import Place
 from .builtin_functions import check_number
 from .checks import asked_by_check, is_caught
 from .sizes.environment import SizeEnvironment
 from .sizes.nodes import SizeNode
 
-_Question = tuple[str, str]
-"""A line of the model, and the kind of number that it asks for."""
 _Definition = tuple[torch.fx.Node, Any]
 """The node that defines a symbol, and the path to the symbol in the node's result."""
-
-
-_KINDS = {bool: "branch", int: "int", float: "float"}
 
 
 class WeightsDecide(BaseException):
@@ -64,7 +59,7 @@ class Decisions:
         self._of_all_sizes: dict[torch.fx.Node, Any] = {}
         self._last: torch.fx.Node | None = None
         self.fixed: list[Specialization] = []
-        self.answers: dict[_Question, list[Any]] = {}
+        self.answers: dict[Question, list[Any]] = {}
 
     @contextlib.contextmanager
     def on(self, recorder: Recorder, weights: Sequence[Any], inputs: Sequence[Any]) -> Iterator[None]:
@@ -137,7 +132,7 @@ class Decisions:
             return found
         with contextlib.suppress(NotReplayable):
             found = environment.concrete(expression, self._of_any_size(definitions), kind)
-            self._answer(_place(), _KINDS[kind], found)
+            self._answer(current_line(), QUESTIONS[kind], found)
             return found
         # A size would decide the shapes of later results, too.
         of_elements = all(node.target in READS_OF_NUMBERS for node, _ in definitions.values())
@@ -146,9 +141,9 @@ class Decisions:
             raise NotReplayable("it depends on an input")
         found = environment.at_example(expression, self._of_example(definitions), kind)
         if is_check:
-            self._answer(_place(), _KINDS[kind], found)
+            self._answer(current_line(), QUESTIONS[kind], found)
         else:
-            self._fix(_KINDS[kind], found)
+            self._fix(QUESTIONS[kind], found)
         return found
 
     def _size_of_weights(self, number: Any) -> Any:
@@ -167,10 +162,10 @@ class Decisions:
         return environment.concrete(expression, values, number.node.pytype)
 
     def _fix(self, kind: str, value: Any) -> None:
-        place = _place()
+        place = current_line()
         self._answer(place, kind, value)
         entry = Specialization(
-            line=_question(place, kind)[0],
+            line=question_at(place, kind)[0],
             code="" if place is None else place.code,
             kind=kind,
             value=value,
@@ -179,7 +174,7 @@ class Decisions:
             self.fixed.append(entry)
 
     def _answer(self, place: Place | None, kind: str, value: Any) -> None:
-        self.answers.setdefault(_question(place, kind), []).append(value)
+        self.answers.setdefault(question_at(place, kind), []).append(value)
 
     def _definitions(
         self, expression: sympy.Basic, environment: DecidingEnvironment
@@ -305,44 +300,5 @@ class DecidingEnvironment(SizeEnvironment):
         return kind(expression.xreplace(example_sizes(self)))
 
 
-class AnsweringEnvironment(ShapeEnv):
-    """A `ShapeEnv` that answers questions about numbers read from tensors as an earlier recording did.
-
-    Args:
-        answers: those of the recording, see `Decisions`.
-    """
-
-    def __init__(self, answers: Mapping[_Question, Sequence[Any]], **settings: Any):
-        self._answers = answers
-        self._left: dict[_Question, Iterator[Any]] = {}
-        super().__init__(**settings)
-
-    def restart(self) -> None:
-        """Begin with the first answers."""
-        self._left = {question: iter(values) for question, values in self._answers.items()}
-
-    def evaluate_sym_node(
-        self, sym_node: Any, size_oblivious: bool = False, fallback_value: bool | None = None
-    ) -> Any:
-        """The value of a number; one that depends on the values of tensors has that of the recording."""
-        try:
-            return super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
-        except GuardOnDataDependentSymNode:
-            left = self._left.get(_question(_place(), _KINDS[sym_node.pytype])) if self._left else None
-            answer = None if left is None else next(left, None)
-            if answer is None:
-                raise
-            return answer
-
-
-def _question(place: Place | None, kind: str) -> _Question:
-    return "" if place is None else f"{place.file}:{place.line}", kind
-
-
 def _array(tensor: torch.Tensor) -> np.ndarray:
     return tensor.detach().clone().numpy()
-
-
-def _place() -> Place | None:
-    """The line of the user's code that runs now."""
-    return place_in([traceback.extract_stack()], innermost=True)

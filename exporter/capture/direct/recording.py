@@ -28,9 +28,9 @@ from ...torch_boundary.recording.fake_weights import (
 from ...torch_boundary.recording.recorder import Recorder
 from ...torch_boundary.recording.sizes import FixedSizes
 from ...torch_boundary.state.module_tree import ModuleTree
+from ..fx_import.captured_program import CallStructure, GraphSignature, RecordedProgram
 from .decisions import Decisions
 from .names import argument_names, assign_names, tensor_name
-from .program import CallStructure, RecordedProgram, Signature
 from .refusals import check_graph, check_recordable
 
 
@@ -163,7 +163,7 @@ class _Recording:
         root.graph = graph  # type: ignore[assignment]
         remove_dead_nodes(graph)
         ranges = self._ranges(graph, root)
-        signature = Signature(self._entries, _output_entries(graph))
+        signature = GraphSignature(self._entries, _output_entries(graph))
         self._constants.lift(graph, root, signature)
         graph, root = without_regions(graph, root)
         check_graph(graph)
@@ -178,7 +178,8 @@ class _Recording:
             state_dict=state,
             constants={**self._constants.lifted, **transient},
             range_constraints=ranges,
-            decisions=self._decisions,
+            specializations=self._decisions.fixed,
+            answers=self._decisions.answers,
             gradients=self._gradients,
             replaced=replaced_state(self._tree, self._weights, self.recorder.assigned),
         )

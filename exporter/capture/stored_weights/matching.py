@@ -15,8 +15,8 @@ from ...files.stored_tensors import ConvertedTensor, FileTensor
 from ...torch_boundary.fake_tensors import FakeTensor, is_without_data
 from ...torch_boundary.state.attached_state import Holder, holders
 from ...torch_boundary.state.computed_buffers import computed_buffers
+from ..fx_import.source_values import element_type
 from ..tensor_kinds import kind_refused, without_data
-from ..torch_export.source_values import element_type
 
 _MOST_LISTED = 40
 """Differences of each kind that a message lists."""

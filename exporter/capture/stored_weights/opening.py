@@ -80,7 +80,7 @@ def _check_stored(file: StoredFile, shown: str) -> None:
 
 
 def _tensor(file: StoredFile, place: Any, name: str, shown: str) -> ir.TensorProtocol:
-    from ..torch_export.source_values import element_type
+    from ..fx_import.source_values import element_type
 
     dtype = element_type(place.dtype)
     if place.end > file.size or place.offset < 0:

@@ -21,9 +21,9 @@ from ...source.dimensions import Restriction
 from ...torch_boundary.operators.overloads import by_name, operator_of
 from ...torch_boundary.replacements.recurrent_shapes import shapes_of
 from ..descriptions import describe_state
-from ..size_limits.python_expressions import expression_text
+from ..fx_import.source_values import tensor_type
+from ..sizes.python_expressions import expression_text
 from ..tensor_kinds import check
-from ..torch_export.source_values import tensor_type
 from ..weights import share_memory
 from .fake_values import SAMPLES, UNKNOWN, Fake, Tensor
 from .fakes import Fakes

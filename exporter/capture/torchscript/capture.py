@@ -19,8 +19,8 @@ from ...torch_boundary import probe, torchscript
 from ...torch_boundary.capture_patches import grouped_products
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.process.silence import unlogged
-from .. import dynamic_shapes as shapes
 from ..descriptions import describe_input
+from ..sizes import dynamic_shapes as shapes
 from ..tensor_kinds import check_arguments
 from . import operators
 from .builder import Builder

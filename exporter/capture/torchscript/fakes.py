@@ -29,10 +29,11 @@ from ....passes.faults import raise_fault
 from ....registration import CaptureError
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import FakeTensorMode
-from ...torch_boundary.operators.fake_calls import kernel_run, quick_run
+from ...torch_boundary.operators.overloads import kernel_run
 from ...torch_boundary.process.silence import unwarned
+from ...torch_boundary.recording.quick_calls import quick_run
 from ...torch_boundary.symbolic_sizes import FloorDiv, PythonMod
-from ..torch_export.source_values import element_type
+from ..fx_import.source_values import element_type
 from .fake_values import SAMPLES, UNKNOWN, Fake, Number, Size, Tensor, Typed, symbols_of
 
 _ORDINARY = (0, 1, 2, 5)

@@ -12,7 +12,7 @@ from onnx_ir import Value
 from ....registration import CaptureError, Device, Layout, MemoryFormat
 from ...torch_boundary.operators import overloads
 from ...torch_boundary.torchscript import parsed
-from ..torch_export.source_values import element_type, share_memory_by_schema
+from ..fx_import.source_values import element_type, share_memory_by_schema
 from .interpreter import Function, Interpreter
 from .objects import Dict, List, Nested, Object, Optional, Uninitialized, UnknownText, WrittenConstant
 

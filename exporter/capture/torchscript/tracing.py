@@ -26,8 +26,8 @@ from ...torch_boundary.replacements import data_attribute
 from ...torch_boundary.replacements.transformer_modules import without_fused_attention
 from ...torch_boundary.state.model_state import Preserved
 from ...torch_boundary.state.written_state import values_kept
-from .. import dynamic_shapes as shapes
 from ..keyword_members import as_parameters
+from ..sizes import dynamic_shapes as shapes
 from .capture import capture_torchscript
 
 _CONVERSION = re.compile(r"Converting a tensor to a (?:Python|NumPy) (\w+)")

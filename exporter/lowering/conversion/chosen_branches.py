@@ -17,8 +17,8 @@ from onnx_ir import Value
 from ....passes.target.shapes.known_sizes import known_sizes
 from ....registration import Names
 from ....registration.arguments import blocks, graphs_of
-from ....registration.emission import shape_inference
-from ....registration.emission.folding import MAXIMUM_ELEMENTS, evaluate
+from ....registration.inference import shape_inference
+from ....registration.inference.folding import MAXIMUM_ELEMENTS, evaluate
 
 _DEPTH = 64
 """How many operators may be between a constant or a size and a condition."""

@@ -11,7 +11,7 @@ from onnx_ir import DataType, Value
 
 from ....registration import GraphContext
 from ....registration.arguments import blocks
-from ....registration.emission.folding import MAXIMUM_ELEMENTS
+from ....registration.inference.folding import MAXIMUM_ELEMENTS
 from ....registration.opsets import ir_version
 from ..driver import FREE_INITIALIZERS, constant_node, may_be_constant_node
 

@@ -11,7 +11,7 @@ import numpy as np
 from onnx_ir import Value
 
 from ....registration import GraphContext
-from ....registration.emission.folding import MAXIMUM_ELEMENTS
+from ....registration.inference.folding import MAXIMUM_ELEMENTS
 from ....registration.validity.ranks import VECTORS
 
 

@@ -22,7 +22,7 @@ IMPORTS = (
     "torch",
     "opsetta.symbolics",
     "opsetta.exporter.capture.direct.recording",
-    "opsetta.exporter.capture.torch_export.capture",
+    "opsetta.exporter.capture.pytorch.capture_model",
     "opsetta.exporter.entry",
     "opsetta.exporter.lowering.source_passes",
     "opsetta.exporter.running.torch_structures",

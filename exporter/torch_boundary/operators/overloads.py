@@ -11,10 +11,17 @@ from onnx_ir import DataType, tensor_adapters
 from torch._ops import HigherOrderOperator, OpOverload
 
 from ....registration import Device, Layout, MemoryFormat
-from .fake_calls import Run, kernel_run
 
 _ALIAS_SET = re.compile(r"\((\w+)!?(?: -> [^()]*)?\)")
 """An alias set in the text of a schema: `(a!)`, `(a)`, `(a -> *)`."""
+
+Run = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+"""A function that takes an operator, its positional and its keyword arguments, and returns the result."""
+
+
+def kernel_run(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call an operator by torch's own kernel."""
+    return operator(*args, **kwargs)
 
 
 def operator_of(name: str, overload: str) -> OpOverload | None:

@@ -8,8 +8,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from ..fake_tensors import FakeTensor, FakeTensorMode
 from ..state.module_tree import ModuleTree
 
 

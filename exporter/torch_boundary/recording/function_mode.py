@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import torch
 from torch import _refs
-from torch._export.non_strict_utils import _NonStrictTorchFunctionHandler
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.backends import opt_einsum as einsum_paths
 from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import PreDispatchTorchFunctionMode
 
 from ..containers import pytree
+from ..export_internals import non_strict_utils
+from ..fake_tensors import FakeTensor
 from ..replacements import data_attribute, dynamic_arguments
+from ..symbolic_numbers import compute_order
 from .gradients import OF_GRADIENTS, Differentiates, check_function
-from .symbolic_numbers import compute_order
 
 _ATEN = torch.ops.aten
 _UNRECORDED = frozenset({data_attribute.READ, torch.Tensor.numpy, torch.Tensor.__array__})
@@ -55,7 +55,7 @@ def is_unchanged(func: Any) -> bool:
     )
 
 
-class FunctionMode(_NonStrictTorchFunctionHandler, PreDispatchTorchFunctionMode):
+class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchTorchFunctionMode):
     """Does what torch.export's two modes do, and what a recording needs besides.
 
     Raises `Differentiates` where a model computes gradients that the recording does not show, and

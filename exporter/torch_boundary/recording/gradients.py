@@ -10,14 +10,13 @@ from typing import Any
 
 import torch
 import torch.fx
-from torch._C import DispatchKey
-from torch._ops import OpOverload
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from ....registration import CaptureError
 from ..containers import pytree
-from ..fake_tensors import storage_of
+from ..dispatch import DispatchKey
+from ..fake_tensors import TorchDispatchMode, storage_of
+from ..operators.overloads import OpOverload
 
 OF_GRADIENTS = frozenset(
     {torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward, torch.Tensor.register_hook}

@@ -11,17 +11,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._C import DispatchKey, DispatchKeySet
-from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from ..containers import pytree
-from ..fake_tensors import LAYOUT, forget_layout, layout_of
+from ..dispatch import DispatchKey, DispatchKeySet
+from ..fake_tensors import LAYOUT, FakeTensor, FakeTensorMode, forget_layout, layout_of
+from ..operators.overloads import OpOverload
 from ..replacements.data_attribute import READ as data_of
+from ..symbolic_numbers import form, holds_always, identity, known
 from .fake_weights import FakeCopies
 from .layouts.known_layouts import Layout, created_layout, known_layout
 from .layouts.layout import assumed
-from .symbolic_numbers import form, holds_always, identity, known
 
 _Results = tuple[type | None, Sequence[Layout | int]]
 """What an operator returns: the class of the container, None for a single tensor; and for each tensor its

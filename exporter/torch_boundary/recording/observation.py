@@ -8,12 +8,18 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch._C import DispatchKey
-from torch._dispatch.python import enable_python_dispatcher
-from torch._ops import OpOverload, mode_stack_state_for_pre_dispatch
 from torch.export import _trace
 from torch.fx.experimental import proxy_tensor
 
+from ..dispatch import (
+    DispatchKey,
+    enable_python_dispatcher,
+    functionality_of,
+    is_excluded,
+    mode_stack_state_for_pre_dispatch,
+    set_included,
+)
+from ..operators.overloads import OpOverload
 from ..process.process_state import replaced
 
 
@@ -30,7 +36,7 @@ def observed(call: Callable[[OpOverload, tuple[Any, ...], dict[str, Any]], Any])
 
     def switch(current: object) -> None:
         state.set(0, current)
-        torch._C._dispatch_tls_set_dispatch_key_included(DispatchKey.PreDispatch, current is not None)
+        set_included(DispatchKey.PreDispatch, current is not None)
 
     def shown(func: OpOverload, /, *args: Any, **kwargs: Any) -> Any:
         switch(None)
@@ -44,8 +50,8 @@ def observed(call: Callable[[OpOverload, tuple[Any, ...], dict[str, Any]], Any])
     def found(func: OpOverload, key: DispatchKey) -> Any:
         if (
             state.get(0) is mode
-            and torch._C._to_functionality_key(key) == DispatchKey.PreDispatch  # type: ignore[attr-defined]
-            and not torch._C._dispatch_tls_is_dispatch_key_excluded(DispatchKey.Python)
+            and functionality_of(key) == DispatchKey.PreDispatch
+            and not is_excluded(DispatchKey.Python)
         ):
             return functools.partial(shown, func)
         return find(func, key)

@@ -13,11 +13,10 @@ from typing import Any
 
 import torch
 import torch.fx
-from torch._ops import OpOverload
 
 from ..containers import pytree
 from ..fake_tensors import is_without_data
-from ..operators.overloads import schema_of
+from ..operators.overloads import OpOverload, schema_of
 
 _MOST_VALUES = 16
 _MOST_NODES = 200

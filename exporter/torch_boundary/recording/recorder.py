@@ -18,28 +18,31 @@ from typing import Any
 import numpy as np
 import torch
 import torch.fx
-from torch._C import DispatchKey
-from torch._dispatch.python import enable_python_dispatcher
-from torch._export.non_strict_utils import _override_builtin_ops
-from torch._export.utils import _compiling_state_context
-from torch._guards import TracingContext, tracing
-from torch._ops import OpOverload, mode_stack_state_for_pre_dispatch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.export import _trace
 from torch.fx.experimental import proxy_tensor
 
 from ..capture_patches import redirection
 from ..containers import pytree
-from ..fake_tensors import forget_layout
+from ..dispatch import (
+    DispatchKey,
+    enable_python_dispatcher,
+    functionality_of,
+    is_excluded,
+    mode_stack_state_for_pre_dispatch,
+    set_included,
+)
+from ..export_internals import TracingContext, compiling_state, dynamo_config, non_strict_utils, tracing
+from ..fake_tensors import FakeTensor, FakeTensorMode, forget_layout
+from ..operators.overloads import OpOverload
 from ..process.process_state import replaced
 from ..state.module_tree import ModuleTree
+from ..symbolic_numbers import number_hash
 from . import gradients as gradient_operators
 from .function_mode import FunctionMode
 from .gradients import InnerCall, SavedResults
 from .known_results import KnownResults
 from .module_paths import ModulePaths, Root
 from .size_nodes import SizeNodes
-from .symbolic_numbers import number_hash
 from .tensor_nodes import TensorNodes
 
 _PLAIN = (FakeTensor, torch.Tensor, torch.nn.Parameter)
@@ -152,10 +155,10 @@ class Recorder:
             if self._saved is not None:
                 enter(self._saved)
             enter(tracing(TracingContext(self._fake_mode)))
-            enter(torch._dynamo.config.patch(_dynamo_settings()))
-            enter(_override_builtin_ops())
+            enter(dynamo_config.patch(_dynamo_settings()))
+            enter(non_strict_utils._override_builtin_ops())
             enter(_trace._ignore_backend_decomps())
-            enter(_compiling_state_context())
+            enter(compiling_state())
             enter(enable_python_dispatcher())
             enter(self._maker.proxy_function_mode)
             enter(self._maker.proxy_mode)
@@ -178,7 +181,7 @@ class Recorder:
                 state.get(0) is mode
                 and state.get(1) is None
                 and is_before_dispatch(key)
-                and not torch._C._dispatch_tls_is_dispatch_key_excluded(DispatchKey.Python)
+                and not is_excluded(DispatchKey.Python)
             ):
                 return functools.partial(self._alone, func)
             return find(func, key)
@@ -189,12 +192,12 @@ class Recorder:
         """Record a call where no other mode is active; off within it, the mode sees nothing that it runs."""
         state, mode = self._modes_before_dispatch, self._maker.proxy_mode
         state.set(0, None)
-        torch._C._dispatch_tls_set_dispatch_key_included(DispatchKey.PreDispatch, False)
+        set_included(DispatchKey.PreDispatch, False)
         try:
             return self._dispatch(func, (), args, kwargs)
         finally:
             state.set(0, mode)
-            torch._C._dispatch_tls_set_dispatch_key_included(DispatchKey.PreDispatch, True)
+            set_included(DispatchKey.PreDispatch, True)
 
     def run(self, leaves: Sequence[Any], structure: Any) -> Any:
         """Run the model on the leaves of a call `(args, kwargs)`, whose nodes the caller has bound.
@@ -368,12 +371,12 @@ class Recorder:
         """Record the operators that another one runs."""
         state, mode = self._modes_before_dispatch, self._maker.proxy_mode
         state.set(0, mode)
-        torch._C._dispatch_tls_set_dispatch_key_included(DispatchKey.PreDispatch, True)
+        set_included(DispatchKey.PreDispatch, True)
         try:
             yield
         finally:
             state.set(0, None)
-            torch._C._dispatch_tls_set_dispatch_key_included(DispatchKey.PreDispatch, False)
+            set_included(DispatchKey.PreDispatch, False)
 
     def _results(self, result: Any, node: torch.fx.Node) -> None:
         """Let a node stand for what its operator returned."""
@@ -450,7 +453,7 @@ class Recorder:
 
 
 def _is_before_dispatch(key: DispatchKey) -> bool:
-    found: DispatchKey = torch._C._to_functionality_key(key)  # type: ignore[attr-defined]
+    found: DispatchKey = functionality_of(key)
     return found == DispatchKey.PreDispatch
 
 

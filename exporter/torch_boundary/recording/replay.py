@@ -13,12 +13,11 @@ from typing import Any
 
 import torch
 import torch.fx
-from torch._ops import OpOverload
 
 from ..capture_patches import original_operator
 from ..containers import pytree
 from ..fake_tensors import is_without_data, storage_of
-from ..operators.overloads import schema_of
+from ..operators.overloads import OpOverload, schema_of
 from .possible_elements import NotKnown, only_value
 
 _ARITHMETIC = ("_operator", "operator", "math")

@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 import torch.fx
-from torch._ops import OpOverload
 
 from ..fake_tensors import is_without_data
-from ..operators.overloads import schema_of
+from ..operators.overloads import OpOverload, schema_of
+from ..symbolic_numbers import holds_always
 from .replay import NotReplayable
-from .symbolic_numbers import holds_always
 
 _INTEGERS = (torch.int64, torch.int32)
 _LONGEST = 64

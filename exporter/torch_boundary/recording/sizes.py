@@ -9,16 +9,20 @@ from typing import Any
 
 import torch
 import torch.fx
-from torch._export import non_strict_utils
-from torch._export.utils import apply_runtime_assertion_pass
 from torch._functorch import config as functorch_config
-from torch._guards import TracingContext, tracing
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import _trace
 from torch.fx.experimental import symbolic_shapes
 from torch.fx.experimental.symbolic_shapes import DimConstraints, ShapeEnv
 
 from ..containers import pytree
+from ..export_internals import (
+    TracingContext,
+    apply_runtime_assertion_pass,
+    dynamo_config,
+    non_strict_utils,
+    tracing,
+)
+from ..fake_tensors import FakeTensorMode
 from ..process.process_state import replaced
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
@@ -66,7 +70,7 @@ class FixedSizes:
 
     def _finished(self, module: torch.fx.GraphModule) -> dict[Any, Any]:
         # The pass also narrows ranges, by the assertions that it adds.
-        with torch._dynamo.config.patch(do_not_emit_runtime_asserts=False):
+        with dynamo_config.patch(do_not_emit_runtime_asserts=False):
             apply_runtime_assertion_pass(module, types.SimpleNamespace())
         return _trace._get_inline_constraints(self.mode)
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from ..recording.symbolic_numbers import holds_always
+from ..symbolic_numbers import holds_always
 
 
 def has_dynamic_steps(start: Any = None, end: Any = None, steps: Any = None, **others: Any) -> bool:

@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from ..fake_tensors import FakeTensor
 from ..process.process_state import replaced
 from .recurrent_shapes import OPERATORS, packed_shapes, padded_shapes
 from .shape_kernels import in_place_of

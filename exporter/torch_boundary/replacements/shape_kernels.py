@@ -8,10 +8,11 @@ from typing import Any
 
 from torch._C import DispatchKey
 from torch._decomp import decomposition_table
-from torch._ops import OpOverload
 from torch._subclasses import fake_impls
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
+
+from ..fake_tensors import FakeTensor, FakeTensorMode
+from ..operators.overloads import OpOverload
 
 Shapes = Callable[..., Any]
 """Maps the arguments of an operator to tensors like its results."""

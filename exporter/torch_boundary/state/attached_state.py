@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from .. import probe
+from ..fake_tensors import FakeTensorMode
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
+from ..fake_tensors import FakeTensor
 from .module_tree import modules_of
 from .static_lookups import (
     bases_of,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Mapping
 import numpy as np
 import onnx_ir as ir
 
-from ....registration.emission.tensor_sizes import byte_count
+from ....registration.inference.tensor_sizes import byte_count
 from .deferred_constants import Deferred
 from .initializers import Initializers
 

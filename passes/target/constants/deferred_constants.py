@@ -16,10 +16,10 @@ import numpy as np
 import onnx_ir as ir
 
 from ....registration.dtypes import FLOATS
-from ....registration.emission import shape_inference
-from ....registration.emission.constant_integers import integers
-from ....registration.emission.folding import evaluator
-from ....registration.emission.tensor_sizes import element_count
+from ....registration.inference import shape_inference
+from ....registration.inference.constant_integers import integers
+from ....registration.inference.folding import evaluator
+from ....registration.inference.tensor_sizes import element_count
 from .initializers import Blocks
 from .reused_memory import BLOCK, empty
 

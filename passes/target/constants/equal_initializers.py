@@ -12,7 +12,7 @@ from collections import defaultdict
 import numpy as np
 import onnx_ir as ir
 
-from ....registration.emission.tensor_sizes import byte_count
+from ....registration.inference.tensor_sizes import byte_count
 from ..node_pass import IndexedPass, NodesByOperator
 from .initializers import Initializers
 

@@ -23,8 +23,8 @@ import numpy as np
 import onnx_ir as ir
 
 from ....registration.dtypes import FLOATS
-from ....registration.emission.folding import MAXIMUM_ELEMENTS, evaluate
-from ....registration.emission.tensor_sizes import byte_count, element_count
+from ....registration.inference.folding import MAXIMUM_ELEMENTS, evaluate
+from ....registration.inference.tensor_sizes import byte_count, element_count
 from ..node_pass import IndexedPass, NodesByOperator
 from ..shapes.known_sizes import known_sizes, refine_shape
 from .chosen_branches import ChooseBranches

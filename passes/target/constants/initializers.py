@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ....registration import Names
-from ....registration.emission.tensor_sizes import element_count
+from ....registration.inference.tensor_sizes import element_count
 
 _SMALL = 4096
 _FREE_WORK, _WORK_PER_ELEMENT = 2**26, 64

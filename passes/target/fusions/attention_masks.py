@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from ....registration.emission.shape_inference import Dim, Dims, broadcast
+from ....registration.inference.shape_inference import Dim, Dims, broadcast
 from ..constants.initializers import Initializers
 from ..node_pass import same_dimension
 from .causal_masks import is_causal_condition, is_causal_mask

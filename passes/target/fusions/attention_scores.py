@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
-from ....registration.emission.shape_inference import Dims
+from ....registration.inference.shape_inference import Dims
 from ..node_pass import maker_of, same_dimension
 from .attention_masks import Term
 from .patterns import made_by, number

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from ....registration import schemas
-from ....registration.emission.constant_integers import argument
+from ....registration.inference.constant_integers import argument
 from ....registration.origins import inherit
 from ..constants.initializers import Initializers
 

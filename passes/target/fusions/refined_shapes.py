@@ -19,10 +19,10 @@ from typing import Any
 
 import onnx_ir as ir
 
-from ....registration.emission import shape_inference
-from ....registration.emission.derived_sizes import UNKNOWN, broadcast, least, product, quotient
-from ....registration.emission.shape_inference import Dim
-from ....registration.emission.size_vectors import elements
+from ....registration.inference import shape_inference
+from ....registration.inference.derived_sizes import UNKNOWN, broadcast, least, product, quotient
+from ....registration.inference.shape_inference import Dim
+from ....registration.inference.size_vectors import elements
 from ..node_pass import NodePass, NodesByOperator, same_dimension
 from ..shapes.static_sizes import cut_size, integers
 

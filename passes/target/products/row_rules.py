@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from ....registration.emission.tensor_sizes import element_count
+from ....registration.inference.tensor_sizes import element_count
 from ....registration.schemas import operator_schema
 from ..constants.initializers import Initializers
 

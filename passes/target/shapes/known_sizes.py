@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ....registration.emission import shape_inference
-from ....registration.emission.folding import evaluate
+from ....registration.inference import shape_inference
+from ....registration.inference.folding import evaluate
 from ..node_pass import maker_of
 from .static_sizes import static_sizes
 

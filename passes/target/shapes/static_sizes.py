@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
-from ....registration.emission import constant_integers
+from ....registration.inference import constant_integers
 
 
 def static_sizes(node: ir.Node) -> list[int] | None:

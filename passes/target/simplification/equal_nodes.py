@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from ....registration.emission.tensor_sizes import element_count
+from ....registration.inference.tensor_sizes import element_count
 from ....registration.schemas import operator_schema
 
 _MAXIMUM_ELEMENTS = 10

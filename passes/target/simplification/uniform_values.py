@@ -16,9 +16,9 @@ import numpy as np
 import onnx_ir as ir
 
 from ....registration.dtypes import FLOATS
-from ....registration.emission import shape_inference
-from ....registration.emission.folding import evaluate
-from ....registration.emission.tensor_sizes import element_count
+from ....registration.inference import shape_inference
+from ....registration.inference.folding import evaluate
+from ....registration.inference.tensor_sizes import element_count
 from ..constants.initializers import Initializers
 from ..node_pass import ConstantPass, replace_by_value, replace_node
 

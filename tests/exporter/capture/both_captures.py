@@ -11,7 +11,7 @@ from typing import Any
 import onnx_ir as ir
 import torch
 
-from opsetta.exporter.capture.torch_export.capture import capture
+from opsetta.exporter.capture.pytorch.capture_model import capture
 from opsetta.exporter.files.source_file.equality import difference
 from opsetta.exporter.source.capture import Capture
 from opsetta.exporter.torch_boundary.boundary import boundary

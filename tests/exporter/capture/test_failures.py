@@ -19,8 +19,9 @@ from torch import nn
 from torch.export import Dim
 
 import opsetta
-from opsetta.exporter.capture.torch_export import alternatives, user_lines
-from opsetta.exporter.capture.torch_export.ways import Failures
+from opsetta.exporter.capture import user_lines
+from opsetta.exporter.capture.pytorch import alternatives
+from opsetta.exporter.capture.pytorch.ways import Failures
 
 from ..torch_boundary.process_snapshot import changes, snapshot
 from .data_dependent import Branch

@@ -15,8 +15,8 @@ from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
 
 import opsetta
-from opsetta.exporter.capture.torch_export.higher_order import Importer
-from opsetta.exporter.capture.torch_export.source_values import Dimensions
+from opsetta.exporter.capture.fx_import.higher_order import Importer
+from opsetta.exporter.capture.fx_import.source_values import Dimensions
 from opsetta.registration import Names
 from opsetta.registration.arguments import arguments
 

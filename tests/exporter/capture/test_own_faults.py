@@ -45,10 +45,10 @@ PLACES = {
     "recorder": "exporter.torch_boundary.recording.recorder:Recorder._arguments",
     "results of the recorder": "exporter.torch_boundary.recording.recorder:Recorder._results",
     "end of a recording": "exporter.capture.direct.recording:_Recording._finished",
-    "decision": "exporter.capture.torch_export.capture:_placeholders",
-    "sizes": "exporter.capture.torch_export.capture:_limits",
-    "trial": "exporter.capture.size_limits.trials:Tracer._called",
-    "importer": "exporter.capture.torch_export.fx_graph:GraphImporter._operator",
+    "decision": "exporter.capture.pytorch.capture_model:_placeholders",
+    "sizes": "exporter.capture.pytorch.capture_model:_limits",
+    "trial": "exporter.capture.sizes.trials:Tracer._called",
+    "importer": "exporter.capture.fx_import.fx_graph:GraphImporter._operator",
 }
 ERRORS = [AttributeError("absent"), KeyError("absent"), RuntimeError("broken"), ValueError("broken")]
 
@@ -68,7 +68,7 @@ def test_a_fault_in_a_capture_is_reported(
 @pytest.mark.parametrize(
     "place",
     [
-        "exporter.capture.torch_export.decomposition:_imported",
+        "exporter.capture.fx_import.decomposition:_imported",
         "exporter.torch_boundary.operators.decompositions:apply",
     ],
 )

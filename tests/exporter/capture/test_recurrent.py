@@ -7,7 +7,7 @@ import torch
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 import opsetta
-from opsetta.exporter.capture.torch_export.capture import capture
+from opsetta.exporter.capture.pytorch.capture_model import capture
 from opsetta.exporter.torch_boundary.replacements.recurrent import by_shapes
 
 OPERATORS = [

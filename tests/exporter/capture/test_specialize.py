@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 import opsetta
-from opsetta.exporter.capture.torch_export import ways
+from opsetta.exporter.capture.pytorch import ways
 from opsetta.exporter.source import specializations
 from opsetta.exporter.source.specializations import Specialization
 from opsetta.registration import SPECIALIZATIONS

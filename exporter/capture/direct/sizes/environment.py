@@ -11,10 +11,10 @@ from typing import Any
 import sympy
 import torch
 
-from ....torch_boundary.recording import symbolic_numbers as numbers
+from ....torch_boundary import symbolic_numbers as numbers
 from ....torch_boundary.size_questions import note
 from ....torch_boundary.symbolic_sizes import FLOAT_ARITHMETIC
-from ...size_limits.operator_trace import is_internal
+from ...sizes.operator_trace import is_internal
 from ..checks import is_caught
 from .nodes import SizeNode
 from .polynomials import Bounds, Polynomial

@@ -15,7 +15,7 @@ from typing import Any
 
 import sympy
 
-from ....torch_boundary.recording import symbolic_numbers as numbers
+from ....torch_boundary import symbolic_numbers as numbers
 from .polynomials import Bounds, Polynomial
 
 _MOST_TERMS = 64

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 import torch.fx
-from torch._export.passes.lift_constants_pass import ConstantAttrMap, lift_constants_pass
 
+from ...export_internals import ConstantAttrMap, lift_constants_pass
 from ...state.module_tree import ModuleTree
 
 

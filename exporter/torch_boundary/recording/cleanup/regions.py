@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 import torch.fx
-from torch._export.passes.replace_autocast_with_hop_pass import replace_autocast_with_hop_pass
-from torch._export.utils import _name_hoo_subgraph_placeholders
-from torch._ops import HigherOrderOperator
+
+from ...export_internals import name_operand_placeholders, replace_autocast_with_hop_pass
+from ...operators.overloads import HigherOrderOperator
 
 _ENTER = torch.amp.autocast_mode._enter_autocast
 _EXIT = torch.amp.autocast_mode._exit_autocast
@@ -40,4 +40,4 @@ def name_operands(root: torch.nn.Module) -> None:
     """Name the inputs of sub-graphs after the nodes that they stand for."""
     module: Any = root
     if any(isinstance(node.target, HigherOrderOperator) for node in module.graph.nodes):
-        _name_hoo_subgraph_placeholders(module)
+        name_operand_placeholders(module)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
-from ..symbolic_numbers import axes_by_stride, known
+from ...fake_tensors import FakeTensor
+from ...symbolic_numbers import axes_by_stride, known
 from .elementwise import broadcast
 from .layout import (
     Layout,

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
-from ..symbolic_numbers import known
+from ...fake_tensors import FakeTensor
+from ...symbolic_numbers import known
 from .layout import (
     Layout,
     are_same,

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from torch._subclasses.fake_tensor import FakeTensor
-
+from ...fake_tensors import FakeTensor
 from . import computed, created, elementwise, images, views
 from .layout import Layout as Layout
 

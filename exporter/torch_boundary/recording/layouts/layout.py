@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..symbolic_numbers import form, known
+from ...symbolic_numbers import form, known
 
 
 @dataclasses.dataclass(eq=False)

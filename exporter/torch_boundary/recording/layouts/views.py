@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..symbolic_numbers import known
+from ...symbolic_numbers import known
 from .layout import (
     Layout,
     are_fixed,

@@ -19,9 +19,8 @@ import torch.fx
 
 from ...source.code_lines import shown_line
 from ...torch_boundary.fake_tensors import FakeTensor, TorchDispatchMode, storage_key
-from ...torch_boundary.operators.fake_calls import Run, kernel_run
-from ...torch_boundary.operators.overloads import schema_of
-from ..torch_export.fx_graph import ASSERTIONS
+from ...torch_boundary.operators.overloads import Run, kernel_run, schema_of
+from ..fx_import.fx_graph import ASSERTIONS
 
 ALIKE = dict.fromkeys(("aten::view", "aten::_unsafe_view", "aten::reshape"), "reshape")
 """Operators that differ only in whether their result is a view, by what they have in common."""

@@ -1,4 +1,4 @@
-"""Capture with torch.export: from a model and example arguments to a source graph."""
+"""Captures a PyTorch model: chooses direct capture or torch.export, finds its sizes, and reads the graph."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from ...torch_boundary.containers.structures import register_structures
 from ...torch_boundary.process.silence import quiet
 from ...torch_boundary.state.model_state import Preserved
 from ...torch_boundary.state.remembered_tensors import RememberedTensors
-from .. import dynamic_shapes as shapes
 from .. import tensor_kinds, torchscript
-from ..direct.program import CapturedProgram, RecordedProgram
+from ..fx_import.captured_program import CapturedProgram, RecordedProgram
+from ..fx_import.exported_program import import_exported_program, symbol_names
 from ..keyword_members import as_parameters
-from ..size_limits import search as size_limits
-from ..size_limits.trials import Tracer
+from ..sizes import dynamic_shapes as shapes
+from ..sizes import search as size_limits
+from ..sizes.trials import Tracer
 from .alternatives import Alternatives, Captures
-from .exported_program import import_exported_program, symbol_names
 from .failures import explain, reads_value
 from .ways import Failures, capture_by
 
@@ -153,7 +153,7 @@ def _of_model(
         warn(f"the export is valid for {condition}")
     if isinstance(program, RecordedProgram):
         _warn_of_replaced(program.replaced)
-        specializations.write(found.source.metadata_props, program.decisions.fixed)
+        specializations.write(found.source.metadata_props, program.specializations)
     found.interface.parameter_names = shapes.parameter_names(model)
     found.example = (args, dict(kwargs))
     return found

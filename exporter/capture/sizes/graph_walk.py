@@ -13,9 +13,8 @@ import torch.fx
 
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import FakeTensor, storage_key
-from ...torch_boundary.operators.fake_calls import Run, kernel_run
-from ...torch_boundary.operators.overloads import OpOverload, schema_of
-from ..torch_export.fx_graph import ASSERTIONS
+from ...torch_boundary.operators.overloads import OpOverload, Run, kernel_run, schema_of
+from ..fx_import.fx_graph import ASSERTIONS
 from .graph_trace import PromisedSizes, argument, compare
 from .operator_trace import (
     ALIKE,

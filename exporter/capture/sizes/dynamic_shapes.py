@@ -15,13 +15,13 @@ import sympy
 import torch
 from torch.export import Dim
 
-from ...registration import CaptureError
-from ...registration.warning import warn
-from ..torch_boundary import symbolic_sizes as functions
-from ..torch_boundary.containers.pytree import children
+from ....registration import CaptureError
+from ....registration.warning import warn
+from ...torch_boundary import symbolic_sizes as functions
+from ...torch_boundary.containers.pytree import children
 from .axis_labels import AxisLabel
 from .dynamic_axes import by_parameter, unknown_names
-from .size_limits.python_expressions import expression_text
+from .python_expressions import expression_text
 
 _DYNAMIC = type(Dim.DYNAMIC)
 _ENLARGED = (2, 3, 5, 7, 11, 13)

@@ -15,9 +15,9 @@ from ...files.garbage_collection import rare_for
 from ...source.capture import Capture, Interface, graph_outputs
 from ...torch_boundary.containers.structures import leaf_names
 from ..descriptions import describe_input, describe_state, ranges
-from ..direct.program import CapturedProgram
 from ..tensor_kinds import check
 from ..weights import Identity, first_names, identity
+from .captured_program import CapturedProgram
 from .higher_order import Importer
 from .source_values import Dimensions, describe, tensor_type
 

@@ -11,12 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsetta import CaptureError
-from opsetta.exporter.capture.size_limits.guards import Guard
-from opsetta.exporter.capture.size_limits.python_expressions import (
-    compiled,
-    expression_text,
-    python_expression,
-)
+from opsetta.exporter.capture.sizes.guards import Guard
+from opsetta.exporter.capture.sizes.python_expressions import compiled, expression_text, python_expression
 from opsetta.exporter.source.dimensions import evaluate
 from opsetta.exporter.torch_boundary.symbolic_sizes import FloatProduct, FloatSum, functions
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ...source.code_lines import shown_file
+from ..source.code_lines import shown_file
 
 _PACKAGE = pathlib.Path(__file__).resolve().parents[3]
 _OURS = [

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ...registration import DIMENSIONS, CaptureError, DimensionError
-from ..source import dimensions
-from ..source.capture import Capture
-from ..torch_boundary.containers import pytree
+from ....registration import DIMENSIONS, CaptureError, DimensionError
+from ...source import dimensions
+from ...source.capture import Capture
+from ...torch_boundary.containers import pytree
 
 
 def check_example(capture: Capture) -> None:

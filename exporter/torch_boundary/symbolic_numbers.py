@@ -8,13 +8,14 @@ from typing import Any
 import sympy
 import torch
 from torch._ops import mode_stack_state_for_pre_dispatch
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental import sym_node as _sym_node
 from torch.fx.experimental import symbolic_shapes as _symbolic_shapes
 from torch.utils._sympy.functions import Mod as Mod
 from torch.utils._sympy.functions import PythonMod as PythonMod
 from torch.utils._sympy.symbol import SymT, symbol_is_type
+
+from .fake_tensors import FakeTensor
 
 SymNode: Any = _sym_node.SymNode
 ShapeEnv: Any = _symbolic_shapes.ShapeEnv

@@ -1,4 +1,4 @@
-"""A recorded model, in the parts of a `torch.export.ExportedProgram` that later steps read."""
+"""A captured PyTorch program: an `ExportedProgram`, or a recording with the same attributes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import torch.export
 import torch.fx
 from torch.export.graph_signature import InputSpec, OutputSpec
 
-from .decisions import Decisions
+from ...source.specializations import Specialization
 
 
 @dataclasses.dataclass
-class Signature:
+class GraphSignature:
     """What the placeholders and outputs of a recorded graph are, as `ExportGraphSignature` says it."""
 
     input_specs: list[InputSpec]
@@ -45,18 +45,20 @@ class RecordedProgram:
         state_dict: the parameters and persistent buffers by name.
         constants: the other tensors that placeholders stand for.
         range_constraints: the range of each symbol.
-        decisions: what was decided of the values of tensors.
+        specializations: the decisions that depend on inputs, and follow the example.
+        answers: what the model's code was told of the values of tensors, by line, in order.
         gradients: whether the model computes gradients.
         replaced: the names of parameters and buffers that the model replaced in its forward, unrecorded.
     """
 
     graph_module: torch.nn.Module
-    graph_signature: Signature
+    graph_signature: GraphSignature
     call_spec: CallStructure
     state_dict: Mapping[str, torch.Tensor]
     constants: Mapping[str, Any]
     range_constraints: Mapping[Any, Any]
-    decisions: Decisions
+    specializations: Sequence[Specialization]
+    answers: Mapping[tuple[str, str], Sequence[Any]]
     gradients: bool = False
     replaced: Sequence[str] = ()
 

@@ -13,9 +13,8 @@ import torch.fx
 from ....registration import GraphError
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import FakeTensor, layout_of, storage_key
-from ...torch_boundary.operators.fake_calls import kernel_run
-from ...torch_boundary.operators.overloads import OpOverload, schema_of
-from ..torch_export.fx_graph import ASSERTIONS
+from ...torch_boundary.operators.overloads import OpOverload, kernel_run, schema_of
+from ..fx_import.fx_graph import ASSERTIONS
 from .operator_trace import WITHOUT_ONES, Recorder, Step, Trace
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)

@@ -61,7 +61,7 @@ def _order_in_storage(node: torch.fx.Node, position: int) -> list[int] | None:
     if any(isinstance(number, torch.SymInt) for number in (*tensor.shape, *tensor.stride())):
         if not probe.has(probe.DIRECT_CAPTURE):
             return None
-        from ...torch_boundary.recording.symbolic_numbers import order_in_storage
+        from ...torch_boundary.symbolic_numbers import order_in_storage
 
         return order_in_storage(tensor, from_begin=given is not None)
     order = sorted(range(tensor.dim()), key=lambda axis: -tensor.stride(axis))
@@ -222,7 +222,7 @@ class GraphImporter(abc.ABC):
         tensor, axis = node.args[0].meta["val"], node.args[1]  # type: ignore[union-attr]
         order = None
         if probe.has(probe.DIRECT_CAPTURE):
-            from ...torch_boundary.recording.symbolic_numbers import order_in_storage
+            from ...torch_boundary.symbolic_numbers import order_in_storage
 
             order = order_in_storage(tensor, from_begin=False)
         if order is None:

@@ -13,10 +13,10 @@ import torch.utils._pytree as pytree
 from torch.export import Dim
 
 import opsetta
-from opsetta.exporter.capture.size_limits.graph_trace import GraphTrace
-from opsetta.exporter.capture.size_limits.graph_walk import infers_sizes
-from opsetta.exporter.capture.size_limits.operator_trace import Trace
-from opsetta.exporter.capture.size_limits.trials import Tracer
+from opsetta.exporter.capture.sizes.graph_trace import GraphTrace
+from opsetta.exporter.capture.sizes.graph_walk import infers_sizes
+from opsetta.exporter.capture.sizes.operator_trace import Trace
+from opsetta.exporter.capture.sizes.trials import Tracer
 
 ATEN = torch.ops.aten
 

@@ -16,17 +16,17 @@ from ....passes.faults import raise_fault
 from ...torch_boundary import probe
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import FakeTensorMode, forget_layout
-from ...torch_boundary.operators.fake_calls import quick_run
 from ...torch_boundary.operators.overloads import HigherOrderOperator, OpOverload, schema_of
 from ...torch_boundary.process.process_state import garbage_kept
+from ...torch_boundary.recording.quick_calls import quick_run
 from ...torch_boundary.replacements import data_attribute
 from ...torch_boundary.state.module_tree import modules_of, replace_tensors, scripted_tensors
-from ..direct.decisions import AnsweringEnvironment
-from ..direct.program import CapturedProgram
+from ..fx_import.captured_program import CapturedProgram
 from ..weights import Identity, identity
 from .graph_trace import GraphTrace, Kernels, PromisedSizes
 from .graph_walk import GraphWalk, infers_sizes
 from .operator_trace import Recorder, Trace
+from .recorded_answers import AnsweringEnvironment
 from .written_values import WrittenValues
 
 _SAME_VALUE = frozenset(
@@ -72,8 +72,7 @@ class Tracer:
         targets = [node.target for node in program.graph.nodes]
         # Outside torch.export, TorchDynamo would compile the functions that such operators take.
         self._is_opaque = any(isinstance(target, HigherOrderOperator) for target in targets)
-        decisions = getattr(program, "decisions", None)
-        self._environment = AnsweringEnvironment({} if decisions is None else decisions.answers)
+        self._environment = AnsweringEnvironment(getattr(program, "answers", {}))
         self._mode = FakeTensorMode(
             shape_env=self._environment, static_shapes=True, allow_non_fake_inputs=True
         )

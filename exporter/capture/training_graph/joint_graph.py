@@ -33,8 +33,8 @@ from ...torch_boundary import probe
 from ...torch_boundary.boundary import boundary
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.process.silence import quiet
-from .higher_order import Importer
-from .source_values import Dimensions
+from ..fx_import.higher_order import Importer
+from ..fx_import.source_values import Dimensions
 
 _STACK = "nn_module_stack"
 

@@ -14,7 +14,7 @@ from ...torch_boundary.containers import pytree
 from ...torch_boundary.state.static_lookups import is_instance
 from ...torch_boundary.symbolic_sizes import CHECK
 from ..direct.bytecode import catches, decides, is_assertion
-from .user_lines import Place, instructions_of, origin_of, place_of
+from ..user_lines import Place, instructions_of, origin_of, place_of
 
 _LONGEST = 300
 _SHORT = 80

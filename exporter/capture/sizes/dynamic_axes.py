@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch.export import Dim
 
-from ...registration import CaptureError
-from ...registration.warning import warn
-from ..torch_boundary.containers.pytree import children
+from ....registration import CaptureError
+from ....registration.warning import warn
+from ...torch_boundary.containers.pytree import children
 from .axis_labels import AxisLabel
 
 

@@ -1,0 +1,1 @@
+"""Reads captured `torch.fx` graphs: from an ExportedProgram or a recording to a source graph."""

@@ -1,0 +1,1 @@
+"""Captures PyTorch models: chooses the way to capture, and explains failures."""

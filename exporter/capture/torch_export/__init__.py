@@ -1,1 +1,0 @@
-"""Capture by torch.export: from an exported program to a source graph."""

@@ -1,0 +1,1 @@
+"""Captures the joint forward and backward graph of a model and its loss."""

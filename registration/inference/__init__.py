@@ -1,0 +1,1 @@
+"""Infers types, sizes and constant values while a graph is built."""
