@@ -36,7 +36,7 @@ from rich.console import Console
 from rich.table import Table
 
 import opsetta
-from opsetta.exporter.entry import capture_model
+from opsetta.exporter.export_model import capture_model
 
 os.environ["OPSETTA_SWEEP"] = "1"  # Models of full depth.
 from opsetta.benchmarks.plots import bars

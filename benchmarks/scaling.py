@@ -94,7 +94,7 @@ class Stages:
 def measured(nodes: int) -> dict[str, object]:
     """One export of about so many nodes."""
     import opsetta
-    from opsetta.exporter.entry import capture_model
+    from opsetta.exporter.export_model import capture_model
     from opsetta.exporter.lowering import driver, source_passes
 
     opsetta.export(Chain(2).eval(), torch.randn(4, WIDTH), opset=18).save(io.BytesIO())

@@ -6,13 +6,13 @@ from ..registration.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from .capture.stored_weights.opening import open_weights
-    from .deployment.plan import Plan, run_in_arena
-    from .deployment.prepack import PackedWeight, load_session, prepack_conv, prepack_linear
-    from .deployment.prepack.memory_descriptor import MemoryDescriptor
-    from .deployment.streaming import StreamingSession, run_streaming, save_streaming
-    from .entry import export
+    from .devices.plan import Plan, run_in_arena
+    from .devices.prepack import PackedWeight, load_session, prepack_conv, prepack_linear
+    from .devices.prepack.memory_descriptor import MemoryDescriptor
+    from .devices.streaming import StreamingSession, run_streaming, save_streaming
+    from .export_model import export
     from .huggingface import HuggingFaceExport, TextGenerator, export_huggingface
-    from .loading import load
+    from .load_model import load
     from .onnx_model import OnnxModel
     from .program import Program, SourceModel
     from .quantizing import quantize_weights
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .report.records import Report
     from .reporting import export_report
     from .running.inplace_check import check_inplace
-    from .sweeps.entry import SweepResults, sweep
+    from .sweeps.run_sweep import SweepResults, sweep
     from .training import TrainingProgram, TrainingSession, export_training
 
 __all__ = [
@@ -61,13 +61,13 @@ if not TYPE_CHECKING:
         __name__,
         {
             ".capture.stored_weights.opening": ("open_weights",),
-            ".deployment.plan": ("Plan", "run_in_arena"),
-            ".deployment.prepack": ("PackedWeight", "load_session", "prepack_conv", "prepack_linear"),
-            ".deployment.prepack.memory_descriptor": ("MemoryDescriptor",),
-            ".deployment.streaming": ("StreamingSession", "run_streaming", "save_streaming"),
-            ".entry": ("export",),
+            ".devices.plan": ("Plan", "run_in_arena"),
+            ".devices.prepack": ("PackedWeight", "load_session", "prepack_conv", "prepack_linear"),
+            ".devices.prepack.memory_descriptor": ("MemoryDescriptor",),
+            ".devices.streaming": ("StreamingSession", "run_streaming", "save_streaming"),
+            ".export_model": ("export",),
             ".huggingface": ("HuggingFaceExport", "TextGenerator", "export_huggingface"),
-            ".loading": ("load",),
+            ".load_model": ("load",),
             ".onnx_model": ("OnnxModel",),
             ".program": ("Program", "SourceModel"),
             ".quantizing": ("quantize_weights",),
@@ -75,7 +75,7 @@ if not TYPE_CHECKING:
             ".report.records": ("Report",),
             ".reporting": ("export_report",),
             ".running.inplace_check": ("check_inplace",),
-            ".sweeps.entry": ("SweepResults", "sweep"),
+            ".sweeps.run_sweep": ("SweepResults", "sweep"),
             ".training": ("TrainingProgram", "TrainingSession", "export_training"),
         },
     )

@@ -12,8 +12,11 @@ import onnx_ir as ir
 from ..passes.quantization import Quantization
 from ..passes.target.levels import check_level
 from ..registration import OpsettaError, Registry
-from .deployment.plan import ALIGNMENT, Plan, make_plan
-from .deployment.prepack import saving
+from .devices.plan import ALIGNMENT, Plan, make_plan
+from .devices.prepack import saving
+from .devices.targets.load_target import resolve_target
+from .devices.targets.target import Target, check_saving
+from .devices.targets.write_for_target import write_for
 from .files.reading import bounds_of
 from .files.reading.carried import carried_by, to_proto
 from .lowering.conversion.conversion import convert
@@ -23,9 +26,6 @@ from .running import verification
 from .running.model_inputs import is_torch_tensor
 from .running.runner import Runner
 from .running.session import as_python
-from .targets.loading import resolve_target
-from .targets.rewriting import write_for
-from .targets.target import Target, check_saving
 
 if TYPE_CHECKING:
     from .report.records import Report
@@ -218,7 +218,7 @@ class OnnxModel:
         """
         results = self._runner.run(self._runner.inputs.bind(args, kwargs))
         if any(map(is_torch_tensor, (*args, *kwargs.values()))):
-            from .running.tensors import to_torch
+            from .running.torch_values import to_torch
 
             found = [to_torch(value) if hasattr(value, "numpy") else value for value in results]
         else:

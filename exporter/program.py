@@ -18,28 +18,28 @@ from ..registration import (
     load_entry_points,
     registry_or_default,
 )
-from .deployment.plan import ALIGNMENT, Plan, make_plan
-from .deployment.prepack import saving
+from .captured_graph import dimensions as sizes
+from .captured_graph import specializations as decisions
+from .captured_graph.capture import Capture, Interface
+from .captured_graph.dimensions import Dimension
+from .captured_graph.stages import timed
+from .devices.plan import ALIGNMENT, Plan, make_plan
+from .devices.prepack import saving
+from .devices.targets.load_target import resolve_target
+from .devices.targets.target import Target, check_saving
+from .devices.targets.write_for_target import write_for
 from .files.garbage_collection import rare_collections
+from .files.graph_file.decompositions import Decompositions, collect
+from .files.graph_file.equality import difference
+from .files.graph_file.graph_reader import SourceFile
+from .files.graph_file.writing import write_source
 from .files.reading import bounds_of
-from .files.source_file.decompositions import Decompositions, collect
-from .files.source_file.equality import difference
-from .files.source_file.reading import SourceFile
-from .files.source_file.writing import write_source
 from .lowering import source_dialect as lowering
 from .lowering.driver import Observation
 from .onnx_model import OnnxModel
 from .running.captured_calls import CapturedCalls
 from .running.model_inputs import inputs_of_model
 from .running.runner import Runner
-from .source import dimensions as sizes
-from .source import specializations as decisions
-from .source.capture import Capture, Interface
-from .source.dimensions import Dimension
-from .source.stages import timed
-from .targets.loading import resolve_target
-from .targets.rewriting import write_for
-from .targets.target import Target, check_saving
 from .torch_boundary.requirements import need_torch
 
 if TYPE_CHECKING:
@@ -418,11 +418,11 @@ class Program:
         return leaves, self._runner.inputs.feed(values)
 
     def _run(self, feed: Mapping[str, Any]) -> list[Any]:
-        from .running import tensors
+        from .running import torch_values
 
-        results = [tensors.to_torch(value) for value in self._runner.run_unchecked(feed)]
+        results = [torch_values.to_torch(value) for value in self._runner.run_unchecked(feed)]
         for position in self._calls.interface.complex_outputs:
-            results[position] = tensors.as_complex(results[position])
+            results[position] = torch_values.as_complex(results[position])
         return results
 
     @functools.cached_property

@@ -11,12 +11,12 @@ import onnx_ir as ir
 
 from ..passes.quantization import Error, Quantization, QuantizeWeights, Scheme
 from ..registration import UsageError
+from .devices.targets.load_target import load_target
+from .devices.targets.target import Target
+from .devices.targets.target_problems import check_model
 from .onnx_model import OnnxModel
 from .program import Program
 from .realizing import realize
-from .targets.checking import check_model
-from .targets.loading import load_target
-from .targets.target import Target
 
 BITS = {"int4": 4, "int8": 8}
 """The element types by name."""

@@ -9,15 +9,15 @@ from typing import Any
 
 from ..passes.target.levels import DEFAULT_LEVEL, check_level
 from ..registration import OpsettaError, Registry, registry_or_default
-from .entry import capture_model
+from .captured_graph.stages import StageClock
+from .devices.targets.load_target import resolve_target
+from .devices.targets.target import Target
 from .export_arguments import refuse_unknown
+from .export_model import capture_model
 from .program import SourceModel
 from .report.captured import requested_options
 from .report.collecting import failed_report, save_report
 from .report.records import Report
-from .source.stages import StageClock
-from .targets.loading import resolve_target
-from .targets.target import Target
 
 _CAPTURE = tuple(inspect.signature(capture_model).parameters)[3:]
 

@@ -12,7 +12,7 @@ from onnx_ir import DataType, Value
 
 from . import arguments as convention
 from . import runtimes, schemas
-from .construction.constants import to_array
+from .construction.constant_pool import to_array
 from .construction.graph import Construction
 from .dtypes import Number
 from .emission import binding, ladder

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 INDEPENDENT = (
     "conversion/test_real_graphs.py",
     "exporter/files/test_whole_models.py",
-    "exporter/files/source_file/test_fresh_process.py",
+    "exporter/files/graph_file/test_fresh_process.py",
     "fuzz/test_programs.py",
     "models/test_architectures.py",
     "models/test_torchscript_models.py",

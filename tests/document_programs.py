@@ -23,7 +23,7 @@ _FORKS.set_forkserver_preload(
         "torch.export",
         "torch.fx.experimental.symbolic_shapes",
         "opsetta.symbolics",
-        "opsetta.exporter.entry",
+        "opsetta.exporter.export_model",
         "opsetta.exporter.capture.direct.recording",
         "opsetta.exporter.running.verification",
         "opsetta.exporter.torch_boundary.recording.recorder",

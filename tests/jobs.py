@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from opsetta.exporter.sweeps.engines.opening import open_engine
+from opsetta.exporter.sweeps.engines.open_engine import open_engine
 from opsetta.exporter.sweeps.engines.outcomes import Limits
 from opsetta.exporter.sweeps.engines.processes import Work
 

@@ -20,14 +20,13 @@ ALLOWED = {
     "torch_onnx": {"registration", "exporter"},
 }
 EXPORTER = [
-    "source",
+    "captured_graph",
     "files",
     "torch_boundary",
     "capture",
     "lowering",
-    "targets",
     "running",
-    "deployment",
+    "devices",
     "report",
 ]
 """The folders of `exporter`, from the ground up; its own files stand on them, and the commands on those."""

@@ -18,7 +18,7 @@ from ..registration import DataType
 from . import errors, symbolic_helper
 from ._type_utils import JitScalarType
 from .errors import OnnxExporterError
-from .exporting.entry import export
+from .exporting.export_call import export
 from .exporting.replacement import replaced
 from .symbolic_functions.custom_operators import register_custom_op_symbolic, unregister_custom_op_symbolic
 from .symbolic_functions.opset_modules import SymbolicFunctions

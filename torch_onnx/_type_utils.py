@@ -8,7 +8,7 @@ from typing import Any
 from onnx_ir import DataType
 
 from .errors import OnnxExporterError
-from .symbolic_functions.tensors import is_tensor_of_torch
+from .symbolic_functions.torch_arrays import is_tensor_of_torch
 
 
 class JitScalarType(enum.IntEnum):

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from ..source.code_lines import shown_file
+from ..captured_graph.code_lines import shown_file
 
-_PACKAGE = pathlib.Path(__file__).resolve().parents[3]
+_PACKAGE = pathlib.Path(__file__).resolve().parents[2]
 _OURS = [
     str(_PACKAGE / name) + os.sep for name in "exporter passes registration symbolics torch_onnx".split()
 ]

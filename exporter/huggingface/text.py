@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...registration import ModelFileError, OpsettaError, UsageError
-from .loading import need_transformers
+from .model_folders import need_transformers
 
 
 class Tokenizer:

@@ -10,7 +10,7 @@ from ...passes.faults import faults_of
 from ...passes.sequences.packed_sequences import fuse_packed_sequences
 from ...registration import COMPLEX, MUTATES
 from ..capture.fx_import.exported_program import output_names
-from ..source.capture import Capture
+from ..captured_graph.capture import Capture
 
 
 def run_source_passes(model: ir.Model, mutations: str) -> None:

@@ -8,14 +8,14 @@ from typing import Any, Protocol
 
 import onnx_ir as ir
 
+from ..captured_graph import dimensions as sizes
+from ..captured_graph.capture import Capture
+from ..devices.targets.target import Target
 from ..lowering.driver import Observation
 from ..lowering.source_dialect import Lowered
 from ..running.captured_calls import CapturedCalls
 from ..running.model_inputs import inputs_of_model
 from ..running.random_inputs import random_inputs
-from ..source import dimensions as sizes
-from ..source.capture import Capture
-from ..targets.target import Target
 from .collecting import Choices, Subject, classes_of, collect, save_report
 from .parity import with_eager
 from .pictures import Drawn

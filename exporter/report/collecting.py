@@ -13,10 +13,10 @@ import onnx_ir as ir
 
 from ...registration import OpsettaError, UnsupportedOperatorsError
 from ...registration.opsets import check_opset
+from ..captured_graph import dimensions as sizes
+from ..captured_graph import specializations
+from ..captured_graph.stages import Stage, StageClock
 from ..lowering.driver import Observation
-from ..source import dimensions as sizes
-from ..source import specializations
-from ..source.stages import Stage, StageClock
 from .opsets import OPSETS, Lower, measure_opsets
 from .pictures import Drawn, short, source_picture, type_text, written_picture
 from .problems import problems_of

@@ -8,10 +8,10 @@ from typing import Any
 
 import onnx_ir as ir
 
+from ..devices.targets.target import Target
 from ..lowering.driver import Observation
 from ..running.model_inputs import inputs_of_model
 from ..running.random_inputs import random_inputs
-from ..targets.target import Target
 from .captured import requested_options
 from .collecting import Choices, Subject, collect, save_report
 from .opsets import Lower

@@ -38,7 +38,7 @@ def with_eager(
     """
     if calls.obstacle or calls.capture.example is None:
         return Parity("", note=calls.obstacle or "there are no example arguments to compare with")
-    from ..running import mismatch, tensors
+    from ..running import mismatch, torch_values
     from ..torch_boundary.boundary import boundary
 
     args, kwargs = calls.capture.example
@@ -48,9 +48,9 @@ def with_eager(
         with boundary():
             leaves, feed = calls.input_values(input_names, args, kwargs)
             expected = calls.eager_results(args, kwargs)
-            results = [tensors.to_torch(value) for value in Runner(model).run(feed)]
+            results = [torch_values.to_torch(value) for value in Runner(model).run(feed)]
             for position in calls.interface.complex_outputs:
-                results[position] = tensors.as_complex(results[position])
+                results[position] = torch_values.as_complex(results[position])
             outputs = _outputs(model, results, expected)
             kept, note = selected_values(mismatch.comparable(calls.capture.source))
             for node, value, report in mismatch.node_errors(calls.capture, lower(kept), kept, leaves, feed):

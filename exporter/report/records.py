@@ -11,8 +11,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from ..source.specializations import Specialization
-from ..source.stages import Stage
+from ..captured_graph.specializations import Specialization
+from ..captured_graph.stages import Stage
 
 ORIGINS = ("as is", "composed", "recognised", "folded", "unsupported")
 """What became of a source node, or where an ONNX node comes from; pictures refer to them by position."""

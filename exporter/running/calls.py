@@ -12,7 +12,7 @@ import torch
 from ...passes.faults import raise_fault
 from ...registration import OpsettaError
 from ..capture.tensor_kinds import without_data
-from ..source.capture import Interface
+from ..captured_graph.capture import Interface
 from ..torch_boundary.containers import pytree
 from ..torch_boundary.replacements.transformer_modules import without_fused_attention
 from ..torch_boundary.state.model_state import Preserved

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...registration import OpsettaError
-from ..source.capture import Capture, Interface
+from ..captured_graph.capture import Capture, Interface
 
 
 class CapturedCalls:

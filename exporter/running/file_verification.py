@@ -13,7 +13,7 @@ from ..files.reading import bounds_of, read_model
 from ..torch_boundary.boundary import boundary
 from ..torch_boundary.containers import pytree
 from ..torch_boundary.containers.structures import register_structures
-from . import calls, tensors, verification
+from . import calls, torch_values, verification
 from .model_inputs import inputs_of_message
 from .session import OpenSession, open_session
 
@@ -53,7 +53,7 @@ def verify_file(
     if len(names) < len(expected):
         raise OpsettaError(f"'{path}' has {len(names)} outputs, but the model returns {len(expected)} values")
     names = names[: len(expected)]
-    actual = [tensors.to_torch(value) for value in session.run(feed, names)]
+    actual = [torch_values.to_torch(value) for value in session.run(feed, names)]
     return verification.check(names, actual, expected, rtol, atol)
 
 

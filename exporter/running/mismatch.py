@@ -12,9 +12,9 @@ import torch.fx
 
 from ...registration import MODULE, NUMBER
 from ...registration.arguments import overloaded_name
-from ..source.capture import Capture
+from ..captured_graph.capture import Capture
 from ..torch_boundary.containers import pytree
-from . import source_execution, tensors
+from . import source_execution, torch_values
 from .runner import Runner
 from .verification import OutputReport, compare
 
@@ -98,8 +98,12 @@ def node_errors(
             if value not in actual or not isinstance(result, torch.Tensor):
                 continue
             # Intermediate complex numbers are real pairs here, and are compared as such.
-            result = tensors.as_real(result)
-            yield node, value, compare(value.name or "", tensors.to_torch(actual[value]), result, rtol, atol)
+            result = torch_values.as_real(result)
+            yield (
+                node,
+                value,
+                compare(value.name or "", torch_values.to_torch(actual[value]), result, rtol, atol),
+            )
 
 
 def _eager_results(
@@ -111,7 +115,7 @@ def _eager_results(
         given = [
             leaf for leaf, name in zip(leaves, capture.interface.inputs, strict=True) if name is not None
         ]
-        inputs = dict(zip(capture.source.graph.inputs, map(tensors.as_real, given), strict=False))
+        inputs = dict(zip(capture.source.graph.inputs, map(torch_values.as_real, given), strict=False))
         for node, results in source_execution.run(capture.source.graph, inputs):
             yield node, zip(node.outputs, results, strict=True)
         return

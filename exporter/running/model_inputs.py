@@ -17,8 +17,8 @@ import onnx
 import onnx_ir as ir
 
 from ...registration import DIMENSIONS, DimensionError, UsageError
+from ..captured_graph.dimensions import SizeCheck, evaluate
 from ..files.reading.carried import carried_by
-from ..source.dimensions import SizeCheck, evaluate
 
 PRODUCER = "opsetta"
 _TENSOR = re.compile(r"tensor\((\w+)\)")
@@ -264,10 +264,10 @@ def _converted(declared: DeclaredInput, value: Any) -> Any:
     if not declared.is_tensor:
         return _converted_members(value)
     if is_torch_tensor(value):
-        from . import tensors
+        from . import torch_values
 
-        tensors.check_data(declared.name, value)
-        value = tensors.to_ortvalue(value)
+        torch_values.check_data(declared.name, value)
+        value = torch_values.to_ortvalue(value)
     if isinstance(value, onnxruntime.OrtValue):
         if value.is_tensor():
             _check_type(declared, value.data_type())
@@ -362,7 +362,7 @@ def _strings(declared: DeclaredInput, value: Any) -> np.ndarray:
 def _converted_members(value: Any) -> Any:
     """A sequence, map or optional, with torch tensors as arrays."""
     if is_torch_tensor(value):
-        from .tensors import to_numpy
+        from .torch_values import to_numpy
 
         return to_numpy(value)
     if isinstance(value, (list, tuple)):

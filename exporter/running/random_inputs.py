@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import DimensionError, OpsettaError
-from ..source.dimensions import Dimension
+from ..captured_graph.dimensions import Dimension
 from .model_inputs import DeclaredInput, ModelInputs
 
 _BOUND = 2

@@ -13,8 +13,8 @@ from typing import Any
 
 from ...registration import ModelFileError
 from ...registration.warning import warn
-from ..files.source_file.structures import Structure, TypeName
-from ..source.capture import Interface
+from ..captured_graph.capture import Interface
+from ..files.graph_file.structures import Structure, TypeName
 from ..torch_boundary.containers import pytree
 from ..torch_boundary.containers.structures import register_structures
 

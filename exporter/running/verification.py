@@ -111,7 +111,7 @@ def as_array(value: Any) -> np.ndarray:
     """Convert an array, torch tensor or number to a numpy array; bfloat16 uses ml_dtypes."""
     if isinstance(value, np.ndarray) or not hasattr(value, "detach"):
         return np.asarray(value)
-    from .tensors import to_numpy
+    from .torch_values import to_numpy
 
     return to_numpy(value)
 

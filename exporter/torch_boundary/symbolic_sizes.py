@@ -26,8 +26,10 @@ from torch.utils._sympy.functions import (
 
 from ...registration import CaptureError
 
-CHECK = f"torch.{torch._check.__name__}"
-"""The function that tells torch.export the range of a number, for messages."""
+check = torch._check
+"""Tells torch.export the range of a number; an error where the condition is false."""
+CHECK = f"torch.{check.__name__}"
+"""The name of that function, for messages."""
 
 
 class FloatSum(sympy.Function):

@@ -13,10 +13,10 @@ from ...passes.planning import order_by_phase
 from ...passes.target.inplace.annotations import annotate_inplace
 from ...passes.target.levels import DEFAULT_LEVEL, check_level
 from ...registration import Registry, UsageError
+from ..captured_graph import dimensions as sizes
+from ..devices.targets.target import Target, opset_for
 from ..program import Program, SourceModel
 from ..running.verification import VerificationReport
-from ..source import dimensions as sizes
-from ..targets.target import Target, opset_for
 from ..torch_boundary.requirements import need_torch
 from .optimizers import Optimizer
 from .signature import Signature

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...registration import ModelFileError, UsageError
-from ..loading import load
+from ..load_model import load
 from ..onnx_model import OnnxModel
 from ..running.verification import as_array
 from .program import TrainingProgram

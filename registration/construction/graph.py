@@ -16,7 +16,7 @@ from ..errors import GraphError, UnsupportedError
 from ..inference import node_inference, shape_inference
 from ..inference.folding import MAXIMUM_ELEMENTS
 from ..metadata import LINE, MODULE, PLAN_PHASE, SOURCE
-from .constants import ConstantPool
+from .constant_pool import ConstantPool
 from .facts import holder_of
 from .names import Names
 

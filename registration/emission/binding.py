@@ -20,7 +20,7 @@ from onnx_ir import AttributeType, DataType, Value
 from .. import schemas
 from ..attribute_words import foreign_words, is_word, words_of
 from ..construction.builder import Builder
-from ..construction.constants import to_array
+from ..construction.constant_pool import to_array
 from ..errors import EmissionError, UnsupportedError
 from ..inference import folding, integer_folding
 from ..kinds import has_value, is_value

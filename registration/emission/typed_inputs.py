@@ -15,7 +15,7 @@ from onnx_ir import DataType, Value
 
 from .. import dtypes, schemas
 from ..construction.builder import Builder
-from ..construction.constants import to_array
+from ..construction.constant_pool import to_array
 from ..errors import EmissionError
 from ..kinds import has_value, is_sequence_type, is_value
 from ..schemas import OperatorSchema, Parameter

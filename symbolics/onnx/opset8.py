@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
-from ...registration.construction.constants import to_array
+from ...registration.construction.constant_pool import to_array
 from ..compositions.sizes import Size, compute, known_rank, product, sizes_of
 
 

@@ -20,7 +20,7 @@ from .. import jobs
 from .cases import TARGETS, all_cases
 from .judge import INVALID, REFUSED, RIGHT, STATUSES, UNRUN, judge_case
 
-IMPORTS = (f"{__package__}.collected", "onnx.reference", "opsetta.symbolics", "opsetta.exporter.loading")
+IMPORTS = (f"{__package__}.collected", "onnx.reference", "opsetta.symbolics", "opsetta.exporter.load_model")
 """Modules that every case needs, and the cases themselves, which take seconds to collect."""
 
 Results = dict[str, dict[int, tuple[str, str]]]

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import opsetta
 from opsetta.exporter.command_line.application import app
-from opsetta.exporter.entry import capture_model
+from opsetta.exporter.export_model import capture_model
 
 from .torch_boundary.process_snapshot import changes, snapshot
 

@@ -5,10 +5,10 @@ import pytest
 
 import opsetta
 from opsetta.exporter.command_line import cli
+from opsetta.exporter.devices.targets.load_target import load_target
+from opsetta.exporter.devices.targets.write_for_target import write_for
 from opsetta.exporter.lowering import source_passes
 from opsetta.exporter.realizing import GROUPS, PLAIN
-from opsetta.exporter.targets.loading import load_target
-from opsetta.exporter.targets.rewriting import write_for
 from opsetta.passes.faults import faults_of
 from opsetta.passes.realizers import UnrollLoops
 from opsetta.passes.realizers.compose_operators import ComposeOperators

@@ -16,7 +16,7 @@ import torch.utils._pytree as pytree
 from torch.export import Dim
 
 import opsetta
-from opsetta.exporter.source.dimensions import evaluate
+from opsetta.exporter.captured_graph.dimensions import evaluate
 from opsetta.exporter.sweeps.engines.outcomes import Limits
 from opsetta.exporter.sweeps.engines.processes import LocalEngine
 

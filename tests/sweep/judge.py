@@ -15,10 +15,10 @@ import torch.utils._pytree as pytree
 from onnx.reference import ReferenceEvaluator
 
 import opsetta
-from opsetta.exporter.entry import capture_model, lower_capture
-from opsetta.exporter.running.tensors import as_real
+from opsetta.exporter.captured_graph.capture import Capture
+from opsetta.exporter.export_model import capture_model, lower_capture
+from opsetta.exporter.running.torch_values import as_real
 from opsetta.exporter.running.verification import compare
-from opsetta.exporter.source.capture import Capture
 from opsetta.registration.arguments import overloaded_name
 
 from .cases import SEED, Case

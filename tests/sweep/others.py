@@ -16,7 +16,7 @@ import onnxruntime
 import torch
 import torch.utils._pytree as pytree
 
-from opsetta.exporter.running.tensors import to_ortvalue, to_torch
+from opsetta.exporter.running.torch_values import to_ortvalue, to_torch
 from opsetta.exporter.running.verification import compare
 
 from .cases import Case

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
-from ...exporter.source import specializations
+from ...exporter.captured_graph import specializations
 from ...registration import CaptureError
 
 

@@ -16,7 +16,7 @@ import torch
 
 from ...exporter.files import writing
 from ...exporter.program import Program
-from ...exporter.running import tensors
+from ...exporter.running import torch_values
 from ...exporter.running.model_inputs import ModelInputs, inputs_of_model
 from ...exporter.running.session import OpenSession, open_session
 from ...registration import UsageError
@@ -73,7 +73,7 @@ class ONNXProgram(torch.onnx.ONNXProgram):
         if self._inputs is None:
             self._inputs = self._current_inputs()
         feed = self._feed(self._inputs, args, kwargs)
-        return tuple(tensors.to_torch(value) for value in OpenSession(self._session).run(feed))
+        return tuple(torch_values.to_torch(value) for value in OpenSession(self._session).run(feed))
 
     def call_reference(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
         """Run the model with `onnx.reference`."""

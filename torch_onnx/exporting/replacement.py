@@ -18,7 +18,7 @@ from .._type_utils import JitScalarType
 from ..symbolic_functions import custom_operators
 from ..symbolic_functions.opset_modules import SymbolicFunctions
 from ..symbolic_functions.registered import TorchSymbolicFunction
-from .entry import export
+from .export_call import export
 
 _LOCK = threading.RLock()
 _OPSETS = range(7, 21)
@@ -78,7 +78,7 @@ def replaced(opset: int | None = None) -> Iterator[None]:
         OpsettaError: torch is not installed.
         OpsetError: an opset outside 7 to 26.
     """
-    from ...exporter.targets.loading import resolve_target
+    from ...exporter.devices.targets.load_target import resolve_target
     from ...exporter.torch_boundary.boundary import interrupts_deferred
     from ...exporter.torch_boundary.requirements import need_torch
 

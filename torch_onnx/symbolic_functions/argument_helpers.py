@@ -12,7 +12,7 @@ from ...registration.promotion import promote
 from .._type_utils import JitScalarType
 from ..errors import OnnxExporterError, SymbolicValueError
 from .context import GraphContext
-from .tensors import is_tensor_of_torch
+from .torch_arrays import is_tensor_of_torch
 from .values import ListType, TensorType, Value
 
 _FLOATS = {JitScalarType.FLOAT, JitScalarType.DOUBLE, JitScalarType.HALF, JitScalarType.BFLOAT16}

@@ -14,8 +14,8 @@ from ...registration import DataType, EmissionError
 from ...registration.promotion import Category, result_type
 from ...registration.schemas import OperatorSchema, operator_schema, operator_schemas
 from ..errors import refuse_attribute
-from . import meanings, tensors
-from .tensors import is_tensor_of_torch
+from . import meanings, torch_arrays
+from .torch_arrays import is_tensor_of_torch
 from .values import OriginalNode, Value
 
 current: contextvars.ContextVar[GraphContext] = contextvars.ContextVar("current")
@@ -107,11 +107,11 @@ class GraphContext:
             return [self._attribute(key, member) for member in item]
         if key in ("inplace", "aten"):
             return None
-        return tensors.to_array(item) if is_tensor_of_torch(item) else item
+        return torch_arrays.to_array(item) if is_tensor_of_torch(item) else item
 
     def _input(self, item: Any, domain: str) -> Any:
         if is_tensor_of_torch(item):
-            return self.inner.constant(tensors.to_array(item))
+            return self.inner.constant(torch_arrays.to_array(item))
         held = Value(self.inner, item).held
         if isinstance(held, str):
             raise EmissionError(

@@ -17,7 +17,7 @@ from ...registration import Device, GraphContext, Layout, MemoryFormat
 from ...registration.schemas import operator_schema
 from .._type_utils import JitScalarType
 from ..errors import refuse_attribute
-from . import tensors
+from . import torch_arrays
 
 _MEMORY_FORMATS = {"contiguous_format": 0, "preserve_format": 1, "channels_last": 2, "channels_last_3d": 3}
 
@@ -279,7 +279,7 @@ class Node:
         constant = self._value.constant()
         if constant is not None:
             kind = "s" if isinstance(constant, str) else "t"
-            return {"value": (kind, constant if kind == "s" else tensors.to_tensor(constant))}
+            return {"value": (kind, constant if kind == "s" else torch_arrays.to_tensor(constant))}
         producer = self._producer
         if producer is None:
             return {}
@@ -337,5 +337,5 @@ def _read(attribute: ir.Attr) -> tuple[str, Any]:
     kind = _KINDS.get(attribute.type, "")
     value = attribute.value
     if kind == "t":
-        return kind, tensors.to_tensor(np.asarray(value.numpy()))
+        return kind, torch_arrays.to_tensor(np.asarray(value.numpy()))
     return kind, list(value) if isinstance(value, tuple) else value

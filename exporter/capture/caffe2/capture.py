@@ -17,8 +17,8 @@ import onnx_ir as ir
 from ....registration import KIND, MODULE, UNSHAPED, CaptureError, ModelFileError, Names, UsageError
 from ....registration.arguments import source_node
 from ....registration.warning import warn
+from ...captured_graph.capture import Capture, Interface
 from ...files.reading import Bounds
-from ...source.capture import Capture, Interface
 from .arguments import arguments_of, by_name, text_of, value_of
 from .fillers import Fillers
 from .operators import BOOL_INPUTS, EQUAL_QUANTIZATION, INTEGER_INPUTS, WINDOWS, table

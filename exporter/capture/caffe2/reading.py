@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from ....registration import ModelFileError
 from ...files.reading import REMEDY, Bounds
 from ...files.reading.encodings import text, wire
-from ...files.reading.encodings.files import reason_of, regular_contents
+from ...files.reading.encodings.model_files import reason_of, regular_contents
 from .messages import message_type
 
 _HEAD = 2**16

@@ -16,7 +16,7 @@ import sympy
 import torch
 import torch.fx
 
-from ...source.specializations import Specialization
+from ...captured_graph.specializations import Specialization
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.recording.recorder import READS_OF_NUMBERS, Recorder
 from ...torch_boundary.recording.replay import NotReplayable, Replay

@@ -17,16 +17,16 @@ from torch.export.graph_signature import (
 )
 
 from ...torch_boundary.containers import pytree
-from ...torch_boundary.recording.cleanup.constants import Constants
 from ...torch_boundary.recording.cleanup.dead_nodes import remove_dead_nodes
+from ...torch_boundary.recording.cleanup.lift_constants import Constants
 from ...torch_boundary.recording.cleanup.regions import name_operands, without_regions
 from ...torch_boundary.recording.fake_weights import (
     AssignedBuffers,
     replace_weights,
     replaced_state,
 )
+from ...torch_boundary.recording.recorded_sizes import FixedSizes
 from ...torch_boundary.recording.recorder import Recorder
-from ...torch_boundary.recording.sizes import FixedSizes
 from ...torch_boundary.state.module_tree import ModuleTree
 from ..fx_import.captured_program import CallStructure, GraphSignature, RecordedProgram
 from .decisions import Decisions

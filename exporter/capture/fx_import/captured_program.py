@@ -11,7 +11,7 @@ import torch.export
 import torch.fx
 from torch.export.graph_signature import InputSpec, OutputSpec
 
-from ...source.specializations import Specialization
+from ...captured_graph.specializations import Specialization
 
 
 @dataclasses.dataclass

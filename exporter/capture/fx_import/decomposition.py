@@ -25,7 +25,7 @@ from ....passes.complex_pairs.real_pairs import serves_pairs
 from ....passes.faults import raise_fault
 from ....registration import COMPLEX, NUMBER, GraphError, MutationError, Names
 from ....registration.arguments import arguments, source_node
-from ...files.source_file.fingerprint import fingerprint
+from ...files.graph_file.fingerprint import fingerprint
 from ...torch_boundary.boundary import boundary
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import FakeTensorMode

@@ -11,8 +11,8 @@ from onnx_ir import tensor_adapters
 from torch.export.graph_signature import InputKind, OutputKind
 
 from ....registration import NUMBER, RANGES, CaptureError, Names
+from ...captured_graph.capture import Capture, Interface, graph_outputs
 from ...files.garbage_collection import rare_for
-from ...source.capture import Capture, Interface, graph_outputs
 from ...torch_boundary.containers.structures import leaf_names
 from ..descriptions import describe_input, describe_state, ranges
 from ..tensor_kinds import check

@@ -20,7 +20,7 @@ from onnx_ir import DataType, tensor_adapters
 
 from ....registration import ALIAS, KIND, LINE, MODULE, NUMBER, CaptureError, Names
 from ....registration.arguments import source_node
-from ...source.code_lines import shown_frame
+from ...captured_graph.code_lines import shown_frame
 from ...torch_boundary import probe
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import is_without_data

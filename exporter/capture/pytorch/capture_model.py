@@ -13,8 +13,8 @@ import torch
 from ....passes.faults import faults_reported, is_fault, raise_fault
 from ....registration import CaptureError
 from ....registration.warning import warn
-from ...source import dimensions, specializations
-from ...source.capture import Capture
+from ...captured_graph import dimensions, specializations
+from ...captured_graph.capture import Capture
 from ...torch_boundary import capture_patches
 from ...torch_boundary.boundary import boundary
 from ...torch_boundary.containers import pytree
@@ -281,7 +281,7 @@ def _recorded(
         MakesNumbers: a module outside of `others` makes a number of a size, unless `others` is None.
         Differentiates: the model computes gradients, and `gradients` is False.
     """
-    from ...torch_boundary.recording.sizes import DynamicSizes, FixedSizes
+    from ...torch_boundary.recording.recorded_sizes import DynamicSizes, FixedSizes
     from ..direct import builtin_functions
     from ..direct.decisions import DecidingEnvironment
     from ..direct.recording import record

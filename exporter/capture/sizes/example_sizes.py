@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ....registration import DIMENSIONS, CaptureError, DimensionError
-from ...source import dimensions
-from ...source.capture import Capture
+from ...captured_graph import dimensions
+from ...captured_graph.capture import Capture
 from ...torch_boundary.containers import pytree
 
 

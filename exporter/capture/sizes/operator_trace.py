@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from ...source.code_lines import shown_line
+from ...captured_graph.code_lines import shown_line
 from ...torch_boundary.fake_tensors import FakeTensor, TorchDispatchMode, storage_key
 from ...torch_boundary.operators.overloads import Run, kernel_run, schema_of
 from ..fx_import.fx_graph import ASSERTIONS

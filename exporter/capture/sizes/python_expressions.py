@@ -14,7 +14,7 @@ from typing import Any
 import sympy
 
 from ....registration import CaptureError
-from ...source.size_expressions import MATH
+from ...captured_graph.size_expressions import MATH
 from ...torch_boundary import symbolic_sizes
 from ...torch_boundary.symbolic_sizes import functions
 

@@ -18,8 +18,8 @@ from typing import Any
 import sympy
 import torch
 
-from ...source.code_lines import shown_line
-from ...source.dimensions import Restriction, evaluate
+from ...captured_graph.code_lines import shown_line
+from ...captured_graph.dimensions import Restriction, evaluate
 from ...torch_boundary.size_questions import questions_of
 from .critical_sizes import alternate, critical_points, critical_sizes
 from .guards import Guard, Point, spread

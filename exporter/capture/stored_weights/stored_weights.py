@@ -13,8 +13,8 @@ from onnx_ir import tensor_adapters
 
 from ....registration import KIND, CaptureError, ModelFileError, UsageError
 from ....registration.warning import warn
+from ...files.graph_file.weights import given_tensor
 from ...files.reading.names import listed, quoted
-from ...files.source_file.weights import given_tensor
 from ...files.stored_tensors import FileTensor
 from ...torch_boundary.state.attached_state import Placeholders, attached, holders, over
 from ..tensor_kinds import without_data

@@ -8,8 +8,8 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from ....registration import UsageError
+from ...captured_graph.capture import Capture
 from ...files.reading.bounds import BOUNDS, TRUSTED, Bounds
-from ...source.capture import Capture
 from .freezing import freeze
 from .graph.capture import VARIABLES, Names, capture_graph
 from .reading import GraphFile, read_graph

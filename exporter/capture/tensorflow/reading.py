@@ -16,7 +16,7 @@ from ...files.garbage_collection import rare_collections
 from ...files.reading import BOUNDS, REMEDY, Bounds
 from ...files.reading.checks.memory import PROPORTION
 from ...files.reading.encodings import text, wire
-from ...files.reading.encodings.files import reason_of, regular_contents
+from ...files.reading.encodings.model_files import reason_of, regular_contents
 from ...files.reading.names import listed, quoted
 from .messages import message_type
 from .operator_definitions import Definitions

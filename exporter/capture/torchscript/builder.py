@@ -17,7 +17,7 @@ from ....passes.promotion.rules import output_dtype
 from ....registration import ALIAS, LINE, MODULE, NUMBER, CaptureError, Names
 from ....registration.arguments import source_node
 from ....registration.warning import warn
-from ...source.dimensions import Restriction
+from ...captured_graph.dimensions import Restriction
 from ...torch_boundary.operators.overloads import by_name, operator_of
 from ...torch_boundary.replacements.recurrent_shapes import shapes_of
 from ..descriptions import describe_state

@@ -15,7 +15,7 @@ from onnx_ir import Value, tensor_adapters
 
 from ....passes.faults import raise_fault
 from ....registration import CaptureError
-from ...source.code_lines import shown_frame
+from ...captured_graph.code_lines import shown_frame
 from ...torch_boundary.torchscript import is_handle
 from .builder import Builder, stem_of
 from .fake_values import UNKNOWN, Typed

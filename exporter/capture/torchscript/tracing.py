@@ -14,10 +14,10 @@ import torch
 
 from ....passes.faults import raise_fault
 from ....registration import CaptureError
-from ...source import specializations
-from ...source.capture import Capture
-from ...source.code_lines import shown_line
-from ...source.specializations import Specialization
+from ...captured_graph import specializations
+from ...captured_graph.capture import Capture
+from ...captured_graph.code_lines import shown_line
+from ...captured_graph.specializations import Specialization
 from ...torch_boundary.boundary import boundary
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.process.process_state import replaced
@@ -28,7 +28,7 @@ from ...torch_boundary.state.model_state import Preserved
 from ...torch_boundary.state.written_state import values_kept
 from ..keyword_members import as_parameters
 from ..sizes import dynamic_shapes as shapes
-from .capture import capture_torchscript
+from .capture_script import capture_torchscript
 
 _CONVERSION = re.compile(r"Converting a tensor to a (?:Python|NumPy) (\w+)")
 _KINDS = {"boolean": "branch", "integer": "int", "index": "int", "array": "array", "list": "array"}

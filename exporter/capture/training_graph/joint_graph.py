@@ -28,7 +28,7 @@ from ....registration import (
     CaptureError,
     Names,
 )
-from ...source.capture import Capture
+from ...captured_graph.capture import Capture
 from ...torch_boundary import probe
 from ...torch_boundary.boundary import boundary
 from ...torch_boundary.containers import pytree

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ....passes.target.levels import check_level
-from ...targets.loading import resolve_target
+from ...devices.targets.load_target import resolve_target
 from ..options import caffe2, quantization, tensorflow
 from ..options import export as options
 from ..options.export import Trusted
@@ -61,7 +61,7 @@ def convert(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Write an ONNX file, a source file, a TensorFlow file, or a Caffe2 net, at one opset."""
-    from ...loading import load
+    from ...load_model import load
 
     wanted, aim = resolve_target(opset, target)
     if optimize is not None:

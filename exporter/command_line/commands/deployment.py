@@ -10,7 +10,7 @@ import typer
 
 from ....registration import DEFAULT_OPSET, UsageError
 from ....registration.opsets import check_opset
-from ...deployment.memory_amounts import memory_amount
+from ...devices.memory_amounts import memory_amount
 from ..options.export import Trusted
 from ..terminal.output import say
 
@@ -33,8 +33,8 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="Print plan.json.")] = False,
 ) -> None:
     """Plan execution order, lifetimes and memory offsets of a model for an engine."""
-    from ...deployment.plan.picture import summary
-    from ...loading import load
+    from ...devices.plan.picture import summary
+    from ...load_model import load
     from ...onnx_model import OnnxModel
 
     dimensions = dict(_dimension(text) for text in dim or ())
@@ -74,8 +74,8 @@ def prepack(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Write a folder with a model's weights packed for this machine, and the portable model beside them."""
-    from ...deployment.prepack.manifest import MANIFEST, PACKED, Manifest
-    from ...loading import load
+    from ...devices.prepack.manifest import MANIFEST, PACKED, Manifest
+    from ...load_model import load
     from ...onnx_model import OnnxModel
 
     if opset is not None:
@@ -117,9 +117,9 @@ def stream(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Write a folder from which opsetta.StreamingSession runs a model with few weights in memory."""
-    from ...deployment.streaming import StreamingSession, save_streaming
-    from ...deployment.streaming.folder import INDEX, Index
-    from ...loading import load
+    from ...devices.streaming import StreamingSession, save_streaming
+    from ...devices.streaming.folder import INDEX, Index
+    from ...load_model import load
     from ...onnx_model import OnnxModel
 
     if opset is not None:

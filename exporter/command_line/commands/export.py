@@ -11,7 +11,7 @@ import typer
 
 from ....passes.target.levels import DEFAULT_LEVEL, check_level
 from ....registration import UsageError
-from ...targets.loading import resolve_target
+from ...devices.targets.load_target import resolve_target
 from ...torch_boundary.requirements import need_torch
 from ..options import export as options
 from ..options import quantization
@@ -23,9 +23,9 @@ from ..terminal.tables import print_json, size_text
 from . import huggingface
 
 if TYPE_CHECKING:
+    from ...devices.targets.target import Target
     from ...factories import Example
     from ...program import Program
-    from ...targets.target import Target
 
 
 def export(
@@ -103,7 +103,7 @@ def _exported(
     context: typer.Context, example: Example, opset: int, target: Target | None, stage: Callable[[str], None]
 ) -> Program:
     """The program of an example, with the options of `opsetta export`."""
-    from ...entry import export as export_model
+    from ...export_model import export as export_model
 
     given = context.params
     wanted = capture_options(

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ....registration import AnnotationError, OpsettaError, UnsafeAnnotation
-from ...source.specializations import Specialization
+from ...captured_graph.specializations import Specialization
 from ..options import export as options
 from ..options.export import Trusted
 from ..terminal.output import say

@@ -33,7 +33,7 @@ def realize(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Rewrite a model into what an engine takes: unrolled, cut, folded, renamed, of other types."""
-    from ...loading import load
+    from ...load_model import load
     from ...onnx_model import OnnxModel
     from ...realizing import realize as rewrite
 

@@ -10,8 +10,8 @@ import typer
 
 from ....passes.target.levels import DEFAULT_LEVEL, check_level
 from ....registration import UsageError
+from ...devices.targets.load_target import resolve_target
 from ...files.targets import resolve
-from ...targets.loading import resolve_target
 from ...torch_boundary.requirements import need_torch
 from ..options import export as options
 from ..options.export import Trusted
@@ -114,7 +114,7 @@ def _of_file(
     path: str, output: pathlib.Path, trusted: bool, to: dict[str, Any], shown: dict[str, Any]
 ) -> Report:
     """The report of an ONNX file, a source file, or a file of another framework."""
-    from ...loading import load as load_model
+    from ...load_model import load as load_model
     from ...program import SourceModel
 
     shown["progress"]("loading")

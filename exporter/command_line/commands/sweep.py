@@ -13,7 +13,7 @@ from rich.console import Console
 from ....passes.target.levels import DEFAULT_LEVEL
 from ....registration import DEFAULT_OPSET, OpsettaError
 from ....registration.printable import printable
-from ...sweeps.engines.opening import LOCAL
+from ...sweeps.engines.open_engine import LOCAL
 from ...sweeps.rows import NO_TARGET, OWN, Row, count_statuses
 from ..options import export as options
 from ..options import sweep as sweep_options
@@ -21,7 +21,7 @@ from ..terminal.output import say
 from ..terminal.tables import print_json, row, show, table
 
 if TYPE_CHECKING:
-    from ...sweeps.entry import SweepResults
+    from ...sweeps.run_sweep import SweepResults
 
 _INTERRUPTED = 130
 """What a shell gives for a command that SIGINT ended."""
@@ -50,9 +50,9 @@ def sweep(
     as_json: options.Json = False,
 ) -> None:
     """Run a zoo of models at every opset, shape, element type and target, a row of results for each."""
-    from ...sweeps.entry import sweep as run_sweep
     from ...sweeps.jobs.product import parse_opsets
-    from ...sweeps.results.files import is_results
+    from ...sweeps.results.result_files import is_results
+    from ...sweeps.run_sweep import sweep as run_sweep
 
     if is_results(zoo):
         _draw(zoo, html, output)
@@ -104,8 +104,8 @@ def _draw(path: pathlib.Path, html: pathlib.Path | None, output: pathlib.Path | 
         raise OpsettaError(
             f"'{path}' contains the results of a sweep: draw them with --html FILE, without -o"
         )
-    from ...sweeps.results.files import read_rows
     from ...sweeps.results.matrix import write_matrix
+    from ...sweeps.results.result_files import read_rows
 
     rows = read_rows(path)
     write_matrix(html, rows)

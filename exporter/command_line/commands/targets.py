@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from ....registration.opsets import MAXIMUM_OPSET, MINIMUM_OPSET
-from ...targets.loading import load_target, target_names
-from ...targets.target import Target
+from ...devices.targets.load_target import load_target, target_names
+from ...devices.targets.target import Target
 from ..terminal.output import say
 from ..terminal.tables import print_json, row, show, table
 
@@ -98,9 +98,9 @@ def _as_json(target: Target) -> dict[str, Any]:
 
 def check_target(model: pathlib.Path, target: str, trusted: bool, as_json: bool) -> None:
     """Print everything in a file that a target does not support; exit with 1 if there is anything."""
+    from ...devices.targets.target_problems import find_problems
     from ...files.reading import ModelFolder, bounds_of, read_model, to_ir
     from ...lowering.conversion.source_validity import invalid_nodes_of_file
-    from ...targets.checking import find_problems
 
     aim = load_target(target)
     bounds = bounds_of(trusted)

@@ -105,7 +105,7 @@ def _found(
 
 def _of_onnx(model: os.PathLike, allow_links: bool, trusted: bool) -> Sequence[Any]:
     from ...capture.tensorflow.weights import Weight
-    from ...loading import load
+    from ...load_model import load
     from ...onnx_model import OnnxModel
 
     loaded = load(model, allow_links=allow_links, trusted=trusted)

@@ -2,9 +2,9 @@
 
 from .bounds import BOUNDS, REMEDY, TRUSTED, Bounds, bounds_of
 from .checks.content import check_text
-from .checks.functions import check_calls
 from .checks.memory import check_memory
-from .encodings.files import read_model
+from .checks.model_functions import check_calls
+from .encodings.model_files import read_model
 from .external_data.files import ModelFolder
 from .external_data.mapping import map_external_data
 from .representation import to_ir

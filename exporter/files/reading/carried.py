@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from ....registration import ModelFileError
 from ....registration.schemas import operator_schema
-from .checks.tensors import check_tensor
+from .checks.tensor_contents import check_tensor
 from .external_data.files import ExternalFiles
 from .external_data.prepacked import PackedEntries
 from .names import quoted

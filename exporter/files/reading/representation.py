@@ -12,10 +12,10 @@ from ....registration.warning import warn
 from .bounds import BOUNDS, Bounds
 from .carried import Carried, attach, take_out
 from .checks.content import check_content
-from .checks.functions import check_calls, title_of
 from .checks.graphs import DEVICE_CONFIGURATIONS, GraphChecks
 from .checks.memory import check_memory
 from .checks.metadata import canonical, check_entries, check_imports
+from .checks.model_functions import check_calls, title_of
 from .checks.notes import Notes
 from .external_data.files import ExternalFiles, Folder
 from .names import quoted

@@ -42,7 +42,7 @@ from ...files.reading import BOUNDS, Bounds
 from ...files.reading.carried import attach, carried_by, check_training
 from ...torch_boundary.process.process_lock import random_state_preserved
 from ..driver import Driver, Observation
-from . import binding, constants, control_flow
+from . import binding, body_types, converted_constants
 from .bodies import body_of
 from .chosen_branches import BranchNames, chosen_branch, infer_shape
 from .file_scope import FileScope
@@ -140,7 +140,7 @@ class _Conversion(Driver[FileScope]):
         """Inputs and initializers under their own names; the names of the file are taken."""
         self.names.take_all(self.source.graph)
         scope = FileScope({}, opset_of(self.source) or self.opset)
-        self._hidden = constants.declare(self.source, self.graph, scope.values)
+        self._hidden = converted_constants.declare(self.source, self.graph, scope.values)
         self._bound.update(scope.values.values())
         self.state.update(scope.values.values())
         return scope
@@ -183,7 +183,7 @@ class _Conversion(Driver[FileScope]):
         schema = binding.schema_of(node.op_type, scope.opset) if node.domain in ("", "ai.onnx") else None
         if schema is None:
             return self._without_schema(node, attributes, scope)
-        constant = constants.constant_of(self.context, node.op_type, attributes)
+        constant = converted_constants.constant_of(self.context, node.op_type, attributes)
         if constant is not None:
             return [constant]
         inputs = self._inputs(node, scope)
@@ -216,7 +216,7 @@ class _Conversion(Driver[FileScope]):
         if node.domain in ("", "ai.onnx") and self.opset != scope.opset and has_versions(node.op_type):
             raise UnsupportedError(f"ONNX has no operator {node.op_type} at opset {scope.opset}")
         copied = self._copied(node, attributes, scope)
-        constants.localize(copied, self.context, self._moved)
+        converted_constants.localize(copied, self.context, self._moved)
         return list(copied.outputs)
 
     def _trace(self, node: ir.Node, before: ir.Node | None) -> None:
@@ -346,7 +346,7 @@ class _Conversion(Driver[FileScope]):
             attributes = binding.from_front(self.context, schema.name, inputs, attributes)
             inputs = binding.axes_from_front(self.context, schema.name, schema, inputs)
         named = binding.attributes_by_name(schema, attributes)
-        like = control_flow.formals(schema.name, inputs, named)
+        like = body_types.formals(schema.name, inputs, named)
         for name, value in named.items():
             if isinstance(value, ir.Graph):
                 named[name] = self._subgraph(value, scope, like)
@@ -374,7 +374,7 @@ class _Conversion(Driver[FileScope]):
         arguments = {**moved, **binding.with_defaults(self.registry, schema, named, target)}
         made = self.context.op_of_target(schema.name, *positional, outputs=outputs, **arguments)
         results = listed(made)
-        control_flow.results(schema.name, results, inputs, named)
+        body_types.results(schema.name, results, inputs, named)
         refused = binding.refused_kind(schema.name, self.opset, inputs, results) if target else None
         if refused is not None:
             raise UnsupportedError(
@@ -423,9 +423,9 @@ class _Conversion(Driver[FileScope]):
         self._has_chosen, graph = True, self.construction.graph
         before = graph[-1] if len(graph) else None
         values = ChainMap({}, *getattr(outer.values, "maps", [outer.values]))
-        owner = constants.owner(graph, self.graph, self.opset)
+        owner = converted_constants.owner(graph, self.graph, self.opset)
         for value in branch.initializers.values():
-            copy = constants.initializer(value, self.names.unique(value.name or "initializer"))
+            copy = converted_constants.initializer(value, self.names.unique(value.name or "initializer"))
             owner.initializers.add(copy)
             if owner is not graph:
                 self._moved.add(copy)
@@ -450,11 +450,11 @@ class _Conversion(Driver[FileScope]):
             copy = ir.Value(name=name, type=value.type or actual.type, shape=value.shape or actual.shape)
             graph.inputs.append(copy)
             values[value] = copy
-        owner = constants.owner(graph, self.graph, self.opset)
+        owner = converted_constants.owner(graph, self.graph, self.opset)
         for value in block.initializers.values():
             is_own = outer.copies and owner is graph
             name = value.name if is_own else self.names.unique(value.name or "initializer")
-            copy = constants.initializer(value, str(name))
+            copy = converted_constants.initializer(value, str(name))
             owner.initializers.add(copy)
             if owner is not graph:
                 self._moved.add(copy)

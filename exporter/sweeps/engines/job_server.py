@@ -23,7 +23,7 @@ import traceback
 from multiprocessing.connection import Connection
 from typing import IO, Any
 
-from ...source.stages import resident_bytes
+from ...captured_graph.stages import resident_bytes
 from .outcomes import DIED, MEMORY, RAISED, TIMEOUT, Ended, Limits
 
 _POLL = 0.02

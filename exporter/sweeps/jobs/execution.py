@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...targets.loading import resolve_target
+from ...devices.targets.load_target import resolve_target
 from ..rows import NO_TARGET, PASSED, WRITTEN
 from .measuring import Measurement
 from .settings import Settings, Task

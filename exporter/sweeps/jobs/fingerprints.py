@@ -8,7 +8,7 @@ import importlib.metadata
 import json
 import pathlib
 
-from ...targets.loading import load_target
+from ...devices.targets.load_target import load_target
 from ..rows import NO_TARGET, Job
 from .settings import Settings
 

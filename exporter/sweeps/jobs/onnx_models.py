@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ....registration import UsageError
 from ....registration.schemas import operator_schema
-from ...loading import load
+from ...devices.targets.target import Target
+from ...load_model import load
 from ...onnx_model import OnnxModel
 from ...running.model_inputs import inputs_of_model
 from ...running.random_inputs import random_inputs
-from ...targets.target import Target
 from ..zoo.listing import file_of
 from .measuring import Measurement, record_graph, record_latency
 from .product import sizes_of

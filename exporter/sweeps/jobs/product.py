@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from ....registration import OpsettaError, UsageError
 from ....registration.opsets import check_opset
-from ...targets.loading import load_target
+from ...devices.targets.load_target import load_target
 from ..rows import NO_TARGET, OWN, Job
 from ..zoo.listing import Zoo
 

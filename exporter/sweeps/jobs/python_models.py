@@ -9,8 +9,8 @@ import onnx_ir as ir
 
 from ....registration import SOURCE, UsageError
 from ....registration.arguments import overloaded_name
+from ...devices.targets.target import Target
 from ...factories import Example
-from ...targets.target import Target
 from ...torch_boundary.requirements import need_torch
 from ..rows import OWN
 from ..zoo.python_files import example_from
@@ -23,7 +23,7 @@ IMPORTS = (
     "opsetta.symbolics",
     "opsetta.exporter.capture.direct.recording",
     "opsetta.exporter.capture.pytorch.capture_model",
-    "opsetta.exporter.entry",
+    "opsetta.exporter.export_model",
     "opsetta.exporter.lowering.source_passes",
     "opsetta.exporter.running.torch_structures",
     __name__,
@@ -36,7 +36,7 @@ def run(settings: Settings, task: Task, target: Target | None, found: Measuremen
     with found.stage("loading"):
         need_torch("a sweep of PyTorch models")
         example = _example(task)
-    from ...entry import capture_model, lower_capture
+    from ...export_model import capture_model, lower_capture
 
     with found.stage("capture"):
         capture = capture_model(example.model, example.args, example.kwargs, **example.options)

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 import torch
 
 from ..operators.overloads import OpOverload
+from ..symbolic_sizes import check
 from .shape_kernels import Shapes, in_place_of
 
 _ATEN = torch.ops.aten
@@ -31,7 +32,7 @@ def _take_along_dim(self: torch.Tensor, indices: torch.Tensor, dim: int | None =
     """`gather`, after the sizes other than the dimension's are broadcast."""
     if dim is None:
         return self.reshape(-1).gather(0, indices.reshape(-1))
-    torch._check(
+    check(
         self.dim() == indices.dim(),
         lambda: (
             "torch.take_along_dim(): input and indices should have the same number of dimensions, "

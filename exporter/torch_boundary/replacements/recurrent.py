@@ -24,6 +24,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..fake_tensors import FakeTensor
 from ..process.process_state import replaced
+from ..symbolic_sizes import check
 from .recurrent_shapes import OPERATORS, packed_shapes, padded_shapes
 from .shape_kernels import in_place_of
 
@@ -51,7 +52,7 @@ def _pack_shapes(
     context = torch.library.get_ctx()
     length = input.shape[1 if batch_first else 0]
     longest, count = context.new_dynamic_size(min=1, max=_largest(length)), context.new_dynamic_size(min=1)
-    torch._check(longest <= length)
+    check(longest <= length)
     return input.new_empty(count, *input.shape[2:]), lengths.new_empty(longest)
 
 

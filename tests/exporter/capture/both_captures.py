@@ -12,8 +12,8 @@ import onnx_ir as ir
 import torch
 
 from opsetta.exporter.capture.pytorch.capture_model import capture
-from opsetta.exporter.files.source_file.equality import difference
-from opsetta.exporter.source.capture import Capture
+from opsetta.exporter.captured_graph.capture import Capture
+from opsetta.exporter.files.graph_file.equality import difference
 from opsetta.exporter.torch_boundary.boundary import boundary
 from opsetta.registration import DIMENSIONS, RANGES
 

@@ -18,8 +18,8 @@ from torch import nn
 
 import opsetta
 from opsetta.exporter.capture.pytorch import ways
-from opsetta.exporter.source import specializations
-from opsetta.exporter.source.specializations import Specialization
+from opsetta.exporter.captured_graph import specializations
+from opsetta.exporter.captured_graph.specializations import Specialization
 from opsetta.registration import SPECIALIZATIONS
 
 from .data_dependent import Branch

@@ -10,7 +10,7 @@ import pytest
 
 import opsetta
 from opsetta.exporter.command_line.commands.targets import markdown
-from opsetta.exporter.targets.loading import load_target, target_names
+from opsetta.exporter.devices.targets.load_target import load_target, target_names
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 CLASSIFIER = f"{ROOT / 'examples' / 'model_factory.py'}:classifier"

@@ -16,9 +16,10 @@ from onnx import helper
 import opsetta
 from opsetta import ModelFileError
 from opsetta.exporter.capture.caffe2.shapes import read_value_info
-from opsetta.exporter.deployment.plan import Plan
-from opsetta.exporter.deployment.prepack.manifest import Manifest
-from opsetta.exporter.deployment.streaming.folder import Index
+from opsetta.exporter.devices.plan import Plan
+from opsetta.exporter.devices.prepack.manifest import Manifest
+from opsetta.exporter.devices.streaming.folder import Index
+from opsetta.exporter.devices.targets.load_target import load_target
 from opsetta.exporter.files import publishing
 from opsetta.exporter.files.checkpoints.folder import read_checkpoint
 from opsetta.exporter.files.small_files import (
@@ -30,7 +31,6 @@ from opsetta.exporter.files.small_files import (
 )
 from opsetta.exporter.files.zip_entries import oversized_entry
 from opsetta.exporter.huggingface.folder import read_json
-from opsetta.exporter.targets.loading import load_target
 
 READERS = {
     "target.toml": load_target,

@@ -16,6 +16,8 @@ import torch
 from torch import nn
 
 import opsetta
+from opsetta.exporter.captured_graph.specializations import Specialization
+from opsetta.exporter.captured_graph.stages import Stage
 from opsetta.exporter.report.page import render
 from opsetta.exporter.report.records import (
     AtOpset,
@@ -27,8 +29,6 @@ from opsetta.exporter.report.records import (
     Report,
     Written,
 )
-from opsetta.exporter.source.specializations import Specialization
-from opsetta.exporter.source.stages import Stage
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 HOSTILE = "</script><script>window.hostile = 1</script><img src=x onerror='window.hostile = 1'>&amp;"

@@ -18,11 +18,11 @@ import torch
 from onnx import TensorProto, helper
 
 import opsetta
+from opsetta.exporter.captured_graph.dimensions import SizeCheck
 from opsetta.exporter.running.comparison import compare_files
 from opsetta.exporter.running.file_verification import verify_file
 from opsetta.exporter.running.model_inputs import DeclaredInput, ModelInputs
 from opsetta.exporter.running.random_inputs import random_inputs
-from opsetta.exporter.source.dimensions import SizeCheck
 
 
 def few(x: torch.Tensor) -> torch.Tensor:

@@ -35,5 +35,5 @@ def kept_engine():
 def engine(kept_engine, monkeypatch):
     """One engine for several sweeps."""
     monkeypatch.setattr(
-        "opsetta.exporter.sweeps.entry.LocalEngine", lambda workers: contextlib.nullcontext(kept_engine)
+        "opsetta.exporter.sweeps.run_sweep.LocalEngine", lambda workers: contextlib.nullcontext(kept_engine)
     )

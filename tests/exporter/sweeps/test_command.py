@@ -11,7 +11,7 @@ import signal
 import pytest
 
 from opsetta.exporter.command_line.options.sweep import parse_bytes
-from opsetta.exporter.sweeps.results.files import ResultsFile, read_rows
+from opsetta.exporter.sweeps.results.result_files import ResultsFile, read_rows
 from opsetta.exporter.sweeps.rows import COLUMNS, STATUSES, Row
 
 from ...test_documentation import blocks_of, commands_of

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from opsetta.exporter.sweeps.results.files import ResultsFile, read_rows
+from opsetta.exporter.sweeps.results.result_files import ResultsFile, read_rows
 from opsetta.exporter.sweeps.rows import DIFFERS, PASSED, Row
 from opsetta.registration import ModelFileError, OpsettaError
 

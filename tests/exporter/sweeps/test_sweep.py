@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 import opsetta
-from opsetta.exporter.sweeps.results.files import read_rows
+from opsetta.exporter.sweeps.results.result_files import read_rows
 from opsetta.exporter.sweeps.rows import DIED, FAILED, PASSED, REFUSED, WRITTEN
 from opsetta.registration import OpsetError, OpsettaError, UsageError
 

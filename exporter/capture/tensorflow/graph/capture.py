@@ -12,8 +12,8 @@ from onnx_ir.passes import common
 
 from .....passes import real_pairs
 from .....registration import COMPLEX, FROZEN, KIND, UNSHAPED, CaptureError, UsageError
+from ....captured_graph.capture import Capture, Interface
 from ....files.reading.bounds import BOUNDS, Bounds
-from ....source.capture import Capture, Interface
 from ..operator_definitions import definition
 from .attributes import shape_of
 from .frozen_handles import read_constants

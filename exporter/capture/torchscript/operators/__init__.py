@@ -2,4 +2,12 @@
 
 # The modules register their functions.
 from ..library import find
-from . import arithmetic, containers, control_flow, loops, statements, tensors, transformers
+from . import (
+    branches,
+    containers,
+    script_arithmetic,
+    script_loops,
+    statements,
+    tensor_properties,
+    transformers,
+)

@@ -15,7 +15,7 @@ from ..interpreter import Interpreter
 from ..library import call_operator, element_kind, of_constants, script
 from ..objects import Dict, List, is_constant, is_number
 from .scalars import compute, convert
-from .tensors import size
+from .tensor_properties import size
 
 
 def list_value_like(

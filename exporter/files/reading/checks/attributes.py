@@ -9,7 +9,7 @@ import onnx
 from .....registration import ModelFileError
 from ..external_data.files import ExternalFiles
 from ..names import quoted
-from .tensors import check_tensor
+from .tensor_contents import check_tensor
 from .values import check_type
 
 _SINGLE = {"f": "FLOAT", "i": "INT", "s": "STRING", "t": "TENSOR", "g": "GRAPH", "tp": "TYPE_PROTO"}

@@ -14,7 +14,7 @@ from .attributes import check_attribute
 from .metadata import canonical, check_entries, merge_entries
 from .notes import Notes
 from .scopes import Scope
-from .tensors import check_tensor
+from .tensor_contents import check_tensor
 from .values import check_agreement, check_value, declarations_by_name, merge_declarations
 
 DEVICE_CONFIGURATIONS = 11

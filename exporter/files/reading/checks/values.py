@@ -9,7 +9,7 @@ import onnx
 from .....registration import ModelFileError
 from ..names import quoted
 from .metadata import check_entries, merge_entries
-from .tensors import MAXIMUM_RANK, check_element_type
+from .tensor_contents import MAXIMUM_RANK, check_element_type
 
 MAXIMUM_DIMENSION_NAME = 1000
 """Bound on the length of a dimension's name, which is written for every value that has it."""

@@ -19,25 +19,24 @@ _ACCESSORS = frozenset(
         _ATEN.sym_numel.default,
     }
 )
-_PROFILING = frozenset(
-    {
-        torch.ops.profiler._record_function_enter.default,
-        torch.ops.profiler._record_function_enter_new.default,
-        torch.ops.profiler._record_function_exit._RecordFunction,
-    }
-)
+_PROFILER = "profiler"
+"""The namespace of the operators that mark the regions of a profile."""
 
 
 def remove_dead_nodes(graph: torch.fx.Graph) -> None:
     """Remove unread nodes that only compute sizes, then profiling and unread detachments."""
     _remove(graph, _computes_a_size)
-    _remove(graph, (_PROFILING | {_ATEN.detach.default}).__contains__, by_target=True)
+    _remove(graph, _marks_or_detaches)
 
 
-def _remove(graph: torch.fx.Graph, is_dead: Callable[..., bool], by_target: bool = False) -> None:
+def _remove(graph: torch.fx.Graph, is_dead: Callable[[torch.fx.Node], bool]) -> None:
     for node in reversed(graph.nodes):
-        if node.op == "call_function" and not node.users and is_dead(node.target if by_target else node):
+        if node.op == "call_function" and not node.users and is_dead(node):
             graph.erase_node(node)
+
+
+def _marks_or_detaches(node: torch.fx.Node) -> bool:
+    return node.target is _ATEN.detach.default or getattr(node.target, "namespace", None) == _PROFILER
 
 
 def _computes_a_size(node: torch.fx.Node) -> bool:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import opsetta
-from opsetta.exporter.entry import capture_model
+from opsetta.exporter.export_model import capture_model
 
 Number = Callable[[torch.Tensor], torch.Tensor]
 

@@ -8,7 +8,7 @@ import pytest
 import sympy
 
 from opsetta.exporter.capture.sizes.guards import Guard
-from opsetta.exporter.source import dimensions
+from opsetta.exporter.captured_graph import dimensions
 from opsetta.exporter.torch_boundary.symbolic_sizes import Mod, PythonMod
 
 SIZE = sympy.Symbol("s0", integer=True, nonnegative=True)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from opsetta import CaptureError
 from opsetta.exporter.capture.sizes.guards import Guard
 from opsetta.exporter.capture.sizes.python_expressions import compiled, expression_text, python_expression
-from opsetta.exporter.source.dimensions import evaluate
+from opsetta.exporter.captured_graph.dimensions import evaluate
 from opsetta.exporter.torch_boundary.symbolic_sizes import FloatProduct, FloatSum, functions
 
 N = sympy.Symbol("n", integer=True, nonnegative=True)

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 
 import opsetta
-from opsetta.exporter.entry import capture_model
-from opsetta.exporter.source import dimensions
+from opsetta.exporter.captured_graph import dimensions
+from opsetta.exporter.export_model import capture_model
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ from onnx import parser
 
 from opsetta import ModelFileError
 from opsetta.exporter.files.reading import BOUNDS, TRUSTED, Bounds, read_model
-from opsetta.exporter.files.reading.encodings import files, wire
+from opsetta.exporter.files.reading.encodings import model_files, wire
 
 MODEL = parser.parse_model(
     '<ir_version: 10, opset_import: ["": 18]> g (float[n] x) => (float[n] y) <float[2] w = {1, 2}>'
@@ -112,7 +112,7 @@ def test_more_bytes_than_a_message_has(tmp_path, monkeypatch):
         file.truncate(2**31)
     refused(tmp_path / "m.onnx", "it has 2147483648 bytes, more than 2147483647")
     (tmp_path / "m.onnx").write_bytes(FORMS["binary"])
-    monkeypatch.setattr(files, "MAXIMUM_BYTES", 10)
+    monkeypatch.setattr(model_files, "MAXIMUM_BYTES", 10)
     refused(tmp_path / "m.onnx", "more than 10")
 
 

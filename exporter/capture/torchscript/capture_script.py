@@ -1,0 +1,365 @@
+"""Capture of a TorchScript module, function or file as a source graph."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import onnx_ir as ir
+import torch
+from onnx_ir import Value
+
+from ....registration import NUMBER, CaptureError, Names
+from ....registration.warning import warn
+from ...captured_graph import dimensions
+from ...captured_graph.capture import Capture, Interface, graph_outputs
+from ...torch_boundary import probe, torchscript
+from ...torch_boundary.capture_patches import grouped_products
+from ...torch_boundary.containers import pytree
+from ...torch_boundary.process.silence import unlogged
+from ..descriptions import describe_input
+from ..sizes import dynamic_shapes as shapes
+from ..tensor_kinds import check_arguments
+from . import operators
+from .builder import Builder
+from .example_run import check_example, is_suspect
+from .fake_values import Tensor
+from .fakes import Fakes
+from .interpreter import Interpreter
+from .modules import Hierarchy, State
+from .objects import Dict, List, Object, Optional, Raised, Shared, WrittenConstant, is_constant, same
+
+_SCRIPTED = (torch.jit.ScriptModule, torch.jit.ScriptFunction)
+
+
+def is_torchscript(model: Any) -> bool:
+    """Whether a model is TorchScript, or the path of a TorchScript file."""
+    return isinstance(model, (*_SCRIPTED, str, os.PathLike))
+
+
+def capture_torchscript(
+    model: Any,
+    args: tuple,
+    kwargs: Mapping[str, Any],
+    *,
+    dynamic_shapes: Any = None,
+    dynamic_axes: Mapping[str, Any] | None = None,
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+    source_lines: bool = False,
+    has_run: bool = False,
+) -> Capture:
+    """Capture a TorchScript model as a source graph.
+
+    Sizes are static unless `dynamic_shapes` makes them dynamic. Numbers among the arguments become inputs,
+    unless `dynamic_shapes` has None for them or the program needs their value at capture.
+
+    Args:
+        model: a `ScriptModule` (scripted, traced or loaded) or a `ScriptFunction`.
+        args, kwargs: example arguments. Where that takes no time, or shapes leave a doubt, the model runs on
+            them once, and is restored.
+        dynamic_shapes, dynamic_axes, input_names, output_names, source_lines: as for `capture`.
+        has_run: the model is known to run on the example.
+
+    Raises:
+        CaptureError: the model fails on the example, or a source graph cannot express the program.
+    """
+    probe.need(probe.TORCHSCRIPT)
+    signature = _signature(model)
+    bound = shapes.bind(signature, args, kwargs)
+    check_arguments(bound)
+    if not has_run and is_suspect(model, args, kwargs):
+        check_example(model, bound, args, kwargs)
+        has_run = True
+    leaves = shapes.resolve(
+        signature, args, kwargs, dynamic_shapes, dynamic_axes, input_names, output_names, numbers=True
+    )
+    static = {
+        name
+        for name, wanted in (dynamic_shapes.items() if isinstance(dynamic_shapes, Mapping) else ())
+        if wanted is None and isinstance(bound.get(name), (bool, int, float))
+    }
+    numbers = any(isinstance(leaf, (bool, int, float)) for leaf in leaves.values)
+
+    def attempt(constant_numbers: bool) -> Capture:
+        order = shapes.call_order(bound, kwargs)
+
+        def read(opaque: bool) -> Capture:
+            reader = _Reader(model, leaves, static, constant_numbers, source_lines, opaque)
+            with unlogged(), grouped_products():
+                capture = reader.run(signature, bound, order, args, kwargs)
+            if reader.has_refused and not has_run:
+                check_example(model, bound, args, kwargs)
+            return capture
+
+        try:
+            return read(False)
+        except WrittenConstant:
+            return read(True)
+
+    try:
+        return attempt(False)
+    except CaptureError as error:
+        if not has_run:
+            check_example(model, bound, args, kwargs)
+        if not numbers:
+            raise
+        try:
+            found = attempt(True)
+        except CaptureError:
+            raise error from None
+        warn(
+            "the numbers among the arguments are constants in this export, because they cannot be "
+            f"inputs: {error}",
+        )
+        return found
+
+
+def _signature(model: Any) -> Callable[..., Any]:
+    """A function with the signature of the program.
+
+    Raises:
+        CaptureError: the module has no forward.
+    """
+    if isinstance(model, torch.jit.ScriptFunction):
+        arguments = model.schema.arguments  # type: ignore[attr-defined]
+    elif torchscript.method(torchscript.handle_of(model), "forward") is None:
+        methods = ", ".join(torchscript.method_names(torchscript.handle_of(model)))
+        raise CaptureError(
+            f"the TorchScript module has no forward (it has {methods or 'no method'}): script a module that "
+            "calls it instead, as for the overloaded forward of LSTM, GRU and RNN"
+        )
+    else:
+        arguments = model.forward.schema.arguments[1:]
+    names, parameters = Names(), []
+    for argument in arguments:
+        default = argument.default_value if argument.has_default_value() else inspect.Parameter.empty
+        kind = (
+            inspect.Parameter.KEYWORD_ONLY if argument.kwarg_only else inspect.Parameter.POSITIONAL_OR_KEYWORD
+        )
+        # A trace may give two arguments the same name.
+        parameters.append(inspect.Parameter(names.unique(argument.name), kind, default=default))
+
+    def program(*args: Any, **kwargs: Any) -> None:
+        """A function that has the program's signature."""
+
+    program.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return program
+
+
+class _Reader:
+    """Reads one program into a source graph."""
+
+    def __init__(
+        self,
+        model: Any,
+        leaves: shapes.Leaves,
+        static: set[str],
+        constant_numbers: bool,
+        source_lines: bool,
+        opaque: bool = False,
+    ):
+        self._model = model
+        self._leaves = leaves
+        self._static = static
+        self._constant_numbers = constant_numbers
+        self._names = leaves.dimension_names()
+        handle = torchscript.handle_of(model) if isinstance(model, torch.jit.ScriptModule) else None
+        self._build = Builder(Fakes(), source_lines=source_lines)
+        hierarchy = Hierarchy(handle, is_traced=isinstance(model, torch.jit.TopLevelTracedModule))
+        state = State(model)
+        self._build.reserve(state.names)
+        self._machine = Interpreter(self._build, state, hierarchy, operators.find, opaque=opaque)
+        self._opaque = opaque
+        self._root = Object(handle, "") if handle is not None else None
+        self._inputs: list[Value] = []
+        self._sizes: dict[str, Any] = {}
+        self._position = 0
+        self._entries: list[str | None] = []
+        self._constants: list[Any] = []
+
+    def run(
+        self,
+        signature: Callable[..., Any],
+        bound: Mapping[str, Any],
+        order: Sequence[str],
+        args: tuple,
+        kwargs: Mapping[str, Any],
+    ) -> Capture:
+        given = {name: self._argument(bound[name], name) for name in order}
+        parameters = inspect.signature(signature).parameters
+        actual = [
+            given[name] if name in given else self._machine.imported(p.default, name)
+            for name, p in parameters.items()
+        ]
+        program = self._model if self._root is None else self._model.forward
+        graph = program.inlined_graph
+        operands = actual if self._root is None else [self._root, *actual]
+        self._build.writes = not self._opaque and _writes(graph)
+        try:
+            [result] = self._machine.run(graph, operands)
+        except Raised as error:
+            raise CaptureError(f"the program raises an error for these arguments: {error}") from error
+        self._build.module = self._build.line = ""
+        if self._root is not None:
+            self._write_attributes(self._root)
+        return self._finish(result, list(parameters), args, kwargs)
+
+    @property
+    def has_refused(self) -> bool:
+        """Whether torch refuses the operands of an operator: the example may not fit the program."""
+        return self._build.fakes.has_refused
+
+    def _argument(self, item: Any, path: str) -> Any:
+        """Convert an argument of the call; its leaves become inputs."""
+        members = pytree.children(item)
+        if members is not None:
+            inner = [self._argument(member, f"{path}_{i}") for i, member in enumerate(members)]
+            if isinstance(item, dict):
+                return self._machine.dict(dict(zip(item, inner, strict=True)))
+            if isinstance(item, list):
+                kind = "Tensor" if any(isinstance(m, torch.Tensor) for m in members) else _kind_of(members)
+                return self._machine.list(inner, kind)
+            return type(item)(*inner) if hasattr(item, "_fields") else tuple(inner)
+        leaf = self._position
+        self._position += 1
+        value = self._leaf(item, path, leaf)
+        self._entries.append(value.name if isinstance(value, Value) else None)
+        self._constants.append(None if isinstance(value, Value) else item)
+        if isinstance(value, Value):
+            describe_input(value.metadata_props, item)
+            self._inputs.append(value)
+        return value
+
+    def _leaf(self, item: Any, path: str, leaf: int) -> Any:
+        if isinstance(item, torch.Tensor):
+            dynamic = {axis: wanted for at, axis, wanted in self._leaves.dynamic() if at == leaf}
+            shape = [
+                self._size(leaf, axis, size, path) if axis in dynamic else size
+                for axis, size in enumerate(item.shape)
+            ]
+            return self._build.value(path, self._build.fakes.tensor(shape, item.dtype))
+        if isinstance(item, (bool, int, float)) and not self._constant_numbers and path not in self._static:
+            return self._build.number(type(item).__name__, stem=path)
+        return item
+
+    def _size(self, leaf: int, axis: int, example: int, path: str) -> Any:
+        """A dynamic size; equal names are the same size."""
+        name = self._names.get((leaf, axis)) or f"{path}_dim_{axis}"
+        if name not in self._sizes:
+            self._sizes[name] = self._build.fakes.size(name, example)
+        return self._sizes[name]
+
+    def _write_attributes(self, owner: Object) -> None:
+        """Handle attributes that the program set on modules: tensors are buffer writes, others dropped."""
+        for item in list(owner.own.values()):
+            if isinstance(item, Object):
+                self._write_attributes(item)
+        for name in sorted(owner.changed):
+            self._write_attribute(owner, name, owner.attributes[name])
+        for name in sorted(owner.own.keys() - owner.changed):
+            path = f"{owner.path}.{name}" if owner.path else name
+            if not _is_unchanged(owner.own[name], self._machine.imported(owner.handle.getattr(name), path)):
+                _warn_of_dropped(path)
+
+    def _write_attribute(self, owner: Object, name: str, item: Any) -> None:
+        path = f"{owner.path}.{name}" if owner.path else name
+        old = owner.handle.getattr(name)
+        if not isinstance(old, torch.Tensor):
+            _warn_of_dropped(path)
+            return
+        state = self._machine.state.value(self._build, path, old)
+        new = self._machine.fake(item)
+        keeps = isinstance(new, Tensor) and list(new.shape) == list(old.shape) and new.dtype == old.dtype
+        written = self._build.value(name, new)
+        arguments = {"self": state, "src": item, "non_blocking": False}
+        self._build.append("aten::copy_", arguments, [written], "default" if keeps else "attribute")
+
+    def _finish(self, result: Any, parameters: list[str], args: tuple, kwargs: Mapping[str, Any]) -> Capture:
+        structure = self._structured(result)
+        leaves, specification = pytree.tree_flatten(structure)
+        outputs, entries = graph_outputs([self._build.argument(leaf) for leaf in leaves])
+        nodes = self._build.nodes
+        graph = ir.Graph(
+            self._inputs,
+            outputs,
+            nodes=nodes,
+            initializers=self._build.initializers,
+            opset_imports={node.domain: 1 for node in nodes},
+            name="source",
+        )
+        interface = Interface(
+            input_specification=pytree.tree_flatten((args, dict(kwargs)))[1],
+            output_specification=specification,
+            inputs=self._entries,
+            constants=self._constants,
+            outputs=entries,
+            numbers=[i for i, value in enumerate(outputs) if NUMBER in value.metadata_props],
+            parameter_names=parameters,
+        )
+        found = Capture(ir.Model(graph, ir_version=10, producer_name="opsetta"), interface)
+        dimensions.write(found.source.metadata_props, self._build.restrictions)
+        found.example = (args, dict(kwargs))
+        return found
+
+    def _structured(self, item: Any) -> Any:
+        """Convert the program's result to Python containers."""
+        if isinstance(item, Shared) and item.stale:
+            raise CaptureError(
+                "the program returns a list or dict that another variable also refers to, depending on a "
+                "computed condition; return a copy"
+            )
+        if isinstance(item, List):
+            if item.items is None:
+                raise CaptureError(
+                    "the program returns a list whose length is computed: return torch.stack or "
+                    "torch.cat of it"
+                )
+            return [self._structured(member) for member in item.items]
+        if isinstance(item, Dict):
+            return {key: self._structured(member) for key, member in item.entries.items()}
+        if isinstance(item, tuple):
+            members = [self._structured(member) for member in item]
+            return type(item)(*members) if hasattr(item, "_fields") else tuple(members)
+        if isinstance(item, (Object, Optional)):
+            raise CaptureError(
+                f"the program returns {type(item).__name__.lower()}, which ONNX does not support"
+            )
+        return item
+
+
+def _warn_of_dropped(path: str) -> None:
+    warn(
+        f"the program changes attribute '{path}', which is not a tensor; its new value is dropped",
+    )
+
+
+def _is_unchanged(item: Any, before: Any) -> bool:
+    """Whether the value of an attribute is unchanged after the call, including lists and dicts."""
+    if isinstance(item, Shared) and item.stale:
+        return False
+    if isinstance(item, List) and isinstance(before, List):
+        return item.items is not None and _are_unchanged(item.items, before.items or ())
+    if isinstance(item, Dict) and isinstance(before, Dict):
+        entries, old = item.entries, before.entries
+        return list(entries) == list(old) and _are_unchanged(list(entries.values()), list(old.values()))
+    if isinstance(item, tuple) and isinstance(before, tuple):
+        return _are_unchanged(item, before)
+    if isinstance(item, Object) or same(item, before):
+        return True
+    return is_constant(item) and is_constant(before) and bool(item == before)
+
+
+def _are_unchanged(items: Sequence[Any], before: Sequence[Any]) -> bool:
+    return len(items) == len(before) and all(map(_is_unchanged, items, before))
+
+
+def _kind_of(members: Sequence[Any]) -> str:
+    return type(members[0]).__name__ if members else "Tensor"
+
+
+def _writes(block: Any) -> bool:
+    """Whether a program or one of its blocks has an operator that writes to its arguments."""
+    return any("!" in node.schema() or any(map(_writes, node.blocks())) for node in block.nodes())

@@ -1,0 +1,474 @@
+"""Loops of a TorchScript program: unrolled if they are short and of known length, else kept.
+
+The carried values of a kept loop are found by reading its body repeatedly: a size, length or value that the
+body changes is unknown in the next reading, until a reading confirms its assumptions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from onnx_ir import Value
+
+from .....registration import CaptureError
+from ..builder import DTYPES
+from ..fake_values import UNKNOWN, Tensor, Typed
+from ..interpreter import Interpreter
+from ..library import script
+from ..objects import (
+    UNINITIALIZED,
+    Dict,
+    List,
+    Mutable,
+    Object,
+    Optional,
+    Shared,
+    UnknownText,
+    is_number,
+    may_be_one,
+    number_kind,
+    same,
+)
+from .branches import Block, describe_item, read_block
+from .loop_closing import INSIDE, Closing, Loop, Path, members_of
+
+UNROLLED_NODES = 1000
+"""A loop of known length is unrolled if that makes at most this many nodes."""
+ALWAYS_UNROLLED = 4
+"""Loops of up to this many iterations are always unrolled."""
+_READINGS = 40
+_ENDLESS = 2**63 - 1
+
+
+@script("prim::Loop")
+def loop(machine: Interpreter, node: Any, trips: Any, condition: Any, *initial: Any) -> Any:
+    """A `for` or `while`."""
+    [body] = node.blocks()
+    state = list(initial)
+    if condition is True and (isinstance(trips, int)):
+        unrolled = _unrolled(machine, body, trips, state)
+        if unrolled is not None:
+            return unrolled[0] if len(unrolled) == 1 else unrolled
+    if condition is False or trips == 0:
+        results = state
+    else:
+        results = Kept(machine, node, body, trips, condition, state).run()
+    return results[0] if len(results) == 1 else results
+
+
+def _unrolled(machine: Interpreter, body: Any, trips: int, state: list[Any]) -> list[Any] | None:
+    """Unroll a loop whose conditions are all known; otherwise undo everything and return None."""
+    nodes = machine.build.nodes
+    start = len(nodes)
+    condition: Any = True
+    count = 0
+    with machine.journal() as journal:
+        while condition is True and count < trips:
+            condition, *state = machine.run_block(body, [count, *state])
+            count += 1
+            made = len(nodes) - start
+            remaining = trips - count if trips < _ENDLESS else 1
+            expected = made + made // count * remaining
+            if not isinstance(condition, bool) or (count >= ALWAYS_UNROLLED and expected > UNROLLED_NODES):
+                break
+        else:
+            return state
+    del nodes[start:]
+    journal.undo()
+    return None
+
+
+@dataclasses.dataclass
+class _Assumption:
+    """The assumptions about one carried item, beyond its initial value.
+
+    Attributes:
+        dims: the dimensions whose size changes.
+        like: an item with its type, if the initial one does not determine it.
+        length_changes: whether it is a list of unknown length.
+        optional: whether it may be None.
+        element: what is known about the elements of a list of unknown length.
+        typed: whether the rank changes.
+        replaced: whether it is a list or dict that the body replaces by another one.
+    """
+
+    dims: set[int] = dataclasses.field(default_factory=set)
+    like: Any = None
+    length_changes: bool = False
+    optional: bool = False
+    element: Any = UNKNOWN
+    typed: bool = False
+    replaced: bool = False
+
+
+class Kept(Loop):
+    """A loop that is not unrolled; its body is read until the assumptions about carried items hold."""
+
+    def __init__(
+        self, machine: Interpreter, node: Any, body: Any, trips: Any, condition: Any, initial: list[Any]
+    ):
+        super().__init__(machine, trips, condition, initial)
+        self.node = node
+        self.body = body
+        self.changed: dict[Mutable, set[str]] = {}
+        """The object attributes that the body sets."""
+        self.assumptions: dict[Path, _Assumption] = {}
+        self.made: list[List | Dict] = []
+        """The lists and dicts made as inputs of the body."""
+        self.held: dict[Path, Shared] = {}
+        """The lists and dicts made as inputs of the body, by path."""
+        self.ends: dict[Path, Any] = {}
+        """The ones at the end of the body, by path."""
+        self.aliases: set[tuple[Path, Path]] = set()
+        self.outer: dict[Path, list[Shared]] = {}
+        self.lost: set[Path] = set()
+        """The paths at which an iteration leaves a list or dict that may have been changed through another
+        name.
+        """
+        self.lost_outside: dict[Shared, None] = {}
+        """The outer lists and dicts for which that is true."""
+        self.begun = machine.clock + 1
+        """The interpreter's clock at the first reading of the body."""
+        self.settled = True
+        self.restarts = False
+        """Whether to find the changed objects again."""
+
+    def run(self) -> list[Any]:
+        """Read the body until its assumptions hold, and append the loop."""
+        module, line = self.machine.build.module, self.machine.build.line
+        for _ in range(_READINGS):
+            self.formals, self.made, self.settled = {}, [], True
+            self.held, self.ends = {}, {}
+            iteration = self.machine.build.number("int", stem="iteration")
+            before = {item: item.state() for item in self.objects}
+            formal: list[Any] = []
+            entered: dict[Mutable, Any] = {}
+            block = read_block(
+                self.machine,
+                lambda formal=formal, entered=entered, iteration=iteration, before=before: self._read(  # type: ignore[misc]
+                    formal, entered, iteration, before
+                ),
+            )
+            for item, state in before.items():
+                item.restore(state)
+            self.machine.build.module, self.machine.build.line = module, line
+            if block.raises is not None:
+                raise self._refused(f"its body always raises: {block.raises}")
+            if self._confirmed(block, formal, before, entered):
+                return Closing(self, block, iteration).run(formal, before, entered)
+        raise self._refused("its carried values change between iterations")
+
+    def _read(
+        self, formal: list[Any], entered: dict[Mutable, Any], iteration: Value, before: dict[Mutable, Any]
+    ) -> list[Any]:
+        """Run the body once; `formal` and `entered` record its inputs and their state at the start."""
+        given = [self._formal(item, (i,)) for i, item in enumerate(self.initial)]
+        formal += [self._snapshot(item) for item in given]
+        self._relate()
+        for index, item in enumerate(self.objects):
+            self.machine.touch(item)
+            item.restore(self._formal_state(item, before[item], index))
+            entered[item] = self._snapshot_of_state(item)
+        return self.machine.run_block(self.body, [iteration, *given])
+
+    def _relate(self) -> None:
+        """Relate two names of the same list or dict after an iteration; the next may use either."""
+        for path, formal in self.held.items():
+            others = [other for at, other in self.held.items() if (path, at) in self.aliases]
+            formal.may_be(*others, *self.outer.get(path, ()))
+            formal.stale = formal.stale or path in self.lost
+        self.machine.lose(self.lost_outside)
+
+    def _find_aliases(self) -> None:
+        """Find names that share a list or dict after the body, and names of outer ones."""
+        ends = {path: end for path, end in self.ends.items() if path in self.held}
+        pairs = {
+            (path, at)
+            for path, end in ends.items()
+            for at, other in ends.items()
+            if at != path and may_be_one(end, other)
+        }
+        if pairs - self.aliases:
+            self.aliases |= pairs
+            self.settled = False
+        lost = {path for path, end in ends.items() if self.block.has_lost(end)}
+        outside = [item for item in self.block.staled if item.born < self.begun]
+        if lost - self.lost or any(item not in self.lost_outside for item in outside):
+            self.lost |= lost
+            self.lost_outside.update(dict.fromkeys(outside))
+            self.settled = False
+        for path, end in ends.items():
+            known = self.outer.setdefault(path, [])
+            found = [item for item in end.origins() if item.born < self.begun and item not in known]
+            if found:
+                known += found
+                self.settled = False
+
+    def _snapshot(self, item: Any) -> Any:
+        """A copy of an item's current state, because the body may change its lists."""
+        if isinstance(item, tuple):
+            members = [self._snapshot(member) for member in item]
+            return type(item)(*members) if hasattr(item, "_fields") else tuple(members)
+        if isinstance(item, Optional):
+            return Optional(item.present, self._snapshot(item.value))
+        if isinstance(item, List) and any(item is made for made in self.made):
+            items = None if item.items is None else [self._snapshot(member) for member in item.items]
+            return List(items, item.value, item.kind)
+        if isinstance(item, Dict) and any(item is made for made in self.made):
+            return Dict({key: self._snapshot(member) for key, member in item.entries.items()})
+        return item
+
+    def _snapshot_of_state(self, item: Mutable) -> Any:
+        if isinstance(item, List):
+            items = None if item.items is None else [self._snapshot(member) for member in item.items]
+            return items, item.value
+        if isinstance(item, Dict):
+            return {key: self._snapshot(member) for key, member in item.entries.items()}
+        return {key: self._snapshot(member) for key, member in item.attributes.items()}, set(item.changed)
+
+    def _refused(self, reason: str) -> CaptureError:
+        return CaptureError(f"{self.machine.place(self.node)}: the loop cannot be kept: {reason}")
+
+    def _confirmed(
+        self, block: Block, formal: list[Any], before: dict[Mutable, Any], entered: dict[Mutable, Any]
+    ) -> bool:
+        """Whether a reading confirms its assumptions; otherwise widen them."""
+        for item, state in block.changed.items():
+            names = state[1] if isinstance(item, Object) else set()
+            if item not in self.objects or not names <= self.changed.get(item, set()):
+                self.objects[item] = None
+                self.changed[item] = self.changed.get(item, set()) | names
+                self.settled = False
+        if not self.settled:
+            return False
+        self.block = block
+        for index, (first, was, now) in enumerate(zip(self.initial, formal, block.results[1:], strict=True)):
+            self._compare(first, was, now, (index,))
+        for index, item in enumerate(self.objects):
+            first, was = before[item], entered[item]
+            if isinstance(item, Dict) and set(was) != set(block.changed.get(item, was)):
+                raise self._refused("the keys of a dict change")
+            now = block.changed.get(item, was)
+            for key, (a, b, c) in members_of(self.machine, item, first, was, now).items():
+                self._compare(a, b, c, ("object", index, key))
+        self._find_aliases()
+        if self.restarts:
+            self.restarts = False
+            self.objects.clear()
+            self.changed.clear()
+            self.assumptions = {p: known for p, known in self.assumptions.items() if p[0] != "object"}
+            self.aliases.clear()
+            self.outer.clear()
+            self.lost.clear()
+            self.lost_outside.clear()
+        return self.settled
+
+    def _assume(self, path: Path) -> _Assumption:
+        self.settled = False
+        return self.assumptions.setdefault(path, _Assumption())
+
+    def _compare(self, first: Any, was: Any, now: Any, path: Path) -> None:
+        """Compare an item at the end of the body with its input, and widen the assumption if they differ."""
+        if same(was, now) or isinstance(now, UnknownText) or now is UNINITIALIZED:
+            return
+        if was is UNINITIALIZED:
+            self._assume(path).like = now
+        elif isinstance(was, tuple) and isinstance(now, tuple) and len(was) == len(now):
+            firsts = first if isinstance(first, tuple) else was
+            for index, (a, b, c) in enumerate(zip(firsts, was, now, strict=True)):
+                self._compare(a, b, c, (*path, index))
+        elif isinstance(was, List) and isinstance(now, List):
+            self._compare_lists(first, was, now, path)
+        elif isinstance(was, Dict) and isinstance(now, Dict):
+            self._compare_dicts(first, was, now, path)
+        elif isinstance(was, Optional) or was is None or now is None or isinstance(now, Optional):
+            self._compare_optional(first, was, now, path)
+        elif is_number(was) and is_number(now):
+            if not isinstance(was, Value):
+                self._assume(path).like = now
+            elif number_kind(was) != number_kind(now):
+                raise self._refused(f"a number is {number_kind(was)} first and {number_kind(now)} later")
+        elif isinstance(was, (Value, torch.Tensor)) and isinstance(now, (Value, torch.Tensor)):
+            self._compare_tensors(was, now, path)
+        else:
+            raise self._refused(f"{describe_item(was)} becomes {describe_item(now)}")
+
+    def _compare_tensors(self, was: Any, now: Any, path: Path) -> None:
+        own, new = self.machine.fake(was), self.machine.fake(now)
+        if own is UNKNOWN or new is UNKNOWN:
+            if own is not UNKNOWN:
+                self._assume(path).like = UNKNOWN
+            return
+        if own.dtype != new.dtype:
+            raise self._refused(
+                f"a tensor is of {own.dtype} first and of {new.dtype} later: convert it before"
+            )
+        if not isinstance(own, Tensor):
+            return
+        if not isinstance(new, Tensor) or own.dim() != new.dim():
+            self._assume(path).typed = True
+            return
+        dims = set(self.machine.fakes.different(own, new))
+        known = self.assumptions.get(path, _Assumption()).dims
+        if dims - known:
+            self._assume(path).dims |= dims
+
+    def _is_first(self, first: Any, was: Any, path: Path) -> bool:
+        """Whether the body's input is the list or dict itself, which it replaces by another one."""
+        if was is not first or self.assumptions.get(path, _Assumption()).replaced:
+            return False
+        # The body may have changed only the other one.
+        self._assume(path).replaced = True
+        self.restarts = True
+        return True
+
+    def _compare_dicts(self, first: Any, was: Dict, end: Dict, path: Path) -> None:
+        if self._is_first(first, was, path):
+            return
+        self.ends[path] = end
+        now = self.block.left(end)
+        if set(was.entries) != set(now.entries):
+            raise self._refused("the keys of a dict change")
+        for key, held in was.entries.items():
+            self._compare(held, held, now.entries[key], (*path, key))
+
+    def _compare_lists(self, first: Any, was: List, end: List, path: Path) -> None:
+        if self._is_first(first, was, path):
+            return
+        self.ends[path] = end
+        now = self.block.left(end)
+        if was.items is not None and now.items is not None and len(was.items) == len(now.items):
+            for index, (b, c) in enumerate(zip(was.items, now.items, strict=True)):
+                self._compare(b, b, c, (*path, index))
+            return
+        if was.items is not None:
+            if was.kind not in DTYPES and was.kind != "Tensor":
+                raise self._refused(f"the length of a list of {was.kind} changes")
+            assumption = self._assume(path)
+            assumption.length_changes = True
+            assumption.element = self._element(first, now)
+            return
+        if was.kind not in DTYPES:
+            joined = self._element(was, now)
+            if not self._covers(self.machine.element(was), joined):
+                self._assume(path).element = joined
+
+    def _element(self, a: Any, b: List) -> Any:
+        """The common properties of the elements of two lists of tensors; empty lists are ignored."""
+        if b.kind in DTYPES:
+            return UNKNOWN
+        filled = [part for part in (a, b) if isinstance(part, List) and (part.items is None or part.items)]
+        known = [self.machine.element(part) for part in filled]
+        known = [element for element in known if element is not UNKNOWN] or [UNKNOWN]
+        return known[0] if len(known) == 1 else self.machine.fakes.joined(*known)
+
+    def _covers(self, own: Any, new: Any) -> bool:
+        """Whether the assumptions about elements also hold for another one."""
+        if own is UNKNOWN or new is UNKNOWN or not isinstance(own, Tensor):
+            return own is not UNKNOWN or new is UNKNOWN
+        if not isinstance(new, Tensor) or own.dim() != new.dim():
+            return False
+        different = self.machine.fakes.different(own, new)
+        return all(self.machine.fakes.is_free(own.shape[dim]) for dim in different)
+
+    def _compare_optional(self, first: Any, was: Any, now: Any, path: Path) -> None:
+        if not isinstance(was, Optional):
+            assumption = self._assume(path)
+            assumption.optional = True
+            assumption.like = next((i for i in (now, was) if i is not None), None)
+            if isinstance(assumption.like, Optional):
+                assumption.like = assumption.like.value
+            return
+        value = now.value if isinstance(now, Optional) else UNINITIALIZED if now is None else now
+        inner = first.value if isinstance(first, Optional) else first
+        self._compare(inner, was.value, value, (*path, INSIDE))
+
+    def _formal(self, item: Any, path: Path, made: bool = False) -> Any:
+        """Make the body's input for an item, under the current assumptions.
+
+        Args:
+            made: whether the item only represents a type.
+        """
+        assumption = self.assumptions.get(path)
+        if assumption is not None and assumption.optional and path[-1:] != (INSIDE,):
+            present = self._formal_value(path, self.machine.build.number("bool", stem="present"))
+            inner = item.value if isinstance(item, Optional) else item
+            inner, made = (assumption.like, True) if inner is None else (inner, False)
+            return Optional(present, self._formal(inner, (*path, INSIDE), made))
+        if item is UNINITIALIZED and assumption is not None and assumption.like is not None:
+            item, made = assumption.like, True
+        if isinstance(item, tuple):
+            members = [self._formal(member, (*path, i), made) for i, member in enumerate(item)]
+            return type(item)(*members) if hasattr(item, "_fields") else tuple(members)
+        if isinstance(item, List):
+            if not made and not (assumption and assumption.replaced):
+                return item
+            return self._replacement(item, self._formal_list(item, path, assumption, made), path, made)
+        if isinstance(item, Dict):
+            if not made and not (assumption and assumption.replaced):
+                return item
+            entries = {key: self._formal(member, (*path, key), made) for key, member in item.entries.items()}
+            return self._replacement(item, self.machine.dict(entries), path, made)
+        if isinstance(item, Optional):
+            present = self._formal_value(path, self.machine.build.number("bool", stem="present"))
+            return Optional(present, self._formal(item.value, (*path, INSIDE)))
+        if is_number(item) and not isinstance(item, complex):
+            return self._formal_value(path, self.machine.build.number(number_kind(item), stem="carried"))
+        if isinstance(item, (Value, torch.Tensor)):
+            if isinstance(item, torch.Tensor):
+                self.machine.build.check_constant()
+            return self._formal_value(path, self.machine.build.value("carried", self._fake(item, assumption)))
+        if made and isinstance(item, Object):
+            raise self._refused("it carries an object that its body makes")
+        return item
+
+    def _replacement(self, item: Any, formal: Any, path: Path, made: bool) -> Any:
+        """The body's input for a list or dict."""
+        self.made.append(formal)
+        self.held[path] = formal
+        if not made:
+            formal.may_be(item)
+        return formal
+
+    def _formal_value(self, path: Path, value: Value) -> Value:
+        self.formals[path] = value
+        return value
+
+    def _fake(self, item: Any, assumption: _Assumption | None) -> Any:
+        fake = self.machine.fake(item)
+        if assumption is None or fake is UNKNOWN:
+            return fake
+        if assumption.like is UNKNOWN and assumption.like is not None:
+            return UNKNOWN
+        if isinstance(fake, Typed) or assumption.typed:
+            return Typed(fake.dtype)
+        return self.machine.fakes.loosened(fake, sorted(assumption.dims))
+
+    def _formal_list(
+        self, item: List, path: Path, assumption: _Assumption | None, made: bool = False
+    ) -> List:
+        if item.items is not None and not (assumption and assumption.length_changes):
+            members = [self._formal(member, (*path, i), made) for i, member in enumerate(item.items)]
+            return self.machine.list(members, item.kind)
+        element = self.machine.element(item)
+        if assumption is not None and assumption.element is not UNKNOWN:
+            element = assumption.element
+        value = self._formal_value(path, self.machine.build.list_value(element, item.kind, "carried"))
+        return self.machine.list(None, item.kind, value)
+
+    def _formal_state(self, item: Mutable, state: Any, index: int) -> Any:
+        """The items of a changed object at the start of an iteration."""
+        path = ("object", index)
+        if isinstance(item, List):
+            inner = (*path, None)
+            own = self._formal_list(List(state[0], state[1], item.kind), inner, self.assumptions.get(inner))
+            return own.items, own.value
+        if isinstance(item, Dict):
+            return {key: self._formal(member, (*path, key)) for key, member in state.items()}
+        attributes, changed = state
+        names = changed | self.changed.get(item, set())
+        held = {key: self.machine.held(item, attributes, key) for key in sorted(names)}
+        formal = {key: self._formal(old, (*path, key)) for key, old in held.items()}
+        return {**attributes, **formal}, changed

@@ -1,0 +1,215 @@
+"""Runs a plan node by node in one block of memory, to verify its lifetimes and offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from ....passes.planning.order import reads
+from ....registration import PlanError
+from ...running.model_inputs import inputs_of_model
+from ...running.session import open_session, session_options
+from .body_execution import run_bodies
+from .records import PlanFacts, PlannedBuffer, PlannedGraph
+
+_POISON = 0xFF
+
+
+def run_in_arena(plan: PlanFacts, inputs: Mapping[str, Any]) -> list[np.ndarray]:
+    """Run a planned model in a block of `plan.peak` bytes.
+
+    onnxruntime computes each node by itself, without optimizations. Every value is written to its offset and
+    read from there; whatever is not needed any more is overwritten with 0xFF bytes, so that a wrong lifetime
+    gives a wrong result. Views compute nothing. Sub-graphs run node by node in their workspaces.
+
+    Args:
+        inputs: arrays by input name.
+
+    Returns:
+        The outputs, in order.
+
+    Raises:
+        PlanError: the plan has no model or no offsets, or an input does not fit its buffer.
+        DimensionError: an input has another shape than the plan.
+        InferenceError: onnxruntime refuses a node.
+    """
+    if plan.model is None or plan.peak is None:
+        raise PlanError("running a plan needs its model and the sizes of all dimensions")
+    memory = np.full(plan.peak, _POISON, np.uint8)
+    frame = _Frame(plan, plan.model.graph, memory, _Kernels(plan.model))
+    # The plan has checked the sizes of its dimensions.
+    declared = inputs_of_model(plan.model, metadata={})
+    for name in declared.names:
+        if name not in inputs:
+            raise PlanError(f"the array for input '{name}' is missing")
+    declared.check_sizes({name: np.shape(inputs[name]) for name in declared.names})
+    return frame.run([np.asarray(inputs[name]) for name in frame.input_names])
+
+
+class _Frame:
+    """A graph that runs in a block of memory: the whole model, or a sub-graph in its workspace."""
+
+    def __init__(
+        self,
+        planned: PlannedGraph,
+        graph: ir.Graph,
+        memory: np.ndarray,
+        kernels: _Kernels,
+        outer: _Frame | None = None,
+    ):
+        self._planned = planned
+        self._graph = graph
+        self._memory = memory
+        self._kernels = kernels
+        self._outer = outer
+        self._of = {value: buffer for buffer in planned.buffers for value in buffer.values}
+        self._shapes: dict[str, tuple[np.dtype, tuple[int, ...]]] = {}
+        self._constants = {
+            value.name or "": value.const_value.numpy()
+            for value in graph.initializers.values()
+            if value.const_value is not None
+        }
+        self._ends = self._ended()
+
+    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Copies of the outputs, for arrays of the inputs that have memory, in order."""
+        for name, array in zip(self.input_names, inputs, strict=True):
+            self._write(name, array)
+        for index, (node, planned) in enumerate(zip(self._graph, self._planned.nodes, strict=True)):
+            if planned.view and planned.inputs[0] in self._of:
+                self._shapes[planned.outputs[0]] = self._viewed(node, planned.inputs[0])
+            else:
+                self._compute(node, index)
+            for buffer in self._ends.get(index, ()):
+                self._bytes(buffer)[:] = _POISON
+        return [self.read(value.name or "").copy() for value in self._graph.outputs]
+
+    @property
+    def input_names(self) -> list[str]:
+        """The names of the inputs that have memory."""
+        return [value.name or "" for value in self._graph.inputs if value.name in self._of]
+
+    def read(self, name: str) -> np.ndarray:
+        """Read a value of this graph, or of an enclosing one."""
+        if name in self._constants:
+            return self._constants[name]
+        if name not in self._shapes:
+            if self._outer is None:
+                raise PlanError(f"the plan reads '{name}' before a node computes it")
+            return self._outer.read(name)
+        dtype, shape = self._shapes[name]
+        count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        return self._bytes(self._of[name])[:count].view(dtype).reshape(shape)
+
+    def body(self, index: int, attribute: str) -> _Frame | None:
+        """The sub-graph of a node; None if it has no plan."""
+        for found in self._planned.bodies:
+            if (found.node, found.attribute) == (index, attribute) and found.peak is not None:
+                graph = self._graph[index].attributes[attribute].as_graph()
+                memory = self._memory[:0]
+                if found.buffer is not None:
+                    [buffer] = [b for b in self._planned.buffers if b.name == found.buffer]
+                    memory = self._bytes(buffer)
+                return _Frame(found, graph, memory, self._kernels, self)
+        return None
+
+    def _ended(self) -> dict[int, list[PlannedBuffer]]:
+        """The buffers that nothing needs after a node; outputs stay."""
+        kept = {self._of[value.name].name for value in self._graph.outputs if value.name in self._of}
+        found: dict[int, list[PlannedBuffer]] = {}
+        for buffer in self._planned.buffers:
+            if buffer.name not in kept:
+                found.setdefault(buffer.lifetime[1], []).append(buffer)
+        return found
+
+    def _bytes(self, buffer: PlannedBuffer) -> np.ndarray:
+        assert buffer.offset is not None
+        assert isinstance(buffer.size, int)
+        return self._memory[buffer.offset : buffer.offset + buffer.size]
+
+    def _write(self, name: str, array: np.ndarray) -> None:
+        buffer = self._of[name]
+        room = self._bytes(buffer)
+        if array.nbytes > len(room):
+            raise PlanError(f"'{name}' has {array.nbytes} bytes, but its buffer has {len(room)}")
+        room[: array.nbytes] = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
+        self._shapes[name] = (array.dtype, array.shape)
+
+    def _viewed(self, node: ir.Node, source: str) -> tuple[np.dtype, tuple[int, ...]]:
+        """Infer the element type and shape of a view by running the node on an array of the same shape."""
+        dtype, shape = self._shapes[source]
+        [result] = self._outputs(node, {source: np.zeros(shape, dtype)})[:1]
+        return result.dtype, result.shape
+
+    def _compute(self, node: ir.Node, index: int) -> None:
+        made = [value for value in node.outputs if value.name]
+        results = run_bodies(node, index, self)
+        if results is None:
+            results = self._outputs(node, {})
+        else:
+            results = [array for value, array in zip(node.outputs, results, strict=True) if value.name]
+        for value, array in zip(made, results, strict=True):
+            if value.name in self._of:
+                self._write(value.name or "", array)
+            else:
+                self._constants[value.name or ""] = array
+
+    def _outputs(self, node: ir.Node, given: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """Run one node on copies of its inputs."""
+        names = dict.fromkeys(value.name or "" for value in reads(node))
+        feed = {name: given[name] if name in given else self.read(name).copy() for name in names}
+        weights = {name: feed.pop(name) for name in names if self._is_constant(name)}
+        return self._kernels.run(node, feed, weights)
+
+    def _is_constant(self, name: str) -> bool:
+        if name in self._constants or self._outer is None or name in self._shapes:
+            return name in self._constants
+        return self._outer._is_constant(name)
+
+
+class _Kernels:
+    """Sessions of single nodes, cached by node and input types."""
+
+    def __init__(self, model: ir.Model):
+        self._model = model
+        self._sessions: dict[tuple, Any] = {}
+
+    def run(
+        self, node: ir.Node, feed: Mapping[str, np.ndarray], weights: Mapping[str, np.ndarray]
+    ) -> list[np.ndarray]:
+        """Run a node; weights stay initializers, because kernels choose other algorithms for them."""
+        kinds = tuple((name, array.dtype, array.shape) for name, array in feed.items())
+        session = self._sessions.get((node, kinds))
+        if session is None:
+            session = _session(self._model, node, feed, weights)
+            if node.graph is not self._model.graph:
+                # Others run once.
+                self._sessions[node, kinds] = session
+        found: list[np.ndarray] = session.run(None, dict(feed))
+        return found
+
+
+def _session(
+    model: ir.Model, node: ir.Node, feed: Mapping[str, np.ndarray], weights: Mapping[str, np.ndarray]
+) -> Any:
+    proto = ir.to_proto(node)
+    graph = onnx.GraphProto(name="node", node=[proto])
+    graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in weights.items())
+    for name, array in feed.items():
+        kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+        graph.input.append(onnx.helper.make_tensor_value_info(name, kind, array.shape))
+    for value in node.outputs:
+        if value.name:
+            graph.output.append(onnx.ValueInfoProto(name=value.name))
+    imports = [onnx.helper.make_opsetid(domain, version) for domain, version in model.opset_imports.items()]
+    single = onnx.helper.make_model(graph, opset_imports=imports, ir_version=min(model.ir_version, 10))
+    options = session_options()
+    import onnxruntime
+
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    return open_session(single.SerializeToString(), f"node '{node.name}'", options=options)

@@ -1,0 +1,176 @@
+"""Plans one graph, and the sub-graphs of its nodes.
+
+The buffers of a sub-graph are in the workspace of its node: a buffer of the enclosing graph that lives while
+the node runs. The branches of an If share it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+
+import onnx_ir as ir
+
+from ....passes.planning import (
+    FORWARD,
+    Buffer,
+    Interval,
+    Memory,
+    assign_offsets,
+    buffers_of,
+    lower_bound,
+)
+from ....passes.planning.order import captured
+from ....passes.target.inplace.operators import STANDARD_DOMAINS
+from ....registration import PlanError
+from ....registration.arguments import qualified_name
+from .records import WORKSPACE, PlannedBody, PlannedBuffer, PlannedGraph, PlannedNode
+from .value_bytes import Dimensions, Size, bytes_of
+
+_REPEATING = ("Loop", "Scan")
+
+
+def plan_graph(
+    graph: ir.Graph,
+    nodes: Sequence[ir.Node],
+    dimensions: Dimensions,
+    alignment: int,
+    phases: Mapping[str, str],
+    *,
+    repeats: bool = False,
+) -> PlannedGraph:
+    """Plan a graph whose nodes run in the given order.
+
+    Args:
+        phases: the phase of each node, by name.
+        repeats: whether the graph runs several times, on its own results.
+
+    Raises:
+        PlanError: a value has no size that is known before the model runs.
+    """
+    memory = buffers_of(graph, nodes, keeps_inputs=repeats)
+    bodies = [
+        body
+        for index, node in enumerate(nodes)
+        for body in _bodies(node, index, dimensions, alignment, phases)
+    ]
+    workspaces = _workspaces(bodies)
+    buffers = [_buffer(graph, buffer, dimensions) for buffer in memory.buffers]
+    buffers += [
+        PlannedBuffer(_workspace_name(nodes[index]), None, size, (index, index), (), WORKSPACE)
+        for index, (size, _) in workspaces.items()
+    ]
+    buffers.sort(key=lambda buffer: buffer.lifetime[0])
+    intervals = [Interval(b.size, *b.lifetime) for b in buffers if isinstance(b.size, int)]
+    peak = bound = None
+    if len(intervals) == len(buffers) and all(b.unplanned or b.peak is not None for b in bodies):
+        offsets = assign_offsets(intervals, alignment)
+        rounded = [Interval(-(-i.size // alignment) * alignment, i.first, i.last) for i in intervals]
+        peak = max((o + i.size for o, i in zip(offsets, rounded, strict=True)), default=0)
+        bound = lower_bound(
+            [
+                interval._replace(size=workspaces[interval.first][1]) if b.kind == WORKSPACE else interval
+                for b, interval in zip(buffers, rounded, strict=True)
+            ]
+        )
+        buffers = [
+            dataclasses.replace(buffer, offset=offset)
+            for buffer, offset in zip(buffers, offsets, strict=True)
+        ]
+    planned = [_node(memory, index, phases) for index in range(len(nodes))]
+    return PlannedGraph(tuple(planned), tuple(buffers), tuple(bodies), peak, bound)
+
+
+def _bodies(
+    node: ir.Node, index: int, dimensions: Dimensions, alignment: int, phases: Mapping[str, str]
+) -> Iterator[PlannedBody]:
+    """Plan the sub-graphs of a node."""
+    for name, attribute in node.attributes.items():
+        if attribute.type != ir.AttributeType.GRAPH or attribute.is_ref():
+            continue
+        graph = attribute.as_graph()
+        nodes = list(graph)
+        inner = dict.fromkeys((one.name or "" for one in nodes), phases.get(node.name or "", FORWARD))
+        unplanned = None
+        try:
+            _check_operator(node, graph)
+            found = plan_graph(graph, nodes, dimensions, alignment, inner, repeats=node.op_type in _REPEATING)
+        except PlanError as error:
+            unplanned = str(error)
+            memory = buffers_of(graph, nodes)
+            planned = [_node(memory, place, inner) for place in range(len(nodes))]
+            found = PlannedGraph(tuple(planned), (), (), None, None)
+        yield PlannedBody(
+            **{field.name: getattr(found, field.name) for field in dataclasses.fields(PlannedGraph)},
+            node=index,
+            attribute=name,
+            buffer=_workspace_name(node) if found.peak else None,
+            inputs=_names(graph.inputs),
+            outputs=_names(graph.outputs),
+            unplanned=unplanned,
+        )
+
+
+def _check_operator(node: ir.Node, graph: ir.Graph) -> None:
+    """Refuse an operator with sub-graphs whose execution is unknown."""
+    if node.domain not in STANDARD_DOMAINS or node.op_type not in ("If", *_REPEATING):
+        raise PlanError(f"{qualified_name(node)} has a sub-graph, but its semantics are unknown")
+    if node.op_type == "Scan" and len(node.inputs) > len(graph.inputs):
+        raise PlanError("Scan of opset 8 is not supported: convert the model to opset 9 or higher")
+
+
+def _workspace_name(node: ir.Node) -> str:
+    return f"{node.name}/workspace"
+
+
+def _workspaces(bodies: Sequence[PlannedBody]) -> dict[int, tuple[int, int]]:
+    """Per node with sub-graphs that need memory: the bytes that they take, and those that they need at least.
+
+    Both are of the sub-graph with the most.
+    """
+    found: dict[int, tuple[int, int]] = {}
+    for body in bodies:
+        if body.peak:
+            size, least = found.get(body.node, (0, 0))
+            found[body.node] = max(size, body.peak), max(least, body.lower_bound or 0)
+    return found
+
+
+def _node(memory: Memory, index: int, phases: Mapping[str, str]) -> PlannedNode:
+    node = memory.nodes[index]
+    place = memory.in_place.get(node)
+    return PlannedNode(
+        index,
+        node.name or "",
+        node.domain,
+        node.op_type,
+        phases.get(node.name or "", FORWARD),
+        _names(node.inputs),
+        _names(node.outputs),
+        {} if place is None else {0: place},
+        node in memory.views,
+        _names(captured(node)),
+    )
+
+
+def _names(values: Sequence[ir.Value | None]) -> tuple[str, ...]:
+    return tuple("" if value is None else value.name or "" for value in values)
+
+
+def _buffer(graph: ir.Graph, buffer: Buffer, dimensions: Dimensions) -> PlannedBuffer:
+    """A buffer without its offset."""
+    inputs, outputs = set(graph.inputs), set(graph.outputs)
+    kind = "input" if buffer.values[0] in inputs else "intermediate"
+    if any(value in outputs for value in buffer.values) and kind != "input":
+        kind = "output"
+    size, lifetime = _size(buffer, dimensions), (buffer.first, buffer.last)
+    return PlannedBuffer(buffer.name, None, size, lifetime, _names(buffer.values), kind)
+
+
+def _size(buffer: Buffer, dimensions: Dimensions) -> Size:
+    """The bytes of a buffer: of the largest value in it."""
+    found = [bytes_of(value, dimensions) for value in buffer.values]
+    numbers = [size for size in found if isinstance(size, int)]
+    if len(numbers) == len(found):
+        return max(numbers)
+    return next(size for size in found if isinstance(size, str))

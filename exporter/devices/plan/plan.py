@@ -1,0 +1,182 @@
+"""`Plan`: execution order, lifetimes and memory offsets of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import onnx_ir as ir
+
+from ....passes.planning import FORWARD, execution_order
+from ....passes.planning.order import reads
+from ....passes.target.inplace.annotations import annotate_inplace
+from ....registration import PLAN_PHASE, PlanError, UsageError
+from ....registration.arguments import blocks
+from ...files.reading import TRUSTED
+from ...lowering.conversion.preparation import copy_of, source_of
+from ...running.model_inputs import inputs_of_model
+from . import json_form
+from .graph_plan import plan_graph
+from .records import ALIGNMENT, PlanFacts, PlannedWeight
+from .saving import save_plan
+from .value_bytes import Dimensions
+
+
+class Plan(PlanFacts):
+    """A plan, with its files; `PlanFacts` has its attributes."""
+
+    def to_json(self) -> str:
+        """The JSON form; `plan.schema.json` is its schema."""
+        return json_form.to_json(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """The plan of a JSON form.
+
+        Raises:
+            PlanError: it does not have the documented form.
+        """
+        return cls(**json_form.from_json(text))
+
+    def save(self, folder: Any, *, html: bool = False) -> None:
+        """Write `plan.json`, its schema, a picture, the C forms, and the model with the plan as metadata.
+
+        Args:
+            html: write `plan.html`, the picture with details on a page, too.
+
+        Raises:
+            ModelFileError: the folder cannot be written.
+        """
+        save_plan(self, folder, html=html)
+
+
+def make_plan(
+    model: ir.Model,
+    *,
+    mode: str = "inference",
+    budget: int | None = None,
+    dimensions: Mapping[str, int] | None = None,
+    alignment: int = ALIGNMENT,
+) -> Plan:
+    """Plan a model; it is not changed.
+
+    Args:
+        mode: `"inference"`, or `"train"` for a training graph, whose nodes have phases.
+        budget: bytes that block and weights may take; the plan says whether they do.
+        dimensions: sizes of symbolic dimensions. Without them sizes stay formulas, and there are no offsets.
+        alignment: a power of two that every offset is a multiple of.
+
+    Raises:
+        PlanError: a value has no size that is known before the model runs; or the model to train is no
+            training graph.
+        UsageError: an argument is none of these.
+        DimensionError: the model is not valid for the sizes.
+    """
+    if mode not in ("inference", "train"):
+        raise UsageError(f"mode must be 'inference' or 'train', not {mode!r}")
+    if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
+        raise UsageError(f"alignment must be a power of two, not {alignment!r}")
+    if mode == "train" and not any(PLAN_PHASE in node.metadata_props for node in model.graph):
+        raise PlanError(
+            "mode='train' needs a model from opsetta.export_training: the nodes of this one have no phases"
+        )
+    given = _checked_dimensions(model, dimensions)
+    prepared = _prepared(model, given.sizes)
+    graph = prepared.graph
+    phases = {
+        node.name or "": node.metadata_props.get(PLAN_PHASE, FORWARD) if mode == "train" else FORWARD
+        for node in graph
+    }
+    planned = plan_graph(graph, list(graph), given, alignment, phases)
+    return Plan(
+        nodes=planned.nodes,
+        buffers=planned.buffers,
+        bodies=planned.bodies,
+        peak=planned.peak,
+        lower_bound=planned.lower_bound,
+        mode=mode,
+        weights=tuple(_weights(graph)),
+        alignment=alignment,
+        budget=budget,
+        dimensions=given.sizes,
+        model=prepared,
+    )
+
+
+def _checked_dimensions(model: ir.Model, given: Mapping[str, int] | None) -> Dimensions:
+    known = {
+        dim.value
+        for value in model.graph.inputs
+        for dim in value.shape or ()
+        if isinstance(dim, ir.SymbolicDim) and dim.value
+    }
+    for name, size in (given or {}).items():
+        if name not in known:
+            raise UsageError(
+                f"there is no dimension '{name}'; the dimensions of the inputs are "
+                f"{sorted(known) or 'unnamed'}"
+            )
+        if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+            raise UsageError(f"the size of dimension '{name}' must be a number, not {size!r}")
+    inputs = inputs_of_model(model)
+    if given and set(given) >= set(inputs.dimension_names):
+        inputs.check_sizes(inputs.shapes_at(given, 0))
+    return Dimensions(dict(given or {}), frozenset(known))
+
+
+def _prepared(model: ir.Model, dimensions: Mapping[str, int]) -> ir.Model:
+    """A copy in execution order, with sizes, types and in-place annotations."""
+    copy = copy_of(model)
+    for value in copy.graph.inputs:
+        if value.shape is not None and dimensions:
+            value.shape = ir.Shape(
+                [
+                    dimensions.get(dim.value or "", dim) if isinstance(dim, ir.SymbolicDim) else dim
+                    for dim in value.shape
+                ]
+            )
+    if any(execution_order(graph) != list(graph) for graph in (copy.graph, *copy.graph.subgraphs())):
+        copy.graph.sort()
+    prepared = source_of(copy, TRUSTED)
+    _name_nodes(prepared.graph)
+    annotate_inplace(prepared)
+    return prepared
+
+
+def _name_nodes(graph: ir.Graph) -> None:
+    """Give every node a unique name, also in sub-graphs."""
+    taken: set[str] = set()
+    for index, node in enumerate(graph.all_nodes()):
+        if not node.name or node.name in taken:
+            node.name = f"{node.name or node.op_type}_{index}"
+        taken.add(node.name)
+
+
+def _weights(graph: ir.Graph) -> Sequence[PlannedWeight]:
+    """The weights that nodes read; those of sub-graphs count as read by their node."""
+    spans: dict[ir.Value, list[int]] = {}
+    for index, node in enumerate(graph):
+        for value in (*reads(node), *_inner_initializers(node)):
+            if value in spans:
+                spans[value][1] = index
+            elif value.is_initializer() and value.const_value is not None:
+                spans[value] = [index, index]
+    last = max(0, len(graph) - 1)
+    for value in graph.outputs:
+        if value.is_initializer():
+            spans.setdefault(value, [0, last])[1] = last
+    return [
+        PlannedWeight(value.name or "", value.const_value.nbytes, (first, end))  # type: ignore[union-attr]
+        for value, (first, end) in spans.items()
+    ]
+
+
+def _inner_initializers(node: ir.Node) -> list[ir.Value]:
+    """The initializers of the sub-graphs of a node."""
+    found: list[ir.Value] = []
+    pending = blocks(node)
+    while pending:
+        block = pending.pop(0)
+        found += block.initializers.values()
+        pending += [nested for inner in block for nested in blocks(inner)]
+    return found

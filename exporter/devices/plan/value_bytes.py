@@ -1,0 +1,83 @@
+"""The bytes of values: numbers if the sizes of dimensions are known, else formulas."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Mapping
+
+import onnx_ir as ir
+
+from ....registration import PlanError
+from ...captured_graph.dimensions import evaluate
+
+Size = int | str
+"""Bytes, or a formula of dimensions in Python's notation."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Dimensions:
+    """The symbolic dimensions of a model's inputs.
+
+    Attributes:
+        sizes: those whose sizes the caller gave.
+        names: all of them; dimensions of other names depend on the data.
+    """
+
+    sizes: Mapping[str, int]
+    names: frozenset[str]
+
+    def size(self, value: ir.Value, dim: int | ir.SymbolicDim) -> Size:
+        """The size of a dimension of a value.
+
+        Raises:
+            PlanError: it is not known before the model runs.
+        """
+        if isinstance(dim, int):
+            return dim
+        text = dim.value or ""
+        known = evaluate(text, self.sizes)
+        if known is None and text and self._is_formula(text):
+            return text
+        if not isinstance(known, int) or known < 0:
+            unbound = sorted(self.names - self.sizes.keys())
+            remedy = f"; it may be known if sizes are given for {', '.join(unbound)}" if unbound else ""
+            cause = "it depends on the data or is not declared"
+            raise PlanError(f"a size of '{value.name}' is unknown, because {cause}{remedy}")
+        return known
+
+    def _is_formula(self, text: str) -> bool:
+        for name in sorted(self.names, key=len, reverse=True):
+            text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "1", text)
+        return evaluate(text, {}) is not None
+
+
+def bytes_of(value: ir.Value, dimensions: Dimensions) -> Size:
+    """The bytes of a tensor.
+
+    Raises:
+        PlanError: its element type or a size is unknown, or it is not a tensor of numbers.
+    """
+    kind = value.type
+    if kind is not None and not isinstance(kind, ir.TensorType):
+        raise PlanError(f"value '{value.name}' is {kind}: a plan supports only tensors")
+    if value.dtype is None or value.dtype in (ir.DataType.UNDEFINED, ir.DataType.STRING):
+        known = "no known element type" if value.dtype is None else f"the element type {value.dtype.name}"
+        raise PlanError(f"value '{value.name}' has {known}: its size is unknown")
+    if value.shape is None:
+        raise PlanError(f"the rank of '{value.name}' is unknown: its size depends on the data")
+    sizes = [dimensions.size(value, dim) for dim in value.shape]
+    numbers = [size for size in sizes if isinstance(size, int)]
+    names = [size for size in sizes if isinstance(size, str)]
+    bits = value.dtype.bitwidth
+    count = math.prod(numbers)
+    if not names:
+        return -(-count * bits // 8)
+    if count == 0:
+        return 0
+    product = "*".join(name if name.isidentifier() else f"({name})" for name in names)
+    if bits % 8 == 0:
+        factor = count * bits // 8
+        return product if factor == 1 else f"{factor}*{product}"
+    return f"({count * bits}*{product} + 7)//8"

@@ -1,0 +1,366 @@
+"""`StreamingSession`: runs a model segment by segment, with the weights of a few segments in memory."""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import dataclasses
+import itertools
+import pathlib
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ....registration import PlanError, UsageError
+from ...running.model_inputs import inputs_of_message, shape_of
+from ...running.session import OpenSession, as_python, open_session, session_options
+from ..memory_amounts import memory_amount
+from .budget import DEFAULT_LOOKAHEAD, activation_bytes, cut
+from .mapped_weights import MappedWeight, ResidentWeights, packed_array
+from .open_model import open_model
+from .segment_models import GraphParts, Segment, SegmentModel, build_segments
+from .structure import Structure
+from .system_memory import trim
+
+
+@dataclasses.dataclass(frozen=True)
+class Event:
+    """A moment of a run.
+
+    Attributes:
+        kind: `"load"` when a segment's weights begin to be read, `"loaded"` when they are in memory, `"run"`
+            and `"ran"` around its computation, `"release"` when its weights are given back.
+        segment: the number of the segment.
+        seconds: the time since the run began.
+    """
+
+    kind: str
+    segment: int
+    seconds: float
+
+
+class StreamingSession:
+    """A model that runs with the weights of `lookahead + 1` segments in memory.
+
+    Weights are read by a thread while earlier segments run, and given back after their segment has run.
+
+    Attributes:
+        budget: bytes for weights and activations, or None.
+        segments: the parts of the model in the order of execution.
+        activations: bytes of activations that were counted, where sizes are known before a run.
+        events: what happened in the last run.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        budget: int | str | None = None,
+        lookahead: int | None = None,
+        threads: int | None = None,
+        verify: str = "full",
+        trusted: bool = False,
+    ):
+        """Open a model.
+
+        Args:
+            model: a folder that `opsetta stream` or `save_streaming` wrote; the path of an ONNX file; a
+                `Program` or an `OnnxModel`. Weights that are not in external data are written to a temporary
+                folder first: make the folder beforehand if memory is short.
+            budget: bytes for weights and activations, or a text such as `"200MB"`. Segments that are too
+                large for it are cut further.
+            lookahead: segments that are read ahead of the one that runs. By default as many as the budget
+                allows, or 1 without a budget.
+            threads: threads that compute; by default onnxruntime's choice.
+            verify: of a folder, `"full"` compares the SHA-256 of every weight first, `"size"` sizes only.
+            trusted: lift the bounds on the size of the graph; see `opsetta.load`.
+
+        Raises:
+            UsageError: an argument is none of these.
+            ModelFileError: a file cannot be read, or is not what was saved.
+            PlanError: the budget is too small; the message has the least one.
+            InferenceError: onnxruntime is not installed, or refuses the model.
+        """
+        self.budget = None if budget is None else memory_amount(budget)
+        self._given = _count("lookahead", lookahead, 0)
+        threads = _count("threads", threads, 1)
+        with tempfile.TemporaryDirectory(prefix="opsetta-") as staging:
+            opened = open_model(model, pathlib.Path(staging), verify, trusted)
+        structure = Structure(opened.parts, {name: w.size for name, w in opened.weights.items()})
+        self._parts = opened.parts
+        self._inputs = inputs_of_message(opened.parts.proto)
+        self._weights = opened.weights
+        self._lifetimes = structure.lifetimes
+        self._cut = cut(structure.sequential, self._activations, self.budget, self._given)
+        self.activations = self._cut.activations
+        models = [
+            SegmentModel(opened.parts, structure.nodes[begin:end], structure.read_from(end))
+            for begin, end in itertools.pairwise(self._cut.places)
+        ]
+        segments, messages = build_segments(models, self._cut.sizes)
+        self.segments: tuple[Segment, ...] = tuple(segments)
+        self._sessions = [_open(message, threads) for message in messages]
+        self._constants = {
+            name: _constant(opened.parts, name) for part in segments for name in part.constants.values()
+        }
+        self._last_reader = {name: part.index for part in segments for name in part.values.values()}
+        self._outputs = [info.name for info in opened.parts.proto.graph.output]
+        self._resident = ResidentWeights(self._weights)
+        self._lock = threading.Lock()
+        self._closed = False
+        self._reader = concurrent.futures.ThreadPoolExecutor(1, "opsetta-weights")
+        self.events: tuple[Event, ...] = ()
+        trim()
+
+    @property
+    def lookahead(self) -> int:
+        """The segments that are read ahead, before the sizes of inputs are known."""
+        return self._lookahead(self._cut.activations)
+
+    @property
+    def largest_segment(self) -> int:
+        """Bytes of the weights of the largest segment."""
+        return self._cut.largest
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all streamed weights."""
+        return sum(weight.size for weight in self._weights.values())
+
+    @property
+    def input_names(self) -> list[str]:
+        """Names of the inputs, in order."""
+        return list(self._parts.inputs)
+
+    @property
+    def output_names(self) -> list[str]:
+        """Names of the outputs, in order."""
+        return list(self._outputs)
+
+    def run(self, *inputs: Any) -> list[Any]:
+        """Run the model.
+
+        Args:
+            inputs: arrays in the order of the inputs, or one mapping of arrays by name: numpy arrays, torch
+                tensors, numbers, nested lists, or onnxruntime values.
+
+        Returns:
+            numpy arrays in the order of the outputs; lists and dicts for sequences and maps.
+
+        Raises:
+            UsageError: the arrays do not fit the inputs, or the session is closed.
+            DimensionError: the model is not valid for a size.
+            PlanError: with inputs of these sizes, the budget is too small.
+            InferenceError: onnxruntime cannot run the model.
+            ModelFileError: a file of weights cannot be read.
+        """
+        if self._closed:
+            raise UsageError("the session is closed")
+        by_name = len(inputs) == 1 and isinstance(inputs[0], Mapping)
+        fed = self._inputs.feed(inputs[0] if by_name else self._inputs.bind(inputs, {}))
+        activations = self._activations(self._cut.places, self._sizes_of_dimensions(fed))
+        ahead = self._lookahead(activations)
+        if ahead < 0:
+            least = self._cut.needed(self._given or 0) - self._cut.activations + activations
+            raise PlanError(
+                f"a budget of {self.budget} bytes is too small for inputs of these sizes: they need "
+                f"{least} bytes, {activations} of them for activations"
+            )
+        with self._lock:
+            values = _Run(self, fed, ahead).outputs()
+        return [as_python(value) for value in values]
+
+    def close(self) -> None:
+        """End the thread that reads weights. The session cannot run afterwards."""
+        self._closed = True
+        self._reader.shutdown()
+
+    def __enter__(self) -> StreamingSession:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return (
+            f"StreamingSession(segments={len(self.segments)}, sessions={len(self._sessions)}, "
+            f"lookahead={self.lookahead}, largest_segment={self.largest_segment}, "
+            f"activations={self.activations})"
+        )
+
+    def _lookahead(self, activations: int) -> int:
+        most = len(self.segments) - 1
+        if self.budget is None:
+            return min(most, DEFAULT_LOOKAHEAD if self._given is None else self._given)
+        fitting = self._cut.lookahead(self.budget, activations)
+        if self._given is None:
+            return fitting
+        return min(most, self._given) if fitting >= min(most, self._given) else -1
+
+    def _sizes_of_dimensions(self, fed: Mapping[str, Any]) -> dict[str, int]:
+        """The sizes of the inputs' named dimensions, by the names that onnxruntime gives."""
+        sizes: dict[str, int] = {}
+        for name, value in fed.items():
+            declared, shape = self._parts.types.get(name), shape_of(value)
+            if declared is not None and declared.dims is not None and shape is not None:
+                pairs = zip(declared.dims, shape, strict=True)
+                sizes |= {dim: size for dim, size in pairs if isinstance(dim, str)}
+        return sizes
+
+    def _activations(self, places: Sequence[int], dimensions: Mapping[str, int] | None = None) -> int:
+        sizes = {}
+        for name in self._lifetimes:
+            kind = self._parts.types.get(name)
+            size = None if kind is None else kind.nbytes(dimensions or {})
+            if size is not None:
+                sizes[name] = size
+        return activation_bytes(places, self._lifetimes, sizes)
+
+
+class _Run:
+    """One run of a session."""
+
+    def __init__(self, session: StreamingSession, values: dict[str, Any], ahead: int):
+        self._session = session
+        self._values = values
+        self._ahead = ahead
+        self._begin = time.perf_counter()
+        self._events: list[Event] = []
+        self._loads: collections.deque[concurrent.futures.Future[None]] = collections.deque()
+
+    def outputs(self) -> list[Any]:
+        """Run all segments; release their weights whatever happens."""
+        session, segments = self._session, self._session.segments
+        done = 0
+        try:
+            for segment in segments:
+                while len(self._loads) + done < min(segment.index + self._ahead + 1, len(segments)):
+                    self._load(segments[len(self._loads) + done])
+                self._loads[0].result()
+                self._compute(segment)
+                self._release(segment)
+                # Results of different sizes would otherwise leave more and more gaps in the heap.
+                trim()
+                self._loads.popleft()
+                done += 1
+        finally:
+            # Wait for reads that were begun, so that no weight enters memory after its release.
+            for segment, load in zip(segments[done:], self._loads, strict=False):
+                load.cancel()
+                concurrent.futures.wait([load])
+                self._release(segment)
+            session.events = tuple(self._events)
+        return [self._output(name) for name in session._outputs]
+
+    def _load(self, segment: Segment) -> None:
+        self._note("load", segment)
+        entered = self._session._resident.enter(segment.weights.values())
+        self._loads.append(self._session._reader.submit(self._read, segment, entered))
+
+    def _read(self, segment: Segment, weights: Iterable[MappedWeight]) -> None:
+        for weight in weights:
+            weight.populate()
+        self._note("loaded", segment)
+
+    def _release(self, segment: Segment) -> None:
+        self._session._resident.leave(segment.weights.values())
+        self._note("release", segment)
+
+    def _compute(self, segment: Segment) -> None:
+        session = self._session
+        fed = {name: self._values[real] for name, real in segment.values.items()}
+        fed |= {name: session._weights[real].value for name, real in segment.weights.items()}
+        fed |= {name: session._constants[real] for name, real in segment.constants.items()}
+        runner = session._sessions[segment.session]
+        self._note("run", segment)
+        results = runner.run(fed)
+        self._note("ran", segment)
+        self._values.update(zip(segment.outputs, results, strict=True))
+        for real in {*segment.values.values(), *segment.outputs}:
+            if session._last_reader.get(real, -1) <= segment.index and real not in session._outputs:
+                self._values.pop(real, None)
+
+    def _output(self, name: str) -> Any:
+        """An output, which may also be an input or a weight that no node changes."""
+        session = self._session
+        if name in self._values:
+            return self._values[name]
+        if name in session._weights:
+            return session._weights[name].value
+        return _constant(session._parts, name)
+
+    def _note(self, kind: str, segment: Segment) -> None:
+        self._events.append(Event(kind, segment.index, time.perf_counter() - self._begin))
+
+
+def run_streaming(
+    model: Any,
+    *inputs: Any,
+    budget: int | str | None = None,
+    lookahead: int | None = None,
+    threads: int | None = None,
+    verify: str = "full",
+    trusted: bool = False,
+) -> list[Any]:
+    """Run a model once with few of its weights in memory; see `StreamingSession`, which runs it repeatedly.
+
+    Args:
+        inputs: arrays in the order of the inputs, or one mapping of arrays by name.
+
+    Returns:
+        numpy arrays in the order of the outputs.
+
+    Raises:
+        UsageError: an argument is none of those described, or the arrays do not fit the inputs.
+        DimensionError: the model is not valid for a size.
+        ModelFileError: a file cannot be read, or is not what was saved.
+        PlanError: the budget is too small; the message has the least one.
+        InferenceError: onnxruntime is not installed, or cannot run the model.
+    """
+    with StreamingSession(
+        model, budget=budget, lookahead=lookahead, threads=threads, verify=verify, trusted=trusted
+    ) as session:
+        return session.run(*inputs)
+
+
+def _count(name: str, value: Any, least: int) -> int | None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+        raise UsageError(f"{name} must be an integer of at least {least}, not {value!r}")
+    return value
+
+
+def _open(message: bytes, threads: int | None) -> OpenSession:
+    """A session that keeps no memory and no busy threads between runs."""
+    options = session_options()
+    options.enable_cpu_mem_arena = False
+    options.enable_mem_pattern = False
+    options.intra_op_num_threads = threads or 0
+    options.inter_op_num_threads = 1
+    # Waiting threads that spin would take the cores from the segment that runs.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    title = "a segment of the model"
+    return OpenSession(open_session(message, title, options=options), title)
+
+
+def _constant(parts: GraphParts, name: str) -> Any:
+    """A small initializer as an onnxruntime value; strings as an array."""
+    import onnxruntime
+
+    tensor = ir.serde.TensorProtoTensor(parts.constants[name])
+    if tensor.dtype == ir.DataType.STRING:
+        return tensor.numpy().astype(str).astype(object)
+    if tensor.dtype.bitwidth < 8:
+        return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(
+            packed_array(np.frombuffer(tensor.tobytes(), np.uint8), tensor.shape.numpy()), int(tensor.dtype)
+        )
+    array = np.array(tensor.numpy(), order="C")
+    return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(
+        array.view(f"u{array.dtype.itemsize}"), int(tensor.dtype)
+    )

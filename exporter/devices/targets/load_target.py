@@ -1,0 +1,243 @@
+"""Reads targets from TOML files: those of the package by name, others by path."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+import pathlib
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from ....registration import UsageError
+from ...files.small_files import MAXIMUM_SETTINGS, parse_toml, read_small, reason_of
+from .target import Choice, Conventions, Range, Restriction, Target, opset_for
+
+_FOLDER = pathlib.Path(__file__).parent / "files"
+_CONVENTIONS = {
+    "constants": ("initializers", "nodes"),
+    "bool_constants": ("uint8", "int8", "int32", "int64", "float"),
+    "int64_constants": ("int32",),
+    "resize": ("sizes", "scales"),
+    "recurrent_outputs": ("all",),
+}
+
+
+def target_names() -> list[str]:
+    """The names of the targets that come with opsetta."""
+    return sorted(path.stem for path in _FOLDER.glob("*.toml"))
+
+
+def load_target(target: str | os.PathLike | Target) -> Target:
+    """Load a target by its name, or from a TOML file.
+
+    Args:
+        target: a name such as `"rknn"`, or the path of a TOML file: a `PathLike`, or a string that ends in
+            `.toml`. A `Target` is returned as it is.
+
+    Raises:
+        UsageError: there is no such target, or its file is wrong; the message names the key.
+    """
+    if isinstance(target, Target):
+        return target
+    if not isinstance(target, (str, os.PathLike)):
+        raise UsageError(f"target must be a name or the path of a TOML file, not {type(target).__name__}")
+    if isinstance(target, str) and not target.endswith(".toml"):
+        if target not in target_names():
+            raise UsageError(
+                f"there is no target '{target}'{_closest(target, target_names())}; `opsetta targets` lists "
+                "them, and the path of a TOML file names a target of your own"
+            )
+        path = _FOLDER / f"{target}.toml"
+    else:
+        path = pathlib.Path(target)
+    try:
+        text = read_small(path, MAXIMUM_SETTINGS).decode()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"the target '{path}' cannot be read: {reason_of(error)}") from error
+    return parse_target(path.stem, text)
+
+
+def resolve_target(opset: int | None, target: str | os.PathLike | Target | None) -> tuple[int, Target | None]:
+    """Resolve the opset and the target of an export.
+
+    Raises:
+        OpsetError: an opset outside 7 to 26.
+        TargetError: an opset that the target does not take.
+        UsageError: there is no such target, or its file is wrong.
+    """
+    aim = None if target is None else load_target(target)
+    return opset_for(opset, aim), aim
+
+
+def parse_target(name: str, text: str) -> Target:
+    """Parse a target from the text of its file.
+
+    Raises:
+        UsageError: the text is no TOML, a key is unknown or missing, or a value is wrong.
+    """
+    try:
+        content = parse_toml(text.encode())
+    except ValueError as error:
+        raise UsageError(f"target '{name}' is not valid TOML: {error}") from error
+    return _Reader(name).target(content)
+
+
+class _Reader:
+    """Reads one file, and names the file and the key in errors."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def target(self, content: Mapping[str, Any]) -> Target:
+        self.known("", content, _keys(Target) - {"name"})
+        found: dict[str, Any] = {"name": self.name, "title": self.text(content, "title", required=True)}
+        found["sources"] = self.texts("sources", content.get("sources"))
+        if not found["sources"]:
+            self.fail("sources", "names at least one document")
+        found["notes"] = self.text(content, "notes").strip()
+        found["opsets"] = self.range("opsets", content)
+        found["ir_versions"] = self.range("ir_versions", content)
+        found["operators"] = self.choice("operators", content, _operators())
+        found["types"] = self.choice("types", content, _element_types())
+        found["domains"] = self.texts("domains", content.get("domains", []))
+        found["static_shapes"] = self.flag("static_shapes", content, False)
+        found["external_data"] = self.flag("external_data", content, True)
+        found["maximum_bytes"] = self.number("maximum_bytes", content)
+        found["restrictions"] = tuple(
+            self.restriction(f"restrictions[{place}]", entry)
+            for place, entry in enumerate(self.list("restrictions", content.get("restrictions", [])))
+        )
+        found["conventions"] = self.conventions(content)
+        return Target(**found)
+
+    def conventions(self, content: Mapping[str, Any]) -> Conventions:
+        table = self.table("conventions", content)
+        self.known("conventions.", table, _keys(Conventions))
+        found: dict[str, Any] = {"float_exponents": self.flag("float_exponents", table, False)}
+        names = self.texts("conventions.explicit_attributes", table.get("explicit_attributes"))
+        for name in names:
+            self.one_of("conventions.explicit_attributes", name, _attributes())
+        found["explicit_attributes"] = names
+        for key, values in _CONVENTIONS.items():
+            if key in table:
+                self.one_of(f"conventions.{key}", table[key], values)
+                found[key] = table[key]
+        return Conventions(**found)
+
+    def restriction(self, place: str, entry: Any) -> Restriction:
+        if not isinstance(entry, dict):
+            self.fail(place, "is a table")
+        self.known(f"{place}.", entry, _keys(Restriction))
+        operator = self.text(entry, "operator", required=True)
+        self.one_of(f"{place}.operator", operator, _operators())
+        values = tuple(self.list(f"{place}.values", entry.get("values", [])))
+        if ("attribute" in entry) != bool(values):
+            self.fail(place, "has an attribute and its values, or neither")
+        if not all(isinstance(value, (int, str)) for value in values):
+            self.fail(f"{place}.values", "is a list of integers and strings")
+        return Restriction(
+            operator,
+            attribute=self.text(entry, "attribute") or None,
+            values=values,
+            outputs=self.number("outputs", entry),
+            constant_inputs=self.texts(f"{place}.constant_inputs", entry.get("constant_inputs", [])),
+            opsets=self.range("opsets", entry),
+        )
+
+    def range(self, key: str, content: Mapping[str, Any]) -> Range:
+        table = self.table(key, content)
+        self.known(f"{key}.", table, _keys(Range))
+        found = Range(**{name: self.number(name, table) for name in table})
+        if None not in (found.minimum, found.maximum) and found.minimum > found.maximum:  # type: ignore[operator]
+            self.fail(key, "has a minimum that is at most the maximum")
+        if found.default is not None and found.default not in found:
+            self.fail(f"{key}.default", f"is in the range, {found}")
+        return found
+
+    def choice(self, key: str, content: Mapping[str, Any], names: Collection[str]) -> Choice:
+        table = self.table(key, content)
+        self.known(f"{key}.", table, _keys(Choice))
+        taken, refused = (
+            self.texts(f"{key}.{which}", table.get(which, [])) for which in ("taken", "refused")
+        )
+        for name in (*taken, *refused):
+            self.one_of(key, name, names)
+        if set(taken) & set(refused):
+            self.fail(key, f"takes and refuses {sorted(set(taken) & set(refused))}")
+        return Choice(frozenset(taken), frozenset(refused))
+
+    def known(self, prefix: str, table: Mapping[str, Any], keys: Collection[str]) -> None:
+        for key in table:
+            if key not in keys:
+                raise UsageError(
+                    f"target '{self.name}' has an unknown key '{prefix}{key}'{_closest(key, keys)}"
+                )
+
+    def one_of(self, key: str, value: Any, values: Collection[str]) -> None:
+        if value not in values:
+            raise UsageError(f"target '{self.name}': {key} has no {value!r}{_closest(str(value), values)}")
+
+    def table(self, key: str, content: Mapping[str, Any]) -> Mapping[str, Any]:
+        return self._typed(key, content.get(key, {}), lambda v: isinstance(v, dict), "a table")
+
+    def list(self, key: str, value: Any) -> list[Any]:
+        return self._typed(key, value, lambda v: isinstance(v, list), "a list")
+
+    def texts(self, key: str, value: Any) -> tuple[str, ...]:
+        found = self.list(key, [] if value is None else value)
+        if not all(isinstance(item, str) for item in found):
+            self.fail(key, "is a list of strings")
+        return tuple(found)
+
+    def text(self, content: Mapping[str, Any], key: str, required: bool = False) -> str:
+        if required and not content.get(key):
+            self.fail(key, "is missing")
+        return self._typed(key, content.get(key, ""), lambda v: isinstance(v, str), "a string")
+
+    def flag(self, key: str, content: Mapping[str, Any], default: bool) -> bool:
+        return self._typed(key, content.get(key, default), lambda v: isinstance(v, bool), "true or false")
+
+    def number(self, key: str, content: Mapping[str, Any]) -> int | None:
+        if key not in content:
+            return None
+        fits: Callable[[Any], bool] = lambda v: type(v) is int and v > 0  # noqa: E731
+        return self._typed(key, content[key], fits, "a positive integer")
+
+    def _typed(self, key: str, value: Any, fits: Callable[[Any], bool], form: str) -> Any:
+        if not fits(value):
+            self.fail(key, f"is {form}")
+        return value
+
+    def fail(self, key: str, demand: str) -> None:
+        raise UsageError(f"target '{self.name}': {key} {demand}")
+
+
+def _keys(kind: type) -> set[str]:
+    return {field.name for field in dataclasses.fields(kind)}
+
+
+def _element_types() -> frozenset[str]:
+    import onnx_ir as ir
+
+    return frozenset(kind.name.lower() for kind in ir.DataType if kind is not ir.DataType.UNDEFINED)
+
+
+def _operators() -> frozenset[str]:
+    """Every operator of the default domain at any opset."""
+    import onnx
+
+    return frozenset(s.name for s in onnx.defs.get_all_schemas_with_history() if s.domain == "")
+
+
+def _attributes() -> frozenset[str]:
+    """Every attribute of every operator of the default domain, `Resize.mode`."""
+    import onnx
+
+    schemas = (s for s in onnx.defs.get_all_schemas_with_history() if s.domain == "")
+    return frozenset(f"{schema.name}.{name}" for schema in schemas for name in schema.attributes)
+
+
+def _closest(word: str, words: Collection[str]) -> str:
+    close = difflib.get_close_matches(word, sorted(words), 1)
+    return f" (did you mean '{close[0]}'?)" if close else ""

@@ -1,0 +1,162 @@
+"""`Target`: the description of one consumer of ONNX files."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ....registration import DEFAULT_OPSET, MAXIMUM_OPSET, MINIMUM_OPSET, TargetError
+from ....registration.opsets import check_opset
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """Whole numbers from `minimum` to `maximum`, both included; None means no bound.
+
+    Attributes:
+        default: the number to take where none is asked for.
+    """
+
+    minimum: int | None = None
+    maximum: int | None = None
+    default: int | None = None
+
+    def __contains__(self, number: int) -> bool:
+        return (self.minimum is None or number >= self.minimum) and (
+            self.maximum is None or number <= self.maximum
+        )
+
+    def __str__(self) -> str:
+        if self.minimum is None:
+            return "any" if self.maximum is None else f"up to {self.maximum}"
+        return f"{self.minimum} and up" if self.maximum is None else f"{self.minimum} to {self.maximum}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """The supported names: only those in `taken` if there are any, and none in `refused`."""
+
+    taken: frozenset[str] = frozenset()
+    refused: frozenset[str] = frozenset()
+
+    def __contains__(self, name: str) -> bool:
+        return name not in self.refused and (not self.taken or name in self.taken)
+
+
+@dataclasses.dataclass(frozen=True)
+class Restriction:
+    """The requirements of a target for the nodes of one operator.
+
+    Attributes:
+        operator: the operator's name.
+        attribute: the attribute that must have one of `values`.
+        values: integers or strings.
+        outputs: the most outputs that may be used.
+        constant_inputs: names of inputs, as in the operator's schema, that must be constants.
+        opsets: the opsets at which the operator is taken.
+    """
+
+    operator: str
+    attribute: str | None = None
+    values: tuple[int | str, ...] = ()
+    outputs: int | None = None
+    constant_inputs: tuple[str, ...] = ()
+    opsets: Range = Range()
+
+
+@dataclasses.dataclass(frozen=True)
+class Conventions:
+    """The forms that a target requires where ONNX has alternatives; None leaves the graph unchanged.
+
+    Attributes:
+        constants: "initializers" for no Constant nodes, or "nodes" for Constant nodes in place of small
+            initializers of integers and bools.
+        bool_constants: the element type that constants of bools are stored in, with a Cast behind them.
+        int64_constants: "int32" where the operator takes either.
+        resize: "sizes" or "scales", where shapes are static and the other says the same.
+        float_exponents: whether Pow needs an exponent of the type of its base.
+        explicit_attributes: attributes that are written also where they equal their default, `Resize.mode`.
+        recurrent_outputs: "all" if LSTM, GRU and RNN need all of their outputs.
+    """
+
+    constants: str | None = None
+    bool_constants: str | None = None
+    int64_constants: str | None = None
+    resize: str | None = None
+    float_exponents: bool = False
+    explicit_attributes: tuple[str, ...] = ()
+    recurrent_outputs: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """The description of one consumer of ONNX files; docs/targets.md documents its file.
+
+    Attributes:
+        name: the name of its file, without the extension.
+        title: the product and its version.
+        sources: where the facts are from.
+        notes: what is known of it that is not checked, or not known.
+        opsets: the opsets of the default domain.
+        ir_versions: the versions of the file format.
+        operators: names of operators of the default domain.
+        domains: other domains whose operators it takes.
+        types: element types, by their ONNX names in lower case.
+        static_shapes: whether every dimension of the inputs must be a number.
+        external_data: whether weights may be in files beside the model.
+        maximum_bytes: the most that all weights may take.
+        restrictions: demands on single operators.
+        conventions: how graphs are written for it.
+    """
+
+    name: str
+    title: str
+    sources: tuple[str, ...]
+    notes: str = ""
+    opsets: Range = Range()
+    ir_versions: Range = Range()
+    operators: Choice = Choice()
+    domains: tuple[str, ...] = ()
+    types: Choice = Choice()
+    static_shapes: bool = False
+    external_data: bool = True
+    maximum_bytes: int | None = None
+    restrictions: tuple[Restriction, ...] = ()
+    conventions: Conventions = Conventions()
+
+    @property
+    def default_opset(self) -> int:
+        """The default opset for the target."""
+        low = max(self.opsets.minimum or MINIMUM_OPSET, MINIMUM_OPSET)
+        high = min(self.opsets.maximum or MAXIMUM_OPSET, MAXIMUM_OPSET)
+        return min(max(self.opsets.default or DEFAULT_OPSET, low), high)
+
+
+def check_saving(target: Target | None, external_data: object) -> None:
+    """Refuse external data if the target does not support it.
+
+    Raises:
+        TargetError: `external_data` is neither None nor False, and the target takes none.
+    """
+    if target is not None and external_data not in (None, False) and not target.external_data:
+        raise TargetError(
+            target.name, f"target '{target.name}' does not support external data: save without it"
+        )
+
+
+def opset_for(opset: int | None, target: Target | None) -> int:
+    """The opset to write: the requested one, else the target's default, else opsetta's.
+
+    Raises:
+        OpsetError: an opset outside 7 to 26.
+        TargetError: an opset that the target does not take.
+    """
+    if opset is None:
+        return DEFAULT_OPSET if target is None else target.default_opset
+    check_opset(opset)
+    if target is not None and opset not in target.opsets:
+        raise TargetError(
+            target.name,
+            f"target '{target.name}' supports opset {target.opsets}, not {opset}: leave the opset out to "
+            f"write {target.default_opset}",
+        )
+    return opset

@@ -1,0 +1,182 @@
+"""Finds everything in a model that a target does not support."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import onnx_ir as ir
+
+from ....registration import MODULE, InvalidNode, TargetError, TargetProblem
+from ....registration.schemas import operator_schema
+from ....registration.validity.node_check import invalid_nodes
+from .target import Restriction, Target
+
+_STANDARD = ("", "ai.onnx")
+_RECURRENT = {"GRU": 2, "LSTM": 3, "RNN": 2}
+
+
+def check_model(model: ir.Model, target: Target, *, is_file: bool = False) -> None:
+    """Check a model against a target.
+
+    Raises:
+        TargetError: lists everything that the target does not take.
+    """
+    problems = find_problems(model, target, is_file=is_file)
+    if problems:
+        many = f"{len(problems)} things" if len(problems) > 1 else "one thing"
+        raise TargetError(
+            target.name,
+            f"target '{target.name}' ({target.title}) does not support {many} of the model:",
+            problems,
+        )
+
+
+def find_problems(
+    model: ir.Model, target: Target, *, is_file: bool = False, invalid: Iterable[InvalidNode] | None = None
+) -> list[TargetProblem]:
+    """Return everything in a model that a target does not support; unknown types and sizes are not checked.
+
+    Args:
+        is_file: whether the model is as a file has it, so that its external data is in files beside it.
+        invalid: the nodes that are not valid, if they are known.
+    """
+    graphs = [model.graph, *model.graph.subgraphs()]
+    found = [*_of_model(model, target), *_of_interface(model.graph, target)]
+    found += _of_weights(graphs, target, is_file)
+    found += [
+        TargetProblem(f"not valid: {node.reason}", node.node or node.result, node.operator, node.module)
+        for node in (invalid_nodes(model) if invalid is None else invalid)
+    ]
+    opset = model.graph.opset_imports.get("", model.graph.opset_imports.get("ai.onnx"))
+    for node in ir.traversal.RecursiveGraphIterator(model.graph):
+        for reason in _of_node(node, opset, target):
+            module = node.metadata_props.get(MODULE, "")
+            operator = node.op_type if node.domain in _STANDARD else f"{node.domain}::{node.op_type}"
+            found.append(TargetProblem(reason, node.name or "", operator, module))
+    return found
+
+
+def _of_model(model: ir.Model, target: Target) -> Iterator[TargetProblem]:
+    imports = model.graph.opset_imports
+    opset = imports.get("", imports.get("ai.onnx"))
+    if opset is not None and opset not in target.opsets:
+        yield TargetProblem(f"opset {opset}: it takes {target.opsets}; convert to {target.default_opset}")
+    if model.ir_version not in target.ir_versions:
+        yield TargetProblem(f"IR version {model.ir_version}: it takes {target.ir_versions}")
+
+
+def _of_interface(graph: ir.Graph, target: Target) -> Iterator[TargetProblem]:
+    for kind, values in (("input", graph.inputs), ("output", graph.outputs)):
+        for value in values:
+            if value.dtype is not None and _name(value.dtype) not in target.types:
+                yield TargetProblem(f"{kind} '{value.name}' of element type {_name(value.dtype)}")
+    for value in graph.inputs if target.static_shapes else ():
+        if value.const_value is not None:
+            continue
+        if value.shape is None:
+            yield TargetProblem(f"input '{value.name}' of unknown shape: every dimension must be a number")
+            continue
+        varying = [f"{place} ({size})" for place, size in enumerate(value.shape) if not isinstance(size, int)]
+        if varying:
+            listed = ", ".join(varying)
+            yield TargetProblem(
+                f"input '{value.name}' has dynamic dimensions, {listed}: every dimension must be a number"
+            )
+
+
+def _of_weights(graphs: Iterable[ir.Graph], target: Target, is_file: bool) -> Iterator[TargetProblem]:
+    size, external = 0, []
+    for value in (value for graph in graphs for value in graph.initializers.values()):
+        tensor = value.const_value
+        if tensor is None:
+            continue
+        size += tensor.nbytes
+        if isinstance(tensor, ir.ExternalTensor):
+            external.append(value.name)
+        if _name(tensor.dtype) not in target.types and not value.is_graph_input():
+            yield TargetProblem(f"initializer '{value.name}' of element type {_name(tensor.dtype)}")
+        elif tensor.dtype == ir.DataType.BOOL and target.conventions.bool_constants is not None:
+            yield TargetProblem(
+                f"initializer '{value.name}' of bools: `opsetta convert --target` stores them otherwise, "
+                "from opset 9 on"
+            )
+    if target.maximum_bytes is not None and size > target.maximum_bytes:
+        yield TargetProblem(f"weights of {size} bytes: it takes {target.maximum_bytes}")
+    if is_file and external and not target.external_data:
+        yield TargetProblem(f"external data, of '{external[0]}' and {len(external) - 1} more")
+
+
+def _of_node(node: ir.Node, opset: int | None, target: Target) -> Iterator[str]:
+    """The unsupported parts of a node, as phrases to follow the node's name."""
+    if node.domain not in _STANDARD:
+        if node.domain not in target.domains:
+            yield "its domain is not taken"
+        return
+    if node.op_type not in target.operators:
+        yield "the operator is not taken"
+        return
+    for restriction in target.restrictions:
+        if restriction.operator == node.op_type:
+            yield from _of_restriction(node, opset, restriction)
+    wrong = dict.fromkeys(
+        _name(value.dtype)
+        for value in node.outputs
+        if value.dtype is not None and _name(value.dtype) not in target.types and not value.is_graph_output()
+    )
+    for name in wrong:
+        yield f"a result of element type {name} is not taken"
+    yield from _of_conventions(node, target)
+
+
+def _of_restriction(node: ir.Node, opset: int | None, rule: Restriction) -> Iterator[str]:
+    if opset is not None and opset not in rule.opsets:
+        yield f"the operator is taken at opset {rule.opsets}, not at {opset}"
+    schema = operator_schema(node.op_type, opset) if opset is not None else None
+    if rule.attribute is not None:
+        given = node.attributes.get(rule.attribute)
+        default = schema.attributes.get(rule.attribute) if schema is not None else None
+        value = given.value if given is not None else default.default if default is not None else None
+        if value is not None and value not in rule.values:
+            listed = ", ".join(map(repr, rule.values))
+            yield f"{rule.attribute}={value!r} is not taken, but {listed}"
+    if rule.outputs is not None and any(
+        value.name and (value.uses() or value.is_graph_output()) for value in node.outputs[rule.outputs :]
+    ):
+        yield f"its output {rule.outputs} is used, and {rule.outputs} at most are taken"
+    for name in rule.constant_inputs:
+        place = schema.input_index.get(name) if schema is not None else None
+        value = node.inputs[place] if place is not None and place < len(node.inputs) else None
+        if value is not None and not _is_constant(value):
+            yield f"its input {name}, '{value.name}', must be a constant"
+
+
+def _of_conventions(node: ir.Node, target: Target) -> Iterator[str]:
+    wanted = target.conventions
+    if node.op_type == "Constant":
+        if wanted.constants == "initializers":
+            yield "constants must be initializers: `opsetta convert --target` writes them so from opset 9 on"
+        tensor = node.attributes.get("value")
+        is_bool = tensor is not None and tensor.value is not None and tensor.value.dtype == ir.DataType.BOOL
+        if is_bool and wanted.bool_constants is not None:
+            yield "a constant of bools: `opsetta convert --target` stores it otherwise from opset 9 on"
+    if wanted.float_exponents and node.op_type == "Pow":
+        kinds = [value.dtype for value in node.inputs if value is not None and value.dtype is not None]
+        if len(kinds) == 2 and kinds[0] != kinds[1]:
+            yield f"the exponent is of {_name(kinds[1])} and the base of {_name(kinds[0])}"
+    for name in wanted.explicit_attributes:
+        operator, _, attribute = name.partition(".")
+        if operator == node.op_type and attribute not in node.attributes:
+            yield f"its attribute {attribute} must be written: `opsetta convert --target` does"
+    if wanted.recurrent_outputs == "all" and len(node.outputs) < _RECURRENT.get(node.op_type, 0):
+        yield "all of its outputs must be there: `opsetta convert --target` adds them"
+
+
+def _is_constant(value: ir.Value) -> bool:
+    if value.const_value is not None:
+        return not value.is_graph_input()
+    producer = value.producer()
+    return producer is not None and producer.op_type == "Constant" and producer.domain in _STANDARD
+
+
+def _name(dtype: ir.DataType) -> str:
+    return dtype.name.lower()

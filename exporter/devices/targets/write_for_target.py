@@ -1,0 +1,81 @@
+"""Rewrites a model by the conventions of a target, and refuses unsupported parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import onnx_ir as ir
+
+from ....passes.faults import run_pass
+from ....passes.realizers.compose_operators import ComposeOperators
+from ....passes.realizers.unroll_recurrent import OPERATORS_OF_STEPS, UnrollRecurrent
+from ....passes.target.constants.initializers import Initializers
+from ....passes.target.conventions.bool_constants import StoreBools
+from ....passes.target.conventions.constants import WriteConstantNodes, WriteInitializers
+from ....passes.target.conventions.default_attributes import WriteDefaultAttributes
+from ....passes.target.conventions.int64_constants import NarrowConstants
+from ....passes.target.conventions.recurrent_outputs import CompleteRecurrentOutputs
+from ....passes.target.conventions.resize import ResizeBy
+from ....passes.target.simplification.exponents import AlignExponents
+from ....passes.target.simplification.unused_nodes import RemoveUnused
+from ....registration import default_registry
+from ...lowering.driver import FREE_INITIALIZERS, initializers_as_inputs
+from .target import Conventions, Target
+from .target_problems import check_model
+
+
+def write_for(model: ir.Model, target: Target | None) -> None:
+    """Rewrite a model by the conventions of a target, and check it. Without a target, do nothing.
+
+    Raises:
+        TargetError: lists everything that the target does not take.
+        OpsettaError: a pass failed, which is a fault of opsetta.
+    """
+    if target is None:
+        return
+    composed = _run([ComposeOperators(target.operators.__contains__, default_registry)], model)
+    composed |= _unroll(model, target)
+    passes = _passes(model, target.conventions)
+    if passes or composed or target.conventions.recurrent_outputs == "all":
+        # Unused outputs are removed with unused nodes, so those of recurrent nodes are added afterwards.
+        _run([*passes, RemoveUnused(), CompleteRecurrentOutputs()], model)
+        if model.ir_version < FREE_INITIALIZERS:
+            initializers_as_inputs(model, {value for value in model.graph.inputs if value.const_value})
+    check_model(model, target)
+
+
+def _unroll(model: ir.Model, target: Target) -> bool:
+    """Unroll recurrent operators that the target lacks, if it takes those of the steps."""
+    lacking = [name for name in ("GRU", "LSTM", "RNN") if name not in target.operators]
+    if not lacking or not all(name in target.operators for name in OPERATORS_OF_STEPS):
+        return False
+    return _run([UnrollRecurrent(lacking, keeps_refused=True)], model)
+
+
+def _run(passes: Iterable[ir.passes.PassBase], model: ir.Model) -> bool:
+    """Run passes in order, and return whether one of them changed the model."""
+    results = [
+        run_pass(each, model, "It runs for this target; the model is written without one") for each in passes
+    ]
+    return any(result.modified for result in results)
+
+
+def _passes(model: ir.Model, wanted: Conventions) -> list[ir.passes.PassBase]:
+    known = Initializers(model)
+    found: list[ir.passes.PassBase] = []
+    # Passes below read initializers only.
+    if wanted.constants == "initializers" or wanted.bool_constants or wanted.int64_constants:
+        found.append(WriteInitializers())
+    if wanted.float_exponents:
+        found.append(AlignExponents(known))
+    if wanted.resize is not None:
+        found.append(ResizeBy(wanted.resize, known))
+    if wanted.int64_constants is not None:
+        found.append(NarrowConstants(known))
+    if wanted.bool_constants is not None:
+        found.append(StoreBools(ir.DataType[wanted.bool_constants.upper()], known))
+    if wanted.explicit_attributes:
+        found.append(WriteDefaultAttributes(wanted.explicit_attributes))
+    if wanted.constants == "nodes":
+        found.append(WriteConstantNodes())
+    return found

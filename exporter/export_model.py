@@ -1,0 +1,276 @@
+"""`export`: from a PyTorch model to a `Program`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..passes.target.levels import DEFAULT_LEVEL, check_level
+from ..registration import (
+    FIXED_WEIGHTS,
+    CaptureError,
+    Registry,
+    UsageError,
+    registry_or_default,
+)
+from ..registration.warning import warn
+from .captured_graph import specializations
+from .captured_graph.capture import Capture
+from .captured_graph.stages import StageClock
+from .devices.targets.load_target import resolve_target
+from .devices.targets.target import Target
+from .export_arguments import model_call, refuse_unknown
+from .files.garbage_collection import rare_collections
+from .lowering.driver import check_names
+from .program import Program, SourceModel
+from .torch_boundary import probe
+from .torch_boundary.requirements import need_torch
+
+if TYPE_CHECKING:
+    from .capture.stored_weights.opening import Weights
+
+Progress = Callable[[str], None]
+_CAPTURE_METHODS = ("auto", "direct", "torch.export", "strict", "trace")
+
+
+def export(
+    model: Any,
+    args: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    opset: int | None = None,
+    dynamic_shapes: Any = None,
+    dynamic_axes: Mapping[str, Any] | None = None,
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+    mutations: str = "error",
+    registry: Registry | None = None,
+    strict: bool = False,
+    capture: str = "auto",
+    specialize: bool = False,
+    source_lines: bool = False,
+    weights: Weights | None = None,
+    progress: Progress | None = None,
+    optimize: str | bool = DEFAULT_LEVEL,
+    target: str | os.PathLike | Target | None = None,
+    **others: Any,
+) -> Program:
+    """Export a PyTorch model to ONNX at exactly `opset`.
+
+    The model is captured once, in its current mode: call `model.eval()` first to export it for inference. The
+    model, the arguments and the state of the process (random generators, grad mode, settings, logging,
+    warning filters) are restored, also after an error. Dataclasses among the arguments and results stay
+    registered with torch's pytree. Exports in several threads run one after the other.
+
+    Args:
+        model: an `nn.Module`, a function of tensors, a `torch.export.ExportedProgram`, a TorchScript module
+            or function (`torch.jit.script`, `torch.jit.trace`), or the path of a file that `torch.jit.save`
+            wrote.
+        args: example positional arguments, a tuple or a single tensor. A dict as last element has keyword
+            arguments if its keys name parameters of the forward, as in torch.onnx.
+        kwargs: example keyword arguments.
+        opset: the ONNX opset to write, 7 to 26; by default the target's, or 17.
+        dynamic_shapes: the dynamic dimensions, as for `torch.export.export`; a string may replace a `Dim`.
+            The example may have any size there, 0 and 1 included.
+        dynamic_axes: the same in torch.onnx's older form, `{"input": {0: "batch"}}`.
+        input_names: names for the first graph inputs, in order; the others are named after the forward's
+            parameters.
+        output_names: names for the flattened outputs, in order.
+        mutations: what to do with inputs and buffers that the model writes to: `"outputs"` appends their new
+            values to the outputs, `"drop"` discards them with a warning, `"error"` refuses the model.
+        registry: the symbolic functions to lower with; by default the default registry.
+        strict: capture through TorchDynamo; the same as `capture="strict"`.
+        capture: how to capture. `"direct"` runs the model once on fake tensors and records its operators,
+            `"torch.export"` and `"strict"` use torch.export without and with TorchDynamo, and `"trace"` uses
+            torch.jit.trace, which follows the path of the example. `"auto"` is direct capture; where that
+            fails, torch.export and strict capture follow, if they may help. See docs/capture.md.
+        specialize: where a decision of the model's Python code depends on the values of inputs, take the
+            decision for the example. The program is wrong for inputs that decide otherwise; a warning and
+            `Program.specializations` list the decisions.
+        source_lines: keep the user's source line on every node, as metadata `opsetta.line`.
+        weights: the weights of a module that was built on the meta device or under FakeTensorMode: the path
+            of a .safetensors file, of a checkpoint of torch.save, of the index of a sharded one, or of a
+            folder with one of these; or a mapping from names to tensors, as `open_weights` gives. They are
+            matched by the names of the state_dict, and read when the program is saved; see docs/weights.md.
+        progress: called with the name of each stage as it begins.
+        optimize: how far the graph is optimized, "none", "basic" or "full"; docs/optimization.md has what
+            each may change. True stands for "full" and False for "none".
+        target: the consumer to write for: a name that `opsetta targets` lists, or the path of a TOML file. It
+            chooses the opset, turns on rewrites, and refuses what it does not take; see docs/targets.md.
+        others: refused. For torch.onnx's keywords the message says what to use instead.
+
+    Raises:
+        UsageError: an argument has an unknown name or a wrong type.
+        OpsetError: an opset outside 7 to 26.
+        CaptureError: the model could not be captured.
+        ModelFileError: `weights` cannot be read, or do not fit the model.
+        MutationError: the model writes to its inputs or buffers, and `mutations` is `"error"`.
+        UnsupportedOperatorsError: the opset cannot express the model; lists all such operators.
+        TargetError: lists everything that the target does not take.
+    """
+    refuse_unknown(others, export)
+    wanted, aim = resolve_target(opset, target)
+    level = check_level(optimize)
+    registry = registry_or_default(registry)
+    check_names("input_names", input_names)
+    check_names("output_names", output_names)
+    with rare_collections():
+        found = capture_model(
+            model,
+            args,
+            kwargs,
+            dynamic_shapes=dynamic_shapes,
+            dynamic_axes=dynamic_axes,
+            input_names=input_names,
+            output_names=output_names,
+            mutations=mutations,
+            strict=strict,
+            capture=capture,
+            specialize=specialize,
+            source_lines=source_lines,
+            weights=weights,
+            progress=progress,
+        )
+        if progress is not None:
+            progress("lowering")
+        names = {"input_names": input_names, "output_names": output_names}
+        return lower_capture(found, wanted, registry, **names, optimize=level, target=aim)
+
+
+def capture_model(
+    model: Any,
+    args: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    dynamic_axes: Mapping[str, Any] | None = None,
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+    mutations: str = "error",
+    strict: bool = False,
+    capture: str = "auto",
+    specialize: bool = False,
+    source_lines: bool = False,
+    weights: Weights | None = None,
+    progress: Progress | None = None,
+) -> Capture:
+    """The source graph of a model, after the source passes: the part of `export` without an opset.
+
+    Arguments and errors are those of `export`.
+    """
+    by = _capture_method(strict, capture, specialize)
+    _check(mutations, dynamic_axes, progress)
+    report = StageClock(progress)
+    report("loading")
+    need_torch("exporting a model")
+    from .torch_boundary.boundary import boundary
+
+    probe.need(probe.CAPTURE)
+    with boundary(), rare_collections():
+        from .capture import torchscript
+        from .capture.eager_quantization import refuse_eager_quantized
+        from .capture.pytorch.capture_model import capture as capture_pytorch
+        from .capture.sizes.example_sizes import check_example
+        from .capture.stored_weights.stored_weights import (
+            StoredWeights,
+            check_initializers,
+            explaining_absence,
+        )
+        from .capture.training import is_training
+        from .lowering.source_passes import prepare
+
+        if isinstance(model, (str, os.PathLike)):
+            model = torchscript.load(model)
+        args, kwargs = model_call(model, args, kwargs)
+        refuse_eager_quantized(model)
+        if is_training(model):
+            warn("the model is exported in training mode; for inference, call model.eval() first")
+        report("capturing")
+        wanted = {
+            "dynamic_shapes": dynamic_shapes,
+            "dynamic_axes": dynamic_axes,
+            "input_names": input_names,
+            "output_names": output_names,
+            "source_lines": source_lines,
+        }
+        stored = None if weights is None else StoredWeights(model, weights)
+        with explaining_absence(model) if stored is None else stored.attached():
+            if torchscript.is_torchscript(model):
+                found = torchscript.capture(model, args, kwargs, **wanted)
+            elif by == "trace":
+                found = torchscript.capture_trace(model, args, kwargs, **wanted)
+            else:
+                found = capture_pytorch(model, args, kwargs, by=by, specialize=specialize, **wanted)
+            check_example(found)
+            if stored is None:
+                check_initializers(found.source)
+            else:
+                stored.place(found.source)
+        found.module = None if model is found.exported else model
+        found.weights = stored
+        if is_training(model):
+            found.source.metadata_props[FIXED_WEIGHTS] = "true"
+        report("source passes")
+        prepare(found, mutations)
+    report.end()
+    found.stages = report.stages
+    _warn_of_specializations(found)
+    return found
+
+
+def lower_capture(
+    found: Capture,
+    opset: int,
+    registry: Registry | None = None,
+    *,
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+    optimize: str = DEFAULT_LEVEL,
+    target: Target | None = None,
+) -> Program:
+    """Lower a capture at an opset: the part of `export` that needs no model."""
+    from .capture.fx_import.decomposition import Decomposer
+
+    model = SourceModel(found, input_names=input_names, output_names=output_names, decompose=Decomposer())
+    return model.lower(opset, registry=registry, optimize=optimize, target=target)
+
+
+def _check(mutations: str, dynamic_axes: Any, progress: Any) -> None:
+    """Refuse options of a capture with other values than they take."""
+    if mutations not in ("outputs", "error", "drop"):
+        raise CaptureError(f"mutations must be 'outputs', 'error' or 'drop', not {mutations!r}")
+    if progress is not None and not callable(progress):
+        raise UsageError(f"progress must be a function of a stage's name, not {type(progress).__name__}")
+    if dynamic_axes is not None and not isinstance(dynamic_axes, Mapping):
+        raise CaptureError(
+            f"dynamic_axes must be a dict from input names to axes, such as {{'x': {{0: 'batch'}}}}, not "
+            f"{type(dynamic_axes).__name__}"
+        )
+
+
+def _capture_method(strict: bool, capture: str, specialize: bool) -> str:
+    """How to capture, from the arguments that say it.
+
+    Raises:
+        UsageError: `capture` has an unknown value, or contradicts `strict` or `specialize`.
+    """
+    if capture not in _CAPTURE_METHODS:
+        raise UsageError(f"capture must be one of {', '.join(map(repr, _CAPTURE_METHODS))}, not {capture!r}")
+    if strict and capture not in ("auto", "strict"):
+        raise UsageError(
+            f"strict=True means capture='strict', and cannot be combined with capture={capture!r}"
+        )
+    by = "strict" if strict else capture
+    if specialize and by not in ("auto", "direct", "trace"):
+        raise UsageError(f"specialize=True needs capture='auto', 'direct' or 'trace', not {by!r}")
+    return by
+
+
+def _warn_of_specializations(found: Capture) -> None:
+    fixed = specializations.read(found.source.metadata_props)
+    if fixed:
+        warn(
+            "the program follows the decisions of the example inputs, and is wrong for inputs with other "
+            f"decisions:\n{specializations.describe(fixed)}"
+        )

@@ -1,0 +1,266 @@
+"""Converts source graphs to `GraphProto` and back."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections import ChainMap
+from collections.abc import Callable, MutableMapping
+
+import onnx
+import onnx_ir as ir
+from onnx_ir import serde
+
+from ....registration import GraphError, ModelFileError
+from ....registration.arguments import ATTRIBUTE, arguments
+from .initializer_contents import tensor_message, tensor_of
+from .layout import FLOATS, NAME, OPERATOR_VERSION, check_fields, naming, read_metadata, write_metadata
+from .values import file_names, original_name, read_value, write_values
+
+Scope = MutableMapping[str, ir.Value]
+MAXIMUM_DEPTH = 28
+"""Bound on the nesting of blocks: each takes three message levels, and protobuf reads a hundred."""
+_FLOATS = (ir.AttributeType.FLOAT, ir.AttributeType.FLOATS)
+_GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+
+
+class GraphWriter:
+    """Writes a graph and its sub-graphs.
+
+    Attributes:
+        names: the name of each value in the file; these are unique, unlike those in memory.
+    """
+
+    def __init__(self, graph: ir.Graph, digests: dict[ir.Value, str] | None = None):
+        self._graph = graph
+        self._digests = digests or {}
+        self.names = file_names(graph)
+
+    def write(self, target: onnx.GraphProto, *, with_tensors: bool = True) -> None:
+        """Write the graph, with or without the contents of its initializers.
+
+        Raises:
+            ModelFileError: the format cannot store part of the graph.
+        """
+        self._write(target, self._graph, with_tensors, 0)
+
+    def _write(self, target: onnx.GraphProto, graph: ir.Graph, with_tensors: bool, depth: int) -> None:
+        if depth > MAXIMUM_DEPTH:
+            raise ModelFileError(
+                f"blocks are nested more than {MAXIMUM_DEPTH} deep, the limit of the source format"
+            )
+        if graph.name is not None:
+            target.name = graph.name
+        if graph.doc_string is not None:
+            target.doc_string = graph.doc_string
+        write_metadata(target.metadata_props, graph.metadata_props, {})
+        formal, results = set(graph.inputs), set(graph.outputs)
+        for name, value in graph.initializers.items():
+            if with_tensors:
+                target.initializer.append(tensor_message(value, self.names[value]))
+            if name != value.name:
+                raise ModelFileError(f"initializer '{name}' is called '{value.name}'")
+        self._describe(target.input, graph.inputs)
+        self._describe(target.value_info, (v for v in graph.initializers.values() if v not in formal))
+        for node in graph:
+            with naming(f"node '{node.name}'"):
+                self._write_node(target.node.add(), node, depth)
+            self._describe(target.value_info, (v for v in node.outputs if v not in results))
+        self._describe(target.output, graph.outputs)
+
+    def _describe(self, target: object, source: object) -> None:
+        write_values(target, source, self.names, self._digests)  # type: ignore[arg-type]
+
+    def _write_node(self, target: onnx.NodeProto, node: ir.Node, depth: int) -> None:
+        target.op_type = node.op_type
+        if node.domain:
+            target.domain = node.domain
+        if node.overload:
+            target.overload = node.overload
+        if node.doc_string is not None:
+            target.doc_string = node.doc_string
+        own = {}
+        if node.name is None:
+            own[NAME] = "null"
+        else:
+            target.name = node.name
+        if node.version is not None:
+            own[OPERATOR_VERSION] = str(node.version)
+        target.input.extend("" if value is None else self._name(value) for value in node.inputs)
+        target.output.extend(self._name(value) for value in node.outputs)
+        floats = {}
+        for attribute in node.attributes.values():
+            self._write_attribute(target.attribute.add(), attribute, depth)
+            if attribute.type in _FLOATS and not attribute.is_ref():
+                single = attribute.type == ir.AttributeType.FLOAT
+                numbers = [attribute.value] if single else attribute.value
+                floats[attribute.name] = [struct.pack(">d", number).hex() for number in numbers]
+        if floats:
+            own[FLOATS] = json.dumps(floats)
+        write_metadata(target.metadata_props, node.metadata_props, own)
+
+    def _name(self, value: ir.Value) -> str:
+        if value not in self.names:
+            raise ModelFileError(f"value '{value.name}' is used, but nothing in the graph defines it")
+        return self.names[value]
+
+    def _write_attribute(self, target: onnx.AttributeProto, attribute: ir.Attr, depth: int) -> None:
+        if attribute.is_ref() or isinstance(attribute.value, bytes):
+            kind = "a reference" if attribute.is_ref() else "of bytes, not of text"
+            raise ModelFileError(
+                f"attribute '{attribute.name}' is {kind}, which the source format does not support"
+            )
+        if attribute.type not in _GRAPHS:
+            serde.serialize_attribute_into(target, attribute)
+            return
+        target.name = attribute.name
+        if attribute.doc_string is not None:
+            target.doc_string = attribute.doc_string
+        if attribute.type == ir.AttributeType.GRAPH:
+            target.type = onnx.AttributeProto.GRAPH
+            self._write(target.g, attribute.as_graph(), True, depth + 1)
+            return
+        target.type = onnx.AttributeProto.GRAPHS
+        for graph in attribute.as_graphs():
+            self._write(target.graphs.add(), graph, True, depth + 1)
+
+
+Tensor = Callable[[onnx.TensorProto, "dict[str, str]"], ir.TensorProtocol]
+"""Returns the contents of an initializer, from its message and the file's metadata of its value."""
+
+
+class GraphReader:
+    """Reads a graph and its sub-graphs."""
+
+    def __init__(self, tensor: Tensor | None = None):
+        self._tensor = tensor or (lambda proto, own: tensor_of(proto))
+        self._unnamed: list[ir.Value | ir.Node] = []
+        self._seen: set[ir.Value] = set()
+
+    def read(self, source: onnx.GraphProto, opset_imports: dict[str, int] | None = None) -> ir.Graph:
+        """The graph of a message.
+
+        Raises:
+            ModelFileError: the message contradicts itself.
+        """
+        graph = self._read(source, ChainMap(), opset_imports or {})
+        for item in self._unnamed:
+            # onnx_ir.Graph names its unnamed inputs; restore the missing names.
+            item.name = None
+        self._unnamed.clear()
+        return graph
+
+    def _read(self, source: onnx.GraphProto, outer: ChainMap, opset_imports: dict[str, int]) -> ir.Graph:
+        check_fields(source)
+        scope = outer.new_child()
+        inputs = [self._declare(scope, info.name) for info in source.input]
+        initializers = [self._initializer(scope, tensor.name) for tensor in source.initializer]
+        for node in source.node:
+            for name in node.output:
+                self._declare(scope, name)
+        own: dict[str, dict[str, str]] = {}
+        for info in (*source.input, *source.value_info, *source.output):
+            self._describe(scope, info, own)
+        for value, tensor in zip(initializers, source.initializer, strict=True):
+            value.const_value = self._tensor(tensor, own.get(tensor.name, {}))
+            self._check_tensor(value)
+        nodes = [self._node(node, scope) for node in source.node]
+        metadata, _ = read_metadata(source.metadata_props)
+        return ir.Graph(
+            inputs,
+            [self._find(scope, info.name) for info in source.output],
+            nodes=nodes,
+            initializers=initializers,
+            doc_string=source.doc_string if source.HasField("doc_string") else None,
+            opset_imports=opset_imports,
+            name=source.name if source.HasField("name") else None,
+            metadata_props=metadata,
+        )
+
+    @staticmethod
+    def _declare(scope: ChainMap, name: str) -> ir.Value:
+        if not name or name in scope:
+            reason = f"value '{name}' is defined twice" if name else "a value has no name"
+            raise ModelFileError(f"it does not follow the source format: {reason}")
+        scope[name] = value = ir.Value(name=name)
+        return value
+
+    def _initializer(self, scope: ChainMap, name: str) -> ir.Value:
+        held = scope.maps[0].get(name)
+        return self._declare(scope, name) if held is None else held
+
+    @staticmethod
+    def _find(scope: Scope, name: str) -> ir.Value:
+        found = scope.get(name)
+        if found is None:
+            raise ModelFileError(f"value '{name}' is used, but nothing in the file defines it")
+        return found
+
+    def _describe(self, scope: Scope, info: onnx.ValueInfoProto, own: dict[str, dict[str, str]]) -> None:
+        value = self._find(scope, info.name)
+        if value in self._seen:
+            return
+        self._seen.add(value)
+        own[info.name] = read_value(info, value)
+        name = original_name(own[info.name], info.name)
+        if name is None:
+            self._unnamed.append(value)
+        else:
+            value.name = name
+
+    @staticmethod
+    def _check_tensor(value: ir.Value) -> None:
+        tensor = value.const_value
+        assert tensor is not None
+        declared = value.shape is None or list(value.shape) == list(tensor.shape)
+        if not declared or (value.dtype is not None and value.dtype != tensor.dtype):
+            raise ModelFileError(
+                f"initializer '{value.name}' is {tensor.dtype.name}{list(tensor.shape)}, but the file "
+                f"declares {value.type}{value.shape}"
+            )
+
+    def _node(self, source: onnx.NodeProto, scope: ChainMap) -> ir.Node:
+        with naming(f"node '{source.name}'"):
+            check_fields(source)
+            metadata, own = read_metadata(source.metadata_props)
+            floats = json.loads(own.get(FLOATS, "{}"))
+            version = own.get(OPERATOR_VERSION)
+            node = ir.Node(
+                source.domain,
+                source.op_type,
+                [self._find(scope, name) if name else None for name in source.input],
+                [self._attribute(attribute, scope, floats) for attribute in source.attribute],
+                overload=source.overload,
+                outputs=[self._find(scope.maps[0], name) for name in source.output],
+                version=None if version is None else int(version),
+                name=source.name,
+                doc_string=source.doc_string if source.HasField("doc_string") else None,
+                metadata_props=metadata,
+            )
+            if original_name(own, source.name) is None:
+                self._unnamed.append(node)
+            if ATTRIBUTE in node.attributes:
+                try:
+                    arguments(node)  # Refuses invalid arguments when the file is read.
+                except GraphError as error:
+                    raise ModelFileError(f"node '{source.name}': {error}") from error
+        return node
+
+    def _attribute(
+        self, source: onnx.AttributeProto, scope: ChainMap, floats: dict[str, list[str]]
+    ) -> ir.Attr:
+        check_fields(source)
+        kind = ir.AttributeType(source.type)
+        text = source.doc_string if source.HasField("doc_string") else None
+        if kind == ir.AttributeType.GRAPH:
+            return ir.AttrGraph(source.name, self._read(source.g, scope, {}), doc_string=text)
+        if kind == ir.AttributeType.GRAPHS:
+            inner = [self._read(graph, scope, {}) for graph in source.graphs]
+            return ir.AttrGraphs(source.name, inner, doc_string=text)
+        if kind == ir.AttributeType.STRING:
+            return ir.AttrString(source.name, source.s.decode(), doc_string=text)
+        if source.name in floats:
+            numbers = [struct.unpack(">d", bytes.fromhex(bits))[0] for bits in floats[source.name]]
+            single = kind == ir.AttributeType.FLOAT
+            return ir.Attr(source.name, kind, numbers[0] if single else numbers, doc_string=text)
+        return serde.deserialize_attribute(source)

@@ -1,0 +1,294 @@
+"""Stores the interface of a captured model as JSON: tree structures of calls and results, without pickle.
+
+A tree structure is null for a leaf, else an object with the name of the container's type, its context (what
+it stores beside its children) and its children. Constants that JSON lacks are objects with one key:
+`{"tuple": […]}`, `{"dict": [[key, value], …]}`, `{"float": "nan"}`, `{"complex": […]}`, `{"type":
+"module.Class"}`, `{"torch": "torch.float16"}`, `{"dtype": "FLOAT16"}`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import Any
+
+import onnx_ir as ir
+
+from ....registration import ModelFileError
+from ...captured_graph.capture import Interface
+
+_TORCH_KINDS = ("dtype", "device", "layout", "memory_format")
+
+
+@dataclasses.dataclass(frozen=True)
+class TypeName:
+    """A Python class by its module and name; a file never imports one."""
+
+    name: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TorchConstant:
+    """A dtype, device, layout or memory format of torch as text; it compares equal to torch's object."""
+
+    text: str
+
+    def __eq__(self, other: object) -> bool:
+        return str(other) == self.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclasses.dataclass(frozen=True)
+class Structure:
+    """A node of a tree structure.
+
+    Attributes:
+        type: the container, such as `builtins.dict`.
+        context: what it stores beside its children: keys, a length, a class.
+        children: the structures of its children; None is a leaf.
+    """
+
+    type: str
+    context: Any
+    children: tuple[Structure | None, ...]
+
+
+def write_interface(
+    interface: Interface,
+    output_names: list[str],
+    given_inputs: list[str] | None,
+    given_outputs: list[str] | None,
+) -> str:
+    """Convert an interface, and the user's names of inputs and outputs, to JSON.
+
+    Raises:
+        ModelFileError: the format cannot store a constant or a container among the arguments.
+    """
+    content = {
+        "input_structure": _structure_json(interface.input_specification),
+        "output_structure": _structure_json(interface.output_specification),
+        "inputs": interface.inputs,
+        "constants": [_constant_json(item) for item in interface.constants],
+        "outputs": [e if isinstance(e, int) else [_constant_json(e[0])] for e in interface.outputs],
+        "numbers": interface.numbers,
+        "complex_outputs": interface.complex_outputs,
+        "mutated": interface.mutated,
+        "parameter_names": interface.parameter_names,
+        "output_names": output_names,
+        "given_input_names": given_inputs,
+        "given_output_names": given_outputs,
+    }
+    return json.dumps(content, separators=(",", ":"), ensure_ascii=False)
+
+
+def read_interface(text: str) -> tuple[Interface, list[str], list[str] | None, list[str] | None]:
+    """Read what `write_interface` wrote; tree structures become `Structure`."""
+    content = json.loads(text)
+    _check(content)
+    interface = Interface(
+        input_specification=_structure_of(content["input_structure"]),
+        output_specification=_structure_of(content["output_structure"]),
+        inputs=content["inputs"],
+        constants=[_constant_of(item) for item in content["constants"]],
+        outputs=[e if isinstance(e, int) else [_constant_of(e[0])] for e in content["outputs"]],
+        **{name: content[name] for name in ("numbers", "complex_outputs", "mutated", "parameter_names")},
+    )
+    return interface, content["output_names"], content["given_input_names"], content["given_output_names"]
+
+
+_MEMBERS: dict[str, tuple[type, ...]] = {
+    "inputs": (str, type(None)),
+    "outputs": (int, list),
+    "constants": (object,),
+    **dict.fromkeys(("output_names", "given_input_names", "given_output_names"), (str,)),
+    **dict.fromkeys(("mutated", "parameter_names"), (str,)),
+    **dict.fromkeys(("numbers", "complex_outputs"), (int,)),
+}
+"""The lists of an interface, and the types of their elements."""
+
+
+def _check(content: Any) -> None:
+    for field, kinds in _MEMBERS.items():
+        held = content[field]
+        if held is None and field.startswith("given_"):
+            continue
+        if not isinstance(held, list) or not all(_is_one_of(item, kinds) for item in held):
+            raise ModelFileError(f"the interface has '{field}', which has a wrong type")
+
+
+def _is_one_of(item: Any, kinds: tuple[type, ...]) -> bool:
+    """Whether a JSON value is of one of the kinds; booleans are no numbers, and a list has one constant."""
+    if isinstance(item, bool) and bool not in kinds:
+        return kinds == (object,)
+    return isinstance(item, kinds) and not (isinstance(item, list) and list in kinds and len(item) != 1)
+
+
+def check_interface(
+    interface: Interface,
+    output_names: list[str],
+    given_inputs: list[str] | None,
+    given_outputs: list[str] | None,
+    graph: ir.Graph,
+) -> None:
+    """Check that an interface fits its graph.
+
+    Raises:
+        ModelFileError: its inputs or outputs differ from those of the graph.
+    """
+    _check_call(interface.input_specification)
+    _check_structure(interface.output_specification)
+    inputs, outputs = [value.name for value in graph.inputs], len(graph.outputs)
+    named = [name for name in interface.inputs if name is not None]
+    results = [entry for entry in interface.outputs if isinstance(entry, int)]
+    # Without a structure of arguments the model cannot be called.
+    called = interface.input_specification is not None
+    given, returned = _leaves(interface.input_specification), _leaves(interface.output_specification)
+    wrong = (
+        ("inputs", called and named != inputs),
+        ("inputs", called and len(interface.inputs) != given),
+        ("constants", called and len(interface.constants) != given),
+        ("outputs", called and len(interface.outputs) != returned),
+        ("mutated", len(interface.mutated) > outputs),
+        ("outputs", not _are_positions_below(results, outputs - len(interface.mutated))),
+        ("numbers", not _are_positions_below(interface.numbers, outputs)),
+        ("complex_outputs", not _are_positions_below(interface.complex_outputs, outputs)),
+        ("output_names", called and len(output_names) != outputs),
+        ("given_input_names", called and len(given_inputs or ()) > len(inputs)),
+        ("given_output_names", called and len(given_outputs or ()) > outputs),
+    )
+    field = next((field for field, is_wrong in wrong if is_wrong), None)
+    if field is not None:
+        raise ModelFileError(
+            f"the interface has '{field}', which does not fit a graph with {len(inputs)} inputs "
+            f"and {outputs} outputs"
+        )
+
+
+def _check_call(structure: Structure | None) -> None:
+    """Check that a structure is that of a call: a tuple of positional and a dict of keyword arguments."""
+    if structure is None:
+        return
+    kinds = [None if child is None else child.type for child in structure.children]
+    if structure.type != "builtins.tuple" or kinds != ["builtins.tuple", "builtins.dict"]:
+        raise ModelFileError("the interface has arguments that are not those of a call")
+    _check_structure(structure)
+
+
+def _check_structure(structure: Structure | None) -> None:
+    """Check that Python's own containers have the context that they are made with.
+
+    Raises:
+        ModelFileError: one has another context, or not one name for each child.
+    """
+    if structure is None:
+        return
+    context, count = structure.context, len(structure.children)
+    if structure.type == "collections.defaultdict":
+        is_pair = isinstance(context, (list, tuple)) and len(context) == 2
+        is_valid = is_pair and isinstance(context[0], TypeName) and _are_keys(context[1], count)
+    elif structure.type in ("builtins.dict", "collections.OrderedDict"):
+        is_valid = _are_keys(context, count)
+    else:
+        is_valid = structure.type not in ("builtins.list", "builtins.tuple") or context is None
+    if not is_valid:
+        raise ModelFileError(f"the interface has a {structure.type} that does not fit its {count} members")
+    for child in structure.children:
+        _check_structure(child)
+
+
+def _are_keys(context: Any, count: int) -> bool:
+    """Whether a context is a list of as many different keys as a dict has members."""
+    return isinstance(context, list) and len(context) == count == len(set(context))
+
+
+def _are_positions_below(positions: list[int], count: int) -> bool:
+    return all(0 <= position < count for position in positions)
+
+
+def _leaves(structure: Structure | None) -> int:
+    return 1 if structure is None else sum(map(_leaves, structure.children))
+
+
+def _structure_json(specification: Any) -> Any:
+    if specification is None:
+        return None
+    if isinstance(specification, Structure):
+        kind, children = specification.type, list(specification.children)
+    elif specification.is_leaf():
+        return None
+    else:
+        kind, children = _type_name(specification.type), specification.children()
+    return {
+        "type": kind,
+        "context": _constant_json(specification.context),
+        "children": [_structure_json(child) for child in children],
+    }
+
+
+def _structure_of(item: Any) -> Structure | None:
+    if item is None:
+        return None
+    children = tuple(_structure_of(child) for child in item["children"])
+    if not isinstance(item["type"], str):
+        raise ModelFileError("the interface has a container without a type")
+    return Structure(item["type"], _constant_of(item["context"]), children)
+
+
+def _type_name(kind: Any) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _constant_json(item: Any) -> Any:
+    kind = type(item)
+    if item is None or kind in (bool, int, str):
+        return item
+    if kind is float:
+        return item if math.isfinite(item) else {"float": repr(item)}
+    if kind is complex:
+        return {"complex": [_constant_json(item.real), _constant_json(item.imag)]}
+    if kind is list:
+        return [_constant_json(member) for member in item]
+    if kind is tuple:
+        return {"tuple": [_constant_json(member) for member in item]}
+    if kind is dict:
+        return {"dict": [[_constant_json(key), _constant_json(value)] for key, value in item.items()]}
+    if kind is TypeName:
+        return {"type": item.name}
+    if isinstance(item, type):
+        return {"type": _type_name(item)}
+    if kind is ir.DataType:
+        return {"dtype": item.name}
+    if kind is TorchConstant or (kind.__module__ == "torch" and kind.__name__ in _TORCH_KINDS):
+        return {"torch": str(item)}
+    raise ModelFileError(
+        f"a {_type_name(kind)} is part of the arguments or the result, and cannot be stored in a source file"
+    )
+
+
+def _constant_of(item: Any) -> Any:
+    if isinstance(item, list):
+        return [_constant_of(member) for member in item]
+    if not isinstance(item, dict):
+        return item
+    [(key, inner)] = item.items()
+    if key == "float":
+        return float(inner)
+    if key == "complex":
+        return complex(*(_constant_of(part) for part in inner))
+    if key == "tuple":
+        return tuple(_constant_of(member) for member in inner)
+    if key == "dict":
+        return {_constant_of(name): _constant_of(value) for name, value in inner}
+    if key == "type":
+        return TypeName(str(inner))
+    if key == "dtype":
+        return ir.DataType[inner]
+    if key == "torch":
+        return TorchConstant(str(inner))
+    raise ModelFileError(f"the interface has a constant of an unknown kind, '{key}'")

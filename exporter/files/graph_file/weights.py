@@ -1,0 +1,227 @@
+"""Weights of a source file: stored in it, beside it, or omitted and passed again when it is loaded."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from ....registration import KIND, PERSISTENT, ModelFileError
+from ..message import Initializer
+from ..publishing import DataFile
+from ..reading import BOUNDS, Bounds, read_model
+from ..reading.external_data.files import ExternalFiles, Folder
+from ..small_files import open_regular
+from .initializer_contents import (
+    EXTERNAL_FROM,
+    contents,
+    digest,
+    external_tensor,
+    tensor_header,
+    tensor_message,
+    tensor_of,
+)
+from .layout import DIGEST, quoted, read_metadata
+from .values import original_name
+
+MODES = ("inline", "external", "none")
+Weights = Mapping[str, Any] | str | os.PathLike | None
+
+
+def is_left_out(value: ir.Value) -> bool:
+    """Whether `weights="none"` omits an initializer: a state_dict contains it.
+
+    Constants of the program and non-persistent buffers stay in the file.
+    """
+    metadata = value.metadata_props
+    return metadata.get(KIND) in ("parameter", "buffer") and metadata.get(PERSISTENT) != "false"
+
+
+def digests(values: Iterable[ir.Value]) -> dict[ir.Value, str]:
+    """The SHA-256 of each omitted weight."""
+    return {value: digest(contents(value)) for value in values if is_left_out(value)}
+
+
+def store(values: Iterable[ir.Value], data: DataFile) -> dict[ir.Value, int]:
+    """Write the large initializers to a data file, and return the offset of each."""
+    found: dict[ir.Value, int] = {}
+    for value in values:
+        tensor = contents(value)
+        if tensor.dtype != ir.DataType.STRING and tensor.nbytes >= EXTERNAL_FROM:
+            found[value] = data.append(tensor)
+    return found
+
+
+def initializers(
+    values: Iterable[ir.Value],
+    names: Mapping[ir.Value, str],
+    left_out: Mapping[ir.Value, str],
+    stored: Mapping[ir.Value, int],
+    location: str | None,
+) -> list[Initializer]:
+    """The messages of initializers, each with the tensor that has its contents if the message has none.
+
+    Args:
+        stored: the offsets of the initializers in the data file.
+        location: the data file's name.
+    """
+    found: list[Initializer] = []
+    for value in values:
+        tensor = contents(value)
+        if value in left_out:
+            found.append((tensor_header(value, names[value]), None))
+        elif tensor.dtype == ir.DataType.STRING:
+            found.append((tensor_message(value, names[value]), None))
+        elif value in stored:
+            header = tensor_header(value, names[value])
+            header.data_location = onnx.TensorProto.EXTERNAL
+            place = {"location": location, "offset": stored[value], "length": tensor.nbytes}
+            for key, entry in place.items():
+                header.external_data.add(key=key, value=str(entry))
+            found.append((header, None))
+        else:
+            found.append((tensor_header(value, names[value]), tensor))
+    return found
+
+
+class WeightReader:
+    """Supplies the contents of initializers to a `GraphReader`.
+
+    Raises:
+        ModelFileError: weights that the file omits are missing or differ.
+    """
+
+    def __init__(self, graph: onnx.GraphProto, folder: Folder, weights: Weights, bounds: Bounds = BOUNDS):
+        self._files = _files_in(folder)
+        self._given = _checked(graph, weights, bounds)
+
+    def __call__(self, message: onnx.TensorProto, own: dict[str, str]) -> ir.TensorProtocol:
+        """The tensor of an initializer."""
+        if DIGEST in own:
+            return self._given[message.name]
+        return stored(message, self._files)
+
+
+def _files_in(folder: Folder) -> ExternalFiles:
+    return ExternalFiles(folder, lambda subject, shown: None)
+
+
+def stored(message: onnx.TensorProto, files: ExternalFiles) -> ir.TensorProtocol:
+    """The tensor of an initializer whose contents are in the file or beside it.
+
+    Raises:
+        ModelFileError: the contents are missing or cannot be read.
+    """
+    if message.data_location == onnx.TensorProto.EXTERNAL:
+        return external_tensor(message, files)
+    return tensor_of(message)
+
+
+def _own_metadata(graph: onnx.GraphProto) -> dict[str, dict[str, str]]:
+    """The file's own metadata of each initializer."""
+    found: dict[str, dict[str, str]] = {message.name: {} for message in graph.initializer}
+    for info in (*graph.input, *graph.value_info):
+        if info.name in found:
+            found[info.name] = read_metadata(info.metadata_props)[1]
+    return found
+
+
+def _checked(graph: onnx.GraphProto, weights: Weights, bounds: Bounds) -> dict[str, ir.TensorProtocol]:
+    """The checked weights that the file omits, by their names in the file."""
+    described = _own_metadata(graph)
+    found: dict[str, ir.TensorProtocol] = {}
+    missing: list[str] = []
+    changed: list[str] = []
+    given: Mapping[str, Any] | None = None
+    for message in graph.initializer:
+        own = described[message.name]
+        if DIGEST not in own:
+            continue
+        if given is None:
+            given = _opened(weights, bounds)
+        name = original_name(own, message.name) or ""
+        if name not in given:
+            missing.append(name)
+            continue
+        found[message.name] = tensor = given_tensor(given[name], name)
+        due = f"{ir.DataType(message.data_type).name}{list(message.dims)}"
+        kind = f"{tensor.dtype.name}{list(tensor.shape)}"
+        if kind != due:
+            changed.append(f"'{name}' is {kind}, and was {due}")
+        elif digest(tensor) != own[DIGEST]:
+            changed.append(f"'{name}' has other contents, by its SHA-256")
+    _refuse(missing, changed, weights)
+    return found
+
+
+def _refuse(missing: Sequence[str], changed: Sequence[str], weights: Weights) -> None:
+    problems = []
+    if missing:
+        hint = "; pass weights=, a mapping or a path" if weights is None else ""
+        problems.append(f"the file has no contents for {_counted(missing)}: {quoted(missing)}{hint}")
+    if changed:
+        problems.append(f"{_counted(changed)} changed since it was written: {', '.join(changed[:8])}")
+    if problems:
+        raise ModelFileError("; ".join(problems))
+
+
+def _counted(items: Sequence[str]) -> str:
+    return f"{len(items)} weight{'' if len(items) == 1 else 's'}"
+
+
+def given_tensor(item: Any, name: str) -> ir.TensorProtocol:
+    """A weight that the caller gave: a torch tensor, a numpy array, or a tensor of onnx_ir.
+
+    Raises:
+        ModelFileError: it is none of these.
+    """
+    if type(item).__module__.partition(".")[0] == "torch":
+        from onnx_ir import tensor_adapters
+
+        return tensor_adapters.TorchTensor(item.detach(), name=name)
+    if isinstance(item, np.ndarray):
+        return ir.Tensor(item, name=name)
+    if isinstance(item, ir.TensorProtocol):
+        return item
+    raise ModelFileError(f"weight '{name}' is a {type(item).__name__}, not an array or tensor")
+
+
+def _arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
+    with np.load(path, allow_pickle=False) as archive:
+        arrays = dict(archive)
+    if not all(isinstance(item, np.ndarray) for item in arrays.values()):
+        raise ModelFileError(
+            f"'{path}' is an archive without arrays; load a file of torch.save with torch.load(path, "
+            "weights_only=True), and pass the mapping"
+        )
+    return arrays
+
+
+def _opened(weights: Weights, bounds: Bounds) -> Mapping[str, Any]:
+    """The weights that the caller gave, by name."""
+    if weights is None or isinstance(weights, Mapping):
+        return weights or {}
+    path = pathlib.Path(weights)
+    try:
+        with open_regular(path) as file:
+            archive = file.read(4) == b"PK\x03\x04"
+        if archive:
+            return _arrays(path)
+    except ModelFileError:
+        raise
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise ModelFileError(f"'{path}' cannot be read as a model or an .npz file: {error}") from error
+    graph = read_model(path, bounds).graph
+    described = _own_metadata(graph)
+    files = _files_in(path.parent)
+    return {
+        original_name(described[message.name], message.name) or "": stored(message, files)
+        for message in graph.initializer
+        if DIGEST not in described[message.name]
+    }

@@ -1,0 +1,268 @@
+"""`export_huggingface`: from a Hugging Face folder to a folder with ONNX files."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import types
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from ...passes.quantization import Error, Quantization
+from ...passes.target.levels import DEFAULT_LEVEL, check_level
+from ...registration import ModelFileError, UsageError
+from ..devices.targets.load_target import resolve_target
+from ..devices.targets.target import Target
+from ..export_model import export
+from ..onnx_model import OnnxModel
+from ..program import Program
+from ..quantizing import initializer_bytes, is_compared, output_error, quantize_weights, scheme_of
+from ..torch_boundary.requirements import need_torch
+from .folder import copy_files, folder_at
+from .graphs import Graph
+from .model_folders import DTYPES, load, read_config
+from .tasks import check_reads_text, task_named, task_of
+
+_EXPECTED = (
+    # The lengths of past, input and mask belong together.
+    "the export is valid for",
+    # The caller chose the element type.
+    "the weights have other element types",
+    # Frequencies of rotary embeddings are computed anew in each call.
+    r"the new values of tensors that the model writes to are dropped: buffer '[\w.]*inv_freq'[^,]*$",
+)
+"""Warnings of `export` that say nothing new of these models."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportedGraph:
+    """One ONNX file of a model.
+
+    Attributes:
+        path: of the file.
+        opset: of the file.
+        nodes: the number of its nodes.
+        weight_bytes: the bytes of its weights.
+        inputs, outputs: their names, in order.
+        report: the comparison with eager PyTorch, if it was asked for.
+        quantization: what was quantized, if it was asked for.
+        output_error: that of the quantized outputs for the example inputs, if both models ran.
+    """
+
+    path: pathlib.Path
+    opset: int
+    nodes: int
+    weight_bytes: int
+    inputs: list[str]
+    outputs: list[str]
+    report: Any = None
+    quantization: Quantization | None = None
+    output_error: Error | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class HuggingFaceExport:
+    """The files that `export_huggingface` wrote.
+
+    Attributes:
+        folder: where it is.
+        task: the name of the task.
+        graphs: the ONNX files.
+        copied: names of the files of tokenizers, processors and configurations.
+        weights_loaded: whether transformers loaded the weights into memory, because the checkpoint has other
+            names than the model or lacks tensors.
+    """
+
+    folder: pathlib.Path
+    task: str
+    graphs: list[ExportedGraph]
+    copied: list[str]
+    weights_loaded: bool
+
+
+def export_huggingface(
+    folder: str | os.PathLike,
+    output: str | os.PathLike,
+    *,
+    task: str | None = None,
+    opset: int | None = None,
+    dtype: str = "float32",
+    quantize: str | Mapping[str, Any] | None = None,
+    weights: str = "copy",
+    external_data: bool | None = None,
+    optimize: str | bool = DEFAULT_LEVEL,
+    target: str | os.PathLike | Target | None = None,
+    verify: bool = False,
+    progress: Callable[[str], None] | None = None,
+) -> HuggingFaceExport:
+    """Export the model of a Hugging Face folder for a task; see docs/huggingface.md.
+
+    All graphs are captured and lowered before the first file is written. No code from the folder is run.
+
+    Args:
+        folder: with config.json, weights and the files of a tokenizer or processor.
+        output: the folder to write; it may be the same one.
+        task: a name of `tasks.TASKS`; by default that of the architecture in config.json.
+        opset: the ONNX opset to write, 7 to 26; by default the target's, or 17.
+        dtype: of weights and activations, "float32", "float16" or "bfloat16".
+        quantize: "int8" or "int4", or a mapping of these as `dtype` and further arguments of
+            `quantize_weights`.
+        weights: "copy", or "reference" to refer to the checkpoint, which is then in `output` or below it.
+        external_data: whether weights are beside the ONNX files; by default if they do not fit into them.
+        optimize: as for `export`.
+        target: as for `export`.
+        verify: compare each graph with eager PyTorch first; write nothing where they differ.
+        progress: called with the name of each stage as it begins.
+
+    Raises:
+        ModelFileError: the folder cannot be read, or the output cannot be written.
+        UsageError: the model has no such task, or an argument has an unknown value.
+        CaptureError, UnsupportedOperatorsError, TargetError, VerificationError: as for `export` and `verify`.
+    """
+    source, written = folder_at(folder), pathlib.Path(os.fsdecode(output))
+    wanted, aim = resolve_target(opset, target)
+    level = check_level(optimize)
+    if dtype not in DTYPES:
+        raise UsageError(f"dtype must be one of {', '.join(DTYPES)}, not {dtype!r}")
+    if weights not in ("copy", "reference"):
+        raise UsageError(f"weights must be 'copy' or 'reference', not {weights!r}")
+    options: dict[str, Any] = {"dtype": quantize} if isinstance(quantize, str) else dict(quantize or {})
+    if options:
+        scheme_of(**options)
+    if written.exists() and not written.is_dir():
+        raise ModelFileError(f"the output '{written}' is a file: name a folder")
+    report = progress or (lambda stage: None)
+    need_torch("exporting a model")
+    report("loading the model")
+    config = read_config(source)
+    chosen_task = task_of(config) if task is None else task_named(task)
+    loaded = load(source, config, chosen_task, DTYPES[dtype])
+    if weights == "reference" and loaded.weights is None:
+        raise UsageError(
+            "weights='reference' is not possible for this model, because its checkpoint has other names "
+            "or lacks tensors: copy the weights"
+        )
+    ready = []
+    for graph in _graphs(chosen_task.name, loaded.model, config, source):
+        named = _prefixed(graph.file, report)
+        with _forward_replaced(loaded.model, graph):
+            program = export(
+                loaded.model,
+                (graph.inputs,),
+                opset=wanted,
+                dynamic_shapes=(graph.shapes,),
+                input_names=graph.input_names,
+                output_names=graph.output_names,
+                mutations="drop" if _recomputes_frequencies(loaded.model) else "error",
+                weights=loaded.weights,
+                optimize=level,
+                target=aim,
+                progress=named,
+            )
+            compared = None
+            if verify:
+                named("verifying")
+                compared = program.verify()
+        quantized = None
+        if options:
+            named("quantizing")
+            quantized = quantize_weights(program, **{"target": aim, **options})
+        ready.append(_Ready(graph, program, quantized, compared))
+    _make_folder(written)
+    graphs = [_write(each, written, weights, external_data, verify, report) for each in ready]
+    report("copying the tokenizer")
+    copied = copy_files(source, written)
+    return HuggingFaceExport(written, chosen_task.name, graphs, copied, loaded.weights is None)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Ready:
+    """A lowered graph, ready to be written."""
+
+    graph: Graph
+    program: Program
+    quantized: OnnxModel | None
+    report: Any
+
+
+def _write(
+    ready: _Ready,
+    folder: pathlib.Path,
+    weights: str,
+    external_data: bool | None,
+    verify: bool,
+    report: Callable[[str], None],
+) -> ExportedGraph:
+    """Write one graph; compare a quantized one with the original."""
+    named = _prefixed(ready.graph.file, report)
+    saved: Program | OnnxModel = ready.program
+    quantization = error = None
+    if ready.quantized is not None:
+        saved, quantization = ready.quantized, ready.quantized.quantization
+        if is_compared(ready.program, verify):
+            named("comparing with the weights as they were")
+            error = output_error(ready.quantized, ready.program)
+    named("writing")
+    path = folder / ready.graph.file
+    saved.save(path, external_data=external_data, weights=weights)
+    return ExportedGraph(
+        path,
+        ready.program.opset,
+        saved.model.graph.num_nodes(),
+        initializer_bytes(saved.model),
+        saved.input_names,
+        saved.output_names,
+        ready.report,
+        quantization,
+        error,
+    )
+
+
+def _graphs(task: str, model: Any, config: Any, folder: pathlib.Path) -> list[Graph]:
+    """The graphs of a model for a task."""
+    from . import decoders, encoder_decoders, encoders
+
+    if task in ("text-generation", "text2text-generation"):
+        check_reads_text(model, task)
+    if task == "text-generation":
+        return decoders.text_generation(model, config)
+    if task == "text2text-generation":
+        return encoder_decoders.text_to_text(model, config)
+    if task == "automatic-speech-recognition":
+        return encoder_decoders.speech_recognition(model, config)
+    if task == "feature-extraction":
+        return encoders.features(model, config, folder)
+    return encoders.classification(model, config, folder)
+
+
+def _recomputes_frequencies(model: Any) -> bool:
+    """Whether rotary embeddings write to the buffer of their frequencies before they read it."""
+    return any(getattr(module, "rope_type", None) == "longrope" for module in model.modules())
+
+
+@contextlib.contextmanager
+def _forward_replaced(model: Any, graph: Graph) -> Iterator[None]:
+    """Replace the forward of the model by the call of a graph, so that weights keep their names."""
+    from ..torch_boundary.process.process_state import replaced
+
+    def forward(self: Any, inputs: dict[str, Any]) -> Any:
+        return graph.call(self, inputs)
+
+    with replaced(model, "forward", types.MethodType(forward, model)), warnings.catch_warnings():
+        for message in _EXPECTED:
+            warnings.filterwarnings("ignore", message)
+        yield
+
+
+def _prefixed(file: str, report: Callable[[str], None]) -> Callable[[str], None]:
+    return lambda stage: report(f"{file}: {stage}")
+
+
+def _make_folder(path: pathlib.Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ModelFileError(f"the folder '{path}' cannot be made: {error}") from error

@@ -1,0 +1,148 @@
+"""`load`: reads a file as a `SourceModel` or an `OnnxModel`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+
+from ..registration import ModelFileError, UsageError
+from .capture.caffe2.capture import load_nets
+from .capture.caffe2.reading import is_net
+from .capture.caffe2.shapes import Given
+from .capture.tensorflow.capture import TensorFlowOptions, capture_file
+from .capture.tensorflow.recognition import recognise
+from .files.garbage_collection import rare_collections
+from .files.graph_file.graph_reader import read_source
+from .files.graph_file.layout import format_version
+from .files.graph_file.weights import Weights
+from .files.reading import ModelFolder, bounds_of, map_external_data, read_model, to_ir
+from .onnx_model import OnnxModel
+from .program import SourceModel
+
+_ATTEMPTS = 20
+"""Attempts to read a model that another process keeps replacing."""
+
+
+@rare_collections()
+def load(
+    path: str | os.PathLike,
+    *,
+    weights: Weights = None,
+    init_net: str | os.PathLike | None = None,
+    shapes: Mapping[str, Given] | None = None,
+    allow_links: bool = False,
+    trusted: bool = False,
+    inputs: Sequence[str] | Mapping[str, Sequence[int] | None] | None = None,
+    outputs: Sequence[str] | None = None,
+    checkpoint: str | os.PathLike | None = None,
+    tags: Collection[str] | None = None,
+    signature: str | None = None,
+    input_format: str | None = None,
+    inputs_as_nchw: Sequence[str] = (),
+    outputs_as_nchw: Sequence[str] = (),
+) -> SourceModel | OnnxModel:
+    """Read a source file, which `save_source` wrote, or a file of ONNX, TensorFlow or Caffe2.
+
+    The content decides what it is, and whether it is binary, text or JSON. torch is not needed. TensorFlow
+    files are GraphDef, MetaGraph, and SavedModel, given by its folder; docs/tensorflow.md and docs/caffe2.md
+    have the details.
+
+    Args:
+        path: the file.
+        weights: the weights that a source file omits: a mapping from names to arrays or tensors, or the path
+            of a model file or an .npz file. For source files only.
+        init_net: the net that makes the weights of a Caffe2 net. By default the one that is beside
+            predict_net.pb as init_net.pb.
+        shapes: the shapes of a Caffe2 net's inputs, by name, in the form `(1, 3, 224, 224)`,
+            `("batch", 3, None, None)`, or as text `"int64[batch,7]"`. By default those in value_info.json
+            beside the net, or unknown ones.
+        allow_links: follow links of external data out of the model's folder, hard links included. If the
+            model file is a link, files beside its target always belong to the model, as in the cache of the
+            Hugging Face hub.
+        trusted: whether whoever wrote the file is trusted not to ask for more memory and time than there is:
+            lifts the bounds on size, for reading and for `lower`. What the file says is checked anyway.
+        inputs: of a TensorFlow file, the results that a caller feeds, `x` or `x:0`, or a mapping from them to
+            their shapes, -1 for a size that varies; by default those of the signature, or the placeholders.
+        outputs: likewise the results to return; by default those of the signature, or what no node reads.
+        checkpoint: the prefix of a checkpoint with the values of variables; by default the one beside the
+            file.
+        tags: the tags of the graph of a SavedModel; by default `{"serve"}`, or those of the only graph.
+        signature: the signature of a SavedModel or MetaGraph; by default `serving_default`, or the only one.
+        input_format: `"binary"` or `"text"`, to refuse the other.
+        inputs_as_nchw: inputs that TensorFlow takes as [batch, height, width, channels], and the ONNX model
+            is to take as [batch, channels, height, width].
+        outputs_as_nchw: likewise for outputs.
+
+    Raises:
+        UsageError: `path` is not a path, or an option does not fit the kind of file.
+        ModelFileError: the file cannot be read, has a newer format, or contradicts itself; or weights are
+            missing or changed.
+        CaptureError: a graph of TensorFlow has no ONNX form.
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        raise UsageError(f"load needs a path, not a {type(path).__name__}")
+    options = TensorFlowOptions(
+        inputs,
+        outputs,
+        checkpoint,
+        tags,
+        signature,
+        input_format,
+        inputs_as_nchw,
+        outputs_as_nchw,
+        allow_links,
+    )
+    for attempt in range(_ATTEMPTS):
+        before = _identity(path)
+        try:
+            if init_net is not None or is_net(path):
+                capture = load_nets(path, init_net, shapes, bounds_of(trusted))
+                capture.trusted = trusted
+                return SourceModel(capture)
+            if shapes is not None:
+                raise UsageError("shapes= is only for Caffe2 nets")
+            return _load(path, weights, options, trusted)
+        except ModelFileError:
+            # Another process may have replaced the model, and removed the old weights.
+            if attempt == _ATTEMPTS - 1 or _identity(path) == before:
+                raise
+    raise AssertionError
+
+
+def _load_tensorflow(
+    path: str | os.PathLike, options: TensorFlowOptions, weights: Weights, trusted: bool
+) -> SourceModel:
+    if weights is not None:
+        raise UsageError("weights= is only for source files: pass checkpoint= for a TensorFlow file")
+    captured = capture_file(path, options, bounds=bounds_of(trusted))
+    captured.capture.trusted = trusted
+    return SourceModel(captured.capture, input_names=captured.input_names, output_names=captured.output_names)
+
+
+def _identity(path: str | os.PathLike) -> tuple[int, ...] | None:
+    """The identity of a file, to detect that another file replaced it."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def _load(
+    path: str | os.PathLike, weights: Weights, options: TensorFlowOptions, trusted: bool
+) -> SourceModel | OnnxModel:
+    """Load a file that is no Caffe2 net."""
+    if options.given or recognise(path) is not None:
+        return _load_tensorflow(path, options, weights, trusted)
+    folder, bounds = ModelFolder.of(path, options.allow_links), bounds_of(trusted)
+    model = read_model(path, bounds)
+    try:
+        if format_version(model) is None and weights is None:
+            read = to_ir(model, folder, bounds)
+            map_external_data(read, folder)
+            return OnnxModel(read, trusted=trusted)
+        file = read_source(model, folder, weights, bounds)
+        file.capture.trusted = trusted
+        return SourceModel.of(file)
+    except ModelFileError as error:
+        raise ModelFileError(f"'{path}' cannot be loaded: {error}") from error

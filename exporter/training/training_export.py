@@ -1,0 +1,171 @@
+"""`export_training`: from a PyTorch model, a loss and an optimizer to a `TrainingProgram`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ...registration import (
+    DEFAULT_OPSET,
+    FIXED_WEIGHTS,
+    CaptureError,
+    Registry,
+    UsageError,
+    load_entry_points,
+    registry_or_default,
+)
+from ...registration.opsets import check_opset
+from ...registration.warning import warn
+from ..captured_graph.capture import Capture
+from ..export_arguments import model_call
+from ..program import SourceModel
+from ..torch_boundary import probe
+from ..torch_boundary.requirements import need_torch
+from .optimizers import Optimizer, read_optimizer
+from .program import TrainingProgram
+from .signature import Signature
+from .step_graph import StepGraph
+
+
+def export_training(
+    model: Any,
+    args: Any,
+    targets: Any = None,
+    *,
+    loss: Callable[..., Any] | None = None,
+    optimizer: Any = "sgd",
+    hyperparameters: Mapping[str, Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    opset: int = DEFAULT_OPSET,
+    dynamic_shapes: Any = None,
+    results: bool = False,
+    gradients: bool = False,
+    registry: Registry | None = None,
+) -> TrainingProgram:
+    """Export one training step of a model to ONNX: loss, gradients, and the optimizer's update.
+
+    Trained parameters, buffers that the model writes to, and what the optimizer keeps are inputs of the
+    graph, and their new values are outputs; docs/training.md has the names. Parameters that do not require
+    gradients stay weights of the file. The model is captured in its mode: call `model.train()` first.
+    Model, loss, optimizer and arguments are not changed.
+
+    Args:
+        model: an `nn.Module`.
+        args: example arguments, a tuple or a single tensor.
+        targets: an example of what the loss compares with, a tensor or a nested structure. None if the loss
+            takes the model's result alone.
+        loss: a function or module of the model's result and the targets, which returns one number. None if
+            the model returns its loss.
+        optimizer: `"sgd"`, `"adam"` or `"adamw"`; an instance of `torch.optim.SGD`, `Adam` or `AdamW`, whose
+            groups, hyper-parameters and state count; or None for gradients without an update.
+        hyperparameters: arguments of the optimizer's class, `{"lr": 0.1, "momentum": 0.9}`, if it is given by
+            its name.
+        kwargs: example keyword arguments.
+        opset: the ONNX opset to write, 7 to 26.
+        dynamic_shapes: as for `export`; the targets are the parameter `targets`.
+        results: return the model's results, too.
+        gradients: return the gradients, too.
+        registry: the symbolic functions to lower with; by default the default registry.
+
+    Raises:
+        UsageError: the model is no module, or the optimizer or one of its options is not supported.
+        CaptureError: torch.export could not capture the model; the loss is not one number; no parameter that
+            the loss depends on is trained; or the model writes to a parameter or an input.
+        UnsupportedOperatorsError: the opset cannot express the graph; lists all such operators.
+    """
+    check_opset(opset)
+    registry = registry_or_default(registry)
+    need_torch("exporting a model")
+    import torch
+
+    if not isinstance(model, torch.nn.Module) or isinstance(model, torch.jit.ScriptModule):
+        raise UsageError(f"the model must be an nn.Module, not {type(model).__name__}")
+    if loss is not None and not callable(loss):
+        raise UsageError(f"loss must be a function of the model's result, not {type(loss).__name__}")
+    if loss is None and targets is not None:
+        raise UsageError("targets need loss=: without it, the model must compute the loss from its arguments")
+    if not model.training:
+        warn("the model is exported in evaluation mode; for training, call model.train() first")
+    used = None if optimizer is None else read_optimizer(optimizer, hyperparameters, model)
+    if used is None and hyperparameters:
+        raise UsageError("hyperparameters need an optimizer")
+    found, signature, state = _captured(
+        model,
+        args,
+        kwargs,
+        targets,
+        loss,
+        used,
+        dynamic_shapes=dynamic_shapes,
+        outputs={"results": results, "gradients": gradients or used is None},
+    )
+    from ... import symbolics  # noqa: F401
+    from ..capture.fx_import.decomposition import Decomposer
+
+    load_entry_points()
+    source = SourceModel(found, output_names=found.output_names, decompose=Decomposer())
+    return TrainingProgram(source, opset, registry, signature, state, used)
+
+
+def _captured(
+    model: Any,
+    args: Any,
+    kwargs: Mapping[str, Any] | None,
+    targets: Any,
+    loss: Callable[..., Any] | None,
+    optimizer: Optimizer | None,
+    *,
+    dynamic_shapes: Any,
+    outputs: dict[str, bool],
+) -> tuple[Capture, Signature, dict[str, np.ndarray]]:
+    """The source graph of a step after the source passes, with its signature and the initial state."""
+    from ..torch_boundary.boundary import boundary
+
+    probe.need(probe.TRAINING)
+    with boundary():
+        from ..capture.eager_quantization import refuse_eager_quantized
+        from ..capture.fx_import.exported_program import output_names
+        from ..capture.pytorch.capture_model import capture
+        from ..capture.training_graph.joint_graph import capture_joint
+        from ..capture.training_graph.loss_module import MODEL, LossModule, targets_name
+        from ..lowering.source_passes import run_source_passes
+        from ..torch_boundary.replacements.custom_gradients import check_hooks
+
+        positional, named = model_call(model, args, kwargs)
+        refuse_eager_quantized(model)
+        check_hooks(model)
+        name = None if targets is None else targets_name(model)
+        module = LossModule(model, loss, name)
+        given = named if name is None else {**named, name: targets}
+        forward = capture(module, positional, given, dynamic_shapes=dynamic_shapes, by="gradients")
+        names = output_names(forward)
+        if names and names[0].startswith("loss_"):
+            raise CaptureError("the loss must be one tensor, not a structure of several")
+        trained = None if optimizer is None else set(optimizer.parameters)
+        joint = capture_joint(forward, lambda each: trained is None or each in trained, f"{MODEL}.")
+        joint.model.metadata_props[FIXED_WEIGHTS] = "true"
+        run_source_passes(joint.model, "outputs")
+        graph = StepGraph(joint.model, names[1:], joint.gradients, optimizer)
+        inputs = [joint.inputs[each] for each in forward.interface.inputs if each is not None]
+        count = _count_of_targets(forward, positional, named, targets)
+        signature = graph.finish(inputs[: len(inputs) - count], inputs[len(inputs) - count :], **outputs)
+    found = Capture(
+        joint.model,
+        forward.interface,
+        example=(positional, given),
+        output_names=graph.output_names,
+        module=module,
+    )
+    return found, signature, graph.state
+
+
+def _count_of_targets(forward: Capture, args: tuple, kwargs: Mapping[str, Any], targets: Any) -> int:
+    """The number of graph inputs that are targets; they are the last."""
+    from ..torch_boundary.containers import pytree
+
+    if targets is None:
+        return 0
+    before = len(pytree.tree_leaves((args, dict(kwargs))))
+    return sum(name is not None for name in forward.interface.inputs[before:])

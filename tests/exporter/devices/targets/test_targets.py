@@ -1,0 +1,287 @@
+"""Targets: their files, what export and conversion write for them, and what is refused."""
+
+import pathlib
+
+import onnx
+import onnxruntime
+import pytest
+import torch
+from onnx import TensorProto, helper
+
+import opsetta
+from opsetta.exporter.devices.targets.load_target import load_target, parse_target, target_names
+from opsetta.exporter.devices.targets.target_problems import find_problems
+from opsetta.exporter.files.reading import ModelFolder, read_model, to_ir
+from opsetta.registration import TargetError, UsageError
+
+HEAD = 'title = "A device 2.1"\nsources = ["its manual, version 2.1"]\n'
+
+
+class Branches(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.block = torch.nn.Softsign()
+        self.register_buffer("mask", torch.tensor([True, False, True, False]))
+
+    def forward(self, x):
+        return torch.where(self.mask, self.block(x), x)
+
+
+def model_of(nodes, shape=(1, 4), initializers=(), opset=13, kind=TensorProto.FLOAT) -> opsetta.OnnxModel:
+    x = helper.make_tensor_value_info("x", kind, shape)
+    y = helper.make_tensor_value_info("y", kind, [None] * len(shape))
+    graph = helper.make_graph(nodes, "g", [x], [y], list(initializers))
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    onnx.checker.check_model(made)
+    return made
+
+
+def loaded(tmp_path, *args, **kwargs) -> opsetta.OnnxModel:
+    path = tmp_path / "model.onnx"
+    onnx.save(model_of(*args, **kwargs), path)
+    return opsetta.load(path)
+
+
+@pytest.mark.parametrize("name", target_names())
+def test_a_target_of_the_package_is_complete_and_short(name):
+    target = load_target(name)
+    assert target.title
+    assert all(len(source) > 20 for source in target.sources)
+    assert target.default_opset in target.opsets
+    text = (
+        pathlib.Path(opsetta.__file__).parent / "exporter/devices/targets/files" / f"{name}.toml"
+    ).read_text()
+    assert len(text.splitlines()) <= 100
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "title is missing"),
+        ('title = "x"', "sources names at least one document"),
+        (HEAD + "[opset]\nminimum = 9", "unknown key 'opset' \\(did you mean 'opsets'\\?\\)"),
+        (HEAD + "[opsets]\nmaximun = 9", "unknown key 'opsets.maximun' \\(did you mean 'maximum'\\?\\)"),
+        (HEAD + "[opsets]\nminimum = 12\nmaximum = 9", "minimum that is at most the maximum"),
+        (HEAD + "[opsets]\nmaximum = 12\ndefault = 13", "opsets.default is in the range, up to 12"),
+        (HEAD + "[opsets]\nmaximum = true", "maximum is a positive integer"),
+        (HEAD + '[operators]\ntaken = ["Convv"]', "no 'Convv' \\(did you mean 'Conv'\\?\\)"),
+        (HEAD + '[operators]\ntaken = ["Conv"]\nrefused = ["Conv"]', "takes and refuses"),
+        (HEAD + '[types]\ntaken = ["float23"]', "types has no 'float23' \\(did you mean 'float"),
+        (HEAD + '[conventions]\nresize = "size"', "no 'size' \\(did you mean 'sizes'"),
+        (HEAD + '[conventions]\nexplicit_attributes = ["Resize.made"]', "did you mean 'Resize.mode'"),
+        (HEAD + "static_shapes = 1", "static_shapes is true or false"),
+        (HEAD + '[[restrictions]]\noperator = "Resize"\nattribute = "mode"', "attribute and its values"),
+        (HEAD + "opsets = [", "not valid TOML"),
+    ],
+)
+def test_a_wrong_file_is_refused_by_key(text, message):
+    with pytest.raises(UsageError, match=message):
+        parse_target("device", text)
+
+
+def test_an_unknown_name_is_refused_with_the_closest(tmp_path):
+    with pytest.raises(UsageError, match="did you mean 'rknn'"):
+        load_target("rkn")
+    with pytest.raises(UsageError, match="cannot be read"):
+        load_target(tmp_path / "absent.toml")
+
+
+def test_the_target_chooses_the_opset_and_refuses_others():
+    model, args = torch.nn.Linear(4, 3).eval(), (torch.ones(1, 4),)
+    program = opsetta.export(model, args, target="onnx2torch")
+    assert program.opset == 13
+    assert program.target.name == "onnx2torch"
+    assert opsetta.export(model, args, target="onnx2torch", opset=11).opset == 11
+    assert program.lower(target="rknn").opset == 17
+    with pytest.raises(TargetError, match="'rknn' supports opset up to 19, not 20"):
+        program.lower(20, target="rknn")
+    with pytest.raises(opsetta.OpsetError):
+        opsetta.export(model, args, target="tvm", opset=40)
+
+
+def test_everything_that_is_not_taken_is_listed_with_modules(tmp_path):
+    path = tmp_path / "device.toml"
+    path.write_text(HEAD + 'static_shapes = true\n[operators]\nrefused = ["Abs", "Div"]\n')
+    with pytest.raises(TargetError) as caught:
+        opsetta.export(
+            Branches().eval(),
+            (torch.ones(2, 4),),
+            input_names=["x"],
+            dynamic_axes={"x": {0: "batch"}},
+            target=path,
+        )
+    found = {(problem.operator, problem.module) for problem in caught.value.problems}
+    assert found == {("", ""), ("Abs", "block"), ("Div", "block")}
+    assert "input 'x' has dynamic dimensions, 0 (batch)" in str(caught.value)
+
+
+@pytest.mark.parametrize("opset", [9, 13, 17])
+def test_conventions_keep_results(tmp_path, opset):
+    path = tmp_path / "device.toml"
+    path.write_text(
+        HEAD + '[conventions]\nconstants = "initializers"\nbool_constants = "float"\nresize = "sizes"\n'
+        'int64_constants = "int32"\nfloat_exponents = true\nrecurrent_outputs = "all"\n'
+    )
+    program = opsetta.export(
+        Branches().eval(), (torch.ones(2, 4),), opset=opset, target=path, optimize="none"
+    )
+    program.verify()
+    kinds = {value.dtype.name for value in program.model.graph.initializers.values()}
+    assert "BOOL" not in kinds
+    program.save(tmp_path / "model.onnx")
+    onnx.checker.check_model(tmp_path / "model.onnx", full_check=True)
+    assert find_problems(opsetta.load(tmp_path / "model.onnx").model, load_target(path), is_file=True) == []
+
+
+class Sequence(torch.nn.Module):
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        return self.layer(x)[0]
+
+
+@pytest.mark.parametrize("target", ["mnn", "ncnn", "opencv"])
+@pytest.mark.parametrize(("kind", "outputs"), [("LSTM", 3), ("GRU", 2), ("RNN", 2)])
+def test_recurrent_nodes_for_a_target_have_all_outputs(tmp_path, kind, outputs, target):
+    model = Sequence(getattr(torch.nn, kind)(4, 3)).eval()
+    program = opsetta.export(model, (torch.ones(5, 1, 4),), target=target, opset=17)
+    program.verify()
+    assert [len(node.outputs) for node in program.model.graph if node.op_type == kind] == [outputs]
+    opsetta.export(model, (torch.ones(5, 1, 4),), opset=14).save(tmp_path / "other.onnx")
+    converted = opsetta.load(tmp_path / "other.onnx").lower(17, target=target)
+    assert [len(node.outputs) for node in converted.model.graph if node.op_type == kind] == [outputs]
+
+
+@pytest.mark.parametrize("target", ["tvm", "onnx2torch"])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_recurrent_operators_that_a_target_lacks_are_unrolled(tmp_path, kind, target):
+    model = Sequence(getattr(torch.nn, kind)(4, 3, bidirectional=True, num_layers=2)).eval()
+    args = (torch.randn(5, 1, 4),)
+    opsetta.export(model, args, target=target).verify()
+    opsetta.export(model, args, opset=14).save(tmp_path / "other.onnx")
+    converted = opsetta.load(tmp_path / "other.onnx").lower(target=target)
+    converted.save(tmp_path / "converted.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "converted.onnx")
+    [found] = session.run(None, {session.get_inputs()[0].name: args[0].numpy()})
+    assert abs(found - model(*args).detach().numpy()).max() < 1e-5
+
+
+def test_recurrent_operators_of_unknown_lengths_are_refused_by_name():
+    model, args = Sequence(torch.nn.LSTM(4, 3)).eval(), (torch.randn(5, 1, 4),)
+    with pytest.raises(TargetError) as caught:
+        opsetta.export(model, args, input_names=["x"], dynamic_axes={"x": {0: "length"}}, target="tvm")
+    assert {problem.operator for problem in caught.value.problems} == {"LSTM"}
+
+
+def test_recurrent_operators_stay_for_a_target_that_lacks_those_of_the_steps(tmp_path):
+    path = tmp_path / "device.toml"
+    path.write_text(HEAD + '[operators]\nrefused = ["LSTM", "Split"]\n')
+    with pytest.raises(TargetError) as caught:
+        opsetta.export(Sequence(torch.nn.LSTM(4, 3)).eval(), (torch.randn(5, 1, 4),), target=path)
+    assert {problem.operator for problem in caught.value.problems} == {"LSTM"}
+
+
+def test_weights_of_a_program_for_a_target_stay_where_they_are(tmp_path):
+    program = opsetta.export(torch.nn.Linear(4, 3).eval(), (torch.ones(1, 4),), target="opencv")
+    before = program.model_proto.SerializeToString()
+    assert program.lower(target="opencv").model_proto.SerializeToString() == before
+
+
+def test_a_file_with_the_targets_opset_is_rewritten_and_its_source_is_not(tmp_path):
+    nodes = [helper.make_node("Resize", ["x", "", "scales"], ["y"])]
+    scales = helper.make_tensor("scales", TensorProto.FLOAT, [4], [1, 1, 2, 2])
+    source = loaded(tmp_path, nodes, (1, 1, 2, 2), [scales])
+    [node] = source.lower(13, target="opencv").model.graph
+    assert node.attributes["mode"].as_string() == "nearest"
+    assert node.inputs[3].const_value.numpy().tolist() == [1, 1, 4, 4]
+    [kept] = source.model.graph
+    assert "mode" not in kept.attributes
+    assert len(kept.inputs) == 3
+
+
+def restricted(tmp_path, rule: str, *args, **kwargs) -> list[str]:
+    target = parse_target("device", f"{HEAD}[[restrictions]]\n{rule}")
+    return [problem.reason for problem in find_problems(loaded(tmp_path, *args, **kwargs).model, target)]
+
+
+def test_restrictions_see_defaults_outputs_and_constants(tmp_path):
+    scales = helper.make_tensor("s", TensorProto.FLOAT, [4], [1, 1, 2, 2])
+    resize = [helper.make_node("Resize", ["x", "", "s"], ["y"])]
+    rule = 'operator = "Resize"\nattribute = "mode"\nvalues = ["linear"]'
+    assert restricted(tmp_path, rule, resize, (1, 1, 2, 2), [scales]) == [
+        "mode='nearest' is not taken, but 'linear'"
+    ]
+    rule = 'operator = "Resize"\nopsets = { maximum = 11 }'
+    assert "opset up to 11, not at 13" in restricted(tmp_path, rule, resize, (1, 1, 2, 2), [scales])[0]
+    pool = helper.make_node("MaxPool", ["x"], ["y", "i"], kernel_shape=[2, 2])
+    cast = helper.make_node("Cast", ["i"], ["unused"], to=TensorProto.FLOAT)
+    rule = 'operator = "MaxPool"\noutputs = 1'
+    assert len(restricted(tmp_path, rule, [pool, cast], (1, 1, 4, 4))) == 1
+    top = [
+        helper.make_node("Shape", ["x"], ["k4"]),
+        helper.make_node("ReduceMax", ["k4"], ["k"], keepdims=1),
+        helper.make_node("TopK", ["x", "k"], ["y", "i"]),
+    ]
+    rule = 'operator = "TopK"\nconstant_inputs = ["K"]'
+    assert restricted(tmp_path, rule, top) == ["its input K, 'k', must be a constant"]
+
+
+def test_nodes_of_sub_graphs_and_other_domains_are_checked(tmp_path):
+    body = helper.make_graph(
+        [helper.make_node("Neg", ["x"], ["z"])], "b", [], [helper.make_tensor_value_info("z", 1, [1, 4])]
+    )
+    same = helper.make_graph(
+        [helper.make_node("Identity", ["x"], ["z2"])],
+        "c",
+        [],
+        [helper.make_tensor_value_info("z2", 1, [1, 4])],
+    )
+    condition = helper.make_tensor("c", TensorProto.BOOL, [], [True])
+    node = helper.make_node("If", ["c"], ["y"], then_branch=body, else_branch=same)
+    model = loaded(tmp_path, [node], initializers=[condition]).model
+    target = parse_target("device", HEAD + '[operators]\nrefused = ["Neg"]\n[types]\nrefused = ["bool"]')
+    assert [p.operator or p.reason for p in find_problems(model, target)] == [
+        "initializer 'c' of element type bool",
+        "Neg",
+    ]
+
+
+def test_external_data_and_size(tmp_path):
+    target = tmp_path / "device.toml"
+    target.write_text(HEAD + "external_data = false\nmaximum_bytes = 100\n")
+    model = torch.nn.Linear(4, 3).eval()
+    program = opsetta.export(model, (torch.ones(1, 4),), target=target)
+    with pytest.raises(TargetError, match="does not support external data"):
+        program.save(tmp_path / "m.onnx", external_data=True)
+    assert not (tmp_path / "m.onnx").exists()
+    large = torch.nn.Linear(64, 64).eval()
+    opsetta.export(large, (torch.ones(1, 64),)).save(tmp_path / "e.onnx", external_data=True)
+    path = tmp_path / "e.onnx"
+    read = to_ir(read_model(path), ModelFolder.of(path))
+    found = [p.reason for p in find_problems(read, load_target(target), is_file=True)]
+    assert any(reason.startswith("external data") for reason in found)
+    with pytest.raises(TargetError, match="weights of 1040 bytes: it takes 100"):
+        opsetta.export(torch.nn.Linear(64, 4).eval(), (torch.ones(1, 64),), target=target)
+
+
+def test_files_for_onnxruntime_load_there(tmp_path):
+    program = opsetta.export(torch.nn.LSTM(4, 3).eval(), (torch.ones(2, 1, 4),), target="onnxruntime")
+    program.save(tmp_path / "m.onnx")
+    onnxruntime.InferenceSession(str(tmp_path / "m.onnx"))
+
+
+@pytest.mark.parametrize("opset", [9, 17, 22])
+def test_an_operator_that_the_target_lacks_is_composed(tmp_path, opset):
+    nodes = [helper.make_node("IsNaN", ["x"], ["lost"]), helper.make_node("Not", ["lost"], ["kept"])]
+    nodes.append(helper.make_node("Cast", ["kept"], ["y"], to=TensorProto.FLOAT))
+    target = parse_target("device", HEAD + '[operators]\nrefused = ["IsNaN"]')
+    lowered = loaded(tmp_path, nodes, opset=opset).lower(opset, target=target)
+    assert "IsNaN" not in {node.op_type for node in lowered.model.graph}
+    session = onnxruntime.InferenceSession(lowered.model_proto.SerializeToString())
+    [found] = session.run(None, {"x": torch.tensor([[0.0, torch.nan, torch.inf, -torch.inf]]).numpy()})
+    assert found.tolist() == [[1, 0, 1, 1]]
+    narrow = parse_target("device", HEAD + '[operators]\nrefused = ["IsNaN", "Or"]')
+    with pytest.raises(TargetError, match="IsNaN"):
+        loaded(tmp_path, nodes, opset=opset).lower(opset, target=narrow)
