@@ -16,7 +16,8 @@ from ..lowering.source_dialect import Lowered
 from ..running.captured_calls import CapturedCalls
 from ..running.model_inputs import inputs_of_model
 from ..running.random_inputs import random_inputs
-from .collecting import Choices, Subject, classes_of, collect, save_report
+from .collecting import Choices as Choices
+from .collecting import Subject, classes_of, collect, save_report
 from .parity import with_eager
 from .pictures import Drawn
 from .records import Parity, Report

@@ -14,6 +14,23 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 
 from . import probe
 
+__all__ = [
+    "LAYOUT",
+    "FakeTensor",
+    "FakeTensorMode",
+    "FunctionalTensor",
+    "TorchDispatchMode",
+    "as_exporting",
+    "forget_layout",
+    "is_traceable_wrapper_subclass",
+    "is_without_data",
+    "layout_of",
+    "mode_of",
+    "storage_key",
+    "storage_of",
+    "trace",
+]
+
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 

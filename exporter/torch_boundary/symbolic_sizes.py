@@ -8,7 +8,7 @@ from typing import Any
 import sympy
 import torch
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
-from torch.utils._sympy import functions as functions
+from torch.utils._sympy import functions
 from torch.utils._sympy.functions import (
     CeilToInt,
     CleanDiv,
@@ -25,6 +25,31 @@ from torch.utils._sympy.functions import (
 )
 
 from ...registration import CaptureError
+
+__all__ = [
+    "CHECK",
+    "FLOAT_ARITHMETIC",
+    "CeilToInt",
+    "CleanDiv",
+    "DimDynamic",
+    "FloatFloorDiv",
+    "FloatProduct",
+    "FloatSum",
+    "FloorDiv",
+    "FloorToInt",
+    "IntTrueDiv",
+    "Max",
+    "Min",
+    "Mod",
+    "PythonMod",
+    "RoundToInt",
+    "ShapeEnv",
+    "ToFloat",
+    "TruncToInt",
+    "check",
+    "functions",
+    "new_symbol",
+]
 
 check = torch._check
 """Tells torch.export the range of a number; an error where the condition is false."""

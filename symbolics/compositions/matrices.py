@@ -11,7 +11,8 @@ import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Number, Value
 from .list_values import loop_inputs
-from .sizes import Size, compute, known, known_rank
+from .sizes import Size, compute, known
+from .sizes import known_rank as known_rank
 
 Step = Callable[..., Sequence[Value]]
 """Maps the number of the step (zero-dim INT64) and the carried values to new carried values."""

@@ -8,3 +8,18 @@ from .encodings.model_files import read_model
 from .external_data.files import ModelFolder
 from .external_data.mapping import map_external_data
 from .representation import to_ir
+
+__all__ = [
+    "BOUNDS",
+    "REMEDY",
+    "TRUSTED",
+    "Bounds",
+    "ModelFolder",
+    "bounds_of",
+    "check_calls",
+    "check_memory",
+    "check_text",
+    "map_external_data",
+    "read_model",
+    "to_ir",
+]

@@ -21,6 +21,25 @@ from torch.utils._pytree import (
     tree_unflatten,
 )
 
+__all__ = [
+    "REGISTRATION",
+    "SUPPORTED_NODES",
+    "GetAttrKey",
+    "MappingKey",
+    "SequenceKey",
+    "TreeSpec",
+    "children",
+    "is_internal",
+    "key_get",
+    "register_pytree_node",
+    "tree_flatten",
+    "tree_flatten_with_path",
+    "tree_leaves",
+    "tree_map",
+    "tree_map_only",
+    "tree_unflatten",
+]
+
 REGISTRATION = f"{register_pytree_node.__module__}.{register_pytree_node.__name__}"
 """The function that registers a class of containers, for messages."""
 

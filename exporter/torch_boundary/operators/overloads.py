@@ -12,6 +12,22 @@ from torch._ops import HigherOrderOperator, OpOverload
 
 from ....registration import Device, Layout, MemoryFormat
 
+__all__ = [
+    "HigherOrderOperator",
+    "OpOverload",
+    "Run",
+    "bound",
+    "by_name",
+    "computation_dtype",
+    "kernel_run",
+    "operator_of",
+    "returned_arguments",
+    "schema_of",
+    "shared_arguments",
+    "torch_argument",
+    "written_arguments",
+]
+
 _ALIAS_SET = re.compile(r"\((\w+)!?(?: -> [^()]*)?\)")
 """An alias set in the text of a schema: `(a!)`, `(a)`, `(a -> *)`."""
 

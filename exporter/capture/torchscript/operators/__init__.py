@@ -11,3 +11,14 @@ from . import (
     tensor_properties,
     transformers,
 )
+
+__all__ = [
+    "branches",
+    "containers",
+    "find",
+    "script_arithmetic",
+    "script_loops",
+    "statements",
+    "tensor_properties",
+    "transformers",
+]

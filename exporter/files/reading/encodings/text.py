@@ -16,7 +16,7 @@ import onnx.parser
 from google.protobuf import json_format, text_format
 
 from ..bounds import BOUNDS, REMEDY, Bounds
-from .wire import BoundError
+from .wire import BoundError as BoundError
 
 MAXIMUM_DEPTH = 100
 """Bound on the nesting of messages, as in a binary file."""
