@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 import onnx_ir as ir
@@ -146,6 +146,10 @@ class GraphContext:
         copy.shape = value.shape
         return copy
 
+    @overload
+    def op(self, op_type: str, /, *inputs: Any, outputs: Literal[1] = 1, **arguments: Any) -> Value: ...
+    @overload
+    def op(self, op_type: str, /, *inputs: Any, outputs: int, **arguments: Any) -> Any: ...
     def op(self, op_type: str, /, *inputs: Any, outputs: int = 1, **arguments: Any) -> Any:
         """Emit an ONNX operator with the meaning of its newest version, at any opset.
 
@@ -197,6 +201,12 @@ class GraphContext:
             )
         return symbolic.call(self, positional, named)
 
+    @overload
+    def op_of_any_data(
+        self, op_type: str, /, *inputs: Any, outputs: Literal[1] = 1, **arguments: Any
+    ) -> Value: ...
+    @overload
+    def op_of_any_data(self, op_type: str, /, *inputs: Any, outputs: int, **arguments: Any) -> Any: ...
     def op_of_any_data(self, op_type: str, /, *inputs: Any, outputs: int = 1, **arguments: Any) -> Any:
         """Like `op`, for arbitrary data: indices may be negative.
 
@@ -206,6 +216,12 @@ class GraphContext:
         results = ladder.emit_of_any_data(self, op_type, inputs, arguments, outputs)
         return results[0] if outputs == 1 else results
 
+    @overload
+    def op_of_target(
+        self, op_type: str, /, *inputs: Any, outputs: Literal[1] = 1, **arguments: Any
+    ) -> Value: ...
+    @overload
+    def op_of_target(self, op_type: str, /, *inputs: Any, outputs: int, **arguments: Any) -> Any: ...
     def op_of_target(self, op_type: str, /, *inputs: Any, outputs: int = 1, **arguments: Any) -> Any:
         """Emit an ONNX operator with the meaning of this opset's version; see `op`."""
         with ladder.at_work(self, op_type):

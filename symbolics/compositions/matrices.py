@@ -115,9 +115,9 @@ def triangle_mask(g: GraphContext, rows: Size, columns: Size, upper: bool, stric
     """
     if isinstance(rows, int) and isinstance(columns, int):
         g.reserve(rows, columns)
-        down, right = np.arange(rows)[:, None], np.arange(columns)
-        low, high = (down, right) if upper else (right, down)
-        return g.constant(low < high if strict else low <= high)
+        indices = np.arange(rows)[:, None], np.arange(columns)
+        smaller, larger = indices if upper else indices[::-1]
+        return g.constant(smaller < larger if strict else smaller <= larger)
     down = g.op("Unsqueeze", numbers(g, rows), axes=[1])
     right = g.op("Unsqueeze", numbers(g, columns), axes=[0])
     low, high = (down, right) if upper else (right, down)

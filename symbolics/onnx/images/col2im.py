@@ -1,5 +1,7 @@
 """Col2Im below 18: sums the block elements at each pixel, one dimension after the other."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
@@ -53,15 +55,17 @@ def col2im(
     if kernel is None:
         raise g.refuse("block_shape must be constant", first_opset=18)
     dimensions = len(kernel)
-    known = image_shape if isinstance(image_shape, list) else integers(g, image_shape)
-    if known is None:
-        known = [
+    sizes: Sequence[int | Value] | None = (
+        image_shape if isinstance(image_shape, list) else integers(g, image_shape)
+    )
+    if sizes is None:
+        sizes = [
             g.op("Squeeze", g.op("Gather", image_shape, [i], axis=0), axes=[0]) for i in range(dimensions)
         ]
     dilations, strides = dilations or [1] * dimensions, strides or [1] * dimensions
     pads = pads or [0] * (2 * dimensions)
     counts = []
-    for i, size in enumerate(known):
+    for i, size in enumerate(sizes):
         room = pads[i] + pads[dimensions + i] - dilations[i] * (kernel[i] - 1) - 1
         steps = compute(g, "floordiv", compute(g, "add", size, room), strides[i])
         counts.append(compute(g, "add", steps, 1))
@@ -71,7 +75,7 @@ def col2im(
     blocks = g.op("Transpose", blocks, perm=[0, 1, *pairs])
     merged = [compute(g, "mul", k, count) for k, count in zip(kernel, counts, strict=True)]
     result = g.op("Reshape", blocks, g.stack([*leading, *merged]))
-    for i, size in enumerate(known):
+    for i, size in enumerate(sizes):
         places, inside = _terms(g, size, counts[i], kernel[i], dilations[i], pads[i], strides[i])
         result = g.op("Gather", result, places, axis=2 + i)
         if inside is not None:
