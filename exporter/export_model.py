@@ -53,7 +53,7 @@ def export(
     weights: Weights | None = None,
     progress: Progress | None = None,
     optimize: str | bool = DEFAULT_LEVEL,
-    target: str | os.PathLike | Target | None = None,
+    target: str | os.PathLike[str] | Target | None = None,
     **others: Any,
 ) -> Program:
     """Export a PyTorch model to ONNX at exactly `opset`.

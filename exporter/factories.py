@@ -24,7 +24,7 @@ class Example:
     """The result of a factory: a model, example arguments, and options of `export`."""
 
     model: Any
-    args: tuple
+    args: tuple[Any, ...]
     kwargs: dict[str, Any]
     options: dict[str, Any]
 

@@ -25,16 +25,16 @@ _ATTEMPTS = 20
 
 @rare_collections()
 def load(
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     *,
     weights: Weights = None,
-    init_net: str | os.PathLike | None = None,
+    init_net: str | os.PathLike[str] | None = None,
     shapes: Mapping[str, Given] | None = None,
     allow_links: bool = False,
     trusted: bool = False,
     inputs: Sequence[str] | Mapping[str, Sequence[int] | None] | None = None,
     outputs: Sequence[str] | None = None,
-    checkpoint: str | os.PathLike | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     tags: Collection[str] | None = None,
     signature: str | None = None,
     input_format: str | None = None,
@@ -110,7 +110,7 @@ def load(
 
 
 def _load_tensorflow(
-    path: str | os.PathLike, options: TensorFlowOptions, weights: Weights, trusted: bool
+    path: str | os.PathLike[str], options: TensorFlowOptions, weights: Weights, trusted: bool
 ) -> SourceModel:
     if weights is not None:
         raise UsageError("weights= is only for source files: pass checkpoint= for a TensorFlow file")
@@ -119,7 +119,7 @@ def _load_tensorflow(
     return SourceModel(captured.capture, input_names=captured.input_names, output_names=captured.output_names)
 
 
-def _identity(path: str | os.PathLike) -> tuple[int, ...] | None:
+def _identity(path: str | os.PathLike[str]) -> tuple[int, ...] | None:
     """The identity of a file, to detect that another file replaced it."""
     try:
         status = os.stat(path)
@@ -129,7 +129,7 @@ def _identity(path: str | os.PathLike) -> tuple[int, ...] | None:
 
 
 def _load(
-    path: str | os.PathLike, weights: Weights, options: TensorFlowOptions, trusted: bool
+    path: str | os.PathLike[str], weights: Weights, options: TensorFlowOptions, trusted: bool
 ) -> SourceModel | OnnxModel:
     """Load a file that is no Caffe2 net."""
     if options.given or recognise(path) is not None:

@@ -88,7 +88,7 @@ class OnnxModel:
         *,
         registry: Registry | None = None,
         optimize: str | bool | None = None,
-        target: str | os.PathLike | Target | None = None,
+        target: str | os.PathLike[str] | Target | None = None,
     ) -> OnnxModel:
         """The model at another opset, higher or lower.
 
@@ -121,9 +121,9 @@ class OnnxModel:
 
     def save(
         self,
-        target: str | bytes | os.PathLike | IO[bytes],
+        target: str | bytes | os.PathLike[str] | IO[bytes],
         *,
-        external_data: bool | str | os.PathLike | None = None,
+        external_data: bool | str | os.PathLike[str] | None = None,
         weights: str = "copy",
         prepack: bool = False,
         layout: str = "portable",
@@ -162,7 +162,7 @@ class OnnxModel:
         """
         return make_plan(self.model, mode=mode, budget=budget, dimensions=dimensions, alignment=alignment)
 
-    def report(self, path: str | bytes | os.PathLike | None, **options: Any) -> Report:
+    def report(self, path: str | bytes | os.PathLike[str] | None, **options: Any) -> Report:
         """Write a page about the model, beside the file that it was converted from; see docs/report.md.
 
         Args:
@@ -227,7 +227,7 @@ class OnnxModel:
 
     def verify(
         self,
-        args: tuple | None = None,
+        args: tuple[Any, ...] | None = None,
         kwargs: Mapping[str, Any] | None = None,
         *,
         model: Callable[..., Any] | None = None,

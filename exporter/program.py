@@ -108,7 +108,7 @@ class SourceModel:
         *,
         registry: Registry | None = None,
         optimize: str | bool | None = None,
-        target: str | os.PathLike | Target | None = None,
+        target: str | os.PathLike[str] | Target | None = None,
     ) -> Program:
         """The model at an opset; arguments and errors are those of `export`."""
         used, level, wanted, aim = self._settings(opset, registry, optimize, target)
@@ -119,7 +119,7 @@ class SourceModel:
         opset: int | None,
         registry: Registry | None,
         optimize: str | bool | None,
-        target: str | os.PathLike | Target | None,
+        target: str | os.PathLike[str] | Target | None,
     ) -> tuple[Registry, str, int, Target | None]:
         """The registry, level, opset and target of a lowering, from the arguments of `lower`."""
         from .. import symbolics  # noqa: F401
@@ -160,12 +160,12 @@ class SourceModel:
 
     def report(
         self,
-        path: str | bytes | os.PathLike | None,
+        path: str | bytes | os.PathLike[str] | None,
         opset: int | None = None,
         *,
         registry: Registry | None = None,
         optimize: str | bool | None = None,
-        target: str | os.PathLike | Target | None = None,
+        target: str | os.PathLike[str] | Target | None = None,
         **options: Any,
     ) -> Report:
         """Write a page about the model at an opset, also if the opset cannot express it; see docs/report.md.
@@ -186,7 +186,7 @@ class SourceModel:
 
     def save_source(
         self,
-        target: str | bytes | os.PathLike | IO[bytes],
+        target: str | bytes | os.PathLike[str] | IO[bytes],
         *,
         weights: str = "inline",
         format: str | None = None,
@@ -310,7 +310,7 @@ class Program:
         *,
         registry: Registry | None = None,
         optimize: str | bool | None = None,
-        target: str | os.PathLike | Target | None = None,
+        target: str | os.PathLike[str] | Target | None = None,
     ) -> Program:
         """The same capture at another opset or for another target; nothing is traced again.
 
@@ -323,9 +323,9 @@ class Program:
 
     def save(
         self,
-        target: str | bytes | os.PathLike | IO[bytes],
+        target: str | bytes | os.PathLike[str] | IO[bytes],
         *,
-        external_data: bool | str | os.PathLike | None = None,
+        external_data: bool | str | os.PathLike[str] | None = None,
         weights: str = "copy",
         prepack: bool = False,
         layout: str = "portable",
@@ -375,7 +375,7 @@ class Program:
 
     def save_source(
         self,
-        target: str | bytes | os.PathLike | IO[bytes],
+        target: str | bytes | os.PathLike[str] | IO[bytes],
         *,
         weights: str = "inline",
         format: str | None = None,
@@ -383,7 +383,7 @@ class Program:
         """Write the source graph to a file; arguments and errors are those of `SourceModel.save_source`."""
         self.source_model.save_source(target, weights=weights, format=format)
 
-    def report(self, path: str | bytes | os.PathLike | None, **options: Any) -> Report:
+    def report(self, path: str | bytes | os.PathLike[str] | None, **options: Any) -> Report:
         """Write a page about this program; arguments and errors are those of `SourceModel.report`."""
         given: dict[str, Any] = {"registry": self.registry, "optimize": self.optimize, "target": self.target}
         return self.source_model.report(path, self.opset, **given, **options)
@@ -412,7 +412,7 @@ class Program:
         interface = self._calls.interface
         return calls.restore(interface, results[: len(results) - len(interface.mutated)])
 
-    def _feed(self, args: tuple, kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    def _feed(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """The flat arguments of a call, and those that are graph inputs as onnxruntime values, checked."""
         leaves, values = self._calls.input_values(self.input_names, args, kwargs)
         return leaves, self._runner.inputs.feed(values)
@@ -432,7 +432,7 @@ class Program:
 
     def verify(
         self,
-        args: tuple | None = None,
+        args: tuple[Any, ...] | None = None,
         kwargs: Mapping[str, Any] | None = None,
         *,
         rtol: float | None = None,
@@ -468,7 +468,7 @@ class Program:
 
     def locate_mismatch(
         self,
-        args: tuple | None = None,
+        args: tuple[Any, ...] | None = None,
         kwargs: Mapping[str, Any] | None = None,
         *,
         rtol: float | None = None,

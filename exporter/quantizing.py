@@ -32,7 +32,7 @@ def quantize_weights(
     symmetric: bool = True,
     embeddings: bool = False,
     lm_head: bool = True,
-    target: str | os.PathLike | Target | None = None,
+    target: str | os.PathLike[str] | Target | None = None,
 ) -> OnnxModel:
     """Store the weights of a model's matrix products in 8 or 4 bits; see docs/quantization.md.
 

@@ -20,7 +20,7 @@ from .sizes.dynamic_shapes import bind
 
 @contextlib.contextmanager
 def as_parameters(
-    model: Callable[..., Any], args: tuple, kwargs: Mapping[str, Any], dynamic_shapes: Any
+    model: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], dynamic_shapes: Any
 ) -> Iterator[Any]:
     """Within the context, the signature of a module's forward names the members that the call has.
 

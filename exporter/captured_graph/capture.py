@@ -81,7 +81,7 @@ class Capture:
     interface: Interface
     exported: Any = None
     origins: dict[str, Any] = dataclasses.field(default_factory=dict)
-    example: tuple[tuple, dict[str, Any]] | None = None
+    example: tuple[tuple[Any, ...], dict[str, Any]] | None = None
     output_names: list[str] = dataclasses.field(default_factory=list)
     module: Any = None
     weights: Any = None

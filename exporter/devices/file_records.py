@@ -47,7 +47,7 @@ class FileRecord:
         return None
 
 
-def digest(path: str | os.PathLike) -> str:
+def digest(path: str | os.PathLike[str]) -> str:
     """The SHA-256 of a file."""
     with open_regular(path) as file:
         return blob_digest(file, 0, os.fstat(file.fileno()).st_size)

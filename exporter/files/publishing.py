@@ -49,7 +49,7 @@ _FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os
 
 
 def publish(
-    path: str | bytes | os.PathLike,
+    path: str | bytes | os.PathLike[str],
     write: Callable[[Any, str | None], None],
     *,
     weights: Callable[[DataFile], None] | None = None,

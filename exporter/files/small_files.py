@@ -35,7 +35,7 @@ class UnreadableFile(OSError):
         super().__init__(errno.EINVAL, reason)
 
 
-def open_regular(path: str | os.PathLike) -> IO[bytes]:
+def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
     """Open a regular file to read; does not wait for the writer of a FIFO.
 
     Raises:
@@ -55,7 +55,7 @@ def open_regular(path: str | os.PathLike) -> IO[bytes]:
     return os.fdopen(descriptor, "rb")
 
 
-def read_small(path: str | os.PathLike, most: int = MAXIMUM_BYTES) -> bytes:
+def read_small(path: str | os.PathLike[str], most: int = MAXIMUM_BYTES) -> bytes:
     """The bytes of a regular file.
 
     Raises:

@@ -40,7 +40,7 @@ class StoredFile:
         weakref.finalize(self, os.close, self._descriptor)
 
     @classmethod
-    def at(cls, path: str | os.PathLike) -> StoredFile:
+    def at(cls, path: str | os.PathLike[str]) -> StoredFile:
         """The file at a path; links are followed.
 
         Raises:

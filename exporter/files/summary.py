@@ -28,7 +28,7 @@ _ELEMENT_TYPES = {number: name for name, number in onnx.TensorProto.DataType.ite
 
 
 @rare_collections()
-def describe_file(path: str | os.PathLike, *, trusted: bool = False) -> dict[str, Any]:
+def describe_file(path: str | os.PathLike[str], *, trusted: bool = False) -> dict[str, Any]:
     """Describe a model file: opsets, inputs, outputs, operators, weights.
 
     Args:

@@ -51,7 +51,7 @@ class Target:
         return os.path.basename(self.path)
 
 
-def resolve(path: str | bytes | os.PathLike) -> Target:
+def resolve(path: str | bytes | os.PathLike[str]) -> Target:
     """Find the target of a path. No file is opened.
 
     Raises:

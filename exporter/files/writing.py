@@ -23,7 +23,7 @@ INLINE_LIMIT = 2_000_000_000
 _EXTERNAL_FROM = 1025
 """Tensors of at least this many bytes go to external data."""
 
-Path = str | bytes | os.PathLike
+Path = str | bytes | os.PathLike[str]
 
 
 def to_bytes(model: ir.Model) -> bytes | None:
@@ -51,7 +51,7 @@ def save(
     model: ir.Model,
     target: Path | IO[bytes],
     *,
-    external_data: bool | str | os.PathLike | None = None,
+    external_data: bool | str | os.PathLike[str] | None = None,
     weights: str = "copy",
     alignment: int = ALIGNMENT,
 ) -> None:
@@ -141,7 +141,7 @@ def _check_portable(model: ir.Model) -> None:
                 )
 
 
-def _data_name(external_data: bool | str | os.PathLike | None) -> str | None:
+def _data_name(external_data: bool | str | os.PathLike[str] | None) -> str | None:
     if external_data is None or isinstance(external_data, bool):
         return None
     if not isinstance(external_data, (str, os.PathLike)):

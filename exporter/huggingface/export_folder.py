@@ -84,8 +84,8 @@ class HuggingFaceExport:
 
 
 def export_huggingface(
-    folder: str | os.PathLike,
-    output: str | os.PathLike,
+    folder: str | os.PathLike[str],
+    output: str | os.PathLike[str],
     *,
     task: str | None = None,
     opset: int | None = None,
@@ -94,7 +94,7 @@ def export_huggingface(
     weights: str = "copy",
     external_data: bool | None = None,
     optimize: str | bool = DEFAULT_LEVEL,
-    target: str | os.PathLike | Target | None = None,
+    target: str | os.PathLike[str] | Target | None = None,
     verify: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> HuggingFaceExport:

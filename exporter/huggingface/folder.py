@@ -41,7 +41,7 @@ _MODULES = "modules.json"
 """The list of the modules of a sentence-transformers model: pooling, normalization, dense layers."""
 
 
-def folder_at(path: str | os.PathLike) -> pathlib.Path:
+def folder_at(path: str | os.PathLike[str]) -> pathlib.Path:
     """The folder at a path.
 
     Raises:

@@ -38,7 +38,9 @@ class TextGenerator:
         InferenceError: onnxruntime is not installed, or refuses a file.
     """
 
-    def __init__(self, folder: str | os.PathLike, *, providers: Sequence[Any] = ("CPUExecutionProvider",)):
+    def __init__(
+        self, folder: str | os.PathLike[str], *, providers: Sequence[Any] = ("CPUExecutionProvider",)
+    ):
         self._folder = folder_at(folder)
         self.settings: Settings = read_settings(self._folder)
         self._encoder: _Graph | None = None

@@ -38,7 +38,7 @@ class Lowering(Protocol):
 
 
 def report_capture(
-    path: str | bytes | os.PathLike | None,
+    path: str | bytes | os.PathLike[str] | None,
     capture: Capture,
     lower: Lowering,
     opset: int,

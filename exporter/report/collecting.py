@@ -135,7 +135,7 @@ def failed_report(
     )
 
 
-def save_report(report: Report, path: str | bytes | os.PathLike | None) -> Report:
+def save_report(report: Report, path: str | bytes | os.PathLike[str] | None) -> Report:
     """Write the page of a report, unless the path is None; return the report."""
     if path is not None:
         report.save(path)

@@ -21,7 +21,7 @@ from .records import Parity, Report
 
 
 def report_conversion(
-    path: str | bytes | os.PathLike | None,
+    path: str | bytes | os.PathLike[str] | None,
     source: ir.Model,
     opset: int,
     convert: Callable[..., ir.Model] | None,

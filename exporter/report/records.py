@@ -191,7 +191,7 @@ class Report:
         """The facts as plain data for JSON; infinite numbers are the text `Infinity`."""
         return _plain(self)
 
-    def save(self, path: str | bytes | os.PathLike) -> None:
+    def save(self, path: str | bytes | os.PathLike[str]) -> None:
         """Write the page.
 
         Raises:

@@ -21,7 +21,7 @@ from ..torch_boundary.state.scripted_state import preserved, tensors_of
 _NUMERIC = (torch.Tensor, np.ndarray, np.generic, int, float, complex)
 
 
-def flatten(interface: Interface, args: tuple, kwargs: Mapping[str, Any]) -> list[Any]:
+def flatten(interface: Interface, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
     """The leaves of a call, in the order of the capture.
 
     Raises:
@@ -55,7 +55,7 @@ def input_values(interface: Interface, names: Sequence[str], leaves: Sequence[An
     return dict(zip(names, values, strict=True))
 
 
-def _leaves(interface: Interface, args: tuple, kwargs: dict[str, Any]) -> list[Any] | None:
+def _leaves(interface: Interface, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any] | None:
     specification = interface.input_specification
     order = specification.children()[1].context
     if isinstance(order, list) and set(order) == set(kwargs):
@@ -64,7 +64,9 @@ def _leaves(interface: Interface, args: tuple, kwargs: dict[str, Any]) -> list[A
     return leaves if given == specification else None
 
 
-def _rebound(interface: Interface, args: tuple, kwargs: Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:
+def _rebound(
+    interface: Interface, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Split the call's arguments into positional and keyword ones as in the capture."""
     by_name = dict(zip(interface.parameter_names, args, strict=False)) | dict(kwargs)
     positional = interface.input_specification.children()[0].num_children
@@ -83,7 +85,7 @@ def restore(interface: Interface, results: Sequence[Any]) -> Any:
 
 
 def run_eager(
-    module: Callable[..., Any], interface: Interface, args: tuple, kwargs: Mapping[str, Any]
+    module: Callable[..., Any], interface: Interface, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> list[Any]:
     """Run the model in PyTorch on copies of its arguments and of the buffers that it writes to.
 
@@ -131,7 +133,7 @@ def explained() -> Iterator[None]:
 
 
 def called(
-    module: Callable[..., Any], mutated: Sequence[str], args: tuple, kwargs: dict[str, Any]
+    module: Callable[..., Any], mutated: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, dict[str, torch.Tensor]]:
     """The model's result, and copies of the state that it wrote to; the model itself is not changed."""
     try:
@@ -150,7 +152,7 @@ def called(
 
 
 def _called(
-    module: Callable[..., Any], mutated: Sequence[str], args: tuple, kwargs: dict[str, Any]
+    module: Callable[..., Any], mutated: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, dict[str, torch.Tensor]]:
     if isinstance(module, torch.jit.ScriptModule):
         return _called_script(module, mutated, args, kwargs)
@@ -177,7 +179,7 @@ def _gradients_kept(module: torch.nn.Module) -> Iterator[None]:
 
 
 def _called_script(
-    module: torch.jit.ScriptModule, mutated: Sequence[str], args: tuple, kwargs: dict[str, Any]
+    module: torch.jit.ScriptModule, mutated: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, dict[str, torch.Tensor]]:
     """Call a TorchScript module, which cannot be called with other state, and restore its state."""
     with preserved(module, frozenset(mutated)):

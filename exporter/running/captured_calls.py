@@ -51,7 +51,9 @@ class CapturedCalls:
         if self.capture.interface.input_specification is None:
             raise OpsettaError(self.obstacle)
 
-    def arguments(self, args: tuple | None, kwargs: Mapping[str, Any] | None) -> tuple[tuple, dict[str, Any]]:
+    def arguments(
+        self, args: tuple[Any, ...] | None, kwargs: Mapping[str, Any] | None
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of a call; by default the example of the capture.
 
         Raises:
@@ -66,7 +68,7 @@ class CapturedCalls:
         return tuple(args or ()), dict(kwargs or {})
 
     def input_values(
-        self, names: Sequence[str], args: tuple, kwargs: Mapping[str, Any]
+        self, names: Sequence[str], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[list[Any], dict[str, Any]]:
         """The flat arguments of a call, and those that are graph inputs, by the names of the inputs.
 
@@ -78,7 +80,7 @@ class CapturedCalls:
         leaves = calls.flatten(self.interface, args, kwargs)
         return leaves, calls.input_values(self.interface, names, leaves)
 
-    def eager_results(self, args: tuple, kwargs: Mapping[str, Any]) -> list[Any]:
+    def eager_results(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
         """The results of the model in eager PyTorch, in the order of the graph's outputs.
 
         Raises:

@@ -54,8 +54,8 @@ class Comparison:
 
 
 def compare_files(
-    first: str | os.PathLike,
-    second: str | os.PathLike,
+    first: str | os.PathLike[str],
+    second: str | os.PathLike[str],
     *,
     runs: int = 20,
     seeds: Sequence[int] = (0, 1),

@@ -19,9 +19,9 @@ from .session import OpenSession, open_session
 
 
 def verify_file(
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     model: Any,
-    args: tuple,
+    args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     *,
     rtol: float | None = None,
@@ -57,7 +57,7 @@ def verify_file(
     return verification.check(names, actual, expected, rtol, atol)
 
 
-def eager_results(model: Any, args: tuple, kwargs: Mapping[str, Any]) -> list[Any]:
+def eager_results(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
     """The flattened result of a PyTorch model on copies of its arguments.
 
     Raises:
@@ -72,7 +72,7 @@ def eager_results(model: Any, args: tuple, kwargs: Mapping[str, Any]) -> list[An
     return [leaf for leaf in pytree.tree_leaves(result) if leaf is not None]
 
 
-def _values_by_name(names: list[str], args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def _values_by_name(names: list[str], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The leaves of the call by the file's input names."""
     by_name = {name: value for name, value in kwargs.items() if name in names}
     if len(by_name) == len(kwargs) and all(isinstance(value, torch.Tensor) for value in by_name.values()):

@@ -32,7 +32,9 @@ _Graph = onnx.GraphProto | onnx.FunctionProto
 
 
 @rare_collections()
-def check_inplace(model: str | os.PathLike | onnx.ModelProto | ir.Model, *, trusted: bool = False) -> int:
+def check_inplace(
+    model: str | os.PathLike[str] | onnx.ModelProto | ir.Model, *, trusted: bool = False
+) -> int:
     """Prove that every in-place annotation of a model is safe.
 
     docs/metadata.md defines what an annotation allows and what is safe. Sizes and element types come from the

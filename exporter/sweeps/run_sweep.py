@@ -52,7 +52,7 @@ class SweepResults:
         """The rows of failed jobs."""
         return [row for row in self.rows if not row.is_good]
 
-    def save_html(self, path: str | os.PathLike) -> None:
+    def save_html(self, path: str | os.PathLike[str]) -> None:
         """Write the matrix of the results as one self-contained page.
 
         Raises:
@@ -64,13 +64,13 @@ class SweepResults:
 
 
 def sweep(
-    zoo: str | os.PathLike,
+    zoo: str | os.PathLike[str],
     *,
     opsets: Sequence[int] = (DEFAULT_OPSET,),
     shapes: Sequence[str] = (OWN,),
     dtypes: Sequence[str] = (OWN,),
     targets: Sequence[str] = (NO_TARGET,),
-    output: str | os.PathLike | None = None,
+    output: str | os.PathLike[str] | None = None,
     engine: str = LOCAL,
     workers: int | None = None,
     seconds: float = 600.0,

@@ -67,7 +67,7 @@ class TrainingProgram(Program):
         *,
         registry: Registry | None = None,
         optimize: str | bool | None = None,
-        target: str | os.PathLike | Target | None = None,
+        target: str | os.PathLike[str] | Target | None = None,
     ) -> TrainingProgram:
         """The same capture at another opset; nothing is traced again.
 
@@ -115,14 +115,14 @@ class TrainingProgram(Program):
     def _steps(self) -> StepRunner:
         return StepRunner(self.model, self.signature)
 
-    def _step_feed(self, args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def _step_feed(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a call as onnxruntime values by input name, checked, and the learning rates."""
         names = (*self.signature.inputs, *self.signature.targets)
         return self._steps.feed(self._calls.input_values(names, args, kwargs)[1])
 
     def verify(
         self,
-        args: tuple | None = None,
+        args: tuple[Any, ...] | None = None,
         kwargs: Mapping[str, Any] | None = None,
         *,
         steps: int = 1,
@@ -168,7 +168,7 @@ class TrainingProgram(Program):
             "a training graph has no source file: lower() writes it at other opsets, then save it"
         )
 
-    def report(self, path: str | bytes | os.PathLike | None, **options: Any) -> Report:
+    def report(self, path: str | bytes | os.PathLike[str] | None, **options: Any) -> Report:
         """Write a page about the graph, without results and runs; see `Program.report`.
 
         Raises:

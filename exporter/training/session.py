@@ -28,7 +28,7 @@ class TrainingSession:
 
     def __init__(
         self,
-        model: TrainingProgram | str | os.PathLike,
+        model: TrainingProgram | str | os.PathLike[str],
         state: Mapping[str, Any] | None = None,
         *,
         providers: Sequence[str] = ("CPUExecutionProvider",),

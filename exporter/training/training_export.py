@@ -161,7 +161,9 @@ def _captured(
     return found, signature, graph.state
 
 
-def _count_of_targets(forward: Capture, args: tuple, kwargs: Mapping[str, Any], targets: Any) -> int:
+def _count_of_targets(
+    forward: Capture, args: tuple[Any, ...], kwargs: Mapping[str, Any], targets: Any
+) -> int:
     """The number of graph inputs that are targets; they are the last."""
     from ..torch_boundary.containers import pytree
 

@@ -40,7 +40,7 @@ class Trial:
     module: LossModule
     optimizer: Optimizer | None
     signature: Signature
-    call: tuple[tuple, Mapping[str, Any]]
+    call: tuple[tuple[Any, ...], Mapping[str, Any]]
     feed: Mapping[str, Any]
     state: Mapping[str, np.ndarray]
 

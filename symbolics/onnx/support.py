@@ -16,7 +16,7 @@ def integers(g: GraphContext, value: Value | list[int] | None) -> list[int] | No
     return None if array is None else [int(item) for item in np.asarray(array).reshape(-1)]
 
 
-Function = TypeVar("Function", bound=Callable)
+Function = TypeVar("Function", bound=Callable[..., object])
 
 
 def below(op_type: str, opset: int, *, any_data: bool = False) -> Callable[[Function], Function]:

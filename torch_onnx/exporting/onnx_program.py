@@ -46,7 +46,7 @@ class ONNXProgram(torch.onnx.ONNXProgram):
         self._finish = finish
         self._session: Any = None
         self._inputs: ModelInputs | None = None
-        self._folder: tempfile.TemporaryDirectory | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
         finish(self.model)
 
     def __repr__(self) -> str:
@@ -139,7 +139,7 @@ class ONNXProgram(torch.onnx.ONNXProgram):
 
     def save(
         self,
-        destination: str | os.PathLike | IO[bytes],
+        destination: str | os.PathLike[str] | IO[bytes],
         *,
         include_initializers: bool = True,
         keep_initializers_as_inputs: bool = False,

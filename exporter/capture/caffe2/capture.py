@@ -36,8 +36,8 @@ _QUANTIZATION = ("Y_scale", "Y_zero_point")
 
 
 def load_nets(
-    path: str | os.PathLike,
-    init_net: str | os.PathLike | None,
+    path: str | os.PathLike[str],
+    init_net: str | os.PathLike[str] | None,
     shapes: Mapping[str, Given] | None,
     bounds: Bounds,
 ) -> Capture:
@@ -66,7 +66,7 @@ def load_nets(
     return net.capture(predict, given)
 
 
-def _find_init_net(path: str | os.PathLike) -> pathlib.Path | None:
+def _find_init_net(path: str | os.PathLike[str]) -> pathlib.Path | None:
     """Find the init_net in the folder of a predict_net, binary or text; None if there is none."""
     file = pathlib.Path(os.fsdecode(path))
     before, name, after = file.name.rpartition(PREDICT_NET)

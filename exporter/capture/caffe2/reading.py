@@ -24,7 +24,7 @@ _OF_OPERATOR = 4_000
 """Bytes of an operator in memory, beside those of its message."""
 
 
-def form_of(path: str | os.PathLike) -> str:
+def form_of(path: str | os.PathLike[str]) -> str:
     """Detect the format of a net, "binary" or "text"; "" for other and unreadable files."""
     try:
         # Opening a pipe waits for its writer.
@@ -36,12 +36,12 @@ def form_of(path: str | os.PathLike) -> str:
         return ""
 
 
-def is_net(path: str | os.PathLike) -> bool:
+def is_net(path: str | os.PathLike[str]) -> bool:
     """Whether the first bytes of a file are those of a net; False if it cannot be read."""
     return bool(form_of(path))
 
 
-def read_net(path: str | os.PathLike, bounds: Bounds, *, may_be_empty: bool = False) -> Any:
+def read_net(path: str | os.PathLike[str], bounds: Bounds, *, may_be_empty: bool = False) -> Any:
     """Read the net in a file.
 
     Args:

@@ -94,7 +94,7 @@ def _size(name: str, size: Any) -> int | str | None:
     raise UsageError(f"the shape of '{name}' has the entry {size!r}, which is neither a size nor a name")
 
 
-def read_value_info(path: str | os.PathLike) -> dict[str, Description]:
+def read_value_info(path: str | os.PathLike[str]) -> dict[str, Description]:
     """Read the descriptions in value_info.json in the folder of a net; none if there is no such file.
 
     Raises:

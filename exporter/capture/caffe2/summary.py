@@ -14,7 +14,7 @@ from .reading import form_of, read_net
 from .shapes import Description, read_value_info
 
 
-def describe_net(path: str | os.PathLike, *, trusted: bool = False) -> dict[str, Any]:
+def describe_net(path: str | os.PathLike[str], *, trusted: bool = False) -> dict[str, Any]:
     """Describe a net: external inputs without those that its fillers write, outputs, operators, weights.
 
     Args:

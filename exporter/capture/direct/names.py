@@ -64,7 +64,7 @@ def tensor_name(kind: InputKind, name: Any) -> str:
     return _PREFIXES[kind] + _NOT_IN_NAMES.sub("_", str(name)).lower()
 
 
-def argument_names(model: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> list[str]:
+def argument_names(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
     """A name for each leaf of a call: the parameter, and the keys within it."""
     bound = {**inspect.signature(model.forward).bind_partial(*args).arguments, **kwargs}
     paths = [path for path, _ in pytree.tree_flatten_with_path(bound)[0]]

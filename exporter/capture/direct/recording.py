@@ -36,7 +36,7 @@ from .refusals import check_graph, check_recordable
 
 def record(
     model: torch.nn.Module,
-    args: tuple,
+    args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     sizes: FixedSizes,
     decisions: Decisions,
@@ -69,7 +69,7 @@ class _Recording:
     def __init__(
         self,
         tree: ModuleTree,
-        args: tuple,
+        args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
         sizes: FixedSizes,
         decisions: Decisions,

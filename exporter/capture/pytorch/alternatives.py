@@ -59,7 +59,7 @@ class Alternatives:
     def __init__(
         self,
         model: torch.nn.Module,
-        call: tuple[tuple, Mapping[str, Any]],
+        call: tuple[tuple[Any, ...], Mapping[str, Any]],
         captures: Captures,
     ):
         self._model = model
@@ -139,7 +139,7 @@ class Alternatives:
         )
 
 
-def _agreements(model: Any, traced: Any, call: tuple[tuple, dict[str, Any]]) -> int | None:
+def _agreements(model: Any, traced: Any, call: tuple[tuple[Any, ...], dict[str, Any]]) -> int | None:
     """The number of other inputs for which a trace agrees with the model; None if it differs for one."""
     count = 0
     for other in _others(call):
@@ -165,7 +165,7 @@ def _agreements(model: Any, traced: Any, call: tuple[tuple, dict[str, Any]]) -> 
     return count
 
 
-def _others(call: tuple[tuple, dict[str, Any]]) -> Iterator[tuple[tuple, dict[str, Any]]]:
+def _others(call: tuple[tuple[Any, ...], dict[str, Any]]) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
     """The call with other values in tensors of the same shapes."""
     for number, fraction in zip(_NUMBERS, _FRACTIONS, strict=True):
 
@@ -177,7 +177,7 @@ def _others(call: tuple[tuple, dict[str, Any]]) -> Iterator[tuple[tuple, dict[st
         yield pytree.tree_map_only(torch.Tensor, changed, call)
 
 
-def _cloned(call: tuple[tuple, Mapping[str, Any]]) -> tuple[tuple, dict[str, Any]]:
+def _cloned(call: tuple[tuple[Any, ...], Mapping[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     args, kwargs = call
     return pytree.tree_map_only(torch.Tensor, _clone, (tuple(args), dict(kwargs)))
 

@@ -42,7 +42,7 @@ _Contexts = Sequence[contextlib.AbstractContextManager[Any]]
 
 def capture(
     model: Callable[..., Any] | torch.export.ExportedProgram,
-    args: tuple,
+    args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     *,
     dynamic_shapes: Any = None,
@@ -109,7 +109,7 @@ def _of_program(program: torch.export.ExportedProgram, source_lines: bool) -> Ca
 
 def _of_model(
     model: torch.nn.Module,
-    args: tuple,
+    args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     given: dict[str, Any],
     by: str,
@@ -170,7 +170,7 @@ def _warn_of_replaced(names: Sequence[str]) -> None:
 
 def _export(
     model: torch.nn.Module,
-    args: tuple,
+    args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     leaves: shapes.Leaves,
     restoring: _Contexts,
@@ -215,7 +215,7 @@ def _export(
 
 def _captured(
     model: torch.nn.Module,
-    call: tuple[tuple, dict[str, Any]],
+    call: tuple[tuple[Any, ...], dict[str, Any]],
     specification: dict[str, Any] | None,
     names: Mapping[tuple[int, int], str],
     restoring: _Contexts,
@@ -267,7 +267,7 @@ def _patched(
 
 def _recorded(
     model: torch.nn.Module,
-    args: tuple,
+    args: tuple[Any, ...],
     kwargs: dict[str, Any],
     specification: dict[str, Any] | None,
     source_lines: bool,
@@ -323,7 +323,7 @@ def _placeholders(program: CapturedProgram) -> list[Any]:
     return [values.get(name) if isinstance(name, str) else name for name in names]
 
 
-def _captures(args: tuple, kwargs: Mapping[str, Any], by: str, given: dict[str, Any]) -> Captures:
+def _captures(args: tuple[Any, ...], kwargs: Mapping[str, Any], by: str, given: dict[str, Any]) -> Captures:
     """Functions that capture the model in another form, by name of the form."""
 
     def capture_strictly(model: torch.nn.Module) -> None:
@@ -340,7 +340,7 @@ def _captures(args: tuple, kwargs: Mapping[str, Any], by: str, given: dict[str, 
 
 
 def _specification(
-    model: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any], leaves: shapes.Leaves
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], leaves: shapes.Leaves
 ) -> dict[str, Any]:
     """The dynamic shapes in torch.export's form: by parameter name, nested like the arguments."""
     dims = iter(shapes.torch_dims(leaves))

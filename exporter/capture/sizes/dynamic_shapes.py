@@ -97,7 +97,7 @@ def parameter_names(function: Callable[..., Any]) -> list[str]:
         return []
 
 
-def bind(function: Callable[..., Any], args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def bind(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The call's arguments by parameter name, `*args` as a tuple and `**kwargs` as a dict.
 
     Raises:
@@ -184,7 +184,7 @@ def call_order(bound: Mapping[str, Any], kwargs: Mapping[str, Any]) -> list[str]
 
 def resolve(
     function: Callable[..., Any],
-    args: tuple,
+    args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     dynamic_shapes: Any,
     dynamic_axes: Mapping[str, Any] | None,

@@ -116,7 +116,9 @@ class Recorder(TorchDispatchMode):
         self._held: list[Any] = []
         """Keeps tensors alive, because the id of a deleted one could be reused."""
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
         if func is torch.ops.prim.device.default:
             # Half of what is dispatched; the tensor itself knows.
             return args[0].device

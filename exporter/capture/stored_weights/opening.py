@@ -17,11 +17,11 @@ from ...files.reading.names import quoted
 from ...files.stored_tensors import FileTensor, StoredFile
 from ...files.zip_entries import oversized_entry
 
-Weights = str | os.PathLike | Mapping[str, Any]
+Weights = str | os.PathLike[str] | Mapping[str, Any]
 """A file or a folder, or a mapping from names to tensors."""
 
 
-def open_weights(path: str | os.PathLike) -> dict[str, ir.TensorProtocol]:
+def open_weights(path: str | os.PathLike[str]) -> dict[str, ir.TensorProtocol]:
     """The tensors of a checkpoint by name. Their contents stay in the file until they are needed.
 
     Change the names, leave tensors out or add some, and give the mapping to `export(weights=...)`.

@@ -36,7 +36,7 @@ class TensorFlowOptions:
 
     inputs: Names | None = None
     outputs: Sequence[str] | None = None
-    checkpoint: str | os.PathLike | None = None
+    checkpoint: str | os.PathLike[str] | None = None
     tags: Collection[str] | None = None
     signature: str | None = None
     input_format: str | None = None
@@ -72,7 +72,7 @@ class CapturedFile:
 
 
 def capture_file(
-    path: str | os.PathLike, options: TensorFlowOptions | None = None, *, bounds: Bounds = BOUNDS
+    path: str | os.PathLike[str], options: TensorFlowOptions | None = None, *, bounds: Bounds = BOUNDS
 ) -> CapturedFile:
     """Capture a GraphDef, MetaGraph or SavedModel, binary or text; the format is detected by content.
 

@@ -65,7 +65,7 @@ class GraphFile:
 
 @rare_collections()
 def read_graph(
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     *,
     kind: str | None = None,
     form: str | None = None,

@@ -62,7 +62,7 @@ class Format(NamedTuple):
     form: str
 
 
-def recognise(source: str | os.PathLike | bytes) -> Format | None:
+def recognise(source: str | os.PathLike[str] | bytes) -> Format | None:
     """Detect the format of a file, a SavedModel's folder or bytes; None if it is not TensorFlow's.
 
     Unreadable files and graphs without nodes give None.
@@ -80,7 +80,7 @@ def recognise(source: str | os.PathLike | bytes) -> Format | None:
         return None
 
 
-def file_of(path: str | os.PathLike) -> pathlib.Path:
+def file_of(path: str | os.PathLike[str]) -> pathlib.Path:
     """The file to read: the path itself, or the file in a SavedModel's folder."""
     given = pathlib.Path(os.fsdecode(path))
     if given.is_dir():

@@ -15,7 +15,7 @@ from .recognition import file_of
 _PLACEHOLDERS = ("Placeholder", "PlaceholderV2", "PlaceholderWithDefault")
 
 
-def describe_graph(path: str | os.PathLike, *, trusted: bool = False) -> dict[str, Any]:
+def describe_graph(path: str | os.PathLike[str], *, trusted: bool = False) -> dict[str, Any]:
     """Describe a GraphDef, MetaGraph or SavedModel: inputs, outputs, signatures, operators, constants.
 
     Inputs are those of the signature, or the placeholders; outputs those of the signature, or the nodes that

@@ -41,7 +41,7 @@ def is_torchscript(model: Any) -> bool:
 
 def capture_torchscript(
     model: Any,
-    args: tuple,
+    args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     *,
     dynamic_shapes: Any = None,
@@ -185,7 +185,7 @@ class _Reader:
         signature: Callable[..., Any],
         bound: Mapping[str, Any],
         order: Sequence[str],
-        args: tuple,
+        args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
     ) -> Capture:
         given = {name: self._argument(bound[name], name) for name in order}
@@ -277,7 +277,9 @@ class _Reader:
         arguments = {"self": state, "src": item, "non_blocking": False}
         self._build.append("aten::copy_", arguments, [written], "default" if keeps else "attribute")
 
-    def _finish(self, result: Any, parameters: list[str], args: tuple, kwargs: Mapping[str, Any]) -> Capture:
+    def _finish(
+        self, result: Any, parameters: list[str], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Capture:
         structure = self._structured(result)
         leaves, specification = pytree.tree_flatten(structure)
         outputs, entries = graph_outputs([self._build.argument(leaf) for leaf in leaves])

@@ -25,7 +25,9 @@ _QUICK = 1 << 24
 _LONGEST = 300
 
 
-def check_example(model: Any, bound: Mapping[str, Any], args: tuple, kwargs: Mapping[str, Any]) -> None:
+def check_example(
+    model: Any, bound: Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> None:
     """Run a program once on copies of its example arguments; what it writes to is restored.
 
     A program whose tensors have no data, or are on several devices, is not run.
@@ -54,7 +56,7 @@ def check_example(model: Any, bound: Mapping[str, Any], args: tuple, kwargs: Map
     ) from error
 
 
-def is_suspect(model: Any, args: tuple, kwargs: Mapping[str, Any]) -> bool:
+def is_suspect(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     """Whether a program must run on its example: it takes no time, or the shapes alone may hide an error.
 
     Fake tensors find arguments of wrong sizes, but few of wrong element types: floats that are not the
@@ -79,7 +81,7 @@ def _graph_of(model: Any) -> Any:
     return program.inlined_graph
 
 
-def _can_run(model: Any, args: tuple, kwargs: Mapping[str, Any]) -> bool:
+def _can_run(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     tensors = [leaf for leaf in pytree.tree_leaves((args, dict(kwargs))) if isinstance(leaf, torch.Tensor)]
     if isinstance(model, torch.jit.ScriptModule):
         tensors += [*model.parameters(), *model.buffers()]
@@ -88,7 +90,7 @@ def _can_run(model: Any, args: tuple, kwargs: Mapping[str, Any]) -> bool:
     return len({tensor.device for tensor in tensors}) < 2
 
 
-def _error_of(model: Any, args: tuple, kwargs: dict[str, Any]) -> Exception | None:
+def _error_of(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
     """The exception of a call; None if it succeeds without gradients, or with them.
 
     A program may compute gradients itself.
@@ -99,7 +101,7 @@ def _error_of(model: Any, args: tuple, kwargs: dict[str, Any]) -> Exception | No
     return _first_error(model, args, kwargs)
 
 
-def _first_error(model: Any, args: tuple, kwargs: dict[str, Any]) -> Exception | None:
+def _first_error(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
     first = None
     for has_gradients in (False, True):
         copies, named = pytree.tree_map_only(torch.Tensor, _copy, (args, kwargs))

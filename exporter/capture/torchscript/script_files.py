@@ -20,7 +20,7 @@ _MAXIMUM_OPERATIONS = 2**18
 """Operations of a pickle that are looked at: what it is shows at its beginning."""
 
 
-def load(path: str | os.PathLike) -> torch.jit.ScriptModule:
+def load(path: str | os.PathLike[str]) -> torch.jit.ScriptModule:
     """Load a file that `torch.jit.save` wrote, onto the CPU.
 
     Raises:

@@ -38,7 +38,7 @@ _UNSEEN = ("apply_", "map_", "map2_")
 
 
 def capture_trace(
-    model: Callable[..., Any], args: tuple, kwargs: Mapping[str, Any], **options: Any
+    model: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], **options: Any
 ) -> Capture:
     """Trace a model on the example arguments, and capture the trace as TorchScript.
 
@@ -55,7 +55,7 @@ def capture_trace(
 
 
 def _capture_trace(
-    model: Callable[..., Any], args: tuple, kwargs: Mapping[str, Any], **options: Any
+    model: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], **options: Any
 ) -> Capture:
     # A trace takes positional or keyword arguments, not both.
     named = shapes.bind(model, args, kwargs) if args and kwargs else dict(kwargs)

@@ -103,7 +103,7 @@ def _found(
     return _of_onnx(model, allow_links, trusted)
 
 
-def _of_onnx(model: os.PathLike, allow_links: bool, trusted: bool) -> Sequence[Any]:
+def _of_onnx(model: os.PathLike[str], allow_links: bool, trusted: bool) -> Sequence[Any]:
     from ...capture.tensorflow.weights import Weight
     from ...load_model import load
     from ...onnx_model import OnnxModel

@@ -176,7 +176,7 @@ class _Kernels:
 
     def __init__(self, model: ir.Model):
         self._model = model
-        self._sessions: dict[tuple, Any] = {}
+        self._sessions: dict[tuple[Any, ...], Any] = {}
 
     def run(
         self, node: ir.Node, feed: Mapping[str, np.ndarray], weights: Mapping[str, np.ndarray]

@@ -14,7 +14,7 @@ from .metadata import annotate
 from .records import PlanFacts
 
 
-def save_plan(plan: PlanFacts, folder: str | bytes | os.PathLike, *, html: bool = False) -> None:
+def save_plan(plan: PlanFacts, folder: str | bytes | os.PathLike[str], *, html: bool = False) -> None:
     """Write a plan's files; see `Plan.save`.
 
     Raises:

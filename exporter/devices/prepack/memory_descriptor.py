@@ -110,7 +110,7 @@ class MemoryDescriptor:
         whole = all(padded % block == 0 for padded, block in zip(self.padded_shape, inner, strict=True))
         return whole and self.nbytes < _LARGEST
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[object, ...]:
         return (MemoryDescriptor.from_blob, (self.to_blob(),))
 
 

@@ -19,7 +19,7 @@ ON_MISMATCH = ("fallback", "error")
 
 
 def load_session(
-    folder: str | bytes | os.PathLike,
+    folder: str | bytes | os.PathLike[str],
     *,
     providers: Sequence[Any] | None = None,
     session_options: Any = None,

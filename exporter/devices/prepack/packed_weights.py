@@ -91,7 +91,7 @@ class PackedWeight:
             x, self.packed, bias, recipe.padding, recipe.stride, recipe.dilation, recipe.groups
         )
 
-    def save(self, path: str | bytes | os.PathLike) -> None:
+    def save(self, path: str | bytes | os.PathLike[str]) -> None:
         """Write plain and packed weight, layout, digests and the environment, as a safetensors file.
 
         Raises:
@@ -115,7 +115,7 @@ class PackedWeight:
         publish(path, lambda file, _: file.write(data))
 
     @classmethod
-    def load(cls, path: str | bytes | os.PathLike, *, on_mismatch: str = "fallback") -> PackedWeight:
+    def load(cls, path: str | bytes | os.PathLike[str], *, on_mismatch: str = "fallback") -> PackedWeight:
         """Read a file of `save`.
 
         The layout is derived afresh from the plain weight. The packed bytes are used if environment and

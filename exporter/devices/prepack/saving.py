@@ -34,8 +34,8 @@ _PACKED_FROM = 1024
 @rare_collections()
 def save(
     model: ir.Model,
-    target: str | bytes | os.PathLike | IO[bytes],
-    external_data: bool | str | os.PathLike | None,
+    target: str | bytes | os.PathLike[str] | IO[bytes],
+    external_data: bool | str | os.PathLike[str] | None,
     prepack: bool,
     layout: str,
     weights: str = "copy",
@@ -58,7 +58,7 @@ def save_prepacked(
     folder: Any,
     *,
     layout: str = "portable",
-    external_data: bool | str | os.PathLike | None = None,
+    external_data: bool | str | os.PathLike[str] | None = None,
 ) -> None:
     """Write a model and its weights packed for this machine into a folder.
 

@@ -126,7 +126,7 @@ class Index:
         return None
 
 
-def save_streaming(model: Any, folder: str | bytes | os.PathLike) -> None:
+def save_streaming(model: Any, folder: str | bytes | os.PathLike[str]) -> None:
     """Write a model into a folder for streaming.
 
     Args:

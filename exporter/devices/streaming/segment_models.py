@@ -118,7 +118,7 @@ class SegmentModel:
         for name in (*self.values, *self.weights):
             self._feed(name, parts.declaration(name))
 
-    def key(self) -> tuple[bytes, tuple]:
+    def key(self) -> tuple[bytes, tuple[object, ...]]:
         """Equal for segments that can share a session."""
         constants = [self._parts.constants[name] for name in self.constants]
         kinds = tuple((tensor.data_type, *tensor.dims) for tensor in constants)
@@ -211,7 +211,7 @@ def build_segments(
     models: Sequence[SegmentModel], weight_bytes: Sequence[int]
 ) -> tuple[list[Segment], list[bytes]]:
     """The segments, and the model of each session that they share."""
-    groups: dict[tuple, list[int]] = {}
+    groups: dict[tuple[object, ...], list[int]] = {}
     for index, model in enumerate(models):
         groups.setdefault(model.key(), []).append(index)
     segments: dict[int, Segment] = {}

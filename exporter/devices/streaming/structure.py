@@ -77,7 +77,7 @@ class Structure:
         return max([made, *found])
 
 
-def _kind(node: onnx.NodeProto, parts: GraphParts) -> tuple:
+def _kind(node: onnx.NodeProto, parts: GraphParts) -> tuple[object, ...]:
     """A key that is equal for nodes that differ only in names and in the contents of weights."""
     inputs = tuple(_input_kind(name, parts) for name in node.input)
     attributes: list[tuple[str, object]] = []

@@ -28,7 +28,7 @@ def target_names() -> list[str]:
     return sorted(path.stem for path in _FOLDER.glob("*.toml"))
 
 
-def load_target(target: str | os.PathLike | Target) -> Target:
+def load_target(target: str | os.PathLike[str] | Target) -> Target:
     """Load a target by its name, or from a TOML file.
 
     Args:
@@ -58,7 +58,9 @@ def load_target(target: str | os.PathLike | Target) -> Target:
     return parse_target(path.stem, text)
 
 
-def resolve_target(opset: int | None, target: str | os.PathLike | Target | None) -> tuple[int, Target | None]:
+def resolve_target(
+    opset: int | None, target: str | os.PathLike[str] | Target | None
+) -> tuple[int, Target | None]:
     """Resolve the opset and the target of an export.
 
     Raises:

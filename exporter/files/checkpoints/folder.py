@@ -33,7 +33,7 @@ _ZIP = b"PK\x03\x04"
 _REMEDY = "give the path of the file itself"
 
 
-def read_checkpoint(path: str | os.PathLike, read_zip: ReadZip) -> dict[str, ir.TensorProtocol]:
+def read_checkpoint(path: str | os.PathLike[str], read_zip: ReadZip) -> dict[str, ir.TensorProtocol]:
     """The tensors of a checkpoint by name; their contents are not read.
 
     Args:

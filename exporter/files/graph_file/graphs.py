@@ -150,7 +150,9 @@ class GraphReader:
         self._unnamed.clear()
         return graph
 
-    def _read(self, source: onnx.GraphProto, outer: ChainMap, opset_imports: dict[str, int]) -> ir.Graph:
+    def _read(
+        self, source: onnx.GraphProto, outer: ChainMap[str, ir.Value], opset_imports: dict[str, int]
+    ) -> ir.Graph:
         check_fields(source)
         scope = outer.new_child()
         inputs = [self._declare(scope, info.name) for info in source.input]
@@ -178,14 +180,14 @@ class GraphReader:
         )
 
     @staticmethod
-    def _declare(scope: ChainMap, name: str) -> ir.Value:
+    def _declare(scope: ChainMap[str, ir.Value], name: str) -> ir.Value:
         if not name or name in scope:
             reason = f"value '{name}' is defined twice" if name else "a value has no name"
             raise ModelFileError(f"it does not follow the source format: {reason}")
         scope[name] = value = ir.Value(name=name)
         return value
 
-    def _initializer(self, scope: ChainMap, name: str) -> ir.Value:
+    def _initializer(self, scope: ChainMap[str, ir.Value], name: str) -> ir.Value:
         held = scope.maps[0].get(name)
         return self._declare(scope, name) if held is None else held
 
@@ -219,7 +221,7 @@ class GraphReader:
                 f"declares {value.type}{value.shape}"
             )
 
-    def _node(self, source: onnx.NodeProto, scope: ChainMap) -> ir.Node:
+    def _node(self, source: onnx.NodeProto, scope: ChainMap[str, ir.Value]) -> ir.Node:
         with naming(f"node '{source.name}'"):
             check_fields(source)
             metadata, own = read_metadata(source.metadata_props)
@@ -247,7 +249,7 @@ class GraphReader:
         return node
 
     def _attribute(
-        self, source: onnx.AttributeProto, scope: ChainMap, floats: dict[str, list[str]]
+        self, source: onnx.AttributeProto, scope: ChainMap[str, ir.Value], floats: dict[str, list[str]]
     ) -> ir.Attr:
         check_fields(source)
         kind = ir.AttributeType(source.type)

@@ -31,7 +31,7 @@ from .layout import DIGEST, quoted, read_metadata
 from .values import original_name
 
 MODES = ("inline", "external", "none")
-Weights = Mapping[str, Any] | str | os.PathLike | None
+Weights = Mapping[str, Any] | str | os.PathLike[str] | None
 
 
 def is_left_out(value: ir.Value) -> bool:

@@ -26,7 +26,7 @@ FORMATS = {"binary": (), "text": (".textproto", ".onnxtxt", ".pbtxt", ".prototxt
 """The forms of a file and their extensions."""
 
 
-def format_of(path: str | bytes | os.PathLike) -> str:
+def format_of(path: str | bytes | os.PathLike[str]) -> str:
     """The form for a file with this name."""
     suffix = pathlib.Path(os.fsdecode(path)).suffix.lower()
     return next((name for name, suffixes in FORMATS.items() if suffix in suffixes), "binary")
@@ -35,7 +35,7 @@ def format_of(path: str | bytes | os.PathLike) -> str:
 def write_source(
     capture: Capture,
     decompositions: Decompositions,
-    target: str | bytes | os.PathLike | IO[bytes],
+    target: str | bytes | os.PathLike[str] | IO[bytes],
     *,
     given_inputs: list[str] | None = None,
     given_outputs: list[str] | None = None,

@@ -58,7 +58,7 @@ def check_source(source: ir.Model, source_opset: int, opset: int, registry: Regi
     return foreign
 
 
-def invalid_nodes_of_file(path: str | os.PathLike, trusted: bool = False) -> list[InvalidNode]:
+def invalid_nodes_of_file(path: str | os.PathLike[str], trusted: bool = False) -> list[InvalidNode]:
     """The nodes of a file that are not valid; onnx's inference supplies ranks and types that it does not say.
 
     Raises:

@@ -34,7 +34,7 @@ def render(facts: Mapping[str, Any]) -> str:
     return page
 
 
-def save(facts: Mapping[str, Any], path: str | bytes | os.PathLike) -> None:
+def save(facts: Mapping[str, Any], path: str | bytes | os.PathLike[str]) -> None:
     """Write the page of the facts of `Report.to_json`, completely or not at all.
 
     Raises:

@@ -26,7 +26,7 @@ def jobs_of(
         UsageError: a shape, an element type or a target is unknown, or does not fit the zoo.
         OpsetError: an opset outside 7 to 26.
     """
-    axes: list[Sequence] = [opsets, shapes, dtypes, targets]
+    axes: list[Sequence[object]] = [opsets, shapes, dtypes, targets]
     for name, values in zip(("opsets", "shapes", "dtypes", "targets"), axes, strict=True):
         if isinstance(values, str) or not values:
             raise UsageError(f"{name} must be a list with at least one entry, not {values!r}")

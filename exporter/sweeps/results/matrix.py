@@ -18,7 +18,7 @@ _AXES = ("dtype", "shape", "target")
 Variant = tuple[str, ...]
 
 
-def write_matrix(path: str | os.PathLike, rows: Sequence[Row]) -> None:
+def write_matrix(path: str | os.PathLike[str], rows: Sequence[Row]) -> None:
     """Write the page.
 
     Raises:

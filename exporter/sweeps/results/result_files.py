@@ -26,12 +26,12 @@ _SQL = {"str": "TEXT", "int": "INTEGER", "float": "REAL"}
 _SIGNATURES = {PARQUET: b"PAR1", ".sqlite": b"SQLite format 3\0"}
 
 
-def is_results(path: str | os.PathLike) -> bool:
+def is_results(path: str | os.PathLike[str]) -> bool:
     """Whether a path has the extension of a file of results."""
     return pathlib.Path(path).suffix in (PARQUET, *SQLITE)
 
 
-def read_rows(path: str | os.PathLike) -> list[Row]:
+def read_rows(path: str | os.PathLike[str]) -> list[Row]:
     """The rows of a file of results.
 
     Raises:
@@ -61,7 +61,7 @@ class ResultsFile:
         OpsettaError: it exists and holds something else, or pyarrow is not installed.
     """
 
-    def __init__(self, path: str | os.PathLike):
+    def __init__(self, path: str | os.PathLike[str]):
         self.path = pathlib.Path(path)
         if not is_results(self.path):
             listed = ", ".join((PARQUET, *SQLITE))

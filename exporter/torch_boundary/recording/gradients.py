@@ -158,7 +158,9 @@ class SavedResults(TorchDispatchMode):
         self._inner: dict[int, InnerCall] = {}
         self._last: list[InnerCall] = []
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
         """Note a call below autograd."""
         given = pytree.tree_map_only(torch.Tensor, self._origin, (args, kwargs or {}))
         result = func(*args, **(kwargs or {}))

@@ -78,7 +78,7 @@ class ModulePaths:
         with replaced(torch.nn.Module, "__call__", call), self._attributes():
             yield
 
-    def _call(self, module: torch.nn.Module, args: tuple, kwargs: dict[str, Any]) -> Any:
+    def _call(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         path = self._path(module)
         if path is None:
             return self._outer(module, *args, **kwargs)

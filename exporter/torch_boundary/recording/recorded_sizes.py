@@ -49,7 +49,7 @@ class FixedSizes:
         with functorch_config.patch(fake_tensor_allow_unsafe_data_ptr_access=False):
             self.mode = FakeTensorMode(shape_env=environment, allow_non_fake_inputs=True, export=True)
 
-    def fake_call(self, args: tuple, kwargs: Mapping[str, Any]) -> Call:
+    def fake_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
         """The call with fake tensors for its tensors."""
 
         def fake(tensor: torch.Tensor) -> torch.Tensor:
@@ -123,7 +123,7 @@ class DynamicSizes(FixedSizes):
         self._model = model
         self._dynamic_shapes = dynamic_shapes
 
-    def fake_call(self, args: tuple, kwargs: Mapping[str, Any]) -> Call:
+    def fake_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
         """The call with fake tensors for its tensors."""
         self._call = args, dict(kwargs)
         with tracing(TracingContext(self.mode)):

@@ -229,7 +229,7 @@ class Recorder:
             found = self._tracer.unwrap_proxy(item)
             return self._tracer.create_arg(found)
 
-    def _dispatch(self, func: OpOverload, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
+    def _dispatch(self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         """Record a call of an operator; replaces `__torch_dispatch__` of torch's mode."""
         if self._saved is not None and gradient_operators.hides_operators(func, args, kwargs):
             with self._recorded_within():
@@ -272,7 +272,9 @@ class Recorder:
         self._results(result, node)
         return result
 
-    def _call(self, func: OpOverload, args: tuple, kwargs: dict, name: str, result: Any) -> torch.fx.Node:
+    def _call(
+        self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, result: Any
+    ) -> torch.fx.Node:
         """A node for a call."""
         node = self.graph.create_node("call_function", func, (), {}, name)
         # `create_node` would walk the arguments, to warn of symbolic numbers, of which there are none.
@@ -292,7 +294,7 @@ class Recorder:
         creates = not is_method and any(argument.name == "pin_memory" for argument in schema.arguments)
         return is_rare, creates, self.graph._target_to_str(func.overloadpacket.__name__)
 
-    def _may_take_constants(self, func: OpOverload, args: tuple, kwargs: Any) -> bool:
+    def _may_take_constants(self, func: OpOverload, args: tuple[Any, ...], kwargs: Any) -> bool:
         """Whether a call takes constants along with other tensors, so that its result is no constant.
 
         A cache of keys and values joins an empty constant and the first keys in each layer.
@@ -310,8 +312,8 @@ class Recorder:
         )
 
     def _arguments(
-        self, args: tuple, kwargs: Any, takes_constants: bool = False
-    ) -> tuple[tuple, dict[str, Any]]:
+        self, args: tuple[Any, ...], kwargs: Any, takes_constants: bool = False
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of a node for those of a call."""
         given = tuple([self._argument(item, takes_constants) for item in args])
         named = kwargs.items() if kwargs else ()
@@ -407,7 +409,7 @@ class Recorder:
         self._sizes.track(tensor, proxy)
         proxy_tensor.set_proxy_slot(tensor, tracer, proxy_tensor._ProxyTensor(proxy, constant))
 
-    def _bookkeep(self, func: OpOverload, types: Any, args: tuple, kwargs: Any) -> Any:
+    def _bookkeep(self, func: OpOverload, types: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
         """Record a call as torch does."""
         if torch.Tag.inplace_view in func.tags:
             self._keep_shape(args[0])

@@ -131,7 +131,7 @@ class Place:
     end: int
 
 
-def checkpoint_places(path: str | os.PathLike) -> Mapping[Any, Any]:
+def checkpoint_places(path: str | os.PathLike[str]) -> Mapping[Any, Any]:
     """What a checkpoint holds, with a `Place` for each tensor of an outermost dict. No tensor is read.
 
     Raises:

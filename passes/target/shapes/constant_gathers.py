@@ -56,14 +56,16 @@ class SimplifyGathers(ConstantPass):
             return None
         return np.asarray(tensor.numpy())
 
-    def _reshape(self, node: ir.Node, data: ir.Value, sizes: list) -> bool:
+    def _reshape(self, node: ir.Node, data: ir.Value, sizes: list[object]) -> bool:
         target = _reshape_target(sizes)
         if target is None:
             return False
         replace_node(node, "Reshape", [data, self.known.make(target, "gathered_shape")])
         return True
 
-    def _gather_rows(self, node: ir.Node, data: ir.Value, count: int, rest: tuple, rows: np.ndarray) -> bool:
+    def _gather_rows(
+        self, node: ir.Node, data: ir.Value, count: int, rest: tuple[object, ...], rows: np.ndarray
+    ) -> bool:
         target = _reshape_target([count, *rest])
         if target is None or node.graph is None:
             return False
@@ -82,7 +84,7 @@ class SimplifyGathers(ConstantPass):
         replace_node(node, "Gather", [data, positions], [ir.AttrInt64("axis", 0)])
 
 
-def _reshape_target(sizes: list) -> np.ndarray | None:
+def _reshape_target(sizes: list[object]) -> np.ndarray | None:
     """Sizes as the second input of Reshape; None if it cannot state them."""
     target = [size if isinstance(size, int) else -1 for size in sizes]
     return None if 0 in target or target.count(-1) > 1 else np.array(target, np.int64)

@@ -108,7 +108,7 @@ def _composed(
     scales: Any,
     sizes: Any,
     axes: list[int] | None,
-    method: dict,
+    method: dict[str, Any],
 ) -> Value:
     """A composition of Resize; below 11 Upsample, or Resize of opset 10, if pixels are repeated."""
     rank, dtype, mode = known_rank(g, X), g.dtype(X), method["mode"]
@@ -144,7 +144,7 @@ _REPEATED = frozenset({DataType.FLOAT, DataType.INT32, DataType.INT8, DataType.U
 """Element types for which onnxruntime has Upsample, and Resize of opset 10."""
 
 
-def _repeats(ratios: Scalars | None, method: dict) -> bool:
+def _repeats(ratios: Scalars | None, method: dict[str, Any]) -> bool:
     """Whether every pixel of an image is repeated a whole number of times."""
     if ratios is None or method["mode"] != "nearest" or len(ratios) < 3:
         return False
@@ -162,7 +162,7 @@ def _axes(
     ratios: Scalars | None,
     sizes: Any,
     axes: list[int],
-    method: dict,
+    method: dict[str, Any],
     wide: DataType,
 ) -> list[_Axis]:
     count, policy = len(axes), method["keep_aspect_ratio_policy"]
@@ -252,7 +252,7 @@ def _places(g: GraphContext, axis: _Axis, coordinates: str, wide: DataType) -> N
 
 
 def _extrapolated(
-    g: GraphContext, data: Value, at: int, size: Numbers, places: Numbers, method: dict
+    g: GraphContext, data: Value, at: int, size: Numbers, places: Numbers, method: dict[str, Any]
 ) -> Value:
     """Replace pixels outside of the input by a number."""
     last = arithmetic(g, "Sub", size, 1.0)

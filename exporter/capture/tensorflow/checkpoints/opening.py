@@ -25,7 +25,7 @@ _SHARD = re.compile(r"-(\d{5,})-of-(\d{5,})")
 _MOST_FILES = 100_000
 
 
-def open_checkpoint(path: str | os.PathLike, *, allow_links: bool = False) -> Checkpoint:
+def open_checkpoint(path: str | os.PathLike[str], *, allow_links: bool = False) -> Checkpoint:
     """Open a checkpoint of format V2 or V1, and list its variables. Their contents are read later.
 
     Args:
@@ -61,7 +61,7 @@ def open_checkpoint(path: str | os.PathLike, *, allow_links: bool = False) -> Ch
     )
 
 
-def is_checkpoint(path: str | os.PathLike) -> bool:
+def is_checkpoint(path: str | os.PathLike[str]) -> bool:
     """Whether a path seems to name a checkpoint."""
     shown = os.fsdecode(path)
     try:

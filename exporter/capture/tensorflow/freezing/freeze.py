@@ -39,8 +39,8 @@ def freeze(graph: Any, checkpoint: Any = None, outputs: Names | None = None, **o
 
 
 def frozen_graph(
-    graph: str | os.PathLike | GraphFile | Any,
-    checkpoint: str | os.PathLike | Checkpoint | None = None,
+    graph: str | os.PathLike[str] | GraphFile | Any,
+    checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
     outputs: Names | None = None,
     *,
     inputs: Names | None = None,
@@ -173,7 +173,7 @@ _TRAINING = re.compile(rf"{WRITERS.pattern}|Save.*|Restore.*|.*Grad.*")
 
 
 def opened_checkpoint(
-    file: GraphFile, checkpoint: str | os.PathLike | Checkpoint | None, allow_links: bool
+    file: GraphFile, checkpoint: str | os.PathLike[str] | Checkpoint | None, allow_links: bool
 ) -> Checkpoint | None:
     """Open the caller's checkpoint, or the one in the folder of the graph, if there is one."""
     if isinstance(checkpoint, Checkpoint):

@@ -40,7 +40,7 @@ class Weight:
 
 def weights_of_graph(
     graph: Any,
-    checkpoint: str | os.PathLike | Checkpoint | None = None,
+    checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
     outputs: Names | None = None,
     *,
     keys: Mapping[str, str] | None = None,
@@ -84,7 +84,9 @@ def weights_of_graph(
     return weights
 
 
-def weights_of_checkpoint(path: str | os.PathLike | Checkpoint, *, allow_links: bool = False) -> list[Weight]:
+def weights_of_checkpoint(
+    path: str | os.PathLike[str] | Checkpoint, *, allow_links: bool = False
+) -> list[Weight]:
     """The variables of a checkpoint; without a graph, their layouts are unknown.
 
     Raises:

@@ -24,7 +24,7 @@ _TEXT_SUFFIXES = (".onnxtxt", ".onnxtext", ".textproto", ".prototxt", ".pbtxt")
 _JSON_SUFFIXES = (".json", ".onnxjson")
 
 
-def read_model(path: str | os.PathLike, bounds: Bounds = BOUNDS) -> onnx.ModelProto:
+def read_model(path: str | os.PathLike[str], bounds: Bounds = BOUNDS) -> onnx.ModelProto:
     """Read a model file without its external data, in one of the four forms.
 
     The content decides the form; the extension counts only if the content does not decide. `to_ir` checks the
@@ -54,7 +54,7 @@ def read_model(path: str | os.PathLike, bounds: Bounds = BOUNDS) -> onnx.ModelPr
 
 
 def regular_contents(
-    path: str | os.PathLike, shown: str, form_of: Callable[[bytes, int], str], bounds: Bounds
+    path: str | os.PathLike[str], shown: str, form_of: Callable[[bytes, int], str], bounds: Bounds
 ) -> tuple[bytes, str]:
     """The bytes of a regular file, and their form. Pipes and devices are refused.
 
@@ -98,7 +98,7 @@ def _whole(file: IO[bytes], size: int) -> bytes:
     return file.read(size)
 
 
-def _form(head: bytes, size: int, path: str | os.PathLike, shown: str) -> str:
+def _form(head: bytes, size: int, path: str | os.PathLike[str], shown: str) -> str:
     """The form of a file with these first bytes.
 
     Raises:
@@ -112,7 +112,7 @@ def _form(head: bytes, size: int, path: str | os.PathLike, shown: str) -> str:
     return form
 
 
-def _form_by_suffix(path: str | os.PathLike) -> str:
+def _form_by_suffix(path: str | os.PathLike[str]) -> str:
     suffix = pathlib.PurePath(os.fsdecode(path)).suffix.lower()
     return "text" if suffix in _TEXT_SUFFIXES else "JSON" if suffix in _JSON_SUFFIXES else "binary"
 

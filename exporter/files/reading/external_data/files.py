@@ -38,14 +38,14 @@ class ModelFolder:
     allow_links: bool = False
 
     @classmethod
-    def of(cls, model: str | os.PathLike, allow_links: bool = False) -> ModelFolder:
+    def of(cls, model: str | os.PathLike[str], allow_links: bool = False) -> ModelFolder:
         """The folder of a model's file."""
         path = os.path.abspath(model)
         linked = os.path.dirname(os.path.realpath(path)) if os.path.islink(path) else None
         return cls(os.path.dirname(path), linked, allow_links)
 
 
-Folder = str | os.PathLike | ModelFolder
+Folder = str | os.PathLike[str] | ModelFolder
 
 
 class ExternalFiles:
