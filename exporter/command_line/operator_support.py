@@ -54,7 +54,8 @@ class OperatorSupport:
 def swept() -> Mapping[str, Any]:
     """The results of the last sweep: `opsets`, and per operator those where it `passed` or was `refused`."""
     text = importlib.resources.files(__package__).joinpath("operator_support.json").read_text("utf-8")
-    return json.loads(text)
+    result: Mapping[str, Any] = json.loads(text)
+    return result
 
 
 def operator_support(

@@ -114,4 +114,5 @@ def _frame(header: onnx.TensorProto, tensor: Any) -> bytes:
     fields, contents = header.SerializeToString(deterministic=True), 0
     if tensor is not None:
         fields, contents = fields + _RAW_DATA + varint(tensor.nbytes), tensor.nbytes
-    return _INITIALIZER + varint(len(fields) + contents) + fields
+    result: bytes = _INITIALIZER + varint(len(fields) + contents) + fields
+    return result

@@ -100,7 +100,8 @@ def parse_toml(data: bytes) -> dict[str, Any]:
     if number is not None:
         raise ValueError(f"line {number} has more than {_MAXIMUM_DOTS} dots")
     try:
-        return tomllib.loads(text)
+        result: dict[str, Any] = tomllib.loads(text)
+        return result
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 

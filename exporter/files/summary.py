@@ -109,4 +109,4 @@ def _tensor_bytes(tensor: onnx.TensorProto) -> int:
         return sum(map(len, tensor.string_data))
     if tensor.data_type not in _BITS or min(tensor.dims, default=0) < 0:
         return 0
-    return -(-math.prod(tensor.dims) * _BITS[tensor.data_type] // 8)
+    return int(-(-math.prod(tensor.dims) * _BITS[tensor.data_type] // 8))

@@ -46,7 +46,8 @@ class TokenChoice:
         """
         logits = self._rules(logits, tokens)
         if not self._sampling.sample:
-            return logits.argmax(axis=1)
+            result: np.ndarray = logits.argmax(axis=1)
+            return result
         probabilities = self._probabilities(logits.astype(np.float64) / self._sampling.temperature)
         return np.array([self._random.choice(len(row), p=row) for row in probabilities], dtype=np.int64)
 
@@ -63,4 +64,5 @@ class TokenChoice:
         weights /= weights.sum(axis=1, keepdims=True)
         found = np.zeros_like(weights)
         np.put_along_axis(found, order, weights, axis=1)
-        return found
+        result: np.ndarray = found
+        return result

@@ -88,7 +88,8 @@ def _infer(model: onnx.ModelProto, data_prop: bool, strict: bool, bounds: Bounds
 
     def infer_in_fork() -> bytes:
         try:
-            return b"+" + _infer_here(data, affordable, data_prop, strict).SerializeToString()
+            result: bytes = b"+" + _infer_here(data, affordable, data_prop, strict).SerializeToString()
+            return result
         except InferenceError as error:
             return b"-" + str(error).encode()[:1000]
 
@@ -97,7 +98,8 @@ def _infer(model: onnx.ModelProto, data_prop: bool, strict: bool, bounds: Bounds
         raise InferenceError("onnx's shape inference crashes")
     if found[:1] == b"-":
         raise InferenceError(found[1:].decode(errors="replace"))
-    return onnx.ModelProto.FromString(found[1:])
+    result: onnx.ModelProto = onnx.ModelProto.FromString(found[1:])
+    return result
 
 
 def _infer_here(data: bytes, affordable: int, data_prop: bool, strict: bool) -> onnx.ModelProto:
@@ -117,7 +119,8 @@ def _infer_in_process(data: bytes, memory: int, *, data_prop: bool, strict: bool
         seconds = (2 if propagated == data_prop else 1) + len(data) // 2_000_000
         found = _run_process(data, memory, seconds, propagated, strict)
         if found[:1] == b"+":
-            return onnx.ModelProto.FromString(found[1:])
+            result: onnx.ModelProto = onnx.ModelProto.FromString(found[1:])
+            return result
         if found[:1] == b"-":
             raise InferenceError(found[1:].decode(errors="replace"))
     raise InferenceError("its types and shapes take too much memory or time to infer")

@@ -87,7 +87,7 @@ def _is_negative_result(node: onnx.NodeProto, negative: set[str]) -> bool:
 def _is_negative_constant(attribute: onnx.AttributeProto) -> bool:
     if attribute.HasField("t"):
         return _is_negative(attribute.t)
-    return min((attribute.i, *attribute.ints[:_FEW])) < 0
+    return bool(min((attribute.i, *attribute.ints[:_FEW])) < 0)
 
 
 def _is_negative(tensor: onnx.TensorProto) -> bool:

@@ -175,7 +175,7 @@ def _constant_length(attribute: onnx.AttributeProto) -> int:
 def _constant_number(attribute: onnx.AttributeProto) -> int:
     if attribute.HasField("t"):
         return _largest_number(attribute.t)
-    return max(abs(attribute.i), *map(abs, attribute.ints[:_FEW]), 0)
+    return int(max(abs(attribute.i), *map(abs, attribute.ints[:_FEW]), 0))
 
 
 def _largest_number(tensor: onnx.TensorProto) -> int:

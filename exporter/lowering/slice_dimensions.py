@@ -88,4 +88,5 @@ def _integers(tensor: onnx.TensorProto | None) -> list[int] | None:
         return None
     if tensor.data_type not in (onnx.TensorProto.INT32, onnx.TensorProto.INT64):
         return None
-    return numpy_helper.to_array(tensor).reshape(-1).tolist()
+    result: list[int] | None = numpy_helper.to_array(tensor).reshape(-1).tolist()
+    return result

@@ -189,7 +189,8 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """The facts as plain data for JSON; infinite numbers are the text `Infinity`."""
-        return _plain(self)
+        result: dict[str, Any] = _plain(self)
+        return result
 
     def save(self, path: str | bytes | os.PathLike[str]) -> None:
         """Write the page.

@@ -106,4 +106,5 @@ class CapturedCalls:
             if self.capture.exported is None:
                 raise OpsettaError(self.obstacle)
             self._module = self.capture.exported.module()
-        return self._module
+        result: Callable[..., Any] = self._module
+        return result

@@ -122,7 +122,8 @@ def _loadable(path: str, trusted: bool) -> str | bytes:
     with open(path, "rb") as file:
         if form_of(file.read(_HEAD)) == "binary":
             return path
-    return read_model(path, bounds_of(trusted)).SerializeToString()
+    result: str | bytes = read_model(path, bounds_of(trusted)).SerializeToString()
+    return result
 
 
 def _session(model: str | bytes, path: str, level: str) -> OpenSession:

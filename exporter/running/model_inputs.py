@@ -230,7 +230,8 @@ class ModelInputs:
 def shape_of(value: Any) -> Sequence[int] | None:
     """The shape of what `ModelInputs.feed` gives; None for what is no tensor."""
     if isinstance(value, np.ndarray):
-        return value.shape
+        result: Sequence[int] | None = value.shape
+        return result
     return value.shape() if hasattr(value, "is_tensor") and value.is_tensor() else None
 
 

@@ -103,7 +103,8 @@ def _run_loop(body: ir.Graph, given: Mapping[str, Any], environment: Environment
         environment.update(zip(body.inputs, [iteration, *carried], strict=True))
         going, *carried = _run_block(body, environment)
         iteration += 1
-    return carried
+    result: list[Any] = carried
+    return result
 
 
 def _function(node: ir.Node) -> Callable[..., Any] | None:

@@ -122,7 +122,8 @@ def _type(name: str, container: Structure) -> type:
     module, _, qualified = name.rpartition(".")
     if container.type == "collections.defaultdict":
         if module == builtins.__name__ and qualified in _FACTORIES:
-            return getattr(builtins, qualified)
+            result: type = getattr(builtins, qualified)
+            return result
         raise LookupError(name)
     found = _imported_class(name)
     if found is None or not _is_namedtuple(found, len(container.children)):

@@ -45,7 +45,8 @@ def storage_of(tensor: Any) -> int | None:
     """A key for the storage of a tensor, equal for tensors that share memory; None without a storage."""
     if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
         return None
-    return tensor.untyped_storage()._cdata
+    result: int | None = tensor.untyped_storage()._cdata
+    return result
 
 
 def mode_of(tensors: Sequence[Any]) -> FakeTensorMode:
@@ -80,7 +81,7 @@ def as_exporting() -> Iterator[None]:
 
 def storage_key(tensor: torch.Tensor) -> int:
     """The identity of a tensor's storage, as long as that exists."""
-    return tensor.untyped_storage()._cdata
+    return int(tensor.untyped_storage()._cdata)
 
 
 LAYOUT = "opsetta_layout"

@@ -71,7 +71,8 @@ def version() -> str:
 def pack_linear(weight: torch.Tensor, batch: int | None) -> torch.Tensor:
     """Pack the weight of a linear layer, [out, in]."""
     library()
-    return torch.ops.mkldnn._reorder_linear_weight(weight, batch)
+    result: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, batch)
+    return result
 
 
 def pack_convolution(
@@ -85,9 +86,10 @@ def pack_convolution(
     """Pack the weight of a two-dimensional convolution, [out, in / groups, height, width]."""
     library()
     size = None if input_size is None else list(input_size)
-    return torch.ops.aten.mkldnn_reorder_conv2d_weight(
+    result: torch.Tensor = torch.ops.aten.mkldnn_reorder_conv2d_weight(
         weight.to_mkldnn(), list(padding), list(stride), list(dilation), groups, size
     )
+    return result
 
 
 def descriptor_blob(packed: torch.Tensor) -> tuple[bytes, int]:
@@ -150,7 +152,8 @@ def tensor_of(
 
 def linear(x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     """`torch.nn.functional.linear` with a packed weight."""
-    return torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
+    result: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
+    return result
 
 
 def convolution(
@@ -163,6 +166,7 @@ def convolution(
     groups: int,
 ) -> torch.Tensor:
     """`torch.nn.functional.conv2d` with a packed weight."""
-    return torch.ops.mkldnn._convolution_pointwise(
+    result: torch.Tensor = torch.ops.mkldnn._convolution_pointwise(
         x, packed, bias, list(padding), list(stride), list(dilation), groups, "none", [], ""
     )
+    return result

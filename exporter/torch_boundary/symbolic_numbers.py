@@ -70,7 +70,8 @@ def result_type(operation: str, operands: Sequence[Any]) -> type:
             return kind
     kinds = [operand.pytype for operand in operands]
     if operation == "sym_ite":
-        return kinds[1]
+        result: type = kinds[1]
+        return result
     return float if float in kinds else kinds[0]
 
 

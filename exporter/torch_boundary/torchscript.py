@@ -31,7 +31,8 @@ def method(handle: Any, name: str) -> Any | None:
 
 def method_names(handle: Any) -> list[str]:
     """The names of a handle's methods."""
-    return handle._method_names()
+    result: list[str] = handle._method_names()
+    return result
 
 
 def prepare(handle: Any) -> None:
@@ -45,7 +46,8 @@ def prepare(handle: Any) -> None:
 
 def class_name(module: torch.jit.ScriptModule) -> str:
     """The qualified name of the TorchScript class of a module."""
-    return module._c._type().qualified_name()
+    result: str = module._c._type().qualified_name()
+    return result
 
 
 @functools.lru_cache(maxsize=4096)

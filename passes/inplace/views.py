@@ -213,7 +213,7 @@ def _split_dim(step: ViewStep, base: Value) -> int:
                 "unknown"
             )
         return 1 if len(base.shape) > 1 else 0
-    return {"vsplit": 0, "dsplit": 2}.get(name, step.arguments.get("dim", 0))
+    return int({"vsplit": 0, "dsplit": 2}.get(name, step.arguments.get("dim", 0)))
 
 
 def _part(build: SourceBuilder, step: ViewStep, base: Value) -> tuple[int, Size, Size]:
@@ -345,7 +345,7 @@ def _flattens_nothing(arguments: dict[str, Any]) -> bool:
     start, end, shape = arguments.get("start_dim", 0), arguments.get("end_dim", -1), arguments["self"].shape
     if shape is None or not len(shape):
         return shape is None and start == end
-    return start % len(shape) == end % len(shape)
+    return bool(start % len(shape) == end % len(shape))
 
 
 def view_rule(node: ir.Node, arguments: dict[str, Any]) -> ViewRule | None:

@@ -129,7 +129,8 @@ def _quantized(
 
 def packed(codes: np.ndarray) -> np.ndarray:
     """Elements of 4 bits, two in a byte along the last axis, the first one in the low half."""
-    return codes[..., 0::2] | (codes[..., 1::2] << 4)
+    result: np.ndarray = codes[..., 0::2] | (codes[..., 1::2] << 4)
+    return result
 
 
 def packed_flat(codes: np.ndarray) -> np.ndarray:

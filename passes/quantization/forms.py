@@ -107,7 +107,8 @@ class Storage:
         }
         result = g.op(f"{MICROSOFT}::MatMulNBits", *inputs, **attributes)
         result.type = ir.TensorType(weight.dtype)
-        return result
+        value_of_result: ir.Value = result
+        return value_of_result
 
     def _arithmetic(
         self, g: GraphContext, data: ir.Value, scales: ir.Value, zeros: ir.Value | None, rank: int = 1

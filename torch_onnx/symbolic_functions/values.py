@@ -72,7 +72,7 @@ class TensorType:
 
     def isSubtypeOf(self, other: Any) -> bool:
         """Whether the other is of the same kind."""
-        return other.kind() == self.kind()
+        return bool(other.kind() == self.kind())
 
     def __str__(self) -> str:
         return "Tensor"

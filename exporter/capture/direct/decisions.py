@@ -86,7 +86,8 @@ class Decisions:
         """The number in a tensor that depends on weights alone, else None."""
         assert self._replay is not None
         try:
-            return self._replay.of_weights(node, torch.Tensor.item)
+            result: bool | int | float | None = self._replay.of_weights(node, torch.Tensor.item)
+            return result
         except NotReplayable:
             return None
 
@@ -103,7 +104,8 @@ class Decisions:
         """The elements of a tensor that Python code converts to an array; None if it must not."""
         assert self._replay is not None
         try:
-            return self._replay.of_weights(node, _array)
+            result: np.ndarray | None = self._replay.of_weights(node, _array)
+            return result
         except NotReplayable:
             if not self._specialize:
                 return None
@@ -112,7 +114,8 @@ class Decisions:
         except NotReplayable:
             return None
         self._fix("array", None)
-        return found
+        result: np.ndarray | None = found
+        return result
 
     def decide(self, expression: sympy.Basic, kind: type, environment: DecidingEnvironment) -> Any:
         """The value of an expression of numbers read from tensors.

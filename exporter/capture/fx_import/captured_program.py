@@ -66,7 +66,8 @@ class RecordedProgram:
     def graph(self) -> torch.fx.Graph:
         """The recorded operators."""
         graph: Any = self.graph_module.graph
-        return graph
+        result: torch.fx.Graph = graph
+        return result
 
 
 CapturedProgram = torch.export.ExportedProgram | RecordedProgram

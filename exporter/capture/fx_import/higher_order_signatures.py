@@ -125,7 +125,8 @@ def _module(item: Any) -> torch.fx.GraphModule:
     found: Any = item.graph.owning_module
     for part in str(item.target).split("."):
         found = getattr(found, part)
-    return found
+    result: torch.fx.GraphModule = found
+    return result
 
 
 def _nodes(item: Any) -> list[torch.fx.Node]:

@@ -179,7 +179,10 @@ def _others(call: tuple[tuple[Any, ...], dict[str, Any]]) -> Iterator[tuple[tupl
 
 def _cloned(call: tuple[tuple[Any, ...], Mapping[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     args, kwargs = call
-    return pytree.tree_map_only(torch.Tensor, _clone, (tuple(args), dict(kwargs)))
+    result: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_map_only(
+        torch.Tensor, _clone, (tuple(args), dict(kwargs))
+    )
+    return result
 
 
 def _clone(tensor: torch.Tensor) -> torch.Tensor:

@@ -404,7 +404,7 @@ def _is_pinned(computed: sympy.Expr, number: sympy.Integer) -> bool:
     divided = computed.atoms(functions.FloorDiv, functions.CleanDiv)
     if computed.has(*_CONDITIONS) or not all(division.args[1].is_number for division in divided):
         return False
-    return (bool(divided) and number > 1) or computed.has(*_ROUNDED)
+    return bool((bool(divided) and number > 1) or computed.has(*_ROUNDED))
 
 
 def _candidate_sizes(key: Any, sizes: Mapping[Any, int], grown: Mapping[Any, int]) -> list[int]:

@@ -40,7 +40,8 @@ class TracedTensor:
     @property
     def shape(self) -> Sequence[Any]:
         """Its sizes."""
-        return self.kind[3]
+        result: Sequence[Any] = self.kind[3]
+        return result
 
     @property
     def ndim(self) -> int:

@@ -164,9 +164,11 @@ class GraphWalk:
                 self._values[node] = functools.reduce(getattr, str(node.target).split("."), self._module)
             elif node.op == "call_function":
                 if not self._compute(node):
-                    return node
+                    result: torch.fx.Node = node
+                    return result
             elif node.op == "output":
-                return node
+                result: torch.fx.Node = node
+                return result
             elif node.users:
                 raise OtherCalls(f"{node.format_node()} does not call an operator")
         raise OtherCalls("the graph has ended")
@@ -246,7 +248,7 @@ class GraphWalk:
                 return True
             if isinstance(given, FakeTensor) or isinstance(said, FakeTensor):
                 return False
-            return (
+            return bool(
                 given.dtype == said.dtype and given.shape == said.shape and contents(given) == contents(said)
             )
         if isinstance(given, int):
@@ -273,7 +275,7 @@ def _is_whole(name: str, args: Sequence[Any]) -> bool:
     shape = args[0].shape
     if name == "aten::slice":
         dim, start, end, step = slice_arguments(args)
-        return len(range(shape[dim])[start:end:step]) == shape[dim]
+        return bool(len(range(shape[dim])[start:end:step]) == shape[dim])
     sizes = args[1]
     if not isinstance(sizes, (list, tuple)):
         raise OtherCalls(f"{name} in another type")

@@ -177,8 +177,10 @@ def _narrow(patterns: np.ndarray, name: str, dtype: np.dtype) -> np.ndarray:
     bits = patterns & (2 ** _NARROW[name] - 1)
     if "_INT" in name:
         sign = 2 ** (_NARROW[name] - 1)
-        return ((bits ^ sign).astype(np.int8) - sign).view(dtype)
-    return bits.view(dtype)
+        result: np.ndarray = ((bits ^ sign).astype(np.int8) - sign).view(dtype)
+        return result
+    result: np.ndarray = bits.view(dtype)
+    return result
 
 
 def _objects(strings: Sequence[bytes]) -> np.ndarray:

@@ -68,7 +68,8 @@ class Hierarchy:
         if self._is_traced:
             scope = node.scopeName().rpartition("/")[2]
             if scope.startswith(_SCOPE):
-                return scope.removeprefix(_SCOPE)
+                result: str = scope.removeprefix(_SCOPE)
+                return result
         text = node.getModuleHierarchy()
         steps = [name for name, kind in _STEP.findall(text) if not name.startswith(_UNNAMED)]
         short = ".".join(steps)

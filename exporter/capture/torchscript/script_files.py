@@ -35,7 +35,8 @@ def load(path: str | os.PathLike[str]) -> torch.jit.ScriptModule:
     if other is not None:
         raise CaptureError(f"'{name}' {other}")
     try:
-        return torch.jit.load(name, map_location="cpu")
+        result: torch.jit.ScriptModule = torch.jit.load(name, map_location="cpu")
+        return result
     except (RuntimeError, ValueError, EOFError) as error:
         first = " ".join(str(error).strip().splitlines()[:1])
         raise CaptureError(f"'{name}' is not a file that torch.jit.save wrote: {first}") from error

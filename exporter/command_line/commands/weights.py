@@ -152,7 +152,8 @@ def _kind(weight: Any) -> np.dtype | None:
     if weight.dtype == "string":
         return np.dtype(object)
     try:
-        return np.dtype(getattr(ml_dtypes, weight.dtype, weight.dtype))
+        result: np.dtype | None = np.dtype(getattr(ml_dtypes, weight.dtype, weight.dtype))
+        return result
     except TypeError:
         return None
 

@@ -148,7 +148,8 @@ class SegmentModel:
                 self._feed(name, kind)
             else:
                 self._fix(name)
-        return self.proto.SerializeToString(deterministic=True)
+        result: bytes = self.proto.SerializeToString(deterministic=True)
+        return result
 
     def _fix(self, name: str) -> None:
         tensor = self.proto.graph.initializer.add()

@@ -181,10 +181,14 @@ class _Reader:
             raise UsageError(f"target '{self.name}': {key} has no {value!r}{_closest(str(value), values)}")
 
     def table(self, key: str, content: Mapping[str, Any]) -> Mapping[str, Any]:
-        return self._typed(key, content.get(key, {}), lambda v: isinstance(v, dict), "a table")
+        result: Mapping[str, Any] = self._typed(
+            key, content.get(key, {}), lambda v: isinstance(v, dict), "a table"
+        )
+        return result
 
     def list(self, key: str, value: Any) -> list[Any]:
-        return self._typed(key, value, lambda v: isinstance(v, list), "a list")
+        result: list[Any] = self._typed(key, value, lambda v: isinstance(v, list), "a list")
+        return result
 
     def texts(self, key: str, value: Any) -> tuple[str, ...]:
         found = self.list(key, [] if value is None else value)
@@ -195,16 +199,20 @@ class _Reader:
     def text(self, content: Mapping[str, Any], key: str, required: bool = False) -> str:
         if required and not content.get(key):
             self.fail(key, "is missing")
-        return self._typed(key, content.get(key, ""), lambda v: isinstance(v, str), "a string")
+        result: str = self._typed(key, content.get(key, ""), lambda v: isinstance(v, str), "a string")
+        return result
 
     def flag(self, key: str, content: Mapping[str, Any], default: bool) -> bool:
-        return self._typed(key, content.get(key, default), lambda v: isinstance(v, bool), "true or false")
+        return bool(
+            self._typed(key, content.get(key, default), lambda v: isinstance(v, bool), "true or false")
+        )
 
     def number(self, key: str, content: Mapping[str, Any]) -> int | None:
         if key not in content:
             return None
         fits: Callable[[Any], bool] = lambda v: type(v) is int and v > 0  # noqa: E731
-        return self._typed(key, content[key], fits, "a positive integer")
+        result: int | None = self._typed(key, content[key], fits, "a positive integer")
+        return result
 
     def _typed(self, key: str, value: Any, fits: Callable[[Any], bool], form: str) -> Any:
         if not fits(value):

@@ -167,7 +167,8 @@ def node_message(
     message.input.extend("" if value is None else f"input_{i}" for i, value in enumerate(inputs))
     message.output.extend(f"output_{i}" for i in range(outputs))
     message.attribute.extend(ir.to_proto(attribute) for attribute in attributes.values())
-    return message.SerializeToString()
+    result: bytes = message.SerializeToString()
+    return result
 
 
 def type_message(value: Value | None) -> bytes:
@@ -178,13 +179,15 @@ def type_message(value: Value | None) -> bytes:
     """
     message = onnx.TypeProto()
     if value is None:
-        return message.SerializeToString()
+        result: bytes = message.SerializeToString()
+        return result
     if value.type is None:
         raise UnsupportedError(f"the element type of '{value.name}' is unknown")
     ir.serde.serialize_type_into(message, value.type)
     if value.shape is not None:
         ir.serde.serialize_shape_into(message, value.shape)
-    return message.SerializeToString()
+    result: bytes = message.SerializeToString()
+    return result
 
 
 # Negative axes begin at this opset.

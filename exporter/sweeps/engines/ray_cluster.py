@@ -97,7 +97,8 @@ class RayEngine:
         """
         errors = self._ray.exceptions
         try:
-            return dataclasses.replace(self._ray.get(reference), attempts=attempt)
+            result: Ended = dataclasses.replace(self._ray.get(reference), attempts=attempt)
+            return result
         except errors.RayTaskError as error:
             text = str(error).strip().splitlines()[-1]
             raise OpsettaError(

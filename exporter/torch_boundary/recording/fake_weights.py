@@ -74,7 +74,8 @@ class FakeCopies:
         )
         torch._C._set_throw_on_mutable_data_ptr(made)
         vars(made).update(attributes)
-        return made
+        result: FakeTensor = made
+        return result
 
 
 class FakeWeights:
@@ -111,7 +112,8 @@ class FakeWeights:
         fake: Any = self._copy(meta, tensor.device, requires_grad=tensor.requires_grad)
         if isinstance(tensor, torch.nn.Parameter):
             fake._is_param = True
-        return fake
+        result: torch.Tensor = fake
+        return result
 
     def _is_all_of_its_storage(self, tensor: torch.Tensor) -> bool:
         if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout != torch.strided:

@@ -174,9 +174,10 @@ def _equal(input: torch.Tensor, other: torch.Tensor) -> Any:
 
 def _narrow(input: torch.Tensor, dim: int, start: Any, length: Any) -> torch.Tensor:
     """`torch.narrow`; a start that is a tensor is read, as PyTorch's kernel does unseen."""
-    return torch.ops.aten.narrow(
+    result: torch.Tensor = torch.ops.aten.narrow(
         input, dim, start.item() if isinstance(start, torch.Tensor) else start, length
     )
+    return result
 
 
 def _einsum(*args: Any) -> torch.Tensor:

@@ -91,7 +91,8 @@ def parts_of(func: OpOverload) -> Callable[..., Any]:
 
 
 def _distances(x1: torch.Tensor, x2: torch.Tensor, p: float = 2.0, compute_mode: Any = None) -> torch.Tensor:
-    return torch.linalg.vector_norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p, -1)
+    result: torch.Tensor = torch.linalg.vector_norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p, -1)
+    return result
 
 
 def _triangular(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

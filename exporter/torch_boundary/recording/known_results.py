@@ -171,7 +171,8 @@ class KnownResults:
             made = torch.empty((), dtype=layout.dtype, device="meta")
             return made.set_(storage, layout.offset, layout.shape, layout.stride)
         # It finds out nothing about the sizes, which takes `set_` most of its time.
-        return memory.as_strided(layout.shape, layout.stride, layout.offset)
+        result: torch.Tensor = memory.as_strided(layout.shape, layout.stride, layout.offset)
+        return result
 
     def _new(self, layout: Layout) -> torch.Tensor:
         """A meta tensor with a storage of its own."""
@@ -187,7 +188,8 @@ class KnownResults:
         # To copy symbolic sizes takes a small part of the time that it takes to set them.
         made = data_of(example[0])
         torch._functionalize_unsafe_set(made, torch.empty((example[1],), dtype=layout.dtype, device=_META))
-        return made
+        result: torch.Tensor = made
+        return result
 
 
 _META = torch.device("meta")

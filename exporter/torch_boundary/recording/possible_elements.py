@@ -220,7 +220,8 @@ def _distinct(values: torch.Tensor) -> torch.Tensor:
     found = torch.unique(values.view(bits)).view(values.dtype)
     if found.numel() > _MOST_VALUES:
         raise NotKnown("many values")
-    return found
+    result: torch.Tensor = found
+    return result
 
 
 def _combinations(choices: Sequence[Sequence[torch.Tensor]]) -> list[tuple[torch.Tensor, ...]]:

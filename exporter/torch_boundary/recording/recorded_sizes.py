@@ -55,7 +55,8 @@ class FixedSizes:
         def fake(tensor: torch.Tensor) -> torch.Tensor:
             return self.mode.from_tensor(tensor, static_shapes=True)
 
-        return pytree.tree_map_only(torch.Tensor, fake, (args, dict(kwargs)))
+        result: Call = pytree.tree_map_only(torch.Tensor, fake, (args, dict(kwargs)))
+        return result
 
     def finish(self, graph: torch.fx.Graph, root: torch.nn.Module) -> dict[Any, Any]:
         """Write out what is known about symbols; return the range of each.
@@ -72,7 +73,8 @@ class FixedSizes:
         # The pass also narrows ranges, by the assertions that it adds.
         with dynamo_config.patch(do_not_emit_runtime_asserts=False):
             apply_runtime_assertion_pass(module, types.SimpleNamespace())
-        return _trace._get_inline_constraints(self.mode)
+        result: dict[Any, Any] = _trace._get_inline_constraints(self.mode)
+        return result
 
 
 class _Constraints(DimConstraints):
@@ -148,4 +150,7 @@ class DynamicSizes(FixedSizes):
         ordered = {name: combined[name] for name in combined if name not in kwargs} | kwargs
         users = len(pytree.tree_leaves(self._call))
         lifted = sum(node.op == "placeholder" for node in graph.nodes) - users
-        return non_strict_utils.make_constraints(self.mode, module, ordered, self._dynamic_shapes, lifted)
+        result: dict[Any, Any] = non_strict_utils.make_constraints(
+            self.mode, module, ordered, self._dynamic_shapes, lifted
+        )
+        return result

@@ -172,7 +172,8 @@ def _expected_hidden_size(held: Callable[..., Any]) -> Callable[..., Any]:
         self: torch.nn.RNNBase, input: torch.Tensor, batch_sizes: torch.Tensor | None
     ) -> tuple[int, int, int]:
         if not isinstance(batch_sizes, FakeTensor):
-            return held(self, input, batch_sizes)
+            result: tuple[int, int, int] = held(self, input, batch_sizes)
+            return result
         hidden = self.proj_size if self.proj_size > 0 else self.hidden_size
         return self.num_layers * (1 + bool(self.bidirectional)), _number(batch_sizes[0]), hidden
 

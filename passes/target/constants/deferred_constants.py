@@ -200,9 +200,9 @@ def _is_valid(
     if op_type == "Transpose":
         return sorted(attributes.get("perm") or range(rank)) == [*range(rank)]
     if op_type == "Flatten":
-        return -rank <= attributes.get("axis", 1) <= rank
+        return bool(-rank <= attributes.get("axis", 1) <= rank)
     if op_type in ("Gather", "GatherElements"):
-        return -rank <= attributes.get("axis", 0) < rank
+        return bool(-rank <= attributes.get("axis", 0) < rank)
     if op_type.startswith("Reduce") or op_type in ("Squeeze", "Unsqueeze"):
         axes = integers(inputs[1]) if len(inputs) > 1 else attributes.get("axes")
         return _are_axes(op_type, [] if axes is None else list(axes), dims[0])

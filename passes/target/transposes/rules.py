@@ -154,7 +154,8 @@ class Rules:
             return self.known.make(turned, value.name or "constant")
 
         def compute(array: np.ndarray) -> np.ndarray:
-            return array.reshape(shape).transpose(perm)
+            result: np.ndarray = array.reshape(shape).transpose(perm)
+            return result
 
         return self.known.derive([value], compute, tensor.dtype, result)
 

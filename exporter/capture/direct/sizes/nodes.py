@@ -138,15 +138,18 @@ class SizeNode(numbers.SymNode):
     def wrap_int(self, num: int) -> SizeNode:
         """The node of a number."""
         found = self.shape_env.numbers.get(num)
-        return self.shape_env.number(num) if found is None else found
+        result: SizeNode = self.shape_env.number(num) if found is None else found
+        return result
 
     def wrap_float(self, num: float) -> SizeNode:
         """The node of a number."""
-        return self.shape_env.constant(sympy.Float(num), float, num)
+        result: SizeNode = self.shape_env.constant(sympy.Float(num), float, num)
+        return result
 
     def wrap_bool(self, num: bool) -> SizeNode:
         """The node of a boolean."""
-        return self.shape_env.truth(num)
+        result: SizeNode = self.shape_env.truth(num)
+        return result
 
     def with_shape_env(self, shape_env: Any) -> Any:
         """The number in another environment."""
@@ -225,7 +228,8 @@ def _decided(relation: tuple[Any, ...], bounds: Callable[[Polynomial], Bounds]) 
         absorbing = name == "or"
         answers = (left.known(), right.known())
         if absorbing in answers:
-            return absorbing
+            result: bool | None = absorbing
+            return result
         return None if None in answers else not absorbing
     if left.polynomial is None or right.polynomial is None:
         return None
@@ -265,7 +269,8 @@ def _product(left: SizeNode, right: SizeNode) -> Polynomial | None:
     constants = (left.polynomial.number, right.polynomial.number)
     if counts[1] > 1 and constants == (None, None):
         return None
-    return left.polynomial * right.polynomial
+    result: Polynomial | None = left.polynomial * right.polynomial
+    return result
 
 
 def _quotient(left: SizeNode, right: SizeNode) -> Polynomial | None:
@@ -323,7 +328,8 @@ def _operation(name: str) -> Callable[..., SizeNode]:
         if not numbers.is_recorded() or (is_at_most and other.maybe_as_int() == sys.maxsize):
             # Each slice to the end of a tensor asks torch whether its size is at most the largest integer.
             return found
-        return numbers.recorded(name, (self, other), found)
+        result: SizeNode = numbers.recorded(name, (self, other), found)
+        return result
 
     is_at_most = name == "le"
     made = binary if name in numbers.BINARY else method
@@ -335,10 +341,14 @@ def _operation(name: str) -> Callable[..., SizeNode]:
 def _result(name: str, operands: Sequence[SizeNode]) -> SizeNode:
     environment = operands[0].shape_env
     if name in _RELATIONS:
-        return environment.related(name, operands)
+        result: SizeNode = environment.related(name, operands)
+        return result
     polynomial_of = _POLYNOMIALS.get(name)
     polynomial = polynomial_of(*operands) if polynomial_of is not None else None
-    return environment.computed(name, operands) if polynomial is None else environment.size(polynomial)
+    result: SizeNode = (
+        environment.computed(name, operands) if polynomial is None else environment.size(polynomial)
+    )
+    return result
 
 
 for _name in numbers.OPERATIONS:

@@ -89,7 +89,8 @@ class FrozenGraph:
         size = self._content(node)
         if not size:
             data = node.SerializeToString(deterministic=True)
-            return _field(_NODE, len(data)) + data
+            result: bytes = _field(_NODE, len(data)) + data
+            return result
         # Fields of one message may stand in any order, so the weight is the last.
         head = node.attr["value"].tensor.SerializeToString(deterministic=True) + _field(_CONTENT, size)
         head = _field(_TENSOR, len(head) + size) + head
@@ -99,7 +100,8 @@ class FrozenGraph:
         without.CopyFrom(node)
         del without.attr["value"]
         head = without.SerializeToString(deterministic=True) + head
-        return _field(_NODE, len(head) + size) + head
+        result: bytes = _field(_NODE, len(head) + size) + head
+        return result
 
     def _rest(self) -> bytes:
         """The fields of the GraphDef that are not nodes."""

@@ -168,7 +168,7 @@ def _branches(scope: Scope, flow: Flow, group: Branching) -> Unit:
 
 def _is_two_way(group: Branching) -> bool:
     """Whether the predicate is a boolean rather than a branch index."""
-    return group.predicate.node.result_type(group.predicate.output) == ir.DataType.BOOL
+    return bool(group.predicate.node.result_type(group.predicate.output) == ir.DataType.BOOL)
 
 
 def _loop(scope: Scope, flow: Flow, frame: Frame) -> Unit:

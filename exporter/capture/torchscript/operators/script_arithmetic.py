@@ -136,7 +136,8 @@ def _extreme(machine: Interpreter, name: str, a: Any, b: Any) -> Any:
 def quotient_and_remainder(machine: Interpreter, node: Any, a: Any, b: Any) -> tuple[Any, Any]:
     """`divmod(a, b)`; for floats the quotient is `(a - remainder) / b`, as in Python."""
     if is_constant(a) and is_constant(b):
-        return of_constants(machine, node, a, b)
+        result: tuple[Any, Any] = of_constants(machine, node, a, b)
+        return result
     rest = compute(machine, "remainder", a, b)
     if "float" not in (number_kind(a), number_kind(b)):
         return compute(machine, "floordiv", a, b), rest

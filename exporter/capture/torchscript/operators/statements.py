@@ -95,7 +95,8 @@ def tuple_construct(machine: Interpreter, node: Any, *items: Any) -> tuple[Any, 
         fields = text.removeprefix("NamedTuple(").removesuffix(")")
         while _INNER.search(fields):
             fields = _INNER.sub("", fields)
-        return _named(str(kind).rpartition(".")[2], tuple(_FIELD.findall(fields)))(*items)
+        result: tuple[Any, ...] = _named(str(kind).rpartition(".")[2], tuple(_FIELD.findall(fields)))(*items)
+        return result
     return tuple(items)
 
 
