@@ -180,8 +180,8 @@ class GraphContext:
         [result] = binding.emit(self, op_type, "", inputs, arguments, 1)
         return result
 
-    def call(self, name: str, /, *positional: Any, **named: Any) -> Any:
-        """Call another symbolic function at this opset.
+    def call(self, name: str, /, *positional: Any, **named: Any) -> Value:
+        """Call another symbolic function at this opset, and return its result.
 
         Args:
             name: qualified operator name, optionally with its overload.
@@ -199,7 +199,12 @@ class GraphContext:
                 f"{name} has no symbolic function at opset {self.opset}",
                 first_opset=first,
             )
-        return symbolic.call(self, positional, named)
+        result: Value = symbolic.call(self, positional, named)
+        return result
+
+    def call_outputs(self, name: str, /, *positional: Any, **named: Any) -> Any:
+        """Like `call`, for a symbolic function that returns several results, or something else than a value."""
+        return self.call(name, *positional, **named)
 
     @overload
     def op_of_any_data(

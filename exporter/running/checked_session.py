@@ -16,7 +16,7 @@ def checked_session_class() -> type:
     """The class `CheckedSession`. A function, because onnxruntime is imported at first use only."""
     import onnxruntime
 
-    class CheckedSession(onnxruntime.InferenceSession):
+    class CheckedSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         """A session whose `run`, `run_async` and `run_with_ort_values` check the sizes of inputs first.
 
         Sizes of an IOBinding are not checked.

@@ -45,7 +45,7 @@ def to_ortvalue(leaf: Any) -> Any:
 def to_torch(value: Any) -> torch.Tensor:
     """An onnxruntime tensor as a torch tensor."""
     if value.data_type() == "tensor(bfloat16)":
-        return torch.from_dlpack(value).clone()
+        return torch.from_dlpack(value).clone()  # type: ignore[attr-defined]
     array = np.array(value.numpy())
     # numpy has two unsigned 64-bit types; torch accepts only the one that onnxruntime does not return.
     return torch.from_numpy(array.view(np.uint64) if array.dtype == np.uint64 else array)

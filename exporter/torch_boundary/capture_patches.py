@@ -128,7 +128,7 @@ def redirection() -> Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]:
 
 def _unprofiled() -> AbstractContextManager[None]:
     """Modules of TorchScript within a model run without a profile, which would fix the sizes that it sees."""
-    return torch.jit.optimized_execution(False)
+    return torch.jit.optimized_execution(False)  # type: ignore[attr-defined]
 
 
 def _recurrent(redirects: bool) -> Patches:

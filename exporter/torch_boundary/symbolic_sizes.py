@@ -57,7 +57,7 @@ CHECK = f"torch.{check.__name__}"
 """The name of that function, for messages."""
 
 
-class FloatSum(sympy.Function):
+class FloatSum(sympy.Function):  # type: ignore[misc]
     """The sum of two floats, as Python rounds it: sympy would reorder the terms of nested sums."""
 
     is_real = True
@@ -71,7 +71,7 @@ class FloatSum(sympy.Function):
         return None
 
 
-class FloatProduct(sympy.Function):
+class FloatProduct(sympy.Function):  # type: ignore[misc]
     """The product of two floats, as Python rounds it: sympy would multiply constants of nested products."""
 
     is_real = True
@@ -85,7 +85,7 @@ class FloatProduct(sympy.Function):
         return None
 
 
-class FloatFloorDiv(sympy.Function):
+class FloatFloorDiv(sympy.Function):  # type: ignore[misc]
     """The quotient of two floats, rounded down as by Python: torch would join the divisors of nested ones."""
 
     is_real = True

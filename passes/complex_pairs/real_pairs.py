@@ -71,7 +71,7 @@ def _retype(value: ir.Value, pairs: Pairs) -> bool:
     return True
 
 
-def _as_parts(tensor: Any) -> ir.Tensor:
+def _as_parts(tensor: Any) -> ir.Tensor[np.ndarray]:
     """View a complex tensor as its real and imaginary parts, without a copy if it is contiguous."""
     array = tensor.numpy()
     real = np.zeros((), array.dtype).real.dtype

@@ -115,7 +115,7 @@ def _replace(use: _Use) -> None:
         ours |= _replaced_module(*module)
     back = {id(new): (new, old) for old, new in ours.values()}
     _undo.append(lambda: _rebind(back))
-    original = torch.onnx.JitScalarType
+    original = torch.onnx.JitScalarType  # type: ignore[attr-defined]
     _set(torch.onnx, "JitScalarType", JitScalarType, original)
     _rebind(ours | {id(original): (original, JitScalarType)}, _undo)
     for name, opset, function in _registered_before():

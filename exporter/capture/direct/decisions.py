@@ -114,7 +114,7 @@ class Decisions:
         except NotReplayable:
             return None
         self._fix("array", None)
-        result: np.ndarray | None = found
+        result = found
         return result
 
     def decide(self, expression: sympy.Basic, kind: type, environment: DecidingEnvironment) -> Any:

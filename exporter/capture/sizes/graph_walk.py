@@ -167,7 +167,7 @@ class GraphWalk:
                     result: torch.fx.Node = node
                     return result
             elif node.op == "output":
-                result: torch.fx.Node = node
+                result = node
                 return result
             elif node.users:
                 raise OtherCalls(f"{node.format_node()} does not call an operator")

@@ -105,7 +105,7 @@ class Recorder(TorchDispatchMode):
         unbacked: dict[str, int] | None = None,
         run: Run | None = None,
     ):
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._run = run or kernel_run
         self.trace = trace
         self._same_value = same_value

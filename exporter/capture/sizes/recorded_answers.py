@@ -15,7 +15,7 @@ QUESTIONS = {bool: "branch", int: "int", float: "float"}
 """What Python code asks of a number, by the Python type that it needs."""
 
 
-class AnsweringEnvironment(ShapeEnv):
+class AnsweringEnvironment(ShapeEnv):  # type: ignore[misc]
     """A `ShapeEnv` that answers questions about numbers read from tensors as an earlier recording did.
 
     Args:

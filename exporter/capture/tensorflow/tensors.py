@@ -179,7 +179,7 @@ def _narrow(patterns: np.ndarray, name: str, dtype: np.dtype) -> np.ndarray:
         sign = 2 ** (_NARROW[name] - 1)
         result: np.ndarray = ((bits ^ sign).astype(np.int8) - sign).view(dtype)
         return result
-    result: np.ndarray = bits.view(dtype)
+    result = bits.view(dtype)
     return result
 
 

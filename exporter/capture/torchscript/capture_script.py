@@ -168,7 +168,7 @@ class _Reader:
         self._names = leaves.dimension_names()
         handle = torchscript.handle_of(model) if isinstance(model, torch.jit.ScriptModule) else None
         self._build = Builder(Fakes(), source_lines=source_lines)
-        hierarchy = Hierarchy(handle, is_traced=isinstance(model, torch.jit.TopLevelTracedModule))
+        hierarchy = Hierarchy(handle, is_traced=isinstance(model, torch.jit.TopLevelTracedModule))  # type: ignore[attr-defined]
         state = State(model)
         self._build.reserve(state.names)
         self._machine = Interpreter(self._build, state, hierarchy, operators.find, opaque=opaque)

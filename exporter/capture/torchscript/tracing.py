@@ -75,7 +75,7 @@ def _capture_trace(
             values_kept(model, run),
             warnings.catch_warnings(record=True) as noted,
         ):
-            warnings.simplefilter("always", torch.jit.TracerWarning)
+            warnings.simplefilter("always", torch.jit.TracerWarning)  # type: ignore[attr-defined]
             traced = torch.jit.trace(model, check_trace=False, **example)
     except Exception as error:
         raise_fault(error, "when it traced the model")
@@ -90,7 +90,7 @@ def _fixed(noted: Iterable[warnings.WarningMessage]) -> list[Specialization]:
     found: dict[Specialization, None] = {}
     for entry in noted:
         conversion = _CONVERSION.match(str(entry.message))
-        if conversion is None or not issubclass(entry.category, torch.jit.TracerWarning):
+        if conversion is None or not issubclass(entry.category, torch.jit.TracerWarning):  # type: ignore[attr-defined]
             continue
         place = shown_line(entry.filename, entry.lineno)
         code = linecache.getline(entry.filename, entry.lineno).strip()
@@ -108,7 +108,7 @@ def _tensor_of_sizes(made: Callable[..., torch.Tensor], data: Any, **options: An
         return made(data, **options)
     with warnings.catch_warnings():
         # Only its element type and device are used.
-        warnings.simplefilter("ignore", torch.jit.TracerWarning)
+        warnings.simplefilter("ignore", torch.jit.TracerWarning)  # type: ignore[attr-defined]
         constant = made(data, **options)
 
     def joined(item: Any) -> torch.Tensor:

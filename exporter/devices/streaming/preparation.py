@@ -90,7 +90,7 @@ def _transposed(tensor: ir.TensorProtocol, order: Sequence[int]) -> ir.LazyTenso
     sizes = tensor.shape.numpy()
     shape = ir.Shape([sizes[axis] for axis in order])
 
-    def compute() -> ir.Tensor:
+    def compute() -> ir.Tensor[np.ndarray]:
         array = np.ascontiguousarray(tensor.numpy().transpose(order))
         return ir.Tensor(array, dtype=tensor.dtype, shape=shape, name=tensor.name)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import onnx
 import onnx_ir as ir
@@ -76,7 +77,7 @@ def value_types(proto: onnx.ModelProto, weights: Mapping[str, ValueType]) -> dic
     return dict(_types((*session.get_inputs(), *session.get_outputs())))
 
 
-def _types(arguments: Iterable[object]) -> Iterable[tuple[str, ValueType]]:
+def _types(arguments: Iterable[Any]) -> Iterable[tuple[str, ValueType]]:
     for argument in arguments:
         dtype = element_type_of(argument.type)
         if dtype is not None and dtype not in (ir.DataType.UNDEFINED, ir.DataType.STRING):

@@ -186,7 +186,7 @@ def type_message(value: Value | None) -> bytes:
     ir.serde.serialize_type_into(message, value.type)
     if value.shape is not None:
         ir.serde.serialize_shape_into(message, value.shape)
-    result: bytes = message.SerializeToString()
+    result = message.SerializeToString()
     return result
 
 

@@ -26,8 +26,8 @@ def jobs_of(
         UsageError: a shape, an element type or a target is unknown, or does not fit the zoo.
         OpsetError: an opset outside 7 to 26.
     """
-    axes: list[Sequence[object]] = [opsets, shapes, dtypes, targets]
-    for name, values in zip(("opsets", "shapes", "dtypes", "targets"), axes, strict=True):
+    axes = {"opsets": opsets, "shapes": shapes, "dtypes": dtypes, "targets": targets}
+    for name, values in axes.items():
         if isinstance(values, str) or not values:
             raise UsageError(f"{name} must be a list with at least one entry, not {values!r}")
     for opset in opsets:
@@ -39,8 +39,8 @@ def jobs_of(
     named = {name for entry in zoo.models.values() for name in entry.sizes}
     for shape in shapes:
         _check_shape(zoo, shape, named)
-    products = itertools.product(zoo.models, *(dict.fromkeys(values) for values in axes))
-    return [Job(*values) for values in products]
+    unique = (dict.fromkeys(opsets), dict.fromkeys(shapes), dict.fromkeys(dtypes), dict.fromkeys(targets))
+    return [Job(*values) for values in itertools.product(zoo.models, *unique)]
 
 
 def sizes_of(shape: str) -> dict[str, int]:

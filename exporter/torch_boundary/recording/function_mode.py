@@ -31,7 +31,7 @@ _OF_TENSORS = (types.MethodWrapperType, types.MethodDescriptorType)
 """The types of a tensor's attributes and methods, but not of those with symbols, such as `__getitem__`."""
 _OF_ORDER = frozenset({torch.Tensor.contiguous, torch.Tensor.is_contiguous})
 _KERNELS = (types.BuiltinFunctionType, types.BuiltinMethodType)
-_CHANGED = proxy_tensor._side_effectful_need_to_be_preserved_pre_dispatch
+_CHANGED = proxy_tensor._side_effectful_need_to_be_preserved_pre_dispatch  # type: ignore[attr-defined]
 _GRIDS = (torch.affine_grid_generator, torch.nn.functional.affine_grid)
 _SIGNALS = (torch.istft, torch.Tensor.istft)
 _BY_INDEX = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
@@ -110,7 +110,7 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
         check_function(func)
         if func in OF_GRADIENTS and not self._differentiates:
             raise Differentiates
-        func, args, kwargs = super()._override(func, args, kwargs)
+        func, args, kwargs = super()._override(func, args, kwargs)  # type: ignore[no-untyped-call]
         func = _recordable(func, args, kwargs)
         func = self._redirect(func, args, kwargs)
         if func is _ATEN.size.default and args[0]._has_symbolic_sizes_strides:

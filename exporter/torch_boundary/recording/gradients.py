@@ -153,7 +153,7 @@ class SavedResults(TorchDispatchMode):
     """
 
     def __init__(self, node_of: Callable[[torch.Tensor], torch.fx.Node | None]):
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._node_of = node_of
         self._kept: dict[int | None, list[tuple[torch.Tensor, torch.fx.Node]]] = {}
         self._inner: dict[int, InnerCall] = {}

@@ -146,7 +146,7 @@ class DynamicSizes(FixedSizes):
             )
         module.meta["inline_constraints"] = self._finished(module)
         args, kwargs = self._call
-        combined = _trace._combine_args(self._model, args, kwargs)
+        combined = _trace._combine_args(self._model, args, kwargs)  # type: ignore[attr-defined]
         ordered = {name: combined[name] for name in combined if name not in kwargs} | kwargs
         users = len(pytree.tree_leaves(self._call))
         lifted = sum(node.op == "placeholder" for node in graph.nodes) - users

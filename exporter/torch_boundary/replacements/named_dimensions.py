@@ -27,7 +27,7 @@ def unified(names: Mapping[tuple[int, int], str]) -> Iterator[None]:
     make = non_strict_utils.make_fake_inputs
 
     def made(*args: Any, **kwargs: Any) -> Any:
-        found = make(*args, **kwargs)
+        found = make(*args, **kwargs)  # type: ignore[no-untyped-call]
         mode, positional, named = found[:3]
         _unify(mode.shape_env, pytree.tree_leaves((positional, named)), names)
         return found

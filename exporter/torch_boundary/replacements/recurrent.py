@@ -52,7 +52,7 @@ def _pack_shapes(
     context = torch.library.get_ctx()
     length = input.shape[1 if batch_first else 0]
     longest, count = context.new_dynamic_size(min=1, max=_largest(length)), context.new_dynamic_size(min=1)
-    check(longest <= length)
+    check(longest <= length)  # type: ignore[no-untyped-call]
     return input.new_empty(count, *input.shape[2:]), lengths.new_empty(longest)
 
 

@@ -56,7 +56,7 @@ class _Writes(TorchDispatchMode):
     """
 
     def __init__(self, tensors: list[torch.Tensor]):
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.kept: dict[int, tuple[torch.Tensor, torch.Tensor, int]] = {}
         self._watched: dict[int, list[torch.Tensor]] = {}
         for tensor in tensors:

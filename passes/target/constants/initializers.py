@@ -147,7 +147,7 @@ class Initializers:
         else:
             name = self.unique(name)
 
-        def contents() -> ir.Tensor:
+        def contents() -> ir.Tensor[np.ndarray]:
             array = compute(*(tensor.numpy() for tensor in tensors if tensor is not None))
             # numpy.ascontiguousarray would make one dimension of none.
             return ir.Tensor(np.asarray(array, dtype.numpy(), order="C"), name=name)

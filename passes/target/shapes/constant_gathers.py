@@ -21,6 +21,9 @@ from ..node_pass import ConstantPass, replace_node
 _MAXIMUM_POSITIONS = 2**20
 
 
+Dims = tuple[int | ir.SymbolicDim, ...]
+
+
 class SimplifyGathers(ConstantPass):
     """Replaces GatherND nodes."""
 
@@ -64,7 +67,12 @@ class SimplifyGathers(ConstantPass):
         return True
 
     def _gather_rows(
-        self, node: ir.Node, data: ir.Value, count: int, rest: tuple[object, ...], rows: np.ndarray
+        self,
+        node: ir.Node,
+        data: ir.Value,
+        count: int,
+        rest: tuple[int | ir.SymbolicDim, ...],
+        rows: np.ndarray,
     ) -> bool:
         target = _reshape_target([count, *rest])
         if target is None or node.graph is None:

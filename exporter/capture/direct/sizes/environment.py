@@ -20,7 +20,7 @@ from .nodes import SizeNode
 from .polynomials import Bounds, Polynomial
 
 
-class SizeEnvironment(numbers.ShapeEnv):
+class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
     """Makes symbolic numbers, and knows the ranges, equalities and guards of their symbols.
 
     Attributes:

@@ -22,7 +22,7 @@ _MOST_TERMS = 64
 _OPPOSITES = {"ne": "eq", "ge": "lt", "gt": "le"}
 
 
-class SizeNode(numbers.SymNode):
+class SizeNode(numbers.SymNode):  # type: ignore[misc]
     """A symbolic integer, float or boolean of one `SizeEnvironment`, which makes and keeps the only instance.
 
     A recorder tells the results of a model's own arithmetic apart by identity, so it gets twins of them.
@@ -345,9 +345,7 @@ def _result(name: str, operands: Sequence[SizeNode]) -> SizeNode:
         return result
     polynomial_of = _POLYNOMIALS.get(name)
     polynomial = polynomial_of(*operands) if polynomial_of is not None else None
-    result: SizeNode = (
-        environment.computed(name, operands) if polynomial is None else environment.size(polynomial)
-    )
+    result = environment.computed(name, operands) if polynomial is None else environment.size(polynomial)
     return result
 
 

@@ -100,7 +100,7 @@ class FrozenGraph:
         without.CopyFrom(node)
         del without.attr["value"]
         head = without.SerializeToString(deterministic=True) + head
-        result: bytes = _field(_NODE, len(head) + size) + head
+        result = _field(_NODE, len(head) + size) + head
         return result
 
     def _rest(self) -> bytes:
