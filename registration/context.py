@@ -202,9 +202,10 @@ class GraphContext:
         result: Value = symbolic.call(self, positional, named)
         return result
 
-    def call_outputs(self, name: str, /, *positional: Any, **named: Any) -> Any:
-        """Like `call`, for a symbolic function that returns several results, or something else than a value."""
-        return self.call(name, *positional, **named)
+    def call_outputs(self, name: str, /, *positional: Any, **named: Any) -> list[Value]:
+        """Like `call`, for a symbolic function that returns several results."""
+        results: Any = self.call(name, *positional, **named)
+        return list(results)
 
     @overload
     def op_of_any_data(

@@ -234,8 +234,7 @@ def int8_concat(
     _check_same(g, input_scales, input_zero_points, Y_scale, Y_zero_point)
     if axis is None:
         axis = 0 if not order else 3 if is_channels_last(g, order) else 1
-    results: list[Value] = g.call("caffe2::Concat", inputs=inputs, axis=axis)
-    return results
+    return g.call_outputs("caffe2::Concat", inputs=inputs, axis=axis)
 
 
 @onnx_symbolic("caffe2::Int8Reshape")
@@ -250,10 +249,9 @@ def int8_reshape(
     Y_zero_point: int = 0,
 ) -> list[Value]:
     _check_same(g, input_scales[:1], input_zero_points[:1], Y_scale, Y_zero_point)
-    results: list[Value] = g.call(
+    return g.call_outputs(
         "caffe2::Reshape", data=data, new_shape=new_shape, shape=None if shape is None else list(shape)
     )
-    return results
 
 
 @onnx_symbolic("caffe2::Int8Flatten")

@@ -221,7 +221,8 @@ def _matrix(length: int, transform: Transform) -> np.ndarray:
     elif transform.kind == "c2r":
         table = table[:, :1]
     matrix = table.transpose(2, 0, 3, 1).reshape(rows * table.shape[0], columns * table.shape[1])
-    return matrix * float(length) ** transform.power
+    result: np.ndarray = matrix * float(length) ** transform.power
+    return result
 
 
 def _product(g: GraphContext, self: Value, matrix: np.ndarray, parts: int, paired: bool) -> Value:

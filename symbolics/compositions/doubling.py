@@ -44,7 +44,8 @@ def inclusive_scan(g: GraphContext, values: Sequence[Value], at: int, combine: C
     _, *results = g.op("Loop", None, going, g.constant(1), *values, body=body, outputs=len(values) + 1)
     for result, value in zip(results, values, strict=True):
         result.type, result.shape = value.type, value.shape
-    return results
+    value_of_result: list[Value] = results
+    return value_of_result
 
 
 def _doubled(
@@ -105,7 +106,8 @@ def _halved_in_loop(g: GraphContext, value: Value, at: int, size: Size, combine:
     going = g.call("sym::gt", a=size, b=1)
     _, result = g.op("Loop", None, going, g.constant(size), value, body=body, outputs=2)
     result.type, result.shape = value.type, ir.Shape([*shape[:at], 1, *shape[at + 1 :]])
-    return result
+    value_of_result: Value = result
+    return value_of_result
 
 
 def _halved(g: GraphContext, value: Value, at: int, size: Size, combine: Pair) -> Value:

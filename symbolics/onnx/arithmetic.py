@@ -303,7 +303,7 @@ def pow_(g: GraphContext, X: Value, Y: Value) -> Value:
 @onnx_symbolic("onnx::Det")
 def det(g: GraphContext, X: Value) -> Value:
     """Below 11: from the LU factors."""
-    return g.call("aten::_linalg_det", X)[0]
+    return g.call_outputs("aten::_linalg_det", X)[0]
 
 
 @onnx_symbolic("onnx::Einsum")
@@ -338,4 +338,5 @@ _register_position("ArgMin")
 def gemm(g: GraphContext, A: Value, B: Value, C: Value | None = None, **attributes: Any) -> Value:
     """Below 11 the operator needs its third input; passes 0."""
     added = C if C is not None else g.constant(0, g.dtype(A) or DataType.FLOAT)
-    return g.op("Gemm", A, B, added, **attributes)
+    result: Value = g.op("Gemm", A, B, added, **attributes)
+    return result

@@ -154,7 +154,7 @@ def top_k(
     """Below 11 only the largest of floats; below 10 `k` is an attribute and constant."""
     at = front(g, X, axis)
     number = k if k is not None else _single(g, K)
-    return list(g.call("composed::top", X, number, at, bool(largest)))[:2]
+    return g.call_outputs("composed::top", X, number, at, bool(largest))[:2]
 
 
 def _single(g: GraphContext, K: Value | list[int | Value] | None) -> int | Value:
@@ -232,7 +232,7 @@ def unique(
     if axis is not None and known_rank(g, X) != 1:
         raise g.refuse("unique slices along an axis are not supported", first_opset=11)
     flat = g.op("Reshape", X, [-1])
-    values, inverse, counts = g.call("composed::unique", flat)
+    values, inverse, counts = g.call_outputs("composed::unique", flat)
     count = g.size(flat, 0)
     length = g.size(values, 0)
     firsts = _first_places(g, inverse, length, count)

@@ -191,7 +191,7 @@ def split(
     at = axis_from_front(g, input, axis)
     if split is not None:
         sizes: list[int | Value] = [g.op("Gather", split, i, axis=0) for i in range(outputs)]
-        return g.call("aten::split_with_sizes", self=input, split_sizes=sizes, dim=at)
+        return g.call_outputs("aten::split_with_sizes", self=input, split_sizes=sizes, dim=at)
     count = num_outputs or outputs
     size = g.size(input, at)
     if isinstance(size, int):
@@ -199,12 +199,12 @@ def split(
         parts = [max(min(part, size - part * i), 0) for i in range(count)]
         made = g.op("Split", input, axis=at, split=parts, outputs=count)
         results = made if isinstance(made, list) else [made]
-        for result, length in zip(results, parts, strict=True):
+        for result, part_size in zip(results, parts, strict=True):
             if input.shape is not None:
-                result.shape = ir.Shape([*input.shape[:at], length, *input.shape[at + 1 :]])
+                result.shape = ir.Shape([*input.shape[:at], part_size, *input.shape[at + 1 :]])
         return results
-    part = g.call("sym::floordiv", a=g.op("Add", size, count - 1), b=count)
-    bounds = [g.op("Mul", part, i) for i in range(count)]
+    length = g.call("sym::floordiv", a=g.op("Add", size, count - 1), b=count)
+    bounds = [g.op("Mul", length, i) for i in range(count)]
     ends = [*bounds[1:], size]
     return [
         g.call("aten::slice", self=input, dim=at, start=start, end=end)

@@ -254,7 +254,7 @@ _register_extreme("min", "ReduceMin")
 
 @onnx_symbolic("list::sort")
 def sort(g: GraphContext, self: Value, descending: bool = False) -> Value:
-    return g.call("aten::sort", self=_numbers(g, self), dim=0, descending=descending)[0]
+    return g.call_outputs("aten::sort", self=_numbers(g, self), dim=0, descending=descending)[0]
 
 
 @onnx_symbolic("list::any")

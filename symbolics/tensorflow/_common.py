@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -167,7 +168,8 @@ def front(g: GraphContext, axis: int, *values: Value, added: int = 0) -> int:
         return g.axis(axis, rank + added)
     if axis >= 0:
         return axis
-    return int(g.call("composed::axis_from_the_end", axis=axis))
+    position: Any = g.call("composed::axis_from_the_end", axis=axis)
+    return int(position)
 
 
 @onnx_symbolic("composed::axis_from_the_end")

@@ -28,7 +28,8 @@ def _generated(g: GraphContext, op_type: str, sizes: list[Size], dtype: DataType
         return result if sizes else g.op("Reshape", result, g.constant([], DataType.INT64))
     result = g.op(op_type, shape=sizes, dtype=int(kind), **parameters)
     result.shape = ir.Shape([size for size in sizes if isinstance(size, int)])
-    return result
+    value_of_result: Value = result
+    return value_of_result
 
 
 @onnx_symbolic("composed::uniform")
@@ -131,7 +132,7 @@ def normal(
         if size is None:
             raise g.refuse("the size must be given")
         return g.call("composed::normal", size, kind, float(mean), float(std))  # type: ignore[arg-type]
-    shaped = g.call("aten::broadcast_tensors", tensors=tensors)[0]
+    shaped = g.call_outputs("aten::broadcast_tensors", tensors=tensors)[0]
     unit = g.call("composed::normal", sizes_of(g, shaped), kind)
     return g.op("Add", g.op("Mul", unit, g.constant(std, kind)), g.constant(mean, kind))
 
@@ -202,7 +203,7 @@ def multinomial(g: GraphContext, self: Value, num_samples: int | Value, replacem
         drawn = g.op("Multinomial", logits, dtype=int(DataType.INT64), sample_size=count)
         return g.op("Squeeze", drawn, axes=[0]) if known_rank(g, self) == 1 else drawn
     keys = g.op("Div", weights, _exponential(g, sizes_of(g, self), _real(g, self)))
-    drawn = g.call("aten::topk", keys, count, -1)[1]
+    drawn = g.call_outputs("aten::topk", keys, count, -1)[1]
     drawn.shape = ir.Shape([None] * known_rank(g, keys))
     return drawn
 

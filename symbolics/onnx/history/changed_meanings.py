@@ -55,7 +55,7 @@ def batch_normalization_7(
     if not is_test:
         # onnxruntime's kernel of version 14 divides by another deviation than its older one.
         options = {"epsilon": epsilon, "momentum": momentum, "training_mode": 1}
-        result, *_ = g.call("onnx::BatchNormalization", X, scale, B, mean, var, **options)
+        result, *_ = g.call_outputs("onnx::BatchNormalization", X, scale, B, mean, var, **options)
         return result
     if spatial:
         return g.op("BatchNormalization", X, scale, B, mean, var, epsilon=epsilon)
@@ -137,7 +137,8 @@ def dft_17(
     g: GraphContext, input: Value, dft_length: Value | None = None, axis: int = 1, **attributes: Any
 ) -> Value:
     """Its axis is an input since 20, with another default."""
-    return g.op("DFT", input, dft_length, g.constant(axis), **attributes)
+    result: Value = g.op("DFT", input, dft_length, g.constant(axis), **attributes)
+    return result
 
 
 @below("DFT", 20)

@@ -45,7 +45,8 @@ def prelu(g: GraphContext, X: Value, slope: Value) -> Value:
 @onnx_symbolic("before7::Gemm")
 def gemm(g: GraphContext, A: Value, B: Value, C: Value, broadcast: int = 0, **attributes: Any) -> Value:
     """Below 7 the attribute `broadcast` broadcasts the bias."""
-    return g.op("Gemm", A, B, C, **attributes)
+    result: Value = g.op("Gemm", A, B, C, **attributes)
+    return result
 
 
 @onnx_symbolic("before6::Cast")
@@ -73,7 +74,7 @@ def dropout(
     """Below 7 an attribute selects training. If it is left out, runtimes use inference mode."""
     if not is_test:
         raise g.refuse("training mode as defined below version 7 is not supported")
-    return g.call("before12::Dropout", data, ratio=ratio, outputs=outputs)
+    return g.call_outputs("before12::Dropout", data, ratio=ratio, outputs=outputs)
 
 
 @onnx_symbolic("before4::Concat")

@@ -59,7 +59,8 @@ def resize(
         empty = g.constant([], DataType.FLOAT)
         roi = empty if roi is None else roi
         scales = empty if scales is None or sizes is not None else scales
-    return g.op("Resize", X, roi, scales, sizes, axes=axes, mode=mode, **options)
+    result: Value = g.op("Resize", X, roi, scales, sizes, axes=axes, mode=mode, **options)
+    return result
 
 
 Scalars = list[Any]
@@ -72,7 +73,8 @@ def _items(g: GraphContext, values: Any, count: int) -> Scalars:
         listed = values if array is None else array.reshape(-1).tolist()
         if len(listed) != count:
             raise g.refuse(f"it has {len(listed)} scales or sizes for {count} axes")
-        return listed
+        result: Scalars = listed
+        return result
     none = g.constant([], DataType.INT64)
     return [g.op("Reshape", g.op("Gather", values, i, axis=0), none) for i in range(count)]
 
@@ -274,7 +276,8 @@ def resize_11(
     **attributes: Any,
 ) -> Value:
     """Opsets 11 and 12, the only ones with `tf_half_pixel_for_nn`."""
-    return g.op_of_any_data("Resize", X, roi, scales, sizes, **attributes)
+    result: Value = g.op_of_any_data("Resize", X, roi, scales, sizes, **attributes)
+    return result
 
 
 @onnx_symbolic("before10::Upsample")

@@ -65,9 +65,11 @@ def layer_normalization(
     weight = None if _is_all(g, Scale, 1.0) else Scale
     wide, count = _stashed(g, X, stash_type), _dimensions(g, X, axis)
     if wide is None:
-        result, mean, root = g.call("composed::layer_norm", X, count, weight, B, epsilon)
+        result, mean, root = g.call_outputs("composed::layer_norm", X, count, weight, B, epsilon)
     else:
-        result, mean, root = g.call("composed::layer_norm", g.cast(X, wide), count, None, None, epsilon)
+        result, mean, root = g.call_outputs(
+            "composed::layer_norm", g.cast(X, wide), count, None, None, epsilon
+        )
         result = affine(g, narrowed(g, result, X), weight, B)
     return [result] if outputs == 1 else [result, mean, g.op("Div", 1.0, root)]
 

@@ -20,7 +20,7 @@ def matrix_determinant(g: GraphContext, input: Value) -> Value:
 
 @onnx_symbolic("tf::LogMatrixDeterminant")
 def log_matrix_determinant(g: GraphContext, input: Value) -> list[Value]:
-    return list(g.call("aten::linalg_slogdet", input))
+    return g.call_outputs("aten::linalg_slogdet", input)
 
 
 @onnx_symbolic("tf::Cholesky")
@@ -47,7 +47,7 @@ def self_adjoint_eig(g: GraphContext, input: Value, compute_v: bool = True) -> l
     """Eigenvalues in ascending order, and eigenvectors up to their signs."""
     if not compute_v:
         return [g.call("aten::linalg_eigvalsh", input), None]
-    values, vectors = g.call("aten::linalg_eigh", input)
+    values, vectors = g.call_outputs("aten::linalg_eigh", input)
     return [values, vectors]
 
 
@@ -58,5 +58,5 @@ def svd(
     """Singular values in descending order, and singular vectors up to their signs."""
     if not compute_uv:
         return [g.call("aten::linalg_svdvals", input), None, None]
-    u, s, vh = g.call("aten::linalg_svd", input, full_matrices)
+    u, s, vh = g.call_outputs("aten::linalg_svd", input, full_matrices)
     return [s, u, transposed(g, vh)]

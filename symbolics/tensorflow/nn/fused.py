@@ -40,7 +40,7 @@ def _fused(
 
     def norm(value: Value) -> Value:
         statistics = [next(rest) for _ in range(4)]
-        return g.call(
+        return g.call_outputs(
             "tf::FusedBatchNormV3",
             value,
             *statistics,
@@ -155,7 +155,7 @@ def fused_batch_norm_ex(
     data_format: str = "NHWC",
     is_training: bool = True,
 ) -> list[Value | None]:
-    result, *statistics = g.call(
+    result, *statistics = g.call_outputs(
         "tf::FusedBatchNormV3",
         x,
         scale,

@@ -139,7 +139,8 @@ def _looped(
     _, _, *found = g.op("Loop", g.constant(count), None, cs_prev, h_prev, body=body, outputs=2 + len(wanted))
     for value in found:
         value.type, value.shape = x.type, ir.Shape([None, None, None])
-    return found
+    result: list[Value] = found
+    return result
 
 
 def _operator(

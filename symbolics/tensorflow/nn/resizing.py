@@ -50,8 +50,10 @@ def _resize(g: GraphContext, data: Value, sizes: list[Size], **modes: Any) -> Va
     pairs = [(g.size(data, axis), size) for axis, size in zip((2, 3), sizes, strict=True)]
     factors = [new / old for old, new in pairs if isinstance(old, int) and isinstance(new, int)]
     if len(factors) == 2 and all(factor.is_integer() for factor in factors):
-        return g.op("Resize", data, scales=[1.0, 1.0, *factors], **modes)
-    return g.op("Resize", data, sizes=[g.size(data, 0), g.size(data, 1), *sizes], **modes)
+        result: Value = g.op("Resize", data, scales=[1.0, 1.0, *factors], **modes)
+        return result
+    result = g.op("Resize", data, sizes=[g.size(data, 0), g.size(data, 1), *sizes], **modes)
+    return result
 
 
 def _coordinates(align_corners: bool, half_pixel_centers: bool) -> str:

@@ -168,10 +168,12 @@ class Algebra:
             return self.add_to(first, biases=(b,)) if fits else None  # type: ignore[arg-type]
         second = self.linear(b)
         if first is None or second is None:
-            return self.make(Added, (a, b))
+            result: Term | None = self.make(Added, (a, b))
+            return result
         if first.width != second.width:
             return None
-        return self.add_to(first, second.products, second.peepholes, second.biases)
+        result = self.add_to(first, second.products, second.peepholes, second.biases)
+        return result
 
     def multiply(self, a: Term, b: Term) -> Term | None:
         """An elementwise product."""
@@ -183,7 +185,8 @@ class Algebra:
             return self.affine(a, b, 0.0)
         if isinstance(b, Weights):
             return self.make(Linear, (), ((a, b),)) if len(b.shape) == 1 else None
-        return self.make(Multiplied, (a, b))
+        result: Term | None = self.make(Multiplied, (a, b))
+        return result
 
     def affine(self, a: Expression, scale: float, offset: float) -> Expression:
         """`scale * a + offset`."""
@@ -194,28 +197,33 @@ class Algebra:
             return self.clip(self.affine(a.argument, scale, 0.0), scale * a.alpha, scale * a.beta)
         if (scale, offset) == (1, 0):
             return a
-        return self.make(Mapped, "Affine", scale, offset, a)
+        result: Expression = self.make(Mapped, "Affine", scale, offset, a)
+        return result
 
     def clip(self, a: Expression, low: float, high: float) -> Expression:
         """Elements between two numbers: HardSigmoid where they are 0 and 1."""
         if isinstance(a, Mapped) and a.function == "Clip":
             if a.alpha > high or low > a.beta:
-                return self.make(Mapped, "Clip", low, high, a)
+                result: Expression = self.make(Mapped, "Clip", low, high, a)
+                return result
             low, high = max(low, a.alpha), min(high, a.beta)
             a = a.argument
         if low == 0 and abs(high - 1) < 1e-6:
             scale, offset, argument = 1.0, 0.0, a
             if isinstance(a, Mapped) and a.function == "Affine":
                 scale, offset, argument = a.alpha, a.beta, a.argument
-            return self.make(Mapped, "HardSigmoid", scale, offset, argument)
-        return self.make(Mapped, "Clip", low, high, a)
+            result = self.make(Mapped, "HardSigmoid", scale, offset, argument)
+            return result
+        result = self.make(Mapped, "Clip", low, high, a)
+        return result
 
     def matmul(self, a: Term, b: Term) -> Term | None:
         """A product with a matrix of weights."""
         if not isinstance(b, Weights) or len(b.shape) != 2 or isinstance(a, (float, Weights)):
             return None
         if not isinstance(a, Joined):
-            return self.make(Linear, ((a, b),))
+            result: Term | None = self.make(Linear, ((a, b),))
+            return result
         widths = [width_of(part) for part in a.parts]
         if widths.count(None) > 1:
             return None
@@ -224,7 +232,8 @@ class Algebra:
         if ends[-1] != b.shape[0] or (None in widths and left <= 0):
             return None
         parts = zip(a.parts, [0, *ends], ends, strict=False)
-        return self.make(Linear, tuple((part, b.part(0, begin, end)) for part, begin, end in parts))
+        result = self.make(Linear, tuple((part, b.part(0, begin, end)) for part, begin, end in parts))
+        return result
 
     def columns(self, a: Term | None, begin: int, end: int) -> Term | None:
         """Some columns; of weights, those along the last axis."""
@@ -235,12 +244,13 @@ class Algebra:
             return None if inner is None else self.make(Mapped, a.function, a.alpha, a.beta, inner)
         if not isinstance(a, Linear) or a.peepholes:
             return None
-        return self.make(
+        result: Term | None = self.make(
             Linear,
             tuple((operand, weights.part(1, begin, end)) for operand, weights in a.products),
             (),
             tuple(item if isinstance(item, float) else item.part(0, begin, end) for item in a.biases),
         )
+        return result
 
 
 def width_of(a: Term | None) -> int | None:

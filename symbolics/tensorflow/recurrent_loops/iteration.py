@@ -136,7 +136,8 @@ class _Reader:
         self.sequences.add(place)
         shape = self._g.shape(self._given[place].value)
         width = shape[2] if shape is not None and len(shape) == 3 else None
-        return self.algebra.make(Operand, INPUT, width if isinstance(width, int) else None)
+        result: Term | None = self.algebra.make(Operand, INPUT, width if isinstance(width, int) else None)
+        return result
 
 
 def _number(array: np.ndarray | None) -> float | None:
@@ -179,8 +180,10 @@ def _activation(r: _Reader, given: Mapping[str, Any], node: ir.Node) -> Found:
     if node.op_type == "Relu6":
         return r.algebra.clip(a, 0.0, 6.0)
     if node.op_type == "LeakyRelu":
-        return r.algebra.make(Mapped, "LeakyRelu", float(given["alpha"]), 0.0, a)
-    return r.algebra.make(Mapped, *_ACTIVATIONS[node.op_type], a)
+        result: Found = r.algebra.make(Mapped, "LeakyRelu", float(given["alpha"]), 0.0, a)
+        return result
+    result = r.algebra.make(Mapped, *_ACTIVATIONS[node.op_type], a)
+    return result
 
 
 def _add(r: _Reader, given: Mapping[str, Any], node: ir.Node) -> Found:

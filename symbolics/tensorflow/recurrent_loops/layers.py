@@ -87,7 +87,8 @@ def _written(body: ir.Graph, place: int) -> Value | None:
     names = WRITES.get(node.op_type) if node is not None else None
     if node is None or names is None or origin(arguments(node)[names[0]]) is not body.inputs[place]:
         return None
-    return arguments(node)["item" if node.op_type == "TensorListSetItem" else "value"]
+    result: Value | None = arguments(node)["item" if node.op_type == "TensorListSetItem" else "value"]
+    return result
 
 
 def _is_single(g: GraphContext, body: ir.Graph, place: int, value: Value) -> bool:
@@ -168,7 +169,8 @@ def _operator(
     results[0].shape = ir.Shape([length, 1, batch, cell.units])
     for state in results[1:]:
         state.shape = ir.Shape([1, batch, cell.units])
-    return results
+    result: list[Value] = results
+    return result
 
 
 def _matrices(g: GraphContext, parts: Sequence[Weights]) -> Value:

@@ -149,7 +149,7 @@ def _register_position(name: str) -> None:
             input = g.cast(input, DataType.INT32)
         if is_integral(g, input) and g.dtype(input) != DataType.INT32:
             if g.dtype(input) in (DataType.INT64, DataType.UINT32, DataType.UINT64):
-                found = g.call("aten::topk", widened(g, input), 1, at, name == "ArgMax")[1]
+                found = g.call_outputs("aten::topk", widened(g, input), 1, at, name == "ArgMax")[1]
                 place = shaped(g.op("Squeeze", found, axes=[at]), without_axis(g, input, at))
                 return g.cast(place, output_type)
             input = g.cast(input, DataType.INT32)

@@ -122,7 +122,7 @@ def split_v(
         counts[place] = compute(g, "sub", g.size(value, at), given)
     elif any(isinstance(count, Value) for count in counts):
         counts = _with_rest(g, counts, g.size(value, at))
-    parts = g.call("aten::split_with_sizes", self=value, split_sizes=counts, dim=at)
+    parts = g.call_outputs("aten::split_with_sizes", self=value, split_sizes=counts, dim=at)
     return _sized(g, parts, value, at, [count if isinstance(count, int) else None for count in counts])
 
 

@@ -49,7 +49,7 @@ def masked_fill(g: GraphContext, self: Value, mask: Value, value: Value | Number
 
 @onnx_symbolic("aten::masked_select")
 def masked_select(g: GraphContext, self: Value, mask: Value) -> Value:
-    data, positions = g.call("aten::broadcast_tensors", tensors=[self, mask])
+    data, positions = g.call_outputs("aten::broadcast_tensors", tensors=[self, mask])
     found = where_true(g, g.op("Reshape", positions, [-1]))
     return g.op("Gather", g.op("Reshape", data, [-1]), found)
 
@@ -82,7 +82,7 @@ def nonzero_static(g: GraphContext, self: Value, size: int | Value, fill_value: 
 @onnx_symbolic("aten::masked_scatter")
 def masked_scatter(g: GraphContext, self: Value, mask: Value, source: Value) -> Value:
     """True elements of the mask take the elements of the source in order."""
-    data, chosen = g.call("aten::broadcast_tensors", tensors=[self, mask])
+    data, chosen = g.call_outputs("aten::broadcast_tensors", tensors=[self, mask])
     flat = g.op("Reshape", g.cast(chosen, DataType.BOOL), [-1])
     number = g.op("Sub", g.call("aten::cumsum", self=g.cast(flat, DataType.INT64), dim=0), 1)
     # An additional element to read if none is selected.

@@ -9,7 +9,7 @@ from ....compositions.sizes import compute, where_true
 @onnx_symbolic(["aten::pdist", "aten::_pdist_forward"])
 def pdist(g: GraphContext, self: Value, p: float = 2) -> Value:
     """The norms of the differences of each row and each later row, `[N * (N - 1) / 2]`."""
-    first, second = g.call("composed::pairs", g.size(self, 0))
+    first, second = g.call_outputs("composed::pairs", g.size(self, 0))
     rows = [g.op("Gather", self, places, axis=0) for places in (first, second)]
     return g.call("aten::linalg_vector_norm", g.op("Sub", *rows), p, [1])
 

@@ -37,12 +37,12 @@ def composed_cholesky(g: GraphContext, self: Value, upper: bool) -> list[Value]:
 
 @onnx_symbolic(["aten::cholesky", "aten::linalg_cholesky"])
 def cholesky(g: GraphContext, self: Value, upper: bool = False) -> Value:
-    return g.call("composed::cholesky", self, upper)[0]
+    return g.call_outputs("composed::cholesky", self, upper)[0]
 
 
 @onnx_symbolic("aten::linalg_cholesky_ex")
 def linalg_cholesky_ex(g: GraphContext, self: Value, upper: bool = False) -> list[Value]:
-    factor, info = g.call("composed::cholesky", self, upper)
+    factor, info = g.call_outputs("composed::cholesky", self, upper)
     return [factor, g.cast(info, DataType.INT32)]
 
 
@@ -166,25 +166,25 @@ def _refuse_without_pivots(g: GraphContext, pivot: bool) -> None:
 @onnx_symbolic("aten::linalg_lu")
 def linalg_lu(g: GraphContext, A: Value, pivot: bool = True) -> list[Value]:
     _refuse_without_pivots(g, pivot)
-    packed, _, order = g.call("composed::lu", A)
+    packed, _, order = g.call_outputs("composed::lu", A)
     return [_permutation(g, order, mx.height(g, A), mx.dtype_of(g, A)), *_factors(g, packed)]
 
 
 @onnx_symbolic("aten::linalg_lu_factor_ex")
 def linalg_lu_factor_ex(g: GraphContext, A: Value, pivot: bool = True) -> list[Value]:
     _refuse_without_pivots(g, pivot)
-    packed, pivots, _ = g.call("composed::lu", A)
+    packed, pivots, _ = g.call_outputs("composed::lu", A)
     return [packed, g.cast(pivots, DataType.INT32), singular_column(g, packed)]
 
 
 @onnx_symbolic("aten::_lu_with_info")
 def _lu_with_info(g: GraphContext, self: Value, pivot: bool = True) -> list[Value]:
-    return g.call("aten::linalg_lu_factor_ex", self, pivot)
+    return g.call_outputs("aten::linalg_lu_factor_ex", self, pivot)
 
 
 @onnx_symbolic("aten::linalg_lu_factor")
 def linalg_lu_factor(g: GraphContext, A: Value, pivot: bool = True) -> list[Value]:
-    return g.call("aten::linalg_lu_factor_ex", A, pivot)[:2]
+    return g.call_outputs("aten::linalg_lu_factor_ex", A, pivot)[:2]
 
 
 @onnx_symbolic("aten::lu_unpack")

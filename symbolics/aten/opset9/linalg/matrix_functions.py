@@ -59,10 +59,10 @@ def composed_pinv(g: GraphContext, A: Value, atol: Tolerance, rtol: Tolerance, h
     if _is_empty(g, A):
         return mx.zeros(g, [*mx.batch_sizes(g, A), mx.width(g, A), mx.height(g, A)], dtype)
     if hermitian:
-        values, left = g.call("composed::eigh", A, upper=False, vectors=True)
+        values, left = g.call_outputs("composed::eigh", A, upper=False, vectors=True)
         right = left
     else:
-        values, left, right = g.call("composed::svd", A, full=False, vectors=True)
+        values, left, right = g.call_outputs("composed::svd", A, full=False, vectors=True)
     kept = g.call("composed::above_tolerance", A, g.op("Abs", values), atol, rtol)
     ones = g.constant(1.0, dtype)
     inverses = mx.chosen(g, kept, g.op("Reciprocal", mx.chosen(g, kept, values, ones)), 0)
@@ -187,7 +187,7 @@ def linalg_cond(g: GraphContext, self: Value, p: Number | str | None = None) -> 
         extremes = [g.op(kind, values, axes=[axis], keepdims=0) for kind in ("ReduceMax", "ReduceMin")]
         return g.op("Div", *(extremes if p == 2 else reversed(extremes)))
     # Replace a singular matrix, whose inverse would be infinite or NaN, by an invertible one.
-    singular = g.cast(g.call("aten::linalg_inv_ex", self)[1], DataType.BOOL)
+    singular = g.cast(g.call_outputs("aten::linalg_inv_ex", self)[1], DataType.BOOL)
     size = mx.height(g, self)
     mask = mx.as_column(g, mx.as_column(g, singular))
     inverse = g.call("aten::linalg_inv", mx.chosen(g, mask, mx.identity(g, size, size, dtype), self))

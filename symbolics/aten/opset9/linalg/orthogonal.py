@@ -106,7 +106,7 @@ def ormqr(
 
 @onnx_symbolic("aten::linalg_qr")
 def linalg_qr(g: GraphContext, A: Value, mode: str = "reduced") -> list[Value]:
-    packed, factors = g.call("composed::householder", A)
+    packed, factors = g.call_outputs("composed::householder", A)
     upper = mx.triangle(g, packed, upper=True)
     count = mx.shorter(g, A)
     if mode == "r":
@@ -118,4 +118,4 @@ def linalg_qr(g: GraphContext, A: Value, mode: str = "reduced") -> list[Value]:
 
 @onnx_symbolic("aten::qr")
 def qr(g: GraphContext, self: Value, some: bool = True) -> list[Value]:
-    return g.call("aten::linalg_qr", self, "reduced" if some else "complete")
+    return g.call_outputs("aten::linalg_qr", self, "reduced" if some else "complete")

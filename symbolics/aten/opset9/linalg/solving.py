@@ -121,7 +121,7 @@ def _linalg_solve_ex(g: GraphContext, A: Value, B: Value, left: bool = True) -> 
     other = mx.as_column(g, B) if is_vector else B
     if not left:
         other = other if is_vector else mx.transposed(g, other)
-    packed, pivots, order = g.call("composed::lu", A)
+    packed, pivots, order = g.call_outputs("composed::lu", A)
     result = g.call("composed::lu_solve", packed, order, other, not left)
     if is_vector:
         result = g.op("Squeeze", result, axes=[mx.matrix_rank(g, result) - 1])
@@ -133,31 +133,31 @@ def _linalg_solve_ex(g: GraphContext, A: Value, B: Value, left: bool = True) -> 
 
 @onnx_symbolic("aten::linalg_solve_ex")
 def linalg_solve_ex(g: GraphContext, A: Value, B: Value, left: bool = True) -> list[Value]:
-    result, _, _, info = g.call("aten::_linalg_solve_ex", A, B, left)
+    result, _, _, info = g.call_outputs("aten::_linalg_solve_ex", A, B, left)
     return [result, info]
 
 
 @onnx_symbolic("aten::linalg_solve")
 def linalg_solve(g: GraphContext, A: Value, B: Value, left: bool = True) -> Value:
-    return g.call("aten::_linalg_solve_ex", A, B, left)[0]
+    return g.call_outputs("aten::_linalg_solve_ex", A, B, left)[0]
 
 
 @onnx_symbolic("aten::linalg_inv_ex")
 def linalg_inv_ex(g: GraphContext, A: Value) -> list[Value]:
     size = mx.height(g, A)
-    packed, _, order = g.call("composed::lu", A)
+    packed, _, order = g.call_outputs("composed::lu", A)
     inverse = g.call("composed::lu_solve", packed, order, mx.identities(g, A, size, size), adjoint=False)
     return [inverse, g.call("composed::singular_column", packed)]
 
 
 @onnx_symbolic("aten::linalg_inv")
 def linalg_inv(g: GraphContext, A: Value) -> Value:
-    return g.call("aten::linalg_inv_ex", A)[0]
+    return g.call_outputs("aten::linalg_inv_ex", A)[0]
 
 
 @onnx_symbolic("aten::inverse")
 def inverse(g: GraphContext, self: Value) -> Value:
-    return g.call("aten::linalg_inv_ex", self)[0]
+    return g.call_outputs("aten::linalg_inv_ex", self)[0]
 
 
 def _parity(g: GraphContext, pivots: Value, dtype: DataType) -> Value:
@@ -176,7 +176,7 @@ def _product(g: GraphContext, value: Value) -> Value:
 @onnx_symbolic("aten::_linalg_slogdet")
 def _linalg_slogdet(g: GraphContext, A: Value) -> list[Value]:
     """The sign, the logarithm of the absolute value, and the factors and pivots."""
-    packed, pivots, _ = g.call("composed::lu", A)
+    packed, pivots, _ = g.call_outputs("composed::lu", A)
     values, dtype = mx.diagonal(g, packed), mx.dtype_of(g, A)
     sign = g.op("Mul", _parity(g, pivots, dtype), _product(g, g.call("aten::sign", values)))
     size = mx.total(g, g.op("Log", g.op("Abs", values)))
@@ -185,18 +185,18 @@ def _linalg_slogdet(g: GraphContext, A: Value) -> list[Value]:
 
 @onnx_symbolic("aten::linalg_slogdet")
 def linalg_slogdet(g: GraphContext, A: Value) -> list[Value]:
-    return g.call("aten::_linalg_slogdet", A)[:2]
+    return g.call_outputs("aten::_linalg_slogdet", A)[:2]
 
 
 @onnx_symbolic("aten::slogdet")
 def slogdet(g: GraphContext, self: Value) -> list[Value]:
-    return g.call("aten::_linalg_slogdet", self)[:2]
+    return g.call_outputs("aten::_linalg_slogdet", self)[:2]
 
 
 @onnx_symbolic("aten::logdet")
 def logdet(g: GraphContext, self: Value) -> Value:
     """`logdet` gives NaN for a negative determinant."""
-    sign, size = g.call("aten::linalg_slogdet", self)
+    sign, size = g.call_outputs("aten::linalg_slogdet", self)
     return g.op("Add", g.op("Log", sign), size)
 
 
@@ -206,13 +206,13 @@ def _determinant(g: GraphContext, packed: Value, pivots: Value) -> Value:
 
 @onnx_symbolic("aten::_linalg_det")
 def _linalg_det(g: GraphContext, A: Value) -> list[Value]:
-    packed, pivots, _ = g.call("composed::lu", A)
+    packed, pivots, _ = g.call_outputs("composed::lu", A)
     return [_determinant(g, packed, pivots), packed, g.cast(pivots, DataType.INT32)]
 
 
 @onnx_symbolic("aten::linalg_det")
 def linalg_det(g: GraphContext, A: Value) -> Value:
-    return g.op("Det", A) if g.has_kernel("Det", A) else g.call("aten::_linalg_det", A)[0]
+    return g.op("Det", A) if g.has_kernel("Det", A) else g.call_outputs("aten::_linalg_det", A)[0]
 
 
 @onnx_symbolic("aten::det")

@@ -224,7 +224,7 @@ def _orthogonalised(g: GraphContext, matrix: Value, basis: Value | None) -> list
 
 def _basis(g: GraphContext, orthogonal: Value, columns: Size) -> Value:
     """Orthonormal columns, the first of which have the directions of the given orthogonal columns."""
-    packed, factors = g.call("composed::householder", orthogonal)
+    packed, factors = g.call_outputs("composed::householder", orthogonal)
     basis = g.call("composed::orthogonal", packed, factors, columns)
     rows = mx.height(g, packed)
     mask = mx.diagonal_mask(g, rows, mx.width(g, packed))
@@ -235,18 +235,18 @@ def _basis(g: GraphContext, orthogonal: Value, columns: Size) -> Value:
 
 @onnx_symbolic("aten::_linalg_eigh")
 def _linalg_eigh(g: GraphContext, A: Value, UPLO: str = "L", compute_v: bool = True) -> list[Value]:
-    results = g.call("composed::eigh", A, UPLO.upper() == "U", compute_v)
+    results = g.call_outputs("composed::eigh", A, UPLO.upper() == "U", compute_v)
     return results if compute_v else [*results, mx.zeros(g, [0], mx.dtype_of(g, A))]
 
 
 @onnx_symbolic("aten::linalg_eigh")
 def linalg_eigh(g: GraphContext, self: Value, UPLO: str = "L") -> list[Value]:
-    return g.call("composed::eigh", self, UPLO.upper() == "U", vectors=True)
+    return g.call_outputs("composed::eigh", self, UPLO.upper() == "U", vectors=True)
 
 
 @onnx_symbolic("aten::linalg_eigvalsh")
 def linalg_eigvalsh(g: GraphContext, self: Value, UPLO: str = "L") -> Value:
-    return g.call("composed::eigh", self, UPLO.upper() == "U", vectors=False)[0]
+    return g.call_outputs("composed::eigh", self, UPLO.upper() == "U", vectors=False)[0]
 
 
 @onnx_symbolic("aten::_linalg_svd")
@@ -257,25 +257,25 @@ def _linalg_svd(
     if not compute_uv:
         empty = mx.zeros(g, [0], mx.dtype_of(g, A))
         return [empty, g.call("aten::linalg_svdvals", A), empty]
-    values, left, right = g.call("composed::svd", A, full_matrices, vectors=True)
+    values, left, right = g.call_outputs("composed::svd", A, full_matrices, vectors=True)
     return [left, values, mx.transposed(g, right)]
 
 
 @onnx_symbolic("aten::linalg_svd")
 def linalg_svd(g: GraphContext, A: Value, full_matrices: bool = True) -> list[Value]:
-    return g.call("aten::_linalg_svd", A, full_matrices)
+    return g.call_outputs("aten::_linalg_svd", A, full_matrices)
 
 
 @onnx_symbolic("aten::linalg_svdvals")
 def linalg_svdvals(g: GraphContext, A: Value) -> Value:
-    return g.call("composed::svd", A, full=False, vectors=False)[0]
+    return g.call_outputs("composed::svd", A, full=False, vectors=False)[0]
 
 
 @onnx_symbolic("aten::svd")
 def svd(g: GraphContext, self: Value, some: bool = True, compute_uv: bool = True) -> list[Value]:
     """`torch.svd`: V is not transposed; without vectors, U and V are zeros."""
     if compute_uv:
-        values, left, right = g.call("composed::svd", self, not some, vectors=True)
+        values, left, right = g.call_outputs("composed::svd", self, not some, vectors=True)
         return [left, values, right]
     batch, dtype = mx.batch_sizes(g, self), mx.dtype_of(g, self)
     rows, columns = mx.height(g, self), mx.width(g, self)

@@ -181,13 +181,13 @@ def composed_ldl(g: GraphContext, self: Value) -> list[Value]:
 
 @onnx_symbolic("aten::linalg_ldl_factor_ex")
 def linalg_ldl_factor_ex(g: GraphContext, self: Value, hermitian: bool = False) -> list[Value]:
-    factors, pivots, info = g.call("composed::ldl", self)
+    factors, pivots, info = g.call_outputs("composed::ldl", self)
     return [factors, g.cast(pivots, DataType.INT32), g.cast(info, DataType.INT32)]
 
 
 @onnx_symbolic("aten::linalg_ldl_factor")
 def linalg_ldl_factor(g: GraphContext, self: Value, hermitian: bool = False) -> list[Value]:
-    return g.call("aten::linalg_ldl_factor_ex", self, hermitian)[:2]
+    return g.call_outputs("aten::linalg_ldl_factor_ex", self, hermitian)[:2]
 
 
 def _block_solution(

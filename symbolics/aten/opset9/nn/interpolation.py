@@ -223,9 +223,11 @@ def _resized(
     elif mode == "nearest":
         modes["coordinate_transformation_mode"] = "asymmetric"
     if by_factors:
-        return g.op("Resize", input, scales=[1.0, 1.0, *factors], **modes)
+        result: Value = g.op("Resize", input, scales=[1.0, 1.0, *factors], **modes)
+        return result
     # Not of some `axes`: onnxruntime moves a Transpose past Resize, and takes `sizes` for those of all axes.
-    return g.op("Resize", input, sizes=[g.size(input, 0), g.size(input, 1), *(sizes or [])], **modes)
+    result = g.op("Resize", input, sizes=[g.size(input, 0), g.size(input, 1), *(sizes or [])], **modes)
+    return result
 
 
 _SCALES = (("scales",), ("scales_h", "scales_w"), ("scales_d", "scales_h", "scales_w"))

@@ -242,7 +242,7 @@ def layer_norm(
         return g.op("Identity", input)
     scale = _scale(g, input, weight, normalized_shape)
     if scale is None or not _computed_in_float(g, input, weight, bias):
-        return g.call("composed::layer_norm", input, len(normalized_shape), weight, bias, eps)[0]
+        return g.call_outputs("composed::layer_norm", input, len(normalized_shape), weight, bias, eps)[0]
     return g.op("LayerNormalization", input, scale, bias, axis=-len(normalized_shape), epsilon=eps)
 
 

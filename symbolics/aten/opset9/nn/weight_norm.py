@@ -24,7 +24,7 @@ def norm_except_dim(g: GraphContext, v: Value, pow: int = 2, dim: int = 0) -> Va
 # The schema calls the magnitude `g`, so the graph under construction has another name here.
 @onnx_symbolic("aten::_weight_norm")
 def _weight_norm(graph: GraphContext, v: Value, g: Value, dim: int = 0) -> Value:
-    return graph.call("aten::_weight_norm_interface", v, g, dim)[0]
+    return graph.call_outputs("aten::_weight_norm_interface", v, g, dim)[0]
 
 
 @onnx_symbolic("aten::_weight_norm_interface")

@@ -76,7 +76,8 @@ def _run(
     results[0].shape = ir.Shape([length, directions, batch, hidden])
     for final in results[1:]:
         final.shape = ir.Shape([directions, batch, hidden])
-    return results
+    result: list[Value] = results
+    return result
 
 
 def _run_projected(

@@ -120,7 +120,8 @@ def by_steps(
         return g.op("Add", product, each.biases[bias]) if each.biases else product
 
     def split(value: Value) -> list[Value]:
-        return g.op("Split", value, axis=2, split=[hidden] * gates, outputs=gates)
+        result: list[Value] = g.op("Split", value, axis=2, split=[hidden] * gates, outputs=gates)
+        return result
 
     inward = linear(x, "input", 0)
     widths = (g.size(each.hidden, 1), hidden)

@@ -16,7 +16,7 @@ def _flat(g: GraphContext, self: Value) -> Value:
 
 def _as_row(g: GraphContext, name: str, self: Value, keepdim: bool) -> list[Value]:
     """Remove the dimension that was added to a zero-dim tensor."""
-    found = g.call(name, g.op("Unsqueeze", self, axes=[0]), 0, keepdim)
+    found = g.call_outputs(name, g.op("Unsqueeze", self, axes=[0]), 0, keepdim)
     return [g.op("Squeeze", result, axes=[0]) for result in found] if keepdim else found
 
 
@@ -57,19 +57,19 @@ def nanmedian_of_all(g: GraphContext, self: Value) -> Value:
     flat = _flat(g, self)
     if isinstance(count, Value):
         flat = g.op("Concat", flat, g.constant([float("nan")], g.dtype(self)), axis=0)
-    return g.call("aten::nanmedian.dim", flat, 0)[0]
+    return g.call_outputs("aten::nanmedian.dim", flat, 0)[0]
 
 
 @onnx_symbolic("aten::nanmedian.dim")
 def nanmedian(g: GraphContext, self: Value, dim: int, keepdim: bool = False) -> list[Value]:
     """The lower one of the two middle elements that are not NaN; NaN if there are none."""
     if is_integral(g, self):
-        return g.call("aten::median.dim", self, dim, keepdim)
+        return g.call_outputs("aten::median.dim", self, dim, keepdim)
     if g.rank(self) == 0:
         return _as_row(g, "aten::nanmedian.dim", self, keepdim)
     at = axis(g, self, dim)
     missing = g.call("aten::isnan", self)
-    ordered, order = g.call("aten::sort", g.op("Where", missing, float("inf"), self), at)
+    ordered, order = g.call_outputs("aten::sort", g.op("Where", missing, float("inf"), self), at)
     order.shape = ordered.shape
     numbers = g.cast(g.op("Not", missing), DataType.INT64)
     count = g.op("ReduceSum", numbers, axes=[at], keepdims=1)
@@ -97,7 +97,7 @@ def _quantiles(g: GraphContext, self: Value, q: Value, keepdim: bool, interpolat
     """Quantiles along the last dimension at computed positions; several come first in the shape."""
     rank = known_rank(g, self)
     missing = g.call("aten::isnan", self)
-    ordered, _ = g.call("aten::sort", g.op("Where", missing, float("inf"), self), rank - 1)
+    ordered, _ = g.call_outputs("aten::sort", g.op("Where", missing, float("inf"), self), rank - 1)
     dtype = g.dtype(self) or DataType.FLOAT
     several = known_rank(g, q) == 1
     places = q if several else g.op("Unsqueeze", q, axes=[0])

@@ -25,8 +25,11 @@ def topk(
 ) -> list[Value]:
     """The result is always sorted, which `sorted=False` allows."""
     if g.rank(self) == 0:
-        return _as_list(g, self, g.call("aten::topk", g.op("Unsqueeze", self, axes=[0]), k, 0, largest))
-    return g.op("TopK", self, K=[known(g, k)], axis=dim, largest=int(largest), outputs=2)
+        return _as_list(
+            g, self, g.call_outputs("aten::topk", g.op("Unsqueeze", self, axes=[0]), k, 0, largest)
+        )
+    result: list[Value] = g.op("TopK", self, K=[known(g, k)], axis=dim, largest=int(largest), outputs=2)
+    return result
 
 
 @onnx_symbolic("composed::top")
@@ -34,7 +37,7 @@ def top(g: GraphContext, self: Value, k: int | Value, dim: int, largest: bool) -
     """TopK takes floats below 11, and a computed `k` from 10; the smallest are the largest negated ones."""
     computed = isinstance(k, Value) and not g.has("TopK", "K")
     if computed or g.dtype(self) in (DataType.INT64, DataType.UINT64):
-        return g.call("composed::top_by_rank", self, k, dim, largest)
+        return g.call_outputs("composed::top_by_rank", self, k, dim, largest)
     floats = self
     if is_integral(g, self):
         wide = g.dtype(self) in (DataType.INT32, DataType.UINT32)
@@ -88,17 +91,17 @@ def _exceeds(g: GraphContext, a: Value, b: Value) -> Value:
 def sort(g: GraphContext, self: Value, dim: int = -1, descending: bool = False) -> list[Value]:
     """TopK of all elements; equal elements keep their order."""
     size = 1 if g.rank(self) == 0 else g.size(self, dim)
-    return g.call("aten::topk", self, size, dim, descending)
+    return g.call_outputs("aten::topk", self, size, dim, descending)
 
 
 @onnx_symbolic("aten::argsort")
 def argsort(g: GraphContext, self: Value, dim: int = -1, descending: bool = False) -> Value:
-    return g.call("aten::sort", self, dim, descending)[1]
+    return g.call_outputs("aten::sort", self, dim, descending)[1]
 
 
 @onnx_symbolic("aten::msort")
 def msort(g: GraphContext, self: Value) -> Value:
-    return g.call("aten::sort", self, 0)[0]
+    return g.call_outputs("aten::sort", self, 0)[0]
 
 
 @onnx_symbolic("aten::kthvalue")
@@ -106,9 +109,9 @@ def kthvalue(
     g: GraphContext, self: Value, k: int | Value, dim: int = -1, keepdim: bool = False
 ) -> list[Value]:
     if g.rank(self) == 0:
-        return g.call("aten::topk", self, k, 0, False)
+        return g.call_outputs("aten::topk", self, k, 0, False)
     at = axis(g, self, dim)
-    smallest = g.call("aten::topk", self, k, dim, False)
+    smallest = g.call_outputs("aten::topk", self, k, dim, False)
     position = g.op("Sub", k, 1) if isinstance(k, Value) else k - 1
     found = [g.op("Gather", result, g.stack([position]), axis=at) for result in smallest]
     return found if keepdim else [g.op("Squeeze", result, axes=[at]) for result in found]
@@ -123,12 +126,14 @@ def median_of_all(g: GraphContext, self: Value) -> Value:
     if count == 0:
         return g.constant(low, dtype)
     if isinstance(count, int):
-        return g.call("aten::median.dim", g.op("Reshape", self, [count]), 0)[0]
+        return g.call_outputs("aten::median.dim", g.op("Reshape", self, [count]), 0)[0]
     wide = dtype if dtype in dtypes.FLOATS else DataType.INT64
     flat = g.cast(g.op("Reshape", self, [-1]), wide)
     middle = compute(g, "max", compute(g, "floordiv", compute(g, "add", count, 1), 2), 1)
     # An appended element, which sorts last, is the result if there are no others.
-    found = g.call("aten::kthvalue", g.op("Concat", flat, g.constant([high], wide), axis=0), middle, 0)[0]
+    found = g.call_outputs(
+        "aten::kthvalue", g.op("Concat", flat, g.constant([high], wide), axis=0), middle, 0
+    )[0]
     unusable = g.op("Equal", g.constant(count), g.constant(0))
     if dtype in dtypes.FLOATS:
         unusable = g.op("Or", unusable, g.call("aten::any", g.call("aten::isnan", flat)))
@@ -141,7 +146,7 @@ def median(g: GraphContext, self: Value, dim: int = -1, keepdim: bool = False) -
     """The lower one of two middle elements; the first NaN if there is one."""
     size = 1 if g.rank(self) == 0 else g.size(self, dim)
     middle = compute(g, "floordiv", compute(g, "add", size, 1), 2)
-    value, index = g.call("aten::kthvalue", self, middle, dim, keepdim)
+    value, index = g.call_outputs("aten::kthvalue", self, middle, dim, keepdim)
     if size == 1 or is_integral(g, self):
         return [value, index]
     missing = g.call("aten::isnan", self)
@@ -198,7 +203,7 @@ def quantile(
     if isinstance(size, Value):
         place = g.constant(q, g.dtype(self))
         return g.call("aten::quantile.default", self, place, dim, keepdim, interpolation)
-    ordered = g.call("aten::sort", self, at)[0]
+    ordered = g.call_outputs("aten::sort", self, at)[0]
     low, high, weight = _quantile_position(q * (size - 1), interpolation)
     below, above = (g.op("Gather", ordered, [position], axis=at) for position in (low, high))
     found = below if weight == 0 else g.call("aten::lerp", below, above, weight)

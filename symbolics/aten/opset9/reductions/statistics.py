@@ -121,7 +121,7 @@ def _shortest(g: GraphContext, A: Value, right: Value, rcond: float | None) -> t
         nothing = mx.zeros(g, [*batch, mx.width(g, A), mx.height(g, A)], dtype)
         rank = mx.zeros(g, batch, DataType.INT64)
         return g.op("MatMul", nothing, right), rank, mx.zeros(g, [*batch, 0], dtype)
-    values, left, basis = g.call("composed::svd", A, full=False, vectors=True)
+    values, left, basis = g.call_outputs("composed::svd", A, full=False, vectors=True)
     kept = g.call("composed::above_tolerance", A, values, None, rcond)
     ones = g.constant(1.0, dtype)
     inverses = mx.chosen(g, kept, g.op("Reciprocal", mx.chosen(g, kept, values, ones)), 0)

@@ -56,7 +56,7 @@ def unique(g: GraphContext, self: Value) -> list[Value]:
         for result in (values, inverse, counts):
             result.shape = ir.Shape([None]) if result is not inverse else self.shape
         return [values, inverse, counts]
-    ordered, order = g.call("aten::sort", self, 0)
+    ordered, order = g.call_outputs("aten::sort", self, 0)
     at, run, counts = _runs(g, ordered)
     values = g.op("Gather", ordered, at)
     inverse = g.op("ScatterElements", run, order, run, axis=0)
@@ -74,7 +74,7 @@ def _unique2(
     """The result is always sorted, which `sorted=False` allows."""
     kind = g.dtype(self)
     flat = g.op("Reshape", _comparable(g, self), [-1])
-    values, inverse, counts = g.call("composed::unique", flat)
+    values, inverse, counts = g.call_outputs("composed::unique", flat)
     if return_inverse and g.rank(self) != 1:
         inverse = g.call("aten::reshape", inverse, sizes_of(g, self))
     values = values if kind is None else g.cast(values, kind)
@@ -83,7 +83,7 @@ def _unique2(
 
 @onnx_symbolic("aten::_unique")
 def _unique(g: GraphContext, self: Value, sorted: bool = True, return_inverse: bool = False) -> list[Value]:
-    return g.call("aten::_unique2", self, sorted, return_inverse)[:2]
+    return g.call_outputs("aten::_unique2", self, sorted, return_inverse)[:2]
 
 
 @onnx_symbolic(["aten::unique_consecutive", "aten::unique_dim_consecutive"])

@@ -235,7 +235,7 @@ def _register_split_of_axis(name: str, of_vectors: int, of_others: int) -> None:
     @onnx_symbolic(f"aten::{name}")
     def split_of_axis(g: GraphContext, self: Value, **parts: Any) -> list[Value]:
         dim = of_vectors if known_rank(g, self) == 1 else of_others
-        return g.call("aten::tensor_split", self, dim=dim, **parts)
+        return g.call_outputs("aten::tensor_split", self, dim=dim, **parts)
 
 
 _register_split_of_axis("hsplit", 0, 1)

@@ -29,7 +29,8 @@ def _losses(
         raise g.refuse("half precision is not supported, because runtimes accumulate differently")
     logits = g.call("aten::linear", input, linear_weight, linear_bias)
     logarithms = g.call("aten::log_softmax", logits, 1)
-    return g.call("composed::likelihood_losses", logarithms, target, weight, ignore_index)
+    losses, weights = g.call_outputs("composed::likelihood_losses", logarithms, target, weight, ignore_index)
+    return losses, weights
 
 
 @onnx_symbolic("torch_nn::_linear_cross_entropy_batch_chunked_no_reduction")

@@ -45,7 +45,7 @@ def nll_loss_forward(
     ignore_index: int = -100,
 ) -> tuple[Value, Value]:
     """The loss, and the total weight that its mean is divided by; 0 without a reduction."""
-    losses, weights = g.call("composed::likelihood_losses", self, target, weight, ignore_index)
+    losses, weights = g.call_outputs("composed::likelihood_losses", self, target, weight, ignore_index)
     if reduction == _NONE:
         return losses, g.constant(0, g.dtype(self))
     total, over = (g.call("aten::sum", item) for item in (losses, weights))
@@ -54,7 +54,7 @@ def nll_loss_forward(
 
 @onnx_symbolic(["aten::nll_loss", "aten::nll_loss2d", "aten::nll_loss_nd"])
 def nll_loss(g: GraphContext, self: Value, target: Value, **options: Any) -> Value:
-    return g.call("aten::nll_loss_forward", self, target, **options)[0]
+    return g.call_outputs("aten::nll_loss_forward", self, target, **options)[0]
 
 
 @onnx_symbolic("aten::multilabel_margin_loss_forward")
@@ -67,7 +67,7 @@ def multilabel_margin_loss_forward(
     """
     rank = known_rank(g, self)
     if rank == 0:
-        losses, labels = g.call(
+        losses, labels = g.call_outputs(
             "aten::multilabel_margin_loss_forward",
             *(g.op("Unsqueeze", item, axes=[0]) for item in (self, target)),
             reduction,
@@ -97,4 +97,4 @@ def multilabel_margin_loss_forward(
 
 @onnx_symbolic("aten::multilabel_margin_loss")
 def multilabel_margin_loss(g: GraphContext, self: Value, target: Value, reduction: int = _MEAN) -> Value:
-    return g.call("aten::multilabel_margin_loss_forward", self, target, reduction)[0]
+    return g.call_outputs("aten::multilabel_margin_loss_forward", self, target, reduction)[0]
