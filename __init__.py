@@ -1,6 +1,6 @@
 """opsetta: any model, any opset.
 
-`export(model, args, opset=N)` turns a PyTorch model into ONNX at exactly the opset that you ask for, 7 to 26.
+`export(model, args, opset=N)` turns a PyTorch model into ONNX at exactly the opset that you ask for.
 """
 
 import importlib

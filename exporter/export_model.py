@@ -70,7 +70,7 @@ def export(
         args: example positional arguments, a tuple or a single tensor. A dict as last element has keyword
             arguments if its keys name parameters of the forward, as in torch.onnx.
         kwargs: example keyword arguments.
-        opset: the ONNX opset to write, 7 to 26; by default the target's, or 17.
+        opset: the ONNX opset to write; by default the target's, or 17.
         dynamic_shapes: the dynamic dimensions, as for `torch.export.export`; a string may replace a `Dim`.
             The example may have any size there, 0 and 1 included.
         dynamic_axes: the same in torch.onnx's older form, `{"input": {0: "batch"}}`.
@@ -102,7 +102,7 @@ def export(
 
     Raises:
         UsageError: an argument has an unknown name or a wrong type.
-        OpsetError: an opset outside 7 to 26.
+        OpsetError: an opset that opsetta does not write.
         CaptureError: the model could not be captured.
         ModelFileError: `weights` cannot be read, or do not fit the model.
         MutationError: the model writes to its inputs or buffers, and `mutations` is `"error"`.

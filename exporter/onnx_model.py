@@ -93,7 +93,7 @@ class OnnxModel:
         """The model at another opset, higher or lower.
 
         Args:
-            opset: 7 to 26; by default the target's, or 17.
+            opset: the opset to write; by default the target's, or 17.
             optimize: "none", "basic" or "full", as for `export`; by default "full" at another opset, while a
                 model that has the opset stays as it is.
             target: the consumer to write for, as for `export`.
@@ -101,7 +101,7 @@ class OnnxModel:
         Raises:
             UsageError: `optimize` or `target` is none that is known.
             TargetError: lists everything that the target does not take.
-            OpsetError: an opset outside 7 to 26.
+            OpsetError: an opset that opsetta does not write.
             UnsupportedOperatorsError: lists every operator that the opset cannot express, and its nodes.
             GraphError: the model is larger than what is converted of one that is not `trusted`.
         """
@@ -171,7 +171,7 @@ class OnnxModel:
 
         Raises:
             OpsettaError: the model has no operator of ONNX.
-            OpsetError: an opset outside 7 to 26.
+            OpsetError: an opset that opsetta does not write.
             ModelFileError: the file cannot be written.
         """
         from .report.collecting import Choices

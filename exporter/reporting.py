@@ -48,7 +48,7 @@ def export_report(
         args: example positional arguments.
         kwargs: example keyword arguments.
         path: the HTML file to write; without one, only the facts are returned.
-        opset: the ONNX opset to write, 7 to 26; by default the target's, or 17.
+        opset: the ONNX opset to write; by default the target's, or 17.
         registry: the symbolic functions to lower with; by default the default registry.
         optimize: how far the graph is optimized, "none", "basic" or "full".
         target: the consumer to write for.
@@ -60,7 +60,7 @@ def export_report(
         options: arguments of `export` that say how to capture, such as `dynamic_shapes`.
 
     Raises:
-        OpsetError: an opset outside 7 to 26.
+        OpsetError: an opset that opsetta does not write.
         UsageError: an argument has an unknown name, a wrong type or value.
         ModelFileError: the file cannot be written.
     """

@@ -10,6 +10,8 @@ MINIMUM_OPSET = 7
 MAXIMUM_OPSET = 26
 DEFAULT_OPSET = 17
 """The first opset with LayerNormalization; device compilers that support at most opset 19 accept it."""
+OPSET_RANGE = f"{MINIMUM_OPSET} to {MAXIMUM_OPSET}"
+"""The opsets that can be written, for messages."""
 
 BASE_OPSET = 9
 """The opset of the base symbolic functions; later opsets inherit from it."""
@@ -19,14 +21,12 @@ def check_opset(opset: object) -> int:
     """Return `opset` as an int.
 
     Raises:
-        OpsetError: it is not a whole number from 7 to 26.
+        OpsetError: it is not a whole number from `MINIMUM_OPSET` to `MAXIMUM_OPSET`.
     """
     if isinstance(opset, bool) or not isinstance(opset, int):
         raise OpsetError(f"opset must be an int, not {type(opset).__name__} {opset!r}")
     if not MINIMUM_OPSET <= opset <= MAXIMUM_OPSET:
-        raise OpsetError(
-            f"opset {opset} is not supported: opsetta writes opsets {MINIMUM_OPSET} to {MAXIMUM_OPSET}"
-        )
+        raise OpsetError(f"opset {opset} is not supported: opsetta writes opsets {OPSET_RANGE}")
     return opset
 
 

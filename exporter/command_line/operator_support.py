@@ -68,7 +68,7 @@ def operator_support(
         registry: by default the default registry with entry points of installed packages.
 
     Raises:
-        OpsetError: an opset outside 7 to 26.
+        OpsetError: an opset that opsetta does not write.
     """
     for opset in opsets:
         check_opset(opset)

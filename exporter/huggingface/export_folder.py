@@ -106,7 +106,7 @@ def export_huggingface(
         folder: with config.json, weights and the files of a tokenizer or processor.
         output: the folder to write; it may be the same one.
         task: a name of `tasks.TASKS`; by default that of the architecture in config.json.
-        opset: the ONNX opset to write, 7 to 26; by default the target's, or 17.
+        opset: the ONNX opset to write; by default the target's, or 17.
         dtype: of weights and activations, "float32", "float16" or "bfloat16".
         quantize: "int8" or "int4", or a mapping of these as `dtype` and further arguments of
             `quantize_weights`.

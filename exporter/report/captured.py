@@ -58,7 +58,7 @@ def report_capture(
         choices: what to put into it.
 
     Raises:
-        OpsetError: an opset outside 7 to 26.
+        OpsetError: an opset that opsetta does not write.
         ModelFileError: the file cannot be written.
     """
     calls = CapturedCalls(capture)

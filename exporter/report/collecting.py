@@ -82,7 +82,7 @@ def collect(subject: Subject, choices: Choices) -> Report:
     """Collect the facts of a model that was captured or read.
 
     Raises:
-        OpsetError: an opset outside 7 to 26.
+        OpsetError: an opset that opsetta does not write.
     """
     chosen = OPSETS if choices.opsets is None else [check_opset(opset) for opset in choices.opsets]
     show, clock = choices.progress or _silent, StageClock(choices.progress)

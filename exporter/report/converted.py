@@ -43,7 +43,7 @@ def report_conversion(
         choices: what to put into the report.
 
     Raises:
-        OpsetError: an opset outside 7 to 26.
+        OpsetError: an opset that opsetta does not write.
         ModelFileError: the file cannot be written.
     """
 

@@ -91,7 +91,7 @@ def sweep(
 
     Args:
         zoo: a Python file with factories, a folder of ONNX files, or an ONNX file.
-        opsets: opsets, 7 to 26.
+        opsets: the opsets to write.
         shapes: `"own"`, the factory's own sizes and dynamic dimensions; `"static"`, without dynamic
             dimensions; or sizes for the parameters of the factories, `"batch=8"`, `"batch=8+sequence=128"`.
         dtypes: `"own"`, `"float16"`, `"bfloat16"`, `"float32"`, `"float64"`.
@@ -114,7 +114,7 @@ def sweep(
 
     Raises:
         UsageError: an argument has a wrong value.
-        OpsetError: an opset outside 7 to 26.
+        OpsetError: an opset that opsetta does not write.
         ModelFileError: the results cannot be written.
         OpsettaError: the zoo has no models or cannot be read, a package is missing, or the cluster cannot be
             reached.

@@ -78,7 +78,7 @@ class TrainingProgram(Program):
 
         Raises:
             UsageError: `optimize` is none of these, or there is a target.
-            OpsetError: an opset outside 7 to 26.
+            OpsetError: an opset that opsetta does not write.
             UnsupportedOperatorsError: lists the operators that this opset cannot express.
         """
         if target is not None:

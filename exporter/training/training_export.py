@@ -63,7 +63,7 @@ def export_training(
         hyperparameters: arguments of the optimizer's class, `{"lr": 0.1, "momentum": 0.9}`, if it is given by
             its name.
         kwargs: example keyword arguments.
-        opset: the ONNX opset to write, 7 to 26.
+        opset: the ONNX opset to write.
         dynamic_shapes: as for `export`; the targets are the parameter `targets`.
         results: return the model's results, too.
         gradients: return the gradients, too.

@@ -125,7 +125,7 @@ class Registry:
         Args:
             name: qualified name, `aten::topk`, or with an overload, `aten::add.Tensor`, which takes
                 precedence.
-            opset: from 7 to 26.
+            opset: the first opset that the function serves.
             override: replace an existing function of this registry at this name and opset.
 
         Raises:

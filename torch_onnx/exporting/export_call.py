@@ -65,7 +65,7 @@ def export(
         model: an `nn.Module`, a function, TorchScript, an `ExportedProgram` or an `ExportableModule`.
         args: example arguments; a dict at their end has keyword arguments.
         f: a path, a binary file object, or None to write no file.
-        opset_version: 7 to 26; None means 17.
+        opset_version: the opset to write; None means 17.
         removed: keywords of older releases of torch.onnx.
 
     Returns:

@@ -76,7 +76,7 @@ def replaced(opset: int | None = None) -> Iterator[None]:
 
     Raises:
         OpsettaError: torch is not installed.
-        OpsetError: an opset outside 7 to 26.
+        OpsetError: an opset that opsetta does not write.
     """
     from ...exporter.devices.targets.load_target import resolve_target
     from ...exporter.torch_boundary.boundary import interrupts_deferred

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ....registration import DEFAULT_OPSET, UsageError
-from ....registration.opsets import check_opset
+from ....registration.opsets import OPSET_RANGE, check_opset
 from ...devices.memory_amounts import memory_amount
 from ..options.export import Trusted
 from ..terminal.output import say
@@ -62,7 +62,8 @@ def prepack(
     model: Annotated[pathlib.Path, typer.Argument(metavar="MODEL.onnx", help="The file to pack.")],
     output: Annotated[pathlib.Path, typer.Option("--output", "-o", help="The folder to write.")],
     opset: Annotated[
-        int | None, typer.Option(help="The opset of the portable model, 7 to 26; by default the file's.")
+        int | None,
+        typer.Option(help=f"The opset of the portable model, {OPSET_RANGE}; by default the file's."),
     ] = None,
     layout: Annotated[
         str,
@@ -104,7 +105,7 @@ def stream(
     model: Annotated[pathlib.Path, typer.Argument(metavar="MODEL.onnx", help="The file to stream.")],
     output: Annotated[pathlib.Path, typer.Option("--output", "-o", help="The folder to write.")],
     opset: Annotated[
-        int | None, typer.Option(help="The opset of the model, 7 to 26; by default the file's.")
+        int | None, typer.Option(help=f"The opset of the model, {OPSET_RANGE}; by default the file's.")
     ] = None,
     budget: Annotated[
         str | None,

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ....registration import AnnotationError, OpsettaError, UnsafeAnnotation
+from ....registration.opsets import OPSET_RANGE
 from ...captured_graph.specializations import Specialization
 from ..options import export as options
 from ..options.export import Trusted
@@ -63,7 +64,7 @@ def check(
 
 def ops(
     opset: Annotated[
-        int | None, typer.Option(help="The opset to look at, 7 to 26; the swept ones unless given.")
+        int | None, typer.Option(help=f"The opset to look at, {OPSET_RANGE}; the swept ones unless given.")
     ] = None,
     text: Annotated[str, typer.Option("--filter", help="Only operators whose name holds this text.")] = "",
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print docs/operators.md.")] = False,

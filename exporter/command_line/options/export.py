@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from ....registration.opsets import OPSET_RANGE
+
 _FACTORY: Any = typer.Argument(
     metavar="PATH.py:FUNCTION | MODEL.pt",
     help="A function without arguments that returns (model, args), (model, args, kwargs), or a dict with "
@@ -42,7 +44,7 @@ OutputFile = Annotated[
     pathlib.Path, typer.Option("--output", "-o", help="The file to write; - is standard output.")
 ]
 Opset = Annotated[
-    int | None, typer.Option(help="The opset to write, 7 to 26; by default the target's, or 17.")
+    int | None, typer.Option(help=f"The opset to write, {OPSET_RANGE}; by default the target's, or 17.")
 ]
 Target = Annotated[
     str | None,

@@ -64,7 +64,7 @@ def resolve_target(
     """Resolve the opset and the target of an export.
 
     Raises:
-        OpsetError: an opset outside 7 to 26.
+        OpsetError: an opset that opsetta does not write.
         TargetError: an opset that the target does not take.
         UsageError: there is no such target, or its file is wrong.
     """

@@ -147,7 +147,7 @@ def opset_for(opset: int | None, target: Target | None) -> int:
     """The opset to write: the requested one, else the target's default, else opsetta's.
 
     Raises:
-        OpsetError: an opset outside 7 to 26.
+        OpsetError: an opset that opsetta does not write.
         TargetError: an opset that the target does not take.
     """
     if opset is None:

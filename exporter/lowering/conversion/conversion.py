@@ -70,14 +70,14 @@ def convert(
 
     Args:
         model: an ONNX model at any opset; nodes of `ai.onnx.ml` and of custom domains stay untouched.
-        opset: the opset to write, 7 to 26.
+        opset: the opset to write.
         registry: symbolic functions to convert with; the default registry unless given.
         level: of optimization; by default that of `DEFAULT_LEVEL`, and none for a model that has the opset.
         keeps_weights: whether initializers keep their names and contents.
         observation: filled with the origins of the new nodes, unless the model is copied.
 
     Raises:
-        OpsetError: an opset outside 7 to 26.
+        OpsetError: an opset that opsetta does not write.
         UnsupportedOperatorsError: every operator that cannot be said at the opset.
         InvalidNodesError: nodes that are not valid, in the model or in what would be written.
     """

@@ -24,7 +24,7 @@ def jobs_of(
 
     Raises:
         UsageError: a shape, an element type or a target is unknown, or does not fit the zoo.
-        OpsetError: an opset outside 7 to 26.
+        OpsetError: an opset that opsetta does not write.
     """
     axes = {"opsets": opsets, "shapes": shapes, "dtypes": dtypes, "targets": targets}
     for name, values in axes.items():
