@@ -1,6 +1,7 @@
 """The floor plan: who imports whom, where torch may be, and how long files and functions get."""
 
 import ast
+import collections
 import functools
 import graphlib
 import pathlib
@@ -113,6 +114,22 @@ def test_no_modules_import_each_other_in_a_circle():
         graph[name] -= {folder for folder in folders if named[folder].name == "__init__.py"}
     try:
         graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+def test_no_folders_import_each_other_in_a_circle():
+    """A folder and the folders in it count as one subject: imports between them are no edges."""
+    named = modules()
+    folders = collections.defaultdict(set)
+    for path in named.values():
+        folder = path.parent
+        for imported in imports_of(path, tree_of(path)):
+            target = named[imported].parent if imported in named else folder
+            if folder not in (target, *target.parents) and target not in folder.parents:
+                folders[str(folder.relative_to(ROOT))].add(str(target.relative_to(ROOT)))
+    try:
+        graphlib.TopologicalSorter(folders).prepare()
     except graphlib.CycleError as error:
         pytest.fail(" -> ".join(error.args[1]))
 

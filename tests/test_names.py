@@ -1,0 +1,83 @@
+"""Names say what a value is: how many empty names, participles and shared names the package may have.
+
+The limits are what the package has now, rounded up. A change may lower them, and never raises them.
+"""
+
+import ast
+import collections
+import functools
+import pathlib
+import re
+from collections.abc import Iterator
+
+from .test_floors import FILES, ROOT, tree_of
+
+EMPTY_NAMES = frozenset(
+    "found given made known own at place places shown kind each rest wanted held kept said other others "
+    "thing things it what one ones taken left gone".split()
+)
+"""Names that say nothing about the value. `other` is a name of ATen's schemas, and stays there."""
+EMPTY_NAMES_PER_1000_LINES = 36.0
+PARTICIPLE = re.compile(
+    r"^_?(said|made|fed|met|held|kept|taken|given|known|shown|built|found|meant|owned|read|written|[a-z]+ed)$"
+)
+"""A function is named by a verb and its object: `make_node`, not `_made`."""
+PARTICIPLES = 800
+SHARED_FILE_NAMES = 100
+"""The modules whose file name three others have."""
+SHARED_CLASS_NAMES = 60
+"""The names of classes that stand in several modules."""
+
+
+@functools.cache
+def lines() -> int:
+    return sum(path.read_text(encoding="utf-8").count("\n") for path in FILES)
+
+
+def nodes() -> Iterator[tuple[pathlib.Path, ast.AST]]:
+    for path in FILES:
+        for node in ast.walk(tree_of(path)):
+            yield path.relative_to(ROOT), node
+
+
+def test_few_names_say_nothing():
+    empty = [
+        f"{path}:{node.lineno} {name}"
+        for path, node in nodes()
+        for name in [bound_name(node)]
+        if name in EMPTY_NAMES
+    ]
+    assert 1000 * len(empty) / lines() <= EMPTY_NAMES_PER_1000_LINES, "\n".join(empty)
+
+
+def bound_name(node: ast.AST) -> str | None:
+    """The variable or parameter that a node binds."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        return node.id
+    return node.arg if isinstance(node, ast.arg) else None
+
+
+def test_few_functions_are_participles():
+    participles = [
+        f"{path}:{node.lineno} {node.name}"
+        for path, node in nodes()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and PARTICIPLE.match(node.name)
+        and "property" not in [getattr(decorator, "id", "") for decorator in node.decorator_list]
+    ]
+    assert len(participles) <= PARTICIPLES, "\n".join(participles)
+
+
+def test_few_modules_share_their_file_name():
+    names = collections.Counter(path.name for path in FILES if path.name != "__init__.py")
+    shared = sorted(str(path.relative_to(ROOT)) for path in FILES if names[path.name] > 3)
+    assert len(shared) <= SHARED_FILE_NAMES, "\n".join(shared)
+
+
+def test_few_classes_share_their_name():
+    modules = collections.defaultdict(set)
+    for path, node in nodes():
+        if isinstance(node, ast.ClassDef):
+            modules[node.name].add(str(path))
+    shared = {name: sorted(paths) for name, paths in modules.items() if len(paths) > 1}
+    assert len(shared) <= SHARED_CLASS_NAMES, shared
