@@ -72,7 +72,7 @@ class TensorWriter:
         if pieces is None:
             tensor.tofile(self)
             return
-        with self._memory.given():
+        with self._memory.activate():
             for piece in pieces:
                 self._put(_bytes_of(piece))
 

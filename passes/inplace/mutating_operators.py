@@ -177,9 +177,9 @@ def functional_form_of_out(
     Raises:
         GraphError: the written arguments are unknown.
     """
-    known = OUT_OVERLOADS.get((node.op_type, node.overload))
-    if known is not None:
-        overload, written = known
+    irregular = OUT_OVERLOADS.get((node.op_type, node.overload))
+    if irregular is not None:
+        overload, written = irregular
     else:
         overload = node.overload[:-3].rstrip("_") or "default"
         count = len(node.outputs)

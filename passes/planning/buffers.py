@@ -33,7 +33,7 @@ class Buffer:
 
 
 @dataclasses.dataclass
-class Memory:
+class GraphBuffers:
     """The buffers of a graph in an execution order.
 
     Attributes:
@@ -51,7 +51,7 @@ class Memory:
     in_place: dict[ir.Node, int]
 
 
-def buffers_of(graph: ir.Graph, nodes: Sequence[ir.Node], *, keeps_inputs: bool = False) -> Memory:
+def buffers_of(graph: ir.Graph, nodes: Sequence[ir.Node], *, keeps_inputs: bool = False) -> GraphBuffers:
     """The buffers of a graph whose nodes run in the given order.
 
     Views share the memory of their input. A node overwrites an operand if its annotation
@@ -62,7 +62,8 @@ def buffers_of(graph: ir.Graph, nodes: Sequence[ir.Node], *, keeps_inputs: bool 
         keeps_inputs: whether inputs are needed until the end, because the graph is repeated and its results
             become the next inputs.
     """
-    memory = Memory(list(nodes), [], {}, {}, {})
+    memory = GraphBuffers(list(nodes), [], {}, {}, {})
+    # Weights and constants live outside the planned memory; views of them do too.
     fixed = set(graph.initializers.values())
     for value in graph.inputs:
         if value not in fixed:
@@ -77,14 +78,13 @@ def buffers_of(graph: ir.Graph, nodes: Sequence[ir.Node], *, keeps_inputs: bool 
         for position, value in enumerate(node.outputs):
             if value.name:
                 _define(memory, fixed, node, position, index)
-    kept = [*graph.outputs, *(graph.inputs if keeps_inputs else ())]
-    for value in kept:
+    for value in (*graph.outputs, *(graph.inputs if keeps_inputs else ())):
         if value in memory.of:
             memory.of[value].last = max(0, len(nodes) - 1)
     return memory
 
 
-def _define(memory: Memory, fixed: set[ir.Value], node: ir.Node, position: int, index: int) -> None:
+def _define(memory: GraphBuffers, fixed: set[ir.Value], node: ir.Node, position: int, index: int) -> None:
     """Assign a buffer to output `position` of the node at `index`."""
     value = node.outputs[position]
     if position == 0 and _is_view(node):
@@ -98,21 +98,21 @@ def _define(memory: Memory, fixed: set[ir.Value], node: ir.Node, position: int, 
             memory.views[node] = source
             _join(memory, value, memory.of[source], index)
             return
-    overwritten = _overwritten(node).get(position)
-    operand = node.inputs[overwritten] if overwritten is not None else None
-    if operand is not None and operand in memory.of:
-        memory.in_place[node] = overwritten if overwritten is not None else 0
+    input_index = _overwritable_inputs(node).get(position)
+    operand = node.inputs[input_index] if input_index is not None else None
+    if input_index is not None and operand is not None and operand in memory.of:
+        memory.in_place[node] = input_index
         _join(memory, value, memory.of[operand], index)
         return
     _add(memory, value, index)
 
 
-def _add(memory: Memory, value: ir.Value, index: int) -> None:
+def _add(memory: GraphBuffers, value: ir.Value, index: int) -> None:
     memory.of[value] = Buffer([value], index, index)
     memory.buffers.append(memory.of[value])
 
 
-def _join(memory: Memory, value: ir.Value, buffer: Buffer, index: int) -> None:
+def _join(memory: GraphBuffers, value: ir.Value, buffer: Buffer, index: int) -> None:
     buffer.values.append(value)
     buffer.last = index
     memory.of[value] = buffer
@@ -129,7 +129,7 @@ def _is_view(node: ir.Node) -> bool:
     )
 
 
-def _overwritten(node: ir.Node) -> Mapping[int, int]:
-    """The input that each output may overwrite."""
+def _overwritable_inputs(node: ir.Node) -> Mapping[int, int]:
+    """The index of the input that each output may overwrite, by the index of the output."""
     pairs = (pair.split(":") for pair in node.metadata_props.get(MAY_OVERWRITE, "").split())
-    return {int(output): int(place) for output, place in pairs}
+    return {int(output_index): int(input_index) for output_index, input_index in pairs}

@@ -91,20 +91,20 @@ def quantize(matrix: np.ndarray, scheme: Scheme, block_size: int, scale_type: np
         if not np.isfinite(part).all():
             raise ValueError(NOT_FINITE)
         part = part.reshape(len(part), count, block_size)
-        found, scale, zero = _quantized(part, scheme, scale_type)
-        at = slice(row, row + len(part))
-        codes[at], scales[at], zeros[at] = found, scale, zero
+        part_codes, scale, zero = _quantize_blocks(part, scheme, scale_type)
+        row_range = slice(row, row + len(part))
+        codes[row_range], scales[row_range], zeros[row_range] = part_codes, scale, zero
         size = np.abs(part)
         largest, total = max(largest, float(size.max(initial=0))), total + float(size.sum(dtype=np.float64))
         error = np.abs(
-            (found - zero[..., None].astype(np.float32)) * scale[..., None].astype(np.float32) - part
+            (part_codes - zero[..., None].astype(np.float32)) * scale[..., None].astype(np.float32) - part
         )
         worst = max(worst, float(error.max(initial=0)))
         total_error += float(error.sum(dtype=np.float64))
     return Blocks(codes, scales, zeros, worst, total_error, largest, total)
 
 
-def _quantized(
+def _quantize_blocks(
     part: np.ndarray, scheme: Scheme, scale_type: np.dtype
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Codes as float32, scales and zero points of blocks along the last axis."""
@@ -127,14 +127,14 @@ def _quantized(
     return codes, scale, zero.astype(np.uint8)
 
 
-def packed(codes: np.ndarray) -> np.ndarray:
+def pack_nibbles(codes: np.ndarray) -> np.ndarray:
     """Elements of 4 bits, two in a byte along the last axis, the first one in the low half."""
     return codes[..., 0::2] | (codes[..., 1::2] << 4)
 
 
-def packed_flat(codes: np.ndarray) -> np.ndarray:
+def pack_nibbles_flat(codes: np.ndarray) -> np.ndarray:
     """The same over the whole array in order, as ONNX stores tensors of 4 bits."""
     flat = codes.reshape(-1)
     if flat.size % 2:
         flat = np.append(flat, np.uint8(0))
-    return packed(flat)
+    return pack_nibbles(flat)

@@ -15,7 +15,7 @@ def check_level(level: Any) -> str:
     """The name of a level; True stands for the default and False for "none", as in torch.onnx.
 
     Raises:
-        UsageError: it is none of these.
+        UsageError: the level is none of these.
     """
     if isinstance(level, bool):
         return DEFAULT_LEVEL if level else "none"

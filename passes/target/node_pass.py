@@ -1,4 +1,4 @@
-"""The base class of the target passes that look at one node at a time, and how they replace a node."""
+"""Base classes of the ONNX passes that rewrite one node at a time, and functions that replace a node."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class IndexedPass(ir.passes.InPlacePass, abc.ABC):
     """A pass that looks up nodes in an index, which passes share until one of them changes the nodes.
 
     Attributes:
-        keeps_nodes: whether the pass makes no nodes, and removes none.
+        keeps_nodes: whether the pass neither adds nor removes nodes.
     """
 
     keeps_nodes: bool = False
@@ -50,13 +50,13 @@ class NodePass(IndexedPass):
     def run(self, model: ir.Model, nodes: NodesByOperator) -> bool:
         """Rewrite the nodes, and report whether anything changed."""
         self.opset = model.opset_imports.get("", 0)
-        wanted = nodes.of(self.op_types)
-        if not wanted or (self.writes is not None and self.schema(self.writes) is None):
+        candidates = nodes.of(self.op_types)
+        if not candidates or (self.writes is not None and self.schema(self.writes) is None):
             return False
         if not self.begin(model):
             return False
         modified = False
-        for node in wanted:
+        for node in candidates:
             # The rewriting of another node may have removed this one.
             if node.graph is not None:
                 modified |= self.rewrite(node)
@@ -76,15 +76,15 @@ class NodePass(IndexedPass):
 
 
 class ConstantPass(NodePass):
-    """A `NodePass` that reads and makes constants.
+    """A `NodePass` that reads and adds constants.
 
     Attributes:
-        known: the initializers that it may fold, and new ones.
+        initializers: the constants of the model that it may fold, and new ones.
     """
 
     def __init__(self, initializers: Initializers):
         super().__init__()
-        self.known = initializers
+        self.initializers = initializers
 
 
 class NodesByOperator:
@@ -103,16 +103,16 @@ class NodesByOperator:
         Args:
             is_flat: whether the graph is known to have no sub-graphs, so that no attribute is looked at.
         """
-        self.all, self.graphs = (list(graph), [graph]) if is_flat else _walked(graph)
-        self._places: dict[str, list[int]] = defaultdict(list)
-        for place, node in enumerate(self.all):
-            self._places[node.op_type].append(place)
+        self.all, self.graphs = (list(graph), [graph]) if is_flat else _walk_graphs(graph)
+        self._positions: dict[str, list[int]] = defaultdict(list)
+        for position, node in enumerate(self.all):
+            self._positions[node.op_type].append(position)
 
     def of(self, op_types: Collection[str] | None) -> list[ir.Node]:
         """The nodes of some operators of ONNX's own domain, in order; None stands for all of them."""
-        found = self._places if op_types is None else self._places.keys() & set(op_types)
-        places = sorted(place for name in found for place in self._places[name])
-        return [node for node in map(self.all.__getitem__, places) if not node.domain]
+        names = self._positions if op_types is None else self._positions.keys() & set(op_types)
+        positions = sorted(position for name in names for position in self._positions[name])
+        return [node for node in map(self.all.__getitem__, positions) if not node.domain]
 
 
 def run_in_order(
@@ -122,8 +122,8 @@ def run_in_order(
 ) -> bool:
     """Run passes one after the other, and report whether anything changed.
 
-    The nodes are gathered again only after a pass that changed them. No target pass makes sub-graphs, so a
-    graph without sub-graphs keeps none.
+    The nodes are gathered again only after a pass that changed them. No ONNX pass creates sub-graphs, so a
+    graph without sub-graphs never gets one.
 
     Args:
         remedy_for: what a caller may do instead, if a pass fails.
@@ -133,15 +133,15 @@ def run_in_order(
     """
     nodes: NodesByOperator | None = None
     modified = is_flat = False
-    for each in passes:
-        with faults_of(type(each).__name__.strip("_"), functools.partial(remedy_for, each)):
-            if isinstance(each, IndexedPass):
+    for graph_pass in passes:
+        with faults_of(type(graph_pass).__name__.strip("_"), functools.partial(remedy_for, graph_pass)):
+            if isinstance(graph_pass, IndexedPass):
                 if nodes is None:
                     nodes = NodesByOperator(model.graph, is_flat)
                     is_flat = len(nodes.graphs) == 1
-                changed, keeps_nodes = each.run(model, nodes), each.keeps_nodes
+                changed, keeps_nodes = graph_pass.run(model, nodes), graph_pass.keeps_nodes
             else:
-                changed, keeps_nodes = each(model).modified, False
+                changed, keeps_nodes = graph_pass(model).modified, False
         if changed:
             nodes, modified = nodes if keeps_nodes else None, True
     return modified
@@ -152,10 +152,10 @@ def every_node(graph: ir.Graph) -> list[ir.Node]:
 
     A list takes a fraction of the time of `ir.traversal.RecursiveGraphIterator`, and the graph may change.
     """
-    return _walked(graph)[0]
+    return _walk_graphs(graph)[0]
 
 
-def _walked(graph: ir.Graph) -> tuple[list[ir.Node], list[ir.Graph]]:
+def _walk_graphs(graph: ir.Graph) -> tuple[list[ir.Node], list[ir.Graph]]:
     """The nodes of a graph in the order of `every_node`, and the graph with its sub-graphs."""
     nodes: list[ir.Node] = []
     graphs: list[ir.Graph] = []
@@ -165,6 +165,7 @@ def _walked(graph: ir.Graph) -> tuple[list[ir.Node], list[ir.Graph]]:
         if isinstance(current, ir.Graph):
             graphs.append(current)
             current = waiting[-1] = iter(current)
+        # An iterator on the stack resumes after the node whose sub-graphs came next.
         for node in current:
             nodes.append(node)
             inner = blocks(node) if node.attributes.data else ()
@@ -182,18 +183,18 @@ def replace_node(
     inputs: Sequence[ir.Value | None],
     attributes: Sequence[ir.Attr] = (),
 ) -> None:
-    """Put another node with one output in the place of a node, under the same names."""
-    made = ir.Node("", op_type, inputs, attributes, num_outputs=1, name=node.name)
-    old, result, graph = node.outputs[0], made.outputs[0], node.graph
+    """Replace a node by another node with one output, under the same names."""
+    replacement = ir.Node("", op_type, inputs, attributes, num_outputs=1, name=node.name)
+    old, result, graph = node.outputs[0], replacement.outputs[0], node.graph
     result.name, result.type, result.shape = old.name, old.type, old.shape
-    inherit(made, node)
+    inherit(replacement, node)
     assert graph is not None
-    graph.insert_before(node, made)
+    graph.insert_before(node, replacement)
     replace_by_value(node, result)
 
 
 def replace_by_value(node: ir.Node, value: ir.Value) -> None:
-    """Let everything that reads the first output of a node, graph outputs included, read another value."""
+    """Replace all uses of a node's first output, graph outputs included, by another value."""
     node.outputs[0].replace_all_uses_with(value, replace_graph_outputs=True)
     assert node.graph is not None
     node.graph.remove(node, safe=True)
@@ -209,14 +210,14 @@ def remove_node(node: ir.Node) -> None:
     node.graph.remove(node, safe=True)
 
 
-def maker_of(value: ir.Value | None, *op_types: str) -> ir.Node | None:
-    """The ONNX node that makes a value, if it is one of these operators."""
+def producer_of(value: ir.Value | None, *op_types: str) -> ir.Node | None:
+    """The ONNX node that computes a value, if it is one of these operators."""
     node = value.producer() if value is not None else None
     return node if node is not None and not node.domain and node.op_type in op_types else None
 
 
-def maker_for(reader: ir.Node, value: ir.Value | None, *op_types: str) -> ir.Node | None:
-    """The ONNX node that makes a value, if it can be removed together with the only reader of the value.
+def removable_producer(reader: ir.Node, value: ir.Value | None, *op_types: str) -> ir.Node | None:
+    """The ONNX node that computes a value, if it can be removed together with the only reader of the value.
 
     Both are in one graph, and no graph returns the value.
 

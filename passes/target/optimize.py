@@ -1,4 +1,4 @@
-"""Runs the target passes on an ONNX graph after lowering."""
+"""Runs the ONNX passes on a graph after lowering."""
 
 from __future__ import annotations
 
@@ -73,33 +73,33 @@ class _IdentityElimination(NodePass, common.IdentityEliminationPass):
 
 
 class _RefineAndFold(IndexedPass):
-    """Refines shapes, and folds what is constant because of them, such as the masks of shifted windows."""
+    """Refines shapes, and folds the values that become constant, such as the masks of shifted windows."""
 
-    def __init__(self, known: Initializers):
+    def __init__(self, initializers: Initializers):
         super().__init__()
-        self._known = known
+        self._initializers = initializers
 
     def run(self, model: ir.Model, nodes: NodesByOperator) -> bool:
         """Run both passes; most graphs have nothing to refine, and so nothing new to fold."""
         if not RefineShapes().run(model, nodes):
             return False
-        FoldConstants(self._known).run(model, nodes)
+        FoldConstants(self._initializers).run(model, nodes)
         return True
 
 
 _MAXIMUM_OUTPUTS = 512
-"""The most outputs of a graph in which repeats and identities are removed: onnx-ir searches all outputs for
-each removed node."""
+"""The maximum outputs of a graph in which repeats and identities are removed: onnx-ir searches all outputs
+for each removed node."""
 
 
-def optimize(model: ir.Model, known: Initializers | None = None, level: str = DEFAULT_LEVEL) -> bool:
-    """Run the target passes of a level; docs/optimization.md says what each does.
+def optimize(model: ir.Model, initializers: Initializers | None = None, level: str = DEFAULT_LEVEL) -> bool:
+    """Run the ONNX passes of a level; docs/optimization.md describes each.
 
     Names of graph outputs may move to other values; inputs stay. A graph of more than 512 outputs keeps its
     repeats and identities; otherwise the time would grow with the product of its nodes and outputs.
 
     Args:
-        known: the initializers, which say what may be folded; by default all of them.
+        initializers: the constants that may be folded; by default all initializers.
         level: one of `levels.LEVELS`.
 
     Returns:
@@ -108,23 +108,23 @@ def optimize(model: ir.Model, known: Initializers | None = None, level: str = DE
     Raises:
         OpsettaError: a pass failed, a fault of opsetta. The message names the levels that run without it.
     """
-    known = known or Initializers(model)
+    initializers = initializers or Initializers(model)
     is_small = len(model.graph.outputs) <= _MAXIMUM_OUTPUTS
-    passes = _passes_of(level if is_small else "none", known)
+    passes = _passes_of(level if is_small else "none", initializers)
 
     def remedy_for(failed: ir.passes.PassBase) -> str:
         lower = [name for name in reversed(LEVELS) if LEVELS.index(name) < LEVELS.index(level)]
-        free = [name for name in lower if type(failed) not in map(type, _passes_of(name, known))]
+        free = [name for name in lower if type(failed) not in map(type, _passes_of(name, initializers))]
         return f"It does not run with optimize={' or '.join(map(repr, free))}" if free else ""
 
     return run_in_order(model, passes, remedy_for)
 
 
-def _passes_of(level: str, known: Initializers) -> list[ir.passes.PassBase]:
+def _passes_of(level: str, initializers: Initializers) -> list[ir.passes.PassBase]:
     """The passes of a level, in order."""
     passes: list[ir.passes.PassBase] = [RemoveUnused()]
     if level != "none":
-        passes += _passes(known, level == "full")
+        passes += _optimizing_passes(initializers, level == "full")
     passes += [
         NameSlicedDimensions(),
         SeparatePaddedPools(),
@@ -135,44 +135,54 @@ def _passes_of(level: str, known: Initializers) -> list[ir.passes.PassBase]:
     return passes
 
 
-def _passes(known: Initializers, is_full: bool) -> list[ir.passes.PassBase]:
+def _optimizing_passes(initializers: Initializers, is_full: bool) -> list[ir.passes.PassBase]:
     """The passes of "basic", or of "full"."""
-    found: list[ir.passes.PassBase] = [
+    passes: list[ir.passes.PassBase] = [
         MergeEqualNodes(),
-        RemoveIdentityArithmetic(known),
+        RemoveIdentityArithmetic(initializers),
         _IdentityElimination(),
-        WriteGemm(known, reshapes=False),
-        FoldConstants(known),
-        SplitBatchesEarly(known),
-        PushTransposes(known),
+        WriteGemm(initializers, reshapes=False),
+        FoldConstants(initializers),
+        SplitBatchesEarly(initializers),
+        PushTransposes(initializers),
         # Small results of weights are constants only after they have been folded.
-        FoldConstants(known),
-        FindFalseConditions(known),
-        RemoveUniformValues(known),
+        FoldConstants(initializers),
+        FindFalseConditions(initializers),
+        RemoveUniformValues(initializers),
         RepeatSinglePixels(),
         PoolWhole(),
-        MergeShapeChains(known),
-        SimplifyGathers(known),
-        RemoveIdentityArithmetic(known),
+        MergeShapeChains(initializers),
+        SimplifyGathers(initializers),
+        RemoveIdentityArithmetic(initializers),
         _IdentityElimination(),
         # An Expand without effect between a mask and its readers must be gone.
-        BroadcastLate(known),
-        FoldPadding(known),
-        AlignExponents(known),
-        WriteGemm(known),
+        BroadcastLate(initializers),
+        FoldPadding(initializers),
+        AlignExponents(initializers),
+        WriteGemm(initializers),
     ]
     if is_full:
-        # What was merged away may still read what is fused.
-        found += [RemoveUnused(initializers=False), _RefineAndFold(known)]
-        # Scales in front of the scores go into Attention rather than into weights.
-        found.append(FuseAttention(known))
-        # Shape changes may follow one another where a scale stood between them.
-        found += [FoldScales(known), FoldLinearScales(known), MergeShapeChains(known)]
-        found += [RemoveNaNReplacements(known), FuseGelu(), OrderGelu(), FuseLayerNormalization(known)]
-        found += [FuseRMSNormalization(), FuseRotaryEmbedding(known), DivideByReciprocals(), GroupHeads()]
-        found.append(MergeEqualInitializers(known))
-    found.append(ChooseBranches(known))
-    # Scales behind linear layers are folded before, because Gemms of matrices hide them.
-    found += [FlattenRows(known), WriteGemm(known), ReadStoredWeights(known)]
-    found += [JoinDirections(known), SplitQuantizedProducts(), RemoveUnused()]
-    return found
+        # Unused nodes would count as further readers, which prevent fusions.
+        passes += [RemoveUnused(initializers=False), _RefineAndFold(initializers)]
+        # Attention takes the scale of its scores; FoldScales would move it into weights first.
+        passes.append(FuseAttention(initializers))
+        # Removing a scale may leave two shape changes in a row, which merge.
+        passes += [FoldScales(initializers), FoldLinearScales(initializers), MergeShapeChains(initializers)]
+        passes += [
+            RemoveNaNReplacements(initializers),
+            FuseGelu(),
+            OrderGelu(),
+            FuseLayerNormalization(initializers),
+        ]
+        passes += [
+            FuseRMSNormalization(),
+            FuseRotaryEmbedding(initializers),
+            DivideByReciprocals(),
+            GroupHeads(),
+        ]
+        passes.append(MergeEqualInitializers(initializers))
+    passes.append(ChooseBranches(initializers))
+    # After the folding of scales, because the Reshapes around Gemms would separate scale and product.
+    passes += [FlattenRows(initializers), WriteGemm(initializers), ReadStoredWeights(initializers)]
+    passes += [JoinDirections(initializers), SplitQuantizedProducts(), RemoveUnused()]
+    return passes

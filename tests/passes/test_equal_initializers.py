@@ -49,5 +49,5 @@ def test_kept_weights_stay() -> None:
     weights = [case.weight(name, numbers(32, 32)) for name in "ab"]
     case.returns(*(case.g.op("MatMul", case.x, each) for each in weights))
     known = case.known
-    known.kept = set(weights)
+    known.fixed = set(weights)
     assert not MergeEqualInitializers(known)(case.model).modified

@@ -94,7 +94,7 @@ def test_kept_weights_stay() -> None:
     weight = case.weight("w", numbers(80, LARGE))
     case.returns(case.g.op("MatMul", case.x, case.g.op("Transpose", weight, perm=[1, 0])))
     known = case.known
-    known.kept = {weight}
+    known.fixed = {weight}
     assert not case.checked(X, FoldConstants(known))
 
 

@@ -1,12 +1,11 @@
-"""Target pass: puts the chosen branch in the place of an If whose condition is constant.
+"""ONNX pass: replaces an If whose condition is constant by the branch that runs.
 
-Exporters of TorchScript write `squeeze(dim)` as an If whose branches have different ranks. Below opset 11,
-shape inference refuses such an If, unless the sizes that tell the branches apart stay unknown; folding makes
-them known.
+Exporters of TorchScript write `squeeze(dim)` as an If whose branches have different ranks. Before opset 11,
+shape inference refuses such an If, unless the sizes in its condition stay unknown. Folding computes them.
 
 1. The nodes of the branch move in front of the If; its initializers move to the graph of the If.
 2. Names that other graphs have too become unique. Results take the names of the If's results.
-3. A result that no node of the branch makes is returned by a graph through an Identity.
+3. If a graph returns a result that no node of the branch computes, it returns an Identity of it.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class ChooseBranches(ConstantPass):
 
     def rewrite(self, node: ir.Node) -> bool:
         """Replace an If, if its condition is constant."""
-        condition = self.known.small_array(node.inputs[0] if node.inputs else None)
+        condition = self.initializers.small_array(node.inputs[0] if node.inputs else None)
         if condition is None or condition.size != 1:
             return False
         attribute = node.attributes.get(_BRANCHES[bool(condition.item())])
@@ -62,7 +61,7 @@ class ChooseBranches(ConstantPass):
         branch.outputs.clear()
         initializers = list(branch.initializers.values())
         branch.initializers.clear()
-        owner = graph if self._has_inner_initializers else self.known.graph
+        owner = graph if self._has_inner_initializers else self.initializers.graph
         for value in initializers:
             self._rename(value)
             owner.initializers.add(value)
@@ -72,23 +71,23 @@ class ChooseBranches(ConstantPass):
             graph.insert_before(node, inner)
             for value in inner.outputs:
                 self._rename(value)
-        own, named = set(moved), set[ir.Value]()
+        branch_nodes, named = set(moved), set[ir.Value]()
         for output, result in zip(node.outputs, results, strict=True):
-            is_own = result.producer() in own and result not in named
-            if output.is_graph_output() and not is_own:
-                result, is_own = self._copy(node, result), True
+            is_moved = result.producer() in branch_nodes and result not in named
+            if output.is_graph_output() and not is_moved:
+                result, is_moved = self._copy(node, result), True
             if result.shape is None:
                 result.shape = output.shape
             output.replace_all_uses_with(result, replace_graph_outputs=True)
-            if is_own:
+            if is_moved:
                 named.add(result)
                 # A value that is removed must not keep the name.
                 result.name, output.name = output.name, None
         remove_node(node)
 
     def _copy(self, node: ir.Node, value: ir.Value) -> ir.Value:
-        """A copy of a value, made in front of the If."""
-        identity = ir.Node("", "Identity", [value], num_outputs=1, name=self.known.unique("Identity"))
+        """A copy of a value, computed before the If."""
+        identity = ir.Node("", "Identity", [value], num_outputs=1, name=self.initializers.unique("Identity"))
         result = identity.outputs[0]
         result.type, result.shape = value.type, value.shape
         inherit(identity, node)
@@ -100,14 +99,14 @@ class ChooseBranches(ConstantPass):
         """Make the name of a moved value unique, if another value has it too."""
         if self._names is None:
             self._names = Counter()
-            for graph in graphs_of(self.known.graph):
+            for graph in graphs_of(self.initializers.graph):
                 values = [*graph.inputs, *graph.initializers.values(), *(v for n in graph for v in n.outputs)]
                 self._names.update({value.name for value in values})
         if value.name and self._names[value.name] > 1:
             self._names[value.name] -= 1
-            name, tensor = self.known.unique(value.name), value.const_value
+            name, tensor = self.initializers.unique(value.name), value.const_value
             if tensor is not None:
-                # The model that this one was made from may hold the tensor itself.
+                # The original model may share the tensor object, so it must keep its name.
                 value.const_value = ir.LazyTensor(
                     lambda: tensor, dtype=tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=name
                 )

@@ -1,7 +1,7 @@
 """Computes initializers from others: the steps in order, and bounds on their memory and time.
 
-A file of a few bytes can ask for much: an Expand to 2**44 elements, and a ReduceSum of them. Bounds count
-elements rather than seconds, so that a file always folds to the same bytes.
+A file of a few bytes can request a huge computation: an Expand to 2**44 elements and their ReduceSum. Bounds
+count elements rather than seconds, so that a file always folds to the same bytes.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from .initializers import Initializers
 MAXIMUM_STEPS = 64
 """Nodes that one initializer may be computed by."""
 _FREE_BYTES = 2**24
-"""Bytes that a value in between may have beyond those of the constants that it is computed from."""
-_HELD_AT_ONCE = 3
-"""How many such values may be in memory at the same time."""
+"""Bytes that an intermediate value may have beyond those of the constants that it is computed from."""
+_SIMULTANEOUS_VALUES = 3
+"""The number of such values that may be in memory at the same time."""
 
 Steps = Mapping[ir.Value, Deferred]
 
@@ -72,21 +72,21 @@ def sources_of(order: list[ir.Value], steps: Steps) -> list[ir.Value]:
 
 
 def fits_memory(order: list[ir.Value], steps: Steps) -> bool:
-    """Whether the values in between that are needed at the same time are small beside the constants."""
+    """Whether the intermediate values that are in memory at the same time are small beside the constants."""
     sizes = {value: steps[value].nbytes for value in order}
     if sum(sizes.values()) <= _FREE_BYTES:
         return True
-    allowed = _HELD_AT_ONCE * (_FREE_BYTES + _bytes_of(sources_of(order, steps)))
+    allowed = _SIMULTANEOUS_VALUES * (_FREE_BYTES + _bytes_of(sources_of(order, steps)))
     readers = Counter(source for value in order for source in steps[value].sources)
-    held = most = 0
+    live_bytes = peak_bytes = 0
     for value in order:
-        held += sizes[value]
-        most = max(most, held)
+        live_bytes += sizes[value]
+        peak_bytes = max(peak_bytes, live_bytes)
         for source in steps[value].sources:
             readers[source] -= 1
             if source in sizes and not readers[source]:
-                held -= sizes[source]
-    return most <= allowed
+                live_bytes -= sizes[source]
+    return peak_bytes <= allowed
 
 
 def work_of(order: list[ir.Value], steps: Steps, initializers: Initializers) -> int:
@@ -104,13 +104,13 @@ def computation(order: list[ir.Value], steps: Steps, sources: list[ir.Value]) ->
 
     def compute(*arrays: np.ndarray) -> np.ndarray:
         contents: dict[int, np.ndarray] = dict(enumerate(arrays))
-        left = Counter(readers)
+        pending_reads = Counter(readers)
         result = arrays[0]
         for number, (function, read) in enumerate(plan):
             result = contents[count + number] = function(*(contents[position] for position in read))
-            left.subtract(read)
+            pending_reads.subtract(read)
             for position in set(read):
-                if not left[position]:
+                if not pending_reads[position]:
                     contents.pop(position, None)
         return result
 

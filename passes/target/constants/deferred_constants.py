@@ -1,4 +1,4 @@
-"""Nodes that read weights, and that can be computed as late as when the file is written.
+"""Nodes on weights whose computation can be deferred until the file is written.
 
 1. The computation cannot fail: indices are checked here, and integers are neither divided nor cast.
 2. The shape and the element type of the result are known.
@@ -62,7 +62,7 @@ class Deferred:
         return math.ceil(math.prod(self.shape) * self.dtype.itemsize)
 
 
-def deferred(node: ir.Node, is_known: Callable[[ir.Value], bool]) -> Deferred | None:
+def defer_node(node: ir.Node, is_available: Callable[[ir.Value], bool]) -> Deferred | None:
     """The computation of a node over constants; None if the node cannot be deferred.
 
     Args:
@@ -71,9 +71,9 @@ def deferred(node: ir.Node, is_known: Callable[[ir.Value], bool]) -> Deferred | 
     if len(node.outputs) != 1 or node.op_type not in _OPERATORS:
         return None
     inputs = [value for value in node.inputs if value is not None]
-    if len(inputs) != len(node.inputs) or not all(map(is_known, inputs)):
+    if len(inputs) != len(node.inputs) or not all(map(is_available, inputs)):
         return None
-    attributes: dict[str, Any] = {name: each.value for name, each in node.attributes.items()}
+    attributes: dict[str, Any] = {name: attribute.value for name, attribute in node.attributes.items()}
     data = inputs[1] if node.op_type == "Where" else inputs[0]
     dtype, shape = data.dtype, _result_shape(node, inputs, attributes)
     if dtype is None or shape is None or dtype == ir.DataType.STRING or dtype.bitwidth < _BITS:
@@ -87,7 +87,7 @@ def deferred(node: ir.Node, is_known: Callable[[ir.Value], bool]) -> Deferred | 
     if node.op_type in ("Gather", "GatherElements") and not _is_within(inputs, attributes):
         return None
     is_matrix = is_matrix_transpose(node)
-    function = _transposed if is_matrix else evaluator(node.op_type)
+    function = _transpose if is_matrix else evaluator(node.op_type)
 
     def compute(*arrays: np.ndarray) -> np.ndarray:
         with np.errstate(all="ignore"):
@@ -114,7 +114,7 @@ def is_matrix_transpose(node: ir.Node) -> bool:
     return len(data.shape) == 2 and [*node.attributes.get_ints("perm", (1, 0))] == [1, 0]
 
 
-def _transposed(attributes: dict[str, Any], matrix: np.ndarray) -> np.ndarray:
+def _transpose(attributes: dict[str, Any], matrix: np.ndarray) -> np.ndarray:
     return transposed_matrix(matrix)
 
 
@@ -146,25 +146,25 @@ def _result_shape(
     if first is None or not first.is_static():
         return None
     if node.op_type == "Slice":
-        return _sliced(first.numpy(), inputs, attributes)
+        return _sliced_shape(first.numpy(), inputs, attributes)
     if node.op_type == "Flatten":
         axis = attributes.get("axis", 1)
         sizes = first.numpy()
         axis = axis + len(sizes) if axis < 0 else axis
         return math.prod(sizes[:axis]), math.prod(sizes[axis:])
-    found = shape_inference.infer(node.op_type, inputs, attributes)
-    if found is None:
+    inferred = shape_inference.infer(node.op_type, inputs, attributes)
+    if inferred is None:
         return None
-    known = [size for size in found if isinstance(size, int)]
+    known_sizes = [size for size in inferred if isinstance(size, int)]
     if node.op_type != "Reshape":
-        return tuple(known) if len(known) == len(found) else None
-    total, rest = math.prod(first.numpy()), math.prod(known)
-    if len(known) + 1 == len(found) and rest and total % rest == 0:
-        return tuple(size if isinstance(size, int) else total // rest for size in found)
-    return tuple(known) if len(known) == len(found) and rest == total else None
+        return tuple(known_sizes) if len(known_sizes) == len(inferred) else None
+    total, known_product = math.prod(first.numpy()), math.prod(known_sizes)
+    if len(known_sizes) + 1 == len(inferred) and known_product and total % known_product == 0:
+        return tuple(size if isinstance(size, int) else total // known_product for size in inferred)
+    return tuple(known_sizes) if len(known_sizes) == len(inferred) and known_product == total else None
 
 
-def _sliced(
+def _sliced_shape(
     sizes: tuple[int, ...], inputs: Sequence[ir.Value], attributes: dict[str, Any]
 ) -> tuple[int, ...] | None:
     if any(value.const_value is None for value in inputs[1:]):
@@ -182,7 +182,7 @@ def _sliced(
 def _is_valid(
     node: ir.Node, inputs: Sequence[ir.Value], attributes: dict[str, Any], shape: tuple[int, ...]
 ) -> bool:
-    """Whether the operands fit together, so that the computation cannot fail. A file may have any."""
+    """Whether the operands fit together, so that the computation cannot fail; a file may be invalid."""
     op_type = node.op_type
     if op_type in _MOVES and op_type not in _CHECKED_MOVES:
         return True
@@ -195,8 +195,10 @@ def _is_valid(
     rank = len(dims[0])
     if op_type == "Concat":
         axis = attributes["axis"]
-        others = {(*sizes[: axis % rank], *sizes[axis % rank + 1 :]) for sizes in dims if len(sizes) == rank}
-        return -rank <= axis < rank and len(others) == 1 and all(len(sizes) == rank for sizes in dims)
+        joined_shapes = {
+            (*sizes[: axis % rank], *sizes[axis % rank + 1 :]) for sizes in dims if len(sizes) == rank
+        }
+        return -rank <= axis < rank and len(joined_shapes) == 1 and all(len(sizes) == rank for sizes in dims)
     if op_type == "Transpose":
         return sorted(attributes.get("perm") or range(rank)) == [*range(rank)]
     if op_type == "Flatten":

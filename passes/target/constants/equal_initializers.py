@@ -1,4 +1,4 @@
-"""Target pass: lets nodes that read equal weights read one of them.
+"""ONNX pass: merges equal weights into one.
 
 1. Only weights of a kilobyte or more are merged, in the main graph; those that keep their contents stay.
 2. Weights of one type and shape are compared by a sample first, so that few are read as a whole.
@@ -27,14 +27,18 @@ class MergeEqualInitializers(IndexedPass):
 
     def __init__(self, initializers: Initializers):
         super().__init__()
-        self._known = initializers
+        self._initializers = initializers
 
     def run(self, model: ir.Model, nodes: NodesByOperator) -> bool:
         """Merge equal weights of the main graph, and report whether there were any."""
         alike: dict[tuple[ir.DataType, tuple[object, ...]], list[ir.Value]] = defaultdict(list)
         for value in model.graph.initializers.data.values():
             tensor = value.const_value
-            if tensor is None or isinstance(tensor, ir.LazyTensor) or not self._known.is_constant(value):
+            if (
+                tensor is None
+                or isinstance(tensor, ir.LazyTensor)
+                or not self._initializers.is_constant(value)
+            ):
                 continue
             if not value.is_graph_output():
                 alike[tensor.dtype, tuple(tensor.shape.dims)].append(value)
@@ -58,11 +62,11 @@ def _merge(graph: ir.Graph, values: list[ir.Value]) -> bool:
             continue
         first: list[ir.Value] = []
         for value in group:
-            same = next((each for each in first if _are_equal(each, value)), None)
-            if same is None:
+            equal = next((candidate for candidate in first if _are_equal(candidate, value)), None)
+            if equal is None:
                 first.append(value)
                 continue
-            value.replace_all_uses_with(same)
+            value.replace_all_uses_with(equal)
             del graph.initializers[str(value.name)]
             modified = True
     return modified

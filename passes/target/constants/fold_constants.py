@@ -1,16 +1,16 @@
-"""Target pass: computes what depends on constants alone.
+"""ONNX pass: computes the values that depend on constants alone.
 
 1. Small constants are computed at once, by `registration.emission.folding`. Together they may add a
    megabyte to the file, and a hundredth of its weights.
-2. What depends on weights becomes an initializer that is computed when it is written, one at a time.
+2. Values that depend on weights become initializers, which are computed one at a time while they are written.
 3. The file does not grow: the results of nodes that share weights have at most as many bytes as the weights
    that are no longer read. A weight with other readers is not copied.
 4. Sizes that shapes give are constants (`known_sizes`).
-5. Conditions that depend on weights are computed at once, because what they never select can then go.
+5. Conditions that depend on weights are computed at once, so that branches that never run can be removed.
 6. An If whose condition becomes constant is replaced by its branch (`chosen_branches`).
 7. Initializers that keep their contents, and outputs of graphs, stay.
-8. Values in between have at most as many bytes as the constants that they are computed from, and 16 MiB. The
-   elements that all computations read and write are bounded by those of the initializers
+8. Intermediate values have at most as many bytes as the constants that they are computed from, and 16 MiB.
+   The elements that all computations read and write are bounded by those of the initializers
    (`Initializers.reserve_work`). A node beyond these bounds stays.
 """
 
@@ -37,7 +37,7 @@ from .computations import (
     steps_of,
     work_of,
 )
-from .deferred_constants import Deferred, deferred, is_matrix_transpose
+from .deferred_constants import Deferred, defer_node, is_matrix_transpose
 from .initializers import Initializers
 
 _FREE_BYTES = 4096
@@ -46,7 +46,7 @@ _MAXIMUM_ELEMENTS = 2**18
 """Larger constants are not computed at once; of floats, which are weights, `MAXIMUM_ELEMENTS`."""
 _BUDGET, _SHARE = 2**20, 100
 """Larger results, such as masks, may add `_BUDGET` bytes and one `_SHARE`th of the weights to a file."""
-_REARRANGED = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Identity"})
+_REARRANGING = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Identity"})
 _SUFFIXES = {"Transpose": "transposed", **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze"), "reshaped")}
 _MAXIMUM_CONDITION = 2**16
 """Bytes of a condition that is computed at once."""
@@ -80,6 +80,7 @@ class FoldConstants(IndexedPass):
                 continue
             if node.domain or not inputs or node in returned:
                 continue
+            # Shapes refer to folded values, so sizes may have become known since the last pass.
             if modified:
                 refine_shape(node)
             if self._fold_sizes(node):
@@ -91,7 +92,7 @@ class FoldConstants(IndexedPass):
             if all(map(is_constant, inputs)) and self._fold_small(node):
                 modified = True
                 continue
-            step = deferred(node, lambda value: value in waiting or is_constant(value))
+            step = defer_node(node, lambda value: value in waiting or is_constant(value))
             if step is not None and not exceeds_sources(step, waiting):
                 waiting[node.outputs[0]] = step
         modified |= self._fold_conditions(waiting)
@@ -112,13 +113,13 @@ class FoldConstants(IndexedPass):
         tensors = [value.const_value for value in values if value.const_value is not None]
         sizes = list(map(element_count, tensors))
         if any(
-            size > MAXIMUM_ELEMENTS and tensor.dtype in FLOATS and value not in self._initializers.made
+            size > MAXIMUM_ELEMENTS and tensor.dtype in FLOATS and value not in self._initializers.computed
             for value, tensor, size in zip(values, tensors, sizes, strict=True)
         ):
             return False
         if any(size > _MAXIMUM_ELEMENTS for size in sizes):
             return False
-        attributes: dict[str, Any] = {name: each.value for name, each in node.attributes.items()}
+        attributes: dict[str, Any] = {name: attribute.value for name, attribute in node.attributes.items()}
         if not self._initializers.reserve_work(sum(sizes)):
             return False
         arrays = [tensor.numpy() for tensor in tensors]
@@ -128,13 +129,13 @@ class FoldConstants(IndexedPass):
         dtype = node.outputs[0].dtype
         if dtype is not None and result.dtype != dtype.numpy():
             return False
-        if result.nbytes > _FREE_BYTES and not self._affords(result.nbytes - self._freed(node)):
+        if result.nbytes > _FREE_BYTES and not self._affords(result.nbytes - self._freed_bytes(node)):
             return False
-        made = self._rearranged(node, result)
-        if made is None:
+        folded = self._derive_rearranged(node, result)
+        if folded is None:
             stem = (node.outputs[0].name or "constant").removesuffix("_output_0")
-            made = self._initializers.make(np.asarray(result), stem)
-        self._replace(node, made)
+            folded = self._initializers.make(np.asarray(result), stem)
+        self._replace(node, folded)
         return True
 
     def _affords(self, added: int) -> bool:
@@ -147,25 +148,25 @@ class FoldConstants(IndexedPass):
         self._budget -= max(0, added)
         return self._budget >= 0
 
-    def _freed(self, node: ir.Node) -> int:
+    def _freed_bytes(self, node: ir.Node) -> int:
         """The bytes of constants that only this node reads."""
         values = dict.fromkeys(value for value in node.inputs if value is not None)
-        tensors = [value.const_value for value in values if {each for each, _ in value.uses()} == {node}]
+        tensors = [value.const_value for value in values if {reader for reader, _ in value.uses()} == {node}]
         return sum(byte_count(tensor) for tensor in tensors if tensor is not None)
 
-    def _rearranged(self, node: ir.Node, result: np.ndarray) -> ir.Value | None:
+    def _derive_rearranged(self, node: ir.Node, result: np.ndarray) -> ir.Value | None:
         """A small weight in another shape or order; it keeps its name where a large weight would keep it."""
         data = node.inputs[0]
-        if data is None or node.op_type not in _REARRANGED or data.dtype not in FLOATS:
+        if data is None or node.op_type not in _REARRANGING or data.dtype not in FLOATS:
             return None
         suffix = _SUFFIXES.get(node.op_type, "folded")
-        made = self._initializers.derive([data], lambda _: result, data.dtype, result.shape, suffix=suffix)
+        derived = self._initializers.derive([data], lambda _: result, data.dtype, result.shape, suffix=suffix)
         if is_matrix_transpose(node):
-            self._initializers.transposed[made] = data
-        return made
+            self._initializers.transposed[derived] = data
+        return derived
 
-    def _replace(self, node: ir.Node, made: ir.Value) -> None:
-        node.outputs[0].replace_all_uses_with(made)
+    def _replace(self, node: ir.Node, constant: ir.Value) -> None:
+        node.outputs[0].replace_all_uses_with(constant)
         assert node.graph is not None
         node.graph.remove(node, safe=True)
 
@@ -187,12 +188,14 @@ class FoldConstants(IndexedPass):
                 continue
             array = computation(steps, waiting, sources)(*(tensor.numpy() for tensor in tensors))
             stem = (value.name or "condition").removesuffix("_output_0")
-            made = self._initializers.make(array, stem)
+            condition = self._initializers.make(array, stem)
             for node, _ in value.uses():
                 reader = waiting.get(node.outputs[0]) if node.outputs else None
                 if reader is not None:
-                    reader.sources[:] = [made if source is value else source for source in reader.sources]
-            value.replace_all_uses_with(made)
+                    reader.sources[:] = [
+                        condition if source is value else source for source in reader.sources
+                    ]
+            value.replace_all_uses_with(condition)
             for step in reversed(steps):
                 node = waiting[step].node
                 if not step.uses() and node.graph is not None:
@@ -205,17 +208,17 @@ class FoldConstants(IndexedPass):
         """Fold the groups of nodes after which the file is not larger."""
         modified = False
         for group in _groups(waiting):
-            folded = self._affordable(group, waiting)
+            folded = self._affordable_values(group, waiting)
             if folded:
                 modified |= self._fold_group(folded, waiting)
         return modified
 
-    def _affordable(self, group: list[ir.Value], waiting: dict[ir.Value, Deferred]) -> list[ir.Value]:
+    def _affordable_values(self, group: list[ir.Value], waiting: dict[ir.Value, Deferred]) -> list[ir.Value]:
         """The values of a group that may be folded: all, or those that read no weight that stays, or none."""
         if self._growth(group, waiting) <= 0:
             return group
         inside = set(group)
-        stays = {
+        remaining_sources = {
             source
             for value in group
             for source in waiting[value].sources
@@ -223,18 +226,23 @@ class FoldConstants(IndexedPass):
             and not _is_small(source)
             and any(_result(node) not in inside for node, _ in source.uses())
         }
-        rest: dict[ir.Value, None] = {}
+        foldable: dict[ir.Value, None] = {}
         for value in group:
             sources = waiting[value].sources
-            if not any(source in stays or (source in inside and source not in rest) for source in sources):
-                rest[value] = None
-        return list(rest) if rest and self._growth(list(rest), waiting) <= 0 else []
+            if not any(
+                source in remaining_sources or (source in inside and source not in foldable)
+                for source in sources
+            ):
+                foldable[value] = None
+        return list(foldable) if foldable and self._growth(list(foldable), waiting) <= 0 else []
 
     def _growth(self, group: list[ir.Value], waiting: dict[ir.Value, Deferred]) -> int:
         """Bytes that folding a group adds to the file; at most 0 if it may be folded."""
         inside = set(group)
-        made = [value for value in group if any(_result(node) not in inside for node, _ in value.uses())]
-        added = sum(max(0, waiting[value].nbytes - _FREE_BYTES) for value in made)
+        new_values = [
+            value for value in group if any(_result(node) not in inside for node, _ in value.uses())
+        ]
+        added = sum(max(0, waiting[value].nbytes - _FREE_BYTES) for value in new_values)
         sources = dict.fromkeys(
             source for value in group for source in waiting[value].sources if source not in waiting
         )
@@ -244,7 +252,7 @@ class FoldConstants(IndexedPass):
                 continue
             if all(_result(node) in inside for node, _ in source.uses()):
                 freed += byte_count(source.const_value)
-        for value in made:
+        for value in new_values:
             steps = steps_of(value, waiting, inside)
             if len(steps) > MAXIMUM_STEPS or not fits_memory(steps, waiting):
                 return 1
@@ -264,11 +272,13 @@ class FoldConstants(IndexedPass):
             return False
         for value, steps in computed.items():
             sources = sources_of(steps, waiting)
-            largest = max(sources, key=lambda each: byte_count(each.const_value) if each.const_value else 0)
-            sources = [largest, *(each for each in sources if each is not largest)]
+            largest = max(
+                sources, key=lambda source: byte_count(source.const_value) if source.const_value else 0
+            )
+            sources = [largest, *(source for source in sources if source is not largest)]
             last = waiting[value]
             readers = sum(_result(node) in inside for node, _ in largest.uses())
-            made = self._initializers.derive(
+            derived = self._initializers.derive(
                 sources,
                 computation(steps, waiting, sources),
                 last.dtype,
@@ -279,10 +289,10 @@ class FoldConstants(IndexedPass):
                 work=work_of(steps, waiting, self._initializers),
             )
             if len(steps) == 1 and is_matrix_transpose(last.node):
-                self._initializers.transposed[made] = largest
+                self._initializers.transposed[derived] = largest
             for node, index in list(value.uses()):
                 if _result(node) not in inside:
-                    node.replace_input_with(index, made)
+                    node.replace_input_with(index, derived)
         for value in reversed(group):
             node = waiting[value].node
             assert node.graph is not None

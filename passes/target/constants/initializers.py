@@ -1,4 +1,4 @@
-"""The constants that a target pass may fold or replace, and new ones."""
+"""The constants that an ONNX pass may fold or replace, and new ones."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ class Initializers:
     """The initializers of a model's main graph.
 
     Attributes:
-        graph: the main graph, whose initializers the graphs inside of it see, too.
-        kept: those that keep their names and contents, such as weights that stay in another file.
-        named: those whose names mean their contents, such as the parameters of a PyTorch model: what is
-            derived from one gets another name.
+        graph: the main graph, whose initializers its sub-graphs see too.
+        fixed: those that must keep their names and contents, such as weights that stay in another file.
+        named: those whose names identify their contents, such as the parameters of a PyTorch model; an
+            initializer derived from one gets another name.
         derived: those that were derived from others.
-        transposed: the matrices among them that only exchange the dimensions of another, and the other one.
-        made: those that passes made from contents, which are no weights.
+        transposed: the transposed matrices among them, each with the matrix that it was derived from.
+        computed: those that passes created from contents; they are no weights.
     """
 
-    def __init__(self, model: ir.Model, kept: Collection[ir.Value] = (), named: Collection[ir.Value] = ()):
+    def __init__(self, model: ir.Model, fixed: Collection[ir.Value] = (), named: Collection[ir.Value] = ()):
         self.graph = model.graph
-        self.kept = kept
+        self.fixed = fixed
         self.named = named
         self.derived: set[ir.Value] = set()
         self.transposed: dict[ir.Value, ir.Value] = {}
-        self.made: set[ir.Value] = set()
+        self.computed: set[ir.Value] = set()
         self._work: dict[ir.Value, int] = {}
         self._work_left: int | None = None
         self._arrays: dict[ir.TensorProtocol, np.ndarray | None] = {}
         self._names: Names | None = None
-        self._made: dict[tuple[ir.DataType, tuple[int, ...], bytes], ir.Value] = {}
+        self._by_contents: dict[tuple[ir.DataType, tuple[int, ...], bytes], ir.Value] = {}
 
     def is_constant(self, value: ir.Value | None) -> bool:
         """Whether a value is an initializer that a pass may fold; callers must not be able to replace it."""
@@ -64,7 +64,7 @@ class Initializers:
             and value.const_value is not None
             and self.graph.initializers.data.get(value.name or "") is value
             and not value.is_graph_input()
-            and value not in self.kept
+            and value not in self.fixed
         )
 
     def small_array(self, value: ir.Value | None) -> np.ndarray | None:
@@ -105,11 +105,11 @@ class Initializers:
         """An initializer with contents; the same one for equal contents."""
         tensor = ir.Tensor(np.ascontiguousarray(array) if array.ndim else array)
         key = tensor.dtype, array.shape, array.tobytes()
-        made = self._made.get(key)
-        if made is None or not self.is_constant(made):
-            made = self._made[key] = self._add_initializer(tensor, self.unique(stem))
-            self.made.add(made)
-        return made
+        computed = self._by_contents.get(key)
+        if computed is None or not self.is_constant(computed):
+            computed = self._by_contents[key] = self._add_initializer(tensor, self.unique(stem))
+            self.computed.add(computed)
+        return computed
 
     def derive(
         self,
@@ -124,12 +124,12 @@ class Initializers:
     ) -> ir.Value:
         """An initializer whose contents are computed from others each time that they are read.
 
-        It takes the name of the first source if that has no other readers than those it is derived for, and
-        its name does not mean its contents; otherwise that name and the suffix, `fc.weight_transposed`.
+        It takes the name of the first source if that source gets no other readers and is not in `named`;
+        otherwise that name with the suffix, `fc.weight_transposed`.
 
         Args:
             readers: how many uses the first source has on behalf of the new one.
-            suffix: what was done to the first source.
+            suffix: the operation on the first source.
             blocks: computes the same contents in pieces.
             work: elements that this reads and writes; by default those of the sources and of the result.
         """
@@ -152,25 +152,29 @@ class Initializers:
             # numpy.ascontiguousarray would make one dimension of none.
             return ir.Tensor(np.asarray(array, dtype.numpy(), order="C"), name=name)
 
-        given: dict[str, Any] = {"dtype": dtype, "shape": ir.Shape(shape), "name": name}
+        tensor_arguments: dict[str, Any] = {"dtype": dtype, "shape": ir.Shape(shape), "name": name}
         if blocks is None:
             # Passes read small constants often, and each may be computed from large ones.
-            tensor = ir.LazyTensor(contents, cache=math.prod(shape) <= _SMALL, **given)
+            tensor = ir.LazyTensor(contents, cache=math.prod(shape) <= _SMALL, **tensor_arguments)
         else:
             in_order = blocks
             tensor = _InBlocks(
-                lambda: in_order(*(each.numpy() for each in tensors if each is not None)), contents, **given
+                lambda: in_order(
+                    *(source_tensor.numpy() for source_tensor in tensors if source_tensor is not None)
+                ),
+                contents,
+                **tensor_arguments,
             )
-        made = self._add_initializer(tensor, name)
-        self.derived.add(made)
+        derived = self._add_initializer(tensor, name)
+        self.derived.add(derived)
         if work is None:
             inner = sum(element_count(tensor) for tensor in tensors if tensor is not None)
             work = math.prod(shape) + inner + sum(map(self.work_of, sources))
-        self._work[made] = work
-        return made
+        self._work[derived] = work
+        return derived
 
     def restore(self, copy: ir.Value) -> ir.Value:
-        """Put the matrix that a transposed one was derived from back into the graph, and remove the copy.
+        """Restore the matrix from which a transposed one was derived, and remove the transposed one.
 
         The caller lets the readers of the copy read the matrix.
         """

@@ -1,4 +1,4 @@
-"""Memory for computed weights that is used again while a model is written.
+"""Memory for computed weights that is reused while a model is written.
 
 New memory of some megabytes comes from the system each time, which clears it first, and on a virtual machine
 may have to ask the host for it. That takes longer than most computations of weights.
@@ -19,14 +19,14 @@ BLOCK = 1 << 21
 
 
 class ReusedMemory:
-    """Gives memory to the arrays that `empty` makes, and takes it back when they are gone."""
+    """Provides memory for the arrays of `empty`, and takes it back when they are freed."""
 
     def __init__(self) -> None:
         self._free: list[memoryview] = []
 
     @contextlib.contextmanager
-    def given(self) -> Iterator[None]:
-        """Within the context, arrays that this thread makes by `empty` get this memory."""
+    def activate(self) -> Iterator[None]:
+        """Within the context, arrays that this thread creates by `empty` get this memory."""
         outer, _of_thread.memory = getattr(_of_thread, "memory", None), self
         try:
             yield

@@ -1,4 +1,4 @@
-"""Target pass: stores constants of bools as numbers with a Cast, for consumers that read no tensors of bools.
+"""ONNX pass: stores constants of bools as numbers with a Cast, for targets that read no tensors of bools.
 
 1. The pass looks at initializers only: `WriteInitializers` turns Constant nodes into initializers first.
 2. Initializers that are inputs too, or outputs, stay.
@@ -9,16 +9,16 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from ..constants.initializers import Initializers
-from .constants import put_first
+from .constants import replace_initializer
 
 
 class StoreBools(ir.passes.InPlacePass):
     """Stores 1 for True and 0 for False, in an element type that Cast takes."""
 
-    def __init__(self, dtype: ir.DataType, known: Initializers):
+    def __init__(self, dtype: ir.DataType, initializers: Initializers):
         super().__init__()
         self._dtype = dtype
-        self._known = known
+        self._initializers = initializers
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
@@ -33,11 +33,11 @@ class StoreBools(ir.passes.InPlacePass):
         return ir.passes.PassResult(model, modified)
 
     def _store(self, graph: ir.Graph, value: ir.Value, tensor: ir.TensorProtocol) -> None:
-        stored = self._known.make(tensor.numpy().astype(self._dtype.numpy()), f"{value.name}_stored")
+        stored = self._initializers.make(tensor.numpy().astype(self._dtype.numpy()), f"{value.name}_stored")
         node = ir.node(
             "Cast",
             [stored],
             attributes={"to": ir.DataType.BOOL},
-            name=self._known.unique(f"Cast_{value.name}"),
+            name=self._initializers.unique(f"Cast_{value.name}"),
         )
-        put_first(graph, value, node)
+        replace_initializer(graph, value, node)

@@ -1,12 +1,10 @@
-"""Target passes: write constants as initializers or as Constant nodes, for consumers that read only one form.
+"""ONNX passes: write constants as initializers or as Constant nodes, for targets that read only one form.
 
 1. Initializers that are inputs too, or outputs, stay: callers may replace them, and outputs keep their names.
 2. Weights stay initializers: only tensors of at most 1,024 integers or bools become Constant nodes.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import onnx_ir as ir
 from onnx_ir.passes import common
@@ -21,8 +19,8 @@ class WriteInitializers(ir.passes.InPlacePass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
-        every = common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)
-        return ir.passes.PassResult(model, every(model).modified)
+        lift_all = common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)
+        return ir.passes.PassResult(model, lift_all(model).modified)
 
 
 class WriteConstantNodes(ir.passes.InPlacePass):
@@ -32,27 +30,22 @@ class WriteConstantNodes(ir.passes.InPlacePass):
         """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
         modified = False
         for graph in (model.graph, *model.graph.subgraphs()):
-            for value in list(_replaceable(graph)):
+            for value in list(graph.initializers.values()):
+                if value.is_graph_input() or value.is_graph_output():
+                    continue
                 tensor = value.const_value
-                whole = value.dtype in INTEGERS or value.dtype == ir.DataType.BOOL
-                if tensor is None or not whole or tensor.size > _MAXIMUM_ELEMENTS:
+                is_discrete = value.dtype in INTEGERS or value.dtype == ir.DataType.BOOL
+                if tensor is None or not is_discrete or tensor.size > _MAXIMUM_ELEMENTS:
                     continue
                 name = value.name or ""
                 node = ir.node("Constant", [], attributes={"value": tensor}, name=f"Constant_{name}")
-                put_first(graph, value, node)
+                replace_initializer(graph, value, node)
                 modified = True
         return ir.passes.PassResult(model, modified)
 
 
-def _replaceable(graph: ir.Graph) -> Iterator[ir.Value]:
-    """The initializers of a graph that are neither inputs nor outputs."""
-    for value in graph.initializers.values():
-        if not value.is_graph_input() and not value.is_graph_output():
-            yield value
-
-
-def put_first(graph: ir.Graph, value: ir.Value, node: ir.Node) -> None:
-    """Put a node in place of an initializer, under its name, before everything else in the graph."""
+def replace_initializer(graph: ir.Graph, value: ir.Value, node: ir.Node) -> None:
+    """Replace an initializer by a node at the start of the graph, under the same name."""
     result = node.outputs[0]
     name = value.name
     result.type, result.shape = value.type, value.shape

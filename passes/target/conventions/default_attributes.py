@@ -1,4 +1,4 @@
-"""Target pass: writes attributes that equal their default, for consumers that do not know the default.
+"""ONNX pass: writes attributes that equal their default, for targets that do not know the default.
 
 1. `coordinate_transformation_mode` of Resize: OpenCV 4 refuses the linear mode without it.
 2. `axis` and `epsilon` of LayerNormalization: RKNN's toolkit stops without them.

@@ -1,4 +1,4 @@
-"""Target pass: joins the directions of a recurrent layer by Transpose and Reshape, which pnnx looks for.
+"""ONNX pass: joins the directions of a recurrent layer by Transpose and Reshape, a pattern that pnnx needs.
 
 1. With a batch of 1 other passes write the Transpose between directions and batch as a Reshape, or merge it
    into one that follows. pnnx then does not recognise the layer, and writes one that ncnn refuses.
@@ -16,12 +16,12 @@ _RECURRENT = ("GRU", "LSTM", "RNN")
 
 
 class JoinDirections(ConstantPass):
-    """Puts a Transpose before each Reshape that reads the sequence of a bidirectional layer."""
+    """Inserts a Transpose before each Reshape that reads the sequence of a bidirectional layer."""
 
     op_types = ("Reshape",)
 
     def rewrite(self, node: ir.Node) -> bool:
-        """Put a Transpose before the Reshape of a layer's sequence."""
+        """Insert a Transpose before the Reshape of a layer's sequence."""
         if not self._reads_directions(node):
             return False
         self._join(node)
@@ -48,17 +48,19 @@ class JoinDirections(ConstantPass):
         assert graph is not None
         length, directions, batch, size = source.shape.numpy()
         order = ir.AttrInt64s("perm", [0, 2, 1, 3])
-        transpose = ir.Node("", "Transpose", [source], [order], name=self.known.unique("directions"))
+        transpose = ir.Node("", "Transpose", [source], [order], name=self.initializers.unique("directions"))
         swapped = transpose.outputs[0]
-        swapped.name = self.known.unique(f"{source.name}_swapped")
+        swapped.name = self.initializers.unique(f"{source.name}_swapped")
         swapped.type, swapped.shape = source.type, ir.Shape([length, batch, directions, size])
         new = [transpose]
         joined = (length, batch, directions * size)
         if result.shape.numpy() != joined:
-            sizes = self.known.make(np.array(joined, np.int64), "joined_shape")
-            reshape = ir.Node("", "Reshape", [swapped, sizes], name=self.known.unique("join_directions"))
+            sizes = self.initializers.make(np.array(joined, np.int64), "joined_shape")
+            reshape = ir.Node(
+                "", "Reshape", [swapped, sizes], name=self.initializers.unique("join_directions")
+            )
             swapped = reshape.outputs[0]
-            swapped.name = self.known.unique(f"{source.name}_joined")
+            swapped.name = self.initializers.unique(f"{source.name}_joined")
             swapped.type, swapped.shape = source.type, ir.Shape(joined)
             new.append(reshape)
         graph.insert_before(node, new)

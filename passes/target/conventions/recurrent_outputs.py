@@ -1,4 +1,4 @@
-"""Target pass: gives LSTM, GRU and RNN all of their outputs, because MNN and others refuse them with fewer.
+"""ONNX pass: adds all outputs to LSTM, GRU and RNN, because MNN and others refuse nodes with fewer.
 
 1. The missing outputs are added at the end of the node's outputs; nothing reads them.
 """
@@ -39,6 +39,6 @@ def _complete(node: ir.Node, names: Names) -> None:
     shape = first.shape
     state = ir.Shape([shape[1], shape[2], shape[3]]) if shape is not None and len(shape) == 4 else None
     node.resize_outputs(_OUTPUTS[node.op_type])
-    for place, output in enumerate(node.outputs[count:], start=count):
-        output.name = names.unique(f"{node.name or node.op_type}_output_{place}")
+    for index, output in enumerate(node.outputs[count:], start=count):
+        output.name = names.unique(f"{node.name or node.op_type}_output_{index}")
         output.type, output.shape = first.type, state

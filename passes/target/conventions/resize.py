@@ -1,8 +1,8 @@
-"""Target pass: writes Resize by sizes or by scales, because some consumers read only one of them.
+"""ONNX pass: writes Resize by sizes or by scales, because some targets read only one of them.
 
 1. The shape of the input is known, and the size of every dimension of the result is a whole number.
-2. The other form says exactly the same: the scale that ONNX derives from a size, in single precision, is the
-   scale that was given, and the size that it derives from a scale is the size that was given.
+2. Both forms must be equivalent: the scale that ONNX derives from a size, in single precision, equals the
+   original scale, and the size that it derives from a scale equals the original size.
 3. Not with a region of interest or an aspect ratio to keep, and not below opset 11, which has no sizes.
 """
 
@@ -28,31 +28,40 @@ class ResizeBy(ConstantPass):
         self._form = form
 
     def rewrite(self, node: ir.Node) -> bool:
-        """Write the other input, if it says the same."""
+        """Write the other input, if it is equivalent."""
         schema = self.schema("Resize")
         if schema is None or "sizes" not in schema.input_index:
             return False
-        demanded = not schema.inputs[schema.input_index["scales"]].optional
+        requires_scales = not schema.inputs[schema.input_index["scales"]].optional
         inputs = [*node.inputs, *[None] * (4 - len(node.inputs))]
         lengths = self._lengths(node, inputs[0])
         by_scales = self._form == "sizes"
-        given = inputs[2] if by_scales else inputs[3]
-        if lengths is None or given is None or given.const_value is None or not self.known.is_constant(given):
+        current = inputs[2] if by_scales else inputs[3]
+        if (
+            lengths is None
+            or current is None
+            or current.const_value is None
+            or not self.initializers.is_constant(current)
+        ):
             return False
-        numbers = given.const_value.numpy()
+        numbers = current.const_value.numpy()
         if len(numbers) != len(lengths):
             return False
-        found = _sizes(lengths, numbers) if by_scales else _scales(lengths, numbers)
-        if found is None:
+        converted = _sizes(lengths, numbers) if by_scales else _scales(lengths, numbers)
+        if converted is None:
             return False
-        inputs[3 if by_scales else 2] = self.known.make(found, f"{given.name}_{self._form}")
-        empty = self.known.make(np.empty(0, np.float32), "no_scales") if by_scales and demanded else None
+        inputs[3 if by_scales else 2] = self.initializers.make(converted, f"{current.name}_{self._form}")
+        empty = (
+            self.initializers.make(np.empty(0, np.float32), "no_scales")
+            if by_scales and requires_scales
+            else None
+        )
         inputs[2 if by_scales else 3] = empty
         while inputs[-1] is None:
             inputs.pop()
         node.resize_inputs(len(inputs))
-        for place, value in enumerate(inputs):
-            node.replace_input_with(place, value)
+        for index, value in enumerate(inputs):
+            node.replace_input_with(index, value)
         return True
 
     def _lengths(self, node: ir.Node, data: ir.Value | None) -> list[int] | None:
@@ -66,8 +75,8 @@ class ResizeBy(ConstantPass):
         if data is None or data.shape is None:
             return None
         axes = node.attributes.get("axes")
-        places: Sequence[int] = range(len(data.shape)) if axes is None else axes.as_ints()
-        lengths = [data.shape[place] for place in places]
+        resized_axes: Sequence[int] = range(len(data.shape)) if axes is None else axes.as_ints()
+        lengths = [data.shape[axis] for axis in resized_axes]
         return (
             [n for n in lengths if isinstance(n, int)] if all(isinstance(n, int) for n in lengths) else None
         )

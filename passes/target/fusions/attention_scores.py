@@ -13,9 +13,9 @@ from typing import NamedTuple
 import onnx_ir as ir
 
 from ....registration.emission.shape_inference import Dims
-from ..node_pass import maker_of, same_dimension
+from ..node_pass import producer_of, same_dimension
 from .attention_masks import Term
-from .patterns import made_by, number
+from .patterns import exclusive_producer, number
 from .transposed_keys import Keys, joins_heads, split_heads, split_keys, transposed_keys
 
 _MAXIMUM_TERMS = 4
@@ -23,7 +23,7 @@ _MAXIMUM_TERMS = 4
 
 
 class Scores(NamedTuple):
-    """What scores are made of.
+    """The parts that scores are computed from.
 
     Attributes:
         query: the queries.
@@ -47,42 +47,42 @@ class Scores(NamedTuple):
 
 
 def read_scores(value: ir.Value | None) -> Scores | None:
-    """What the input of a Softmax is made of; None if it is not known to be the scores of an attention."""
-    joined = made_by(value, "Reshape")
+    """The parts of a Softmax's input; None if it is not recognised as the scores of an attention."""
+    joined = exclusive_producer(value, "Reshape")
     split = joined.inputs[0] if joined is not None else None
     if value is not None and split is not None and joins_heads(value, split):
-        return _masked(split, _MAXIMUM_TERMS, is_joined=True)
-    return _masked(value, _MAXIMUM_TERMS, is_joined=False)
+        return _read_masks(split, _MAXIMUM_TERMS, is_joined=True)
+    return _read_masks(value, _MAXIMUM_TERMS, is_joined=False)
 
 
-def _masked(value: ir.Value | None, maximum: int, is_joined: bool) -> Scores | None:
+def _read_masks(value: ir.Value | None, maximum: int, is_joined: bool) -> Scores | None:
     """The scores behind at most so many masks."""
-    found = _split_product(value) if is_joined else _product(value)
-    if found is not None or maximum == 0:
-        return found
-    total = made_by(value, "Add")
-    for place in (0, 1) if total is not None else ():
-        mask = total.inputs[1 - place]  # type: ignore[union-attr]
-        found = _masked(total.inputs[place], maximum - 1, is_joined)  # type: ignore[union-attr]
-        if found is not None and mask is not None:
-            return found._replace(terms=[*found.terms, Term(mask)])
-    choice = made_by(value, "Where")
-    for keeps, place in ((True, 1), (False, 2)) if choice is not None else ():
-        condition, filler = choice.inputs[0], number(choice.inputs[3 - place])  # type: ignore[union-attr]
+    scores = _split_product(value) if is_joined else _product(value)
+    if scores is not None or maximum == 0:
+        return scores
+    total = exclusive_producer(value, "Add")
+    for index in (0, 1) if total is not None else ():
+        mask = total.inputs[1 - index]  # type: ignore[union-attr]
+        scores = _read_masks(total.inputs[index], maximum - 1, is_joined)  # type: ignore[union-attr]
+        if scores is not None and mask is not None:
+            return scores._replace(terms=[*scores.terms, Term(mask)])
+    choice = exclusive_producer(value, "Where")
+    for keeps, index in ((True, 1), (False, 2)) if choice is not None else ():
+        condition, filler = choice.inputs[0], number(choice.inputs[3 - index])  # type: ignore[union-attr]
         if condition is not None and filler is not None:
-            found = _masked(choice.inputs[place], maximum - 1, is_joined)  # type: ignore[union-attr]
-            if found is not None:
-                return found._replace(terms=[*found.terms, Term(condition, keeps, filler)])
+            scores = _read_masks(choice.inputs[index], maximum - 1, is_joined)  # type: ignore[union-attr]
+            if scores is not None:
+                return scores._replace(terms=[*scores.terms, Term(condition, keeps, filler)])
     return None
 
 
 def _product(value: ir.Value | None) -> Scores | None:
-    """The product of queries and keys that scores are, perhaps times numbers."""
-    value, scale = _unscaled(value)
-    product = made_by(value, "MatMul")
+    """The product of queries and keys that equals a value, perhaps times numbers."""
+    value, scale = _split_scale(value)
+    product = exclusive_producer(value, "MatMul")
     if product is None:
         return None
-    (query, a), (key, b) = (_unscaled(each) for each in product.inputs)
+    (query, a), (key, b) = (_split_scale(operand) for operand in product.inputs)
     scale *= a * b
     keys = transposed_keys(key) if key is not None else None
     if query is None or keys is None or not 0 < scale < math.inf:
@@ -92,26 +92,26 @@ def _product(value: ir.Value | None) -> Scores | None:
 
 def _split_product(value: ir.Value | None) -> Scores | None:
     """The product of matrices whose first dimension is split into batch and heads."""
-    reshape = made_by(value, "Reshape")
+    reshape = exclusive_producer(value, "Reshape")
     matrices = reshape.inputs[0] if reshape is not None else None
-    found = _product(matrices) if value is not None and matrices is not None else None
-    if value is None or found is None or matrices is None or not joins_heads(matrices, value):
+    scores = _product(matrices) if value is not None and matrices is not None else None
+    if value is None or scores is None or matrices is None or not joins_heads(matrices, value):
         return None
-    query, keys = split_heads(found.query), split_keys(found.keys)
+    query, keys = split_heads(scores.query), split_keys(scores.keys)
     if query is None or keys is None or query.shape is None or value.shape is None:
         return None
     if not all(same_dimension(*pair) for pair in zip(query.shape[:2], value.shape[:2], strict=True)):
         return None
-    return found._replace(query=query, keys=keys, join=maker_of(found.query, "Reshape"))
+    return scores._replace(query=query, keys=keys, join=producer_of(scores.query, "Reshape"))
 
 
-def _unscaled(value: ir.Value | None) -> tuple[ir.Value | None, float]:
+def _split_scale(value: ir.Value | None) -> tuple[ir.Value | None, float]:
     """A value without the number that it is multiplied with or divided by, and that factor."""
-    node = made_by(value, "Mul", "Div")
+    node = exclusive_producer(value, "Mul", "Div")
     if node is None:
         return value, 1.0
-    for place in (1, 0) if node.op_type == "Mul" else (1,):
-        factor, rest = number(node.inputs[place]), node.inputs[1 - place]
-        if factor and rest is not None:
-            return rest, factor if node.op_type == "Mul" else 1 / factor
+    for index in (1, 0) if node.op_type == "Mul" else (1,):
+        factor, operand = number(node.inputs[index]), node.inputs[1 - index]
+        if factor and operand is not None:
+            return operand, factor if node.op_type == "Mul" else 1 / factor
     return value, 1.0

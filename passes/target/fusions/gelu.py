@@ -1,4 +1,4 @@
-"""Target pass: fuses Gelu, written as separate operators, into Gelu.
+"""ONNX pass: fuses Gelu, written as separate operators, into Gelu.
 
     x * (1 + Erf(x / sqrt(2))) * 0.5                                           in any order of the factors
     x * (1 + Tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3))) * 0.5               approximate="tanh"
@@ -19,12 +19,12 @@ import onnx_ir as ir
 
 from ....registration.runtimes import has_kernel
 from ..node_pass import NodePass
-from .patterns import constant_operand, made_by, number, replace
+from .patterns import constant_operand, exclusive_producer, number, replace
 
 _PRECISION = {ir.DataType.FLOAT16: 1e-3, ir.DataType.BFLOAT16: 8e-3}
 """The relative error with which an element type holds a number; for other types it is 1e-6."""
 _MAXIMUM_DEPTH = 6
-"""Products within one another that are followed; more have no part in a Gelu."""
+"""The maximum depth of nested products; a Gelu has fewer."""
 
 
 class FuseGelu(NodePass):
@@ -35,10 +35,10 @@ class FuseGelu(NodePass):
 
     def rewrite(self, node: ir.Node) -> bool:
         """Fuse the nodes that end in a Mul."""
-        found = _gelu(node)
-        if found is None or found[0].dtype is None or not has_kernel("Gelu", found[0].dtype):
+        match = _gelu(node)
+        if match is None or match[0].dtype is None or not has_kernel("Gelu", match[0].dtype):
             return False
-        x, _, approximate = found
+        x, _, approximate = match
         attributes = [ir.AttrString("approximate", "tanh")] if approximate == "tanh" else []
         replace(node, "Gelu", [x], attributes, self.opset)
         return True
@@ -54,18 +54,18 @@ class OrderGelu(NodePass):
 
     def rewrite(self, node: ir.Node) -> bool:
         """Exchange the factors of the two products of a Gelu."""
-        found = _gelu(node)
-        if found is None or found[2] != "none" or found[0].dtype not in _WIDE:
+        match = _gelu(node)
+        if match is None or match[2] != "none" or match[0].dtype not in _WIDE:
             return False
-        x, total, _ = found
-        for place, value in enumerate(node.inputs):
-            inner = made_by(value, "Mul")
+        x, total, _ = match
+        for input_index, value in enumerate(node.inputs):
+            inner = exclusive_producer(value, "Mul")
             halved = constant_operand(inner) if inner is not None else None
             if (
                 inner is None
                 or halved is None
                 or halved[0] is not total.outputs[0]
-                or node.inputs[1 - place] is not x
+                or node.inputs[1 - input_index] is not x
             ):
                 continue
             half = inner.inputs[1 if inner.inputs[0] is halved[0] else 0]
@@ -95,10 +95,10 @@ def _gelu(node: ir.Node) -> tuple[ir.Value, ir.Node, str] | None:
     return (x, total, "tanh") if _is_cubic(inner.inputs[0], x) else None
 
 
-def _is_near(value: float, wanted: float, x: ir.Value) -> bool:
-    """Whether a number is the one that is wanted, in the element type of x."""
+def _is_near(value: float, expected: float, x: ir.Value) -> bool:
+    """Whether a number equals the expected one within the precision of the element type of x."""
     precision = 1e-6 if x.dtype is None else _PRECISION.get(x.dtype, 1e-6)
-    return math.isclose(value, wanted, rel_tol=precision)
+    return math.isclose(value, expected, rel_tol=precision)
 
 
 def _factors(node: ir.Node) -> tuple[ir.Value, ir.Node, list[float]] | None:
@@ -108,22 +108,22 @@ def _factors(node: ir.Node) -> tuple[ir.Value, ir.Node, list[float]] | None:
     pending = [node]
     while pending:
         for value in pending.pop().inputs:
-            found = number(value)
-            made = made_by(value, "Mul") if not numbers or len(values) < 2 else None
+            factor = number(value)
+            inner_product = exclusive_producer(value, "Mul") if not numbers or len(values) < 2 else None
             if value is None:
                 return None
-            if found is not None and numbers:
+            if factor is not None and numbers:
                 return None
-            if found is not None:
-                numbers.append(found)
-            elif made is not None and len(pending) + len(values) < 2 and _has_part(made):
-                pending.append(made)
+            if factor is not None:
+                numbers.append(factor)
+            elif inner_product is not None and len(pending) + len(values) < 2 and _has_part(inner_product):
+                pending.append(inner_product)
             else:
                 values.append(value)
     if len(values) != 2 or len(numbers) != 1:
         return None
-    for x, other in (values, values[::-1]):
-        total = made_by(other, "Add")
+    for x, operand in (values, values[::-1]):
+        total = exclusive_producer(operand, "Add")
         if total is not None:
             return x, total, numbers
     return None
@@ -131,24 +131,24 @@ def _factors(node: ir.Node) -> tuple[ir.Value, ir.Node, list[float]] | None:
 
 def _has_part(node: ir.Node) -> bool:
     """Whether a product has 0.5 or a sum as a factor, as the inner product of a Gelu has."""
-    return any(number(value) == 0.5 or made_by(value, "Add") is not None for value in node.inputs)
+    return any(number(value) == 0.5 or exclusive_producer(value, "Add") is not None for value in node.inputs)
 
 
 def _behind_one(total: ir.Node) -> ir.Node | None:
     """The Erf or Tanh to which a node adds 1."""
-    found = constant_operand(total)
-    if found is None or found[1] != 1:
+    sum_operands = constant_operand(total)
+    if sum_operands is None or sum_operands[1] != 1:
         return None
-    return made_by(found[0], "Erf", "Tanh")
+    return exclusive_producer(sum_operands[0], "Erf", "Tanh")
 
 
 def _is_multiple(value: ir.Value, x: ir.Value, factor: float) -> bool:
     """Whether a value is x times a factor."""
-    product = made_by(value, "Mul")
+    product = exclusive_producer(value, "Mul")
     if product is not None:
-        found = constant_operand(product)
-        return found is not None and found[0] is x and _is_near(found[1], factor, x)
-    quotient = made_by(value, "Div")
+        factors = constant_operand(product)
+        return factors is not None and factors[0] is x and _is_near(factors[1], factor, x)
+    quotient = exclusive_producer(value, "Div")
     if quotient is None or quotient.inputs[0] is not x:
         return False
     divisor = number(quotient.inputs[1])
@@ -157,14 +157,14 @@ def _is_multiple(value: ir.Value, x: ir.Value, factor: float) -> bool:
 
 def _is_cubic(value: ir.Value, x: ir.Value) -> bool:
     """Whether a value is `sqrt(2 / pi) * (x + 0.044715 * x ** 3)`, perhaps with x or numbers distributed."""
-    found = _binomial(value, x)
-    if found is None:
+    terms = _binomial(value, x)
+    if terms is None:
         return False
     factor = math.sqrt(2 / math.pi)
-    wanted = [(1, factor), (3, 0.044715 * factor)]
+    expected_terms = [(1, factor), (3, 0.044715 * factor)]
     return all(
-        power == degree and _is_near(coefficient, number_wanted, x)
-        for (power, coefficient), (degree, number_wanted) in zip(sorted(found), wanted, strict=True)
+        power == degree and _is_near(coefficient, expected, x)
+        for (power, coefficient), (degree, expected) in zip(sorted(terms), expected_terms, strict=True)
     )
 
 
@@ -172,16 +172,16 @@ def _binomial(
     value: ir.Value | None, x: ir.Value, depth: int = _MAXIMUM_DEPTH
 ) -> list[tuple[float, float]] | None:
     """The powers of x and their coefficients in a sum of two, which may be multiplied with others."""
-    total = made_by(value, "Add")
+    total = exclusive_producer(value, "Add")
     if total is not None:
-        terms = [_monomial(each, x) for each in total.inputs]
+        terms = [_monomial(summand, x) for summand in total.inputs]
         return None if None in terms else [term for term in terms if term is not None]
-    product = made_by(value, "Mul") if depth else None
+    product = exclusive_producer(value, "Mul") if depth else None
     for first, second in (product.inputs, product.inputs[::-1]) if product is not None else ():
         factor = _monomial(first, x)
-        found = _binomial(second, x, depth - 1) if factor is not None else None
-        if factor is not None and found is not None:
-            return [(power + factor[0], coefficient * factor[1]) for power, coefficient in found]
+        inner_terms = _binomial(second, x, depth - 1) if factor is not None else None
+        if factor is not None and inner_terms is not None:
+            return [(power + factor[0], coefficient * factor[1]) for power, coefficient in inner_terms]
     return None
 
 
@@ -192,13 +192,15 @@ def _monomial(value: ir.Value | None, x: ir.Value, depth: int = _MAXIMUM_DEPTH) 
     constant = number(value)
     if constant is not None:
         return 0, constant
-    power = made_by(value, "Pow")
+    power = exclusive_producer(value, "Pow")
     if power is not None:
         exponent = number(power.inputs[1])
         return (exponent, 1.0) if power.inputs[0] is x and exponent is not None else None
-    product = made_by(value, "Mul") if depth else None
-    factors = [_monomial(each, x, depth - 1) for each in product.inputs] if product is not None else [None]
-    known = [factor for factor in factors if factor is not None]
-    if len(known) < len(factors):
+    product = exclusive_producer(value, "Mul") if depth else None
+    factors = (
+        [_monomial(operand, x, depth - 1) for operand in product.inputs] if product is not None else [None]
+    )
+    monomials = [factor for factor in factors if factor is not None]
+    if len(monomials) < len(factors):
         return None
-    return sum(power for power, _ in known), math.prod(coefficient for _, coefficient in known)
+    return sum(power for power, _ in monomials), math.prod(coefficient for _, coefficient in monomials)

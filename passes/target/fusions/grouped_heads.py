@@ -1,4 +1,4 @@
-"""Target pass: lets Attention repeat the heads of keys and values, which other operators repeat before it.
+"""ONNX pass: removes the repetition of heads of keys and values before Attention, which repeats them itself.
 
     Unsqueeze(key, 2) -> Expand by n -> Reshape -> Attention      becomes      key -> Attention
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from ..node_pass import NodePass
-from .patterns import added_axes, made_by
+from .patterns import added_axes, exclusive_producer
 
 _HEADS = 1
 _REPEATED = 2
@@ -34,12 +34,14 @@ class GroupHeads(NodePass):
         query = node.inputs[0]
         if used or query is None or query.shape is None or len(query.shape) != 4:
             return False
-        found = [_repeated(value) for value in node.inputs[1:3]]
-        if len(found) < 2 or any(value is None for value in found):
+        sources = [_repetition_source(value) for value in node.inputs[1:3]]
+        if len(sources) < 2 or any(value is None for value in sources):
             return False
-        key, value = found
+        key, value = sources
         heads = [
-            each.shape[_HEADS] for each in (query, key, value) if each is not None and each.shape is not None
+            operand.shape[_HEADS]
+            for operand in (query, key, value)
+            if operand is not None and operand.shape is not None
         ]
         if heads[1] != heads[2] or not all(isinstance(count, int) for count in heads):
             return False
@@ -48,15 +50,15 @@ class GroupHeads(NodePass):
         return True
 
 
-def _repeated(value: ir.Value | None) -> ir.Value | None:
+def _repetition_source(value: ir.Value | None) -> ir.Value | None:
     """The tensor whose heads a value repeats."""
-    reshape = made_by(value, "Reshape")
-    expand = made_by(reshape.inputs[0], "Expand") if reshape is not None else None
-    unsqueeze = made_by(expand.inputs[0], "Unsqueeze") if expand is not None else None
+    reshape = exclusive_producer(value, "Reshape")
+    expand = exclusive_producer(reshape.inputs[0], "Expand") if reshape is not None else None
+    unsqueeze = exclusive_producer(expand.inputs[0], "Unsqueeze") if expand is not None else None
     data = unsqueeze.inputs[0] if unsqueeze is not None else None
     if value is None or expand is None or unsqueeze is None or data is None:
         return None
-    shapes = [each.shape for each in (data, unsqueeze.outputs[0], expand.outputs[0], value)]
+    shapes = [step_value.shape for step_value in (data, unsqueeze.outputs[0], expand.outputs[0], value)]
     before, inserted, expanded, after = shapes
     if before is None or inserted is None or expanded is None or after is None:
         return None

@@ -1,4 +1,4 @@
-"""Target pass: fuses layer normalization, written as separate operators, into LayerNormalization.
+"""ONNX pass: fuses layer normalization, written as separate operators, into LayerNormalization.
 
     d = Sub(x, ReduceMean(x));  v = ReduceMean(Pow(d, 2) or Mul(d, d));  Div(d, Sqrt(Add(v, epsilon)))
 
@@ -17,11 +17,11 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from ..node_pass import ConstantPass
-from .patterns import is_last_axis, made_by, number, operands, reduced_axes, replace
+from .patterns import exclusive_producer, is_last_axis, number, operands, reduced_axes, replace
 
 _TYPES = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 _WIDE = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
-"""What half precision is cast to in written-out forms; the operator computes in FLOAT."""
+"""Types to which written-out forms cast half precision; the operator computes in FLOAT."""
 
 
 class FuseLayerNormalization(ConstantPass):
@@ -32,20 +32,20 @@ class FuseLayerNormalization(ConstantPass):
 
     def rewrite(self, node: ir.Node) -> bool:
         """Fuse the nodes around `node`, the Mul of the normalized value by the scale."""
-        found = operands(node, "Div") or operands(node, "Cast")
-        chain = _normalization(found[0]) if found is not None else None
-        if found is None or chain is None:
+        match = operands(node, "Div") or operands(node, "Cast")
+        chain = _normalization(match[0]) if match is not None else None
+        if match is None or chain is None:
             return False
-        scale, (x, epsilon) = found[1], chain
+        scale, (x, epsilon) = match[1], chain
         if x.dtype not in _TYPES or not self._is_vector(scale, x):
             return False
         last, bias = node, None
         result = node.outputs[0]
         if len(result.uses()) == 1 and not result.is_graph_output():
             [(reader, index)] = result.uses()
-            other = reader.inputs[1 - index] if reader.op_type == "Add" and not reader.domain else None
-            if other is not None and reader.graph is node.graph and self._is_vector(other, x):
-                last, bias = reader, other
+            summand = reader.inputs[1 - index] if reader.op_type == "Add" and not reader.domain else None
+            if summand is not None and reader.graph is node.graph and self._is_vector(summand, x):
+                last, bias = reader, summand
         attributes = [ir.AttrInt64("axis", -1), ir.AttrFloat32("epsilon", epsilon)]
         replace(
             last,
@@ -59,7 +59,7 @@ class FuseLayerNormalization(ConstantPass):
     def _is_vector(self, value: ir.Value, x: ir.Value) -> bool:
         """Whether a value is a constant with a number for each position along the last dim of x."""
         if (
-            not self.known.is_constant(value)
+            not self.initializers.is_constant(value)
             or value.dtype != x.dtype
             or value.shape is None
             or x.shape is None
@@ -70,11 +70,11 @@ class FuseLayerNormalization(ConstantPass):
 
 def _normalization(last: ir.Node) -> tuple[ir.Value, float] | None:
     """X and epsilon of `(x - mean(x)) / sqrt(mean((x - mean(x))**2) + epsilon)`, perhaps cast back."""
-    quotient = made_by(last.inputs[0], "Div") if last.op_type == "Cast" else last
+    quotient = exclusive_producer(last.inputs[0], "Div") if last.op_type == "Cast" else last
     if quotient is None:
         return None
-    root = made_by(quotient.inputs[1], "Sqrt")
-    shifted = made_by(root.inputs[0], "Add") if root is not None else None
+    root = exclusive_producer(quotient.inputs[1], "Sqrt")
+    shifted = exclusive_producer(root.inputs[0], "Add") if root is not None else None
     summands = operands(shifted, "ReduceMean") if shifted is not None else None
     if summands is None:
         return None
@@ -83,8 +83,8 @@ def _normalization(last: ir.Node) -> tuple[ir.Value, float] | None:
     squared = _root_of_square(variance.inputs[0])
     if epsilon is None or centred is None or squared is None:
         return None
-    x = _uncentred(centred, 1 if squared is not centred else None)
-    if x is None or (squared is not centred and _uncentred(squared, None) is not x):
+    x = _centring_source(centred, 1 if squared is not centred else None)
+    if x is None or (squared is not centred and _centring_source(squared, None) is not x):
         return None
     if not is_last_axis(reduced_axes(variance), x):
         return None
@@ -104,14 +104,14 @@ def _narrow(x: ir.Value, dtype: ir.DataType | None) -> ir.Value | None:
 
 
 def _root_of_square(value: ir.Value | None) -> ir.Value | None:
-    power = made_by(value, "Pow")
+    power = exclusive_producer(value, "Pow")
     if power is not None and number(power.inputs[1]) == 2:
         return power.inputs[0]
-    product = made_by(value, "Mul")
+    product = exclusive_producer(value, "Mul")
     return product.inputs[0] if product is not None and product.inputs[0] is product.inputs[1] else None
 
 
-def _uncentred(value: ir.Value, readers: int | None) -> ir.Value | None:
+def _centring_source(value: ir.Value, readers: int | None) -> ir.Value | None:
     """The x of `x - mean(x)` over the last dim; read by nothing but the quotient and the square."""
     node = value.producer()
     if node is None or node.op_type not in ("Sub", "Cast") or node.domain or value.is_graph_output():
@@ -122,7 +122,7 @@ def _uncentred(value: ir.Value, readers: int | None) -> ir.Value | None:
         return None
     if node.op_type == "Cast":
         # Only the difference is cast: its mean has the element type of x.
-        node = made_by(node.inputs[0], "Sub") if value.dtype in _WIDE else None
+        node = exclusive_producer(node.inputs[0], "Sub") if value.dtype in _WIDE else None
         if node is None:
             return None
     x, mean = node.inputs

@@ -1,4 +1,4 @@
-"""What the recognition of written-out operators has in common: walking from a value to what made it."""
+"""Helpers that recognise written-out operators by walking from a value to the nodes that compute it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def only_reader(value: ir.Value) -> bool:
     return len(value.uses()) == 1 and not value.is_graph_output()
 
 
-def made_by(value: ir.Value | None, *op_types: str, readers: int = 1) -> ir.Node | None:
-    """The node that makes a value, if it has one of these types and its value exactly so many readers."""
+def exclusive_producer(value: ir.Value | None, *op_types: str, readers: int = 1) -> ir.Node | None:
+    """The node that computes a value, if it has one of these types and the value exactly so many readers."""
     node = value.producer() if value is not None else None
     if node is None or value is None or node.domain or node.op_type not in op_types:
         return None
@@ -27,16 +27,16 @@ def made_by(value: ir.Value | None, *op_types: str, readers: int = 1) -> ir.Node
     return node
 
 
-def operands(node: ir.Node, wanted: str) -> tuple[ir.Node, ir.Value] | None:
-    """The maker of one operand of a binary node, and the other operand.
+def operands(node: ir.Node, op_type: str) -> tuple[ir.Node, ir.Value] | None:
+    """The producer of one operand of a binary node, and the other operand.
 
-    The maker has the wanted type, and nothing else reads its result.
+    The producer has the requested type, and nothing else reads its result.
     """
     a, b = node.inputs
     for first, second in ((a, b), (b, a)):
-        made = made_by(first, wanted)
-        if made is not None and second is not None:
-            return made, second
+        producer = exclusive_producer(first, op_type)
+        if producer is not None and second is not None:
+            return producer, second
     return None
 
 
@@ -51,9 +51,9 @@ def constant_operand(node: ir.Node) -> tuple[ir.Value, float] | None:
     """The operands of a binary node that has one number: the other operand, and the number."""
     a, b = node.inputs
     for first, second in ((a, b), (b, a)):
-        found = number(second)
-        if first is not None and found is not None:
-            return first, found
+        constant = number(second)
+        if first is not None and constant is not None:
+            return first, constant
     return None
 
 
@@ -80,39 +80,41 @@ def is_last_axis(axes: Sequence[int] | None, value: ir.Value) -> bool:
     return [*axes] == [-1] or (value.shape is not None and [*axes] == [len(value.shape) - 1])
 
 
-def made_before(
-    place: ir.Node,
-    known: Initializers,
+def insert_node(
+    successor: ir.Node,
+    initializers: Initializers,
     op_type: str,
     inputs: Sequence[ir.Value | None],
     shape: ir.Shape | None,
     attributes: Sequence[ir.Attr] = (),
     dtype: ir.DataType | None = None,
 ) -> ir.Value:
-    """The result of a new node in front of another, by default of the element type of its first input."""
+    """The result of a new node before another, by default of the element type of its first input."""
     first = inputs[0]
     assert first is not None
-    name = known.unique(f"{(first.name or op_type).removesuffix('_output_0')}/{op_type}")
-    made = ir.Node("", op_type, inputs, attributes, num_outputs=1, name=name)
-    result = made.outputs[0]
-    result.name, result.shape = known.unique(f"{name}_output_0"), shape
+    name = initializers.unique(f"{(first.name or op_type).removesuffix('_output_0')}/{op_type}")
+    inserted = ir.Node("", op_type, inputs, attributes, num_outputs=1, name=name)
+    result = inserted.outputs[0]
+    result.name, result.shape = initializers.unique(f"{name}_output_0"), shape
     result.type = first.type if dtype is None else ir.TensorType(dtype)
-    assert place.graph is not None
-    place.graph.insert_before(place, made)
-    inherit(made, place)
+    assert successor.graph is not None
+    successor.graph.insert_before(successor, inserted)
+    inherit(inserted, successor)
     return result
 
 
 def replace(
     last: ir.Node, op_type: str, inputs: Sequence[ir.Value | None], attributes: Sequence[ir.Attr], opset: int
 ) -> None:
-    """Put one operator in the place of the nodes that end in `last`.
+    """Replace the nodes that end in `last` by one operator.
 
     Attributes equal to their default are left out.
     """
-    kept = [each for each in attributes if not schemas.omissible(op_type, "", opset, each)]
+    written_attributes = [
+        attribute for attribute in attributes if not schemas.omissible(op_type, "", opset, attribute)
+    ]
     name = f"{last.name or last.outputs[0].name}_fused"
-    fused = ir.Node("", op_type, inputs, kept, num_outputs=1, name=name)
+    fused = ir.Node("", op_type, inputs, written_attributes, num_outputs=1, name=name)
     result, old, graph = fused.outputs[0], last.outputs[0], last.graph
     result.type, result.shape, result.name = old.type, old.shape, f"{old.name}_fused"
     assert graph is not None
@@ -122,14 +124,16 @@ def replace(
 
 
 def _remove_unread(node: ir.Node) -> list[ir.Node]:
-    """Remove a node that nothing reads, and what was computed for it alone; return what was removed."""
+    """Remove a node that nothing reads, and the nodes that only it needed; return the removed nodes."""
     pending, removed = [node], []
     while pending:
         current = pending.pop()
-        if current.graph is None or any(each.uses() or each.is_graph_output() for each in current.outputs):
+        if current.graph is None or any(
+            output.uses() or output.is_graph_output() for output in current.outputs
+        ):
             continue
-        makers = [value.producer() for value in current.inputs if value is not None]
+        producers = [value.producer() for value in current.inputs if value is not None]
         current.graph.remove(current, safe=True)
         removed.append(current)
-        pending += [maker for maker in makers if maker is not None]
+        pending += [producer for producer in producers if producer is not None]
     return removed

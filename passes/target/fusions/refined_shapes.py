@@ -1,4 +1,4 @@
-"""Target pass: infers sizes that were unknown in the file, in front of attention and normalization.
+"""ONNX pass: infers sizes that were unknown in the file, before attention and normalization are fused.
 
 Files often compute the targets of their Reshapes. Once these are constants, or sizes of other values, the
 number of heads follows from them:
@@ -27,7 +27,7 @@ from ..node_pass import NodePass, NodesByOperator, same_dimension
 from ..shapes.static_sizes import cut_size, integers
 
 _END = 2**31 - 1
-"""Ends of Slices from this number on stand for the whole rest."""
+"""An end of a Slice from this number on means the end of the dimension."""
 
 
 class RefineShapes(NodePass):
@@ -47,25 +47,29 @@ class RefineShapes(NodePass):
         result = node.outputs[0] if len(node.outputs) == 1 and not node.domain else None
         if result is None or (result.shape is not None and result.shape.is_static()):
             return False
-        found = _inferred(node)
-        if found is None or (result.shape is not None and len(found) != len(result.shape)):
+        inferred = _infer_sizes(node)
+        if inferred is None or (result.shape is not None and len(inferred) != len(result.shape)):
             return False
-        known = [UNKNOWN] * len(found) if result.shape is None else [*result.shape]
-        sizes = [_better(old, new) for old, new in zip(known, found, strict=True)]
+        current = [UNKNOWN] * len(inferred) if result.shape is None else [*result.shape]
+        # A number is most precise; the operands' symbol is preferred to the result's, which others share.
+        sizes = [
+            old if isinstance(old, int) or new == UNKNOWN else new
+            for old, new in zip(current, inferred, strict=True)
+        ]
         if result.shape is not None and sizes == [*result.shape]:
             return False
         result.shape = ir.Shape(sizes)
         return True
 
 
-def _inferred(node: ir.Node) -> list[Dim] | None:
-    """The sizes of a result that the operands show."""
+def _infer_sizes(node: ir.Node) -> list[Dim] | None:
+    """The sizes of a result that follow from its operands."""
     if node.op_type in _RULES:
         return _RULES[node.op_type](node)
     if node.op_type in shape_inference.BROADCASTING:
         shapes = [value.shape.dims for value in node.inputs if value is not None and value.shape is not None]
         return broadcast(shapes) if len(shapes) == len(node.inputs) else None
-    attributes: dict[str, Any] = {name: each.value for name, each in node.attributes.items()}
+    attributes: dict[str, Any] = {name: attribute.value for name, attribute in node.attributes.items()}
     inferred = shape_inference.infer(node.op_type, node.inputs, attributes)
     return None if inferred is None else list(inferred)
 
@@ -75,43 +79,40 @@ def _has_last_size(value: ir.Value | None) -> bool:
     return value is not None and value.shape is not None and isinstance([0, *value.shape][-1], int)
 
 
-def _better(old: Dim, new: Dim) -> Dim:
-    """The size that says more: a number, then the name that the operands have."""
-    return old if isinstance(old, int) or new == UNKNOWN else new
-
-
-def _reshaped(node: ir.Node) -> list[Dim] | None:
-    """The sizes that a Reshape gives, as far as its target and the sizes of its operand show them."""
+def _reshape_sizes(node: ir.Node) -> list[Dim] | None:
+    """The sizes that a Reshape outputs, as far as they follow from its shape input and its operand."""
     data, target = node.inputs
     sizes = elements(target)
     if data is None or data.shape is None or sizes is None:
         return None
     allowzero = node.attributes.get("allowzero")
     if allowzero is None or not allowzero.as_int():
-        sizes = [data.shape[place] if size == 0 else size for place, size in enumerate(sizes)]
+        sizes = [data.shape[index] if size == 0 else size for index, size in enumerate(sizes)]
     if sizes.count(-1) != 1 or any(size == UNKNOWN or size == 0 for size in (*sizes, *data.shape)):
         return [UNKNOWN if size == -1 else size for size in sizes]
-    rest, others = [*data.shape], []
+    source_factors, target_factors = [*data.shape], []
     for size in sizes:
-        if not isinstance(size, int) and size in rest:
-            rest.remove(size)
+        if not isinstance(size, int) and size in source_factors:
+            source_factors.remove(size)
         elif size != -1:
-            others.append(size)
-    one: Dim = 1
-    inferred = quotient(functools.reduce(product, rest, one), functools.reduce(product, others, one))
+            target_factors.append(size)
+    unit: Dim = 1
+    inferred = quotient(
+        functools.reduce(product, source_factors, unit), functools.reduce(product, target_factors, unit)
+    )
     return [inferred if size == -1 else size for size in sizes]
 
 
-def _expanded(node: ir.Node) -> list[Dim] | None:
-    """The sizes that an Expand gives."""
+def _expand_sizes(node: ir.Node) -> list[Dim] | None:
+    """The sizes that an Expand outputs."""
     data, sizes = node.inputs[0], elements(node.inputs[1])
     if data is None or data.shape is None or sizes is None:
         return None
     return broadcast([data.shape.dims, tuple(sizes)])
 
 
-def _sliced(node: ir.Node) -> list[Dim] | None:
-    """The sizes that a Slice gives."""
+def _slice_sizes(node: ir.Node) -> list[Dim] | None:
+    """The sizes that a Slice outputs."""
     data, starts, ends = node.inputs[0], elements(node.inputs[1]), elements(node.inputs[2])
     if data is None or data.shape is None or starts is None:
         return None
@@ -129,7 +130,7 @@ def _sliced(node: ir.Node) -> list[Dim] | None:
 
 
 def _cut(size: Dim, start: Dim, end: Dim, step: int) -> Dim:
-    """The size of what a Slice takes of one dimension."""
+    """The number of elements that a Slice takes along one dimension."""
     if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
         return cut_size(size, start, end, step)
     if (start, step) != (0, 1):
@@ -140,7 +141,7 @@ def _cut(size: Dim, start: Dim, end: Dim, step: int) -> Dim:
     return least(size, end) if is_limited else UNKNOWN  # type: ignore[arg-type]
 
 
-def _counted(node: ir.Node) -> list[Dim] | None:
+def _range_sizes(node: ir.Node) -> list[Dim] | None:
     """The length of a Range from 0 to a size."""
     start, limit, step = (elements(value) for value in node.inputs)
     return limit if start == [0] and step == [1] else None
@@ -148,8 +149,8 @@ def _counted(node: ir.Node) -> list[Dim] | None:
 
 _RULES: dict[str, Callable[[ir.Node], list[Dim] | None]] = {
     "ConstantOfShape": lambda node: elements(node.inputs[0]),
-    "Expand": _expanded,
-    "Range": _counted,
-    "Reshape": _reshaped,
-    "Slice": _sliced,
+    "Expand": _expand_sizes,
+    "Range": _range_sizes,
+    "Reshape": _reshape_sizes,
+    "Slice": _slice_sizes,
 }

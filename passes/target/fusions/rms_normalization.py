@@ -1,4 +1,4 @@
-"""Target pass: fuses root-mean-square normalization, written as separate operators, into RMSNormalization.
+"""ONNX pass: fuses root-mean-square normalization, written as separate operators, into RMSNormalization.
 
     s = Pow(x, 2) or Mul(x, x) -> ReduceMean over the last dim -> Add(epsilon)
     x / Sqrt(s),  x * Reciprocal(Sqrt(s)),  x * (1 / Sqrt(s)),  x * Pow(s, -0.5)  or  x / Pow(s, 0.5)
@@ -17,7 +17,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from ..node_pass import NodePass
-from .patterns import is_last_axis, made_by, number, operands, reduced_axes, replace
+from .patterns import exclusive_producer, is_last_axis, number, operands, reduced_axes, replace
 
 _HALF_TYPES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
@@ -31,11 +31,11 @@ class FuseRMSNormalization(NodePass):
     def rewrite(self, node: ir.Node) -> bool:
         """Fuse the nodes that end in `node`, the Mul of the normalized value by the scale."""
         for form in ("Mul", "Div", "Cast"):
-            found = operands(node, form)
-            chain = _normalization(found[0]) if found is not None else None
-            if found is None or chain is None:
+            match = operands(node, form)
+            chain = _normalization(match[0]) if match is not None else None
+            if match is None or chain is None:
                 continue
-            scale, (x, epsilon) = found[1], chain
+            scale, (x, epsilon) = match[1], chain
             if scale.shape is None or len(scale.shape) != 1 or x.dtype is None or x.dtype != scale.dtype:
                 return False
             attributes = [ir.AttrInt64("axis", -1), ir.AttrFloat32("epsilon", epsilon)]
@@ -49,7 +49,7 @@ def _normalization(last: ir.Node) -> tuple[ir.Value, float] | None:
     if last.op_type == "Cast":
         return _cast_normalization(last)
     for x, factor in (last.inputs, last.inputs[::-1])[: 2 if last.op_type == "Mul" else 1]:
-        shifted = _rooted(factor, is_inverse=last.op_type == "Mul")
+        shifted = _square_root_sum(factor, is_inverse=last.op_type == "Mul")
         summands = operands(shifted, "ReduceMean") if shifted is not None else None
         if x is None or summands is None:
             continue
@@ -60,36 +60,38 @@ def _normalization(last: ir.Node) -> tuple[ir.Value, float] | None:
 
 
 def _cast_normalization(cast: ir.Node) -> tuple[ir.Value, float] | None:
-    """X and epsilon, if x is cast to FLOAT before, and its type is what the result is cast to."""
-    last = made_by(cast.inputs[0], "Mul", "Div")
-    found = _normalization(last) if last is not None else None
-    node = found[0].producer() if found is not None else None
-    if found is None or node is None or node.op_type != "Cast" or node.domain:
+    """X and epsilon, if x is cast to FLOAT before, and the result back to the type of x."""
+    last = exclusive_producer(cast.inputs[0], "Mul", "Div")
+    wide_match = _normalization(last) if last is not None else None
+    node = wide_match[0].producer() if wide_match is not None else None
+    if wide_match is None or node is None or node.op_type != "Cast" or node.domain:
         return None
-    x, wide = node.inputs[0], found[0]
+    x, wide = node.inputs[0], wide_match[0]
     if x is None or x.dtype not in _HALF_TYPES or wide.dtype != ir.DataType.FLOAT:
         return None
-    return (x, found[1]) if cast.outputs[0].dtype == x.dtype else None
+    return (x, wide_match[1]) if cast.outputs[0].dtype == x.dtype else None
 
 
-def _rooted(value: ir.Value | None, is_inverse: bool) -> ir.Node | None:
+def _square_root_sum(value: ir.Value | None, is_inverse: bool) -> ir.Node | None:
     """The Add whose square root a value is, or the inverse of the square root."""
-    power = made_by(value, "Pow")
+    power = exclusive_producer(value, "Pow")
     if power is not None:
         exponent = number(power.inputs[1])
-        return made_by(power.inputs[0], "Add") if exponent == (-0.5 if is_inverse else 0.5) else None
+        return (
+            exclusive_producer(power.inputs[0], "Add") if exponent == (-0.5 if is_inverse else 0.5) else None
+        )
     if is_inverse:
-        inverse = made_by(value, "Reciprocal", "Div")
+        inverse = exclusive_producer(value, "Reciprocal", "Div")
         if inverse is None or (inverse.op_type == "Div" and number(inverse.inputs[0]) != 1):
             return None
         value = inverse.inputs[-1]
-    root = made_by(value, "Sqrt")
-    return made_by(root.inputs[0], "Add") if root is not None else None
+    root = exclusive_producer(value, "Sqrt")
+    return exclusive_producer(root.inputs[0], "Add") if root is not None else None
 
 
 def _is_square(value: ir.Value | None, x: ir.Value) -> bool:
-    power = made_by(value, "Pow")
+    power = exclusive_producer(value, "Pow")
     if power is not None and power.inputs[0] is x and number(power.inputs[1]) == 2:
         return True
-    product = made_by(value, "Mul")
+    product = exclusive_producer(value, "Mul")
     return product is not None and all(operand is x for operand in product.inputs)

@@ -1,4 +1,4 @@
-"""Target pass: fuses rotary embedding, written as separate operators, into RotaryEmbedding.
+"""ONNX pass: fuses rotary embedding, written as separate operators, into RotaryEmbedding.
 
     x * cos + Concat(-x[..., d/2:], x[..., :d/2]) * sin
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from ..node_pass import ConstantPass
-from .patterns import made_by, replace
+from .patterns import exclusive_producer, replace
 from .rotary_tables import RotaryTables
 
 _TYPES = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
@@ -29,17 +29,17 @@ class FuseRotaryEmbedding(ConstantPass):
 
     def begin(self, model: ir.Model) -> bool:
         """Forget the tables of another model."""
-        self._tables = RotaryTables(self.known)
+        self._tables = RotaryTables(self.initializers)
         return True
 
     def rewrite(self, node: ir.Node) -> bool:
         """Fuse the pattern that ends in an Add."""
-        products = [made_by(value, "Mul") for value in node.inputs]
-        for direct, turned in (products, products[::-1]):
-            found = _rotation(direct, turned)
-            if found is None:
+        products = [exclusive_producer(value, "Mul") for value in node.inputs]
+        for direct, rotated in (products, products[::-1]):
+            rotation = _rotation(direct, rotated)
+            if rotation is None:
                 continue
-            x, *tables = found
+            x, *tables = rotation
             if x.shape is None or len(x.shape) != 4 or x.dtype not in _TYPES:
                 return False
             if any(table.dtype != x.dtype for table in tables):
@@ -52,15 +52,15 @@ class FuseRotaryEmbedding(ConstantPass):
         return False
 
 
-def _rotation(direct: ir.Node | None, turned: ir.Node | None) -> tuple[ir.Value, ir.Value, ir.Value] | None:
+def _rotation(direct: ir.Node | None, rotated: ir.Node | None) -> tuple[ir.Value, ir.Value, ir.Value] | None:
     """X and the two tables of `x * cosine + Concat(-upper half of x, lower half of x) * sine`."""
-    if direct is None or turned is None:
+    if direct is None or rotated is None:
         return None
-    for swapped, sine in (turned.inputs, turned.inputs[::-1]):
-        join = made_by(swapped, "Concat")
+    for swapped, sine in (rotated.inputs, rotated.inputs[::-1]):
+        join = exclusive_producer(swapped, "Concat")
         if join is None or sine is None or len(join.inputs) != 2:
             continue
-        negated = made_by(join.inputs[0], "Neg")
+        negated = exclusive_producer(join.inputs[0], "Neg")
         for x, cosine in (direct.inputs, direct.inputs[::-1]):
             if x is None or cosine is None or negated is None or not _is_last(join, x):
                 continue
@@ -85,13 +85,13 @@ def _is_half(value: ir.Value | None, x: ir.Value, half: int) -> bool:
     if node.op_type == "Split":
         is_even = value.shape is not None and value.shape[-1] == size // 2
         return is_even and len(node.outputs) == 2 and node.outputs[half] is value and _is_last(node, x)
-    numbers = [_integer(each) for each in node.inputs[1:]]
+    numbers = [_integer(bound) for bound in node.inputs[1:]]
     if node.op_type != "Slice" or len(numbers) not in (3, 4) or None in numbers:
         return False
     # The bounds of a Slice may be counted from the end, or lie behind it.
     start, end, _ = slice(numbers[0], numbers[1]).indices(size)
-    wanted = (0, size // 2) if half == 0 else (size // 2, size)
-    return (start, end) == wanted and numbers[2] in (-1, last) and numbers[3:] in ([], [1])
+    expected = (0, size // 2) if half == 0 else (size // 2, size)
+    return (start, end) == expected and numbers[2] in (-1, last) and numbers[3:] in ([], [1])
 
 
 def _integer(value: ir.Value | None) -> int | None:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import onnx_ir as ir
 
 from ....registration.emission.shape_inference import Dims
-from ..node_pass import maker_of, same_dimension
-from .patterns import made_by
+from ..node_pass import producer_of, same_dimension
+from .patterns import exclusive_producer
 
 _MATRICES = (0, 2, 1)
 
@@ -24,19 +24,19 @@ class Keys(NamedTuple):
     Attributes:
         data: a value with the numbers of the keys.
         perm: the order of its dimensions in which it has the layout of the queries.
-        place: the node before which a Transpose to this order may stand.
+        successor: the node before which a Transpose to this order may be inserted.
         shape: the shape in this order.
     """
 
     data: ir.Value
     perm: tuple[int, ...]
-    place: ir.Node
+    successor: ir.Node
     shape: Dims
 
 
 def transposed_keys(transposed: ir.Value) -> Keys | None:
-    """The keys that a value has in transposed form; None if it is not known to have them."""
-    node = maker_of(transposed, "Transpose")
+    """The keys whose transpose a value is; None if it is not recognised as one."""
+    node = producer_of(transposed, "Transpose")
     perm = node.attributes.get("perm") if node is not None else None
     data = node.inputs[0] if node is not None else None
     if node is not None and perm is not None and data is not None and data.shape is not None:
@@ -57,7 +57,7 @@ def joins_heads(joined: ir.Value, split: ir.Value) -> bool:
 
 def split_heads(matrices: ir.Value) -> ir.Value | None:
     """The value of four dimensions whose batch and heads a value joins."""
-    reshape = maker_of(matrices, "Reshape")
+    reshape = producer_of(matrices, "Reshape")
     data = reshape.inputs[0] if reshape is not None else None
     return data if data is not None and joins_heads(matrices, data) else None
 
@@ -68,14 +68,16 @@ def split_keys(keys: Keys) -> Keys | None:
         return keys
     data = split_heads(keys.data) if keys.perm == (0, 1, 2) else None
     return (
-        None if data is None or data.shape is None else Keys(data, (0, 1, 2, 3), keys.place, (*data.shape,))
+        None
+        if data is None or data.shape is None
+        else Keys(data, (0, 1, 2, 3), keys.successor, (*data.shape,))
     )
 
 
 def _split_behind(transposed: ir.Value) -> Keys | None:
     """The keys that Reshapes around a Transpose of matrices transpose."""
-    split = maker_of(transposed, "Reshape")
-    transpose = made_by(split.inputs[0], "Transpose") if split is not None else None
+    split = producer_of(transposed, "Reshape")
+    transpose = exclusive_producer(split.inputs[0], "Transpose") if split is not None else None
     matrices = transpose.inputs[0] if transpose is not None else None
     perm = transpose.attributes.get("perm") if transpose is not None else None
     data = split_heads(matrices) if matrices is not None else None
@@ -93,5 +95,5 @@ def _split_behind(transposed: ir.Value) -> Keys | None:
 def _joined_behind(transposed: ir.Value) -> Keys | None:
     """The keys whose heads are joined with the batch after they were transposed."""
     data = split_heads(transposed)
-    found = transposed_keys(data) if data is not None and maker_of(data, "Transpose") is not None else None
-    return found if found is not None and len(found.shape) == 4 else None
+    keys = transposed_keys(data) if data is not None and producer_of(data, "Transpose") is not None else None
+    return keys if keys is not None and len(keys.shape) == 4 else None

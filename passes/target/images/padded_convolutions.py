@@ -1,4 +1,4 @@
-"""Target pass: moves a Pad of zeros into the padding of the Conv behind it.
+"""ONNX pass: moves a Pad of zeros into the padding of the Conv after it.
 
 1. The Pad has constant, non-negative pads of the spatial dimensions only, and no other reader.
 2. The Conv has the `auto_pad` NOTSET or VALID.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from ..node_pass import ConstantPass, maker_for
+from ..node_pass import ConstantPass, removable_producer
 
 
 class FoldPadding(ConstantPass):
@@ -18,7 +18,7 @@ class FoldPadding(ConstantPass):
 
     def rewrite(self, node: ir.Node) -> bool:
         """Let a Conv pad as the Pad before it does."""
-        pad = maker_for(node, node.inputs[0], "Pad")
+        pad = removable_producer(node, node.inputs[0], "Pad")
         if pad is None or pad.inputs[0] is None:
             return False
         auto_pad = node.attributes.get("auto_pad")
@@ -29,8 +29,10 @@ class FoldPadding(ConstantPass):
         rank = len(pads) // 2
         if any(number < 0 for number in pads) or any(pads[axis] or pads[rank + axis] for axis in (0, 1)):
             return False
-        own = node.attributes.get("pads")
-        numbers = [0] * (2 * (rank - 2)) if own is None or form == "VALID" else list(own.as_ints())
+        conv_pads = node.attributes.get("pads")
+        numbers = (
+            [0] * (2 * (rank - 2)) if conv_pads is None or form == "VALID" else list(conv_pads.as_ints())
+        )
         outer = [*pads[2:rank], *pads[rank + 2 :]]
         if len(numbers) != len(outer):
             return False
@@ -49,7 +51,7 @@ class FoldPadding(ConstantPass):
         if len(pad.inputs) > 2 and pad.inputs[2] is not None:
             value = pad.inputs[2]
             if (
-                not self.known.is_constant(value)
+                not self.initializers.is_constant(value)
                 or value.const_value is None
                 or value.const_value.numpy().any()
             ):
@@ -57,7 +59,11 @@ class FoldPadding(ConstantPass):
         attribute = pad.attributes.get("pads")
         if attribute is not None:
             return list(attribute.as_ints())
-        given = pad.inputs[1] if len(pad.inputs) > 1 else None
-        if given is None or not self.known.is_constant(given) or given.const_value is None:
+        pads_input = pad.inputs[1] if len(pad.inputs) > 1 else None
+        if (
+            pads_input is None
+            or not self.initializers.is_constant(pads_input)
+            or pads_input.const_value is None
+        ):
             return None
-        return [int(number) for number in given.const_value.numpy()]
+        return [int(number) for number in pads_input.const_value.numpy()]

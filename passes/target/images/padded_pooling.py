@@ -1,4 +1,4 @@
-"""Target pass: keeps onnxruntime from merging a Pad of zeros into the MaxPool behind it.
+"""ONNX pass: keeps onnxruntime from merging a Pad of zeros into the MaxPool after it.
 
 onnxruntime's Pad_Fusion does so up to at least 1.31, but the padding of MaxPool counts as minus infinity, so
 that windows of negative numbers get other results. It leaves a MaxPool with `auto_pad`, or with positions.
@@ -26,7 +26,7 @@ class SeparatePaddedPools(NodePass):
 
 
 def _pads_zeros(value: ir.Value | None) -> bool:
-    """Whether a Pad makes the value, by zeros as far as is known."""
+    """Whether a Pad computes the value, with zeros unless its constant is known to differ."""
     node = value.producer() if value is not None else None
     if node is None or node.op_type != "Pad" or node.domain:
         return False
@@ -35,8 +35,8 @@ def _pads_zeros(value: ir.Value | None) -> bool:
         return False
     if attribute is not None:
         return attribute.as_float() == 0
-    given = node.inputs[2] if len(node.inputs) > 2 else None
-    return given is None or given.const_value is None or not given.const_value.numpy().any()
+    pad_value = node.inputs[2] if len(node.inputs) > 2 else None
+    return pad_value is None or pad_value.const_value is None or not pad_value.const_value.numpy().any()
 
 
 def _mark(node: ir.Node, schema: OperatorSchema | None) -> bool:

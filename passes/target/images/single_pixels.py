@@ -1,4 +1,4 @@
-"""Target pass: writes a linear Resize of single pixels in mode nearest, because OpenCV 5 reads beyond them.
+"""ONNX pass: writes a linear Resize of single pixels in mode nearest, because OpenCV 5 reads beyond them.
 
 1. Each axis that changes its size has size 1, and the sizes of the result are known.
 2. The mode takes values from the pixels alone (nearest or linear); coordinates do not leave the image.
@@ -24,14 +24,16 @@ class RepeatSinglePixels(NodePass):
         source, old = node.inputs[0], node.outputs[0]
         if source is None or source.shape is None or old.shape is None or len(source.shape) != len(old.shape):
             return False
-        repeated = [
+        is_pixel = [
             small == 1 and isinstance(large, int)
             for small, large in zip(source.shape, old.shape, strict=True)
         ]
-        kept = [small == large for small, large in zip(source.shape, old.shape, strict=True)]
-        if not old.shape.is_static() or 0 in old.shape or all(kept):
+        is_unchanged = [small == large for small, large in zip(source.shape, old.shape, strict=True)]
+        if not old.shape.is_static() or 0 in old.shape or all(is_unchanged):
             return False
-        if not all(one or same for one, same in zip(repeated, kept, strict=True)) or not _interpolates(node):
+        if not all(
+            pixel or unchanged for pixel, unchanged in zip(is_pixel, is_unchanged, strict=True)
+        ) or not _interpolates(node):
             return False
         if "mode" not in node.attributes or node.attributes["mode"].as_string() != "linear":
             return False

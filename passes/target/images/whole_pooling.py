@@ -1,4 +1,4 @@
-"""Target pass: writes pooling by one window that covers the image as global pooling.
+"""ONNX pass: writes pooling by one window that covers the image as global pooling.
 
 1. The sizes of the image are known. The window begins at its first pixel or in the padding before it, and
    reaches its last pixel.
@@ -36,28 +36,30 @@ class PoolWhole(NodePass):
 
 def _covers(node: ir.Node, shape: ir.Shape) -> bool:
     """Whether the only window of a node covers an image."""
-    given = {name: attribute.value for name, attribute in node.attributes.items()}
-    sizes, window = shape[2:], given.get("kernel_shape")
+    attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+    sizes, window = shape[2:], attributes.get("kernel_shape")
     if (
         window is None
         or len(window) != len(sizes)
-        or given.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
+        or attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
     ):
         return False
     count = len(window)
-    pads, strides = given.get("pads", [0] * 2 * count), given.get("strides", [1] * count)
-    if any(step != 1 for step in given.get("dilations", ())):
+    pads, strides = attributes.get("pads", [0] * 2 * count), attributes.get("strides", [1] * count)
+    if any(step != 1 for step in attributes.get("dilations", ())):
         return False
-    exact = bool(given.get("count_include_pad", 0)) and node.op_type == "AveragePool"
+    exact = bool(attributes.get("count_include_pad", 0)) and node.op_type == "AveragePool"
     for axis, size in enumerate(sizes):
         if not isinstance(size, int) or size < 1:
             return False
         before, after = pads[axis], pads[count + axis]
-        rest = size + before + after - window[axis]
-        if exact and (before or after or rest):
+        remainder = size + before + after - window[axis]
+        if exact and (before or after or remainder):
             return False
-        # A negative rest is a window that ceil_mode completes.
-        positions = 1 + (-(-rest // strides[axis]) if given.get("ceil_mode", 0) else rest // strides[axis])
+        # A negative remainder is a window that ceil_mode completes.
+        positions = 1 + (
+            -(-remainder // strides[axis]) if attributes.get("ceil_mode", 0) else remainder // strides[axis]
+        )
         if positions != 1 or not before <= window[axis] - size:
             return False
     return True

@@ -1,9 +1,9 @@
-"""Target pass: annotates each node whose result may overwrite one of its operands.
+"""ONNX pass: annotates each node whose result may overwrite one of its operands.
 
 A node gets the annotation `opsetta.may_overwrite`, `0:1` for "output 0 over input 1", where
 
 1. the operator can work in place on that input (`operators`), with the same element type and size;
-2. the input was made by a node of the same graph; it is no graph input, initializer, constant or output;
+2. the input was computed by a node of the same graph; it is no graph input, initializer, constant or output;
 3. no later node in the graph's order, sub-graphs included, reads the input;
 4. the same holds for every value that may share the input's memory: views (Reshape, Identity, ...), and
    values that If, Loop, Scan and sequences may pass by reference;
@@ -64,62 +64,68 @@ def record_inplace(
 def _annotate(graph: _Graph, opset: int, functions: Iterable[ir.OperatorIdentifier]) -> bool:
     lifetimes = _Lifetimes(functions)
     lifetimes.define(graph, 0)
-    lifetimes.read(graph, 0)
-    return _write(graph, 0, opset, lifetimes)
+    lifetimes.find_last_readers(graph, 0)
+    return _write_annotations(graph, 0, opset, lifetimes)
 
 
-def _write(graph: _Graph, depth: int, opset: int, lifetimes: _Lifetimes) -> bool:
+def _write_annotations(graph: _Graph, depth: int, opset: int, lifetimes: _Lifetimes) -> bool:
     modified = False
     for position, node in enumerate(graph):
-        place = _overwritten(node, position, depth, opset, lifetimes)
-        found = None if place is None else f"0:{place}"
-        if node.metadata_props.get(MAY_OVERWRITE) != found:
+        input_index = _overwritable_input(node, position, depth, opset, lifetimes)
+        annotation = None if input_index is None else f"0:{input_index}"
+        if node.metadata_props.get(MAY_OVERWRITE) != annotation:
             modified = True
-            if found is None:
+            if annotation is None:
                 del node.metadata_props[MAY_OVERWRITE]
             else:
-                node.metadata_props[MAY_OVERWRITE] = found
+                node.metadata_props[MAY_OVERWRITE] = annotation
         for block in lifetimes.blocks.get(node, ()):
-            modified |= _write(block, depth + 1, opset, lifetimes)
+            modified |= _write_annotations(block, depth + 1, opset, lifetimes)
     return modified
 
 
-def _overwritten(node: ir.Node, position: int, depth: int, opset: int, lifetimes: _Lifetimes) -> int | None:
+def _overwritable_input(
+    node: ir.Node, position: int, depth: int, opset: int, lifetimes: _Lifetimes
+) -> int | None:
     """The first input that output 0 of a node may overwrite."""
     op_type, inputs = node.op_type, node.inputs
-    places = operators.overwritable(op_type, opset, len(inputs))
-    if not places or node.domain not in ("", "ai.onnx") or lifetimes.is_function(node):
+    candidates = operators.overwritable(op_type, opset, len(inputs))
+    if not candidates or node.domain not in ("", "ai.onnx") or lifetimes.is_function(node):
         return None
     is_view = lifetimes.is_view(node)
-    for place in places:
-        value = inputs[place]
+    for input_index in candidates:
+        value = inputs[input_index]
         if value is None:
             continue
         # A view shares the memory and may be read later; only the input itself must have no later reader.
         ended = lifetimes.is_alone(value, node) if is_view else lifetimes.ends(value, position, depth)
         if not ended:
             continue
-        others = {i: v for i, v in enumerate(inputs) if v is not None and i != place}
+        other_inputs = {i: v for i, v in enumerate(inputs) if v is not None and i != input_index}
         root = lifetimes.root(value)
-        mates = [v for v in others.values() if lifetimes.root(v) is root]
-        if mates and not (operators.allows_twice(op_type) and all(v is value for v in mates)):
+        aliases = [v for v in other_inputs.values() if lifetimes.root(v) is root]
+        if aliases and not (operators.allows_twice(op_type) and all(v is value for v in aliases)):
             continue
-        if _is_like(node, opset, place, value, {i: v for i, v in others.items() if v is not value}):
-            return place
+        if _is_like(
+            node, opset, input_index, value, {i: v for i, v in other_inputs.items() if v is not value}
+        ):
+            return input_index
     return None
 
 
-def _is_like(node: ir.Node, opset: int, place: int, value: ir.Value, others: dict[int, ir.Value]) -> bool:
+def _is_like(
+    node: ir.Node, opset: int, input_index: int, value: ir.Value, other_inputs: dict[int, ir.Value]
+) -> bool:
     """Whether output 0 provably has the element type and the size of an input."""
     result = node.outputs[0]
     if any(v.type is not None and not isinstance(v.type, ir.TensorType) for v in (value, result)):
         return False
-    if not operators.same_element_type(node.op_type, opset, place, value.dtype, result.dtype):
+    if not operators.same_element_type(node.op_type, opset, input_index, value.dtype, result.dtype):
         return False
     if operators.keeps_size(node.op_type):
         return True
-    shapes = {i: _dims(v) for i, v in ((place, value), *others.items())}
-    return operators.same_size(node.op_type, place, shapes, _dims(result))
+    shapes = {i: _dims(v) for i, v in ((input_index, value), *other_inputs.items())}
+    return operators.same_size(node.op_type, input_index, shapes, _dims(result))
 
 
 def _dims(value: ir.Value) -> operators.Dims | None:
@@ -142,7 +148,7 @@ class _Lifetimes:
         self._functions = frozenset(functions)
         self._parent: dict[ir.Value, ir.Value] = {}
         self._depth: dict[ir.Value, int] = {}
-        self._kept: list[ir.Value] = []
+        self._never_overwritten: list[ir.Value] = []
         self._last: dict[ir.Value, int] = {}
         self._reads: dict[ir.Value, int] = {}
         self._pinned: set[ir.Value] = set()
@@ -188,9 +194,9 @@ class _Lifetimes:
         """Find the classes of the values of a graph and its sub-graphs."""
         constants = graph.initializers.values() if isinstance(graph, ir.Graph) else ()
         self._depth.update(dict.fromkeys((*graph.inputs, *constants), depth))
-        self._kept.extend(constants)
+        self._never_overwritten.extend(constants)
         if depth == 0:
-            self._kept.extend(graph.inputs)
+            self._never_overwritten.extend(graph.inputs)
         for node in graph:
             for value in node.outputs:
                 self._depth[value] = depth
@@ -201,28 +207,28 @@ class _Lifetimes:
                     self.define(block, depth + 1)
             self._connect(node, inner)
 
-    def read(self, graph: _Graph, depth: int) -> None:
+    def find_last_readers(self, graph: _Graph, depth: int) -> None:
         """Find the last reader of each class, and the classes that must never be overwritten."""
         if depth == 0:
-            self._pinned = {self.root(value) for value in self._kept}
+            self._pinned = {self.root(value) for value in self._never_overwritten}
         self._path.append(0)
         for position, node in enumerate(graph):
             self._path[depth] = position
             for value in node.inputs:
                 if value is not None:
                     self._reads[value] = self._reads.get(value, 0) + 1
-                    self._read(value)
+                    self._record_read(value)
             for block in self.blocks.get(node, ()):
-                self.read(block, depth + 1)
+                self.find_last_readers(block, depth + 1)
         self._path.pop()
         for value in graph.outputs:
             root = self.root(value)
             if self._depth[root] == depth:
                 self._pinned.add(root)
             else:
-                self._read(value)
+                self._record_read(value)
 
-    def _read(self, value: ir.Value) -> None:
+    def _record_read(self, value: ir.Value) -> None:
         root = self.root(value)
         self._last[root] = self._path[self._depth[root]]
 
@@ -232,7 +238,7 @@ class _Lifetimes:
         if standard and name not in operators.SHARING and not inner:
             return
         if standard and name == "Constant":
-            self._kept.extend(node.outputs)
+            self._never_overwritten.extend(node.outputs)
         elif self.is_view(node):
             self._join([node.inputs[0], node.outputs[0]])
         elif standard and name in operators.CONTROL_FLOW:
@@ -241,13 +247,13 @@ class _Lifetimes:
                     self._join(group)
                 actuals = operators.bound_inputs(name, node.inputs, len(block.inputs))
                 pairs = itertools.zip_longest(block.inputs, actuals[: len(block.inputs)])
-                self._kept.extend(formal for formal, actual in pairs if actual is None)
+                self._never_overwritten.extend(formal for formal, actual in pairs if actual is None)
         elif standard and not inner:
             if name in operators.CONTAINERS:
                 self._join([*node.inputs, *node.outputs])
         else:
             bound = [value for block in inner for value in (*block.inputs, *block.outputs)]
-            self._kept.extend(v for v in (*node.inputs, *node.outputs, *bound) if v is not None)
+            self._never_overwritten.extend(v for v in (*node.inputs, *node.outputs, *bound) if v is not None)
 
     def _join(self, values: Iterable[ir.Value | None]) -> None:
         roots = [self.root(value) for value in values if value is not None]

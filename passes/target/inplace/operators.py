@@ -61,7 +61,7 @@ _BROADCASTING = frozenset(
 """Each element of the output depends on one element of every operand; any of full size may be overwritten."""
 
 # The matrix product is added to beta * C, which must have the full size.
-_ACCUMULATED = {"Gemm": 2}
+_ACCUMULATING = {"Gemm": 2}
 
 
 def overwritable(op_type: str, opset: int, inputs: int) -> range:
@@ -75,8 +75,8 @@ def overwritable(op_type: str, opset: int, inputs: int) -> range:
         return range(inputs)
     if op_type in _FIRST:
         return range(min(inputs, 1))
-    place = _ACCUMULATED.get(op_type)
-    return range(0) if place is None or place >= inputs else range(place, place + 1)
+    index = _ACCUMULATING.get(op_type)
+    return range(0) if index is None or index >= inputs else range(index, index + 1)
 
 
 def bound_inputs(op_type: str, inputs: Sequence[_T | None], formals: int) -> Sequence[_T | None]:
@@ -152,13 +152,15 @@ def same_size(op_type: str, position: int, operands: Mapping[int, Dims | None], 
     """
     if keeps_size(op_type):
         return True
-    own = operands[position]
-    if own is not None and result is not None and _equal(own, result):
+    operand_shape = operands[position]
+    if operand_shape is not None and result is not None and _equal(operand_shape, result):
         return True
     if op_type not in _BROADCASTING:
         return False
-    others = [shape for place, shape in operands.items() if place != position]
-    return not others or (own is not None and all(_fits(shape, own) for shape in others))
+    other_shapes = [shape for index, shape in operands.items() if index != position]
+    return not other_shapes or (
+        operand_shape is not None and all(_fits(shape, operand_shape) for shape in other_shapes)
+    )
 
 
 def _equal(a: Dims, b: Dims) -> bool:
@@ -170,4 +172,4 @@ def _fits(shape: Dims | None, into: Dims) -> bool:
     if shape is None or len(shape) > len(into):
         return False
     pairs = zip(shape, into[len(into) - len(shape) :], strict=True)
-    return all(size == 1 or (size is not None and size == own) for size, own in pairs)
+    return all(size == 1 or (size is not None and size == full_size) for size, full_size in pairs)

@@ -1,4 +1,4 @@
-"""Target pass: computes linear layers and what is between them on matrices, where that saves nodes.
+"""ONNX pass: computes linear layers and the nodes between them on matrices, where that saves nodes.
 
     [2, 64, 256] -> MatMul -> Add -> LayerNormalization -> MatMul -> Add
     [2, 64, 256] -> Reshape [128, 256] -> Gemm -> LayerNormalization -> Gemm -> Reshape [2, 64, 256]
@@ -6,11 +6,10 @@
 1. `row_rules` knows the operators that treat each row on its own. Their results have known columns, and at
    most one of the other sizes is unknown, so that Reshape can restore them. If all of the others are unknown
    and have names, `row_sizes` computes the targets of the Reshapes.
-2. A Reshape in front of such nodes gives the matrix itself, and one behind them reads it. Elsewhere a
-   Reshape is added.
-3. A part of the graph is rewritten if the Reshapes that go, and the Adds of a bias that Gemm takes in, are
-   more than the Reshapes that come, and the nodes that compute their targets. `WriteGemm` then writes the
-   Gemms.
+2. A Reshape before such nodes outputs the matrix itself, and one after them reads it. Elsewhere a Reshape
+   is added.
+3. A part of the graph is rewritten if it removes more nodes (Reshapes, and Adds of a bias that a Gemm takes)
+   than it adds (Reshapes, and the nodes that compute their targets). `WriteGemm` then writes the Gemms.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class FlattenRows(IndexedPass):
 
     def __init__(self, initializers: Initializers):
         super().__init__()
-        self._known = initializers
+        self._initializers = initializers
 
     def run(self, model: ir.Model, nodes: NodesByOperator) -> bool:
         """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
@@ -46,9 +45,9 @@ class FlattenRows(IndexedPass):
             return False
         opset = model.opset_imports.get("", 0)
         for graph in nodes.graphs:
-            plan = _Plan(graph, RowRules(self._known, opset), self._known, opset)
-            if plan.make():
-                _Rewriter(plan, self._known).rewrite()
+            plan = FlattenPlan(graph, RowRules(self._initializers, opset), self._initializers, opset)
+            if plan.choose():
+                _RowRewriter(plan, self._initializers).rewrite()
                 modified = True
         return modified
 
@@ -58,7 +57,7 @@ class _Part(NamedTuple):
 
     Attributes:
         saved: how many nodes it saves, without those that compute the targets of Reshapes.
-        shapes: what its Reshapes restore.
+        shapes: the shapes that its Reshapes restore.
     """
 
     nodes: list[ir.Node]
@@ -74,28 +73,28 @@ class _Tensor:
         is_computed: whether it has rows, and is no constant, whose Reshape costs nothing.
         by_rows: the nodes that read its matrix if they are chosen.
         reshaped: the results of Reshapes that read it.
-        others: whether further nodes need it as it is, or a graph returns it.
+        has_other_uses: whether other nodes need it in its own shape, or a graph returns it.
     """
 
     value: ir.Value
     is_computed: bool
     by_rows: list[ir.Node]
     reshaped: list[ir.Value]
-    others: bool
+    has_other_uses: bool
 
 
-class _Plan:
+class FlattenPlan:
     """Chooses the nodes of one graph that compute on matrices.
 
     Attributes:
-        chosen: those nodes, in the order of the graph, and how they do.
+        chosen: those nodes, in the order of the graph, and the rule of each.
         reshapes: the Reshapes of the graph, by `is_reshape`, in its order.
         sizes: the targets of Reshapes.
     """
 
-    def __init__(self, graph: ir.Graph, rules: RowRules, known: Initializers, opset: int):
+    def __init__(self, graph: ir.Graph, rules: RowRules, initializers: Initializers, opset: int):
         self.graph = graph
-        self._known = known
+        self._initializers = initializers
         self._rules = rules
         self.chosen: dict[ir.Node, ByRows] = {}
         # All nodes that could be chosen, for `_read_tensor`; `chosen` loses those that do not pay.
@@ -108,24 +107,24 @@ class _Plan:
         self._readable: dict[ir.Node, bool] = {}
         self._nodes = list(graph)
         self.reshapes = {node: None for node in self._nodes if is_reshape(node)}
-        # Results of Reshapes between a tensor and the matrix of its rows, and what is reshaped.
+        # Results of Reshapes between a tensor and the matrix of its rows, and the operand of each.
         self._between: dict[ir.Value, ir.Value] = {}
         for node in self.reshapes:
             data, result = node.inputs[0], node.outputs[0]
             if data is not None and _keeps_columns(data, result) and not result.is_graph_output():
                 self._between[result] = data
         for node in self._nodes:
-            found = rules.by_rows(node)
-            if found is not None:
-                self.chosen[node] = found
+            rule = rules.by_rows(node)
+            if rule is not None:
+                self.chosen[node] = rule
                 if is_biased_product(node, opset):
                     [(addition, _)] = node.outputs[0].uses()
                     self._additions[node], self._products[addition] = addition, node
-        self.sizes = RowSizes(graph, self._nodes, known, opset)
+        self.sizes = RowSizes(graph, self._nodes, initializers, opset)
 
-    def make(self) -> bool:
-        """Leave the nodes that do not pay out of the choice, and report whether any remain."""
-        # Only a product that becomes a Gemm, or a Reshape that goes, saves a node.
+    def choose(self) -> bool:
+        """Remove the nodes that save nothing from the choice, and report whether any remain."""
+        # Only a product that becomes a Gemm, or a removed Reshape, saves a node.
         has_gemms = bool(self._between) and any(node.op_type == "Gemm" for node in self._nodes)
         if not self._additions and not has_gemms:
             return False
@@ -136,41 +135,46 @@ class _Plan:
         self._rules_of = dict(self.chosen)
         pending = list(self.chosen)
         for _ in range(_ROUNDS):
-            dropped = [node for node in pending if node in self.chosen and self._is_dropped(node)]
-            pending = list(dict.fromkeys(each for node in dropped for each in _adjacent_nodes(node)))
+            dropped = [node for node in pending if node in self.chosen and self._drop_if_free(node)]
+            pending = list(dict.fromkeys(adjacent for node in dropped for adjacent in _adjacent_nodes(node)))
         parts = []
         for part in self._parts():
-            kept = {node: self.chosen[node] for node in part}
-            tensors = list(dict.fromkeys(each for node in part for each in self._affected_tensors(node)))
-            shapes = set(map(tuple, self._restored(part)))
+            part_rules = {node: self.chosen[node] for node in part}
+            tensors = list(
+                dict.fromkeys(adjacent for node in part for adjacent in self._affected_tensors(node))
+            )
+            shapes = set(map(tuple, self._restored_shapes(part)))
             before = self._cost(tensors, part)
             for node in part:
                 del self.chosen[node]
             saved = self._cost(tensors, part) - before
             if saved > 0:
-                self.chosen.update(kept)
+                self.chosen.update(part_rules)
                 parts.append(_Part(part, saved, shapes))
-        for node in self._unpaid(parts):
+        for node in self._unprofitable_nodes(parts):
             del self.chosen[node]
         self.chosen = {node: self.chosen[node] for node in self.sizes.in_order(self.chosen)}
         return bool(self.chosen)
 
-    def _unpaid(self, parts: list[_Part]) -> list[ir.Node]:
-        """The nodes of parts that save fewer nodes than their Reshapes' targets add, which parts share."""
+    def _unprofitable_nodes(self, parts: list[_Part]) -> list[ir.Node]:
+        """The nodes of parts that save fewer nodes than the computation of their Reshapes' targets adds.
+
+        Parts that restore the same shape share that computation.
+        """
         times = Counter(shape for part in parts for shape in part.shapes)
-        paid: list[_Part] = []
-        unpaid: list[_Part] = []
+        profitable: list[_Part] = []
+        unprofitable: list[_Part] = []
         for part in parts:
-            own = [shape for shape in part.shapes if times[shape] == 1]
-            (paid if part.saved > self.sizes.cost(own) else unpaid).append(part)
-        computed = [part for part in paid if self.sizes.cost(part.shapes)]
+            unshared_shapes = [shape for shape in part.shapes if times[shape] == 1]
+            (profitable if part.saved > self.sizes.cost(unshared_shapes) else unprofitable).append(part)
+        computed = [part for part in profitable if self.sizes.cost(part.shapes)]
         shapes = [shape for part in computed for shape in part.shapes]
         if sum(part.saved for part in computed) <= self.sizes.cost(shapes):
-            unpaid += computed
-        return [node for part in unpaid for node in part.nodes]
+            unprofitable += computed
+        return [node for part in unprofitable for node in part.nodes]
 
-    def _is_dropped(self, node: ir.Node) -> bool:
-        """Take a node out of the choice if that costs nothing."""
+    def _drop_if_free(self, node: ir.Node) -> bool:
+        """Remove a node from the choice if that costs nothing."""
         if self._is_inner(node):
             return False
         tensors, nodes = self._affected_tensors(node), self._neighbours(node)
@@ -183,7 +187,7 @@ class _Plan:
         return False
 
     def _is_inner(self, node: ir.Node) -> bool:
-        """Whether only chosen nodes make the matrices that a node reads, and only such read its results.
+        """Whether only chosen nodes compute the matrices that a node reads, and only such read its results.
 
         Without the node, each of these values would need a Reshape.
         """
@@ -192,8 +196,12 @@ class _Plan:
         if any(value is None or value.producer() not in self.chosen for value in read):
             return False
         for value in (*read, *node.outputs):
-            found = self._tensor(value)  # type: ignore[arg-type]
-            if found.others or found.reshaped or not all(map(self.chosen.__contains__, found.by_rows)):
+            tensor = self._tensor(value)  # type: ignore[arg-type]
+            if (
+                tensor.has_other_uses
+                or tensor.reshaped
+                or not all(map(self.chosen.__contains__, tensor.by_rows))
+            ):
                 return False
         return True
 
@@ -204,63 +212,63 @@ class _Plan:
 
     def _affected_tensors(self, node: ir.Node) -> list[_Tensor]:
         """The values whose cost depends on whether a node is chosen; found once for each node."""
-        found = self._affected.get(node)
-        if found is None:
+        affected = self._affected.get(node)
+        if affected is None:
             values = [value for value in (*node.inputs, *node.outputs) if self._is_computed(value)]
             tensors = [self._tensor(value) for value in values if value is not None]
             reshaped = [self._tensor(value) for tensor in tensors for value in tensor.reshaped]
-            found = self._affected[node] = list(dict.fromkeys([*tensors, *reshaped]))
-        return found
+            affected = self._affected[node] = list(dict.fromkeys([*tensors, *reshaped]))
+        return affected
 
     def _is_computed(self, value: ir.Value | None) -> bool:
-        return self._rules.has_rows(value) and not self._known.is_constant(value)
+        return self._rules.has_rows(value) and not self._initializers.is_constant(value)
 
     def _tensor(self, value: ir.Value) -> _Tensor:
-        """What the plan knows of a value; found once for each value."""
-        found = self._tensors.get(value)
-        if found is None:
-            found = self._tensors[value] = self._read_tensor(value)
-        return found
+        """The readers and the cost of a value, gathered once for each value."""
+        tensor = self._tensors.get(value)
+        if tensor is None:
+            tensor = self._tensors[value] = self._read_tensor(value)
+        return tensor
 
     def _read_tensor(self, value: ir.Value) -> _Tensor:
-        by_rows, reshaped, others = [], [], value.is_graph_output()
+        by_rows, reshaped, has_other_uses = [], [], value.is_graph_output()
         for node, index in value.uses():
             rule = self._rules_of.get(node)
             if rule is not None and index in rule.operands:
                 by_rows.append(node)
                 continue
-            others = others or not self.takes_matrix(node, index)
+            has_other_uses = has_other_uses or not self.takes_matrix(node, index)
             if node.op_type == "Reshape" and node.outputs and not node.domain:
                 reshaped.append(node.outputs[0])
-        return _Tensor(value, self._is_computed(value), by_rows, reshaped, others)
+        return _Tensor(value, self._is_computed(value), by_rows, reshaped, has_other_uses)
 
     def _cost(self, tensors: Iterable[_Tensor], nodes: Iterable[ir.Node]) -> int:
-        """The nodes that the choice adds around values, less those that it saves there and among nodes."""
-        return sum(map(self._added, tensors)) - sum(map(self._is_gemm, nodes))
+        """The number of nodes that the choice adds around values, minus those that it saves."""
+        return sum(map(self._added_reshapes, tensors)) - sum(map(self._is_gemm, nodes))
 
     def _is_gemm(self, node: ir.Node) -> bool:
         return node in self.chosen and self._additions.get(node) in self.chosen
 
-    def _added(self, tensor: _Tensor) -> int:
-        """The Reshapes that are added for a value, less the one that goes."""
+    def _added_reshapes(self, tensor: _Tensor) -> int:
+        """The number of Reshapes that are added for a value; -1 if one is removed."""
         value = tensor.value
         if value in self._between and self.is_superfluous(value):
             return -1
         if not tensor.is_computed:
             return 0
-        read, others = self._is_read(tensor)
-        maker = value.producer()
-        if maker in self.chosen:
-            return int(others)
-        return int(read and (others or maker not in self.reshapes))
+        reads_matrix, has_other_uses = self._is_read(tensor)
+        producer = value.producer()
+        if producer in self.chosen:
+            return int(has_other_uses)
+        return int(reads_matrix and (has_other_uses or producer not in self.reshapes))
 
     def _is_read(self, tensor: _Tensor) -> tuple[bool, bool]:
-        """Whether chosen nodes read a value as a matrix, and whether others need it as it is."""
+        """Whether chosen nodes read a value as a matrix, and whether other nodes need its own shape."""
         count = sum(map(self.chosen.__contains__, tensor.by_rows))
-        return count > 0, tensor.others or count < len(tensor.by_rows)
+        return count > 0, tensor.has_other_uses or count < len(tensor.by_rows)
 
-    def _restored(self, part: Iterable[ir.Node]) -> Iterable[ir.Shape]:
-        """The shapes that Reshapes give behind the nodes of a part."""
+    def _restored_shapes(self, part: Iterable[ir.Node]) -> Iterable[ir.Shape]:
+        """The shapes that Reshapes restore after the nodes of a part."""
         for value in (value for node in part for value in node.outputs):
             if value.shape is not None and self._is_read(self._tensor(value))[1]:
                 yield value.shape
@@ -272,32 +280,34 @@ class _Plan:
                     yield shape
 
     def takes_matrix(self, node: ir.Node, index: int) -> bool:
-        """Whether a node is a Reshape that can as well read the matrix; found out once for each."""
+        """Whether a node is a Reshape that can read the matrix instead; decided once for each."""
         if index or node not in self.reshapes:
             return False
-        found = self._readable.get(node)
-        if found is None:
-            found = self._readable[node] = self._reads_matrix(node)
-        return found
+        is_readable = self._readable.get(node)
+        if is_readable is None:
+            is_readable = self._readable[node] = self._reads_matrix(node)
+        return is_readable
 
     def _reads_matrix(self, node: ir.Node) -> bool:
-        if not self._known.is_constant(node.inputs[1]):
+        if not self._initializers.is_constant(node.inputs[1]):
             # A computed zero stands for a size of the input unless the Reshape keeps it.
             return _keeps_zeros(node)
         return not _copies_sizes(node) or self.sizes.restores(node.outputs[0].shape, node)
 
     def is_superfluous(self, value: ir.Value) -> bool:
-        """Whether a Reshape between a tensor and the matrix of its rows makes a value, and goes."""
+        """Whether a value comes from a Reshape between a tensor and its matrix, which will be removed."""
         data = self._between.get(value)
         if data is None or data.shape is None or value.shape is None:
             return False
         if len(value.shape) == 2:
             return data.producer() in self.chosen
-        read, others = self._is_read(self._tensor(value))
-        return read and not others and (len(data.shape) == 2 or data.producer() in self.chosen)
+        reads_matrix, has_other_uses = self._is_read(self._tensor(value))
+        return (
+            reads_matrix and not has_other_uses and (len(data.shape) == 2 or data.producer() in self.chosen)
+        )
 
     def _parts(self) -> list[list[ir.Node]]:
-        """The chosen nodes, those together that share values or meet at a Reshape."""
+        """The chosen nodes in groups: nodes that share values, or meet at a Reshape, are together."""
         parents: dict[object, object] = {}
 
         def root(item: object) -> object:
@@ -308,7 +318,7 @@ class _Plan:
 
         for node, rule in self.chosen.items():
             for value in (*(node.inputs[index] for index in rule.operands), *node.outputs):
-                if value is None or self._known.is_constant(value):
+                if value is None or self._initializers.is_constant(value):
                     continue
                 parents[root(value)] = root(node)
                 if self.is_superfluous(value):
@@ -319,12 +329,12 @@ class _Plan:
         return list(parts.values())
 
 
-class _Rewriter:
+class _RowRewriter:
     """Lets the chosen nodes compute on matrices."""
 
-    def __init__(self, plan: _Plan, known: Initializers):
+    def __init__(self, plan: FlattenPlan, initializers: Initializers):
         self._plan = plan
-        self._known = known
+        self._initializers = initializers
         self._matrices: dict[ir.Value, ir.Value] = {}
 
     def rewrite(self) -> None:
@@ -343,50 +353,56 @@ class _Rewriter:
                 self._matrices[value] = value
         for value, shape in shapes.items():
             value.shape = matrix_shape(shape)
-            self._reread(value, shape)
+            self._update_readers(value, shape)
         self._remove_unread()
 
     def _matrix(self, value: ir.Value) -> ir.Value:
         """The value as a matrix."""
-        found = self._matrices.get(value)
-        if found is None:
-            found = self._matrices[value] = self._reshape_to_matrix(value)
-        return found
+        matrix = self._matrices.get(value)
+        if matrix is None:
+            matrix = self._matrices[value] = self._reshape_to_matrix(value)
+        return matrix
 
     def _reshape_to_matrix(self, value: ir.Value) -> ir.Value:
         shape = matrix_shape(value.shape)
         assert shape is not None
-        if self._known.is_constant(value) and value.const_value is not None:
+        if self._initializers.is_constant(value) and value.const_value is not None:
             sizes, dtype = shape.numpy(), value.const_value.dtype
-            return self._known.derive([value], lambda a: a.reshape(sizes), dtype, sizes, suffix="reshaped")
-        maker, data = value.producer(), value
-        if maker is not None and is_reshape(maker) and maker.graph is self._plan.graph:
-            data = maker.inputs[0] or value
+            return self._initializers.derive(
+                [value], lambda a: a.reshape(sizes), dtype, sizes, suffix="reshaped"
+            )
+        producer, data = value.producer(), value
+        if producer is not None and is_reshape(producer) and producer.graph is self._plan.graph:
+            data = producer.inputs[0] or value
             if data.shape is not None and len(data.shape) > 1 and data.shape[-1] == shape[-1]:
                 if data in self._matrices:
                     return self._matrices[data]
                 if len(data.shape) == 2:
                     return data
-        return self._reshaped(data, shape)
+        return self._insert_reshape(data, shape)
 
-    def _reshaped(self, data: ir.Value, shape: ir.Shape) -> ir.Value:
+    def _insert_reshape(self, data: ir.Value, shape: ir.Shape) -> ir.Value:
         """A value in another shape."""
-        name = self._known.unique(f"{(data.name or 'rows').removesuffix('_output_0')}/Reshape")
+        name = self._initializers.unique(f"{(data.name or 'rows').removesuffix('_output_0')}/Reshape")
         node = ir.Node("", "Reshape", [data, None], num_outputs=1, name=name)
-        self._plan.sizes.give_target(node, shape)
+        self._plan.sizes.set_target(node, shape)
         result = node.outputs[0]
-        result.name, result.type, result.shape = self._known.unique(f"{name}_output_0"), data.type, shape
-        maker, graph = data.producer(), self._plan.graph
-        if maker is not None and maker.graph is graph:
-            inherit(node, maker)
-            graph.insert_after(maker, node)
+        result.name, result.type, result.shape = (
+            self._initializers.unique(f"{name}_output_0"),
+            data.type,
+            shape,
+        )
+        producer, graph = data.producer(), self._plan.graph
+        if producer is not None and producer.graph is graph:
+            inherit(node, producer)
+            graph.insert_after(producer, node)
         else:
             graph.insert_before(graph[0], node)
         return result
 
-    def _reread(self, value: ir.Value, shape: ir.Shape) -> None:
-        """Give the readers of a result what they read: the matrix, or a tensor of the shape that it had."""
-        others = []
+    def _update_readers(self, value: ir.Value, shape: ir.Shape) -> None:
+        """Let each reader of a result read the matrix, or a tensor of the original shape."""
+        tensor_uses = []
         for node, index in value.uses():
             rule = self._plan.chosen.get(node)
             if rule is not None and index in rule.operands:
@@ -394,20 +410,20 @@ class _Rewriter:
             if self._plan.takes_matrix(node, index):
                 self._read_matrix(node, value)
             else:
-                others.append((node, index))
-        if not others and not value.is_graph_output():
+                tensor_uses.append((node, index))
+        if not tensor_uses and not value.is_graph_output():
             return
-        restored = self._reshaped(value, shape)
-        for node, index in others:
+        restored = self._insert_reshape(value, shape)
+        for node, index in tensor_uses:
             node.replace_input_with(index, restored)
         if value.is_graph_output():
             name = value.name
-            value.name = self._known.unique(f"{name}_rows")
+            value.name = self._initializers.unique(f"{name}_rows")
             restored.name = name
             outputs = self._plan.graph.outputs
-            for place, output in enumerate(outputs):
+            for output_index, output in enumerate(outputs):
                 if output is value:
-                    outputs[place] = restored
+                    outputs[output_index] = restored
 
     def _read_matrix(self, reshape: ir.Node, matrix: ir.Value) -> None:
         result = reshape.outputs[0]
@@ -418,7 +434,7 @@ class _Rewriter:
             return
         if _copies_sizes(reshape):
             assert shape is not None
-            self._plan.sizes.give_target(reshape, shape)
+            self._plan.sizes.set_target(reshape, shape)
 
     def _remove_unread(self) -> None:
         for node in reversed(self._plan.reshapes):
@@ -428,21 +444,21 @@ class _Rewriter:
 
 
 def _adjacent_nodes(node: ir.Node) -> Iterable[ir.Node]:
-    """The nodes that make what a node reads, and those that read what it makes."""
+    """The producers of a node's inputs, and the readers of its outputs."""
     for value in node.inputs:
-        maker = value.producer() if value is not None else None
-        if maker is not None:
-            yield maker
+        producer = value.producer() if value is not None else None
+        if producer is not None:
+            yield producer
     for value in node.outputs:
         yield from (reader for reader, _ in value.uses())
 
 
 def _keeps_columns(data: ir.Value, result: ir.Value) -> bool:
     """Whether two values have matrices or more dimensions, and the same known number of columns."""
-    own, other = data.shape, result.shape
-    if own is None or other is None or min(len(own), len(other)) < 2:
+    data_shape, result_shape = data.shape, result.shape
+    if data_shape is None or result_shape is None or min(len(data_shape), len(result_shape)) < 2:
         return False
-    return isinstance(other[-1], int) and own[-1] == other[-1]
+    return isinstance(result_shape[-1], int) and data_shape[-1] == result_shape[-1]
 
 
 def _copies_sizes(reshape: ir.Node) -> bool:
@@ -452,7 +468,7 @@ def _copies_sizes(reshape: ir.Node) -> bool:
 
 
 def is_reshape(node: ir.Node | None) -> bool:
-    """Whether a node is a Reshape whose target, zeros apart, means the same for an input of another shape."""
+    """Whether a Reshape has a target that, apart from zeros, does not depend on the shape of its input."""
     if node is None or node.op_type != "Reshape" or node.domain or len(node.inputs) != 2:
         return False
     target = node.inputs[1].const_value if node.inputs[1] is not None else None

@@ -1,10 +1,10 @@
-"""Target pass: writes products of matrices as Gemm, where that saves a node or a Transpose.
+"""ONNX pass: writes products of matrices as Gemm, where that saves a node or a Transpose.
 
     MatMul(x, Transpose(w))           -> Gemm(x, w, transB=1)
     Add(MatMul(x, w), bias)           -> Gemm(x, w, bias)
 
 1. x has two dimensions; with a Transpose of a weight that cannot be folded, because it has other readers or
-   keeps its contents, x may have more, of which at most one is unknown: Reshapes then stand around the Gemm.
+   keeps its contents, x may have more, of which at most one is unknown: Reshapes then enclose the Gemm.
 2. The weight is an initializer of two dimensions, and the bias one of one dimension.
 3. Gemm without a bias begins at opset 11.
 4. No other node reads the product without its bias.
@@ -39,12 +39,12 @@ class WriteGemm(ConstantPass):
         self._reshapes = reshapes
 
     def rewrite(self, node: ir.Node) -> bool:
-        """Replace a MatMul, and the Add behind it."""
+        """Replace a MatMul, and the Add of a bias after it."""
         x, right = node.inputs
         if x is None or right is None or x.shape is None:
             return False
         rank, transpose = len(x.shape), _transposed_weight(right)
-        if rank != 2 and (transpose is None or not self._reshapes or not _is_reshaped(x.shape)):
+        if rank != 2 and (transpose is None or not self._reshapes or not _can_restore_shape(x.shape)):
             return False
         schema = self.schema("Gemm")
         if schema is None or x.dtype is None:
@@ -61,7 +61,7 @@ class WriteGemm(ConstantPass):
             return False
         attributes = [] if transpose is None else [ir.AttrInt64("transB", 1)]
         last, bias = (node, None) if addition is None else addition
-        data = x if rank == 2 else self._flattened(node, x)
+        data = x if rank == 2 else self._flatten_rows(node, x)
         operands = [data, weight] if bias is None else [data, weight, bias]
         gemm = ir.Node("", "Gemm", operands, attributes, num_outputs=1, name=self._name(node, "Gemm"))
         gemm.outputs[0].name = f"{gemm.name}_output_0"
@@ -77,23 +77,23 @@ class WriteGemm(ConstantPass):
             rows = math.prod(x.shape.numpy()[:-1]) if x.shape.is_static() else None
             result.shape = ir.Shape([rows, columns])
             sizes = [size if isinstance(size, int) else -1 for size in (*x.shape[:-1], columns)]
-            result = self._reshaped(last, result, sizes, old.shape)
+            result = self._insert_reshape(last, result, sizes, old.shape)
         old.replace_all_uses_with(result, replace_graph_outputs=True)
         graph.remove((last, node), safe=True)
         return True
 
     def _name(self, node: ir.Node, op_type: str) -> str:
-        return self.known.unique(f"{(node.name or node.op_type).removesuffix('/MatMul')}/{op_type}")
+        return self.initializers.unique(f"{(node.name or node.op_type).removesuffix('/MatMul')}/{op_type}")
 
-    def _flattened(self, before: ir.Node, x: ir.Value) -> ir.Value:
+    def _flatten_rows(self, before: ir.Node, x: ir.Value) -> ir.Value:
         columns = x.shape[-1]  # type: ignore[index]
         rows = math.prod(x.shape.numpy()[:-1]) if x.shape.is_static() else None  # type: ignore[union-attr]
-        return self._reshaped(before, x, [-1, columns], ir.Shape([rows, columns]))  # type: ignore[list-item]
+        return self._insert_reshape(before, x, [-1, columns], ir.Shape([rows, columns]))  # type: ignore[list-item]
 
-    def _reshaped(
+    def _insert_reshape(
         self, before: ir.Node, value: ir.Value, sizes: list[int], shape: ir.Shape | None
     ) -> ir.Value:
-        target = self.known.make(np.array(sizes, dtype=np.int64), "product_shape")
+        target = self.initializers.make(np.array(sizes, dtype=np.int64), "product_shape")
         node = ir.Node("", "Reshape", [value, target], num_outputs=1, name=self._name(before, "Reshape"))
         result = node.outputs[0]
         result.name, result.type, result.shape = f"{node.name}_output_0", value.type, shape
@@ -104,7 +104,7 @@ class WriteGemm(ConstantPass):
 
 
 def is_biased_product(node: ir.Node, opset: int) -> bool:
-    """Whether a MatMul of a weight, and the Add of a bias behind it, would be one Gemm if x were a matrix."""
+    """Whether a MatMul of a weight and the Add of a bias after it would be one Gemm if x were a matrix."""
     if node.op_type != "MatMul" or node.domain or _bias_addition(node) is None:
         return False
     x, weight = node.inputs
@@ -116,7 +116,7 @@ def is_biased_product(node: ir.Node, opset: int) -> bool:
 
 
 def _transposed_weight(value: ir.Value) -> ir.Node | None:
-    """The Transpose of an initializer of two dimensions that makes a value, or None."""
+    """The Transpose of an initializer of two dimensions that computes a value, or None."""
     node = value.producer()
     if node is None or node.domain or node.op_type != "Transpose" or node.inputs[0] is None:
         return None
@@ -128,7 +128,7 @@ def _is_matrix(value: ir.Value) -> bool:
     return constant and value.shape is not None and len(value.shape) == 2
 
 
-def _is_reshaped(shape: ir.Shape) -> bool:
+def _can_restore_shape(shape: ir.Shape) -> bool:
     """Whether Reshape can restore a shape from the one with its first dimensions merged."""
     unknown = [size for size in shape if not isinstance(size, int)]
     return len(shape) > 2 and isinstance(shape[-1], int) and len(unknown) <= 1 and 0 not in shape

@@ -1,4 +1,4 @@
-"""Target pass: rewrites products of dequantized matrices so that onnxruntime uses its integer kernels.
+"""ONNX pass: rewrites products of dequantized matrices so that onnxruntime uses its integer kernels.
 
 onnxruntime turns a product without bias into MatMulIntegerToFloat or QGemm, but a product with bias into
 QGemm only if the sum is quantized again. It first fuses MatMul and the addition of a one-dimensional bias
@@ -7,7 +7,7 @@ into a Gemm, with reshaped tensors if they have more than two dimensions. The ru
 1. `Add(MatMul(a, w), bias)` of three dimensions or more gets a bias of shape [1, N].
 2. Of two dimensions it becomes `Add(Gemm(a, w), bias)`, and so does `Gemm(a, w, bias)`, if the opset has Gemm
    without a bias.
-3. A sum that is quantized again with a constant scale is not changed, also if Relu or Clip stands between.
+3. A sum that is quantized again with a constant scale is not changed, even with a Relu or Clip in between.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from ....registration import Names, schemas
 from ....registration.origins import inherit
-from ..node_pass import NodePass, maker_of, replace_by_value
+from ..node_pass import NodePass, producer_of, replace_by_value
 
 _SHAPE = "row_shape"
 
@@ -39,8 +39,8 @@ class SplitQuantizedProducts(NodePass):
 
 
 def _is_dequantized(value: ir.Value | None) -> bool:
-    transposed = maker_of(value, "Transpose")
-    return maker_of(transposed.inputs[0] if transposed else value, "DequantizeLinear") is not None
+    transposed = producer_of(value, "Transpose")
+    return producer_of(transposed.inputs[0] if transposed else value, "DequantizeLinear") is not None
 
 
 def _is_bias(value: ir.Value | None) -> bool:
@@ -61,8 +61,8 @@ def _row(main: ir.Graph, before: ir.Node, bias: ir.Value) -> ir.Value:
     """The bias reshaped to [1, N]."""
     shape = main.meta.get(_SHAPE)
     if shape is None or not shape.is_initializer():
-        taken, name = Names.of(main), _SHAPE
-        while taken.is_taken(name):
+        names, name = Names.of(main), _SHAPE
+        while names.is_taken(name):
             name += "_"
         tensor = ir.Tensor(np.array([1, -1], dtype=np.int64), name=name)
         shape = ir.Value(
@@ -70,12 +70,12 @@ def _row(main: ir.Graph, before: ir.Node, bias: ir.Value) -> ir.Value:
         )
         main.initializers.add(shape)
         main.meta[_SHAPE] = shape
-    node = _inserted(before, "Reshape", [bias, shape])
+    node = _insert_node(before, "Reshape", [bias, shape])
     node.outputs[0].shape = ir.Shape([1, *bias.shape]) if bias.shape is not None else None
     return node.outputs[0]
 
 
-def _inserted(before: ir.Node, op_type: str, inputs: list[ir.Value], **attributes: int | float) -> ir.Node:
+def _insert_node(before: ir.Node, op_type: str, inputs: list[ir.Value], **attributes: int | float) -> ir.Node:
     node = ir.node(
         op_type, inputs, attributes, num_outputs=1, name=f"{before.name or before.outputs[0].name}/{op_type}"
     )
@@ -89,7 +89,7 @@ def _inserted(before: ir.Node, op_type: str, inputs: list[ir.Value], **attribute
 
 def _split_sum(main: ir.Graph, node: ir.Node) -> bool:
     for index in (0, 1):
-        product, bias = maker_of(node.inputs[index], "MatMul"), node.inputs[1 - index]
+        product, bias = producer_of(node.inputs[index], "MatMul"), node.inputs[1 - index]
         if product is None or bias is None or not _is_bias(bias) or _is_quantized(node.outputs[0]):
             continue
         shape = product.outputs[0].shape or node.outputs[0].shape
@@ -117,7 +117,7 @@ def _goes_without_bias(main: ir.Graph) -> bool:
 
 
 def _gemm(beside: ir.Node, a: ir.Value, b: ir.Value, attributes: dict[str, int | float]) -> ir.Value:
-    node = _inserted(beside, "Gemm", [a, b], **attributes)
+    node = _insert_node(beside, "Gemm", [a, b], **attributes)
     node.outputs[0].shape = beside.outputs[0].shape
     return node.outputs[0]
 
@@ -126,12 +126,12 @@ def _split_gemm(main: ir.Graph, node: ir.Node) -> bool:
     if len(node.inputs) < 3 or _is_quantized_soon(node.outputs[0]) or not _goes_without_bias(main):
         return False
     a, b, bias = node.inputs
-    given = {name: attribute.value for name, attribute in node.attributes.items()}
-    if a is None or b is None or bias is None or given.pop("beta", 1.0) != 1.0:
+    attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+    if a is None or b is None or bias is None or attributes.pop("beta", 1.0) != 1.0:
         return False
     if not (_is_dequantized(a) and _is_dequantized(b) and _is_bias(bias)):
         return False
-    result = _inserted(node, "Add", [_gemm(node, a, b, given), bias]).outputs[0]
+    result = _insert_node(node, "Add", [_gemm(node, a, b, attributes), bias]).outputs[0]
     result.shape = node.outputs[0].shape
     replace_by_value(node, result)
     return True

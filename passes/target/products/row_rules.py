@@ -1,4 +1,4 @@
-"""Which operators give the same numbers when all dimensions of a tensor but the last are merged into one.
+"""Operators that compute the same numbers when all dimensions of a tensor but the last are merged into one.
 
 A tensor [..., columns] is then a matrix [rows, columns], and each row is computed on its own.
 """
@@ -27,7 +27,7 @@ _NORMALIZATIONS = frozenset(("LayerNormalization", "RMSNormalization", "Softmax"
 _REDUCTIONS = frozenset("ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceSum ReduceSumSquare".split())
 _OPERATORS = _UNARY | _BROADCASTING | _NORMALIZATIONS | _REDUCTIONS | {"Concat", "MatMul", "Split"}
 _MAXIMUM_READERS = 64
-"""Values with more readers stay as they are, so that the time stays in proportion to the nodes."""
+"""Values with more readers are not changed, so that the time stays in proportion to the nodes."""
 _MAXIMUM_COPY = 4096
 """Elements of a constant that may be copied, because other nodes read it too."""
 _COLUMNS = 1
@@ -58,10 +58,10 @@ def matrix_shape(shape: ir.Shape | None) -> ir.Shape | None:
     if shape is None or not has_rows(shape):
         return None
     *sizes, columns = shape.dims
-    known = [size for size in sizes if isinstance(size, int)]
-    if len(known) == len(sizes):
-        return ir.Shape([math.prod(known), columns])
-    is_one = len(sizes) - len(known) == 1 and math.prod(known) == 1
+    numbers = [size for size in sizes if isinstance(size, int)]
+    if len(numbers) == len(sizes):
+        return ir.Shape([math.prod(numbers), columns])
+    is_one = len(sizes) - len(numbers) == 1 and math.prod(numbers) == 1
     unknown = next(size for size in sizes if not isinstance(size, int))
     return ir.Shape([unknown if is_one else None, columns])
 
@@ -80,17 +80,17 @@ def has_rows(shape: ir.Shape | None) -> bool:
 class RowRules:
     """The rules for one model."""
 
-    def __init__(self, known: Initializers, opset: int):
-        self._known = known
+    def __init__(self, initializers: Initializers, opset: int):
+        self._initializers = initializers
         self._opset = opset
-        self._have_rows: dict[ir.Value | None, bool] = {}
+        self._has_rows_by_value: dict[ir.Value | None, bool] = {}
 
     def has_rows(self, value: ir.Value | None) -> bool:
-        """Whether `matrix_shape` gives the shape of a matrix; asked once for each value."""
-        found = self._have_rows.get(value)
-        if found is None:
-            found = self._have_rows[value] = value is not None and has_rows(value.shape)
-        return found
+        """Whether `matrix_shape` gives the shape of a matrix; computed once for each value."""
+        is_matrix = self._has_rows_by_value.get(value)
+        if is_matrix is None:
+            is_matrix = self._has_rows_by_value[value] = value is not None and has_rows(value.shape)
+        return is_matrix
 
     def by_rows(self, node: ir.Node) -> ByRows | None:
         """How a node computes on matrices; None if it cannot, or its results would not be matrices."""
@@ -98,13 +98,13 @@ class RowRules:
             return None
         if not all(map(self.has_rows, node.outputs)):
             return None
-        found = self._rule(node)
-        if found is None or not all(self.has_rows(node.inputs[index]) for index in found.operands):
+        rule = self._rule(node)
+        if rule is None or not all(self.has_rows(node.inputs[index]) for index in rule.operands):
             return None
         counts = [len(value.uses()) for value in node.outputs]
         if not any(counts) and not any(value.is_graph_output() for value in node.outputs):
             return None
-        return found if max(counts) <= _MAXIMUM_READERS else None
+        return rule if max(counts) <= _MAXIMUM_READERS else None
 
     def _rule(self, node: ir.Node) -> ByRows | None:
         op_type = node.op_type
@@ -121,7 +121,7 @@ class RowRules:
         if op_type in _REDUCTIONS:
             return self._reduction(node)
         if op_type in ("Split", "Concat"):
-            return _joining(node)
+            return _join_or_split(node)
         return None
 
     def _broadcasting(self, node: ir.Node) -> ByRows | None:
@@ -134,13 +134,15 @@ class RowRules:
             if value.shape is None:
                 return None
             if _has_rows_of(value.shape, result):
-                is_constant = self._known.is_constant(value)
+                is_constant = self._initializers.is_constant(value)
                 if is_constant and len(value.uses()) > 1 and not _is_small(value):
                     return None
                 operands.append(index)
                 computed = computed or not is_constant
             elif len(value.shape) > 1:
-                if not (self._known.is_constant(value) and all(size == 1 for size in value.shape[:-1])):
+                if not (
+                    self._initializers.is_constant(value) and all(size == 1 for size in value.shape[:-1])
+                ):
                     return None
                 vectors.append((index, value))
 
@@ -154,23 +156,23 @@ class RowRules:
         tensor = value.const_value
         assert tensor is not None
         size = tensor.shape.numpy()[-1]
-        return self._known.derive(
+        return self._initializers.derive(
             [value], lambda array: array.reshape(size), tensor.dtype, (size,), suffix="reshaped"
         )
 
     def _normalization(self, node: ir.Node) -> ByRows | None:
         schema = operator_schema(node.op_type, self._opset)
-        given = node.attributes.get("axis")
+        axis_attribute = node.attributes.get("axis")
         used = [value for value in node.outputs[1:] if value.uses() or value.is_graph_output()]
         if schema is None or used:
             return None
-        axis = schema.attributes["axis"].default if given is None else given.as_int()
+        axis = schema.attributes["axis"].default if axis_attribute is None else axis_attribute.as_int()
         if not isinstance(axis, int) or not _is_last([axis], node):
             return None
         vectors = [value.shape for value in node.inputs[1:] if value is not None]
         if any(shape is None or len(shape) > 1 for shape in vectors):
             return None
-        if given is None or axis == -1:
+        if axis_attribute is None or axis == -1:
             return ByRows((0,), _keep_operands)
         return ByRows((0,), lambda: node.attributes.add(ir.AttrInt64("axis", _COLUMNS)))
 
@@ -179,17 +181,21 @@ class RowRules:
         if keepdims is not None and not keepdims.as_int():
             return None
         attribute = node.attributes.get("axes")
-        given = node.inputs[1] if len(node.inputs) > 1 else None
+        axes_input = node.inputs[1] if len(node.inputs) > 1 else None
         if attribute is not None:
             if not _is_last(attribute.as_ints(), node):
                 return None
             return ByRows((0,), lambda: node.attributes.add(ir.AttrInt64s("axes", [_COLUMNS])))
-        if given is None or given.const_value is None or not self._known.is_constant(given):
+        if (
+            axes_input is None
+            or axes_input.const_value is None
+            or not self._initializers.is_constant(axes_input)
+        ):
             return None
-        if not _is_last([int(axis) for axis in given.const_value.numpy().reshape(-1)], node):
+        if not _is_last([int(axis) for axis in axes_input.const_value.numpy().reshape(-1)], node):
             return None
         columns = np.array([_COLUMNS], dtype=np.int64)
-        return ByRows((0,), lambda: node.replace_input_with(1, self._known.make(columns, "columns")))
+        return ByRows((0,), lambda: node.replace_input_with(1, self._initializers.make(columns, "columns")))
 
 
 def _is_small(value: ir.Value) -> bool:
@@ -198,8 +204,8 @@ def _is_small(value: ir.Value) -> bool:
 
 def _has_rows_of(shape: ir.Shape, result: ir.Shape) -> bool:
     """Whether an operand has a row for each row of the result."""
-    own, other = shape.dims[:-1], result.dims[:-1]
-    return own == other and all(isinstance(size, int) or size.value is not None for size in own)
+    sizes, result_sizes = shape.dims[:-1], result.dims[:-1]
+    return sizes == result_sizes and all(isinstance(size, int) or size.value is not None for size in sizes)
 
 
 def _is_last(axes: Sequence[int], node: ir.Node) -> bool:
@@ -207,7 +213,7 @@ def _is_last(axes: Sequence[int], node: ir.Node) -> bool:
     return shape is not None and [axis % len(shape) for axis in axes] == [len(shape) - 1]
 
 
-def _joining(node: ir.Node) -> ByRows | None:
+def _join_or_split(node: ir.Node) -> ByRows | None:
     """Split and Concat along the columns."""
     axis = node.attributes.get("axis")
     if axis is None or not _is_last([axis.as_int()], node):

@@ -1,4 +1,4 @@
-"""Target pass: keeps onnxruntime from merging a Transpose into the product of a matrix and a vector.
+"""ONNX pass: keeps onnxruntime from merging a Transpose into the product of a matrix and a vector.
 
 onnxruntime's MatmulTransposeFusion does so up to at least 1.31, and then multiplies by the matrix as it was.
 The vector times the matrix that is transposed once more has the same result.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from ....registration.origins import inherit
-from ..node_pass import NodePass, maker_of
+from ..node_pass import NodePass, producer_of
 
 
 class PutVectorsFirst(NodePass):
@@ -18,20 +18,20 @@ class PutVectorsFirst(NodePass):
     op_types = ("MatMul",)
 
     def rewrite(self, node: ir.Node) -> bool:
-        """Rewrite a MatMul, if its matrix is transposed, also if it is cast behind that."""
+        """Rewrite a MatMul, if its matrix is transposed, also if it is cast afterwards."""
         matrix, vector = node.inputs
         if matrix is None or vector is None or vector.shape is None or len(vector.shape) != 1:
             return False
-        cast = maker_of(matrix, "Cast")
-        transpose = maker_of(matrix if cast is None else cast.inputs[0], "Transpose")
+        cast = producer_of(matrix, "Cast")
+        transpose = producer_of(matrix if cast is None else cast.inputs[0], "Transpose")
         order = None if transpose is None else _order(transpose)
         if transpose is None or order is None or len(order) < 2 or order[-1] == len(order) - 1:
             return False
         if cast is None:
-            swapped = _transposed(node, transpose.inputs[0], [*order[:-2], order[-1], order[-2]])
+            swapped = _insert_transpose(node, transpose.inputs[0], [*order[:-2], order[-1], order[-2]])
         else:
             rank = len(order)
-            swapped = _transposed(node, matrix, [*range(rank - 2), rank - 1, rank - 2])
+            swapped = _insert_transpose(node, matrix, [*range(rank - 2), rank - 1, rank - 2])
         node.replace_input_with(0, vector)
         node.replace_input_with(1, swapped)
         output = transpose.outputs[0]
@@ -42,22 +42,22 @@ class PutVectorsFirst(NodePass):
 
 def _order(node: ir.Node) -> list[int] | None:
     """The order of axes of a Transpose; None if it is not known."""
-    given = node.attributes.get("perm")
-    if given is not None:
-        return list(given.as_ints())
+    perm = node.attributes.get("perm")
+    if perm is not None:
+        return list(perm.as_ints())
     shape = node.inputs[0].shape if node.inputs[0] is not None else None
     return None if shape is None else list(range(len(shape)))[::-1]
 
 
-def _transposed(reader: ir.Node, value: ir.Value | None, order: list[int]) -> ir.Value | None:
+def _insert_transpose(reader: ir.Node, value: ir.Value | None, order: list[int]) -> ir.Value | None:
     """A value with its axes in another order, before the node that will read it."""
     if value is None or order == list(range(len(order))):
         return value
-    made = ir.Node("", "Transpose", [value], [ir.AttrInt64s("perm", order)], num_outputs=1)
-    result = made.outputs[0]
+    transpose = ir.Node("", "Transpose", [value], [ir.AttrInt64s("perm", order)], num_outputs=1)
+    result = transpose.outputs[0]
     result.name, result.type = f"{reader.outputs[0].name}_matrix", value.type
     result.shape = None if value.shape is None else ir.Shape([value.shape[axis] for axis in order])
-    inherit(made, reader)
+    inherit(transpose, reader)
     assert reader.graph is not None
-    reader.graph.insert_before(reader, made)
+    reader.graph.insert_before(reader, transpose)
     return result

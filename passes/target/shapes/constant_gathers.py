@@ -1,4 +1,4 @@
-"""Target pass: writes GatherND at constant positions as Gather or Reshape, which more consumers know.
+"""ONNX pass: writes GatherND at constant positions as Gather or Reshape, which more targets support.
 
 torch.onnx writes the broadcasting of a mask as a GatherND of bools, which OpenCV 5 does not read.
 
@@ -32,26 +32,32 @@ class SimplifyGathers(ConstantPass):
         if data is None or positions is None or data.shape is None or not positions.shape[-1]:
             return False
         depth = positions.shape[-1]
-        sizes, rest = data.shape[:depth], data.shape[depth:]
-        known = [size for size in sizes if isinstance(size, int)]
-        if len(known) < depth or 0 in known:
+        sizes, inner_sizes = data.shape[:depth], data.shape[depth:]
+        indexed_sizes = [size for size in sizes if isinstance(size, int)]
+        if len(indexed_sizes) < depth or 0 in indexed_sizes:
             return False
-        places = positions + np.where(positions < 0, np.array(known), 0)
-        if (places < 0).any() or (places >= np.array(known)).any():
+        coordinates = positions + np.where(positions < 0, np.array(indexed_sizes), 0)
+        if (coordinates < 0).any() or (coordinates >= np.array(indexed_sizes)).any():
             return False
-        rows = np.ravel_multi_index(tuple(np.moveaxis(places, -1, 0)), known)
-        if rows.size == math.prod(known) and np.array_equal(rows.reshape(-1), np.arange(rows.size)):
-            return self._reshape(node, data, [*rows.shape, *rest])
+        rows = np.ravel_multi_index(tuple(np.moveaxis(coordinates, -1, 0)), indexed_sizes)
+        if rows.size == math.prod(indexed_sizes) and np.array_equal(rows.reshape(-1), np.arange(rows.size)):
+            return self._reshape(node, data, [*rows.shape, *inner_sizes])
         if depth == 1:
             self._gather(node, data, rows)
             return True
-        return data.dtype == ir.DataType.BOOL and self._gather_rows(node, data, math.prod(known), rest, rows)
+        return data.dtype == ir.DataType.BOOL and self._gather_rows(
+            node, data, math.prod(indexed_sizes), inner_sizes, rows
+        )
 
     def _positions(self, node: ir.Node) -> np.ndarray | None:
-        batch, given = node.attributes.get("batch_dims"), node.inputs[1]
-        if (batch is not None and batch.as_int()) or given is None or not self.known.is_constant(given):
+        batch, indices = node.attributes.get("batch_dims"), node.inputs[1]
+        if (
+            (batch is not None and batch.as_int())
+            or indices is None
+            or not self.initializers.is_constant(indices)
+        ):
             return None
-        tensor = given.const_value
+        tensor = indices.const_value
         if tensor is None or isinstance(tensor, ir.LazyTensor) or not 0 < tensor.size <= _MAXIMUM_POSITIONS:
             return None
         return np.asarray(tensor.numpy())
@@ -60,29 +66,31 @@ class SimplifyGathers(ConstantPass):
         target = _reshape_target(sizes)
         if target is None:
             return False
-        replace_node(node, "Reshape", [data, self.known.make(target, "gathered_shape")])
+        replace_node(node, "Reshape", [data, self.initializers.make(target, "gathered_shape")])
         return True
 
-    def _gather_rows(self, node: ir.Node, data: ir.Value, count: int, rest: tuple, rows: np.ndarray) -> bool:
-        target = _reshape_target([count, *rest])
+    def _gather_rows(
+        self, node: ir.Node, data: ir.Value, count: int, inner_sizes: tuple, rows: np.ndarray
+    ) -> bool:
+        target = _reshape_target([count, *inner_sizes])
         if target is None or node.graph is None:
             return False
-        name = self.known.unique(f"{node.name or 'GatherND'}/Reshape")
-        merged = ir.node("Reshape", [data, self.known.make(target, "merged_shape")], name=name)
+        name = self.initializers.unique(f"{node.name or 'GatherND'}/Reshape")
+        merged = ir.node("Reshape", [data, self.initializers.make(target, "merged_shape")], name=name)
         result = merged.outputs[0]
-        result.name = self.known.unique(f"{name}_output_0")
-        result.type, result.shape = data.type, ir.Shape([count, *rest])
+        result.name = self.initializers.unique(f"{name}_output_0")
+        result.type, result.shape = data.type, ir.Shape([count, *inner_sizes])
         inherit(merged, node)
         node.graph.insert_before(node, merged)
         self._gather(node, result, rows)
         return True
 
     def _gather(self, node: ir.Node, data: ir.Value, rows: np.ndarray) -> None:
-        positions = self.known.make(rows.astype(np.int64), "positions")
+        positions = self.initializers.make(rows.astype(np.int64), "positions")
         replace_node(node, "Gather", [data, positions], [ir.AttrInt64("axis", 0)])
 
 
 def _reshape_target(sizes: list) -> np.ndarray | None:
-    """Sizes as the second input of Reshape; None if it cannot state them."""
+    """Sizes as the second input of Reshape; None if it cannot express them."""
     target = [size if isinstance(size, int) else -1 for size in sizes]
     return None if 0 in target or target.count(-1) > 1 else np.array(target, np.int64)

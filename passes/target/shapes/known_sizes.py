@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from ....registration.emission import shape_inference
 from ....registration.emission.folding import evaluate
-from ..node_pass import maker_of
+from ..node_pass import producer_of
 from .static_sizes import static_sizes
 
 _SELECTIONS = ("Gather", "Slice", "Squeeze", "Unsqueeze")
@@ -25,7 +25,7 @@ _MAXIMUM_FILLED = 1024
 
 
 def known_sizes(node: ir.Node, is_constant: Callable[[ir.Value | None], bool]) -> np.ndarray | None:
-    """The result of a node, as far as shapes and constants give it; else None.
+    """The result of a node, if it follows from shapes and constants; else None.
 
     Args:
         is_constant: whether a value is a constant that may be folded.
@@ -36,23 +36,25 @@ def known_sizes(node: ir.Node, is_constant: Callable[[ir.Value | None], bool]) -
     if source is None or len(node.outputs) != 1:
         return None
     if node.op_type == "ConstantOfShape":
-        return _filled(node, source) if is_constant(source) else None
+        return _fill_tensor(node, source) if is_constant(source) else None
     if node.op_type == "Size":
         sizes = _sizes(source)
         return None if sizes is None or None in sizes else np.array(math.prod(sizes), np.int64)  # type: ignore[arg-type]
     if node.op_type == "Shape":
-        return _all_known(_stated(node))
-    shape = maker_of(source, "Shape") if node.op_type in _SELECTIONS else None
-    stated = None if shape is None else _stated(shape)
-    if stated is None or not all(map(is_constant, node.inputs[1:])):
+        return _as_array(_shape_numbers(node))
+    shape = producer_of(source, "Shape") if node.op_type in _SELECTIONS else None
+    numbers = None if shape is None else _shape_numbers(shape)
+    if numbers is None or not all(map(is_constant, node.inputs[1:])):
         return None
-    rest = [value.const_value.numpy() for value in node.inputs[1:] if value is not None and value.const_value]
-    attributes: dict[str, Any] = {name: each.value for name, each in node.attributes.items()}
-    places = evaluate(node.op_type, [np.arange(len(stated)), *rest], attributes)
-    if places is None:
+    constants = [
+        value.const_value.numpy() for value in node.inputs[1:] if value is not None and value.const_value
+    ]
+    attributes: dict[str, Any] = {name: attribute.value for name, attribute in node.attributes.items()}
+    selection = evaluate(node.op_type, [np.arange(len(numbers)), *constants], attributes)
+    if selection is None:
         return None
-    known = _all_known([stated[place] for place in places.reshape(-1)])
-    return None if known is None else known.reshape(places.shape)
+    selected = _as_array([numbers[index] for index in selection.reshape(-1)])
+    return None if selected is None else selected.reshape(selection.shape)
 
 
 def refine_shape(node: ir.Node) -> None:
@@ -66,10 +68,10 @@ def refine_shape(node: ir.Node) -> None:
         return
     if data is None or data.shape is None or not data.shape.is_static():
         return
-    attributes: dict[str, Any] = {name: each.value for name, each in node.attributes.items()}
-    found = shape_inference.infer(node.op_type, node.inputs, attributes)
-    if found is not None and (found.is_static() or result.shape is None):
-        result.shape = ir.Shape(found.dims)
+    attributes: dict[str, Any] = {name: attribute.value for name, attribute in node.attributes.items()}
+    inferred = shape_inference.infer(node.op_type, node.inputs, attributes)
+    if inferred is not None and (inferred.is_static() or result.shape is None):
+        result.shape = ir.Shape(inferred.dims)
 
 
 def _sizes(value: ir.Value) -> list[int | None] | None:
@@ -78,8 +80,8 @@ def _sizes(value: ir.Value) -> list[int | None] | None:
     return [size if isinstance(size, int) else None for size in value.shape]
 
 
-def _stated(shape: ir.Node) -> list[int | None] | None:
-    """The numbers that a Shape gives, None for those that vary."""
+def _shape_numbers(shape: ir.Node) -> list[int | None] | None:
+    """The numbers that a Shape outputs, None for those that vary."""
     sizes = None if shape.inputs[0] is None else _sizes(shape.inputs[0])
     start, end = (shape.attributes.get(name) for name in ("start", "end"))
     if sizes is None:
@@ -87,11 +89,11 @@ def _stated(shape: ir.Node) -> list[int | None] | None:
     return sizes[0 if start is None else start.as_int() : len(sizes) if end is None else end.as_int()]
 
 
-def _all_known(sizes: list[int | None] | None) -> np.ndarray | None:
+def _as_array(sizes: list[int | None] | None) -> np.ndarray | None:
     return None if sizes is None or None in sizes else np.array(sizes, np.int64)
 
 
-def _filled(node: ir.Node, target: ir.Value) -> np.ndarray | None:
+def _fill_tensor(node: ir.Node, target: ir.Value) -> np.ndarray | None:
     assert target.const_value is not None
     sizes = target.const_value.numpy().tolist()
     if min(sizes, default=0) < 0 or math.prod(sizes) > _MAXIMUM_FILLED:

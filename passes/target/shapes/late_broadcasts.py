@@ -1,7 +1,7 @@
-"""Target pass: removes an And with True, or an Or with False, that only repeats a mask along some axes.
+"""ONNX pass: removes an And with True, or an Or with False, that only repeats a mask along some axes.
 
-1. Every reader repeats the mask in any case: an elementwise operator with an operand of the full size,
-   perhaps behind other elementwise operators and reductions along other axes.
+1. Every reader repeats the mask anyway: an elementwise operator with an operand of the full size, perhaps
+   after other elementwise operators and reductions along other axes.
 2. Ranks and sizes are known, and the mask has the rank of the result, so that no reader sees another rank.
 """
 
@@ -34,25 +34,27 @@ class BroadcastLate(ConstantPass):
             mask = node.inputs[1 - index]
             if value is None or mask is None or not self._is_neutral(value, _NEUTRAL[node.op_type]):
                 continue
-            axes = _repeated(mask, result)
+            axes = _repeated_axes(mask, result)
             narrowed: list[ir.Value] = []
             if axes is None or not self._is_repeated(result, axes, narrowed):
                 continue
-            for each in narrowed:
-                assert each.shape is not None
-                each.shape = ir.Shape([1 if axis in axes else size for axis, size in enumerate(each.shape)])
+            for repeated in narrowed:
+                assert repeated.shape is not None
+                repeated.shape = ir.Shape(
+                    [1 if axis in axes else size for axis, size in enumerate(repeated.shape)]
+                )
             replace_by_value(node, mask)
             return True
         return False
 
     def _is_neutral(self, value: ir.Value, neutral: bool) -> bool:
-        if value.const_value is None or not self.known.is_constant(value):
+        if value.const_value is None or not self.initializers.is_constant(value):
             return False
         array = value.const_value.numpy()
         return bool(array.size) and bool((array == neutral).all())
 
     def _is_repeated(self, value: ir.Value, axes: frozenset[int], narrowed: list[ir.Value]) -> bool:
-        """Whether every reader repeats a value along axes; `narrowed` gets the values that become smaller."""
+        """Whether every reader repeats a value along axes; `narrowed` collects values that become smaller."""
         if value.is_graph_output() or len(narrowed) >= _MAXIMUM_READERS:
             return False
         narrowed.append(value)
@@ -79,8 +81,12 @@ class BroadcastLate(ConstantPass):
         """Whether operands that keep their sizes have the result's size along all of the axes."""
         result = node.outputs[0].shape
         assert result is not None
-        kept = [each for each in node.inputs if each is not None and each is not value]
-        shapes = [each.shape for each in kept if each not in narrowed and each.shape is not None]
+        other_operands = [operand for operand in node.inputs if operand is not None and operand is not value]
+        shapes = [
+            operand.shape
+            for operand in other_operands
+            if operand not in narrowed and operand.shape is not None
+        ]
         return all(
             any(
                 len(shape) >= len(result) - axis and shape[axis - len(result)] == result[axis]
@@ -91,15 +97,23 @@ class BroadcastLate(ConstantPass):
 
     def _reduces_others(self, node: ir.Node, axes: frozenset[int]) -> bool:
         """Whether a node reduces other axes than these, and keeps the rank; its axes must be known."""
-        keep, shape = node.attributes.get("keepdims"), node.inputs[0].shape if node.inputs[0] else None
-        if node.op_type not in _REDUCTIONS or shape is None or (keep is not None and not keep.as_int()):
+        keepdims, shape = node.attributes.get("keepdims"), node.inputs[0].shape if node.inputs[0] else None
+        if (
+            node.op_type not in _REDUCTIONS
+            or shape is None
+            or (keepdims is not None and not keepdims.as_int())
+        ):
             return False
         attribute = node.attributes.get("axes")
-        given = node.inputs[1] if len(node.inputs) > 1 else None
-        found: Sequence[int] | None = attribute.as_ints() if attribute is not None else None
-        if given is not None and self.known.is_constant(given) and given.const_value is not None:
-            found = [int(axis) for axis in given.const_value.numpy().reshape(-1)]
-        return bool(found) and not axes & {axis % len(shape) for axis in found or ()}
+        axes_input = node.inputs[1] if len(node.inputs) > 1 else None
+        reduced_axes: Sequence[int] | None = attribute.as_ints() if attribute is not None else None
+        if (
+            axes_input is not None
+            and self.initializers.is_constant(axes_input)
+            and axes_input.const_value is not None
+        ):
+            reduced_axes = [int(axis) for axis in axes_input.const_value.numpy().reshape(-1)]
+        return bool(reduced_axes) and not axes & {axis % len(shape) for axis in reduced_axes or ()}
 
 
 def _graph(value: ir.Value) -> ir.Graph | ir.Function | None:
@@ -111,7 +125,7 @@ def _same_rank(result: ir.Value, value: ir.Value) -> bool:
     return result.shape is not None and value.shape is not None and len(result.shape) == len(value.shape)
 
 
-def _repeated(mask: ir.Value, result: ir.Value) -> frozenset[int] | None:
+def _repeated_axes(mask: ir.Value, result: ir.Value) -> frozenset[int] | None:
     """The axes along which the result repeats the mask; None if they are not known, or there are none."""
     if not _same_rank(mask, result):
         return None

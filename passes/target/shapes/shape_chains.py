@@ -1,11 +1,11 @@
-"""Target pass: merges operators that follow one another and only change the shape, or the element type.
+"""ONNX pass: merges consecutive operators that only change the shape, or the element type.
 
 1. Reshape, Squeeze, Unsqueeze and Flatten in a row become one Reshape, if at most one size of the result is
    unknown.
 2. A Cast of a Cast becomes one, if the first type holds every value of the operand's.
-3. A Reshape to a computed shape stays if it makes an output. Below opset 11, branches of an If end in such a
-   Reshape, so that onnxruntime does not take the shape of one branch for that of both.
-4. A value in between that has other readers, or is an output, stays for those.
+3. A Reshape to a computed shape stays if it computes an output. Before opset 11, branches of an If end in
+   such a Reshape, because onnxruntime takes the shape of one branch for that of both.
+4. An intermediate value that has other readers, or is an output, stays for those.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import numpy as np
 import onnx_ir as ir
 
 from ....registration import dtypes
-from ..node_pass import ConstantPass, maker_for, replace_node
+from ..node_pass import ConstantPass, removable_producer, replace_node
 
 _SHAPES = ("Reshape", "Squeeze", "Unsqueeze", "Flatten")
 
 
 class MergeShapeChains(ConstantPass):
-    """Merges shape changes and casts that follow one another."""
+    """Merges consecutive shape changes and casts."""
 
     op_types = (*_SHAPES, "Cast")
 
@@ -29,29 +29,29 @@ class MergeShapeChains(ConstantPass):
         return _merge_casts(node) if node.op_type == "Cast" else self._merge_shapes(node)
 
     def _merge_shapes(self, node: ir.Node) -> bool:
-        inner = maker_for(node, node.inputs[0], *_SHAPES)
+        inner = removable_producer(node, node.inputs[0], *_SHAPES)
         if inner is None or inner.inputs[0] is None:
             return False
         target = reshape_target(node.outputs[0].shape)
         if target is None:
             return False
         if node.op_type == "Reshape":
-            given = (
+            shape_tensor = (
                 node.inputs[1].const_value if len(node.inputs) > 1 and node.inputs[1] is not None else None
             )
-            own = None if given is None else given.numpy().tolist()
-            if own is not None and 0 not in own:
+            written_target = None if shape_tensor is None else shape_tensor.numpy().tolist()
+            if written_target is not None and 0 not in written_target:
                 node.replace_input_with(0, inner.inputs[0])
                 return True
-            if own is None and node.outputs[0].is_graph_output():
+            if written_target is None and node.outputs[0].is_graph_output():
                 return False
-        sizes = self.known.make(np.array(target, dtype=np.int64), "merged_shape")
+        sizes = self.initializers.make(np.array(target, dtype=np.int64), "merged_shape")
         replace_node(node, "Reshape", [inner.inputs[0], sizes])
         return True
 
 
 def reshape_target(shape: ir.Shape | None) -> list[int] | None:
-    """A shape as the second input of Reshape, valid at every opset; None if that cannot state it."""
+    """A shape as the second input of Reshape, valid at every opset; None if Reshape cannot express it."""
     if shape is None:
         return None
     sizes = [size if isinstance(size, int) else -1 for size in shape]
@@ -59,7 +59,7 @@ def reshape_target(shape: ir.Shape | None) -> list[int] | None:
 
 
 def _merge_casts(node: ir.Node) -> bool:
-    inner = maker_for(node, node.inputs[0], "Cast")
+    inner = removable_producer(node, node.inputs[0], "Cast")
     source = inner.inputs[0] if inner is not None else None
     if inner is None or source is None or source.dtype is None:
         return False

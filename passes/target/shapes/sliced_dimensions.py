@@ -1,4 +1,4 @@
-"""Target pass: gives a name to each size that a Slice of opset 10 leaves unknown.
+"""ONNX pass: names each size that a Slice of opset 10 leaves unknown.
 
 onnx's shape inference for this version of Slice, which onnxruntime uses, gives the sliced dimension the name
 of the whole dimension. onnxruntime then puts both tensors into one buffer and fails at run time. It does not
@@ -48,8 +48,10 @@ def _name_sizes(node: ir.Node, names: Names) -> bool:
     rank = len(data.shape)
     if result.shape is not None and len(result.shape) != rank:
         return False
-    given = node.inputs[3].const_value if len(node.inputs) > 3 and node.inputs[3] is not None else None
-    cut = range(rank) if given is None else {int(axis) % rank for axis in given.numpy().reshape(-1)}
+    axes_tensor = node.inputs[3].const_value if len(node.inputs) > 3 and node.inputs[3] is not None else None
+    cut = (
+        range(rank) if axes_tensor is None else {int(axis) % rank for axis in axes_tensor.numpy().reshape(-1)}
+    )
     dims: list[int | ir.SymbolicDim] = list(result.shape or [ir.SymbolicDim(None)] * rank)
     unknown = [axis for axis in cut if dims[axis] == ir.SymbolicDim(None)]
     for axis in unknown:

@@ -1,4 +1,4 @@
-"""Target pass: splits the first dimension before a Transpose of matrices instead of behind it.
+"""ONNX pass: splits the first dimension before a Transpose of matrices instead of after it.
 
     Reshape [b * n, s, d] -> Transpose [0, 2, 1] -> Reshape [b, n, d, s]
     Reshape [b, n, s, d] -> Transpose [0, 1, 3, 2]
@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from ..node_pass import ConstantPass, maker_for, replace_node, same_dimension
+from ..node_pass import ConstantPass, removable_producer, replace_node, same_dimension
 from .shape_chains import reshape_target
 
 
@@ -25,8 +25,10 @@ class SplitBatchesEarly(ConstantPass):
 
     def rewrite(self, node: ir.Node) -> bool:
         """Exchange a Reshape and the Transpose before it."""
-        transpose = maker_for(node, node.inputs[0], "Transpose")
-        first = maker_for(transpose, transpose.inputs[0], "Reshape") if transpose is not None else None
+        transpose = removable_producer(node, node.inputs[0], "Transpose")
+        first = (
+            removable_producer(transpose, transpose.inputs[0], "Reshape") if transpose is not None else None
+        )
         after = node.outputs[0].shape
         if transpose is None or first is None or after is None or len(after) < 4:
             return False
@@ -43,12 +45,12 @@ class SplitBatchesEarly(ConstantPass):
         rank = len(after)
         order = [*range(rank - 2), rank - 1, rank - 2]
         replace_node(
-            first, "Reshape", [data, self.known.make(np.array(target, dtype=np.int64), "split_shape")]
+            first, "Reshape", [data, self.initializers.make(np.array(target, dtype=np.int64), "split_shape")]
         )
-        made = transpose.inputs[0]
-        assert made is not None
-        made.name, made.shape = self.known.unique(f"{made.name}_split"), before
-        replace_node(node, "Transpose", [made], [ir.AttrInt64s("perm", order)])
+        split = transpose.inputs[0]
+        assert split is not None
+        split.name, split.shape = self.initializers.unique(f"{split.name}_split"), before
+        replace_node(node, "Transpose", [split], [ir.AttrInt64s("perm", order)])
         assert transpose.graph is not None
         transpose.graph.remove(transpose, safe=True)
         return True

@@ -28,15 +28,15 @@ def cut_size(size: int, start: int, end: int, step: int) -> int:
     return len(range(*slice(start, end, step).indices(size)))
 
 
-def integers(node: ir.Node, place: int, default: list[int] | None = None) -> list[int] | None:
+def integers(node: ir.Node, index: int, default: list[int] | None = None) -> list[int] | None:
     """The numbers of an input that is a constant; `default` if the node does not have it; else None."""
-    value = node.inputs[place] if place < len(node.inputs) else None
+    value = node.inputs[index] if index < len(node.inputs) else None
     if value is None:
         return default
     return constant_integers.integers(value)
 
 
-def _padded(node: ir.Node, sizes: list[int]) -> list[int] | None:
+def _pad_sizes(node: ir.Node, sizes: list[int]) -> list[int] | None:
     pads, axes = integers(node, 1), integers(node, 3, [*range(len(sizes))])
     if pads is None or axes is None or len(pads) != 2 * len(axes):
         return None
@@ -47,21 +47,25 @@ def _padded(node: ir.Node, sizes: list[int]) -> list[int] | None:
     return sizes
 
 
-def _reshaped(node: ir.Node, sizes: list[int]) -> list[int] | None:
+def _reshape_sizes(node: ir.Node, sizes: list[int]) -> list[int] | None:
     target, allowzero = integers(node, 1), node.attributes.get("allowzero")
     if target is None or target.count(-1) > 1:
         return None
     if allowzero is None or not allowzero.as_int():
-        if any(size == 0 and place >= len(sizes) for place, size in enumerate(target)):
+        if any(size == 0 and index >= len(sizes) for index, size in enumerate(target)):
             return None
-        target = [size or sizes[place] for place, size in enumerate(target)]
-    others = math.prod(size for size in target if size != -1)
+        target = [size or sizes[index] for index, size in enumerate(target)]
+    known_product = math.prod(size for size in target if size != -1)
     if -1 not in target:
         return target
-    return None if others <= 0 else [math.prod(sizes) // others if size == -1 else size for size in target]
+    return (
+        None
+        if known_product <= 0
+        else [math.prod(sizes) // known_product if size == -1 else size for size in target]
+    )
 
 
-def _sliced(node: ir.Node, sizes: list[int]) -> list[int] | None:
+def _slice_sizes(node: ir.Node, sizes: list[int]) -> list[int] | None:
     starts, ends = integers(node, 1), integers(node, 2)
     if starts is None or ends is None:
         return None
@@ -77,7 +81,7 @@ def _sliced(node: ir.Node, sizes: list[int]) -> list[int] | None:
 
 
 _RULES: dict[str, Callable[[ir.Node, list[int]], list[int] | None]] = {
-    "Pad": _padded,
-    "Reshape": _reshaped,
-    "Slice": _sliced,
+    "Pad": _pad_sizes,
+    "Reshape": _reshape_sizes,
+    "Slice": _slice_sizes,
 }

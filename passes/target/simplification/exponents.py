@@ -1,4 +1,4 @@
-"""Target pass: gives constant exponents of Pow the type of the base, because TVM and others refuse two types.
+"""ONNX pass: gives constant exponents of Pow the type of the base, because TVM and others refuse two types.
 
 1. The exponent is a constant of integers that the type of the base represents; the base is of floats.
 """
@@ -25,11 +25,11 @@ class AlignExponents(ConstantPass):
         if base is None or exponent is None or base.dtype not in FLOATS or exponent.dtype not in INTEGERS:
             return False
         tensor = exponent.const_value
-        if tensor is None or not self.known.is_constant(exponent) or tensor.size > _MAXIMUM_ELEMENTS:
+        if tensor is None or not self.initializers.is_constant(exponent) or tensor.size > _MAXIMUM_ELEMENTS:
             return False
-        whole = tensor.numpy()
-        same = whole.astype(base.dtype.numpy())
-        if not np.array_equal(same.astype(np.float64), whole.astype(np.float64)):
+        integers = tensor.numpy()
+        converted = integers.astype(base.dtype.numpy())
+        if not np.array_equal(converted.astype(np.float64), integers.astype(np.float64)):
             return False
-        node.replace_input_with(1, self.known.make(same, f"{exponent.name}_float"))
+        node.replace_input_with(1, self.initializers.make(converted, f"{exponent.name}_float"))
         return True

@@ -1,4 +1,4 @@
-"""Target pass: writes `Less(x, c)` as False where no element of x can be below the number c.
+"""ONNX pass: writes `Less(x, c)` as False where no element of x can be below the number c.
 
 Attention without a score that is minus infinity has no row without a key, and needs no zeros for one.
 
@@ -55,16 +55,16 @@ class FindFalseConditions(ConstantPass):
         shape = result.shape.numpy()
         if math.prod(shape) > _MAXIMUM_ELEMENTS:
             return False
-        replace_by_value(node, self.known.make(np.zeros(shape, dtype=bool), result.name or "never"))
+        replace_by_value(node, self.initializers.make(np.zeros(shape, dtype=bool), result.name or "never"))
         return True
 
     def _bound(self, value: ir.Value, depth: int) -> float | None:
         """A number that no element of a value is below."""
         if value not in self._bounds:
-            self._bounds[value] = self._found(value, depth)
+            self._bounds[value] = self._compute_bound(value, depth)
         return self._bounds[value]
 
-    def _found(self, value: ir.Value, depth: int) -> float | None:
+    def _compute_bound(self, value: ir.Value, depth: int) -> float | None:
         node = value.producer()
         if node is None:
             return self._constant_bound(value)
@@ -77,13 +77,13 @@ class FindFalseConditions(ConstantPass):
         if node.op_type.startswith("Reduce") and _may_be_empty(node.inputs[0]):
             return None
         data = {"Where": node.inputs[1:], "Concat": node.inputs}.get(node.op_type, node.inputs[:1])
-        bounds = [None if each is None else self._bound(each, depth + 1) for each in data]
-        known = [bound for bound in bounds if bound is not None]
-        return min(known) if known and len(known) == len(bounds) else None
+        bounds = [None if operand is None else self._bound(operand, depth + 1) for operand in data]
+        known_bounds = [bound for bound in bounds if bound is not None]
+        return min(known_bounds) if known_bounds and len(known_bounds) == len(bounds) else None
 
     def _constant_bound(self, value: ir.Value) -> float | None:
         tensor = value.const_value
-        if tensor is None or not self.known.is_constant(value) or tensor.dtype not in FLOATS:
+        if tensor is None or not self.initializers.is_constant(value) or tensor.dtype not in FLOATS:
             return None
         if not 0 < tensor.size <= _MAXIMUM_ELEMENTS:
             return None

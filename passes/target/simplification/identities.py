@@ -1,4 +1,4 @@
-"""Target pass: replaces arithmetic that gives its operand, bit for bit, by Identity.
+"""ONNX pass: replaces arithmetic that returns its operand, bit for bit, by Identity.
 
     x * 1, x / 1, x ** 1, x + 0, x - 0, And(x, true), Or(x, false), Dropout in inference,
     Expand, Reshape and Tile to the same shape, Cast to the same type, Concat of one, Pad by nothing
@@ -19,15 +19,18 @@ from ..constants.initializers import Initializers
 from ..node_pass import ConstantPass, replace_node
 
 
-def _keeps_shape(operand: ir.Value, other: tuple[int, ...]) -> bool:
+def _keeps_shape(operand: ir.Value, other_shape: tuple[int, ...]) -> bool:
     """Whether an operand that is broadcast with another shape keeps its own."""
-    if not other:
+    if not other_shape:
         return True
     shape = operand.shape
-    if shape is None or len(other) > len(shape):
+    if shape is None or len(other_shape) > len(shape):
         return False
-    own = shape[len(shape) - len(other) :]
-    return all(size == 1 or size == mine for size, mine in zip(other, own, strict=True))
+    trailing_sizes = shape[len(shape) - len(other_shape) :]
+    return all(
+        size == 1 or size == operand_size
+        for size, operand_size in zip(other_shape, trailing_sizes, strict=True)
+    )
 
 
 def _neutral(
@@ -35,13 +38,13 @@ def _neutral(
 ) -> Callable[..., ir.Value | None]:
     """The rule of a binary operator: the operand whose partner is a constant that changes nothing."""
 
-    def rule(known: Initializers, node: ir.Node) -> ir.Value | None:
+    def rule(initializers: Initializers, node: ir.Node) -> ir.Value | None:
         if len(node.inputs) != 2 or node.attributes:
             return None
         a, b = node.inputs
-        for operand, other in ((a, b),) if right_only else ((a, b), (b, a)):
-            array = known.small_array(other)
-            if array is None or operand is None or not array.size or operand is other:
+        for operand, constant in ((a, b),) if right_only else ((a, b), (b, a)):
+            array = initializers.small_array(constant)
+            if array is None or operand is None or not array.size or operand is constant:
                 continue
             if operand.dtype is None and array.dtype.kind == "f":
                 continue
@@ -68,9 +71,12 @@ def _is_zero(sign: bool) -> Callable[[np.ndarray], bool]:
     return test
 
 
-def _has_sizes(known: Initializers, node: ir.Node) -> ir.Value | None:
+def _has_sizes(initializers: Initializers, node: ir.Node) -> ir.Value | None:
     """Expand or Reshape to the shape that the operand has."""
-    operand, target = node.inputs[0], known.small_array(node.inputs[1] if len(node.inputs) > 1 else None)
+    operand, target = (
+        node.inputs[0],
+        initializers.small_array(node.inputs[1] if len(node.inputs) > 1 else None),
+    )
     if operand is None or target is None or operand.shape is None:
         return None
     sizes, shape = target.tolist(), operand.shape
@@ -81,7 +87,8 @@ def _has_sizes(known: Initializers, node: ir.Node) -> ir.Value | None:
     allowzero = node.attributes.get("allowzero")
     copies = allowzero is None or not allowzero.as_int()
     open_ended = sum(
-        not (size == mine or (size == 0 and copies)) for size, mine in zip(sizes, shape, strict=True)
+        not (size == operand_size or (size == 0 and copies))
+        for size, operand_size in zip(sizes, shape, strict=True)
     )
     return (
         operand if open_ended == 0 or (open_ended == 1 and -1 in sizes and _no_zero(sizes, shape)) else None
@@ -89,59 +96,62 @@ def _has_sizes(known: Initializers, node: ir.Node) -> ir.Value | None:
 
 
 def _no_zero(sizes: list[int], shape: ir.Shape) -> bool:
-    """Whether the size that -1 stands for follows from the others: none of them is 0."""
+    """Whether the size for -1 follows from the other sizes, because none of them is 0."""
     return all(
-        size == -1 or (isinstance(mine, int) and mine > 0) for size, mine in zip(sizes, shape, strict=True)
+        size == -1 or (isinstance(operand_size, int) and operand_size > 0)
+        for size, operand_size in zip(sizes, shape, strict=True)
     )
 
 
-def _same_type(known: Initializers, node: ir.Node) -> ir.Value | None:
+def _same_type(initializers: Initializers, node: ir.Node) -> ir.Value | None:
     operand, to = node.inputs[0], node.attributes.get("to")
     if operand is None or to is None or operand.dtype is None:
         return None
     return operand if int(operand.dtype) == to.as_int() else None
 
 
-def _dropout(known: Initializers, node: ir.Node) -> ir.Value | None:
+def _dropout(initializers: Initializers, node: ir.Node) -> ir.Value | None:
     training = node.inputs[2] if len(node.inputs) > 2 else None
     if training is not None:
-        given = known.small_array(training)
-        if given is None or given.any():
+        is_training = initializers.small_array(training)
+        if is_training is None or is_training.any():
             return None
     return node.inputs[0]
 
 
-def _single(known: Initializers, node: ir.Node) -> ir.Value | None:
+def _single(initializers: Initializers, node: ir.Node) -> ir.Value | None:
     """The operand of a variadic operator that has only one."""
     return node.inputs[0] if len(node.inputs) == 1 else None
 
 
-def _tile(known: Initializers, node: ir.Node) -> ir.Value | None:
-    repeats = known.small_array(node.inputs[1] if len(node.inputs) == 2 else None)
+def _tile(initializers: Initializers, node: ir.Node) -> ir.Value | None:
+    repeats = initializers.small_array(node.inputs[1] if len(node.inputs) == 2 else None)
     return node.inputs[0] if repeats is not None and (repeats == 1).all() else None
 
 
-def _pad(known: Initializers, node: ir.Node) -> ir.Value | None:
+def _pad(initializers: Initializers, node: ir.Node) -> ir.Value | None:
     attribute = node.attributes.get("pads")
-    given = known.small_array(node.inputs[1]) if attribute is None and len(node.inputs) > 1 else None
-    pads = None if given is None else given.tolist()
+    pads_array = (
+        initializers.small_array(node.inputs[1]) if attribute is None and len(node.inputs) > 1 else None
+    )
+    pads = None if pads_array is None else pads_array.tolist()
     if attribute is not None:
         pads = list(attribute.as_ints())
     return node.inputs[0] if pads is not None and not any(pads) else None
 
 
-def _transpose(known: Initializers, node: ir.Node) -> ir.Value | None:
+def _transpose(initializers: Initializers, node: ir.Node) -> ir.Value | None:
     perm = node.attributes.get("perm")
     return node.inputs[0] if perm is not None and [*perm.as_ints()] == [*range(len(perm.as_ints()))] else None
 
 
-def _slice(known: Initializers, node: ir.Node) -> ir.Value | None:
+def _slice(initializers: Initializers, node: ir.Node) -> ir.Value | None:
     """The operand of a Slice that takes all of it."""
     operand = node.inputs[0]
-    given = [known.small_array(value) for value in node.inputs[1:]]
-    if operand is None or operand.shape is None or len(given) < 2 or any(array is None for array in given):
+    arrays = [initializers.small_array(value) for value in node.inputs[1:]]
+    if operand is None or operand.shape is None or len(arrays) < 2 or any(array is None for array in arrays):
         return None
-    numbers = [array.tolist() for array in given if array is not None]
+    numbers = [array.tolist() for array in arrays if array is not None]
     starts, ends = numbers[:2]
     axes = numbers[2] if len(numbers) > 2 else [*range(len(starts))]
     steps = numbers[3] if len(numbers) > 3 else [1] * len(starts)
@@ -194,10 +204,10 @@ class RemoveIdentityArithmetic(ConstantPass):
 
     def rewrite(self, node: ir.Node) -> bool:
         """Replace a node by the rule of its operator."""
-        others = node.outputs[1:]
-        if others and any(value.uses() or value.is_graph_output() for value in others):
+        further_outputs = node.outputs[1:]
+        if further_outputs and any(value.uses() or value.is_graph_output() for value in further_outputs):
             return False
-        operand = _RULES[node.op_type](self.known, node)
+        operand = _RULES[node.op_type](self.initializers, node)
         if operand is None:
             return False
         result = node.outputs[0]

@@ -1,11 +1,11 @@
-"""Target pass: removes the replacement of NaN behind a Softmax, or writes it without IsNaN.
+"""ONNX pass: removes the replacement of NaN after a Softmax, or writes it without IsNaN.
 
     Where(IsNaN(p), 0, p) with p = Softmax(MatMul(q, k) + mask)  -> p
     Where(IsNaN(p), 0, p) with p = Softmax(.)                    -> Where(p > -1, p, 0)
 
 torch.onnx writes it for masked attention, and MNN, OpenCV 4 and others do not know IsNaN.
 
-1. Softmax gives NaN for a row of which all scores are -inf, and for NaN or inf among them. Here the mask is a
+1. Softmax computes NaN for a row of which all scores are -inf, or that has NaN or inf. Here the mask is a
    constant that leaves a finite score in each row, or holds finite numbers only, or there is none, and the
    scores come from a MatMul, perhaps times a constant. So the result differs only where the product itself
    is NaN or infinite.
@@ -20,8 +20,8 @@ import onnx_ir as ir
 
 from ....registration.runtimes import has_kernel
 from ..fusions.mask_numbers import floats, leaves_scores, numbers_of
-from ..fusions.patterns import made_before
-from ..node_pass import ConstantPass, maker_of, replace_by_value
+from ..fusions.patterns import insert_node
+from ..node_pass import ConstantPass, producer_of, replace_by_value
 
 _SCALES = ("Mul", "Div")
 
@@ -33,24 +33,24 @@ class RemoveNaNReplacements(ConstantPass):
 
     def rewrite(self, node: ir.Node) -> bool:
         """Let the readers of the Where read the Softmax."""
-        test, kept = maker_of(node.inputs[0], "IsNaN"), node.inputs[2]
-        softmax = maker_of(kept, "Softmax")
-        if test is None or softmax is None or kept is None or test.inputs[0] is not kept:
+        test, weights = producer_of(node.inputs[0], "IsNaN"), node.inputs[2]
+        softmax = producer_of(weights, "Softmax")
+        if test is None or softmax is None or weights is None or test.inputs[0] is not weights:
             return False
         if node.outputs[0].is_graph_output() or softmax.graph is not node.graph:
             return False
-        other = node.inputs[1]
-        if other is None or not self.known.is_constant(other) or not _keeps_shape(other, kept):
+        filler = node.inputs[1]
+        if filler is None or not self.initializers.is_constant(filler) or not _keeps_shape(filler, weights):
             return False
         if self._has_finite_rows(softmax):
-            replace_by_value(node, kept)
+            replace_by_value(node, weights)
             return True
-        if kept.dtype is None or not has_kernel("Greater", kept.dtype):
+        if weights.dtype is None or not has_kernel("Greater", weights.dtype):
             return False
-        bound = self.known.make(np.array(-1, dtype=kept.dtype.numpy()), "negative")
-        inputs, dtype = [kept, bound], ir.DataType.BOOL
-        is_number = made_before(node, self.known, "Greater", inputs, kept.shape, dtype=dtype)
-        for index, value in enumerate((is_number, kept, other)):
+        bound = self.initializers.make(np.array(-1, dtype=weights.dtype.numpy()), "negative")
+        inputs, dtype = [weights, bound], ir.DataType.BOOL
+        is_number = insert_node(node, self.initializers, "Greater", inputs, weights.shape, dtype=dtype)
+        for index, value in enumerate((is_number, weights, filler)):
             node.replace_input_with(index, value)
         result = test.outputs[0]
         if test.graph is not None and not result.uses() and not result.is_graph_output():
@@ -62,32 +62,36 @@ class RemoveNaNReplacements(ConstantPass):
         scores = softmax.inputs[0]
         if self._is_product(scores):
             return True
-        total = maker_of(scores, "Add")
+        total = producer_of(scores, "Add")
         axis = softmax.attributes.get("axis")
         if total is None or scores is None or scores.shape is None:
             return False
         last = len(scores.shape) - 1
-        # Below opset 13 a row is all dimensions from the axis on.
+        # Before opset 13 a row spans all dimensions from the axis on.
         schema = self.schema("Softmax")
-        place = axis.as_int() if axis is not None else schema.attributes["axis"].default if schema else None
-        if place not in (-1, last):
+        axis_number = (
+            axis.as_int() if axis is not None else schema.attributes["axis"].default if schema else None
+        )
+        if axis_number not in (-1, last):
             return False
         a, b = total.inputs
         return any(self._is_product(product) and self._is_finite(mask) for product, mask in ((a, b), (b, a)))
 
     def _is_finite(self, mask: ir.Value | None) -> bool:
         """Whether a mask leaves a finite score in each row, and adds no NaN or inf to it."""
-        return leaves_scores(floats(self.known, mask)) or not numbers_of(self.known, mask).infinite
+        return (
+            leaves_scores(floats(self.initializers, mask)) or not numbers_of(self.initializers, mask).infinite
+        )
 
     def _is_product(self, value: ir.Value | None) -> bool:
         """Whether a value is a MatMul, perhaps times a finite constant."""
-        scaled = maker_of(value, *_SCALES)
+        scaled = producer_of(value, *_SCALES)
         if scaled is not None:
             value, factor = scaled.inputs
-            numbers = floats(self.known, factor)
+            numbers = floats(self.initializers, factor)
             if numbers is None or not np.isfinite(numbers).all() or (numbers == 0).any():
                 return False
-        return maker_of(value, "MatMul") is not None
+        return producer_of(value, "MatMul") is not None
 
 
 def _keeps_shape(constant: ir.Value, value: ir.Value) -> bool:

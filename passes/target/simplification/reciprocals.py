@@ -1,4 +1,4 @@
-"""Target pass: writes a product with a Reciprocal as a quotient, which is one node instead of two.
+"""ONNX pass: writes a product with a Reciprocal as a quotient, which is one node instead of two.
 
     Mul(x, Reciprocal(y))  -> Div(x, y)
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from ..node_pass import NodePass, maker_for, replace_node
+from ..node_pass import NodePass, removable_producer, replace_node
 
 
 class DivideByReciprocals(NodePass):
@@ -22,9 +22,9 @@ class DivideByReciprocals(NodePass):
         """Replace a product, if one factor is a Reciprocal."""
         a, b = node.inputs
         for number, factor in ((a, b), (b, a)):
-            made = maker_for(node, factor, "Reciprocal")
-            if made is not None and made.graph is not None:
-                replace_node(node, "Div", [number, made.inputs[0]])
-                made.graph.remove(made, safe=True)
+            reciprocal = removable_producer(node, factor, "Reciprocal")
+            if reciprocal is not None and reciprocal.graph is not None:
+                replace_node(node, "Div", [number, reciprocal.inputs[0]])
+                reciprocal.graph.remove(reciprocal, safe=True)
                 return True
         return False

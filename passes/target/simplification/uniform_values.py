@@ -1,9 +1,9 @@
-"""Target pass: removes computations on tensors of which all elements are one number, such as masks of True.
+"""ONNX pass: removes computations on tensors of which all elements are one number, such as masks of True.
 
-1. Shape changes, selections and elementwise operators of such tensors are followed without making them.
+1. Shape changes, selections and elementwise operators of such tensors are evaluated on that number alone.
 2. Where a node broadcasts one with a tensor that has the shape of the result, it reads a scalar instead.
 3. A Where by such a condition is the operand that it selects, if that has the shape of the result.
-4. Weights of floats are no such tensors, whatever numbers they have.
+4. Weights of floats never count as such tensors, because their numbers may be replaced.
 5. Adding 0.0 is left out before operators to which -0.0 and 0.0 are the same.
 """
 
@@ -22,7 +22,7 @@ from ....registration.emission.tensor_sizes import element_count
 from ..constants.initializers import Initializers
 from ..node_pass import ConstantPass, replace_by_value, replace_node
 
-_SAME = frozenset(
+_MOVING = frozenset(
     "Expand Flatten Identity ReduceMax ReduceMin Reshape Slice Squeeze Tile Transpose Unsqueeze".split()
 )
 _ELEMENTWISE = frozenset(
@@ -45,69 +45,69 @@ class _Uniform:
 class RemoveUniformValues(ConstantPass):
     """Replaces tensors of one number by scalars, where they are broadcast."""
 
-    op_types = _SAME | _ELEMENTWISE
+    op_types = _MOVING | _ELEMENTWISE
 
     def __init__(self, initializers: Initializers):
         super().__init__(initializers)
-        self._found: dict[ir.Value, _Uniform | None] = {}
+        self._uniforms: dict[ir.Value, _Uniform | None] = {}
 
     def begin(self, model: ir.Model) -> bool:
-        """Forget the values of the model before."""
-        self._found = {}
+        """Forget the values of another model."""
+        self._uniforms = {}
         return True
 
     def rewrite(self, node: ir.Node) -> bool:
         """Remember a result of one number; simplify a node that reads one and has another result."""
         if len(node.outputs) != 1:
             return False
-        found = self._result(node)
-        if found is not None:
-            self._found[node.outputs[0]] = found
+        uniform = self._result(node)
+        if uniform is not None:
+            self._uniforms[node.outputs[0]] = uniform
             return False
         return node.op_type in _BROADCASTING and self._simplify(node)
 
     def _uniform(self, value: ir.Value | None) -> _Uniform | None:
         if value is None:
             return None
-        if value not in self._found:
-            self._found[value] = self._constant(value)
-        return self._found[value]
+        if value not in self._uniforms:
+            self._uniforms[value] = self._constant(value)
+        return self._uniforms[value]
 
     def _constant(self, value: ir.Value) -> _Uniform | None:
         tensor = value.const_value
         if (
             tensor is None
-            or not self.known.is_constant(value)
+            or not self.initializers.is_constant(value)
             or not 0 < element_count(tensor) <= _MAXIMUM_CONSTANT
         ):
             return None
         is_weight = tensor.dtype in FLOATS and (
-            value in self.known.named or isinstance(tensor, ir.LazyTensor)
+            value in self.initializers.named or isinstance(tensor, ir.LazyTensor)
         )
         if is_weight or tensor.dtype == ir.DataType.STRING:
             return None
         array = tensor.numpy()
         first = np.ascontiguousarray(array.reshape(-1)[:1])
         # Bytes tell -0.0 from 0.0, and a NaN is equal to itself.
-        same = array.tobytes() == first.tobytes() * array.size
-        return _Uniform(first.reshape(()), array.shape) if same else None
+        is_uniform = array.tobytes() == first.tobytes() * array.size
+        return _Uniform(first.reshape(()), array.shape) if is_uniform else None
 
     def _result(self, node: ir.Node) -> _Uniform | None:
         """The result of a node, if all of its elements are one number."""
         if not node.inputs:
             return None
         elementwise = node.op_type in _ELEMENTWISE
-        given = []
+        operands = []
         for value in node.inputs if elementwise else node.inputs[:1]:
-            found = self._uniform(value)
-            if found is None:
+            uniform = self._uniform(value)
+            if uniform is None:
                 return None
-            given.append(found)
-        attributes: dict[str, Any] = {name: each.value for name, each in node.attributes.items()}
+            operands.append(uniform)
+        attributes: dict[str, Any] = {name: item.value for name, item in node.attributes.items()}
         shape = shape_inference.infer(node.op_type, node.inputs, attributes) or node.outputs[0].shape
         if shape is None or not shape.is_static() or 0 in shape:
             return None
-        numbers = [each.number for each in given]
+        numbers = [item.number for item in operands]
         number = evaluate(node.op_type, numbers, attributes) if elementwise else numbers[0]
         return None if number is None else _Uniform(np.asarray(number).reshape(()), shape.numpy())
 
@@ -120,33 +120,39 @@ class RemoveUniformValues(ConstantPass):
                     return _bypass(node, chosen)
         modified = False
         for index, value in enumerate(node.inputs):
-            found = self._uniform(value)
+            uniform = self._uniform(value)
             if (
-                found is None
-                or not found.shape
-                or not any(other is not value and self._covers(other, node, value) for other in node.inputs)
+                uniform is None
+                or not uniform.shape
+                or not any(
+                    operand is not value and self._covers(operand, node, value) for operand in node.inputs
+                )
             ):
                 continue
-            if node.op_type == "Add" and _is_zero(found.number) and self._is_lost(node):
-                other = node.inputs[1 - index]
-                return _bypass(node, other) if other is not None else modified
+            if node.op_type == "Add" and _is_zero(uniform.number) and self._is_lost(node):
+                operand = node.inputs[1 - index]
+                return _bypass(node, operand) if operand is not None else modified
             stem = (value.name if value is not None else None) or "constant"
-            node.replace_input_with(index, self.known.make(found.number, f"{stem}_scalar"))
+            node.replace_input_with(index, self.initializers.make(uniform.number, f"{stem}_scalar"))
             modified = True
         return modified
 
     def _covers(self, operand: ir.Value | None, node: ir.Node, without: ir.Value | None) -> bool:
-        """Whether `operand` gives the result its shape even if `without` becomes a scalar."""
+        """Whether the result keeps the shape of `operand` even if `without` becomes a scalar."""
         result = node.outputs[0].shape
         shape = None if operand is None else operand.shape
         if shape is None or result is None or len(shape) != len(result):
             return False
-        others = [value.shape for value in node.inputs if value is not None and value is not operand]
+        other_shapes = [value.shape for value in node.inputs if value is not None and value is not operand]
         for axis in range(1, len(shape) + 1):
-            sizes = [each[-axis] for each in others if each is not None and len(each) >= axis]
+            sizes = [
+                other_shape[-axis]
+                for other_shape in other_shapes
+                if other_shape is not None and len(other_shape) >= axis
+            ]
             if any(size not in (1, shape[-axis]) for size in sizes):
                 return False
-        return all(each is not None and len(each) <= len(shape) for each in others)
+        return all(other_shape is not None and len(other_shape) <= len(shape) for other_shape in other_shapes)
 
     def _is_lost(self, node: ir.Node) -> bool:
         """Whether no reader tells -0.0 from 0.0."""

@@ -1,17 +1,15 @@
-"""Target pass: removes nodes and initializers that nothing reads.
+"""ONNX pass: removes nodes and initializers that nothing reads.
 
-It does what `common.RemoveUnusedNodesPass` of onnx-ir does, which asks onnx for the schema of every node and
-takes five times as long.
+It does the same as onnx-ir's `common.RemoveUnusedNodesPass`, which looks up the schema of every node in onnx
+and takes five times as long.
 
 1. Nodes whose results nothing reads or returns, and initializers of the main graph, are removed. A node
-   without outputs stays, such as an assertion of a custom domain, and so does a node with one in a sub-graph.
+   without outputs stays, such as an assertion of a custom domain, and so does a node whose sub-graph has one.
 2. Optional outputs and inputs at the end of a node that are not used are left out.
 3. BatchNormalization for inference has no attribute `training_mode`, and one output.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import onnx_ir as ir
 
@@ -21,13 +19,13 @@ from ..node_pass import remove_node
 
 
 class RemoveUnused(ir.passes.InPlacePass):
-    """Removes what is not used in the main graph and its sub-graphs."""
+    """Removes unused nodes and initializers of the main graph and its sub-graphs."""
 
     def __init__(self, initializers: bool = True):
-        """Say what goes.
+        """Make the pass.
 
         Args:
-            initializers: whether initializers go too, which later passes may read again.
+            initializers: whether to remove initializers too; later passes may still need them.
         """
         super().__init__()
         self._initializers = initializers
@@ -48,7 +46,8 @@ def _remove_nodes(graph: ir.Graph, opset: int) -> bool:
     for node in reversed(graph):
         outputs = node.outputs
         is_read = bool(outputs) and bool(outputs[0].uses())
-        if not (is_read or _is_used(outputs) or _has_effects(node)):
+        is_used = is_read or any(value.uses() or value.is_graph_output() for value in outputs)
+        if not (is_used or _has_effects(node)):
             remove_node(node)
             removed = True
             continue
@@ -62,23 +61,19 @@ def _remove_nodes(graph: ir.Graph, opset: int) -> bool:
     return removed
 
 
-def _is_used(outputs: Sequence[ir.Value]) -> bool:
-    return any(value.uses() or value.is_graph_output() for value in outputs)
-
-
 def _has_effects(node: ir.Node) -> bool:
     """Whether a node, or one in its sub-graphs, has no outputs and so acts outside of the graph."""
     if not node.outputs or (node.domain and not any(value.name for value in node.outputs)):
         return True
     inner = blocks(node) if node.attributes.data else ()
-    return any(_has_effects(each) for block in inner for each in block)
+    return any(_has_effects(inner_node) for block in inner for inner_node in block)
 
 
 def _shorten_inputs(node: ir.Node, opset: int) -> None:
     """Leave out omitted inputs at the end; a Loop needs its first two, also where both are omitted."""
     count, schema = len(node.inputs), None if node.domain else operator_schema(node.op_type, opset)
-    least = 0 if schema is None else schema.minimum_inputs
-    while count > least and node.inputs[count - 1] is None:
+    minimum = 0 if schema is None else schema.minimum_inputs
+    while count > minimum and node.inputs[count - 1] is None:
         count -= 1
     node.resize_inputs(count)
 
@@ -89,7 +84,7 @@ def _shorten_outputs(node: ir.Node, opset: int) -> None:
         return
     if node.op_type == "BatchNormalization":
         training = node.attributes.get("training_mode")
-        # Before opset 14, the number of outputs says whether it is training.
+        # Before opset 14 the node trains if it has more than one output.
         if "training_mode" not in schema.attributes or (training is not None and training.as_int()):
             return
         node.attributes.pop("training_mode", None)

@@ -8,11 +8,11 @@ import onnx_ir as ir
 
 Permutation = tuple[int, ...]
 Sizes = tuple[int | ir.SymbolicDim, ...]
-"""The dimensions of a shape, as a plain tuple: an `ir.Shape` takes several times as long to make."""
+"""The dimensions of a shape, as a plain tuple: an `ir.Shape` takes several times as long to create."""
 
 
 def is_identity(perm: Permutation) -> bool:
-    """Whether a permutation leaves every dimension in its place."""
+    """Whether a permutation moves no dimension."""
     return perm == tuple(range(len(perm)))
 
 
@@ -21,25 +21,25 @@ def inverse(perm: Permutation) -> Permutation:
     return tuple(perm.index(axis) for axis in range(len(perm)))
 
 
-def composed(first: Permutation, second: Permutation) -> Permutation:
-    """The permutation of one Transpose that does the same as two, one after the other."""
+def compose(first: Permutation, second: Permutation) -> Permutation:
+    """The permutation of a single Transpose that equals two consecutive ones."""
     return tuple(first[axis] for axis in second)
 
 
-def without(perm: Permutation, axes: Collection[int]) -> Permutation:
+def remove_axes(perm: Permutation, axes: Collection[int]) -> Permutation:
     """The permutation of the remaining dimensions, if some dimensions of the result are removed."""
-    gone = sorted(perm[axis] for axis in axes)
-    left = [place for axis, place in enumerate(perm) if axis not in axes]
-    return tuple(place - sum(other < place for other in gone) for place in left)
+    removed = sorted(perm[axis] for axis in axes)
+    remaining = [source for axis, source in enumerate(perm) if axis not in axes]
+    return tuple(source - sum(removed_axis < source for removed_axis in removed) for source in remaining)
 
 
-def inserted(perm: Permutation, axes: Collection[int]) -> Permutation:
-    """The permutation with dimensions inserted that have the same place in the input and the result."""
+def insert_axes(perm: Permutation, axes: Collection[int]) -> Permutation:
+    """The permutation with dimensions inserted at the same positions in the input and the result."""
     rank = len(perm) + len(axes)
-    places = [axis for axis in range(rank) if axis not in axes]
+    positions = [axis for axis in range(rank) if axis not in axes]
     result = list(range(rank))
-    for axis, place in enumerate(perm):
-        result[places[axis]] = places[place]
+    for axis, source in enumerate(perm):
+        result[positions[axis]] = positions[source]
     return tuple(result)
 
 
@@ -49,19 +49,19 @@ def permutation_of(node: ir.Node) -> Permutation | None:
     if perm is not None:
         return tuple(perm.as_ints())
     data = node.inputs[0] if node.inputs else None
-    known = data.shape if data is not None else None
-    return None if known is None else tuple(range(len(known)))[::-1]
+    shape = data.shape if data is not None else None
+    return None if shape is None else tuple(range(len(shape)))[::-1]
 
 
 def is_reshape(sizes: Sizes | None, perm: Permutation) -> bool:
     """Whether a Reshape can replace a Transpose: only dimensions of size 1 move.
 
-    Beside another unknown size, -1 would have no meaning if that size is 0.
+    With a second unknown size, -1 would be undefined if that size is 0.
     """
     if sizes is None or len(sizes) != len(perm) or 0 in sizes:
         return False
-    left = [axis for axis in perm if sizes[axis] != 1]
-    if left != sorted(left):
+    remaining = [axis for axis in perm if sizes[axis] != 1]
+    if remaining != sorted(remaining):
         return False
     target = target_shape(sizes, perm)
     return -1 not in target or (0 not in target and target.count(-1) == 1)
@@ -71,12 +71,12 @@ def target_shape(sizes: Sizes, perm: Permutation) -> list[int]:
     """The second input of that Reshape: 0 for an unknown size that stays in its place, -1 for another."""
     moved = [sizes[axis] for axis in perm]
     return [
-        size if isinstance(size, int) else 0 if axis == place else -1
-        for place, (axis, size) in enumerate(zip(perm, moved, strict=True))
+        size if isinstance(size, int) else 0 if axis == position else -1
+        for position, (axis, size) in enumerate(zip(perm, moved, strict=True))
     ]
 
 
-def permuted(sizes: ir.Shape | Sizes | None, perm: Permutation) -> ir.Shape | None:
+def permute_shape(sizes: ir.Shape | Sizes | None, perm: Permutation) -> ir.Shape | None:
     """The shape of a Transpose's result."""
     return None if sizes is None or len(sizes) != len(perm) else ir.Shape([sizes[axis] for axis in perm])
 

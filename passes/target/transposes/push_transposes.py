@@ -1,12 +1,12 @@
-"""Target pass: moves Transposes over nodes, where that leaves fewer of them.
+"""ONNX pass: moves Transposes over nodes, where that leaves fewer of them.
 
-1. Nodes that treat all dimensions alike, or that name the ones they work on, compute on what was transposed.
-   Their constants are permuted, and vectors among their operands reshaped.
-2. Transposes that follow one another become one, or none.
+1. Nodes that treat all dimensions alike, or that name the ones they work on, compute on the untransposed
+   value. Their constants are permuted, and vectors among their operands reshaped.
+2. Consecutive Transposes become one, or none.
 3. Where a node needs the original order, one Transpose remains for all such nodes; a Reshape if it moves
    only dimensions of size 1.
-4. A part of the graph in which that removes no Transpose stays as it is.
-5. `Shape` reads the base, and its sizes are put in order.
+4. A part of the graph in which that removes no Transpose is not changed.
+5. `Shape` reads the untransposed value, and its sizes are reordered.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from ..constants.initializers import Initializers
 from ..node_pass import IndexedPass, NodesByOperator
 from . import permutations
 from .permutations import Permutation, Sizes
-from .plan import Form, Plan, takes_sizes
-from .rules import Rules
+from .transpose_plan import TransposedForm, TransposePlan, takes_sizes
+from .transpose_rules import Rules
 
 _ROUNDS = 8
 
@@ -41,13 +41,13 @@ class PushTransposes(IndexedPass):
         """Make the pass.
 
         Args:
-            offered: Transposes that stay, each in front of its inverse. Nodes behind it may compute on its
-                result if that pays; otherwise the two are superfluous.
+            offered: Transposes that stay, each before its inverse. Later nodes may compute on its result if
+                that saves Transposes; otherwise the pair cancels.
             gain: the Transposes that a part of the graph must save to be rewritten. With 0 they move once.
             resizes: whether Resize may work on other dimensions than the last ones.
         """
         super().__init__()
-        self._known = initializers
+        self._initializers = initializers
         self._offered = offered
         self._gain = gain
         self._resizes = resizes
@@ -57,27 +57,27 @@ class PushTransposes(IndexedPass):
         modified = False
         if len(nodes.of(("Transpose",))) < 1 + self._gain:
             return False
-        rules = Rules(model.opset_imports.get("", 0), self._known, self._resizes)
+        rules = Rules(model.opset_imports.get("", 0), self._initializers, self._resizes)
         for graph in nodes.graphs:
             for _ in range(_ROUNDS if self._gain else 1):
                 count = sum(node.op_type == "Transpose" and not node.domain for node in graph)
                 if count < 1 + self._gain:
                     break
-                plan = Plan(graph, rules, self._offered, self._gain)
-                if not _Rewriter(plan).rewrite():
+                plan = TransposePlan(graph, rules, self._offered, self._gain)
+                if not _TransposeRewriter(plan).rewrite():
                     break
                 modified = True
         return modified
 
 
-class _Rewriter:
+class _TransposeRewriter:
     """Rewrites one graph by its plan."""
 
-    def __init__(self, plan: Plan):
+    def __init__(self, plan: TransposePlan):
         self.graph = plan.graph
-        self.known = plan.rules.known
+        self.initializers = plan.rules.initializers
         self.plan = plan
-        self._made: dict[tuple[ir.Value, Permutation], ir.Value] = {}
+        self._transposed: dict[tuple[ir.Value, Permutation], ir.Value] = {}
 
     def rewrite(self) -> bool:
         if not self.plan.make():
@@ -89,44 +89,44 @@ class _Rewriter:
             value: [(node, index) for node, index in value.uses() if not self.plan.takes_base(node, index)]
             for value in forms
         }
-        turned_inputs = [
+        rewritten_inputs = [
             (node, index, form.base)
-            for node in self.plan.turned
+            for node in self.plan.rewrites
             for index, value in enumerate(node.inputs)
             if (form := forms.get(value)) is not None and not form.is_alias  # type: ignore[arg-type]
         ]
-        for turned in self.plan.turned.values():
-            turned.edit()
-        for node, index, base in turned_inputs:
+        for node_rewrite in self.plan.rewrites.values():
+            node_rewrite.edit()
+        for node, index, base in rewritten_inputs:
             node.replace_input_with(index, base)
-        for node in self.plan.turned:
+        for node in self.plan.rewrites:
             for output in node.outputs:
-                known = sizes[output]
-                output.shape = None if known is None else ir.Shape(known)
+                new_sizes = sizes[output]
+                output.shape = None if new_sizes is None else ir.Shape(new_sizes)
         for value, form in forms.items():
             for node, index in readers[value]:
                 if node.inputs[index] is value:
-                    self._reread(node, index, form, sizes[value])
+                    self._update_reader(node, index, form, sizes[value])
         if returned:
             self._return(forms, sizes)
         self._remove()
         return True
 
-    def _reread(self, node: ir.Node, index: int, form: Form, sizes: Sizes | None) -> None:
-        """Give a node that computes in the original order the value in that order."""
+    def _update_reader(self, node: ir.Node, index: int, form: TransposedForm, sizes: Sizes | None) -> None:
+        """Let a node that computes in the original order read the value in that order."""
         if takes_sizes(node) and not form.is_alias:
             self._shape_of_base(node, form)
         else:
-            node.replace_input_with(index, self._as_was(form, sizes))
+            node.replace_input_with(index, self._original_order(form, sizes))
 
-    def _shape_of_base(self, node: ir.Node, form: Form) -> None:
+    def _shape_of_base(self, node: ir.Node, form: TransposedForm) -> None:
         """The sizes of the base, in the order of the value."""
         node.replace_input_with(0, form.base)
         sizes = node.outputs[0]
-        order = self.known.make(np.array(form.perm, dtype=np.int64), "order")
-        gather = ir.node("Gather", [sizes, order], name=self.known.unique(f"{node.name}/Gather"))
+        order = self.initializers.make(np.array(form.perm, dtype=np.int64), "order")
+        gather = ir.node("Gather", [sizes, order], name=self.initializers.unique(f"{node.name}/Gather"))
         result = gather.outputs[0]
-        result.name = self.known.unique(f"{gather.name}_output_0")
+        result.name = self.initializers.unique(f"{gather.name}_output_0")
         result.type, result.shape = sizes.type, sizes.shape
         inherit(gather, node)
         sizes.replace_all_uses_with(result)
@@ -138,53 +138,53 @@ class _Rewriter:
         assert isinstance(graph, ir.Graph)
         return graph
 
-    def _as_was(self, form: Form, sizes: Sizes | None) -> ir.Value:
-        """The value in its original order, made by one Transpose for all of its readers."""
+    def _original_order(self, form: TransposedForm, sizes: Sizes | None) -> ir.Value:
+        """The value in its original order, computed by one Transpose for all of its readers."""
         if form.is_alias:
             return form.base
-        made = self._made.get((form.base, form.perm))
-        if made is None:
-            node = self._transposing(form, sizes)
-            made = self._made[form.base, form.perm] = node.outputs[0]
+        transposed = self._transposed.get((form.base, form.perm))
+        if transposed is None:
+            node = self._transpose_node(form, sizes)
+            transposed = self._transposed[form.base, form.perm] = node.outputs[0]
             producer = form.base.producer()
             if producer is not None and producer.graph is self.graph:
                 self.graph.insert_after(producer, node)
             else:
                 self.graph.insert_before(self.graph[0], node)
-        return made
+        return transposed
 
-    def _transposing(self, form: Form, sizes: Sizes | None) -> ir.Node:
-        name = self.known.unique(f"{form.base.name}/Transpose")
+    def _transpose_node(self, form: TransposedForm, sizes: Sizes | None) -> ir.Node:
+        name = self.initializers.unique(f"{form.base.name}/Transpose")
         if sizes is not None and permutations.is_reshape(sizes, form.perm):
-            wanted = permutations.target_shape(sizes, form.perm)
-            target = self.known.make(np.array(wanted, dtype=np.int64), "order_shape")
+            target_sizes = permutations.target_shape(sizes, form.perm)
+            target = self.initializers.make(np.array(target_sizes, dtype=np.int64), "order_shape")
             node = ir.Node("", "Reshape", [form.base, target], name=name)
         else:
             node = ir.Node("", "Transpose", [form.base], [ir.AttrInt64s("perm", form.perm)], name=name)
         output = node.outputs[0]
         output.name, output.type = f"{name}_output_0", form.base.type
-        output.shape = permutations.permuted(sizes, form.perm)
+        output.shape = permutations.permute_shape(sizes, form.perm)
         origin = form.base.producer()
         if origin is not None:
             inherit(node, origin)
         return node
 
-    def _return(self, forms: dict[ir.Value, Form], sizes: dict[ir.Value, Sizes | None]) -> None:
+    def _return(self, forms: dict[ir.Value, TransposedForm], sizes: dict[ir.Value, Sizes | None]) -> None:
         """Return the values of forms, under the names that outputs had."""
         for index, old in enumerate(list(self.graph.outputs)):
             if old not in forms:
                 continue
-            value = self._as_was(forms[old], sizes[old])
+            value = self._original_order(forms[old], sizes[old])
             if value is old:
                 continue
             producer = value.producer()
             if producer is None or producer.graph is not self.graph or value.is_graph_output():
-                copy = ir.node("Identity", [value], name=self.known.unique(f"{old.name}/Identity"))
+                copy = ir.node("Identity", [value], name=self.initializers.unique(f"{old.name}/Identity"))
                 copy.outputs[0].type, copy.outputs[0].shape = value.type, value.shape
                 self.graph.append(copy)
                 value = copy.outputs[0]
             name = old.name
-            old.name = self.known.unique(f"{name}_base")
+            old.name = self.initializers.unique(f"{name}_base")
             value.name = name
             self.graph.outputs[index] = value
 

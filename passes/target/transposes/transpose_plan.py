@@ -15,15 +15,15 @@ import onnx_ir as ir
 
 from . import permutations
 from .permutations import Permutation, Sizes
-from .rules import Rules, Turned
+from .transpose_rules import NodeRewrite, Rules
 
 
-class Form(NamedTuple):
+class TransposedForm(NamedTuple):
     """A value as the Transpose of another one.
 
     Attributes:
-        base: that value; a node that computes on bases gives it in the place of its own result.
-        region: a number that stands for the region.
+        base: that other value. A node that computes on bases outputs the base instead of its own result.
+        region: the number of the region.
         is_alias: whether the value is its base.
     """
 
@@ -33,12 +33,13 @@ class Form(NamedTuple):
     is_alias: bool
 
 
-class Plan:
+class TransposePlan:
     """The forms of the values of one graph.
 
     Attributes:
         forms: by value.
-        transposes: the Transposes that go, and `turned` the nodes that compute on bases.
+        transposes: the Transposes that are removed.
+        rewrites: the nodes that compute on bases.
     """
 
     def __init__(self, graph: ir.Graph, rules: Rules, offered: Collection[ir.Node] = (), gain: int = 1):
@@ -47,36 +48,36 @@ class Plan:
         self.rules = rules
         self._offered = offered
         self._gain = gain
-        self.forms: dict[ir.Value, Form] = {}
+        self.forms: dict[ir.Value, TransposedForm] = {}
         self.transposes: list[ir.Node] = []
-        self.turned: dict[ir.Node, Turned] = {}
+        self.rewrites: dict[ir.Node, NodeRewrite] = {}
         self._parents: list[int] = []
         self._frozen: set[ir.Node] = set()
 
     def make(self) -> bool:
-        """Make the plan, and drop regions without a gain. Returns whether anything is left to do."""
+        """Make the plan without the regions that gain nothing; return whether any region remains."""
         nodes = list(self.graph)
         while True:
             self._trace(nodes)
-            bad = self._useless_regions()
-            if not bad:
+            useless = self._useless_regions()
+            if not useless:
                 return bool(self.transposes)
-            if len(bad) == len({self._root(region) for region in self._parents}):
-                # Nothing but these regions was found, so nothing is left.
+            if len(useless) == len({self._root(region) for region in self._parents}):
+                # These are all regions, so none remains.
                 return False
-            found = [*self.transposes, *self.turned]
-            self._frozen.update(node for node in found if self._region(node) in bad)
+            planned = [*self.transposes, *self.rewrites]
+            self._frozen.update(node for node in planned if self._region(node) in useless)
 
     def _trace(self, nodes: Sequence[ir.Node]) -> None:
-        self.forms, self.transposes, self.turned, self._parents = {}, [], {}, []
-        own = set(self.graph.outputs)
+        self.forms, self.transposes, self.rewrites, self._parents = {}, [], {}, []
+        graph_outputs = set(self.graph.outputs)
         for node in nodes:
             is_transpose = node.op_type == "Transpose"
             if not is_transpose and self.forms.keys().isdisjoint(node.inputs):
                 continue
             if node in self._frozen or node in self._offered or node.domain:
                 continue
-            if any(value.is_graph_output() and value not in own for value in node.outputs):
+            if any(value.is_graph_output() and value not in graph_outputs for value in node.outputs):
                 continue
             if is_transpose:
                 self._trace_transpose(node)
@@ -93,8 +94,8 @@ class Plan:
             self._parents.append(region)
         else:
             base, region = form.base, form.region
-            perm = permutations.composed(form.perm, perm)
-        self._give(node.outputs[0], base, perm, region)
+            perm = permutations.compose(form.perm, perm)
+        self._set_form(node.outputs[0], base, perm, region)
         self.transposes.append(node)
 
     def _trace_node(self, node: ir.Node) -> None:
@@ -110,17 +111,17 @@ class Plan:
             else:
                 perms[index] = form.perm
                 regions.append(form.region)
-        turned = self.rules.turned(node, perms, operands) if perms else None
-        if turned is None:
+        rewrite = self.rules.rewrite_of(node, perms, operands) if perms else None
+        if rewrite is None:
             return
-        for other in regions[1:]:
-            self._join(regions[0], other)
-        self.turned[node] = turned
+        for region in regions[1:]:
+            self._join(regions[0], region)
+        self.rewrites[node] = rewrite
         for output in node.outputs:
-            self._give(output, output, turned.perm, regions[0])
+            self._set_form(output, output, rewrite.perm, regions[0])
 
-    def _give(self, value: ir.Value, base: ir.Value, perm: Permutation, region: int) -> None:
-        self.forms[value] = Form(base, perm, region, permutations.is_identity(perm))
+    def _set_form(self, value: ir.Value, base: ir.Value, perm: Permutation, region: int) -> None:
+        self.forms[value] = TransposedForm(base, perm, region, permutations.is_identity(perm))
 
     def _root(self, region: int) -> int:
         while self._parents[region] != region:
@@ -142,13 +143,13 @@ class Plan:
 
     def takes_base(self, node: ir.Node, index: int) -> bool:
         """Whether a node reads the base of an input that has a form."""
-        if node in self.turned:
+        if node in self.rewrites:
             form = self.forms[node.inputs[index]]  # type: ignore[index]
             return not form.is_alias
         return node.op_type == "Transpose" and node.outputs[0] in self.forms
 
     def _useless_regions(self) -> set[int]:
-        """The regions that save fewer Transposes than they must."""
+        """The regions that save fewer Transposes than required."""
         counts = Counter(map(self._region, self.transposes))
         needed: set[tuple[int, ir.Value, Permutation]] = set()
         for value, form in self.forms.items():
@@ -159,7 +160,7 @@ class Plan:
             needed.add((self._root(form.region), form.base, form.perm))
         for region, _, _ in needed:
             counts[region] -= 1
-        # Without its region, an offered Transpose cancels with the one behind it.
+        # Without its region, an offered Transpose cancels with its inverse.
         offered = {
             (self._root(form.region), form.base)
             for form in self.forms.values()

@@ -7,21 +7,21 @@ from onnx_ir import Value
 
 from .aliases import Aliases, is_list
 from .locations import Location, Whole
-from .storages import Memory, Scope
+from .storages import BlockScope, Memory
 
 
-class Tensor:
+class TensorObject:
     """A tensor object; several values may refer to it, as in `y = x.relu_()`, where `y` is `x`.
 
     Attributes:
-        location: its place in memory.
-        home: the scope that it was made in.
+        location: where it is in memory.
+        home: the scope that created it.
         crossed: whether values outside of a branch or loop may refer to the same tensor.
     """
 
     __slots__ = ("crossed", "home", "location")
 
-    def __init__(self, location: Location, home: Scope, crossed: bool = False):
+    def __init__(self, location: Location, home: BlockScope, crossed: bool = False):
         self.location = location
         self.home = home
         self.crossed = crossed
@@ -32,21 +32,21 @@ class Tensors(Memory):
 
     def __init__(self, graph: ir.Graph, aliases: Aliases):
         super().__init__(graph, aliases)
-        self.tensors: dict[Value, Tensor] = {}
+        self.tensors: dict[Value, TensorObject] = {}
 
-    def tensor(self, value: Value) -> Tensor:
+    def tensor(self, value: Value) -> TensorObject:
         """Return the tensor of a value of the source graph; make one with a new storage if there is none."""
         tensor = self.tensors.get(value)
         if tensor is None:
             storage = self.storage(value)
-            tensor = self.tensors[value] = Tensor(Whole(storage), storage.home)
+            tensor = self.tensors[value] = TensorObject(Whole(storage), storage.home)
         return tensor
 
-    def read(self, value: Value) -> Value:
+    def load(self, value: Value) -> Value:
         """Return the current value of the tensor of a source value."""
         tensor = self.tensors.get(value)
         if tensor is None:
             if is_list(value) or not self.aliases.is_tracked(value):
                 return value
             tensor = self.tensor(value)
-        return tensor.location.read(self)
+        return tensor.location.load(self)

@@ -1,7 +1,8 @@
 """How nodes compute on the bases of their transposed inputs.
 
-A rule is given a node and the permutations of its inputs, and returns the permutation of its outputs and the
-edit that makes it compute on bases; None if it cannot. An edit does not touch inputs that have a form.
+The base of a value is the value before a Transpose. A rule takes a node and the permutations of its inputs,
+and returns the permutation of its outputs and the edit that makes it compute on bases, or None if it cannot.
+An edit does not touch inputs that have a form, which the rewriter replaces by their bases.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from .permutations import Permutation
 Edit = Callable[[], None]
 
 
-class Turned(NamedTuple):
+class NodeRewrite(NamedTuple):
     """A node that computes on bases.
 
     Attributes:
@@ -46,13 +47,13 @@ class Rules:
     """
 
     opset: int
-    known: Initializers
+    initializers: Initializers
     resizes: bool = False
 
-    def turned(
+    def rewrite_of(
         self, node: ir.Node, perms: Mapping[int, Permutation], operands: Sequence[ir.Value | None]
-    ) -> Turned | None:
-        """How a node computes on bases; None if it cannot.
+    ) -> NodeRewrite | None:
+        """The rewrite that makes a node compute on bases; None if there is none.
 
         Args:
             perms: those of the inputs that have a form, by position; they are no identities.
@@ -75,18 +76,18 @@ class Rules:
         perms: Mapping[int, Permutation],
         perm: Permutation,
         operands: Sequence[ir.Value | None],
-    ) -> Turned | None:
+    ) -> NodeRewrite | None:
         """An operator whose operands broadcast: its constants are permuted, and its vectors reshaped."""
         if len(node.outputs) != 1:
             return None
-        others = [
+        other_operands = [
             (index, value)
             for index, value in enumerate(node.inputs)
             if value is not None and index not in perms
         ]
         edits = []
-        for index, value in others:
-            edit = self._aligned(node, index, value, operands[index] or value, perm)
+        for index, value in other_operands:
+            edit = self._align_operand(node, index, value, operands[index] or value, perm)
             if edit is None:
                 return None
             edits.append(edit)
@@ -96,20 +97,20 @@ class Rules:
             return None
 
         def edit_all() -> None:
-            for each in edits:
-                each()
+            for apply in edits:
+                apply()
             if by_axis and any(
-                value.shape is not None and math.prod(value.shape) != 1 for _, value in others
+                value.shape is not None and math.prod(value.shape) != 1 for _, value in other_operands
             ):
-                place = 1 if axis is None else axis.as_int()
-                self.put(node, ir.AttrInt64("axis", perm[place % len(perm)]))
+                axis_number = 1 if axis is None else axis.as_int()
+                self.set_attribute(node, ir.AttrInt64("axis", perm[axis_number % len(perm)]))
 
-        return Turned(perm, edit_all)
+        return NodeRewrite(perm, edit_all)
 
-    def _aligned(
+    def _align_operand(
         self, node: ir.Node, index: int, value: ir.Value, base: ir.Value, perm: Permutation
     ) -> Edit | None:
-        """Makes an operand without a form, or equal to its base, broadcast against bases."""
+        """The edit that makes an operand without a form, or equal to its base, broadcast against bases."""
         shape = value.shape
         if shape is None or len(shape) > len(perm):
             return None
@@ -118,8 +119,8 @@ class Rules:
         if all(size == 1 for size in shape):
             return lambda: None
         back = permutations.inverse(perm)
-        if self.known.is_constant(value):
-            return lambda: node.replace_input_with(index, self._permuted(node, value, back))
+        if self.initializers.is_constant(value):
+            return lambda: node.replace_input_with(index, self.permute_constant(node, value, back))
         if not shape.is_static():
             return None
         full = permutations.full_rank(shape.numpy(), len(perm))
@@ -130,33 +131,33 @@ class Rules:
             target.pop(0)
 
         def reshape() -> None:
-            sizes = self.known.make(np.array(target, dtype=np.int64), "aligned_shape")
-            name = self.known.unique(f"{node.name}/Reshape_{index}")
-            made = ir.node("Reshape", [base, sizes], name=name)
-            made.outputs[0].name = f"{name}_output_0"
-            made.outputs[0].type, made.outputs[0].shape = value.type, ir.Shape(target)
-            inherit(made, node)
+            sizes = self.initializers.make(np.array(target, dtype=np.int64), "aligned_shape")
+            name = self.initializers.unique(f"{node.name}/Reshape_{index}")
+            reshape_node = ir.node("Reshape", [base, sizes], name=name)
+            reshape_node.outputs[0].name = f"{name}_output_0"
+            reshape_node.outputs[0].type, reshape_node.outputs[0].shape = value.type, ir.Shape(target)
+            inherit(reshape_node, node)
             assert node.graph is not None
-            node.graph.insert_before(node, made)
-            node.replace_input_with(index, made.outputs[0])
+            node.graph.insert_before(node, reshape_node)
+            node.replace_input_with(index, reshape_node.outputs[0])
 
         return reshape
 
-    def _permuted(self, node: ir.Node, value: ir.Value, perm: Permutation) -> ir.Value:
+    def permute_constant(self, node: ir.Node, value: ir.Value, perm: Permutation) -> ir.Value:
         """A constant in the order of bases."""
         tensor = value.const_value
         assert tensor is not None
         shape = permutations.full_rank(tensor.shape.numpy(), len(perm))
         result = tuple(shape[axis] for axis in perm)
-        small = tensor.size <= 4096
-        if small:
-            turned = tensor.numpy().reshape(shape).transpose(perm)
-            return self.known.make(turned, value.name or "constant")
+        is_small = tensor.size <= 4096
+        if is_small:
+            permuted = tensor.numpy().reshape(shape).transpose(perm)
+            return self.initializers.make(permuted, value.name or "constant")
 
         def compute(array: np.ndarray) -> np.ndarray:
             return array.reshape(shape).transpose(perm)
 
-        return self.known.derive([value], compute, tensor.dtype, result)
+        return self.initializers.derive([value], compute, tensor.dtype, result)
 
     def integers(self, node: ir.Node, name: str, index: int) -> list[int] | None:
         """Integers that are an attribute or a constant input; None if they are neither."""
@@ -164,210 +165,230 @@ class Rules:
         if attribute is not None:
             value = attribute.value
             return [int(value)] if isinstance(value, int) else [int(item) for item in value]
-        given = node.inputs[index] if len(node.inputs) > index else None
-        if given is None or given.const_value is None or given.is_graph_input():
+        constant = node.inputs[index] if len(node.inputs) > index else None
+        if constant is None or constant.const_value is None or constant.is_graph_input():
             return None
-        return [int(item) for item in given.const_value.numpy().reshape(-1)]
+        return [int(item) for item in constant.const_value.numpy().reshape(-1)]
 
-    def write(self, node: ir.Node, name: str, index: int, numbers: Sequence[int]) -> None:
+    def write_integers(self, node: ir.Node, name: str, index: int, numbers: Sequence[int]) -> None:
         """Replace integers where they are: in the attribute, or in a new constant."""
         attribute = node.attributes.get(name)
         if attribute is not None:
             single = attribute.type == ir.AttributeType.INT
-            self.put(node, ir.AttrInt64(name, numbers[0]) if single else ir.AttrInt64s(name, list(numbers)))
+            self.set_attribute(
+                node, ir.AttrInt64(name, numbers[0]) if single else ir.AttrInt64s(name, list(numbers))
+            )
             return
-        given = node.inputs[index]
-        assert given is not None
-        assert given.const_value is not None
-        shape = given.const_value.shape.numpy()
-        made = np.array(numbers, dtype=given.const_value.dtype.numpy()).reshape(shape)
-        node.replace_input_with(index, self.known.make(made, f"{node.name or node.op_type}_{name}"))
+        constant = node.inputs[index]
+        assert constant is not None
+        assert constant.const_value is not None
+        shape = constant.const_value.shape.numpy()
+        array = np.array(numbers, dtype=constant.const_value.dtype.numpy()).reshape(shape)
+        node.replace_input_with(index, self.initializers.make(array, f"{node.name or node.op_type}_{name}"))
 
-    def put(self, node: ir.Node, attribute: ir.Attr) -> None:
+    def set_attribute(self, node: ir.Node, attribute: ir.Attr) -> None:
         """Set an attribute; one that equals its default is left out."""
         node.attributes.pop(attribute.name, None)
         if not omissible(node.op_type, "", self.opset, attribute):
             node.attributes[attribute.name] = attribute
 
 
-def _all_alone(node: ir.Node, perms: Mapping[int, Permutation]) -> bool:
+def _is_only_data_transposed(node: ir.Node, perms: Mapping[int, Permutation]) -> bool:
     """Whether the data is the only input with a form."""
     return set(perms) == {0}
 
 
-def _by_axis(default: int) -> Callable[..., Turned | None]:
+def _by_axis(default: int) -> Callable[..., NodeRewrite | None]:
     """An operator along one dimension, which its attribute `axis` names; the result has the same form."""
 
     def rule(
         rules: Rules, node: ir.Node, perms: Mapping[int, Permutation], perm: Permutation
-    ) -> Turned | None:
-        given = node.attributes.get("axis")
-        axis = default if given is None else given.as_int()
+    ) -> NodeRewrite | None:
+        attribute = node.attributes.get("axis")
+        axis = default if attribute is None else attribute.as_int()
         if node.op_type in ("Softmax", "LogSoftmax", "Hardmax") and rules.opset < _SOFTMAX_BY_AXIS:
             return None
         if node.op_type == "Gather":
             indices = node.inputs[1]
-            if not _all_alone(node, perms) or indices is None or indices.shape is None:
+            if not _is_only_data_transposed(node, perms) or indices is None or indices.shape is None:
                 return None
             if len(indices.shape) == 0:
-                place = axis % len(perm)
-                moved = ir.AttrInt64("axis", perm[place])
-                return Turned(permutations.without(perm, [place]), lambda: rules.put(node, moved))
+                position = axis % len(perm)
+                moved = ir.AttrInt64("axis", perm[position])
+                return NodeRewrite(
+                    permutations.remove_axes(perm, [position]), lambda: rules.set_attribute(node, moved)
+                )
             if len(indices.shape) != 1:
                 return None
-        elif not _all_alone(node, perms):
+        elif not _is_only_data_transposed(node, perms):
             return None
-        return Turned(perm, lambda: rules.put(node, ir.AttrInt64("axis", perm[axis % len(perm)])))
+        return NodeRewrite(
+            perm, lambda: rules.set_attribute(node, ir.AttrInt64("axis", perm[axis % len(perm)]))
+        )
 
     return rule
 
 
 _SOFTMAX_BY_AXIS = 13
-"""Below this opset, Softmax normalizes over all dimensions from its axis on."""
+"""Before this opset, Softmax normalizes over all dimensions from its axis on."""
 
 
 def _concat(
     rules: Rules, node: ir.Node, perms: Mapping[int, Permutation], perm: Permutation
-) -> Turned | None:
+) -> NodeRewrite | None:
     axis = node.attributes["axis"].as_int() % len(perm)
-    others = [
+    constants = [
         (index, value) for index, value in enumerate(node.inputs) if index not in perms and value is not None
     ]
-    for _, value in others:
-        if not rules.known.is_constant(value) or value.shape is None or len(value.shape) != len(perm):
+    for _, value in constants:
+        if not rules.initializers.is_constant(value) or value.shape is None or len(value.shape) != len(perm):
             return None
     back = permutations.inverse(perm)
 
     def edit() -> None:
-        for index, value in others:
-            node.replace_input_with(index, rules._permuted(node, value, back))
-        rules.put(node, ir.AttrInt64("axis", perm[axis]))
+        for index, value in constants:
+            node.replace_input_with(index, rules.permute_constant(node, value, back))
+        rules.set_attribute(node, ir.AttrInt64("axis", perm[axis]))
 
-    return Turned(perm, edit)
+    return NodeRewrite(perm, edit)
 
 
-def _pad(rules: Rules, node: ir.Node, perms: Mapping[int, Permutation], perm: Permutation) -> Turned | None:
-    if not _all_alone(node, perms):
+def _pad(
+    rules: Rules, node: ir.Node, perms: Mapping[int, Permutation], perm: Permutation
+) -> NodeRewrite | None:
+    if not _is_only_data_transposed(node, perms):
         return None
     if len(node.inputs) > 3 and node.inputs[3] is not None:
         axes = rules.integers(node, "axes", 3)
         if axes is None:
             return None
-        places = [perm[axis % len(perm)] for axis in axes]
-        return Turned(perm, lambda: rules.write(node, "axes", 3, places))
+        new_axes = [perm[axis % len(perm)] for axis in axes]
+        return NodeRewrite(perm, lambda: rules.write_integers(node, "axes", 3, new_axes))
     pads = rules.integers(node, "pads", 1)
     if pads is None or len(pads) != 2 * len(perm):
         return None
     back = permutations.inverse(perm)
-    turned = [pads[axis] for axis in back] + [pads[len(perm) + axis] for axis in back]
-    return Turned(perm, lambda: rules.write(node, "pads", 1, turned))
+    new_pads = [pads[axis] for axis in back] + [pads[len(perm) + axis] for axis in back]
+    return NodeRewrite(perm, lambda: rules.write_integers(node, "pads", 1, new_pads))
 
 
 def _reduce(
     rules: Rules, node: ir.Node, perms: Mapping[int, Permutation], perm: Permutation
-) -> Turned | None:
-    if not _all_alone(node, perms):
+) -> NodeRewrite | None:
+    if not _is_only_data_transposed(node, perms):
         return None
     keepdims = node.attributes.get("keepdims")
-    kept = keepdims is None or keepdims.as_int() == 1
-    given = "axes" in node.attributes or (len(node.inputs) > 1 and node.inputs[1] is not None)
+    keeps_dims = keepdims is None or keepdims.as_int() == 1
+    has_axes = "axes" in node.attributes or (len(node.inputs) > 1 and node.inputs[1] is not None)
     axes = rules.integers(node, "axes", 1)
-    if not given or axes == []:
+    if not has_axes or axes == []:
         noop = node.attributes.get("noop_with_empty_axes")
         if noop is not None and noop.as_int():
-            return Turned(perm, lambda: None)
-        return Turned(perm if kept else (), lambda: None)
+            return NodeRewrite(perm, lambda: None)
+        return NodeRewrite(perm if keeps_dims else (), lambda: None)
     if axes is None:
         return None
     chosen = [axis % len(perm) for axis in axes]
-    result = perm if kept else permutations.without(perm, chosen)
-    return Turned(result, lambda: rules.write(node, "axes", 1, sorted(perm[axis] for axis in chosen)))
+    result = perm if keeps_dims else permutations.remove_axes(perm, chosen)
+    return NodeRewrite(
+        result, lambda: rules.write_integers(node, "axes", 1, sorted(perm[axis] for axis in chosen))
+    )
 
 
 def _arg_reduce(
     rules: Rules, node: ir.Node, perms: Mapping[int, Permutation], perm: Permutation
-) -> Turned | None:
-    given, keepdims = node.attributes.get("axis"), node.attributes.get("keepdims")
-    axis = (0 if given is None else given.as_int()) % len(perm)
-    kept = keepdims is None or keepdims.as_int() == 1
-    result = perm if kept else permutations.without(perm, [axis])
-    return Turned(result, lambda: rules.put(node, ir.AttrInt64("axis", perm[axis])))
+) -> NodeRewrite | None:
+    attribute, keepdims = node.attributes.get("axis"), node.attributes.get("keepdims")
+    axis = (0 if attribute is None else attribute.as_int()) % len(perm)
+    keeps_dims = keepdims is None or keepdims.as_int() == 1
+    result = perm if keeps_dims else permutations.remove_axes(perm, [axis])
+    return NodeRewrite(result, lambda: rules.set_attribute(node, ir.AttrInt64("axis", perm[axis])))
 
 
 def _squeeze(
     rules: Rules, node: ir.Node, perms: Mapping[int, Permutation], perm: Permutation
-) -> Turned | None:
+) -> NodeRewrite | None:
     axes = rules.integers(node, "axes", 1)
-    if axes is None or not _all_alone(node, perms):
+    if axes is None or not _is_only_data_transposed(node, perms):
         return None
     chosen = [axis % len(perm) for axis in axes]
-    result = permutations.without(perm, chosen)
-    return Turned(result, lambda: rules.write(node, "axes", 1, sorted(perm[axis] for axis in chosen)))
+    result = permutations.remove_axes(perm, chosen)
+    return NodeRewrite(
+        result, lambda: rules.write_integers(node, "axes", 1, sorted(perm[axis] for axis in chosen))
+    )
 
 
 def _unsqueeze(
     rules: Rules, node: ir.Node, perms: Mapping[int, Permutation], perm: Permutation
-) -> Turned | None:
+) -> NodeRewrite | None:
     axes = rules.integers(node, "axes", 1)
-    if axes is None or not _all_alone(node, perms):
+    if axes is None or not _is_only_data_transposed(node, perms):
         return None
     rank = len(perm) + len(axes)
-    return Turned(permutations.inserted(perm, [axis % rank for axis in axes]), lambda: None)
+    return NodeRewrite(permutations.insert_axes(perm, [axis % rank for axis in axes]), lambda: None)
 
 
-def _slice(rules: Rules, node: ir.Node, perms: Mapping[int, Permutation], perm: Permutation) -> Turned | None:
+def _slice(
+    rules: Rules, node: ir.Node, perms: Mapping[int, Permutation], perm: Permutation
+) -> NodeRewrite | None:
     axes = rules.integers(node, "axes", 3)
-    if axes is None or not _all_alone(node, perms):
+    if axes is None or not _is_only_data_transposed(node, perms):
         return None
-    return Turned(perm, lambda: rules.write(node, "axes", 3, [perm[axis % len(perm)] for axis in axes]))
+    return NodeRewrite(
+        perm, lambda: rules.write_integers(node, "axes", 3, [perm[axis % len(perm)] for axis in axes])
+    )
 
 
-def _tile(rules: Rules, node: ir.Node, perms: Mapping[int, Permutation], perm: Permutation) -> Turned | None:
+def _tile(
+    rules: Rules, node: ir.Node, perms: Mapping[int, Permutation], perm: Permutation
+) -> NodeRewrite | None:
     repeats = rules.integers(node, "repeats", 1)
-    if repeats is None or len(repeats) != len(perm) or not _all_alone(node, perms):
+    if repeats is None or len(repeats) != len(perm) or not _is_only_data_transposed(node, perms):
         return None
     back = permutations.inverse(perm)
-    return Turned(perm, lambda: rules.write(node, "repeats", 1, [repeats[axis] for axis in back]))
+    return NodeRewrite(
+        perm, lambda: rules.write_integers(node, "repeats", 1, [repeats[axis] for axis in back])
+    )
 
 
 def _resize(
     rules: Rules, node: ir.Node, perms: Mapping[int, Permutation], perm: Permutation
-) -> Turned | None:
+) -> NodeRewrite | None:
     """A Resize to the nearest pixel; onnxruntime interpolates along the last dimensions only."""
-    mode, where = (node.attributes.get(name) for name in ("mode", "coordinate_transformation_mode"))
-    if not rules.resizes or not _all_alone(node, perms):
+    mode, coordinates = (node.attributes.get(name) for name in ("mode", "coordinate_transformation_mode"))
+    if not rules.resizes or not _is_only_data_transposed(node, perms):
         return None
     if mode is not None and mode.as_string() != "nearest":
         return None
-    if where is not None and where.as_string() == "tf_crop_and_resize":
+    if coordinates is not None and coordinates.as_string() == "tf_crop_and_resize":
         return None
     axes = node.attributes.get("axes")
     if axes is not None:
         moved = ir.AttrInt64s("axes", [perm[axis % len(perm)] for axis in axes.as_ints()])
-        return Turned(perm, lambda: rules.put(node, moved))
-    sizes = [(place, value) for place, value in enumerate(node.inputs) if place and value is not None]
-    if any(not rules.known.is_constant(value) for _, value in sizes):
+        return NodeRewrite(perm, lambda: rules.set_attribute(node, moved))
+    sizes = [(index, value) for index, value in enumerate(node.inputs) if index and value is not None]
+    if any(not rules.initializers.is_constant(value) for _, value in sizes):
         return None
     back = permutations.inverse(perm)
 
     def edit() -> None:
-        for place, value in sizes:
+        for index, value in sizes:
             assert value.const_value is not None
             numbers = value.const_value.numpy()
             if numbers.size == len(perm):
                 stem = value.name or "sizes"
-                node.replace_input_with(place, rules.known.make(numbers[list(back)], stem))
+                node.replace_input_with(index, rules.initializers.make(numbers[list(back)], stem))
 
-    return Turned(perm, edit)
+    return NodeRewrite(perm, edit)
 
 
 def _cumsum(
     rules: Rules, node: ir.Node, perms: Mapping[int, Permutation], perm: Permutation
-) -> Turned | None:
+) -> NodeRewrite | None:
     axis = rules.integers(node, "axis", 1)
-    if axis is None or len(axis) != 1 or not _all_alone(node, perms):
+    if axis is None or len(axis) != 1 or not _is_only_data_transposed(node, perms):
         return None
-    return Turned(perm, lambda: rules.write(node, "axis", 1, [perm[axis[0] % len(perm)]]))
+    return NodeRewrite(perm, lambda: rules.write_integers(node, "axis", 1, [perm[axis[0] % len(perm)]]))
 
 
 _POINTWISE = frozenset(
@@ -377,7 +398,7 @@ _POINTWISE = frozenset(
     "Min Mish Mod Mul Neg Not Or PRelu Pow QuantizeLinear Reciprocal Relu Round Selu Shrink Sigmoid Sign "
     "Sin Sinh Softplus Softsign Sqrt Sub Sum Swish Tan Tanh ThresholdedRelu Where Xor".split()
 )
-_RULES: dict[str, Callable[..., Turned | None]] = {
+_RULES: dict[str, Callable[..., NodeRewrite | None]] = {
     **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax", "TopK", "LpNormalization"), _by_axis(-1)),
     **dict.fromkeys(("Split", "Gather"), _by_axis(0)),
     **dict.fromkeys(("ArgMax", "ArgMin"), _arg_reduce),
