@@ -52,7 +52,11 @@ def is_fault(error: BaseException) -> bool:
 
 
 def _is_raised_by_opsetta(error: BaseException) -> bool:
-    frames = [(frame.f_code, trace.tb_lasti) for trace, frame in _traced_frames(error)]
+    frames: list[tuple[types.CodeType, int]] = []
+    trace = error.__traceback__
+    while trace is not None:
+        frames.append((trace.tb_frame.f_code, trace.tb_lasti))
+        trace = trace.tb_next
     is_of_library = False
     while frames and _is_of_library(frames[-1][0].co_filename):
         frames.pop()
@@ -66,13 +70,6 @@ def _is_raised_by_opsetta(error: BaseException) -> bool:
         return instruction == "RAISE_VARARGS"
     # `f(*args)` forwards a call of the model, and a C function that fails there has no frame either.
     return is_of_library or instruction != "CALL_FUNCTION_EX"
-
-
-def _traced_frames(error: BaseException) -> Iterator[tuple[types.TracebackType, types.FrameType]]:
-    trace = error.__traceback__
-    while trace is not None:
-        yield trace, trace.tb_frame
-        trace = trace.tb_next
 
 
 def _is_of_library(file: str) -> bool:

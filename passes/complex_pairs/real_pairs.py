@@ -16,8 +16,6 @@ Rules, over every graph with its sub-blocks:
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx_ir as ir
 
@@ -65,15 +63,11 @@ def _retype(value: ir.Value, pairs: Pairs) -> bool:
     if value.shape is not None:
         value.shape = ir.Shape([*value.shape, 2])
     if value.const_value is not None:
-        value.const_value = _as_parts(value.const_value)
+        # A view of the complex numbers, without a copy if they are contiguous.
+        array = value.const_value.numpy()
+        real_dtype = np.zeros((), array.dtype).real.dtype
+        flat = np.ascontiguousarray(array).reshape(-1).view(real_dtype)
+        value.const_value = ir.Tensor(flat.reshape(*array.shape, 2), name=value.const_value.name)
     value.metadata_props[COMPLEX] = "true"
     pairs.add(value)
     return True
-
-
-def _as_parts(tensor: Any) -> ir.Tensor:
-    """View a complex tensor as its real and imaginary parts, without a copy if it is contiguous."""
-    array = tensor.numpy()
-    real = np.zeros((), array.dtype).real.dtype
-    flat = np.ascontiguousarray(array).reshape(-1).view(real)
-    return ir.Tensor(flat.reshape(*array.shape, 2), name=tensor.name)

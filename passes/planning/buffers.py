@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import onnx_ir as ir
 
@@ -98,7 +98,8 @@ def _define(memory: GraphBuffers, fixed: set[ir.Value], node: ir.Node, position:
             memory.views[node] = source
             _join(memory, value, memory.of[source], index)
             return
-    input_index = _overwritable_inputs(node).get(position)
+    overwritten = (pair.split(":") for pair in node.metadata_props.get(MAY_OVERWRITE, "").split())
+    input_index = {int(output): int(operand) for output, operand in overwritten}.get(position)
     operand = node.inputs[input_index] if input_index is not None else None
     if input_index is not None and operand is not None and operand in memory.of:
         memory.in_place[node] = input_index
@@ -127,9 +128,3 @@ def _is_view(node: ir.Node) -> bool:
         and node.domain in operators.STANDARD_DOMAINS
         and operators.is_view(node.op_type, source.dtype, node.outputs[0].dtype)
     )
-
-
-def _overwritable_inputs(node: ir.Node) -> Mapping[int, int]:
-    """The index of the input that each output may overwrite, by the index of the output."""
-    pairs = (pair.split(":") for pair in node.metadata_props.get(MAY_OVERWRITE, "").split())
-    return {int(output_index): int(input_index) for output_index, input_index in pairs}

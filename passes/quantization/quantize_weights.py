@@ -115,15 +115,12 @@ class QuantizeWeights(ir.passes.InPlacePass):
         readers = []
         for use in value.uses():
             reader = _reader(use.node, use.idx)
-            if reader is None or not self._is_selected(reader):
+            if reader is None or (not reader.products and not self._embeddings):
+                return []
+            if not self._head and any(map(_is_head, reader.products)):
                 return []
             readers.append(reader)
         return readers
-
-    def _is_selected(self, reader: _WeightReader) -> bool:
-        if not reader.products:
-            return self._embeddings
-        return self._head or not any(_is_head(node) for node in reader.products)
 
     def _replace(
         self,
@@ -172,13 +169,10 @@ def _reader(node: ir.Node, input_index: int) -> _WeightReader | None:
     if is_onnx(node, "Transpose"):
         result = node.outputs[0]
         uses = [(use.node, use.idx) for use in result.uses()]
-        if uses and not result.is_graph_output() and all(_is_matmul_weight(*use) for use in uses):
+        are_weights = all(is_onnx(reader, "MatMul") and index == 1 for reader, index in uses)
+        if uses and are_weights and not result.is_graph_output():
             return _WeightReader(node, 1, tuple(reader for reader, _ in uses))
     return None
-
-
-def _is_matmul_weight(node: ir.Node, input_index: int) -> bool:
-    return is_onnx(node, "MatMul") and input_index == 1
 
 
 def _is_head(node: ir.Node) -> bool:

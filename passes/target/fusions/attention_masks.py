@@ -115,8 +115,15 @@ class AttentionMasks:
             )
             return Mask(terms, numbers, has_scores, is_causal and self._only_masks(terms, lowest))
         is_full = shape is not None and [*shape[-2:]] == [*site.scores[-2:]]
-        if len(terms) == 1 and is_full and self._is_causal(terms[0], lowest):
-            return Mask(terms, numbers, True, same_dimension(*site.scores[-2:]))
+        if len(terms) == 1 and is_full:
+            [term] = terms
+            # A mask that is computed from lengths may keep the keys up to the query's own position.
+            if (
+                is_causal_mask(self._initializers, term.value, lowest / 2)
+                if term.keeps is None
+                else is_causal_condition(self._initializers, term.value, term.keeps)
+            ):
+                return Mask(terms, numbers, True, same_dimension(*site.scores[-2:]))
         return Mask(terms, numbers, False, False)
 
     def build_mask(self, mask: Mask, site: AttentionSite) -> ir.Value | None:
@@ -155,12 +162,6 @@ class AttentionMasks:
         is_mask = array is not None and not np.isnan(array).any() and not (array == np.inf).any()
         return array > lowest / 2 if array is not None and is_mask else None
 
-    def _is_causal(self, term: Term, lowest: float) -> bool:
-        """Whether a mask that is computed from lengths keeps the keys up to the query's own position."""
-        if term.keeps is None:
-            return is_causal_mask(self._initializers, term.value, lowest / 2)
-        return is_causal_condition(self._initializers, term.value, term.keeps)
-
     def _only_masks(self, terms: Sequence[Term], lowest: float) -> bool:
         """Whether the terms leave the scores of other keys as they are."""
         arrays = [floats(self._initializers, term.value) for term in terms if term.keeps is None]
@@ -179,7 +180,10 @@ class AttentionMasks:
         is_condition = len(mask.terms) == 1 and first.keeps is not None
         if is_condition and (mask.leaves_scores or first.filler == -math.inf):
             return first.value if first.keeps else self._invert_condition(first.value, site)
-        highest = _next_to_lowest(dtype)
+        assert dtype is not None
+        float_type = dtype.numpy().type
+        # onnxruntime's Attention takes the lowest number for -inf, but not the next one.
+        highest = float(np.nextafter(float_type(np.finfo(float_type).min), float_type(0)))
         total: ir.Value | None = None
         for term in mask.terms:
             if term.keeps is None:
@@ -250,8 +254,8 @@ class AttentionMasks:
         lengths = [size for size in full_sizes[2:] if isinstance(size, int)]
         if len(lengths) == 2:
             return self._initializers.make(np.array([1, 1, *lengths], dtype=np.int64), "mask_shape")
-        ones = self._initializers.make(np.ones(2, dtype=np.int64), "mask_shape")
-        parts = [ones, *(self._length(value, site) for value in (site.query, site.value))]
+        unit_sizes = self._initializers.make(np.ones(2, dtype=np.int64), "mask_shape")
+        parts = [unit_sizes, *(self._length(value, site) for value in (site.query, site.value))]
         axis = [ir.AttrInt64("axis", 0)]
         return insert_node(site.node, self._initializers, "Concat", parts, ir.Shape([4]), axis)
 
@@ -276,13 +280,6 @@ class AttentionMasks:
         if key not in self._cache:
             self._cache[key] = insert_node(site.node, self._initializers, op_type, inputs, shape, dtype=dtype)
         return self._cache[key]
-
-
-def _next_to_lowest(dtype: ir.DataType | None) -> float:
-    """The number next to the lowest, which onnxruntime's Attention does not take for -inf."""
-    assert dtype is not None
-    float_type = dtype.numpy().type
-    return float(np.nextafter(float_type(np.finfo(float_type).min), float_type(0)))
 
 
 def _keys_kept_by_all(arrays: Sequence[np.ndarray]) -> np.ndarray | None:

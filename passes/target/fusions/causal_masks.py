@@ -33,7 +33,9 @@ def is_causal_condition(initializers: Initializers, condition: ir.Value | None, 
     """
     node = producer_of(condition, *_FORWARDING, "Equal", "Trilu", *_KEEPING, *_MASKING)
     while node is not None and node.op_type in _FORWARDING:
-        if node.op_type == "Unsqueeze" and not _keeps_last_axes(node):
+        added = added_axes(node) if node.op_type == "Unsqueeze" else []
+        # The last two axes of the mask must remain those of queries and keys.
+        if added is None or any(axis >= _COLUMN for axis in added):
             return False
         keeps = keeps != (node.op_type == "Not")
         node = producer_of(node.inputs[0], *_FORWARDING, "Equal", "Trilu", *_KEEPING, *_MASKING)
@@ -115,9 +117,3 @@ def _counted_axis(value: ir.Value | None) -> int | None:
             return None
         axis = [candidate for candidate in range(-len(shape), 0) if candidate not in added][axis]
     return axis
-
-
-def _keeps_last_axes(unsqueeze: ir.Node) -> bool:
-    """Whether the last two axes are those of the operand."""
-    added = added_axes(unsqueeze)
-    return added is not None and all(axis < _COLUMN for axis in added)

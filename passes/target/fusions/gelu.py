@@ -87,7 +87,10 @@ def _gelu(node: ir.Node) -> tuple[ir.Value, ir.Node, str] | None:
     if factors is None or math.prod(factors[2]) != 0.5:
         return None
     x, total, _ = factors
-    inner = _behind_one(total)
+    sum_operands = constant_operand(total)
+    if sum_operands is None or sum_operands[1] != 1:
+        return None
+    inner = exclusive_producer(sum_operands[0], "Erf", "Tanh")
     if inner is None or inner.inputs[0] is None:
         return None
     if inner.op_type == "Erf":
@@ -132,14 +135,6 @@ def _factors(node: ir.Node) -> tuple[ir.Value, ir.Node, list[float]] | None:
 def _has_part(node: ir.Node) -> bool:
     """Whether a product has 0.5 or a sum as a factor, as the inner product of a Gelu has."""
     return any(number(value) == 0.5 or exclusive_producer(value, "Add") is not None for value in node.inputs)
-
-
-def _behind_one(total: ir.Node) -> ir.Node | None:
-    """The Erf or Tanh to which a node adds 1."""
-    sum_operands = constant_operand(total)
-    if sum_operands is None or sum_operands[1] != 1:
-        return None
-    return exclusive_producer(sum_operands[0], "Erf", "Tanh")
 
 
 def _is_multiple(value: ir.Value, x: ir.Value, factor: float) -> bool:

@@ -77,13 +77,13 @@ class RotaryTables:
         if isinstance(batch, int):
             target = self._initializers.make(np.array([batch, 1, 1]), "table_shape")
         else:
-            ones = self._initializers.make(np.array([1, 1]), "table_shape")
+            unit_sizes = self._initializers.make(np.array([1, 1]), "table_shape")
             first = [ir.AttrInt64("start", 0), ir.AttrInt64("end", 1)]
             integers = ir.DataType.INT64
             size = self._emit_once((name, "Shape"), node, "Shape", [x], ir.Shape([1]), first, integers)
             axis = [ir.AttrInt64("axis", 0)]
             target = self._emit_once(
-                (name, "Concat"), node, "Concat", [size, ones], ir.Shape([3]), axis, integers
+                (name, "Concat"), node, "Concat", [size, unit_sizes], ir.Shape([3]), axis, integers
             )
         return self._emit_once((table, name), node, "Expand", [table, target], shape)
 

@@ -177,7 +177,9 @@ class FlattenPlan:
         """Remove a node from the choice if that costs nothing."""
         if self._is_inner(node):
             return False
-        tensors, nodes = self._affected_tensors(node), self._neighbours(node)
+        product = self._products.get(node)
+        # Whether the product before an addition can become a Gemm depends on the addition.
+        tensors, nodes = self._affected_tensors(node), [node] if product is None else [node, product]
         rule = self.chosen[node]
         before = self._cost(tensors, nodes)
         del self.chosen[node]
@@ -204,11 +206,6 @@ class FlattenPlan:
             ):
                 return False
         return True
-
-    def _neighbours(self, node: ir.Node) -> list[ir.Node]:
-        """A node, and the product whose bias it adds."""
-        product = self._products.get(node)
-        return [node] if product is None else [node, product]
 
     def _affected_tensors(self, node: ir.Node) -> list[_Tensor]:
         """The values whose cost depends on whether a node is chosen; found once for each node."""
@@ -285,14 +282,13 @@ class FlattenPlan:
             return False
         is_readable = self._readable.get(node)
         if is_readable is None:
-            is_readable = self._readable[node] = self._reads_matrix(node)
+            if self._initializers.is_constant(node.inputs[1]):
+                is_readable = not _copies_sizes(node) or self.sizes.restores(node.outputs[0].shape, node)
+            else:
+                # A computed zero stands for a size of the input unless the Reshape keeps it.
+                is_readable = _keeps_zeros(node)
+            self._readable[node] = is_readable
         return is_readable
-
-    def _reads_matrix(self, node: ir.Node) -> bool:
-        if not self._initializers.is_constant(node.inputs[1]):
-            # A computed zero stands for a size of the input unless the Reshape keeps it.
-            return _keeps_zeros(node)
-        return not _copies_sizes(node) or self.sizes.restores(node.outputs[0].shape, node)
 
     def is_superfluous(self, value: ir.Value) -> bool:
         """Whether a value comes from a Reshape between a tensor and its matrix, which will be removed."""

@@ -34,7 +34,11 @@ class MergeEqualNodes(ir.passes.InPlacePass):
         modified = False
         for node in list(graph):
             earlier = first.setdefault((node.op_type, node.inputs), node)
-            if earlier is node or _may_differ(node, opset):
+            if earlier is node:
+                continue
+            schema = None if node.domain or opset is None else operator_schema(node.op_type, opset)
+            # Random operators have a seed; operators of other domains may be random too.
+            if schema is None or "seed" in schema.attributes:
                 continue
             for item in (earlier, node):
                 contents = _contents(item)
@@ -62,12 +66,6 @@ def _contents(node: ir.Node) -> tuple[object, ...] | None:
             value = tuple(value)
         attributes.append((name, value))
     return node.op_identifier(), len(node.outputs), node.inputs, *attributes
-
-
-def _may_differ(node: ir.Node, opset: int | None) -> bool:
-    """Whether a node may compute another result each time it runs."""
-    schema = None if node.domain or opset is None else operator_schema(node.op_type, opset)
-    return schema is None or "seed" in schema.attributes
 
 
 def _merge(graph: ir.Graph, node: ir.Node, equal: ir.Node) -> None:

@@ -90,17 +90,12 @@ def _has_sizes(initializers: Initializers, node: ir.Node) -> ir.Value | None:
         not (size == operand_size or (size == 0 and copies))
         for size, operand_size in zip(sizes, shape, strict=True)
     )
-    return (
-        operand if open_ended == 0 or (open_ended == 1 and -1 in sizes and _no_zero(sizes, shape)) else None
-    )
-
-
-def _no_zero(sizes: list[int], shape: ir.Shape) -> bool:
-    """Whether the size for -1 follows from the other sizes, because none of them is 0."""
-    return all(
+    # With a size of 0, the size for -1 would not follow from the number of elements.
+    has_no_zero = all(
         size == -1 or (isinstance(operand_size, int) and operand_size > 0)
         for size, operand_size in zip(sizes, shape, strict=True)
     )
+    return operand if open_ended == 0 or (open_ended == 1 and -1 in sizes and has_no_zero) else None
 
 
 def _same_type(initializers: Initializers, node: ir.Node) -> ir.Value | None:

@@ -75,13 +75,14 @@ class RemoveNaNReplacements(ConstantPass):
         if axis_number not in (-1, last):
             return False
         a, b = total.inputs
-        return any(self._is_product(product) and self._is_finite(mask) for product, mask in ((a, b), (b, a)))
-
-    def _is_finite(self, mask: ir.Value | None) -> bool:
-        """Whether a mask leaves a finite score in each row, and adds no NaN or inf to it."""
-        return (
-            leaves_scores(floats(self.initializers, mask)) or not numbers_of(self.initializers, mask).infinite
-        )
+        for product, mask in ((a, b), (b, a)):
+            if not self._is_product(product):
+                continue
+            if leaves_scores(floats(self.initializers, mask)):
+                return True
+            if not numbers_of(self.initializers, mask).infinite:
+                return True
+        return False
 
     def _is_product(self, value: ir.Value | None) -> bool:
         """Whether a value is a MatMul, perhaps times a finite constant."""

@@ -105,19 +105,16 @@ class _TransposeRewriter:
                 output.shape = None if new_sizes is None else ir.Shape(new_sizes)
         for value, form in forms.items():
             for node, index in readers[value]:
-                if node.inputs[index] is value:
-                    self._update_reader(node, index, form, sizes[value])
+                if node.inputs[index] is not value:
+                    continue
+                if takes_sizes(node) and not form.is_alias:
+                    self._shape_of_base(node, form)
+                else:
+                    node.replace_input_with(index, self._original_order(form, sizes[value]))
         if returned:
             self._return(forms, sizes)
         self._remove()
         return True
-
-    def _update_reader(self, node: ir.Node, index: int, form: TransposedForm, sizes: Sizes | None) -> None:
-        """Let a node that computes in the original order read the value in that order."""
-        if takes_sizes(node) and not form.is_alias:
-            self._shape_of_base(node, form)
-        else:
-            node.replace_input_with(index, self._original_order(form, sizes))
 
     def _shape_of_base(self, node: ir.Node, form: TransposedForm) -> None:
         """The sizes of the base, in the order of the value."""
