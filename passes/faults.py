@@ -22,7 +22,7 @@ _SOURCE_FOLDERS = tuple(
 _LIBRARIES = ("onnx", "onnx_ir", "sympy")
 """Packages that opsetta calls, and models do not."""
 _ENVIRONMENT_ERRORS = (ImportError, MemoryError, OSError, RecursionError, Warning)
-"""Exceptions that code without a fault raises too."""
+"""Exceptions that correct code raises too, because of its environment."""
 
 
 class Fault(OpsettaError):

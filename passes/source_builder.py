@@ -186,6 +186,7 @@ class SourceBuilder:
         if same_shape(value, like):
             return value
         sizes = static_sizes(like)
+        # Only `reshape_as` takes the sizes from another tensor at run time.
         if sizes is None:
             arguments: dict[str, Any] = {"self": value, "other": like}
             return self.emit("aten::reshape_as", arguments, dtype=value.dtype, shape=like.shape)

@@ -41,6 +41,7 @@ def rewrite(pairs: Pairs, node: ir.Node, arguments: Arguments) -> None:
         replace_arguments(node, arguments | {"self": pairs.apply("real", arguments["self"])})
         return
     arguments = _promote_operands(pairs, node, arguments)
+    # `view_copy` and similar operators compute the same as the view.
     node.op_type = node.op_type.removesuffix("_copy")
     rule = RULES.get(node.op_type, to_complex_dialect)
     rule(pairs, node, arguments)
@@ -131,6 +132,7 @@ def _create_tensor(pairs: Pairs, node: ir.Node, arguments: Arguments) -> None:
     arguments = arguments | {"dtype": output.dtype}
     if "self" in arguments:
         arguments["self"] = pairs.apply("real", arguments["self"])
+    # `ones_like(complex, dtype=float)` is real.
     if output not in pairs:
         replace_arguments(node, arguments)
         return

@@ -29,6 +29,7 @@ def _shift_dims(dim: Any) -> Any:
     """Shift negative dimensions by one, because a pair has one more last dimension."""
     if isinstance(dim, list):
         return [_shift_dims(member) for member in dim]
+    # Non-negative dimensions count from the front and do not change.
     return dim - 1 if isinstance(dim, int) and dim < 0 else dim
 
 
@@ -81,6 +82,7 @@ def reduce_dims(pairs: Pairs, node: ir.Node, arguments: Arguments) -> None:
     if rank == 0:
         pairs.replace_operator(node, "aten::alias", {"self": arguments["self"]})
         return
+    # Without `dim` a sum would add real and imaginary parts together.
     listed = {"dim": _shift_dims(dims or list(range(rank))), "keepdim": arguments.get("keepdim", False)}
     name = node.op_type
     pairs.replace_operator(
@@ -146,6 +148,7 @@ def pad_tensor(pairs: Pairs, node: ir.Node, arguments: Arguments) -> None:
     """Pad with zeros directly, with other values or modes each part."""
     zeros = arguments.get("value") in (None, 0) and arguments.get("mode", "constant") == "constant"
     if zeros:
+        # Pads are listed from the last dimension to the first, so the pair's dimension comes first.
         replace_arguments(node, arguments | {"pad": [0, 0, *arguments["pad"]]})
     else:
         part_by_part("self", "value")(pairs, node, arguments)

@@ -98,6 +98,7 @@ def part_by_part(*names: str) -> Rule:
     """Apply the operator separately to the real and to the imaginary parts."""
 
     def rule(pairs: Pairs, node: ir.Node, arguments: Arguments) -> None:
+        # Operators with several results have no common pattern for their parts.
         if len(node.outputs) != 1:
             to_complex_dialect(pairs, node, arguments)
             return

@@ -51,6 +51,7 @@ def written_values(node: ir.Node) -> list[Value]:
     if table.is_inplace(node):
         destination = next(iter(arguments(node).values()), None)
         if not isinstance(destination, Value):
+            # Raises the specific error for operators that are refused by name.
             table.functional_form(node, {})
             raise GraphError(f"{where(node)}: this in-place operator does not write to exactly one tensor")
         return [destination]
@@ -60,6 +61,7 @@ def written_values(node: ir.Node) -> list[Value]:
     if name in table.BATCH_NORMS and node.domain == "aten" and INPLACE not in node.metadata_props:
         node_arguments = arguments(node)
         flag = table.BATCH_NORMS[name]
+        # Statistics change only in training.
         if flag is None or node_arguments.get(flag):
             return [
                 node_arguments[key]
@@ -74,6 +76,7 @@ def writes_anything(graph: ir.Graph) -> bool:
     norms, irregular = table.BATCH_NORMS, table.OUT_OVERLOADS
     for node in graph:
         name, overload = node.op_type, node.overload
+        # Cheap string tests first: this loop visits every node of every capture.
         suspect = node.domain == "aten" and (
             name[-1] == "_" or overload[-3:] == "out" or name in norms or (name, overload) in irregular
         )
@@ -141,6 +144,7 @@ class Aliases:
 
     def written_later(self, roots: Iterable[Value], node: ir.Node) -> bool:
         """Whether a node after this one or in its blocks may write to memory of these roots."""
+        # In a loop, nodes before this one run again after it.
         since = self._first[self._loops[node][0] if self._loops[node] else node]
         return any(self._write_positions[root][-1] > since for root in roots if root in self._write_positions)
 
@@ -162,6 +166,7 @@ class Aliases:
                 continue
             seen.add(flow)
             current, exact = flow
+            # Stop at values from outside, body inputs, and values that nothing writes to.
             if current in formal or not self.is_inside(current, loop) or not self.is_tracked(current):
                 flows.append(flow)
             elif self._sources.get(current):
@@ -181,6 +186,7 @@ class Aliases:
             until: a node; do not follow the back edge of a loop that contains it.
         """
         reached: set[Value] = set()
+        # Values of the next iteration are other tensors.
         ends = (
             {formal for loop in self._loops[until] for formal in blocks(loop)[0].inputs} if until else set()
         )
@@ -202,6 +208,7 @@ class Aliases:
         Args:
             besides: the values to ignore.
         """
+        # A loop reads its inputs again in each iteration.
         since = self._first[node] if is_loop(node) else self._last[node]
         for root in roots:
             if root in self.outliving:
@@ -313,6 +320,7 @@ class Aliases:
         for node, value in self._writes:
             for root in self.roots(value):
                 is_state = root.is_graph_input() or root.is_initializer()
+                # Only TorchScript branches and loops may write to tensors from outside.
                 if is_state and root.is_graph_input() and root.graph is not self._graph:
                     raise GraphError(
                         f"{where(node)}: a block writes to its input; write to a clone() and return the clone"

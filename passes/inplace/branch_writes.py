@@ -51,6 +51,7 @@ def rewrite_branch(memory: Tensors, node: ir.Node, visit: Callable[[ir.Graph], N
     written_later = [
         index
         for index, output in enumerate(outputs)
+        # Only tensors that are written after the branch need their location.
         if aliases.is_tracked(output)
         and not is_list(output)
         and aliases.written_later(aliases.roots(output), node)
@@ -59,6 +60,7 @@ def rewrite_branch(memory: Tensors, node: ir.Node, visit: Callable[[ir.Graph], N
     for scope, values in zip(scopes, returned, strict=True):
         with memory.at_end(scope):
             tensors.append({index: memory.tensor(values[index]) for index in written_later})
+            # Writes inside the branch become visible in its results.
             return_current(memory, scope.graph, values)
     exporters = [_Exporter(memory, node, scopes, side, tensors[side]) for side in (0, 1)]
     outer_locations = [
@@ -74,11 +76,13 @@ def rewrite_branch(memory: Tensors, node: ir.Node, visit: Callable[[ir.Graph], N
         elif isinstance(yes, Whole) and isinstance(no, Whole) and yes.storage is no.storage:
             location = yes
         else:
+            # Both branches may return the same outer tensor.
             location = yes if yes is no else limit_choices(memory, ConditionalLocation(condition, yes, no))
         is_new = isinstance(location, Whole) and location.storage.initial is outputs[index]
         if not isinstance(location, Whole):
             memory.cache_value(location, outputs[index])
         memory.tensors[outputs[index]] = TensorObject(location, memory.scope, crossed=not is_new)
+        # A later `unsqueeze_` inside would change the tensor outside too, which is refused.
         for side in (0, 1):
             tensors[side][index].crossed = True
 
@@ -125,6 +129,7 @@ class _Exporter:
         """Return the location outside of the branch of the tensor in output `index`."""
         location = seen_inside = self._tensors[index].location
         exclusive = self._exclusive_storages(index)
+        # Memory that nothing else refers to needs no location: the output's value is a new storage.
         if exclusive:
             whole = flatten_choices(location)
             location = _replace_location(whole, exclusive, self._new_storage(index, exclusive))

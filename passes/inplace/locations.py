@@ -60,6 +60,7 @@ class Whole(Location):
 
     def store(self, memory: Memory, new: Value) -> None:
         """Make `new`, which has the storage's shape, the current value of the storage."""
+        # Writes keep the shape of a storage, so a known shape is not lost.
         if new.shape is None and self.storage.initial.shape is not None:
             new = memory.build.reshape(new, memory.entry(self.storage)[0])
         memory.set(self.storage, new)
@@ -115,6 +116,7 @@ class View(Location):
             if value is None:
                 missing.append(location)
                 location = location.parent
+        # Recompute from the nearest base that is still valid, and cache each view on the way.
         for view in reversed(missing):
             value = view.step.make(memory.build, value)
             memory.cache_value(view, value)
@@ -148,6 +150,7 @@ class ConditionalLocation(Derived):
         return conditional_value(memory, self.condition, self.yes.load, self.no.load)
 
     def _write_parents(self, memory: Memory, new: Value) -> None:
+        # Selecting between old and new values needs no nested branch that repeats the write.
         if is_whole_storage(self):
             self._select_values(memory, new)
             return
@@ -158,6 +161,7 @@ class ConditionalLocation(Derived):
                 like = _shaped_like(memory, location)
                 if like is None:
                     location.store(memory, new)
+                # A value of another shape cannot have been written here, so this branch never runs.
                 elif not shapes_differ(new, like):
                     # The value has the sizes of this location only if the branch runs.
                     sized = memory.build.reshape(new, like) if static_sizes(like) is not None else new
@@ -168,6 +172,7 @@ class ConditionalLocation(Derived):
         """Select the new or the old value of each storage, without nested branches."""
         for storage, condition in memberships(memory, self).items():
             old = memory.current(storage)
+            # A storage of another shape cannot be the one that is written.
             if condition is False or shapes_differ(new, old):
                 continue
             if condition is True:
@@ -212,6 +217,7 @@ class Elements(Derived):
 
     def _compute(self, memory: Memory) -> Value:
         build, base = memory.build, self.parent.load(memory)
+        # Row-major positions index the flattened storage.
         flat, flat_positions = flatten(build, base), flatten(build, self.positions)
         arguments = {"self": flat, "dim": 0, "index": flat_positions}
         picked = build.emit("aten::index_select", arguments, dtype=base.dtype, shape=flat_positions.shape)
@@ -235,6 +241,7 @@ class Undecided(Location):
         self.parent = parent
         self.description = description
         self._storage = storage
+        # Later versions of the argument's memory mean that it was written since.
         self._valid_since = memory.tick()
 
     def _message(self) -> str:
@@ -284,6 +291,7 @@ def append_result(node: ir.Node) -> Value:
     first, second = (block.outputs[-1] for block in blocks(node))
     node.resize_outputs(len(node.outputs) + 1)
     output = node.outputs[-1]
+    # The branches may differ in what the capture recorded; take what both agree on.
     output.type = first.type if second.type is None or first.type is not None else second.type
     if first.shape is not None and second.shape is not None and len(first.shape) == len(second.shape):
         output.shape = ir.Shape(
@@ -294,6 +302,7 @@ def append_result(node: ir.Node) -> Value:
 
 def join(memory: Memory, node: ir.Node, scopes: list[BlockScope]) -> None:
     """Leave both branches of a `prim::If`; their writes to outer storages become its outputs."""
+    # Storages that a branch created end with it.
     outer = [storage for scope in scopes for storage in scope.entries if storage.home not in scopes]
     for storage in dict.fromkeys(outer):
         reasons = []
@@ -328,6 +337,7 @@ def storages_of(memory: Memory, location: Location) -> Location:
         return storages_of(memory, location.parent)
     if isinstance(location, ConditionalLocation):
         yes, no = storages_of(memory, location.yes), storages_of(memory, location.no)
+        # The condition selects positions only, not the storage.
         if len({*yes.storages, *no.storages}) == 1:
             return yes
         return ConditionalLocation(location.condition, yes, no)
@@ -363,6 +373,7 @@ def memberships(memory: Memory, location: Location) -> dict[Storage, Truth]:
         if isinstance(current, (View, Elements)):
             stack.append((current.parent, condition))
         elif isinstance(current, ConditionalLocation) and len(current.storages) > 1:
+            # A stack reverses the order, so the branch for true comes out first.
             stack.append((current.no, memory.logical_and(condition, memory.logical_not(current.condition))))
             stack.append((current.yes, memory.logical_and(condition, current.condition)))
         else:

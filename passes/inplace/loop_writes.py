@@ -84,6 +84,7 @@ class _LoopRewriter:
         self._arguments = arguments(node)
         for name in ("max_trip_count", "condition"):
             if isinstance(self._arguments[name], Value):
+                # A tensor may give the trip count, and may have been written before the loop.
                 self._arguments[name] = memory.load(self._arguments[name])
         self._carried: list[Value | int | float | bool] = list(self._arguments["carried"])
         [self._body] = blocks(node)
@@ -115,6 +116,7 @@ class _LoopRewriter:
         aliases, variables = self._memory.aliases, []
         for index, first in enumerate(self._arguments["carried"]):
             formal, result = self._body.inputs[index + 1], self._body.outputs[index + 1]
+            # Lists are values of their own; numbers and untracked tensors need no location.
             if isinstance(first, Value) and aliases.is_tracked(formal) and not is_list(formal):
                 flows = aliases.sources(result, self._node)
                 output = self._node.outputs[index]
@@ -132,6 +134,7 @@ class _LoopRewriter:
             remaining = [variable for variable in unchanged if self._is_unchanged(variable, locations)]
             if len(remaining) == len(unchanged):
                 return unchanged
+            # A variable that returns a changed one is changed itself, so repeat until none drops out.
             unchanged = remaining
 
     def _is_unchanged(self, variable: _CarriedTensor, locations: dict[Value, Location]) -> bool:
@@ -153,6 +156,7 @@ class _LoopRewriter:
         first_users: dict[Value, _CarriedTensor] = {}
         for variable in variables:
             for value, _ in variable.flows:
+                # Sources from outside do not join groups: only memory from earlier iterations does.
                 if value in unchanged or not self._memory.aliases.is_inside(value, self._node):
                     continue
                 source_variable = self._by_formal.get(value)
@@ -178,6 +182,7 @@ class _LoopRewriter:
             return True
         if len(group) > 1 or len(outer) > 1:
             return False
+        # A single variable may be written if nothing else refers to the memory that it starts with.
         names = aliases.descendants(group[0].formal, group[0].output, until=node)
         return not aliases.used_later(aliases.roots(group[0].first), node, names)
 
@@ -204,6 +209,7 @@ class _LoopRewriter:
                 variable.storages |= dict.fromkeys(location.storages)
             memory.tensor(variable.first).crossed = True
         has_changed = bool(self._aliased)
+        # Variables may feed each other, so propagate to a fixed point.
         while has_changed:
             has_changed = False
             for variable in self._aliased:
@@ -217,6 +223,7 @@ class _LoopRewriter:
                         has_changed = True
         for index, variable in enumerate(self._aliased):
             if variable.new:
+                # Variables that may return the same new tensor must agree on its storage.
                 earlier = [related for related in self._aliased[:index] if related.new & variable.new]
                 variable.slots = [*earlier, variable]
                 for related in earlier:
@@ -248,6 +255,7 @@ class _LoopRewriter:
             conditions = memberships(memory, location)
             count = len(variable.storages) + len(variable.slots) - 1
             flags: list[Truth] = [conditions.get(storage, False) for storage in variable.storages]
+            # In the first iteration no tensor is in memory from an earlier one. The last flag is implied.
             flags = (flags + [False] * len(variable.slots))[:count]
             variable.flags = [self._add_carried(flag, DataType.BOOL, ir.Shape(())) for flag in flags]
             if not self._all_whole:
@@ -255,6 +263,7 @@ class _LoopRewriter:
                     positions_of(memory, location), DataType.INT64, variable.formal.shape
                 )
             variable.memory = variable.formal
+            # The positions then refer to the slot's memory, which differs from the variable's own value.
             if variable.slots and not variable.private and not self._all_whole:
                 first = self._carried[variable.index]
                 assert isinstance(first, Value)
@@ -267,6 +276,7 @@ class _LoopRewriter:
                 for variable in self._aliased
             }
             for variable in self._aliased:
+                # Reading them here creates the body inputs at the start of the body.
                 for storage in variable.storages:
                     memory.entry(storage)
             for variable in self._aliased:
@@ -299,12 +309,14 @@ class _LoopRewriter:
         unchanged_inputs = {variable.index + 1: variable.formal for variable in self._unchanged}
         for position, value in enumerate(self._returned):
             current = unchanged_inputs.get(position) or memory.load(value)
+            # The first output is the condition; the carried values follow.
             if current is not value:
                 result = current if position in unchanged_inputs else memory.as_output(current, self._body)
                 self._body.outputs[position] = result
         conditions = {variable: memberships(memory, locations[variable]) for variable in self._aliased}
         for variable in self._aliased:
             flags: list[Truth] = [conditions[variable].get(storage, False) for storage in variable.storages]
+            # At most one flag may hold, because a chain of choices evaluates them in order.
             decided_earlier: Truth = False
             for flag in flags:
                 decided_earlier = memory.logical_or(decided_earlier, flag)
@@ -407,6 +419,7 @@ class _LoopRewriter:
             len(self._outputs) :
         ]:
             output.type, output.shape = formal.type, formal.shape
+        # The outputs follow in the order in which `_add_carried` and `_carry_storages` added values.
         extra = iter(node.outputs[len(self._outputs) :])
         results = []
         for variable in self._aliased:

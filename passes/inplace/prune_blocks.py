@@ -19,6 +19,7 @@ def prune(graph: ir.Graph, removable: Set[ir.Node]) -> None:
     Args:
         removable: the nodes that may be removed, in addition to branches and loops.
     """
+    # Backwards, so that the readers of a node are removed before it.
     for node in reversed(list(graph)):
         has_blocks = is_branch(node) or is_loop(node)
         if (has_blocks or node in removable) and is_unused(node):

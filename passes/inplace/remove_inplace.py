@@ -69,6 +69,7 @@ class _Functionalizer:
     def run(self) -> None:
         """Rewrite every node, then the graph's outputs."""
         self._visit_graph(self._graph)
+        # The outputs may need nodes that recompute views.
         self._build.after(self._graph[-1])
         outputs = self._graph.outputs
         for index, value in enumerate(outputs):
@@ -78,6 +79,7 @@ class _Functionalizer:
         """Append the new value of every input and initializer that outlives the call."""
         for value in self._aliases.outliving:
             new = self._memory.tensor(value).location.load(self._memory)
+            # One value cannot be two outputs, nor an input an output under another name.
             if new.is_graph_output() or new.is_graph_input() or new.is_initializer():
                 new = self._build.emit("aten::alias", {"self": new}, like=new)
             new.metadata_props[MUTATES] = value.name or ""
@@ -98,6 +100,7 @@ class _Functionalizer:
         self._build.before(node)
         memory.node = node
         if is_loop(node):
+            # Its own inputs are refreshed when the carried values are known.
             rewrite_loop(memory, node, self._visit_graph)
             return
         if is_branch(node):
@@ -107,6 +110,7 @@ class _Functionalizer:
         written = written_values(node)
         is_view = may_be_view(node)
         node_arguments = arguments(node) if written or is_view else {}
+        # The view and the write below work on the arguments before this refresh.
         inputs = self._refresh(node)
         if shares_with_list(node):
             self._mark_list_tensors(node, inputs)
@@ -169,11 +173,13 @@ class _Functionalizer:
             else:
                 view = View(tensor.location, ViewStep.of(node, rule, current, index))
                 memory.tensors[output] = TensorObject(view, memory.scope)
+                # The node itself computes the view; it is recomputed only after a write.
                 memory.cache_value(view, output)
             self._view_nodes.append(node)
 
     def _rewrite_write(self, node: ir.Node, written: list[Value]) -> None:
         name = node.op_type
+        # Metadata operators write no memory, and statistics are checked when they are written.
         if name not in table.IDLE and name not in table.METADATA and name not in table.BATCH_NORMS:
             for value in written:
                 for storage in self._memory.tensor(value).location.storages:
@@ -251,6 +257,7 @@ class _Functionalizer:
             is_resizable = (
                 isinstance(tensor.location, Whole) and tensor.location.storage.home is self._memory.scope
             )
+            # torch resizes `out` to the result; a view or an outer tensor cannot follow that here.
             if not is_resizable and shapes_differ(output, old[index]):
                 raise GraphError(
                     f"{where(node)}: it resizes a view, or a tensor from outside of the branch or loop; "
@@ -265,12 +272,14 @@ class _Functionalizer:
         if index or node.domain != "aten" or rule_of(node.op_type, node_arguments := arguments(node)) is None:
             return output
         computed_dtype = output_dtype(node.op_type, node_arguments)
+        # No promotion rule gives the type. With one tensor it is the type of that tensor.
         if computed_dtype is None:
             has_several_tensors = (
                 sum(value is not None and NUMBER not in value.metadata_props for value in node.inputs) > 1
             )
             if not has_several_tensors:
                 return output
+            # The type that the capture recorded is that of the written tensor, not of the computation.
             output.type = None
         elif computed_dtype == old.dtype:
             return output
@@ -343,6 +352,7 @@ class RemoveInplace(ir.passes.InPlacePass):
         graph = model.graph
         if not writes_anything(graph):
             return ir.passes.PassResult(model, False)
+        # Copies to the device that the model is on anyway would otherwise count as writes to buffers.
         if remove_self_copies(graph) and not writes_anything(graph):
             return ir.passes.PassResult(model, True)
         aliases = Aliases(graph, keep_statistics=self.mutations == "drop")

@@ -57,6 +57,7 @@ def updated_statistics(
         old = arguments.get(name)
         if old is None:
             continue
+        # With half precision, statistics are usually kept in FLOAT.
         if old.dtype is not None and values.dtype != old.dtype:
             values = build.cast(values, old.dtype)
         batch = _batch_statistic(build, node, name, values)

@@ -127,9 +127,11 @@ class Memory:
         entry = scope.entries.get(storage)
         if entry is not None:
             return entry
+        # Nothing has written to it.
         if storage.home is scope or scope.parent is None:
             return storage.initial, 0, None
         entry = self.entry(storage, scope.parent)
+        # The body may read the value before a later iteration has written it.
         if scope.loop is not None and self.aliases.written_in(storage.roots, scope.loop):
             formal = Value(type=entry[0].type, shape=entry[0].shape)
             scope.graph.inputs.append(formal)
@@ -191,6 +193,7 @@ class Memory:
         version = max((version for _, version, _ in entries), default=0)
         for scope in self.scope:
             entry = scope.cache.get(location)
+            # The cached value is at least as new as the last write to any of the storages.
             if entry is not None and entry[1] >= version:
                 return entry[0]
         return None
@@ -261,6 +264,7 @@ class Memory:
     def as_output(self, value: Value, graph: ir.Graph) -> Value:
         """Return the value if the graph can return it, because it owns the value, else a copy."""
         producer = value.producer()
+        # A graph returns each value once.
         if producer is not None and producer.graph is graph and not value.is_graph_output():
             return value
         if producer is None and value.is_graph_input() and value.graph is graph:

@@ -139,6 +139,7 @@ def _linalg_diagonal(build: SourceBuilder, step: ViewStep, base: Value, new: Val
 
 def _narrow(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
     dim, start, length = (step.arguments[key] for key in ("dim", "start", "length"))
+    # A computed start may be negative, which slice_scatter would clamp.
     if isinstance(start, Value):
         start = build.wrap_position(start, build.size(base, dim))
     elif start < 0:
@@ -160,6 +161,7 @@ def _undo_squeeze(build: SourceBuilder, step: ViewStep, base: Value, new: Value)
     dim = step.arguments.get("dim")
     if isinstance(dim, int) and base.shape is not None and len(base.shape):
         size = base.shape[dim]
+        # `squeeze(dim)` of a size other than 1 changes nothing.
         if isinstance(size, int):
             return new if size != 1 else build.emit("aten::unsqueeze", {"self": new, "dim": dim}, like=base)
     return build.reshape(new, base)
@@ -185,6 +187,7 @@ def _undo_movedim(build: SourceBuilder, step: ViewStep, base: Value, new: Value)
 def _undo_expand(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
     """Undo an expand that repeats no element; as in torch, others cannot be written."""
     old, repeated = static_sizes(base), static_sizes(new)
+    # Writing no elements changes nothing.
     if repeated is not None and 0 in repeated:
         return base
     if old is not None and repeated is not None:
@@ -224,6 +227,7 @@ def _part(build: SourceBuilder, step: ViewStep, base: Value) -> tuple[int, Size,
     """Return the dimension, start and end of one part of a split."""
     dim = _split_dim(step, base)
     start: Size = 0
+    # The last part of a split may be smaller, so the start is the sum of the sizes before it.
     for earlier in step.outputs[: step.index]:
         start = build.add(start, build.size(earlier, dim))
     return dim, start, build.add(start, build.size(step.output, dim))
@@ -261,6 +265,7 @@ def _inverse_view_write(name: str) -> Write:
 
 def _write_complex_part(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
     """Replace the real or imaginary part of complex numbers; `real` of a real tensor is that tensor."""
+    # `real` of a real tensor is the tensor itself.
     if base.dtype == step.output.dtype:
         return new
     part = "imag" if step.name == "aten::real" else "real"
@@ -339,6 +344,7 @@ def _cast_rule(node: ir.Node, arguments: dict[str, Any]) -> ViewRule | None:
     before, after = arguments["self"].dtype, node.outputs[0].dtype
     requested_dtype = arguments.get("dtype")
     after = requested_dtype if after is None and isinstance(requested_dtype, DataType) else after
+    # Equal types would return the argument itself, different ones a copy.
     if before is None or after is None:
         return _UNDECIDED
     return _SELF if before == after else None
@@ -347,6 +353,7 @@ def _cast_rule(node: ir.Node, arguments: dict[str, Any]) -> ViewRule | None:
 def _flattens_nothing(arguments: dict[str, Any]) -> bool:
     """`flatten` returns its argument itself if there is a single dimension to flatten."""
     start, end, shape = arguments.get("start_dim", 0), arguments.get("end_dim", -1), arguments["self"].shape
+    # `flatten` of a zero-dim tensor returns a new view of one dimension.
     if shape is None or not len(shape):
         return shape is None and start == end
     return start % len(shape) == end % len(shape)
@@ -398,6 +405,7 @@ def _shared_tensors(node: ir.Node, arguments: dict[str, Any]) -> Iterator[Value 
         name = output.metadata_props.get(ALIAS, "")
         argument = arguments.get(name)
         items = argument if isinstance(argument, list) else [argument]
+        # An argument may be a list with Nones, such as indices.
         tensors = [item for item in items if isinstance(item, Value)]
         yield tensors[min(count[name], len(tensors) - 1)] if tensors else None
         count[name] += 1

@@ -69,6 +69,7 @@ def buffers_of(graph: ir.Graph, nodes: Sequence[ir.Node], *, keeps_inputs: bool 
         if value not in fixed:
             _add(memory, value, 0)
     for index, node in enumerate(nodes):
+        # A Constant's value belongs to the model, like an initializer.
         if node.domain in operators.STANDARD_DOMAINS and node.op_type == "Constant":
             fixed.update(node.outputs)
             continue

@@ -75,6 +75,7 @@ class _Promoter:
         """Rewrite every node, after its sub-blocks; return whether anything changed."""
         for node in list(self._graph):
             for block in blocks(node):
+                # Rule 5: casts of the block must not be visible outside of it.
                 inner: Casts = ChainMap({}, self._casts)
                 self._modified = _Promoter(block, inner).run() or self._modified
             rule = RULES.get(node.op_type)
@@ -90,6 +91,7 @@ class _Promoter:
         output = node.outputs[0]
         computed = compute_dtype(rule, node_arguments, output.dtype)
         self._build.before(node)
+        # ONNX's Where takes only BOOL conditions; ATen also takes UINT8.
         if node.op_type == "where" and isinstance(node_arguments.get("condition"), Value):
             self._change_arguments(
                 node, node_arguments, {"condition": self._cast(node_arguments["condition"], DataType.BOOL)}

@@ -198,6 +198,7 @@ def compute_dtype(
     if rule.promotion is Promotion.CAST:
         return tensor.dtype if isinstance(tensor, Value) else None
     items = members(rule, arguments)
+    # Complex numbers and None have no place in the table of real types.
     if not items or not all(isinstance(item, (Value, bool, int, float)) for item in items):
         return None
     operands = [operand(item, uniform=rule.uniform) for item in items]

@@ -76,7 +76,7 @@ def quantize(matrix: np.ndarray, scheme: Scheme, block_size: int, scale_type: np
         scale_type: the type that scales are rounded to before they are used.
 
     Raises:
-        ValueError: the matrix holds an infinity or NaN.
+        ValueError: the matrix contains an infinity or NaN.
     """
     rows, columns = matrix.shape
     count = -(-columns // block_size)
@@ -113,11 +113,13 @@ def _quantize_blocks(
         steps = np.abs(part).max(axis=-1) / (scheme.middle - 1)
         low = np.zeros_like(steps)
     else:
+        # The range includes 0, so that zeros, such as padding, are exact.
         low = np.minimum(part.min(axis=-1), 0)
         steps = (np.maximum(part.max(axis=-1), 0) - low) / top
     scale = steps.astype(scale_type)
     # A block of zeros, or one whose scale underflows in the type.
     scale = np.where(scale == 0, np.ones_like(scale), scale)
+    # Codes are computed with the scale as it is stored, rounded to its type.
     exact = scale.astype(np.float32)
     zero = (
         np.full(steps.shape, scheme.middle, dtype=np.float32) if scheme.symmetric else np.rint(-low / exact)

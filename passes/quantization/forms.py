@@ -57,6 +57,7 @@ class QuantizedStorage:
         weight, scheme = self.weight, self.weight.scheme
         schema = operator_schema("DequantizeLinear", g.opset)
         assert schema is not None
+        # Before opset 19 scales are FLOAT only.
         takes = weight.dtype in schema.inputs[1].dtypes
         elements = self._value("quantized", weight.elements)
         scales = self._scales(weight.dtype if takes else DataType.FLOAT, oriented=True)

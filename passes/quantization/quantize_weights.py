@@ -23,7 +23,7 @@ from .quantized_weight import Latest, QuantizedWeight
 
 _FLOATS = frozenset({DataType.FLOAT, DataType.FLOAT16, DataType.BFLOAT16})
 _AFTER_HEAD = frozenset("Add Cast Div Identity Mul Reshape Slice Squeeze Tanh Transpose Unsqueeze".split())
-"""Operators that may stand between the last product and an output of the model."""
+"""Operators that may come between the last product and an output of the model."""
 _DEQUANTIZED = (Form.BLOCKS, Form.CHANNELS)
 _CHECKED_AT_ONCE = 1 << 24
 """Weights of at most this many bytes are read before the graph is changed."""
@@ -36,7 +36,7 @@ class _WeightReader:
     Attributes:
         node: MatMul, Gemm, Transpose or Gather.
         axis: the axis of the weight that blocks lie along.
-        products: the MatMuls and Gemms that it stands for; none for a Gather.
+        products: the MatMuls and Gemms that use the weight through it; none for a Gather.
     """
 
     node: ir.Node
@@ -74,7 +74,7 @@ class QuantizeWeights(ir.passes.InPlacePass):
         Contents are computed when they are written. Large weights with an infinity or NaN are refused then.
 
         Raises:
-            GraphError: a small weight holds an infinity or NaN.
+            GraphError: a small weight contains an infinity or NaN.
         """
         rewriter = Rewriter(model)
         self.form = form_of(self._scheme, rewriter.opset, self._domains)

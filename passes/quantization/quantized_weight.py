@@ -89,6 +89,7 @@ class QuantizedWeight:
             padded: whether rows are stored as whole blocks.
         """
         zeros = 0 if self.scheme.symmetric else self.blocks
+        # The last block of a row may be partly filled.
         columns = self.blocks * self.block_size if padded else self.columns
         bits = self.rows * (self.scheme.bits * (columns + zeros) + self.dtype.bitwidth * self.blocks)
         return math.ceil(bits / 8)
@@ -105,7 +106,7 @@ class QuantizedWeight:
         """Read the weight.
 
         Raises:
-            GraphError: it holds an infinity or NaN.
+            GraphError: it contains an infinity or NaN.
         """
         if not np.isfinite(self._tensor.numpy()).all():
             raise GraphError(f"the weight '{self.name}' cannot be quantized: {NOT_FINITE}")
@@ -205,5 +206,6 @@ class QuantizedWeight:
             return ir.Tensor(array.view(dtype.numpy()), dtype=dtype, shape=ir.Shape(shape))
 
         lazy_tensor = ir.LazyTensor(tensor, dtype=dtype, shape=ir.Shape(shape))
+        # Counted here, because a form adds each of its tensors once.
         self.bytes_after += lazy_tensor.nbytes
         return lazy_tensor

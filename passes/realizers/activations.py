@@ -78,6 +78,7 @@ class SplitActivations(ir.passes.InPlacePass):
                         result.type, result.shape = node.outputs[0].type, node.outputs[0].shape
                     rewriter.replace(node, [result])
                     modified = True
+        # An engine may refuse a model that imports a domain unknown to it.
         if modified and not any(n.domain == DOMAIN for graph in graphs_of(model) for n in graph):
             model.graph.opset_imports.pop(DOMAIN, None)
         return ir.passes.PassResult(model, modified)
@@ -155,6 +156,7 @@ def _fuse(rewriter: Rewriter, node: ir.Node) -> bool:
     layer = None if value is None else value.producer()
     if value is None or layer is None or not is_onnx(layer, "Conv", "Gemm") or layer.graph is not node.graph:
         return False
+    # onnxruntime has kernels of the fused operators for FLOAT only.
     if only_reader(value) is not node or value.dtype != ir.DataType.FLOAT:
         return False
     activation = _activation(rewriter, node, layer.op_type)
@@ -167,6 +169,7 @@ def _fuse(rewriter: Rewriter, node: ir.Node) -> bool:
         result = g.op(f"{DOMAIN}::Fused{layer.op_type}", *layer.inputs, **layer_attributes, **activation)
     rewriter.replace(node, [result])
     assert layer.graph is not None
+    # Only now: the fused node has taken over the layer's inputs, and nothing reads its output.
     layer.graph.remove(layer, safe=True)
     return True
 

@@ -1,7 +1,7 @@
 """Replaces operators that a target does not support by compositions of operators that it supports.
 
-1. The version ladder says how: what replaces an operator at opsets without it, such as IsNaN below 9, also
-   computes the same at later ones.
+1. The version ladder has the compositions: one that replaces an operator at opsets without it, such as IsNaN
+   before opset 9, is valid at later opsets too.
 2. An operator stays if it has no such composition, if the composition needs an operator that the target
    does not support, or if the operator means something else at this opset than at the newest one.
 """

@@ -168,6 +168,7 @@ class _TypeConversion:
         producer = value.producer()
         if producer is not None and producer.op_type == "Cast" and not producer.domain:
             source = producer.inputs[0]
+            # FLOAT holds every number of the shorter types, so reading the source of the Cast loses nothing.
             if source is not None and source.dtype == dtype and value.dtype == DataType.FLOAT:
                 return source
         key = (value, dtype)
@@ -189,6 +190,7 @@ class _TypeConversion:
         result = node.outputs[0]
         result.type, result.shape = ir.TensorType(dtype), value.shape
         graph.append(node)
+        # Callers know the output by its name, so the new output takes it over.
         result.name, value.name = value.name, self._rewriter.unique(f"{value.name}_{value.dtype}".lower())
         graph.outputs[output_index] = result
         self._modified = True

@@ -16,7 +16,7 @@ from ..planning.order import captured_values
 from .rewriting import Rewriter, constant_of, is_onnx
 
 _Reader = tuple[ir.Node, int | None]
-"""A node and the position of its input; None stands for all that its sub-graphs read."""
+"""A node and the position of its input; the position is None for values that its sub-graphs read."""
 
 
 class ExplicitFanOut(ir.passes.InPlacePass):
@@ -30,9 +30,11 @@ class ExplicitFanOut(ir.passes.InPlacePass):
 def _separate(rewriter: Rewriter, graph: ir.Graph) -> bool:
     modified = False
     for value, readers in _readers(graph).items():
+        # An output counts as one more reader.
         if len(readers) + (value in graph.outputs) < 2:
             continue
         for node, input_index in readers:
+            # Also makes a second run change nothing.
             if is_onnx(node, "Identity"):
                 continue
             with rewriter.before(node, value.name or "value") as g:

@@ -109,6 +109,7 @@ def _flattening_axis(node: ir.Node) -> int | None:
         matrix_sizes = (_product(sizes[:axis]), _product(sizes[axis:]))
         if 0 in matrix_sizes:
             continue
+        # A size of -1 is inferred, and one of 0 copied; the other size must then be known to agree.
         is_same = matrix_sizes == (first, second)
         infers_first = first == -1 and matrix_sizes[1] is not None and matrix_sizes[1] == second
         infers_second = second == -1 and matrix_sizes[0] is not None and matrix_sizes[0] == first

@@ -26,6 +26,7 @@ class FoldBatchNorm(ir.passes.InPlacePass):
             for node in graph:
                 if is_onnx(node, "BatchNormalization"):
                     modified |= _lift(rewriter, node)
+        # FoldScales lets the product's output replace the normalization's, and with it the name.
         names = [(graph, [value.name for value in graph.outputs]) for graph in graphs_of(model)]
         modified |= FoldScales(Initializers(model), ("BatchNormalization",))(model).modified
         for graph, output_names in names:

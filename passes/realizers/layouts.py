@@ -8,7 +8,7 @@ interface, and for the operators that work in either layout.
 2. The ONNX pass `PushTransposes` moves the Transposes over all operators that can work in either layout,
    and removes those that cancel. A region of such operators computes in the new layout if that needs no
    more Transposes.
-3. The model's metadata says which layout its interface has, so that a second run changes nothing.
+3. The model's metadata records the layout of its interface, so that a second run changes nothing.
 """
 
 from __future__ import annotations
@@ -39,16 +39,19 @@ class _ChangeLayout(ir.passes.InPlacePass):
         if model.metadata_props.get(LAYOUT) == self.layout:
             return ir.passes.PassResult(model, False)
         inputs = [v for v in graph.inputs if _is_image(v) and not v.is_initializer() and v.uses()]
+        # An input that is also an output would need both layouts under one name.
         inputs = [v for v in inputs if v not in graph.outputs]
         outputs = [v for v in graph.outputs if _is_image(v) and v.producer() is not None]
         if not inputs and not outputs:
             return ir.passes.PassResult(model, False)
+        # PushTransposes permutes initializers, not Constant nodes.
         common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
         rewriter, names = Rewriter(model), [value.name for value in graph.outputs]
         for value in inputs:
             _transpose_input(rewriter, value, self.order)
         for value in dict.fromkeys(outputs):
             _transpose_output(rewriter, value, self.order)
+        # A model with an NHWC interface already has Transposes around its NCHW operators.
         offered = _insert_transpose_pairs(rewriter, self.order) if self.layout == "NHWC" else []
         initializers = Initializers(model)
         PushTransposes(initializers, offered=frozenset(offered), gain=0, resizes=True)(model)

@@ -1,4 +1,4 @@
-"""Puts a prefix in front of every name, so that models can stand beside each other in one engine."""
+"""Adds a prefix to every name, so that one engine can load several models side by side."""
 
 from __future__ import annotations
 

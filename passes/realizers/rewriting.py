@@ -49,10 +49,11 @@ class Rewriter:
         """Emit nodes that are inserted before a node when the block ends.
 
         Args:
-            scope: the path in front of the new nodes' names; by default the name of the node.
+            scope: the prefix of the new nodes' names; by default the name of the node.
         """
         assert node.graph is not None
         construction = self._context.construction
+        # A scratch graph, so that nothing changes if the emission is refused halfway.
         scratch = ir.Graph([], [], nodes=[])
         path = scope or node.name or node.outputs[0].name or node.op_type
         outer = construction.graph, construction.place
@@ -177,6 +178,7 @@ def attribute(node: ir.Node, name: str, default: Any = None) -> Any:
 
 def constant_of(value: ir.Value | None) -> ir.TensorProtocol | None:
     """The contents of an initializer that no caller can replace, or of a Constant; else None."""
+    # Exporters often put an Identity between a shared weight and its readers.
     while value is not None and is_onnx(value.producer(), "Identity"):
         value = value.producer().inputs[0]  # type: ignore[union-attr]
     if value is None or value.is_graph_input():

@@ -48,6 +48,7 @@ class SliceGraph(ir.passes.FunctionalPass):
         if untyped:
             raise GraphError(f"the element type of {_quote_names(untyped)} is unknown")
         part = _extract_graph(model, self._inputs, self._outputs)
+        # The same interface with all nodes is the whole model.
         modified = len(part) != len(graph) or not (
             [v.name for v in part.inputs] == [v.name for v in graph.inputs]
             and [v.name for v in part.outputs] == [v.name for v in graph.outputs]

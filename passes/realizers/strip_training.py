@@ -1,11 +1,11 @@
-"""Removes what only training needs: Dropout, and losses with what depends on them.
+"""Removes the parts that only training needs: Dropout, and losses with everything that depends on them.
 
-1. A Dropout gives its input, and a mask of ones if something reads the mask; before opset 12, which defines
-   it, such a mask is refused.
+1. A Dropout is replaced by its input, and by a mask of ones if something reads the mask. Before opset 12,
+   which defines the mask, a used mask is refused.
 2. SoftmaxCrossEntropyLoss and NegativeLogLikelihoodLoss are removed with every output that depends on the
    loss. The scores that the loss reads become an output at the index of the first removed one, unless
    they, or values computed from them, remain outputs.
-3. The logarithms of probabilities that SoftmaxCrossEntropyLoss gives as well are computed by LogSoftmax.
+3. The log-probabilities, the second output of SoftmaxCrossEntropyLoss, are computed by LogSoftmax.
 4. Outputs that the caller names as losses are removed, with every output that depends on them: a loss that
    is composed of other operators cannot be told from a result.
 5. Inputs that only removed nodes read, such as the labels, are removed.
@@ -49,6 +49,7 @@ class StripTraining(ir.passes.InPlacePass):
         """
         rewriter = Rewriter(model)
         modified = False
+        # Inputs that nothing read from the start are part of the interface and stay.
         read = {value for value in model.graph.inputs if value.uses()}
         for graph in graphs_of(model):
             for node in list(graph):
@@ -143,6 +144,7 @@ def _log_softmax(g: GraphContext, scores: ir.Value) -> ir.Value:
         return g.op("LogSoftmax", scores, axis=1)
     if rank is None:
         raise GraphError(f"the rank of '{scores.name}' is unknown: its LogSoftmax cannot be written")
+    # An older LogSoftmax normalizes over all dimensions from the axis on, so dimension 1 must come last.
     last = [0, *range(2, rank), 1]
     back = [0, rank - 1, *range(1, rank - 1)]
     moved = g.op("LogSoftmax", g.op("Transpose", scores, perm=last), axis=rank - 1)

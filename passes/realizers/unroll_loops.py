@@ -3,7 +3,7 @@
 1. The trip count of a Loop must be constant: M is constant, and the condition is constant or unchanged by
    the body. The length of the sequences of a Scan must be known.
 2. The nodes of the body are repeated; its initializers move to the main graph, once.
-3. Loops in loops are unrolled from the outside in, and loops in the branches of an If as well.
+3. Nested loops are unrolled from the outside in; loops in the branches of an If are unrolled too.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class UnrollLoops(ir.passes.InPlacePass):
 
 def _unroll_in(rewriter: Rewriter, graph: ir.Graph) -> bool:
     modified = False
+    # Unrolling a loop copies the loops of its body into this graph, so search again.
     while loops := [node for node in graph if is_onnx(node, "Loop", "Scan")]:
         for node in loops:
             (_unroll_loop if node.op_type == "Loop" else _unroll_scan)(rewriter, node)
@@ -61,6 +62,7 @@ def _unroll_loop(rewriter: Rewriter, node: ir.Node) -> None:
     iterations = _Iterations(rewriter, node, body, count)
     for number in range(count):
         with rewriter.before(node) as g:
+            # Bodies declare the iteration number and the condition as scalars or as tensors of one element.
             shapes = [() if value.shape is None else (1,) * len(value.shape) for value in body.inputs[:2]]
             index = g.constant(np.full(shapes[0], number, np.int64))
             condition = g.constant(np.full(shapes[1], True))
@@ -163,6 +165,7 @@ def _finish(
             if not (output.uses() or output.is_graph_output()):
                 stacked.append(None)
                 continue
+            # The axis counts in the stacked output, which has one dimension more than the collected values.
             if axis < 0 and output.shape is not None:
                 axis += len(output.shape)
             stacked.append(g.op("Concat", *[g.op("Unsqueeze", v, axes=[axis]) for v in values], axis=axis))

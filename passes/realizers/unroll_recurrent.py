@@ -213,6 +213,7 @@ class _Unrolling:
             matrix = g.op("Gather", value, number, axis=0)
             whole = value.shape is not None and (start, end) == (0, value.shape[1])
             return matrix if whole else g.op("Slice", matrix, starts=[start], ends=[end], axes=[0])
+        # Layers that share a weight share its slices too.
         key = (value, number, start, end)
         if key not in self._weights:
             stem = f"{value.name}_{number}_{start}"
@@ -229,6 +230,7 @@ class _Unrolling:
         batch = g.size(x, 0 if self._batch_first else 1)
         if isinstance(batch, int):
             return g.constant(np.zeros((batch, self._hidden), self._numpy()))
+        # The batch size is unknown, so the zeros are expanded to it at run time.
         zero = g.constant(np.zeros((1, 1), self._numpy()))
         return g.op("Expand", zero, g.stack([batch, self._hidden]))
 
@@ -328,6 +330,7 @@ def _gru(g: GraphContext, cell: _UnrolledCell, x: ir.Value, h: ir.Value) -> list
     old_z, old_r, *old_candidate = _gates(g, cell, state_product, 2 if resets_first else 3)
     z = g.op(f, g.op("Add", z, old_z))
     r = g.op(f, g.op("Add", r, old_r))
+    # `linear_before_reset` = 0 resets the state before its product, 1 resets the product.
     if resets_first:
         recurrent = _product(g, g.op("Mul", r, h), *cell.recurrences[1])
     else:

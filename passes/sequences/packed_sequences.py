@@ -97,6 +97,7 @@ def _sort_of(values: Value) -> _Sort | None:
     node, node_arguments = values.producer(), _producer_arguments(values, "sort")
     if node is None or node_arguments is None or values.index() != 0:
         return None
+    # torch.nn.utils.rnn sorts lengths in descending order along their only dimension.
     if not node_arguments.get("descending") or node_arguments.get("dim", -1) not in (-1, 0):
         return None
     return _Sort(node_arguments["self"], node.outputs[1])
@@ -205,6 +206,7 @@ class _Fuser:
     def _replace(self, node: ir.Node, results: Sequence[Value]) -> None:
         for old, new in zip(node.outputs, results, strict=True):
             old.replace_all_uses_with(new, replace_graph_outputs=True)
+        # The packing before it is removed later, if nothing else reads it.
         remove_unused(self._graph, [node])
         self._modified = True
 

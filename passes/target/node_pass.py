@@ -103,6 +103,7 @@ class NodesByOperator:
         Args:
             is_flat: whether the graph is known to have no sub-graphs, so that no attribute is looked at.
         """
+        # Looking for sub-graphs costs as much as most passes.
         self.all, self.graphs = (list(graph), [graph]) if is_flat else _walk_graphs(graph)
         self._positions: dict[str, list[int]] = defaultdict(list)
         for position, node in enumerate(self.all):

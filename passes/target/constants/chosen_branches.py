@@ -3,7 +3,7 @@
 Exporters of TorchScript write `squeeze(dim)` as an If whose branches have different ranks. Before opset 11,
 shape inference refuses such an If, unless the sizes in its condition stay unknown. Folding computes them.
 
-1. The nodes of the branch move in front of the If; its initializers move to the graph of the If.
+1. The nodes of the branch move before the If; its initializers move to the graph of the If.
 2. Names that other graphs have too become unique. Results take the names of the If's results.
 3. If a graph returns a result that no node of the branch computes, it returns an Identity of it.
 """
@@ -58,6 +58,7 @@ class ChooseBranches(ConstantPass):
         graph = node.graph
         assert graph is not None
         results = list(branch.outputs)
+        # The results must no longer count as outputs of a graph when they move.
         branch.outputs.clear()
         initializers = list(branch.initializers.values())
         branch.initializers.clear()

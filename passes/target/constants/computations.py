@@ -111,6 +111,7 @@ def computation(order: list[ir.Value], steps: Steps, sources: list[ir.Value]) ->
             pending_reads.subtract(read)
             for position in set(read):
                 if not pending_reads[position]:
+                    # Free each array after its last reader, which bounds the memory (see `fits_memory`).
                     contents.pop(position, None)
         return result
 

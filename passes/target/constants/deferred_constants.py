@@ -80,6 +80,7 @@ def defer_node(node: ir.Node, is_available: Callable[[ir.Value], bool]) -> Defer
         return None
     if min(shape, default=0) < 0 or not _is_valid(node, inputs, attributes, shape):
         return None
+    # Integer division may fail at run time, and a reduction over nothing has no result.
     if node.op_type not in _MOVES and (dtype not in FLOATS or 0 in shape):
         return None
     if node.op_type in _COMPARISONS:
@@ -90,6 +91,7 @@ def defer_node(node: ir.Node, is_available: Callable[[ir.Value], bool]) -> Defer
     function = _transpose if is_matrix else evaluator(node.op_type)
 
     def compute(*arrays: np.ndarray) -> np.ndarray:
+        # Weights may overflow as they would in the runtime; a warning would only confuse.
         with np.errstate(all="ignore"):
             return np.asarray(function(attributes, *arrays)).astype(dtype.numpy(), copy=False)
 
@@ -159,6 +161,7 @@ def _result_shape(
     if node.op_type != "Reshape":
         return tuple(known_sizes) if len(known_sizes) == len(inferred) else None
     total, known_product = math.prod(first.numpy()), math.prod(known_sizes)
+    # One size is -1 and follows from the number of elements.
     if len(known_sizes) + 1 == len(inferred) and known_product and total % known_product == 0:
         return tuple(size if isinstance(size, int) else total // known_product for size in inferred)
     return tuple(known_sizes) if len(known_sizes) == len(inferred) and known_product == total else None
@@ -171,7 +174,7 @@ def _sliced_shape(
         return None
     numbers = [value.const_value.numpy() for value in inputs[1:] if value.const_value is not None]
     try:
-        # A stand-in of the same shape that takes no memory.
+        # An array of the same shape that takes no memory.
         data = np.broadcast_to(np.zeros((), dtype=np.int8), sizes)
         result: np.ndarray = evaluator("Slice")(attributes, data, *numbers)
     except (ValueError, IndexError):

@@ -5,7 +5,7 @@
 2. Values that depend on weights become initializers, which are computed one at a time while they are written.
 3. The file does not grow: the results of nodes that share weights have at most as many bytes as the weights
    that are no longer read. A weight with other readers is not copied.
-4. Sizes that shapes give are constants (`known_sizes`).
+4. Sizes that follow from known shapes are constants (`known_sizes`).
 5. Conditions that depend on weights are computed at once, so that branches that never run can be removed.
 6. An If whose condition becomes constant is replaced by its branch (`chosen_branches`).
 7. Initializers that keep their contents, and outputs of graphs, stay.
@@ -127,6 +127,7 @@ class FoldConstants(IndexedPass):
         if result is None or result.dtype.hasobject or not self._initializers.reserve_work(result.size):
             return False
         dtype = node.outputs[0].dtype
+        # numpy promotes some operands differently from ONNX.
         if dtype is not None and result.dtype != dtype.numpy():
             return False
         if result.nbytes > _FREE_BYTES and not self._affords(result.nbytes - self._freed_bytes(node)):
@@ -150,6 +151,7 @@ class FoldConstants(IndexedPass):
 
     def _freed_bytes(self, node: ir.Node) -> int:
         """The bytes of constants that only this node reads."""
+        # Without duplicates: `x * x` frees x once.
         values = dict.fromkeys(value for value in node.inputs if value is not None)
         tensors = [value.const_value for value in values if {reader for reader, _ in value.uses()} == {node}]
         return sum(byte_count(tensor) for tensor in tensors if tensor is not None)
@@ -175,6 +177,7 @@ class FoldConstants(IndexedPass):
         for value, last in list(waiting.items()):
             if last.dtype != ir.DataType.BOOL or last.nbytes > _MAXIMUM_CONDITION:
                 continue
+            # Only conditions that the remaining graph reads are needed now.
             if all(_result(node) in waiting for node, _ in value.uses()):
                 continue
             steps = steps_of(value, waiting, waiting)
@@ -275,6 +278,7 @@ class FoldConstants(IndexedPass):
             largest = max(
                 sources, key=lambda source: byte_count(source.const_value) if source.const_value else 0
             )
+            # The result takes the name of the first source, which should be the weight and not its scale.
             sources = [largest, *(source for source in sources if source is not largest)]
             last = waiting[value]
             readers = sum(_result(node) in inside for node, _ in largest.uses())

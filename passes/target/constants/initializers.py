@@ -103,9 +103,11 @@ class Initializers:
 
     def make(self, array: np.ndarray, stem: str) -> ir.Value:
         """An initializer with contents; the same one for equal contents."""
+        # numpy.ascontiguousarray turns zero-dimensional arrays into one-dimensional ones.
         tensor = ir.Tensor(np.ascontiguousarray(array) if array.ndim else array)
         key = tensor.dtype, array.shape, array.tobytes()
         computed = self._by_contents.get(key)
+        # A pass may have removed the earlier one as unused.
         if computed is None or not self.is_constant(computed):
             computed = self._by_contents[key] = self._add_initializer(tensor, self.unique(stem))
             self.computed.add(computed)

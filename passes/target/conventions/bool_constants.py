@@ -27,6 +27,7 @@ class StoreBools(ir.passes.InPlacePass):
             for value in list(graph.initializers.values()):
                 if value.dtype != ir.DataType.BOOL or value.const_value is None:
                     continue
+                # A caller may replace an input, and expects bools from an output.
                 if not value.is_graph_input() and not value.is_graph_output():
                     self._store(graph, value, value.const_value)
                     modified = True

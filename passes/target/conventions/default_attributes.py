@@ -2,8 +2,8 @@
 
 1. `coordinate_transformation_mode` of Resize: OpenCV 4 refuses the linear mode without it.
 2. `axis` and `epsilon` of LayerNormalization: RKNN's toolkit stops without them.
-3. The conventions of a target may ask for others.
-4. The schema of the model's opset gives the default. An attribute without a default, or that this version of
+3. The conventions of a target may name further attributes.
+4. The schema of the model's opset has the default. An attribute without a default, or that this version of
    the operator does not have, stays absent.
 """
 

@@ -3,7 +3,7 @@
 1. The schema allows INT32 for the input, every input of its type variable is such a constant, and no output
    has the variable: so no other value changes its type.
 2. Every number fits.
-3. A constant that other nodes read as INT64 stays beside the new one.
+3. A constant that other nodes read as INT64 stays, in addition to the new one.
 """
 
 from __future__ import annotations

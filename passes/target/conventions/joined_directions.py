@@ -54,6 +54,7 @@ class JoinDirections(ConstantPass):
         swapped.type, swapped.shape = source.type, ir.Shape([length, batch, directions, size])
         new = [transpose]
         joined = (length, batch, directions * size)
+        # The old Reshape may go on to another shape, such as a merged one.
         if result.shape.numpy() != joined:
             sizes = self.initializers.make(np.array(joined, np.int64), "joined_shape")
             reshape = ir.Node(

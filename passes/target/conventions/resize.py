@@ -57,6 +57,7 @@ class ResizeBy(ConstantPass):
             else None
         )
         inputs[2 if by_scales else 3] = empty
+        # Optional inputs at the end are left out rather than empty.
         while inputs[-1] is None:
             inputs.pop()
         node.resize_inputs(len(inputs))

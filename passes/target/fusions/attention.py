@@ -60,6 +60,7 @@ class FuseAttention(ConstantPass):
         if scores.terms:
             replacement = _row_replacement(node, scores)
             mask = self._masks.combine(scores.terms, site)
+            # Rule 2: rows without any score must get zeros in both forms.
             is_same = weights.replaces_nan or replacement is not None
             if mask is None or not (is_same or mask.leaves_scores or not mask.numbers.infinite):
                 return False
@@ -101,6 +102,7 @@ def _attributes(scores: Scores, mask: Mask | None, is_wide: bool) -> list[ir.Att
         attributes.append(ir.AttrInt64("softmax_precision", ir.DataType.FLOAT.value))
     if mask is not None and mask.is_causal:
         attributes.append(ir.AttrInt64("is_causal", 1))
+    # Three-dimensional inputs of Attention need the number of heads as attributes.
     if len(scores.shape) == 3:
         attributes += [ir.AttrInt64("q_num_heads", 1), ir.AttrInt64("kv_num_heads", 1)]
     features = scores.keys.shape[-1]
@@ -113,7 +115,7 @@ class _Weights(NamedTuple):
     """The weights of an attention.
 
     Attributes:
-        softmax: the Softmax over the last dimension that gives them.
+        softmax: the Softmax over the last dimension that computes them.
         scores: the value that it is computed from.
         replaces_nan: whether NaN becomes zero.
         is_wide: whether the Softmax has FLOAT numbers, to which the scores are cast from half precision.
@@ -183,7 +185,7 @@ def _fits(scores: Scores, value: ir.Value) -> bool:
     query, keys = scores.query, scores.keys
     if (
         lowest_number(query.dtype) is None
-        or len({value_checked.dtype for value_checked in (query, keys.data, value)}) > 1
+        or len({operand.dtype for operand in (query, keys.data, value)}) > 1
     ):
         return False
     q, k, v = query.shape, keys.shape, value.shape

@@ -35,7 +35,7 @@ from .mask_numbers import (
 from .patterns import insert_node
 
 _MASKED = -1e9
-"""A score that is replaced by this number or a lower one has no weight beside others."""
+"""A score that is replaced by this number or a lower one gets no weight if the row has other scores."""
 _MAXIMUM_EXPANDED = 2**20
 """Elements of a constant mask that is repeated along its last two dimensions."""
 
@@ -77,7 +77,7 @@ class Mask(NamedTuple):
         terms: in the order in which they are applied to the scores.
         numbers: the special numbers that the sum of the added masks and fillers may contain.
         leaves_scores: whether each row has a score.
-        is_causal: whether exactly the keys behind the query are masked.
+        is_causal: whether exactly the keys after the query are masked.
     """
 
     terms: Sequence[Term]
@@ -98,6 +98,7 @@ class AttentionMasks:
         lowest = lowest_number(site.query.dtype)
         if lowest is None or any(term.filler > max(lowest / 2, _MASKED) for term in terms):
             return None
+        # In half precision a filler such as -1e4 does not round scores away.
         if any(term.filler > lowest / 2 for term in terms) and site.query.dtype != ir.DataType.FLOAT:
             return None
         term_numbers = [self._numbers(term) for term in terms]

@@ -83,6 +83,7 @@ def _product(value: ir.Value | None) -> Scores | None:
     if product is None:
         return None
     (query, a), (key, b) = (_split_scale(operand) for operand in product.inputs)
+    # Queries, keys and scores may each be scaled, as some models do against overflow.
     scale *= a * b
     keys = transposed_keys(key) if key is not None else None
     if query is None or keys is None or not 0 < scale < math.inf:
@@ -110,6 +111,7 @@ def _split_scale(value: ir.Value | None) -> tuple[ir.Value | None, float]:
     node = exclusive_producer(value, "Mul", "Div")
     if node is None:
         return value, 1.0
+    # Only a divisor can be a scale of the dividend.
     for index in (1, 0) if node.op_type == "Mul" else (1,):
         factor, operand = number(node.inputs[index]), node.inputs[1 - index]
         if factor and operand is not None:

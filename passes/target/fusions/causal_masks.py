@@ -22,7 +22,7 @@ _ROW, _COLUMN = -1, -2
 _FORWARDING = ("Not", "Cast", "Unsqueeze")
 _KEEPING = {"LessOrEqual": [_ROW, _COLUMN], "GreaterOrEqual": [_COLUMN, _ROW]}
 _MASKING = {"Greater": [_ROW, _COLUMN], "Less": [_COLUMN, _ROW]}
-"""Comparisons that hold for keys that take part, or for others, and the axes along which the inputs count."""
+"""Comparisons that hold for visible keys, or for masked ones, and the axis along which each input counts."""
 
 
 def is_causal_condition(initializers: Initializers, condition: ir.Value | None, keeps: bool) -> bool:
@@ -37,6 +37,7 @@ def is_causal_condition(initializers: Initializers, condition: ir.Value | None, 
         # The last two axes of the mask must remain those of queries and keys.
         if added is None or any(axis >= _COLUMN for axis in added):
             return False
+        # Not exchanges the meaning of True and False.
         keeps = keeps != (node.op_type == "Not")
         node = producer_of(node.inputs[0], *_FORWARDING, "Equal", "Trilu", *_KEEPING, *_MASKING)
     if node is None:

@@ -22,7 +22,7 @@ from ..node_pass import NodePass
 from .patterns import constant_operand, exclusive_producer, number, replace
 
 _PRECISION = {ir.DataType.FLOAT16: 1e-3, ir.DataType.BFLOAT16: 8e-3}
-"""The relative error with which an element type holds a number; for other types it is 1e-6."""
+"""The relative error of a number in an element type; for other types it is 1e-6."""
 _MAXIMUM_DEPTH = 6
 """The maximum depth of nested products; a Gelu has fewer."""
 
@@ -58,6 +58,7 @@ class OrderGelu(NodePass):
         if match is None or match[2] != "none" or match[0].dtype not in _WIDE:
             return False
         x, total, _ = match
+        # Only the form with x outside of the inner product is affected.
         for input_index, value in enumerate(node.inputs):
             inner = exclusive_producer(value, "Mul")
             halved = constant_operand(inner) if inner is not None else None
@@ -119,6 +120,7 @@ def _factors(node: ir.Node) -> tuple[ir.Value, ir.Node, list[float]] | None:
                 return None
             if factor is not None:
                 numbers.append(factor)
+            # x itself may be a product, which must not be taken apart.
             elif inner_product is not None and len(pending) + len(values) < 2 and _has_part(inner_product):
                 pending.append(inner_product)
             else:

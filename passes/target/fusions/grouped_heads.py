@@ -43,6 +43,7 @@ class GroupHeads(NodePass):
             for operand in (query, key, value)
             if operand is not None and operand.shape is not None
         ]
+        # Attention takes one number of heads for keys and values.
         if heads[1] != heads[2] or not all(isinstance(count, int) for count in heads):
             return False
         node.replace_input_with(1, key)

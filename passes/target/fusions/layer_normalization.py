@@ -116,6 +116,7 @@ def _centring_source(value: ir.Value, readers: int | None) -> ir.Value | None:
     node = value.producer()
     if node is None or node.op_type not in ("Sub", "Cast") or node.domain or value.is_graph_output():
         return None
+    # Another reader would keep the difference, so that the fusion would save little.
     if any(reader.op_type not in ("Div", "Pow", "Mul") for reader, _ in value.uses()):
         return None
     if len({reader for reader, _ in value.uses()}) > (2 if readers is None else readers):

@@ -28,8 +28,8 @@ class MaskNumbers(NamedTuple):
     """The special numbers that a mask may contain.
 
     Attributes:
-        lowest: whether it may hold the lowest number of its type.
-        infinite: whether it may hold -inf or NaN.
+        lowest: whether it may contain the lowest number of its type.
+        infinite: whether it may contain -inf or NaN.
     """
 
     lowest: bool
@@ -81,6 +81,7 @@ def _numbers_behind(
     if value is None or len(numbers_by_value) >= _MAXIMUM_SOURCES:
         return numbers_by_value.get(value, _UNKNOWN) if value is not None else _UNKNOWN
     if value not in numbers_by_value:
+        # Set before the inputs are examined, so that it counts towards the limit.
         numbers_by_value[value] = _UNKNOWN
         node = value.producer() if not initializers.is_constant(value) else None
         if node is None or node.domain or node.op_type not in (*_MOVING, "Add", "Where"):

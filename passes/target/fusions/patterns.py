@@ -22,6 +22,7 @@ def exclusive_producer(value: ir.Value | None, *op_types: str, readers: int = 1)
     node = value.producer() if value is not None else None
     if node is None or value is None or node.domain or node.op_type not in op_types:
         return None
+    # With another reader the node would stay, and fusing would compute its value twice.
     if value is not node.outputs[0] or value.is_graph_output() or len(value.uses()) != readers:
         return None
     return node
@@ -70,6 +71,7 @@ def added_axes(unsqueeze: ir.Node) -> list[int] | None:
     result, axes = unsqueeze.outputs[0].shape, argument(unsqueeze, "axes", 1)
     if result is None or axes is None:
         return None
+    # Counted from the end, axes are comparable between values of different ranks.
     return [axis % len(result) - len(result) for axis in axes]
 
 

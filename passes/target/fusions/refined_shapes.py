@@ -8,7 +8,7 @@ number of heads follows from them:
 1. Applies to graphs with a Softmax, in opsets with Attention, and to graphs with a mean of values whose last
    size is unknown, in opsets with LayerNormalization.
 2. Sizes that are known stay.
-3. A Slice of a table of `n` rows up to a size `s` has the size Min(n, s). Broadcast with `s` it gives `s`.
+3. A Slice of a table of `n` rows up to a size `s` has the size Min(n, s); broadcast with `s` it is `s`.
 """
 
 from __future__ import annotations
@@ -91,6 +91,7 @@ def _reshape_sizes(node: ir.Node) -> list[Dim] | None:
     if sizes.count(-1) != 1 or any(size == UNKNOWN or size == 0 for size in (*sizes, *data.shape)):
         return [UNKNOWN if size == -1 else size for size in sizes]
     source_factors, target_factors = [*data.shape], []
+    # Symbols that both sides share cancel, so that the quotient of the rest may be a number.
     for size in sizes:
         if not isinstance(size, int) and size in source_factors:
             source_factors.remove(size)

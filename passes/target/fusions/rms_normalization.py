@@ -48,6 +48,7 @@ def _normalization(last: ir.Node) -> tuple[ir.Value, float] | None:
     """X and epsilon of `x / sqrt(mean(x**2) + epsilon)`."""
     if last.op_type == "Cast":
         return _cast_normalization(last)
+    # A quotient has one order of operands, a product two.
     for x, factor in (last.inputs, last.inputs[::-1])[: 2 if last.op_type == "Mul" else 1]:
         shifted = _square_root_sum(factor, is_inverse=last.op_type == "Mul")
         summands = operands(shifted, "ReduceMean") if shifted is not None else None

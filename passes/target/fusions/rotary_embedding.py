@@ -35,6 +35,7 @@ class FuseRotaryEmbedding(ConstantPass):
     def rewrite(self, node: ir.Node) -> bool:
         """Fuse the pattern that ends in an Add."""
         products = [exclusive_producer(value, "Mul") for value in node.inputs]
+        # Addition commutes, so either summand may be the rotated one.
         for direct, rotated in (products, products[::-1]):
             rotation = _rotation(direct, rotated)
             if rotation is None:
@@ -88,7 +89,7 @@ def _is_half(value: ir.Value | None, x: ir.Value, half: int) -> bool:
     numbers = [_integer(bound) for bound in node.inputs[1:]]
     if node.op_type != "Slice" or len(numbers) not in (3, 4) or None in numbers:
         return False
-    # The bounds of a Slice may be counted from the end, or lie behind it.
+    # The bounds of a Slice may be negative, or beyond the end.
     start, end, _ = slice(numbers[0], numbers[1]).indices(size)
     expected = (0, size // 2) if half == 0 else (size // 2, size)
     return (start, end) == expected and numbers[2] in (-1, last) and numbers[3:] in ([], [1])

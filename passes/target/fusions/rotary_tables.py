@@ -42,6 +42,7 @@ class RotaryTables:
             return None
         if table_sizes[0] != 1 and not same_dimension(table_sizes[0], batch):
             return None
+        # Columns of a constant can be compared; those of a computed table must come from one Concat.
         if self._initializers.is_constant(table):
             return self._constant_half(table, x, node)
         half = self._half(_without_heads(table), node)

@@ -1,8 +1,8 @@
 """The forms in which the keys of an attention are transposed, and heads are joined with the batch.
 
-1. One Transpose, which may also put the heads in front of the length.
+1. One Transpose, which may also move the heads before the length.
 2. Reshape [b, n, s, d] to [b * n, s, d] -> Transpose [0, 2, 1] -> Reshape to [b, n, d, s].
-3. The same without the second Reshape, or a Reshape behind form 1, for products of matrices.
+3. The same without the second Reshape, or a Reshape after form 1, for products of matrices.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ def transposed_keys(transposed: ir.Value) -> Keys | None:
     data = node.inputs[0] if node is not None else None
     if node is not None and perm is not None and data is not None and data.shape is not None:
         *first, second_to_last, last = perm.as_ints()
+        # The same Transpose without the exchange of the last two dimensions.
         order = (*first, last, second_to_last)
         shape = tuple(data.shape[axis] for axis in order)
         return Keys(data, order, node, shape) if len(first) in (1, 2) else None

@@ -36,6 +36,7 @@ class FoldPadding(ConstantPass):
         outer = [*pads[2:rank], *pads[rank + 2 :]]
         if len(numbers) != len(outer):
             return False
+        # VALID means no padding, which the explicit pads replace.
         node.attributes.pop("auto_pad", None)
         node.attributes["pads"] = ir.AttrInt64s("pads", [a + b for a, b in zip(numbers, outer, strict=True)])
         node.replace_input_with(0, pad.inputs[0])

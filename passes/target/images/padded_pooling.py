@@ -3,7 +3,7 @@
 onnxruntime's Pad_Fusion does so up to at least 1.31, but the padding of MaxPool counts as minus infinity, so
 that windows of negative numbers get other results. It leaves a MaxPool with `auto_pad`, or with positions.
 
-1. A MaxPool without padding of its own gets `auto_pad="VALID"`, which means the same.
+1. A MaxPool without padding gets `auto_pad="VALID"`, which is equivalent.
 2. Another one gets its second output, if the opset has that.
 """
 

@@ -3,7 +3,7 @@
 1. The sizes of the image are known. The window begins at its first pixel or in the padding before it, and
    reaches its last pixel.
 2. An AveragePool that counts padding has none, and a window of the size of the image.
-3. A MaxPool gives no indices.
+3. The indices of a MaxPool must be unused.
 """
 
 from __future__ import annotations

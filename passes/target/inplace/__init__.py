@@ -1,1 +1,1 @@
-"""Marks the nodes that stand for in-place operators of the source model."""
+"""Annotates ONNX nodes whose result may overwrite an operand."""

@@ -103,6 +103,7 @@ def _overwritable_input(
             continue
         other_inputs = {i: v for i, v in enumerate(inputs) if v is not None and i != input_index}
         root = lifetimes.root(value)
+        # Overwriting would change another operand while it is still read.
         aliases = [v for v in other_inputs.values() if lifetimes.root(v) is root]
         if aliases and not (operators.allows_twice(op_type) and all(v is value for v in aliases)):
             continue
@@ -168,6 +169,7 @@ class _Lifetimes:
         producer = value.producer()
         if producer is None or producer.graph is not reader.graph:
             return False
+        # The view keeps the memory alive, so nobody else may read it.
         if self._reads.get(value, 0) > 1 or value.is_graph_output():
             return False
         if not self._is_standard(producer) or producer in self.blocks:
@@ -195,6 +197,7 @@ class _Lifetimes:
         constants = graph.initializers.values() if isinstance(graph, ir.Graph) else ()
         self._depth.update(dict.fromkeys((*graph.inputs, *constants), depth))
         self._never_overwritten.extend(constants)
+        # Inputs of a sub-graph are bound to values of its node (see `_connect`).
         if depth == 0:
             self._never_overwritten.extend(graph.inputs)
         for node in graph:
@@ -213,6 +216,7 @@ class _Lifetimes:
             self._pinned = {self.root(value) for value in self._never_overwritten}
         self._path.append(0)
         for position, node in enumerate(graph):
+            # A read inside a sub-graph counts at the node of the graph that owns the value.
             self._path[depth] = position
             for value in node.inputs:
                 if value is not None:
@@ -234,6 +238,7 @@ class _Lifetimes:
 
     def _connect(self, node: ir.Node, inner: list[ir.Graph]) -> None:
         """Join the values that may share memory because of a node."""
+        # Most operators write new memory and connect nothing.
         standard, name = self._is_standard(node), node.op_type
         if standard and name not in operators.SHARING and not inner:
             return

@@ -3,7 +3,7 @@
     [2, 64, 256] -> MatMul -> Add -> LayerNormalization -> MatMul -> Add
     [2, 64, 256] -> Reshape [128, 256] -> Gemm -> LayerNormalization -> Gemm -> Reshape [2, 64, 256]
 
-1. `row_rules` knows the operators that treat each row on its own. Their results have known columns, and at
+1. `row_rules` has the operators that compute each row independently. Their results have known columns, and at
    most one of the other sizes is unknown, so that Reshape can restore them. If all of the others are unknown
    and have names, `row_sizes` computes the targets of the Reshapes.
 2. A Reshape before such nodes outputs the matrix itself, and one after them reads it. Elsewhere a Reshape
@@ -97,7 +97,7 @@ class FlattenPlan:
         self._initializers = initializers
         self._rules = rules
         self.chosen: dict[ir.Node, ByRows] = {}
-        # All nodes that could be chosen, for `_read_tensor`; `chosen` loses those that do not pay.
+        # All nodes that could be chosen, for `_read_tensor`; `chosen` loses those that save nothing.
         self._rules_of: dict[ir.Node, ByRows] = {}
         # The product and the addition of each Gemm that `WriteGemm` can write.
         self._additions: dict[ir.Node, ir.Node] = {}
@@ -125,6 +125,7 @@ class FlattenPlan:
     def choose(self) -> bool:
         """Remove the nodes that save nothing from the choice, and report whether any remain."""
         # Only a product that becomes a Gemm, or a removed Reshape, saves a node.
+        # A Gemm reads a matrix already, so the Reshape before it may be removed.
         has_gemms = bool(self._between) and any(node.op_type == "Gemm" for node in self._nodes)
         if not self._additions and not has_gemms:
             return False
@@ -134,6 +135,7 @@ class FlattenPlan:
                 del self.chosen[node]
         self._rules_of = dict(self.chosen)
         pending = list(self.chosen)
+        # Dropping a node may make its neighbours useless; only those are examined again.
         for _ in range(_ROUNDS):
             dropped = [node for node in pending if node in self.chosen and self._drop_if_free(node)]
             pending = list(dict.fromkeys(adjacent for node in dropped for adjacent in _adjacent_nodes(node)))
@@ -285,7 +287,7 @@ class FlattenPlan:
             if self._initializers.is_constant(node.inputs[1]):
                 is_readable = not _copies_sizes(node) or self.sizes.restores(node.outputs[0].shape, node)
             else:
-                # A computed zero stands for a size of the input unless the Reshape keeps it.
+                # A zero in a computed target copies a size of the input, unless `allowzero` is set.
                 is_readable = _keeps_zeros(node)
             self._readable[node] = is_readable
         return is_readable

@@ -75,6 +75,7 @@ class FoldScales(ConstantPass):
         if folded is None:
             return False
         result = folded.node.outputs[0]
+        # The file may state the shape of the folded node only.
         if result.shape is None:
             result.shape = node.outputs[0].shape
         replace_by_value(node, result)
@@ -83,6 +84,7 @@ class FoldScales(ConstantPass):
     def _fold_arithmetic(self, node: ir.Node) -> _WeightedProduct | None:
         a, b = node.inputs
         for operand, constant in ((a, b), (b, a)):
+            # `c / x` and `c - x` are no scales of x.
             if constant is a and node.op_type in ("Div", "Sub"):
                 return None
             product = self._product(operand, node) if self.initializers.is_constant(constant) else None
@@ -103,6 +105,7 @@ class FoldScales(ConstantPass):
         training = node.attributes.get("training_mode")
         if product is None or used or (training is not None and training.as_int()):
             return None
+        # A MatMul has no bias for the offset.
         if product.node.op_type == "MatMul":
             return None
         parameters = [value for value in node.inputs[1:] if value is not None]
@@ -134,6 +137,7 @@ class FoldScales(ConstantPass):
         axis, group = 1, node.attributes.get("group")
         if node.op_type == "Conv":
             channels, rank = shape[0], len(shape)
+        # Its weight is [input channels, output channels / groups, ...].
         elif node.op_type == "ConvTranspose":
             channels, rank = shape[1] * (1 if group is None else group.as_int()), len(shape)
         else:

@@ -56,6 +56,7 @@ class WriteGemm(ConstantPass):
             return False
         if 0 in (*x.shape, *(weight.shape or ())):
             return False
+        # Without a bias, replacing MatMul by Gemm saves only a Transpose.
         addition = _bias_addition(node)
         if addition is None and (transpose is None or schema.minimum_inputs > 2):
             return False

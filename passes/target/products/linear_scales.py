@@ -79,6 +79,7 @@ class FoldLinearScales(ConstantPass):
         wide = numbers.reshape(-1).astype(np.float64)
         with np.errstate(all="ignore"):
             factor = 1.0 / wide if divides else wide
+        # A division by 0 would turn all weights into infinities.
         if not np.isfinite(factor).all():
             return False
         product.replace_input_with(1, self._scale_constant(weight, factor))

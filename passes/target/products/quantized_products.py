@@ -53,6 +53,7 @@ def _is_quantized(value: ir.Value) -> bool:
 
 
 def _is_quantized_soon(value: ir.Value) -> bool:
+    # onnxruntime fuses these into the quantization.
     between = [reader for reader, _ in value.uses() if reader.op_type in ("Relu", "Clip")]
     return _is_quantized(value) or any(_is_quantized(reader.outputs[0]) for reader in between)
 
@@ -96,6 +97,7 @@ def _split_sum(main: ir.Graph, node: ir.Node) -> bool:
         if shape is None or len(shape) < 2 or not all(map(_is_dequantized, product.inputs)):
             continue
         if len(shape) > 2:
+            # onnxruntime's fusion into Gemm looks for a bias of one dimension.
             node.replace_input_with(1 - index, _row(main, node, bias))
             return True
         if _is_quantized_soon(node.outputs[0]) or not _goes_without_bias(main):

@@ -102,6 +102,7 @@ class RowRules:
         if rule is None or not all(self.has_rows(node.inputs[index]) for index in rule.operands):
             return None
         counts = [len(value.uses()) for value in node.outputs]
+        # A node that nothing reads would only cost Reshapes.
         if not any(counts) and not any(value.is_graph_output() for value in node.outputs):
             return None
         return rule if max(counts) <= _MAXIMUM_READERS else None
@@ -135,10 +136,12 @@ class RowRules:
                 return None
             if _has_rows_of(value.shape, result):
                 is_constant = self._initializers.is_constant(value)
+                # Reshaping a shared weight would store it twice.
                 if is_constant and len(value.uses()) > 1 and not _is_small(value):
                     return None
                 operands.append(index)
                 computed = computed or not is_constant
+            # Leading dimensions of size 1 broadcast over rows just as a vector does.
             elif len(value.shape) > 1:
                 if not (
                     self._initializers.is_constant(value) and all(size == 1 for size in value.shape[:-1])
@@ -170,8 +173,10 @@ class RowRules:
         if not isinstance(axis, int) or not _is_last([axis], node):
             return None
         vectors = [value.shape for value in node.inputs[1:] if value is not None]
+        # Scale and bias must not have the dimensions that are merged.
         if any(shape is None or len(shape) > 1 for shape in vectors):
             return None
+        # A negative axis means the columns of the matrix too.
         if axis_attribute is None or axis == -1:
             return ByRows((0,), _keep_operands)
         return ByRows((0,), lambda: node.attributes.add(ir.AttrInt64("axis", _COLUMNS)))

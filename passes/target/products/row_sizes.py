@@ -59,6 +59,7 @@ class RowSizes:
                 if value.shape is None or not isinstance(value.type, ir.TensorType):
                     continue
                 sizes = value.shape.dims
+                # One unknown size needs no source: Reshape infers it from -1.
                 if len(sizes) < 2 or isinstance(sizes[0], int):
                     continue
                 dimensions = unknown_dimensions(sizes)
@@ -74,6 +75,7 @@ class RowSizes:
         if source is None or not all(isinstance(size, int) and size for size in shape[len(dimensions) :]):
             return False
         producer = source.producer()
+        # The source must be computed before the Reshape that needs its sizes.
         return producer is None or self._positions.get(producer, -1) < self._positions[node]
 
     def cost(self, shapes: Iterable[Dimensions]) -> int:
@@ -97,7 +99,7 @@ class RowSizes:
             target = self._target(shape)
             schema = operator_schema("Reshape", self._opset)
             if schema is not None and "allowzero" in schema.attributes:
-                # A size of zero would stand for a size of the matrix.
+                # Without `allowzero`, a size of zero would copy a size of the matrix.
                 reshape.attributes.add(ir.AttrInt64("allowzero", 1))
         reshape.replace_input_with(1, target)
 

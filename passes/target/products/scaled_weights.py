@@ -16,7 +16,7 @@ def scaled_blocks(
 
     Args:
         factor: broadcasts to the shape of the weight.
-        multiply: gives the product of two arrays of one shape.
+        multiply: returns the product of two arrays of one shape.
     """
     waiting = [(weight, np.broadcast_to(factor, weight.shape))]
     while waiting:

@@ -25,6 +25,7 @@ class PutVectorsFirst(NodePass):
         cast = producer_of(matrix, "Cast")
         transpose = producer_of(matrix if cast is None else cast.inputs[0], "Transpose")
         order = None if transpose is None else _order(transpose)
+        # Only a Transpose that moves the last axis can be merged into the product.
         if transpose is None or order is None or len(order) < 2 or order[-1] == len(order) - 1:
             return False
         if cast is None:

@@ -36,10 +36,12 @@ class SimplifyGathers(ConstantPass):
         indexed_sizes = [size for size in sizes if isinstance(size, int)]
         if len(indexed_sizes) < depth or 0 in indexed_sizes:
             return False
+        # Negative positions count from the end.
         coordinates = positions + np.where(positions < 0, np.array(indexed_sizes), 0)
         if (coordinates < 0).any() or (coordinates >= np.array(indexed_sizes)).any():
             return False
         rows = np.ravel_multi_index(tuple(np.moveaxis(coordinates, -1, 0)), indexed_sizes)
+        # Rule 2: all elements in their order.
         if rows.size == math.prod(indexed_sizes) and np.array_equal(rows.reshape(-1), np.arange(rows.size)):
             return self._reshape(node, data, [*rows.shape, *inner_sizes])
         if depth == 1:

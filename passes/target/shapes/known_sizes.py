@@ -50,6 +50,7 @@ def known_sizes(node: ir.Node, is_constant: Callable[[ir.Value | None], bool]) -
         value.const_value.numpy() for value in node.inputs[1:] if value is not None and value.const_value
     ]
     attributes: dict[str, Any] = {name: attribute.value for name, attribute in node.attributes.items()}
+    # Apply the operator to indices, which shows the sizes that it selects.
     selection = evaluate(node.op_type, [np.arange(len(numbers)), *constants], attributes)
     if selection is None:
         return None

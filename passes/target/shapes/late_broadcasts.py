@@ -59,6 +59,7 @@ class BroadcastLate(ConstantPass):
             return False
         narrowed.append(value)
         for node, _ in value.uses():
+            # A reader in a sub-graph may see the shape of the value.
             if node.domain or len(node.outputs) != 1 or node.graph is not _graph(value):
                 return False
             result = node.outputs[0]
@@ -67,6 +68,7 @@ class BroadcastLate(ConstantPass):
             if node.op_type in _ELEMENTWISE:
                 if not _same_rank(result, value):
                     return False
+                # The other operands give the result its size, so nothing narrower leaves this node.
                 if self._is_covered(node, value, axes, narrowed):
                     continue
             elif not (node.op_type in _UNARY or self._reduces_others(node, axes)):

@@ -40,6 +40,7 @@ class MergeShapeChains(ConstantPass):
                 node.inputs[1].const_value if len(node.inputs) > 1 and node.inputs[1] is not None else None
             )
             written_target = None if shape_tensor is None else shape_tensor.numpy().tolist()
+            # A target without zeros does not depend on the shape of its input.
             if written_target is not None and 0 not in written_target:
                 node.replace_input_with(0, inner.inputs[0])
                 return True

@@ -52,6 +52,7 @@ def _reshape_sizes(node: ir.Node, sizes: list[int]) -> list[int] | None:
     if target is None or target.count(-1) > 1:
         return None
     if allowzero is None or not allowzero.as_int():
+        # Such a target is invalid, because there is no size to copy.
         if any(size == 0 and index >= len(sizes) for index, size in enumerate(target)):
             return None
         target = [size or sizes[index] for index, size in enumerate(target)]

@@ -53,6 +53,7 @@ class FindFalseConditions(ConstantPass):
         if bound is None or bound < number or result.is_graph_output():
             return False
         shape = result.shape.numpy()
+        # The constant would make the file larger.
         if math.prod(shape) > _MAXIMUM_ELEMENTS:
             return False
         replace_by_value(node, self.initializers.make(np.zeros(shape, dtype=bool), result.name or "never"))
@@ -77,6 +78,7 @@ class FindFalseConditions(ConstantPass):
         if node.op_type.startswith("Reduce") and _may_be_empty(node.inputs[0]):
             return None
         data = {"Where": node.inputs[1:], "Concat": node.inputs}.get(node.op_type, node.inputs[:1])
+        # A selection cannot produce a number below all of its operands.
         bounds = [None if operand is None else self._bound(operand, depth + 1) for operand in data]
         known_bounds = [bound for bound in bounds if bound is not None]
         return min(known_bounds) if known_bounds and len(known_bounds) == len(bounds) else None
@@ -88,6 +90,7 @@ class FindFalseConditions(ConstantPass):
         if not 0 < tensor.size <= _MAXIMUM_ELEMENTS:
             return None
         array = tensor.numpy().astype(np.float64)
+        # Rule 1: comparisons with NaN are false.
         array = array[~np.isnan(array)]
         return float(array.min()) if array.size else np.inf
 

@@ -62,6 +62,7 @@ class RemoveUniformValues(ConstantPass):
             return False
         uniform = self._result(node)
         if uniform is not None:
+            # The node stays until its reader is simplified; then it is unused and removed.
             self._uniforms[node.outputs[0]] = uniform
             return False
         return node.op_type in _BROADCASTING and self._simplify(node)
@@ -129,6 +130,7 @@ class RemoveUniformValues(ConstantPass):
                 )
             ):
                 continue
+            # Adding 0.0 changes nothing but the sign of -0.0.
             if node.op_type == "Add" and _is_zero(uniform.number) and self._is_lost(node):
                 operand = node.inputs[1 - index]
                 return _bypass(node, operand) if operand is not None else modified

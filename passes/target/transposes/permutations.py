@@ -50,6 +50,7 @@ def permutation_of(node: ir.Node) -> Permutation | None:
         return tuple(perm.as_ints())
     data = node.inputs[0] if node.inputs else None
     shape = data.shape if data is not None else None
+    # Without `perm`, Transpose reverses the dimensions.
     return None if shape is None else tuple(range(len(shape)))[::-1]
 
 

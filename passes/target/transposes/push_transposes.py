@@ -59,6 +59,7 @@ class PushTransposes(IndexedPass):
             return False
         rules = Rules(model.opset_imports.get("", 0), self._initializers, self._resizes)
         for graph in nodes.graphs:
+            # One round may bring Transposes together that the next one cancels.
             for _ in range(_ROUNDS if self._gain else 1):
                 count = sum(node.op_type == "Transpose" and not node.domain for node in graph)
                 if count < 1 + self._gain:
@@ -127,6 +128,7 @@ class _TransposeRewriter:
         result.type, result.shape = sizes.type, sizes.shape
         inherit(gather, node)
         sizes.replace_all_uses_with(result)
+        # The line above redirected the Gather too.
         gather.replace_input_with(0, sizes)
         self.graph_of(node).insert_after(node, gather)
 
@@ -175,6 +177,7 @@ class _TransposeRewriter:
             if value is old:
                 continue
             producer = value.producer()
+            # A graph cannot return its input or a constant under another name, nor one value twice.
             if producer is None or producer.graph is not self.graph or value.is_graph_output():
                 copy = ir.node("Identity", [value], name=self.initializers.unique(f"{old.name}/Identity"))
                 copy.outputs[0].type, copy.outputs[0].shape = value.type, value.shape

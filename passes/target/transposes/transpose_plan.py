@@ -66,6 +66,7 @@ class TransposePlan:
                 # These are all regions, so none remains.
                 return False
             planned = [*self.transposes, *self.rewrites]
+            # A frozen node may split a region into parts of which one still gains, so plan again.
             self._frozen.update(node for node in planned if self._region(node) in useless)
 
     def _trace(self, nodes: Sequence[ir.Node]) -> None:
@@ -77,6 +78,7 @@ class TransposePlan:
                 continue
             if node in self._frozen or node in self._offered or node.domain:
                 continue
+            # An output of another graph, such as the branch of an If, must keep its value.
             if any(value.is_graph_output() and value not in graph_outputs for value in node.outputs):
                 continue
             if is_transpose:
@@ -155,6 +157,7 @@ class TransposePlan:
         for value, form in self.forms.items():
             if form.is_alias or not self.is_read_as_is(value):
                 continue
+            # A Reshape moves no data, so it does not count as a Transpose.
             if permutations.is_reshape(self.base_sizes(value), form.perm):
                 continue
             needed.add((self._root(form.region), form.base, form.perm))

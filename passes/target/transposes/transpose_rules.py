@@ -59,6 +59,7 @@ class Rules:
             perms: those of the inputs that have a form, by position; they are no identities.
             operands: the inputs, with the bases of those that are equal to them.
         """
+        # Operands in different orders would still need a Transpose.
         if node.domain or len({*perms.values()}) != 1:
             return None
         perm = next(iter(perms.values()))
@@ -93,6 +94,7 @@ class Rules:
             edits.append(edit)
         axis = node.attributes.get("axis")
         by_axis = node.op_type in ("QuantizeLinear", "DequantizeLinear")
+        # Only the data may be transposed; with blocks, the scale has its rank and would need permuting too.
         if by_axis and (0 not in perms or "block_size" in node.attributes):
             return None
 
@@ -114,19 +116,23 @@ class Rules:
         shape = value.shape
         if shape is None or len(shape) > len(perm):
             return None
+        # Scale and zero point follow the axis, which `edit_all` moves; their own dimensions stay.
         if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
             return (lambda: None) if len(shape) <= 1 and shape.is_static() else None
         if all(size == 1 for size in shape):
             return lambda: None
+        # Operands must come into the order of the base, which undoes the Transpose.
         back = permutations.inverse(perm)
         if self.initializers.is_constant(value):
             return lambda: node.replace_input_with(index, self.permute_constant(node, value, back))
         if not shape.is_static():
             return None
         full = permutations.full_rank(shape.numpy(), len(perm))
+        # A real Transpose of the operand would save nothing.
         if not permutations.is_reshape(full, back):
             return None
         target = [full[axis] for axis in back]
+        # Broadcasting adds leading dimensions of size 1 by itself.
         while len(target) > 1 and target[0] == 1:
             target.pop(0)
 
@@ -212,6 +218,7 @@ def _by_axis(default: int) -> Callable[..., NodeRewrite | None]:
             indices = node.inputs[1]
             if not _is_only_data_transposed(node, perms) or indices is None or indices.shape is None:
                 return None
+            # Gather with a scalar index removes the dimension.
             if len(indices.shape) == 0:
                 position = axis % len(perm)
                 moved = ir.AttrInt64("axis", perm[position])
@@ -283,6 +290,7 @@ def _reduce(
     axes = rules.integers(node, "axes", 1)
     if not has_axes or axes == []:
         noop = node.attributes.get("noop_with_empty_axes")
+        # With `noop_with_empty_axes` the operator returns its input; otherwise it reduces all dimensions.
         if noop is not None and noop.as_int():
             return NodeRewrite(perm, lambda: None)
         return NodeRewrite(perm if keeps_dims else (), lambda: None)
