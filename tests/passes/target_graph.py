@@ -1,4 +1,4 @@
-"""ONNX graphs of a few nodes and weights, for tests of target passes."""
+"""ONNX graphs of a few nodes and weights, for tests of ONNX passes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Case:
 
     @property
     def known(self) -> Initializers:
-        """The initializers; the names of weights stand for their contents."""
+        """The initializers; the names of weights identify their contents."""
         return Initializers(self.model, named=self._weights)
 
     def weight(self, name: str, array: np.ndarray) -> Value:
@@ -55,7 +55,7 @@ class Case:
             self.model.graph.outputs.append(value)
 
     def remove_unused(self) -> None:
-        """Remove what no output depends on."""
+        """Remove the nodes that no output depends on."""
         common.RemoveUnusedNodesPass()(self.model)
 
     def ops(self) -> list[str]:

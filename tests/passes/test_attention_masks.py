@@ -1,4 +1,4 @@
-"""Masks of attention that is written out: in a row, computed, causal, and with rows that leave no score."""
+"""Masks of written-out attention: several in a row, computed, causal, and with rows that have no score."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The target passes that write forms that more consumers read."""
+"""The ONNX passes that write forms that more targets support."""
 
 import numpy as np
 import onnx_ir as ir

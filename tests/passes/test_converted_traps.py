@@ -1,4 +1,4 @@
-"""The target passes that undo what torch.onnx writes and few consumers read."""
+"""The ONNX passes that rewrite forms of torch.onnx that few targets support."""
 
 import numpy as np
 import onnx_ir as ir

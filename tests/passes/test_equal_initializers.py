@@ -1,4 +1,4 @@
-"""Equal weights are one."""
+"""Equal weights are merged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Linear layers on matrices: which operators between them take part, and where Reshapes go and come."""
+"""Linear layers on matrices: which operators between them take part, and which Reshapes change."""
 
 from __future__ import annotations
 

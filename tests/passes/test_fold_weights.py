@@ -1,4 +1,4 @@
-"""What depends on weights becomes an initializer that is computed when it is written."""
+"""Values that depend on weights become initializers that are computed when they are written."""
 
 from __future__ import annotations
 

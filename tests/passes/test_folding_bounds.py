@@ -1,4 +1,4 @@
-"""What folding computes from constants has bounds in memory and time, whatever sizes a file asks for."""
+"""The folding of constants is bounded in memory and time, whatever sizes a file requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In-place annotations: where the pass gives them, and where it must not."""
+"""In-place annotations: which nodes get one, and which must not."""
 
 from __future__ import annotations
 

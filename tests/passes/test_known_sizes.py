@@ -1,4 +1,4 @@
-"""Sizes that shapes give become constants, and what is computed from them."""
+"""Sizes that follow from shapes, and values computed from them, become constants."""
 
 import numpy as np
 import onnx_ir as ir

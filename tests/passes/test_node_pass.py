@@ -1,4 +1,4 @@
-"""The nodes that a target pass looks at: those of the main graph and of all sub-graphs, in order."""
+"""The nodes that an ONNX pass visits: those of the main graph and of all sub-graphs, in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Pad of zeros before MaxPool, which onnxruntime would take for padding of the MaxPool's own."""
+"""A Pad of zeros before MaxPool, which onnxruntime would merge into the padding of the MaxPool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Biases of dequantized products: kept apart where a runtime needs it for its integer kernels."""
+"""Biases of dequantized products are separated where onnxruntime needs it for its integer kernels."""
 
 from __future__ import annotations
 

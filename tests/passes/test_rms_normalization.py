@@ -1,4 +1,4 @@
-"""RMSNormalization in the place of its composition: where it fits, and where it must not."""
+"""RMSNormalization replaces its composition: where it is equivalent, and where it is not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Passes that write a graph as one consumer reads it: what they rewrite, and that results stay."""
+"""Passes that write a graph in the form that one target needs: the rewrites, and equal results."""
 
 from __future__ import annotations
 

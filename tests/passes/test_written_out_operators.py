@@ -1,4 +1,4 @@
-"""Operators that are written out as several nodes are recognised, as exporters write them."""
+"""Operators that exporters write as several nodes are recognised."""
 
 from __future__ import annotations
 
