@@ -1,4 +1,4 @@
-"""Tells faults of opsetta from errors of a model or of torch, and reports them as what they are."""
+"""Tells bugs of opsetta from errors of a model or of torch, and reports bugs as `Fault`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ..registration import OpsettaError
 
 REPORT = "This is a fault of opsetta: please report it, with the model if you can"
 _PACKAGE = pathlib.Path(__file__).resolve().parents[1]
-_FOLDERS = tuple(
+_SOURCE_FOLDERS = tuple(
     str(_PACKAGE / name) + os.sep for name in "exporter passes registration symbolics torch_onnx".split()
 )
 _LIBRARIES = ("onnx", "onnx_ir", "sympy")
 """Packages that opsetta calls, and models do not."""
-_OF_SURROUNDINGS = (ImportError, MemoryError, OSError, RecursionError, Warning)
-"""Exceptions that code without a fault raises too."""
+_ENVIRONMENT_ERRORS = (ImportError, MemoryError, OSError, RecursionError, Warning)
+"""Exceptions that correct code raises too, because of its environment."""
 
 
 class Fault(OpsettaError):
@@ -44,7 +44,7 @@ def is_fault(error: BaseException) -> bool:
             return True
         if isinstance(current, OpsettaError):
             return False
-        is_possible = module in ("builtins", *_LIBRARIES) and not isinstance(current, _OF_SURROUNDINGS)
+        is_possible = module in ("builtins", *_LIBRARIES) and not isinstance(current, _ENVIRONMENT_ERRORS)
         if is_possible and _is_raised_by_opsetta(current):
             return True
         current = current.__cause__
@@ -52,25 +52,24 @@ def is_fault(error: BaseException) -> bool:
 
 
 def _is_raised_by_opsetta(error: BaseException) -> bool:
-    frames = [(frame.f_code, trace.tb_lasti) for trace, frame in _traced_frames(error)]
+    frames: list[tuple[types.CodeType, int]] = []
+    trace = error.__traceback__
+    while trace is not None:
+        frames.append((trace.tb_frame.f_code, trace.tb_lasti))
+        trace = trace.tb_next
     is_of_library = False
     while frames and _is_of_library(frames[-1][0].co_filename):
         frames.pop()
         is_of_library = True
-    if not frames or not frames[-1][0].co_filename.startswith(_FOLDERS):
+    if not frames or not frames[-1][0].co_filename.startswith(_SOURCE_FOLDERS):
         return False
     code, offset = frames[-1]
     instruction = dis.opname[code.co_code[offset]]
     if isinstance(error, RuntimeError):
+        # torch's C++ code raises RuntimeError for errors of the model; it has no frame of its own.
         return instruction == "RAISE_VARARGS"
+    # `f(*args)` forwards a call of the model, and a C function that fails there has no frame either.
     return is_of_library or instruction != "CALL_FUNCTION_EX"
-
-
-def _traced_frames(error: BaseException) -> Iterator[tuple[types.TracebackType, types.FrameType]]:
-    trace = error.__traceback__
-    while trace is not None:
-        yield trace, trace.tb_frame
-        trace = trace.tb_next
 
 
 def _is_of_library(file: str) -> bool:
@@ -121,32 +120,37 @@ def faults_of(name: str, remedy: Callable[[], str] = str) -> Iterator[None]:
         raise
     except Exception as error:
         sentences = [
-            f"pass {name} failed{_place_of(error)}: {type(error).__name__}: {error}",
+            f"pass {name} failed{_describe_failing_node(error)}: {type(error).__name__}: {error}",
             REPORT,
             remedy(),
         ]
         raise Fault(". ".join(filter(None, sentences))) from error
 
 
-def run_pass(each: ir.passes.PassBase, model: ir.Model, remedy: str = "") -> ir.passes.PassResult:
-    """Run a pass on a model. What a pass of somebody else raises is not changed.
+def run_pass(graph_pass: ir.passes.PassBase, model: ir.Model, remedy: str = "") -> ir.passes.PassResult:
+    """Run a pass on a model; exceptions of passes that opsetta does not define stay unchanged.
 
     Raises:
         OpsettaError: see `faults_of`.
     """
-    if type(each).__module__.partition(".")[0] != __name__.partition(".")[0]:
-        return each(model)
-    with faults_of(type(each).__name__, lambda: remedy):
-        return each(model)
+    if type(graph_pass).__module__.partition(".")[0] != __name__.partition(".")[0]:
+        return graph_pass(model)
+    with faults_of(type(graph_pass).__name__, lambda: remedy):
+        return graph_pass(model)
 
 
-def _place_of(error: BaseException) -> str:
-    """The node that was rewritten, for messages: the variable `node` of the innermost call that has one."""
-    found: ir.Node | None = None
+def _describe_failing_node(error: BaseException) -> str:
+    """The node that the pass was rewriting, for messages.
+
+    Rewrite functions call it `node`, so this reads that variable of the innermost call that has one.
+    """
+    failing_node: ir.Node | None = None
     for frame, _ in traceback.walk_tb(error.__traceback__):
         local = frame.f_locals.get("node")
-        found = local if isinstance(local, ir.Node) else found
-    if found is None:
+        failing_node = local if isinstance(local, ir.Node) else failing_node
+    if failing_node is None:
         return ""
-    operator = f"{found.domain}::{found.op_type}" if found.domain else found.op_type
-    return f" at node '{found.name}' ({operator})"
+    operator = (
+        f"{failing_node.domain}::{failing_node.op_type}" if failing_node.domain else failing_node.op_type
+    )
+    return f" at node '{failing_node.name}' ({operator})"

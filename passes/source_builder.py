@@ -38,7 +38,7 @@ def same_shape(a: Value, b: Value) -> bool:
     )
 
 
-def differ(a: Value, b: Value) -> bool:
+def shapes_differ(a: Value, b: Value) -> bool:
     """Whether two values certainly have different shapes."""
     if a.shape is None or b.shape is None:
         return False
@@ -51,27 +51,27 @@ class SourceBuilder:
     """Inserts source nodes before or after a node or at the end of a graph, under a node's module path.
 
     Attributes:
-        made: every node inserted so far, in order.
+        inserted_nodes: every node inserted so far, in order.
     """
 
-    __slots__ = ("_after", "_anchor", "_graph", "_metadata", "made")
+    __slots__ = ("_after", "_anchor", "_graph", "_metadata", "inserted_nodes")
 
     def __init__(self, graph: ir.Graph):
         self._graph = graph
         self._anchor: ir.Node | None = None
         self._after = False
         self._metadata: dict[str, str] = {}
-        self.made: list[ir.Node] = []
+        self.inserted_nodes: list[ir.Node] = []
 
     @contextlib.contextmanager
     def at_end(self, graph: ir.Graph) -> Iterator[None]:
         """Insert at the end of a graph or sub-block, and afterwards at the previous position."""
-        place = self._graph, self._anchor, self._after, self._metadata
+        previous_position = self._graph, self._anchor, self._after, self._metadata
         self._graph, self._anchor = graph, None
         try:
             yield
         finally:
-            self._graph, self._anchor, self._after, self._metadata = place
+            self._graph, self._anchor, self._after, self._metadata = previous_position
 
     def before(self, node: ir.Node) -> None:
         """Insert the following nodes before this node, in order."""
@@ -118,10 +118,11 @@ class SourceBuilder:
             self._graph.append(node)
         elif self._after:
             self._graph.insert_after(self._anchor, node)
+            # The next node comes after this one, so that nodes keep the order of their insertion.
             self._anchor = node
         else:
             self._graph.insert_before(self._anchor, node)
-        self.made.append(node)
+        self.inserted_nodes.append(node)
 
     def branch(self, condition: Value) -> tuple[ir.Node, ir.Graph, ir.Graph]:
         """Insert a `prim::If` without outputs, whose branches are empty."""
@@ -173,8 +174,9 @@ class SourceBuilder:
             return b if isinstance(a, int) else a
         return self._number("sym::add", {"a": a, "b": b}, "")
 
-    def wrapped(self, position: Value, size: Size) -> Size:
+    def wrap_position(self, position: Value, size: Size) -> Size:
         """A position that may be negative, counted from the front."""
+        # Symbolic integers are INT64, while TorchScript may index with an INT32 tensor.
         if position.dtype is not None and position.dtype != DataType.INT64:
             position = self.cast(position, DataType.INT64)
         return self._number("sym::mod", {"a": position, "b": size}, "")
@@ -184,6 +186,7 @@ class SourceBuilder:
         if same_shape(value, like):
             return value
         sizes = static_sizes(like)
+        # Only `reshape_as` takes the sizes from another tensor at run time.
         if sizes is None:
             arguments: dict[str, Any] = {"self": value, "other": like}
             return self.emit("aten::reshape_as", arguments, dtype=value.dtype, shape=like.shape)
@@ -210,7 +213,7 @@ class SourceBuilder:
         return value
 
 
-def take_out(node: ir.Node) -> None:
+def detach_node(node: ir.Node) -> None:
     """Remove a node that no node of a graph reads; nodes outside of any graph may still read it."""
     assert node.graph is not None
     for index in range(len(node.inputs)):

@@ -148,7 +148,7 @@ class UpdateBuilder:
         """A scalar of a group, computed once, in the element type of a parameter."""
         key = (name, dtype)
         if key not in rates.made:
-            begin = len(self._build.made)
+            begin = len(self._build.inserted_nodes)
             if (name, None) not in rates.made:
                 rates.made[name, None] = make()
             value = rates.made[name, None]
@@ -176,8 +176,8 @@ class UpdateBuilder:
 
     def _label(self, begin: int, module: str = "") -> None:
         """Mark the nodes from a position on as updates: of the layer of a gradient, or shared by all."""
-        for node in self._build.made[begin:]:
+        for node in self._build.inserted_nodes[begin:]:
             node.metadata_props[PLAN_PHASE] = APPLY_GRADIENT
             if module:
                 node.metadata_props[MODULE] = module
-        del self._build.made[begin:]
+        del self._build.inserted_nodes[begin:]

@@ -1,4 +1,4 @@
-"""Complex values as real pairs, [..., 2], in a source graph, and helpers shared by the rules."""
+"""Complex values as real pairs, [..., 2], in a source graph, and helpers that the rules share."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class Pairs:
     """The pairs of a graph, and helpers to rewrite the nodes that use them."""
 
     def __init__(self, graph: ir.Graph):
-        self._found: set[Value] = set()
+        self._values: set[Value] = set()
         self.build = SourceBuilder(graph)
 
     def __contains__(self, item: Any) -> bool:
-        return item in self._found
+        return item in self._values
 
     def add(self, value: Value) -> None:
         """Register a value as a pair."""
-        self._found.add(value)
+        self._values.add(value)
 
     def rank(self, value: Value, node: ir.Node) -> int:
         """The rank of a value, without the last dimension of a pair.
@@ -43,10 +43,10 @@ class Pairs:
             raise GraphError(f"{where(node)}: the rank of a complex tensor must be known")
         return len(value.shape) - (value in self)
 
-    def pair(self, item: Any, part: DataType) -> Any:
+    def to_pair(self, item: Any, part: DataType) -> Any:
         """Convert an operand to a pair with the given element type, unless it is a Python number or None."""
         if isinstance(item, list):
-            return [self.pair(member, part) for member in item]
+            return [self.to_pair(member, part) for member in item]
         if not isinstance(item, Value):
             return item
         if item in self:
@@ -61,10 +61,10 @@ class Pairs:
         self.add(result)
         return result
 
-    def of_pair(self, name: str, item: Any) -> Any:
+    def apply(self, name: str, item: Any) -> Any:
         """Apply `real`, `imag`, `abs` or `is_nonzero` to a pair or a number; return others unchanged."""
         if isinstance(item, list):
-            return [self.of_pair(name, member) for member in item]
+            return [self.apply(name, member) for member in item]
         if item in self:
             shape = None if item.shape is None else ir.Shape(item.shape.dims[:-1])
             dtype = DataType.BOOL if name == "is_nonzero" else item.dtype
@@ -73,40 +73,44 @@ class Pairs:
             return getattr(item, name)
         return item
 
-    def again(self, node: ir.Node, given: Arguments, output: Value | None = None) -> Value:
-        """Emit the node's operator with other arguments, to compute a part of its result."""
+    def emit_operator(self, node: ir.Node, arguments: Arguments, output: Value | None = None) -> Value:
+        """Emit the node's operator with other arguments, to compute the real or the imaginary part."""
         like = node.outputs[0] if output is None else output
         shape = None if like.shape is None else ir.Shape(like.shape.dims[:-1] if like in self else like.shape)
         name = f"{node.domain}::{node.op_type}"
-        return self.build.emit(name, given, node.overload, dtype=like.dtype, shape=shape)
+        return self.build.emit(name, arguments, node.overload, dtype=like.dtype, shape=shape)
 
-    def become(self, node: ir.Node, name: str, given: Arguments, overload: str = "default") -> None:
+    def replace_operator(
+        self, node: ir.Node, name: str, arguments: Arguments, overload: str = "default"
+    ) -> None:
         """Replace the node by another operator, and keep its outputs."""
         node.domain, _, node.op_type = name.partition("::")
         node.overload = overload
-        replace_arguments(node, given)
+        replace_arguments(node, arguments)
 
 
-def to_complex_dialect(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
+def to_complex_dialect(pairs: Pairs, node: ir.Node, arguments: Arguments) -> None:
     """Replace the node by the operator of the same name in the domain `complex`."""
-    pairs.become(node, f"complex::{node.op_type}", given, node.overload)
+    pairs.replace_operator(node, f"complex::{node.op_type}", arguments, node.overload)
 
 
 def part_by_part(*names: str) -> Rule:
     """Apply the operator separately to the real and to the imaginary parts."""
 
-    def rule(pairs: Pairs, node: ir.Node, given: Arguments) -> None:
+    def rule(pairs: Pairs, node: ir.Node, arguments: Arguments) -> None:
+        # Operators with several results have no common pattern for their parts.
         if len(node.outputs) != 1:
-            to_complex_dialect(pairs, node, given)
+            to_complex_dialect(pairs, node, arguments)
             return
-        if isinstance(given.get("dtype"), DataType):
-            given["dtype"] = node.outputs[0].dtype
-        both = {
-            name: pairs.again(
-                node, given | {key: pairs.of_pair(name, given[key]) for key in names if key in given}
+        if isinstance(arguments.get("dtype"), DataType):
+            arguments["dtype"] = node.outputs[0].dtype
+        part_values = {
+            name: pairs.emit_operator(
+                node,
+                arguments | {key: pairs.apply(name, arguments[key]) for key in names if key in arguments},
             )
             for name in ("real", "imag")
         }
-        pairs.become(node, "complex::complex", both)
+        pairs.replace_operator(node, "complex::complex", part_values)
 
     return rule

@@ -16,15 +16,13 @@ Rules, over every graph with its sub-blocks:
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx_ir as ir
 
 from ...registration import COMPLEX
 from ...registration.arguments import arguments, blocks
+from .pair_rules import HALF_SPECTRUM, RULES, rewrite
 from .pairs import PART_OF, Pairs
-from .rules import HALF_SPECTRUM, RULES, rewrite
 
 
 def real_pairs(model: ir.Model) -> bool:
@@ -38,21 +36,21 @@ def serves_pairs(name: str) -> bool:
 
 
 def _visit(graph: ir.Graph, pairs: Pairs) -> bool:
-    found = False
+    has_complex = False
     for value in (*graph.inputs, *graph.initializers.values()):
-        found = _retype(value, pairs) or found
+        has_complex = _retype(value, pairs) or has_complex
     for node in list(graph):
-        own = len([value for value in node.outputs if _retype(value, pairs)]) > 0
+        retyped = [value for value in node.outputs if _retype(value, pairs)]
         for block in blocks(node):
-            found = _visit(block, pairs) or found
-        own = own or any(value in pairs for value in node.inputs if value is not None)
-        if own or (node.domain == "aten" and node.op_type in HALF_SPECTRUM):
-            found = True
+            has_complex = _visit(block, pairs) or has_complex
+        touches_pairs = bool(retyped) or any(value in pairs for value in node.inputs if value is not None)
+        if touches_pairs or (node.domain == "aten" and node.op_type in HALF_SPECTRUM):
+            has_complex = True
             if node.domain == "aten":
                 rewrite(pairs, node, arguments(node))
             elif node.domain == "tf":
                 node.domain = "tf_complex"
-    return found
+    return has_complex
 
 
 def _retype(value: ir.Value, pairs: Pairs) -> bool:
@@ -65,15 +63,11 @@ def _retype(value: ir.Value, pairs: Pairs) -> bool:
     if value.shape is not None:
         value.shape = ir.Shape([*value.shape, 2])
     if value.const_value is not None:
-        value.const_value = _as_parts(value.const_value)
+        # A view of the complex numbers, without a copy if they are contiguous.
+        array = value.const_value.numpy()
+        real_dtype = np.zeros((), array.dtype).real.dtype
+        flat = np.ascontiguousarray(array).reshape(-1).view(real_dtype)
+        value.const_value = ir.Tensor(flat.reshape(*array.shape, 2), name=value.const_value.name)
     value.metadata_props[COMPLEX] = "true"
     pairs.add(value)
     return True
-
-
-def _as_parts(tensor: Any) -> ir.Tensor[np.ndarray]:
-    """View a complex tensor as its real and imaginary parts, without a copy if it is contiguous."""
-    array = tensor.numpy()
-    real = np.zeros((), array.dtype).real.dtype
-    flat = np.ascontiguousarray(array).reshape(-1).view(real)
-    return ir.Tensor(flat.reshape(*array.shape, 2), name=tensor.name)

@@ -1,4 +1,4 @@
-"""Locations: the place of a tensor in memory during the in-place pass; each can be read and written.
+"""Locations: where a tensor is in memory during the in-place pass; each can be loaded and stored.
 
 A location is a whole storage, a view of another location, one of two locations selected by a condition, or
 elements of a storage at computed positions.
@@ -15,13 +15,13 @@ from onnx_ir import Value
 
 from ...registration import GraphError
 from ...registration.arguments import blocks
-from ..source_builder import SourceBuilder, differ, static_sizes, where
-from .storages import Memory, Scope, Storage, Truth
+from ..source_builder import SourceBuilder, shapes_differ, static_sizes, where
+from .storages import BlockScope, Memory, Storage, Truth
 from .views import ViewStep
 
 
 class Location(abc.ABC):
-    """The place of a tensor in memory.
+    """Where a tensor is in memory.
 
     Attributes:
         storages: the storages that it may be in, without duplicates.
@@ -33,12 +33,12 @@ class Location(abc.ABC):
         self.storages = storages
 
     @abc.abstractmethod
-    def read(self, memory: Memory) -> Value:
+    def load(self, memory: Memory) -> Value:
         """The current value."""
 
     @abc.abstractmethod
-    def write(self, memory: Memory, new: Value) -> None:
-        """Make `new` the current value here, and update everything that shares this memory."""
+    def store(self, memory: Memory, new: Value) -> None:
+        """Make `new` the current value, and update everything that shares this memory."""
 
 
 class Whole(Location):
@@ -54,12 +54,13 @@ class Whole(Location):
         """The storage."""
         return self.storages[0]
 
-    def read(self, memory: Memory) -> Value:
+    def load(self, memory: Memory) -> Value:
         """The current value of the storage."""
         return memory.current(self.storage)
 
-    def write(self, memory: Memory, new: Value) -> None:
+    def store(self, memory: Memory, new: Value) -> None:
         """Make `new`, which has the storage's shape, the current value of the storage."""
+        # Writes keep the shape of a storage, so a known shape is not lost.
         if new.shape is None and self.storage.initial.shape is not None:
             new = memory.build.reshape(new, memory.entry(self.storage)[0])
         memory.set(self.storage, new)
@@ -70,18 +71,18 @@ class Derived(Location):
 
     __slots__ = ()
 
-    def read(self, memory: Memory) -> Value:
+    def load(self, memory: Memory) -> Value:
         """The current value."""
-        value = memory.cached(self, self.storages)
+        value = memory.cached_value(self, self.storages)
         if value is None:
             value = self._compute(memory)
-            memory.keep(self, value)
+            memory.cache_value(self, value)
         return value
 
-    def write(self, memory: Memory, new: Value) -> None:
+    def store(self, memory: Memory, new: Value) -> None:
         """Make `new` the current value here, and update everything that shares this memory."""
         self._write_parents(memory, new)
-        memory.keep(self, new)
+        memory.cache_value(self, new)
 
     @abc.abstractmethod
     def _compute(self, memory: Memory) -> Value:
@@ -102,38 +103,39 @@ class View(Location):
         self.parent = parent
         self.step = step
 
-    def read(self, memory: Memory) -> Value:
+    def load(self, memory: Memory) -> Value:
         """The current value. A view of a view is computed from its nearest base with a cached value."""
         location: Location = self
         missing: list[View] = []
         value: Value | None = None
         while value is None:
             if not isinstance(location, View):
-                value = location.read(memory)
+                value = location.load(memory)
                 break
-            value = memory.cached(location, location.storages)
+            value = memory.cached_value(location, location.storages)
             if value is None:
                 missing.append(location)
                 location = location.parent
+        # Recompute from the nearest base that is still valid, and cache each view on the way.
         for view in reversed(missing):
             value = view.step.make(memory.build, value)
-            memory.keep(view, value)
+            memory.cache_value(view, value)
         return value
 
-    def write(self, memory: Memory, new: Value) -> None:
+    def store(self, memory: Memory, new: Value) -> None:
         """Make `new` the current value here, and update the locations that this one is a view of."""
         location: Location = self
         written: list[tuple[View, Value]] = []
         while isinstance(location, View):
             written.append((location, new))
-            new = location.step.write(memory.build, location.parent.read(memory), new)
+            new = location.step.write(memory.build, location.parent.load(memory), new)
             location = location.parent
-        location.write(memory, new)
+        location.store(memory, new)
         for view, value in reversed(written):
-            memory.keep(view, value)
+            memory.cache_value(view, value)
 
 
-class Choice(Derived):
+class ConditionalLocation(Derived):
     """One of two locations, selected by the condition of a branch."""
 
     __slots__ = ("condition", "no", "yes")
@@ -145,11 +147,12 @@ class Choice(Derived):
         self.no = no
 
     def _compute(self, memory: Memory) -> Value:
-        return conditional_value(memory, self.condition, self.yes.read, self.no.read)
+        return conditional_value(memory, self.condition, self.yes.load, self.no.load)
 
     def _write_parents(self, memory: Memory, new: Value) -> None:
-        if is_whole(self):
-            self._replaced(memory, new)
+        # Selecting between old and new values needs no nested branch that repeats the write.
+        if is_whole_storage(self):
+            self._select_values(memory, new)
             return
         node, *blocks = memory.build.branch(self.condition)
         scopes = [memory.block(block) for block in blocks]
@@ -157,24 +160,27 @@ class Choice(Derived):
             with memory.at_end(scope):
                 like = _shaped_like(memory, location)
                 if like is None:
-                    location.write(memory, new)
-                elif not differ(new, like):
+                    location.store(memory, new)
+                # A value of another shape cannot have been written here, so this branch never runs.
+                elif not shapes_differ(new, like):
                     # The value has the sizes of this location only if the branch runs.
                     sized = memory.build.reshape(new, like) if static_sizes(like) is not None else new
-                    location.write(memory, sized)
+                    location.store(memory, sized)
         join(memory, node, scopes)
 
-    def _replaced(self, memory: Memory, new: Value) -> None:
+    def _select_values(self, memory: Memory, new: Value) -> None:
         """Select the new or the old value of each storage, without nested branches."""
-        for storage, here in memberships(memory, self).items():
+        for storage, condition in memberships(memory, self).items():
             old = memory.current(storage)
-            if here is False or differ(new, old):
+            # A storage of another shape cannot be the one that is written.
+            if condition is False or shapes_differ(new, old):
                 continue
-            if here is True:
-                Whole(storage).write(memory, new)
+            if condition is True:
+                Whole(storage).store(memory, new)
             else:
                 memory.set(
-                    storage, conditional_value(memory, here, _in_shape_of(new, old), _in_shape_of(old, old))
+                    storage,
+                    conditional_value(memory, condition, _in_shape_of(new, old), _in_shape_of(old, old)),
                 )
 
 
@@ -189,8 +195,8 @@ def _shaped_like(memory: Memory, location: Location) -> Value | None:
 
 def _in_shape_of(new: Value, old: Value) -> Callable[[Memory], Value]:
     def make(memory: Memory) -> Value:
-        known = new.shape is not None and static_sizes(old) is None
-        return new if known or old.shape is None else memory.build.reshape(new, old)
+        has_known_shape = new.shape is not None and static_sizes(old) is None
+        return new if has_known_shape or old.shape is None else memory.build.reshape(new, old)
 
     return make
 
@@ -210,55 +216,57 @@ class Elements(Derived):
         self.positions = positions
 
     def _compute(self, memory: Memory) -> Value:
-        build, base = memory.build, self.parent.read(memory)
-        flat, places = flattened(build, base), flattened(build, self.positions)
-        arguments = {"self": flat, "dim": 0, "index": places}
-        picked = build.emit("aten::index_select", arguments, dtype=base.dtype, shape=places.shape)
+        build, base = memory.build, self.parent.load(memory)
+        # Row-major positions index the flattened storage.
+        flat, flat_positions = flatten(build, base), flatten(build, self.positions)
+        arguments = {"self": flat, "dim": 0, "index": flat_positions}
+        picked = build.emit("aten::index_select", arguments, dtype=base.dtype, shape=flat_positions.shape)
         return build.reshape(picked, self.positions)
 
     def _write_parents(self, memory: Memory, new: Value) -> None:
-        build, base = memory.build, self.parent.read(memory)
-        flat, places = flattened(build, base), flattened(build, self.positions)
-        arguments = {"self": flat, "indices": [places], "values": flattened(build, new)}
+        build, base = memory.build, self.parent.load(memory)
+        flat, flat_positions = flatten(build, base), flatten(build, self.positions)
+        arguments = {"self": flat, "indices": [flat_positions], "values": flatten(build, new)}
         written = build.emit("aten::index_put", arguments, like=flat)
-        self.parent.write(memory, build.reshape(written, base))
+        self.parent.store(memory, build.reshape(written, base))
 
 
 class Undecided(Location):
     """A location that may be a view or a copy of another one. A write to one makes the other unknown."""
 
-    __slots__ = ("_known_at", "_own", "parent", "place")
+    __slots__ = ("_storage", "_valid_since", "description", "parent")
 
-    def __init__(self, memory: Memory, parent: Location, own: Storage, place: str):
-        super().__init__((own, *parent.storages))
+    def __init__(self, memory: Memory, parent: Location, storage: Storage, description: str):
+        super().__init__((storage, *parent.storages))
         self.parent = parent
-        self.place = place
-        self._own = own
-        self._known_at = memory.tick()
+        self.description = description
+        self._storage = storage
+        # Later versions of the argument's memory mean that it was written since.
+        self._valid_since = memory.tick()
 
     def _message(self) -> str:
         return (
-            f"{self.place}: it is unknown whether this shares memory with its argument, and one of them is "
-            "written while the other is in use; say clone() where a copy is meant"
+            f"{self.description}: it is unknown whether this shares memory with its argument, and one of "
+            "them is written while the other is in use; say clone() where a copy is meant"
         )
 
-    def read(self, memory: Memory) -> Value:
+    def load(self, memory: Memory) -> Value:
         """The current value, if the other location was not written since."""
-        if any(memory.entry(storage)[1] > self._known_at for storage in self.parent.storages):
+        if any(memory.entry(storage)[1] > self._valid_since for storage in self.parent.storages):
             raise GraphError(self._message())
-        return memory.current(self._own)
+        return memory.current(self._storage)
 
-    def write(self, memory: Memory, new: Value) -> None:
+    def store(self, memory: Memory, new: Value) -> None:
         """Make `new` the current value, and mark the other location as unknown."""
-        if self._own.home is not memory.scope:
+        if self._storage.home is not memory.scope:
             raise GraphError(self._message())
-        memory.set(self._own, new)
+        memory.set(self._storage, new)
         for storage in self.parent.storages:
             memory.forget(storage, self._message())
-        self._known_at = memory.tick()
+        self._valid_since = memory.tick()
 
 
-def flattened(build: SourceBuilder, value: Value) -> Value:
+def flatten(build: SourceBuilder, value: Value) -> Value:
     """A value reshaped to one dimension."""
     if value.shape is not None and len(value.shape) == 1:
         return value
@@ -274,7 +282,7 @@ def conditional_value(
     node, *blocks = memory.build.branch(condition)
     for block, make in zip(blocks, (yes, no), strict=True):
         with memory.at_end(memory.block(block)):
-            block.outputs.append(memory.returned(make(memory), block))
+            block.outputs.append(memory.as_output(make(memory), block))
     return append_result(node)
 
 
@@ -283,6 +291,7 @@ def append_result(node: ir.Node) -> Value:
     first, second = (block.outputs[-1] for block in blocks(node))
     node.resize_outputs(len(node.outputs) + 1)
     output = node.outputs[-1]
+    # The branches may differ in what the capture recorded; take what both agree on.
     output.type = first.type if second.type is None or first.type is not None else second.type
     if first.shape is not None and second.shape is not None and len(first.shape) == len(second.shape):
         output.shape = ir.Shape(
@@ -291,8 +300,9 @@ def append_result(node: ir.Node) -> Value:
     return output
 
 
-def join(memory: Memory, node: ir.Node, scopes: list[Scope]) -> None:
+def join(memory: Memory, node: ir.Node, scopes: list[BlockScope]) -> None:
     """Leave both branches of a `prim::If`; their writes to outer storages become its outputs."""
+    # Storages that a branch created end with it.
     outer = [storage for scope in scopes for storage in scope.entries if storage.home not in scopes]
     for storage in dict.fromkeys(outer):
         reasons = []
@@ -300,7 +310,7 @@ def join(memory: Memory, node: ir.Node, scopes: list[Scope]) -> None:
             with memory.at_end(scope):
                 value, _, unknown = memory.entry(storage)
                 reasons.append(unknown)
-                scope.graph.outputs.append(memory.returned(value, scope.graph))
+                scope.graph.outputs.append(memory.as_output(value, scope.graph))
         output = append_result(node)
         memory.scope.entries[storage] = output, memory.tick(), next((r for r in reasons if r), None)
 
@@ -313,7 +323,7 @@ def positions_of(memory: Memory, location: Location) -> Value:
         return location.step.make(memory.build, positions_of(memory, location.parent))
     if isinstance(location, Elements):
         return location.positions
-    if isinstance(location, Choice):
+    if isinstance(location, ConditionalLocation):
         yes, no = location.yes, location.no
         return conditional_value(
             memory, location.condition, lambda m: positions_of(m, yes), lambda m: positions_of(m, no)
@@ -325,11 +335,12 @@ def storages_of(memory: Memory, location: Location) -> Location:
     """Return the storage of a location, or a choice of storages if conditions select it."""
     if isinstance(location, (View, Elements)):
         return storages_of(memory, location.parent)
-    if isinstance(location, Choice):
+    if isinstance(location, ConditionalLocation):
         yes, no = storages_of(memory, location.yes), storages_of(memory, location.no)
+        # The condition selects positions only, not the storage.
         if len({*yes.storages, *no.storages}) == 1:
             return yes
-        return Choice(location.condition, yes, no)
+        return ConditionalLocation(location.condition, yes, no)
     if isinstance(location, Whole):
         return location
     raise refusal(memory, location)
@@ -337,80 +348,84 @@ def storages_of(memory: Memory, location: Location) -> Location:
 
 def refusal(memory: Memory, location: Location) -> GraphError:
     """Return the reason why a location cannot be used after a branch or a loop."""
-    place = location.place if isinstance(location, Undecided) else "a tensor"
+    description = location.description if isinstance(location, Undecided) else "a tensor"
     assert memory.node is not None
     return GraphError(
-        f"{place}: it is unknown whether this shares memory with its argument, and {where(memory.node)} "
-        "passes it to a place where one of them is written; call clone() if a copy is meant"
+        f"{description}: it is unknown whether this shares memory with its argument, and "
+        f"{where(memory.node)} passes it to a place where one of them is "
+        "written; call clone() if a copy is meant"
     )
 
 
-def is_whole(location: Location) -> bool:
+def is_whole_storage(location: Location) -> bool:
     """Whether a location is always a whole storage."""
-    if isinstance(location, Choice):
-        return is_whole(location.yes) and is_whole(location.no)
+    if isinstance(location, ConditionalLocation):
+        return is_whole_storage(location.yes) and is_whole_storage(location.no)
     return isinstance(location, Whole)
 
 
 def memberships(memory: Memory, location: Location) -> dict[Storage, Truth]:
     """Return the possible storages of a location, each with its condition."""
-    found: dict[Storage, Truth] = {}
+    conditions: dict[Storage, Truth] = {}
     stack: list[tuple[Location, Truth]] = [(location, True)]
     while stack:
-        at, here = stack.pop()
-        if isinstance(at, (View, Elements)):
-            stack.append((at.parent, here))
-        elif isinstance(at, Choice) and len(at.storages) > 1:
-            stack.append((at.no, memory.both(here, memory.negated(at.condition))))
-            stack.append((at.yes, memory.both(here, at.condition)))
+        current, condition = stack.pop()
+        if isinstance(current, (View, Elements)):
+            stack.append((current.parent, condition))
+        elif isinstance(current, ConditionalLocation) and len(current.storages) > 1:
+            # A stack reverses the order, so the branch for true comes out first.
+            stack.append((current.no, memory.logical_and(condition, memory.logical_not(current.condition))))
+            stack.append((current.yes, memory.logical_and(condition, current.condition)))
         else:
-            [storage] = at.storages
-            found[storage] = memory.either(found.get(storage, False), here)
-    return found
+            [storage] = current.storages
+            conditions[storage] = memory.logical_or(conditions.get(storage, False), condition)
+    return conditions
 
 
-def one_of(storages: Sequence[Storage], flags: Sequence[Value]) -> Location:
+def select_storage(storages: Sequence[Storage], flags: Sequence[Value]) -> Location:
     """Select one of several whole storages by a condition for each; the last needs none."""
     location: Location = Whole(storages[-1])
     for flag, storage in reversed(list(zip(flags, storages[:-1], strict=False))):
-        location = Choice(flag, Whole(storage), location)
+        location = ConditionalLocation(flag, Whole(storage), location)
     return location
 
 
 def _choices(location: Location) -> int:
-    if isinstance(location, Choice):
+    if isinstance(location, ConditionalLocation):
         return 1 + _choices(location.yes) + _choices(location.no)
     return _choices(location.parent) if isinstance(location, (View, Elements)) else 0
 
 
 def limit_choices(memory: Memory, location: Location, limit: int = 4) -> Location:
-    """Reduce the choices of a location beyond the limit to one per storage.
+    """If a location has more choices than the limit, reduce them to one per storage.
 
     Otherwise each branch could double the number of nodes that read a tensor.
     """
     if _choices(location) <= limit:
         return location
-    inside = memberships(memory, location)
-    storages = list(inside)
-    flags = [flag if isinstance(flag, Value) else memory.build.constant(flag) for flag in inside.values()]
-    compacted = one_of(storages, flags[:-1])
-    return compacted if is_whole(location) else Elements(compacted, positions_of(memory, location))
+    conditions = memberships(memory, location)
+    storages = list(conditions)
+    flags = [flag if isinstance(flag, Value) else memory.build.constant(flag) for flag in conditions.values()]
+    compacted = select_storage(storages, flags[:-1])
+    return compacted if is_whole_storage(location) else Elements(compacted, positions_of(memory, location))
 
 
 def flatten_choices(location: Location) -> Location:
     """Rewrite a location as a choice between locations without choices."""
-    if isinstance(location, Choice):
-        return Choice(location.condition, flatten_choices(location.yes), flatten_choices(location.no))
+    if isinstance(location, ConditionalLocation):
+        return ConditionalLocation(
+            location.condition, flatten_choices(location.yes), flatten_choices(location.no)
+        )
     if isinstance(location, (View, Elements)):
         parent = flatten_choices(location.parent)
 
-        def on(each: Location) -> Location:
-            if isinstance(each, Choice):
-                return Choice(each.condition, on(each.yes), on(each.no))
+        def distribute(base: Location) -> Location:
+            if isinstance(base, ConditionalLocation):
+                return ConditionalLocation(base.condition, distribute(base.yes), distribute(base.no))
             if isinstance(location, View):
-                return View(each, location.step)
+                return View(base, location.step)
             assert isinstance(location, Elements)
-            return Elements(each, location.positions)
+            return Elements(base, location.positions)
 
-        return on(parent)
+        return distribute(parent)
     return location

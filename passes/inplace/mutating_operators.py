@@ -159,6 +159,7 @@ def functional_form(node: ir.Node, arguments: dict[str, Any]) -> tuple[str, str,
     name, overload = node.op_type, node.overload or "default"
     if name in REFUSED or name.startswith(_REFUSED_PREFIXES):
         raise GraphError(f"{where(node)}: this in-place operator has no functional form")
+    # `relu_` and `relu` share their overload names, apart from those listed in `_TWINS`.
     name, overload = _TWINS.get((name, overload), (name[:-1], node.overload))
     renamed = _RENAMED.get(name, {})
     dropped = _DROPPED.get(name, ())
@@ -177,11 +178,12 @@ def functional_form_of_out(
     Raises:
         GraphError: the written arguments are unknown.
     """
-    known = OUT_OVERLOADS.get((node.op_type, node.overload))
-    if known is not None:
-        overload, written = known
+    irregular = OUT_OVERLOADS.get((node.op_type, node.overload))
+    if irregular is not None:
+        overload, written = irregular
     else:
         overload = node.overload[:-3].rstrip("_") or "default"
+        # Overloads with several results call their arguments out0, out1, …
         count = len(node.outputs)
         written = ("out",) if count == 1 and "out" in arguments else tuple(f"out{i}" for i in range(count))
     unknown = (node.op_type, node.overload) == ("normal", "out")  # It has no functional overload.

@@ -1,4 +1,4 @@
-"""Removes unused values from a source graph: added nodes, outputs of branches, carried values."""
+"""Removes unused nodes, outputs of branches and carried values of loops from a source graph."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from onnx_ir import Value
 
 from ...registration import MUTATES
 from ...registration.arguments import arguments, blocks, replace_arguments, source_node
-from ..source_builder import is_unused, take_out
+from ..source_builder import detach_node, is_unused
 from .aliases import is_branch, is_loop
 
 
@@ -19,13 +19,14 @@ def prune(graph: ir.Graph, removable: Set[ir.Node]) -> None:
     Args:
         removable: the nodes that may be removed, in addition to branches and loops.
     """
+    # Backwards, so that the readers of a node are removed before it.
     for node in reversed(list(graph)):
-        structured = is_branch(node) or is_loop(node)
-        if (structured or node in removable) and is_unused(node):
+        has_blocks = is_branch(node) or is_loop(node)
+        if (has_blocks or node in removable) and is_unused(node):
             _remove(node)
         elif is_branch(node):
-            kept = [index for index, output in enumerate(node.outputs) if _is_read(output)]
-            node = _with_outputs(node, kept, kept)
+            read_outputs = [index for index, output in enumerate(node.outputs) if _is_read(output)]
+            node = _with_outputs(node, read_outputs, read_outputs)
             for block in blocks(node):
                 prune(block, removable)
         elif is_loop(node):
@@ -45,70 +46,71 @@ def _remove(node: ir.Node) -> None:
         block.outputs.clear()
         for inner in reversed(list(block)):
             _remove(inner)
-    take_out(node)
+    detach_node(node)
 
 
 def _prune_loop(node: ir.Node, removable: Set[ir.Node]) -> None:
     """Remove carried values that no iteration changes, and those that only their own next value reads."""
     [body] = blocks(node)
     carried = arguments(node)["carried"]
-    needed = _needed(node, body)
+    needed = _needed_indices(node, body)
     for index, first in enumerate(carried):
-        formal, place = body.inputs[index + 1], index + 1
+        formal, result_index = body.inputs[index + 1], index + 1
         if index not in needed:
-            body.outputs[place] = formal
-        if body.outputs[place] is formal and isinstance(first, Value):
-            for user, at in list(formal.uses()):
-                user.replace_input_with(at, first)
+            body.outputs[result_index] = formal
+        # Every iteration returns its input, so the value is always the initial one.
+        if body.outputs[result_index] is formal and isinstance(first, Value):
+            for user, input_index in list(formal.uses()):
+                user.replace_input_with(input_index, first)
             _replace_output(node, node.outputs[index], first)
     prune(body, removable)
-    needed = _needed(node, body)
-    kept = [index for index in range(len(carried)) if index in needed or body.inputs[index + 1].uses()]
-    if len(kept) == len(carried):
+    needed = _needed_indices(node, body)
+    remaining = [index for index in range(len(carried)) if index in needed or body.inputs[index + 1].uses()]
+    if len(remaining) == len(carried):
         return
-    places = [0, *(index + 1 for index in kept)]
-    node = _with_outputs(node, kept, places)
-    replace_arguments(node, {**arguments(node), "carried": [carried[index] for index in kept]})
-    formals = [body.inputs[place] for place in places]
+    block_indices = [0, *(index + 1 for index in remaining)]
+    node = _with_outputs(node, remaining, block_indices)
+    replace_arguments(node, {**arguments(node), "carried": [carried[index] for index in remaining]})
+    formals = [body.inputs[result_index] for result_index in block_indices]
     body.inputs.clear()
     body.inputs.extend(formals)
 
 
-def _needed(node: ir.Node, body: ir.Graph) -> set[int]:
+def _needed_indices(node: ir.Node, body: ir.Graph) -> set[int]:
     """Return the carried values that are read after the loop, and those that they depend on."""
-    place_of = {formal: index for index, formal in enumerate(body.inputs[1:])}
-    found = {index for index, output in enumerate(node.outputs) if _is_read(output)}
-    stack = [body.outputs[0], *(body.outputs[index + 1] for index in found)]
+    index_of = {formal: index for index, formal in enumerate(body.inputs[1:])}
+    needed = {index for index, output in enumerate(node.outputs) if _is_read(output)}
+    stack = [body.outputs[0], *(body.outputs[index + 1] for index in needed)]
     seen: set[Value] = set()
     while stack:
         value = stack.pop()
         if value in seen:
             continue
         seen.add(value)
-        index = place_of.get(value)
+        index = index_of.get(value)
         producer = value.producer()
-        if index is not None and index not in found:
-            found.add(index)
+        if index is not None and index not in needed:
+            needed.add(index)
             stack.append(body.outputs[index + 1])
         elif producer is not None and producer.graph is body:
-            stack += _read_by(producer)
-    return found
+            stack += _read_values(producer)
+    return needed
 
 
-def _read_by(node: ir.Node) -> Iterable[Value]:
+def _read_values(node: ir.Node) -> Iterable[Value]:
     """Return the values that a node and the nodes of its sub-blocks read."""
     yield from (value for value in node.inputs if value is not None)
     for block in blocks(node):
         yield from block.outputs
         for inner in block:
-            yield from _read_by(inner)
+            yield from _read_values(inner)
 
 
 def _replace_output(node: ir.Node, output: Value, by: Value) -> None:
     """Replace an output by a value defined before the node."""
     if output.is_graph_output():
         copy = Value(name=output.name, type=output.type, shape=output.shape)
-        made = source_node(
+        alias = source_node(
             "aten::alias",
             {"self": by},
             overload="default",
@@ -116,7 +118,7 @@ def _replace_output(node: ir.Node, output: Value, by: Value) -> None:
             metadata_props=node.metadata_props,
         )
         assert node.graph is not None
-        node.graph.insert_before(node, made)
+        node.graph.insert_before(node, alias)
         by = copy
     _redirect(output, by)
 
@@ -127,22 +129,22 @@ def _redirect(value: Value, by: Value) -> None:
     value.replace_all_uses_with(by, replace_graph_outputs=True)
 
 
-def _with_outputs(node: ir.Node, kept: Sequence[int], places: Sequence[int]) -> ir.Node:
+def _with_outputs(node: ir.Node, output_indices: Sequence[int], block_indices: Sequence[int]) -> ir.Node:
     """The node with only some of its outputs.
 
     Args:
         kept: positions of the kept outputs.
         places: positions of the kept outputs of its blocks.
     """
-    if len(kept) == len(node.outputs):
+    if len(output_indices) == len(node.outputs):
         return node
     for block in blocks(node):
-        outputs = [block.outputs[place] for place in places]
+        outputs = [block.outputs[block_index] for block_index in block_indices]
         block.outputs.clear()
         block.outputs.extend(outputs)
-    old = [node.outputs[index] for index in kept]
+    old = [node.outputs[index] for index in output_indices]
     outputs = [Value(name=value.name, type=value.type, shape=value.shape) for value in old]
-    made = ir.Node(
+    replacement = ir.Node(
         node.domain,
         node.op_type,
         node.inputs,
@@ -153,9 +155,9 @@ def _with_outputs(node: ir.Node, kept: Sequence[int], places: Sequence[int]) -> 
         metadata_props=dict(node.metadata_props),
     )
     assert node.graph is not None
-    node.graph.insert_before(node, made)
+    node.graph.insert_before(node, replacement)
     for value, new in zip(old, outputs, strict=True):
         new.metadata_props.update({k: v for k, v in value.metadata_props.items() if k != MUTATES})
         _redirect(value, new)
-    take_out(node)
-    return made
+    detach_node(node)
+    return replacement

@@ -13,7 +13,7 @@ Rules, over the nodes in execution order:
 4. Metadata operators such as `unsqueeze_` change the tensor object and all values that refer to it, but no
    other view.
 5. An outer tensor that a branch or a loop body writes becomes an output of the branch or a carried value of
-   the loop (`branches`, `loops`). The blocks of other nodes may not write to outer tensors.
+   the loop (`branch_writes`, `loop_writes`). The blocks of other nodes may not write to outer tensors.
 6. A tensor in a list of unknown length, or read from one, may not be written afterwards.
 7. Written inputs and initializers outlive the call, except lifted constants. `mutations` says how their new
    values are returned. A copy of one into itself does not count (`self_copies`).
@@ -30,26 +30,26 @@ from ...registration import INPLACE, KIND, MUTATES, NUMBER, GraphError, Mutation
 from ...registration.arguments import arguments, blocks, replace_arguments
 from ...registration.warning import warn
 from ..promotion.rules import output_dtype, rule_of
-from ..source_builder import differ, take_out, where
+from ..source_builder import detach_node, shapes_differ, where
 from . import mutating_operators as table
 from .aliases import (
     Aliases,
-    changed,
     is_branch,
     is_list,
     is_loop,
     shares_with_list,
     writes_anything,
+    written_values,
 )
-from .branches import return_current, rewrite_branch
+from .branch_writes import return_current, rewrite_branch
 from .locations import Undecided, View, Whole
-from .loops import rewrite_loop
+from .loop_writes import rewrite_loop
 from .prune_blocks import prune
 from .running_statistics import updated_statistics
 from .self_copies import remove_self_copies
-from .storages import Scope
-from .tensors import Tensor, Tensors
-from .views import ViewRule, ViewStep, aliased, may_be_view, view_rule
+from .storages import BlockScope
+from .tensor_objects import TensorObject, Tensors
+from .views import ViewRule, ViewStep, aliased_tensors, may_be_view, view_rule
 
 MUTATIONS = ("error", "outputs", "drop")
 
@@ -62,22 +62,24 @@ class _Functionalizer:
         self._aliases = aliases
         self._memory = Tensors(graph, aliases)
         self._build = self._memory.build
-        self._gone: list[ir.Node] = []
-        self._idle: list[ir.Node] = []
+        self._removable: list[ir.Node] = []
+        self._view_nodes: list[ir.Node] = []
         """View nodes; those without readers are removed at the end."""
 
     def run(self) -> None:
         """Rewrite every node, then the graph's outputs."""
-        self._visit_all(self._graph)
+        self._visit_graph(self._graph)
+        # The outputs may need nodes that recompute views.
         self._build.after(self._graph[-1])
         outputs = self._graph.outputs
         for index, value in enumerate(outputs):
-            outputs[index] = self._memory.read(value)
+            outputs[index] = self._memory.load(value)
 
     def append_outputs(self) -> None:
         """Append the new value of every input and initializer that outlives the call."""
         for value in self._aliases.outliving:
-            new = self._memory.tensor(value).location.read(self._memory)
+            new = self._memory.tensor(value).location.load(self._memory)
+            # One value cannot be two outputs, nor an input an output under another name.
             if new.is_graph_output() or new.is_graph_input() or new.is_initializer():
                 new = self._build.emit("aten::alias", {"self": new}, like=new)
             new.metadata_props[MUTATES] = value.name or ""
@@ -85,37 +87,39 @@ class _Functionalizer:
 
     def clean(self) -> None:
         """Remove in-place nodes without effect, and views without readers."""
-        for node in reversed(self._gone):
-            take_out(node)
-        prune(self._graph, {*self._build.made, *self._idle})
+        for node in reversed(self._removable):
+            detach_node(node)
+        prune(self._graph, {*self._build.inserted_nodes, *self._view_nodes})
 
-    def _visit_all(self, graph: ir.Graph) -> None:
+    def _visit_graph(self, graph: ir.Graph) -> None:
         for node in list(graph):
-            self._visit(node)
+            self._visit_node(node)
 
-    def _visit(self, node: ir.Node) -> None:
+    def _visit_node(self, node: ir.Node) -> None:
         memory = self._memory
         self._build.before(node)
         memory.node = node
         if is_loop(node):
-            rewrite_loop(memory, node, self._visit_all)
+            # Its own inputs are refreshed when the carried values are known.
+            rewrite_loop(memory, node, self._visit_graph)
             return
         if is_branch(node):
             self._refresh(node)
-            rewrite_branch(memory, node, self._visit_all)
+            rewrite_branch(memory, node, self._visit_graph)
             return
-        written = changed(node)
+        written = written_values(node)
         is_view = may_be_view(node)
-        given = arguments(node) if written or is_view else {}
+        node_arguments = arguments(node) if written or is_view else {}
+        # The view and the write below work on the arguments before this refresh.
         inputs = self._refresh(node)
         if shares_with_list(node):
-            self._share(node, inputs)
-        elif given and is_view:
-            rule = view_rule(node, given)
+            self._mark_list_tensors(node, inputs)
+        elif node_arguments and is_view:
+            rule = view_rule(node, node_arguments)
             if rule is not None:
-                self._view(node, rule, given)
+                self._record_view(node, rule, node_arguments)
         elif written:
-            self._change(node, given, written)
+            self._rewrite_write(node, written)
         for block in blocks(node):
             self._visit_block(node, block)
 
@@ -124,36 +128,38 @@ class _Functionalizer:
         inputs = [value for value in node.inputs if value is not None]
         for index, value in enumerate(node.inputs):
             if value is not None:
-                current = self._memory.read(value)
+                current = self._memory.load(value)
                 if current is not value:
                     node.replace_input_with(index, current)
         return inputs
 
     def _visit_block(self, node: ir.Node, block: ir.Graph) -> None:
         """Rewrite a block that receives all tensors as inputs."""
-        scope = Scope(block, self._memory.scope, sealed=node)
+        scope = BlockScope(block, self._memory.scope, sealed=node)
         with self._memory.inside(scope):
             values = list(block.outputs)
-            self._visit_all(block)
+            self._visit_graph(block)
             with self._build.at_end(block):
                 return_current(self._memory, block, values)
 
-    def _share(self, node: ir.Node, inputs: list[Value]) -> None:
+    def _mark_list_tensors(self, node: ir.Node, inputs: list[Value]) -> None:
         """Mark the tensors in a list, so that later writes to them are refused."""
         memory = self._memory
         for value in inputs:
             if self._aliases.is_tracked(value) and not is_list(value):
                 for storage in memory.tensor(value).location.storages:
-                    storage.kept_by = node
+                    storage.list_node = node
         for output in node.outputs:
             if self._aliases.is_tracked(output) and not is_list(output):
-                memory.tensors[output] = Tensor(
+                memory.tensors[output] = TensorObject(
                     Whole(memory.storage(output, node)), memory.scope, crossed=True
                 )
 
-    def _view(self, node: ir.Node, rule: ViewRule, given: dict[str, Any]) -> None:
+    def _record_view(self, node: ir.Node, rule: ViewRule, node_arguments: dict[str, Any]) -> None:
         memory, current = self._memory, arguments(node)
-        for index, (output, source) in enumerate(zip(node.outputs, aliased(node, rule, given), strict=False)):
+        for index, (output, source) in enumerate(
+            zip(node.outputs, aliased_tensors(node, rule, node_arguments), strict=False)
+        ):
             if source is None or not (self._aliases.is_tracked(source) or self._aliases.is_tracked(output)):
                 continue
             tensor = memory.tensor(source)
@@ -161,38 +167,40 @@ class _Functionalizer:
                 memory.tensors[output] = tensor
             elif rule.undecided:
                 location = Undecided(memory, tensor.location, memory.storage(output), where(node))
-                memory.tensors[output] = Tensor(location, memory.scope)
+                memory.tensors[output] = TensorObject(location, memory.scope)
             elif rule.is_identity:
-                memory.tensors[output] = Tensor(tensor.location, memory.scope)
+                memory.tensors[output] = TensorObject(tensor.location, memory.scope)
             else:
                 view = View(tensor.location, ViewStep.of(node, rule, current, index))
-                memory.tensors[output] = Tensor(view, memory.scope)
-                memory.keep(view, output)
-            self._idle.append(node)
+                memory.tensors[output] = TensorObject(view, memory.scope)
+                # The node itself computes the view; it is recomputed only after a write.
+                memory.cache_value(view, output)
+            self._view_nodes.append(node)
 
-    def _change(self, node: ir.Node, given: dict[str, Any], changed: list[Value]) -> None:
+    def _rewrite_write(self, node: ir.Node, written: list[Value]) -> None:
         name = node.op_type
+        # Metadata operators write no memory, and statistics are checked when they are written.
         if name not in table.IDLE and name not in table.METADATA and name not in table.BATCH_NORMS:
-            for value in changed:
+            for value in written:
                 for storage in self._memory.tensor(value).location.storages:
                     self._memory.check_writable(storage)
         if name in table.BATCH_NORMS:
-            self._statistics(node, changed)
+            self._update_statistics(node, written)
         elif name in table.IDLE:
             for output in node.outputs:
-                self._memory.tensors[output] = self._memory.tensor(changed[0])
-            self._gone.append(node)
+                self._memory.tensors[output] = self._memory.tensor(written[0])
+            self._removable.append(node)
         elif name in table.METADATA:
-            self._reinterpret(node, changed[0])
+            self._reinterpret(node, written[0])
         elif (name, node.overload) in table.COPIES:
-            self._copy(node, changed[0])
+            self._copy(node, written[0])
         elif (name, node.overload) == table.ATTRIBUTE:
-            self._memory.set(self._memory.tensor(changed[0]).location.storages[0], arguments(node)["src"])
-            self._gone.append(node)
+            self._memory.set(self._memory.tensor(written[0]).location.storages[0], arguments(node)["src"])
+            self._removable.append(node)
         elif table.is_inplace(node):
-            self._write(node, changed[0])
+            self._write(node, written[0])
         else:
-            self._write_out(node, changed)
+            self._write_out(node, written)
 
     def _reinterpret(self, node: ir.Node, value: Value) -> None:
         """`x.unsqueeze_(0)`: make the tensor object a view of its previous location."""
@@ -207,9 +215,9 @@ class _Functionalizer:
                 f"x.{name}(...) without the underscore"
             )
         tensor.location = View(tensor.location, ViewStep.of(node, rule, current))
-        self._memory.keep(tensor.location, node.outputs[0])
+        self._memory.cache_value(tensor.location, node.outputs[0])
         self._memory.tensors[node.outputs[0]] = tensor
-        self._idle.append(node)
+        self._view_nodes.append(node)
 
     def _copy(self, node: ir.Node, value: Value) -> None:
         """`copy_`: the new value is the source, cast and broadcast."""
@@ -217,74 +225,79 @@ class _Functionalizer:
         source = current[table.COPIES[node.op_type, node.overload]]
         tensor = self._memory.tensor(value)
         self._build.after(node)
-        made = len(self._build.made)
-        tensor.location.write(self._memory, self._build.conform(source, tensor.location.read(self._memory)))
-        for new in self._build.made[made:][-1:]:
-            new.metadata_props[INPLACE] = "true"
+        first_inserted = len(self._build.inserted_nodes)
+        tensor.location.store(self._memory, self._build.conform(source, tensor.location.load(self._memory)))
+        for inserted in self._build.inserted_nodes[first_inserted:][-1:]:
+            inserted.metadata_props[INPLACE] = "true"
         for output in node.outputs:
             self._memory.tensors[output] = tensor
-        self._gone.append(node)
+        self._removable.append(node)
 
     def _write(self, node: ir.Node, value: Value) -> None:
         name, overload, current = table.functional_form(node, arguments(node))
         tensor = self._memory.tensor(value)
-        old = tensor.location.read(self._memory)
+        old = tensor.location.load(self._memory)
         node.op_type, node.overload = name, overload
         replace_arguments(node, current)
         node.metadata_props[INPLACE] = "true"
         self._build.after(node)
-        tensor.location.write(self._memory, self._result(node, 0, old))
+        tensor.location.store(self._memory, self._result(node, 0, old))
         self._memory.tensors[node.outputs[0]] = tensor
 
-    def _write_out(self, node: ir.Node, changed: list[Value]) -> None:
+    def _write_out(self, node: ir.Node, written: list[Value]) -> None:
         overload, _, current = table.functional_form_of_out(node, arguments(node))
-        tensors = [self._memory.tensor(value) for value in changed]
-        old = [tensor.location.read(self._memory) for tensor in tensors]
+        tensors = [self._memory.tensor(value) for value in written]
+        old = [tensor.location.load(self._memory) for tensor in tensors]
         node.overload = overload
         replace_arguments(node, current)
         node.metadata_props[INPLACE] = "true"
         self._build.after(node)
         for index, tensor in enumerate(tensors):
             output = node.outputs[index]
-            is_own = isinstance(tensor.location, Whole) and tensor.location.storage.home is self._memory.scope
-            if not is_own and differ(output, old[index]):
+            is_resizable = (
+                isinstance(tensor.location, Whole) and tensor.location.storage.home is self._memory.scope
+            )
+            # torch resizes `out` to the result; a view or an outer tensor cannot follow that here.
+            if not is_resizable and shapes_differ(output, old[index]):
                 raise GraphError(
                     f"{where(node)}: it resizes a view, or a tensor from outside of the branch or loop; "
                     "resize a clone()"
                 )
-            tensor.location.write(self._memory, self._result(node, index, old[index]))
+            tensor.location.store(self._memory, self._result(node, index, old[index]))
             self._memory.tensors[output] = tensor
 
     def _result(self, node: ir.Node, index: int, old: Value) -> Value:
         """Cast the result of a functional node to the element type of the written tensor."""
         output = node.outputs[index]
-        if index or node.domain != "aten" or rule_of(node.op_type, given := arguments(node)) is None:
+        if index or node.domain != "aten" or rule_of(node.op_type, node_arguments := arguments(node)) is None:
             return output
-        natural = output_dtype(node.op_type, given)
-        if natural is None:
-            others = (
+        computed_dtype = output_dtype(node.op_type, node_arguments)
+        # No promotion rule gives the type. With one tensor it is the type of that tensor.
+        if computed_dtype is None:
+            has_several_tensors = (
                 sum(value is not None and NUMBER not in value.metadata_props for value in node.inputs) > 1
             )
-            if not others:
+            if not has_several_tensors:
                 return output
+            # The type that the capture recorded is that of the written tensor, not of the computation.
             output.type = None
-        elif natural == old.dtype:
+        elif computed_dtype == old.dtype:
             return output
         else:
-            output.type = ir.TensorType(natural)
+            output.type = ir.TensorType(computed_dtype)
         if old.dtype is None:
             return self._build.emit("aten::type_as", {"self": output, "other": old}, shape=output.shape)
         return self._build.cast(output, old.dtype)
 
-    def _statistics(self, node: ir.Node, changed: list[Value]) -> None:
+    def _update_statistics(self, node: ir.Node, written: list[Value]) -> None:
         node.metadata_props[INPLACE] = "true"
-        if not any(self._aliases.is_tracked(value) for value in changed):
+        if not any(self._aliases.is_tracked(value) for value in written):
             return
         current = arguments(node)
         self._build.after(node)
         for key, new in updated_statistics(self._build, node, current):
-            value = changed[0] if key == "running_mean" else changed[-1]
-            self._memory.tensor(value).location.write(self._memory, new)
+            value = written[0] if key == "running_mean" else written[-1]
+            self._memory.tensor(value).location.store(self._memory, new)
 
 
 def _check_mutations(aliases: Aliases, mutations: str) -> None:
@@ -292,7 +305,7 @@ def _check_mutations(aliases: Aliases, mutations: str) -> None:
     if not aliases.outliving or mutations == "outputs":
         return
     changes = [
-        f"{value.metadata_props.get(KIND, 'input')} '{value.name}' ({where(_writer(node))})"
+        f"{value.metadata_props.get(KIND, 'input')} '{value.name}' ({where(_named_writer(node))})"
         for value, node in aliases.outliving.items()
     ]
     if mutations == "drop":
@@ -306,7 +319,7 @@ def _check_mutations(aliases: Aliases, mutations: str) -> None:
     )
 
 
-def _writer(node: ir.Node) -> ir.Node:
+def _named_writer(node: ir.Node) -> ir.Node:
     """The node to name for a write: another library's operator whose new value a `copy_` node writes."""
     source = arguments(node).get("src") if node.op_type == "copy_" else None
     producer = source.producer() if isinstance(source, Value) else None
@@ -334,11 +347,12 @@ class RemoveInplace(ir.passes.InPlacePass):
 
         Raises:
             MutationError: an input, parameter or buffer is written to, and `mutations` is `"error"`.
-            GraphError: an operator or a view that cannot be made functional.
+            GraphError: an operator or a view that cannot be first_inserted functional.
         """
         graph = model.graph
         if not writes_anything(graph):
             return ir.passes.PassResult(model, False)
+        # Copies to the device that the model is on anyway would otherwise count as writes to buffers.
         if remove_self_copies(graph) and not writes_anything(graph):
             return ir.passes.PassResult(model, True)
         aliases = Aliases(graph, keep_statistics=self.mutations == "drop")

@@ -57,9 +57,10 @@ def updated_statistics(
         old = arguments.get(name)
         if old is None:
             continue
+        # With half precision, statistics are usually kept in FLOAT.
         if old.dtype is not None and values.dtype != old.dtype:
             values = build.cast(values, old.dtype)
         batch = _batch_statistic(build, node, name, values)
-        kept = build.emit("aten::mul", {"self": old, "other": 1.0 - momentum}, "Tensor", like=old)
+        decayed = build.emit("aten::mul", {"self": old, "other": 1.0 - momentum}, "Tensor", like=old)
         added = build.emit("aten::mul", {"self": batch, "other": momentum}, "Tensor", like=old)
-        yield name, build.emit("aten::add", {"self": kept, "other": added}, "Tensor", like=old)
+        yield name, build.emit("aten::add", {"self": decayed, "other": added}, "Tensor", like=old)

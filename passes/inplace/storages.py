@@ -21,7 +21,7 @@ Truth = bool | Value
 """A condition: a known bool, or a zero-dim BOOL value."""
 
 
-class Scope:
+class BlockScope:
     """The state of the memory in one graph; lookups continue in the parent scope.
 
     Attributes:
@@ -39,7 +39,7 @@ class Scope:
     def __init__(
         self,
         graph: ir.Graph,
-        parent: Scope | None = None,
+        parent: BlockScope | None = None,
         loop: ir.Node | None = None,
         sealed: ir.Node | None = None,
     ):
@@ -52,9 +52,9 @@ class Scope:
         self.cache: dict[object, tuple[Value, int]] = {}
         self.truths: dict[tuple[str | Value, ...], Value] = {}
 
-    def __iter__(self) -> Iterator[Scope]:
+    def __iter__(self) -> Iterator[BlockScope]:
         """This scope and the enclosing ones, from the inside out."""
-        scope: Scope | None = self
+        scope: BlockScope | None = self
         while scope is not None:
             yield scope
             scope = scope.parent
@@ -65,19 +65,21 @@ class Storage:
 
     Attributes:
         initial: its value before any write.
-        home: the scope that it was made in, and exists in.
+        home: the scope in whose graph it was created.
         roots: its possible owners, see `Aliases`.
-        kept_by: the node that put one of its tensors into a list or read one from it; later writes are
+        list_node: the node that put one of its tensors into a list or read one from it; later writes are
             refused.
     """
 
-    __slots__ = ("home", "initial", "kept_by", "roots")
+    __slots__ = ("home", "initial", "list_node", "roots")
 
-    def __init__(self, initial: Value, home: Scope, roots: frozenset[Value], kept_by: ir.Node | None = None):
+    def __init__(
+        self, initial: Value, home: BlockScope, roots: frozenset[Value], list_node: ir.Node | None = None
+    ):
         self.initial = initial
         self.home = home
         self.roots = roots
-        self.kept_by = kept_by
+        self.list_node = list_node
 
 
 class Memory:
@@ -90,7 +92,7 @@ class Memory:
     def __init__(self, graph: ir.Graph, aliases: Aliases):
         self.aliases = aliases
         self.build = SourceBuilder(graph)
-        self.scope = Scope(graph)
+        self.scope = BlockScope(graph)
         self.root = self.scope
         self.node: ir.Node | None = None
         self._clock = 0
@@ -100,12 +102,12 @@ class Memory:
         self._clock += 1
         return self._clock
 
-    def block(self, graph: ir.Graph) -> Scope:
+    def block(self, graph: ir.Graph) -> BlockScope:
         """A scope for a branch, inside the current one."""
-        return Scope(graph, self.scope)
+        return BlockScope(graph, self.scope)
 
     @contextlib.contextmanager
-    def inside(self, scope: Scope) -> Iterator[None]:
+    def inside(self, scope: BlockScope) -> Iterator[None]:
         """Enter another scope temporarily."""
         outer, self.scope = self.scope, scope
         try:
@@ -114,20 +116,22 @@ class Memory:
             self.scope = outer
 
     @contextlib.contextmanager
-    def at_end(self, scope: Scope) -> Iterator[None]:
+    def at_end(self, scope: BlockScope) -> Iterator[None]:
         """Enter another scope temporarily, and append nodes to its graph."""
         with self.inside(scope), self.build.at_end(scope.graph):
             yield
 
-    def entry(self, storage: Storage, scope: Scope | None = None) -> tuple[Value, int, str | None]:
+    def entry(self, storage: Storage, scope: BlockScope | None = None) -> tuple[Value, int, str | None]:
         """The current value of a storage, its version, and the reason if it cannot be read."""
         scope = scope or self.scope
         entry = scope.entries.get(storage)
         if entry is not None:
             return entry
+        # Nothing has written to it.
         if storage.home is scope or scope.parent is None:
             return storage.initial, 0, None
         entry = self.entry(storage, scope.parent)
+        # The body may read the value before a later iteration has written it.
         if scope.loop is not None and self.aliases.written_in(storage.roots, scope.loop):
             formal = Value(type=entry[0].type, shape=entry[0].shape)
             scope.graph.inputs.append(formal)
@@ -153,10 +157,10 @@ class Memory:
             GraphError: the storage must not be written here.
         """
         assert self.node is not None
-        if storage.kept_by is not None:
+        if storage.list_node is not None:
             raise GraphError(
-                f"{where(self.node)}: it writes to a tensor that {where(storage.kept_by)} stored in a list; "
-                "write before that, or store a clone()"
+                f"{where(self.node)}: it writes to a tensor that {where(storage.list_node)} stored in a "
+                "list; write before that, or store a clone()"
             )
         for scope in self.scope:
             if storage.home is scope:
@@ -176,58 +180,60 @@ class Memory:
         self.check_writable(storage)
         self.scope.entries[storage] = value, self.tick(), None
 
-    def forget(self, storage: Storage, why: str) -> None:
+    def forget(self, storage: Storage, reason: str) -> None:
         """Mark the value of a storage as unknown."""
         value = self.entry(storage)[0]
-        self.scope.entries[storage] = value, self.tick(), why
+        self.scope.entries[storage] = value, self.tick(), reason
 
-    def cached(self, location: object, storages: Iterable[Storage]) -> Value | None:
+    def cached_value(self, location: object, storages: Iterable[Storage]) -> Value | None:
         """Return the cached value of a location, if no write has made it stale."""
         entries = [self.entry(storage) for storage in storages]
-        if any(why is not None for _, _, why in entries):
+        if any(reason is not None for _, _, reason in entries):
             return None
         version = max((version for _, version, _ in entries), default=0)
         for scope in self.scope:
             entry = scope.cache.get(location)
+            # The cached value is at least as new as the last write to any of the storages.
             if entry is not None and entry[1] >= version:
                 return entry[0]
         return None
 
-    def keep(self, location: object, value: Value) -> None:
+    def cache_value(self, location: object, value: Value) -> None:
         """Cache the current value of a location."""
         self.scope.cache[location] = value, self._clock
 
-    def both(self, a: Truth, b: Truth) -> Truth:
+    def logical_and(self, a: Truth, b: Truth) -> Truth:
         """The conjunction of two conditions."""
-        return self._joined("logical_and", True, a, b)
+        return self._combine_conditions("logical_and", True, a, b)
 
-    def either(self, a: Truth, b: Truth) -> Truth:
+    def logical_or(self, a: Truth, b: Truth) -> Truth:
         """The disjunction of two conditions."""
-        return self._joined("logical_or", False, a, b)
+        return self._combine_conditions("logical_or", False, a, b)
 
-    def _joined(self, name: str, neutral: bool, a: Truth, b: Truth) -> Truth:
+    def _combine_conditions(self, name: str, neutral: bool, a: Truth, b: Truth) -> Truth:
         """Combine two conditions with an operator whose neutral element is `neutral`."""
-        for known, other in ((a, b), (b, a)):
-            if isinstance(known, bool):
-                return other if known is neutral else known
+        for constant, condition in ((a, b), (b, a)):
+            if isinstance(constant, bool):
+                return condition if constant is neutral else constant
         assert isinstance(a, Value)
         assert isinstance(b, Value)
         if a is b:
             return a
+        # `(a and b) and b` is `a and b`; `not b and b` is false, and likewise for `or`.
         for whole, part in ((a, b), (b, a)):
             producer = whole.producer()
-            if producer is not None and part in producer.inputs and _is(producer, name):
+            if producer is not None and part in producer.inputs and _is_aten(producer, name):
                 return whole
-            if producer is not None and part in producer.inputs and _is(producer, "logical_not"):
+            if producer is not None and part in producer.inputs and _is_aten(producer, "logical_not"):
                 return not neutral
         return self._truth(name, {"self": a, "other": b})
 
-    def negated(self, a: Truth) -> Truth:
+    def logical_not(self, a: Truth) -> Truth:
         """The negation of a condition."""
         if isinstance(a, bool):
             return not a
         producer = a.producer()
-        if producer is not None and _is(producer, "logical_not"):
+        if producer is not None and _is_aten(producer, "logical_not"):
             [operand] = producer.inputs
             if operand is not None and operand.dtype == DataType.BOOL:
                 return operand
@@ -242,22 +248,23 @@ class Memory:
         self.scope.truths[key] = value
         return value
 
-    def sees(self, scope: Scope, value: Value) -> bool:
+    def sees(self, scope: BlockScope, value: Value) -> bool:
         """Whether nodes in a scope can read a value."""
         producer = value.producer()
         graph = value.graph if producer is None else producer.graph
-        return graph is None or any(each.graph is graph for each in scope)
+        return graph is None or any(enclosing.graph is graph for enclosing in scope)
 
-    def storage(self, value: Value, kept_by: ir.Node | None = None) -> Storage:
+    def storage(self, value: Value, list_node: ir.Node | None = None) -> Storage:
         """Make a storage for a value, in the scope whose graph defines the value."""
         producer = value.producer()
         graph = value.graph if producer is None else producer.graph
         home = next((scope for scope in self.scope if scope.graph is graph), self.root)
-        return Storage(value, home, self.aliases.roots(value), kept_by)
+        return Storage(value, home, self.aliases.roots(value), list_node)
 
-    def returned(self, value: Value, graph: ir.Graph) -> Value:
+    def as_output(self, value: Value, graph: ir.Graph) -> Value:
         """Return the value if the graph can return it, because it owns the value, else a copy."""
         producer = value.producer()
+        # A graph returns each value once.
         if producer is not None and producer.graph is graph and not value.is_graph_output():
             return value
         if producer is None and value.is_graph_input() and value.graph is graph:
@@ -265,6 +272,6 @@ class Memory:
         return self.build.emit("aten::alias", {"self": value}, like=value)
 
 
-def _is(node: ir.Node, name: str) -> bool:
+def _is_aten(node: ir.Node, name: str) -> bool:
     """Whether a node is an operator of ATen."""
     return node.op_type == name and node.domain == "aten"

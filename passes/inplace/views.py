@@ -1,4 +1,4 @@
-"""View operators: the argument that each aliases, and the operators that recompute a view or write it back.
+"""View operators: the argument that a view aliases, and the operators that recompute it or write it back.
 
 Source: the alias annotations in ATen's native_functions.yaml. A `ViewStep` describes one view: `make` gives
 the same view of another base, `write` gives the base with the view's contents replaced.
@@ -42,7 +42,7 @@ class ViewRule(NamedTuple):
     @property
     def is_identity(self) -> bool:
         """Whether the view equals its argument."""
-        return self.make is _itself
+        return self.make is _return_base
 
 
 @dataclasses.dataclass(slots=True)
@@ -50,10 +50,10 @@ class ViewStep:
     """One view operator between a base and its view.
 
     Attributes:
-        rule: how the view is made and written back.
+        rule: how the view is computed and written back.
         name, overload, arguments: those of the source node, the aliased argument included.
         outputs, index: all outputs of the node, and the index of the view among them.
-        place: the node, for messages.
+        description: the node, for messages.
     """
 
     rule: ViewRule
@@ -62,7 +62,7 @@ class ViewStep:
     arguments: dict[str, Any]
     outputs: Sequence[Value]
     index: int
-    place: str
+    description: str
 
     @classmethod
     def of(cls, node: ir.Node, rule: ViewRule, arguments: dict[str, Any], index: int = 0) -> ViewStep:
@@ -105,38 +105,43 @@ def _repeat_view(build: SourceBuilder, step: ViewStep, base: Value) -> Value:
     return step.emit(build, step.name, {**step.arguments, step.rule.source: base}, step.overload)
 
 
-def _itself(build: SourceBuilder, step: ViewStep, base: Value) -> Value:
+def _return_base(build: SourceBuilder, step: ViewStep, base: Value) -> Value:
     return base
 
 
-def _replaced(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
+def _replace_base(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
     return new
 
 
-def _same_operator(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
+def _apply_operator_again(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
     return build.emit(step.name, {**step.arguments, step.rule.source: new}, step.overload, like=base)
 
 
-def _scattered(name: str, *kept: str) -> Write:
+def _scatter_write(name: str, *argument_names: str) -> Write:
     """Make a rule that writes back with an operator on the base, the view and the view's arguments."""
 
     def write(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
-        arguments = {key: step.arguments[key] for key in kept if key in step.arguments}
+        arguments = {key: step.arguments[key] for key in argument_names if key in step.arguments}
         return build.emit(f"aten::{name}", {"self": base, "src": new, **arguments}, like=base)
 
     return write
 
 
 def _linalg_diagonal(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
-    given = step.arguments
-    places = {"offset": given.get("offset", 0), "dim1": given.get("dim1", -2), "dim2": given.get("dim2", -1)}
-    return build.emit("aten::diagonal_scatter", {"self": base, "src": new, **places}, like=base)
+    arguments = step.arguments
+    diagonal_arguments = {
+        "offset": arguments.get("offset", 0),
+        "dim1": arguments.get("dim1", -2),
+        "dim2": arguments.get("dim2", -1),
+    }
+    return build.emit("aten::diagonal_scatter", {"self": base, "src": new, **diagonal_arguments}, like=base)
 
 
 def _narrow(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
     dim, start, length = (step.arguments[key] for key in ("dim", "start", "length"))
+    # A computed start may be negative, which slice_scatter would clamp.
     if isinstance(start, Value):
-        start = build.wrapped(start, build.size(base, dim))
+        start = build.wrap_position(start, build.size(base, dim))
     elif start < 0:
         start = build.add(build.size(base, dim), start)
     return _slice_scatter(build, base, new, dim, start, build.add(start, length))
@@ -147,60 +152,62 @@ def _slice_scatter(build: SourceBuilder, base: Value, new: Value, dim: int, star
     return build.emit("aten::slice_scatter", arguments, like=base)
 
 
-def _reshaped(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
+def _undo_reshape(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
     return build.reshape(new, base)
 
 
-def _unsqueezed(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
+def _undo_squeeze(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
     """Undo squeeze: unsqueeze the dimension if it is known, else reshape to the shape of the base."""
     dim = step.arguments.get("dim")
     if isinstance(dim, int) and base.shape is not None and len(base.shape):
         size = base.shape[dim]
+        # `squeeze(dim)` of a size other than 1 changes nothing.
         if isinstance(size, int):
             return new if size != 1 else build.emit("aten::unsqueeze", {"self": new, "dim": dim}, like=base)
     return build.reshape(new, base)
 
 
-def _squeezed(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
+def _undo_unsqueeze(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
     return build.emit("aten::squeeze", {"self": new, "dim": step.arguments["dim"]}, "dim", like=base)
 
 
-def _permuted(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
+def _undo_permute(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
     dims = step.arguments["dims"]
-    places = [dim % len(dims) for dim in dims]
-    inverse = sorted(range(len(dims)), key=places.__getitem__)
+    positive_dims = [dim % len(dims) for dim in dims]
+    inverse = sorted(range(len(dims)), key=positive_dims.__getitem__)
     return build.emit("aten::permute", {"self": new, "dims": inverse}, like=base)
 
 
-def _moved(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
+def _undo_movedim(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
     source, destination = step.arguments["source"], step.arguments["destination"]
     arguments = {"self": new, "source": destination, "destination": source}
     return build.emit(step.name, arguments, step.overload, like=base)
 
 
-def _unexpanded(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
+def _undo_expand(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
     """Undo an expand that repeats no element; as in torch, others cannot be written."""
     old, repeated = static_sizes(base), static_sizes(new)
+    # Writing no elements changes nothing.
     if repeated is not None and 0 in repeated:
         return base
     if old is not None and repeated is not None:
-        kept = [1] * (len(repeated) - len(old)) + old
-        if kept == repeated:
+        padded = [1] * (len(repeated) - len(old)) + old
+        if padded == repeated:
             return build.reshape(new, base)
     raise GraphError(
-        f"{step.place}: its elements share memory, so it cannot be written to (PyTorch raises an error, "
-        "too); write to a clone()"
+        f"{step.description}: its elements share memory, so it cannot be written to (PyTorch raises an "
+        "error, too); write to a clone()"
     )
 
 
-def _unknown_write(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
-    raise GraphError(f"{step.place}: writes to this kind of view are not supported; write to a clone()")
+def _refuse_write(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
+    raise GraphError(f"{step.description}: writes to this view are not supported; write to a clone()")
 
 
-def _not_renewed(build: SourceBuilder, step: ViewStep, base: Value) -> Value:
+def _refuse_recompute(build: SourceBuilder, step: ViewStep, base: Value) -> Value:
     raise GraphError(
-        f"{step.place}: this view is read after a write to its base, which is not supported; read it before, "
-        "or use a clone()"
+        f"{step.description}: this view is read after a write to its base, which is not supported; read "
+        "it before, or use a clone()"
     )
 
 
@@ -209,8 +216,8 @@ def _split_dim(step: ViewStep, base: Value) -> int:
     if name == "hsplit":
         if base.shape is None:
             raise GraphError(
-                f"{step.place}: a write to a part of a split tensor needs the rank of the tensor, which is "
-                "unknown"
+                f"{step.description}: a write to a part of a split tensor needs the rank of the tensor, "
+                "which is unknown"
             )
         return 1 if len(base.shape) > 1 else 0
     return int({"vsplit": 0, "dsplit": 2}.get(name, step.arguments.get("dim", 0)))
@@ -220,6 +227,7 @@ def _part(build: SourceBuilder, step: ViewStep, base: Value) -> tuple[int, Size,
     """Return the dimension, start and end of one part of a split."""
     dim = _split_dim(step, base)
     start: Size = 0
+    # The last part of a split may be smaller, so the start is the sum of the sizes before it.
     for earlier in step.outputs[: step.index]:
         start = build.add(start, build.size(earlier, dim))
     return dim, start, build.add(start, build.size(step.output, dim))
@@ -245,54 +253,55 @@ def _write_unbound(build: SourceBuilder, step: ViewStep, base: Value, new: Value
     return build.emit("aten::select_scatter", arguments, like=base)
 
 
-def _other_type(build: SourceBuilder, step: ViewStep, base: Value) -> Value:
+def _make_other_type(build: SourceBuilder, step: ViewStep, base: Value) -> Value:
     """Compute the view of another base if the types differ, as for a real view of complex numbers."""
     return build.emit(step.name, {**step.arguments, step.rule.source: base}, step.overload, like=step.output)
 
 
-def _viewed(name: str) -> Write:
+def _inverse_view_write(name: str) -> Write:
     """Make a rule that writes back with a view of the new contents."""
     return lambda build, step, base, new: build.emit(f"aten::{name}", {"self": new}, like=base)
 
 
-def _written_part(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
+def _write_complex_part(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
     """Replace the real or imaginary part of complex numbers; `real` of a real tensor is that tensor."""
+    # `real` of a real tensor is the tensor itself.
     if base.dtype == step.output.dtype:
         return new
     part = "imag" if step.name == "aten::real" else "real"
-    kept = build.emit(f"aten::{part}", {"self": base}, like=step.output)
-    return build.emit("aten::complex", {step.name.removeprefix("aten::"): new, part: kept}, like=base)
+    other_part = build.emit(f"aten::{part}", {"self": base}, like=step.output)
+    return build.emit("aten::complex", {step.name.removeprefix("aten::"): new, part: other_part}, like=base)
 
 
-_IDENTITY = ViewRule(_replaced, _itself)
-_SELF = ViewRule(_replaced, _itself, same_object=True)
-_RESHAPED = ViewRule(_reshaped, _repeat_view)
-_SELF_INVERSE = ViewRule(_same_operator, _repeat_view)
-_EXPANDED = ViewRule(_unexpanded, _repeat_view)
+_IDENTITY = ViewRule(_replace_base, _return_base)
+_SELF = ViewRule(_replace_base, _return_base, same_object=True)
+_RESHAPED = ViewRule(_undo_reshape, _repeat_view)
+_SELF_INVERSE = ViewRule(_apply_operator_again, _repeat_view)
+_EXPANDED = ViewRule(_undo_expand, _repeat_view)
 _PART = ViewRule(_write_part, _make_part)
-_OPAQUE = ViewRule(_unknown_write, _not_renewed)
-_UNDECIDED = ViewRule(_unknown_write, _not_renewed, undecided=True)
+_OPAQUE = ViewRule(_refuse_write, _refuse_recompute)
+_UNDECIDED = ViewRule(_refuse_write, _refuse_recompute, undecided=True)
 
 VIEWS: dict[str, ViewRule] = {
-    "diagonal": ViewRule(_scattered("diagonal_scatter", "offset", "dim1", "dim2"), _repeat_view),
+    "diagonal": ViewRule(_scatter_write("diagonal_scatter", "offset", "dim1", "dim2"), _repeat_view),
     "linalg_diagonal": ViewRule(_linalg_diagonal, _repeat_view, source="A"),
     "narrow": ViewRule(_narrow, _repeat_view),
-    "permute": ViewRule(_permuted, _repeat_view),
-    "select": ViewRule(_scattered("select_scatter", "dim", "index"), _repeat_view),
-    "slice": ViewRule(_scattered("slice_scatter", "dim", "start", "end", "step"), _repeat_view),
-    "squeeze": ViewRule(_unsqueezed, _repeat_view),
+    "permute": ViewRule(_undo_permute, _repeat_view),
+    "select": ViewRule(_scatter_write("select_scatter", "dim", "index"), _repeat_view),
+    "slice": ViewRule(_scatter_write("slice_scatter", "dim", "start", "end", "step"), _repeat_view),
+    "squeeze": ViewRule(_undo_squeeze, _repeat_view),
     "unbind": ViewRule(_write_unbound, _make_unbound),
-    "unfold": ViewRule(_unknown_write, _repeat_view),
-    "unsqueeze": ViewRule(_squeezed, _repeat_view),
-    "view_as_complex": ViewRule(_viewed("view_as_real"), _other_type),
-    "view_as_real": ViewRule(_viewed("view_as_complex"), _other_type),
+    "unfold": ViewRule(_refuse_write, _repeat_view),
+    "unsqueeze": ViewRule(_undo_unsqueeze, _repeat_view),
+    "view_as_complex": ViewRule(_inverse_view_write("view_as_real"), _make_other_type),
+    "view_as_real": ViewRule(_inverse_view_write("view_as_complex"), _make_other_type),
 }
-VIEWS |= dict.fromkeys(("movedim", "moveaxis"), ViewRule(_moved, _repeat_view))
+VIEWS |= dict.fromkeys(("movedim", "moveaxis"), ViewRule(_undo_movedim, _repeat_view))
 VIEWS |= dict.fromkeys(("expand", "expand_as", "broadcast_to"), _EXPANDED)
 VIEWS |= dict.fromkeys(
     "transpose swapaxes swapdims t numpy_T mT mH matrix_H adjoint conj _conj _neg_view".split(), _SELF_INVERSE
 )
-VIEWS |= dict.fromkeys(("real", "imag"), ViewRule(_written_part, _other_type))
+VIEWS |= dict.fromkeys(("real", "imag"), ViewRule(_write_complex_part, _make_other_type))
 VIEWS |= dict.fromkeys(
     "view view_as reshape reshape_as flatten unflatten ravel _reshape_alias atleast_1d atleast_2d "
     "atleast_3d".split(),
@@ -318,8 +327,8 @@ _NEVER_COPY = frozenset(
     "expand_as broadcast_to transpose swapaxes swapdims t numpy_T mT view view_as unflatten split "
     "split_with_sizes chunk tensor_split hsplit vsplit dsplit alias detach".split()
 )
-"""Operators that count as views whatever the capture recorded: a fake `narrow` with a tensor start returns
-new memory.
+"""Operators that are views even where the capture recorded none: a fake `narrow` with a tensor start
+returns new memory.
 """
 _MAY_COPY = frozenset("reshape reshape_as flatten ravel contiguous".split())
 """Operators that return a view if the strides of the argument allow it, else a copy."""
@@ -333,8 +342,9 @@ def _cast_rule(node: ir.Node, arguments: dict[str, Any]) -> ViewRule | None:
     if arguments.get("copy"):
         return None
     before, after = arguments["self"].dtype, node.outputs[0].dtype
-    wanted = arguments.get("dtype")
-    after = wanted if after is None and isinstance(wanted, DataType) else after
+    requested_dtype = arguments.get("dtype")
+    after = requested_dtype if after is None and isinstance(requested_dtype, DataType) else after
+    # Equal types would return the argument itself, different ones a copy.
     if before is None or after is None:
         return _UNDECIDED
     return _SELF if before == after else None
@@ -343,6 +353,7 @@ def _cast_rule(node: ir.Node, arguments: dict[str, Any]) -> ViewRule | None:
 def _flattens_nothing(arguments: dict[str, Any]) -> bool:
     """`flatten` returns its argument itself if there is a single dimension to flatten."""
     start, end, shape = arguments.get("start_dim", 0), arguments.get("end_dim", -1), arguments["self"].shape
+    # `flatten` of a zero-dim tensor returns a new view of one dimension.
     if shape is None or not len(shape):
         return shape is None and start == end
     return bool(start % len(shape) == end % len(shape))
@@ -354,14 +365,14 @@ def view_rule(node: ir.Node, arguments: dict[str, Any]) -> ViewRule | None:
     Args:
         arguments: the arguments of the node.
     """
-    known, name = node.metadata_props.get(ALIAS), node.op_type
+    aliasing, name = node.metadata_props.get(ALIAS), node.op_type
     if node.domain == "aten" and name in DROPOUTS:
-        # Whatever the capture recorded: on fake tensors torch copies.
+        # On fake tensors torch copies, so the recorded aliasing does not tell.
         idle = arguments.get("train") is False or arguments.get("p") == 0
         return _SELF._replace(source="input") if idle else None
     if node.domain != "aten":
         return _OPAQUE if _shares_by_schema(node) else None
-    if known == "false" and name not in _NEVER_COPY:
+    if aliasing == "false" and name not in _NEVER_COPY:
         return None
     if name in _CASTS:
         return _cast_rule(node, arguments)
@@ -371,12 +382,12 @@ def view_rule(node: ir.Node, arguments: dict[str, Any]) -> ViewRule | None:
         return _SELF if arguments["self"].dtype == arguments["dtype"] else _OPAQUE
     if name in _COMBINATIONS:
         return _UNDECIDED._replace(source="tensors") if len(arguments["tensors"]) == 1 else None
-    if name in _MAY_COPY and (known == "unknown" or (known is None and node.outputs[0].shape is None)):
+    if name in _MAY_COPY and (aliasing == "unknown" or (aliasing is None and node.outputs[0].shape is None)):
         return _UNDECIDED
     return VIEWS.get(name)
 
 
-def aliased(node: ir.Node, rule: ViewRule, arguments: dict[str, Any]) -> list[Value | None]:
+def aliased_tensors(node: ir.Node, rule: ViewRule, arguments: dict[str, Any]) -> list[Value | None]:
     """Return the tensor that each output of a view operator aliases; one per output if it takes a list."""
     if node.domain != "aten":
         return list(_shared_tensors(node, arguments))
@@ -394,6 +405,7 @@ def _shared_tensors(node: ir.Node, arguments: dict[str, Any]) -> Iterator[Value 
         name = output.metadata_props.get(ALIAS, "")
         argument = arguments.get(name)
         items = argument if isinstance(argument, list) else [argument]
+        # An argument may be a list with Nones, such as indices.
         tensors = [item for item in items if isinstance(item, Value)]
         yield tensors[min(count[name], len(tensors) - 1)] if tensors else None
         count[name] += 1

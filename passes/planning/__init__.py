@@ -1,6 +1,6 @@
 """Analyses of finished graphs: execution order, lifetimes of values, and memory offsets."""
 
-from .buffers import Buffer, Memory, buffers_of
+from .buffers import Buffer, GraphBuffers, buffers_of
 from .offsets import Interval, assign_offsets, lower_bound, overlap
 from .order import execution_order
 from .phases import (
@@ -19,8 +19,8 @@ __all__ = [
     "FORWARD",
     "PHASES",
     "Buffer",
+    "GraphBuffers",
     "Interval",
-    "Memory",
     "assign_offsets",
     "buffers_of",
     "execution_order",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import onnx_ir as ir
 
 from ...registration import MAY_OVERWRITE
-from ..target.inplace import operators
+from ..onnx_graph.inplace import memory_sharing
 from .order import reads
 
 
@@ -33,7 +33,7 @@ class Buffer:
 
 
 @dataclasses.dataclass
-class Memory:
+class GraphBuffers:
     """The buffers of a graph in an execution order.
 
     Attributes:
@@ -51,7 +51,7 @@ class Memory:
     in_place: dict[ir.Node, int]
 
 
-def buffers_of(graph: ir.Graph, nodes: Sequence[ir.Node], *, keeps_inputs: bool = False) -> Memory:
+def buffers_of(graph: ir.Graph, nodes: Sequence[ir.Node], *, keeps_inputs: bool = False) -> GraphBuffers:
     """The buffers of a graph whose nodes run in the given order.
 
     Views share the memory of their input. A node overwrites an operand if its annotation
@@ -62,13 +62,15 @@ def buffers_of(graph: ir.Graph, nodes: Sequence[ir.Node], *, keeps_inputs: bool 
         keeps_inputs: whether inputs are needed until the end, because the graph is repeated and its results
             become the next inputs.
     """
-    memory = Memory(list(nodes), [], {}, {}, {})
+    memory = GraphBuffers(list(nodes), [], {}, {}, {})
+    # Weights and constants live outside the planned memory; views of them do too.
     fixed = set(graph.initializers.values())
     for value in graph.inputs:
         if value not in fixed:
             _add(memory, value, 0)
     for index, node in enumerate(nodes):
-        if node.domain in operators.STANDARD_DOMAINS and node.op_type == "Constant":
+        # A Constant's value belongs to the model, like an initializer.
+        if node.domain in memory_sharing.STANDARD_DOMAINS and node.op_type == "Constant":
             fixed.update(node.outputs)
             continue
         for value in reads(node):
@@ -77,14 +79,13 @@ def buffers_of(graph: ir.Graph, nodes: Sequence[ir.Node], *, keeps_inputs: bool 
         for position, value in enumerate(node.outputs):
             if value.name:
                 _define(memory, fixed, node, position, index)
-    kept = [*graph.outputs, *(graph.inputs if keeps_inputs else ())]
-    for value in kept:
+    for value in (*graph.outputs, *(graph.inputs if keeps_inputs else ())):
         if value in memory.of:
             memory.of[value].last = max(0, len(nodes) - 1)
     return memory
 
 
-def _define(memory: Memory, fixed: set[ir.Value], node: ir.Node, position: int, index: int) -> None:
+def _define(memory: GraphBuffers, fixed: set[ir.Value], node: ir.Node, position: int, index: int) -> None:
     """Assign a buffer to output `position` of the node at `index`."""
     value = node.outputs[position]
     if position == 0 and _is_view(node):
@@ -98,21 +99,22 @@ def _define(memory: Memory, fixed: set[ir.Value], node: ir.Node, position: int, 
             memory.views[node] = source
             _join(memory, value, memory.of[source], index)
             return
-    overwritten = _overwritten(node).get(position)
-    operand = node.inputs[overwritten] if overwritten is not None else None
-    if operand is not None and operand in memory.of:
-        memory.in_place[node] = overwritten if overwritten is not None else 0
+    overwritten = (pair.split(":") for pair in node.metadata_props.get(MAY_OVERWRITE, "").split())
+    input_index = {int(output): int(operand) for output, operand in overwritten}.get(position)
+    operand = node.inputs[input_index] if input_index is not None else None
+    if input_index is not None and operand is not None and operand in memory.of:
+        memory.in_place[node] = input_index
         _join(memory, value, memory.of[operand], index)
         return
     _add(memory, value, index)
 
 
-def _add(memory: Memory, value: ir.Value, index: int) -> None:
+def _add(memory: GraphBuffers, value: ir.Value, index: int) -> None:
     memory.of[value] = Buffer([value], index, index)
     memory.buffers.append(memory.of[value])
 
 
-def _join(memory: Memory, value: ir.Value, buffer: Buffer, index: int) -> None:
+def _join(memory: GraphBuffers, value: ir.Value, buffer: Buffer, index: int) -> None:
     buffer.values.append(value)
     buffer.last = index
     memory.of[value] = buffer
@@ -124,12 +126,6 @@ def _is_view(node: ir.Node) -> bool:
     return (
         source is not None
         and node.op_type != "Dropout"
-        and node.domain in operators.STANDARD_DOMAINS
-        and operators.is_view(node.op_type, source.dtype, node.outputs[0].dtype)
+        and node.domain in memory_sharing.STANDARD_DOMAINS
+        and memory_sharing.is_view(node.op_type, source.dtype, node.outputs[0].dtype)
     )
-
-
-def _overwritten(node: ir.Node) -> Mapping[int, int]:
-    """The input that each output may overwrite."""
-    pairs = (pair.split(":") for pair in node.metadata_props.get(MAY_OVERWRITE, "").split())
-    return {int(output): int(place) for output, place in pairs}

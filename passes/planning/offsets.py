@@ -9,6 +9,7 @@ Lee, Efficient Memory Management for Deep Neural Net Inference (2020).
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -47,15 +48,14 @@ def overlap(buffers: Sequence[Interval], offsets: Sequence[int]) -> tuple[int, i
 
     Compares all pairs, independently of how the offsets were found.
     """
-    held = [index for index, buffer in enumerate(buffers) if buffer.size]
-    for place, one in enumerate(held):
-        size, first, last = buffers[one]
-        begin = offsets[one]
-        for other in held[place + 1 :]:
-            apart = buffers[other].last < first or last < buffers[other].first
-            beside = offsets[other] >= begin + size or begin >= offsets[other] + buffers[other].size
-            if not (apart or beside):
-                return one, other
+    nonempty = [index for index, buffer in enumerate(buffers) if buffer.size]
+    for a, b in itertools.combinations(nonempty, 2):
+        disjoint_in_time = buffers[b].last < buffers[a].first or buffers[a].last < buffers[b].first
+        disjoint_in_memory = (
+            offsets[b] >= offsets[a] + buffers[a].size or offsets[a] >= offsets[b] + buffers[b].size
+        )
+        if not (disjoint_in_time or disjoint_in_memory):
+            return a, b
     return None
 
 
@@ -65,26 +65,27 @@ def assign_offsets(buffers: Sequence[Interval], alignment: int = 1) -> list[int]
     Deterministic; the time grows with the number of pairs of buffers with overlapping lifetimes.
     """
     rounded = [Interval(-(-size // alignment) * alignment, first, last) for size, first, last in buffers]
-    held = [index for index, buffer in enumerate(rounded) if buffer.size]
-    found = _placed([rounded[index] for index in held])
+    # Empty buffers need no memory; any offset serves.
+    nonempty = [index for index, buffer in enumerate(rounded) if buffer.size]
     offsets = [0] * len(rounded)
-    for index, offset in zip(held, found, strict=True):
+    for index, offset in zip(nonempty, _place_buffers([rounded[index] for index in nonempty]), strict=True):
         offsets[index] = offset
     return offsets
 
 
-def _placed(buffers: list[Interval]) -> list[int]:
+def _place_buffers(buffers: list[Interval]) -> list[int]:
+    """Return the offsets of the best of several heuristics."""
     if not buffers:
         return []
-    bound, mates = lower_bound(buffers), _mates(buffers)
+    bound, neighbours = lower_bound(buffers), _overlapping_lifetimes(buffers)
     best: list[int] = []
     for key in _ORDERS:
         order = sorted(range(len(buffers)), key=lambda index: (*key(buffers[index]), index))
         for tight in (False, True):
-            offsets = _in_order(buffers, mates, order, tight)
+            offsets = _place_in_order(buffers, neighbours, order, tight)
             if not best or peak(buffers, offsets) < peak(buffers, best):
                 best = offsets
-    return best if peak(buffers, best) == bound else _improved(buffers, best, bound)
+    return best if peak(buffers, best) == bound else _search_placement(buffers, best, bound)
 
 
 _ORDERS: tuple[Callable[[Interval], tuple[int, ...]], ...] = (
@@ -103,102 +104,105 @@ _WEIGHTS: tuple[Callable[[Interval], int], ...] = (
 )
 """The first preferences of the skyline: long-lived buffers, buffers of a large area, large buffers."""
 _EDGE = 1.1
-"""Preference for a buffer that begins or ends where its stretch does, and leaves no gap there."""
+"""Preference for a buffer that begins or ends with its segment, and so leaves no gap there."""
 
 
-def _mates(buffers: Sequence[Interval]) -> list[list[int]]:
+def _overlapping_lifetimes(buffers: Sequence[Interval]) -> list[list[int]]:
     """Return the buffers whose lifetimes overlap, for each buffer."""
-    mates: list[list[int]] = [[] for _ in buffers]
+    neighbours: list[list[int]] = [[] for _ in buffers]
     active: list[int] = []
     for index in sorted(range(len(buffers)), key=lambda index: buffers[index].first):
-        active = [other for other in active if buffers[other].last >= buffers[index].first]
-        for other in active:
-            mates[index].append(other)
-            mates[other].append(index)
+        active = [neighbour for neighbour in active if buffers[neighbour].last >= buffers[index].first]
+        for neighbour in active:
+            neighbours[index].append(neighbour)
+            neighbours[neighbour].append(index)
         active.append(index)
-    return mates
+    return neighbours
 
 
-def _in_order(
-    buffers: Sequence[Interval], mates: Sequence[Sequence[int]], order: Sequence[int], tight: bool
+def _place_in_order(
+    buffers: Sequence[Interval], neighbours: Sequence[Sequence[int]], order: Sequence[int], tight: bool
 ) -> list[int]:
     """Place buffers in order, each in the lowest gap that fits, or in the smallest."""
     offsets = [-1] * len(buffers)
     for index in order:
         size = buffers[index].size
-        taken = sorted(
-            (offsets[other], offsets[other] + buffers[other].size)
-            for other in mates[index]
-            if offsets[other] >= 0
+        occupied = sorted(
+            (offsets[neighbour], offsets[neighbour] + buffers[neighbour].size)
+            for neighbour in neighbours[index]
+            if offsets[neighbour] >= 0
         )
-        top, place, room = 0, -1, 0
-        for begin, end in taken:
+        top, best_offset, best_gap = 0, -1, 0
+        for begin, end in occupied:
             gap = begin - top
-            if gap >= size and (place < 0 or gap < room):
-                place, room = top, gap
+            if gap >= size and (best_offset < 0 or gap < best_gap):
+                best_offset, best_gap = top, gap
                 if not tight:
                     break
+            # Occupied ranges may nest, so the end of an earlier one may be higher.
             top = max(top, end)
-        offsets[index] = top if place < 0 else place
+        offsets[index] = top if best_offset < 0 else best_offset
     return offsets
 
 
 def _skyline(buffers: Sequence[Interval], weights: Sequence[float]) -> list[int]:
     """Place the heaviest buffer that fits on the lowest segment of the skyline, until all are placed."""
     offsets = [0] * len(buffers)
-    stretches = [[min(b.first for b in buffers), max(b.last for b in buffers), 0]]
+    # A segment is [first step, last step, height].
+    segments = [[min(b.first for b in buffers), max(b.last for b in buffers), 0]]
     waiting = sorted(range(len(buffers)), key=lambda index: buffers[index].first)
     starts = [buffers[index].first for index in waiting]
     while waiting:
-        lowest = min(range(len(stretches)), key=lambda index: (stretches[index][2], index))
-        begin, end, height = stretches[lowest]
+        lowest = min(range(len(segments)), key=lambda index: (segments[index][2], index))
+        begin, end, height = segments[lowest]
         chosen, most = -1, 0.0
-        for place in range(bisect.bisect_left(starts, begin), bisect.bisect_right(starts, end)):
-            _, first, last = buffers[waiting[place]]
+        for position in range(bisect.bisect_left(starts, begin), bisect.bisect_right(starts, end)):
+            _, first, last = buffers[waiting[position]]
             if last <= end:
-                weight = weights[waiting[place]] * _EDGE ** ((first == begin) + (last == end))
+                weight = weights[waiting[position]] * _EDGE ** ((first == begin) + (last == end))
                 if weight > most:
-                    chosen, most = place, weight
+                    chosen, most = position, weight
         if chosen < 0:
-            beside = [stretches[near][2] for near in (lowest - 1, lowest + 1) if 0 <= near < len(stretches)]
-            stretches[lowest][2] = min(beside)
+            # Nothing fits here: raise the segment to its lower neighbour, which widens it.
+            heights = [segments[near][2] for near in (lowest - 1, lowest + 1) if 0 <= near < len(segments)]
+            segments[lowest][2] = min(heights)
         else:
             index = waiting.pop(chosen)
             starts.pop(chosen)
             size, first, last = buffers[index]
             offsets[index] = height
-            parts = ([begin, first - 1, height], [first, last, height + size], [last + 1, end, height])
-            stretches[lowest : lowest + 1] = [part for part in parts if part[0] <= part[1]]
-        stretches = _merged(stretches)
+            pieces = ([begin, first - 1, height], [first, last, height + size], [last + 1, end, height])
+            segments[lowest : lowest + 1] = [piece for piece in pieces if piece[0] <= piece[1]]
+        segments = _merge_segments(segments)
     return offsets
 
 
-def _merged(stretches: list[list[int]]) -> list[list[int]]:
+def _merge_segments(segments: list[list[int]]) -> list[list[int]]:
     """Join neighbouring segments of equal height."""
-    merged = [stretches[0]]
-    for stretch in stretches[1:]:
-        if stretch[2] == merged[-1][2]:
-            merged[-1][1] = stretch[1]
+    merged = [segments[0]]
+    for segment in segments[1:]:
+        if segment[2] == merged[-1][2]:
+            merged[-1][1] = segment[1]
         else:
-            merged.append(stretch)
+            merged.append(segment)
     return merged
 
 
-def _improved(buffers: Sequence[Interval], best: list[int], bound: int) -> list[int]:
+def _search_placement(buffers: Sequence[Interval], best: list[int], bound: int) -> list[int]:
     """Repeat the skyline with more weight for buffers above the lower bound; return the best placement."""
-    least = peak(buffers, best)
+    best_bytes = peak(buffers, best)
     for weigh in _WEIGHTS:
         heaviest = max(map(weigh, buffers))
         weights = [weigh(buffer) / heaviest for buffer in buffers]
         for _ in range(_PLACEMENTS // len(buffers) + 1):
             offsets = _skyline(buffers, weights)
-            taken = peak(buffers, offsets)
-            if taken < least:
-                best, least = offsets, taken
-            if least == bound:
+            needed_bytes = peak(buffers, offsets)
+            if needed_bytes < best_bytes:
+                best, best_bytes = offsets, needed_bytes
+            if best_bytes == bound:
                 return best
             for index, buffer in enumerate(buffers):
                 excess = offsets[index] + buffer.size - bound
                 if excess > 0:
-                    weights[index] *= 1 + excess / (2 * (taken - bound + 1))
+                    weights[index] *= 1 + excess / (2 * (needed_bytes - bound + 1))
     return best

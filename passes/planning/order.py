@@ -27,10 +27,10 @@ def execution_order(graph: ir.Graph, ranks: Mapping[ir.Node, tuple[int, ...]] | 
     missing = [0] * len(nodes)
     readers: list[list[int]] = [[] for _ in nodes]
     for index, node in enumerate(nodes):
-        makers = {value.producer() for value in reads(node)}
-        for maker in makers:
-            if maker in position and maker is not node:
-                readers[position[maker]].append(index)
+        # A set, because a node that reads a value twice waits for its producer once.
+        for producer in {value.producer() for value in reads(node)}:
+            if producer in position and producer is not node:
+                readers[position[producer]].append(index)
                 missing[index] += 1
     keys = [((ranks or {}).get(node, ()), index) for index, node in enumerate(nodes)]
     ready = [key for key, count in zip(keys, missing, strict=True) if not count]
@@ -44,27 +44,27 @@ def execution_order(graph: ir.Graph, ranks: Mapping[ir.Node, tuple[int, ...]] | 
             if not missing[reader]:
                 heapq.heappush(ready, keys[reader])
     if len(ordered) < len(nodes):
-        held = next(node for node in nodes if missing[position[node]])
-        raise GraphError(f"the graph has a cycle: node '{held.name}' reads a value that depends on it")
+        blocked = next(node for node in nodes if missing[position[node]])
+        raise GraphError(f"the graph has a cycle: node '{blocked.name}' reads a value that depends on it")
     return ordered
 
 
 def reads(node: ir.Node) -> list[ir.Value]:
     """Return the inputs of a node, and the outer values that its sub-graphs read."""
-    return [value for value in node.inputs if value is not None] + captured(node)
+    return [value for value in node.inputs if value is not None] + captured_values(node)
 
 
-def captured(node: ir.Node) -> list[ir.Value]:
+def captured_values(node: ir.Node) -> list[ir.Value]:
     """Return the outer values that the sub-graphs of a node read, without duplicates."""
-    own: set[ir.Value] = set()
-    found: dict[ir.Value, None] = {}
+    inner_values: set[ir.Value] = set()
+    read_values: dict[ir.Value, None] = {}
     pending = blocks(node)
     while pending:
         block = pending.pop(0)
-        own.update((*block.inputs, *block.initializers.values()))
+        inner_values.update((*block.inputs, *block.initializers.values()))
         for inner in block:
-            own.update(inner.outputs)
-            found.update(dict.fromkeys(value for value in inner.inputs if value is not None))
+            inner_values.update(inner.outputs)
+            read_values.update(dict.fromkeys(value for value in inner.inputs if value is not None))
             pending += blocks(inner)
-        found.update(dict.fromkeys(block.outputs))
-    return [value for value in found if value not in own]
+        read_values.update(dict.fromkeys(block.outputs))
+    return [value for value in read_values if value not in inner_values]

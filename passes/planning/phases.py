@@ -35,7 +35,7 @@ def order_by_phase(graph: ir.Graph, forward: Collection[str], gradients: Collect
     nodes = list(graph)
     applying = {node for node in nodes if node.metadata_props.get(PLAN_PHASE) == APPLY_GRADIENT}
     outputs = {value.name: value for value in graph.outputs}
-    ahead = _producers(outputs[name] for name in forward if name in outputs)
+    ahead = _ancestors(outputs[name] for name in forward if name in outputs)
     layers: dict[ir.Node, str] = {}
     for node in nodes:
         if node in ahead:
@@ -45,12 +45,13 @@ def order_by_phase(graph: ir.Graph, forward: Collection[str], gradients: Collect
         else:
             phase = CALC_DERIVATIVE
         node.metadata_props[PLAN_PHASE] = phase
-    found = [outputs[name] for name in gradients if name in outputs]
-    found += [value for node in nodes if node in applying for value in reads(node)]
-    for value in found:
-        maker = value.producer()
-        if maker is not None and maker.metadata_props[PLAN_PHASE] in (CALC_GRADIENT, CALC_DERIVATIVE):
-            _mark(maker, layers)
+    gradient_values = [outputs[name] for name in gradients if name in outputs]
+    # A gradient that an update consumes need not be an output of the graph.
+    gradient_values += [value for node in nodes if node in applying for value in reads(node)]
+    for value in gradient_values:
+        producer = value.producer()
+        if producer is not None and producer.metadata_props[PLAN_PHASE] in (CALC_GRADIENT, CALC_DERIVATIVE):
+            _mark(producer, layers)
     ranks = _ranks(nodes, set(layers.values()))
     ordered = execution_order(graph, ranks)
     if ordered != nodes:
@@ -59,22 +60,22 @@ def order_by_phase(graph: ir.Graph, forward: Collection[str], gradients: Collect
         graph.extend(ordered)
 
 
-def _producers(values: Iterable[ir.Value]) -> set[ir.Node]:
+def _ancestors(values: Iterable[ir.Value]) -> set[ir.Node]:
     """The nodes that values depend on."""
-    found: set[ir.Node] = set()
+    ancestors: set[ir.Node] = set()
     waiting = [value.producer() for value in values]
     while waiting:
         node = waiting.pop()
-        if node is not None and node not in found:
-            found.add(node)
+        if node is not None and node not in ancestors:
+            ancestors.add(node)
             waiting.extend(value.producer() for value in reads(node))
-    return found
+    return ancestors
 
 
-def _mark(maker: ir.Node, layers: dict[ir.Node, str]) -> None:
+def _mark(producer: ir.Node, layers: dict[ir.Node, str]) -> None:
     """Mark the nodes that compute a gradient within the module of its last node."""
-    layer = maker.metadata_props.get(MODULE, "")
-    waiting: list[ir.Node | None] = [maker]
+    layer = producer.metadata_props.get(MODULE, "")
+    waiting: list[ir.Node | None] = [producer]
     while waiting:
         node = waiting.pop()
         if node is None or node in layers or node.metadata_props.get(MODULE, "") != layer:
@@ -98,7 +99,7 @@ def _ranks(nodes: list[ir.Node], layers: Collection[str]) -> dict[ir.Node, tuple
     for index, node in enumerate(nodes):
         phase = PHASES.index(node.metadata_props[PLAN_PHASE])
         layer = node.metadata_props.get(MODULE, "")
-        # What all updates share comes before the first of them.
+        # Nodes that all updates share come before the first update.
         shared = node.metadata_props[PLAN_PHASE] == APPLY_GRADIENT and layer not in slots
         slot = -1 if shared else slots.get(layer, index)
         ranks[node] = (1, slot, phase) if phase else (0, needed.get(node, index))
@@ -110,9 +111,9 @@ def _first_needed(nodes: list[ir.Node]) -> dict[ir.Node, int]:
     needed: dict[ir.Node, int] = {}
     for index, node in enumerate(nodes):
         for value in reads(node):
-            maker = value.producer()
-            if maker is None or MODULE in maker.metadata_props:
+            producer = value.producer()
+            if producer is None or MODULE in producer.metadata_props:
                 continue
-            if all(read.producer() is None for read in reads(maker)):
-                needed.setdefault(maker, index)
+            if all(read.producer() is None for read in reads(producer)):
+                needed.setdefault(producer, index)
     return needed

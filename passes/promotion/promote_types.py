@@ -27,17 +27,23 @@ from ...registration.arguments import arguments, blocks, overloaded_name, replac
 from ...registration.dtypes import FLOATS, INTEGERS, limits
 from ...registration.promotion import is_integral
 from ..source_builder import SourceBuilder
-from .rules import RULES, Kind, Rule, compute_dtype, has_computed_type, integers_become, members, rule_of
+from .rules import RULES, Promotion, Rule, compute_dtype, has_computed_type, integers_become, members, rule_of
 
-_QUICK = (Kind.TOGETHER, Kind.FLOAT, Kind.SELF, Kind.COMPARISON)
-_OPEN = (Kind.TOGETHER, Kind.FLOAT, Kind.COMPARISON, Kind.SEARCH, Kind.SUM)
+# Float operands of one type promote nothing in these operators.
+_UNCHANGED_BY_EQUAL_FLOATS = (Promotion.TOGETHER, Promotion.FLOAT, Promotion.SELF, Promotion.COMPARISON)
+_DEFERRABLE = (Promotion.TOGETHER, Promotion.FLOAT, Promotion.COMPARISON, Promotion.SEARCH, Promotion.SUM)
 
 Casts = MutableMapping[tuple[Value, DataType], Value]
 
 
 def _is_settled(node: ir.Node, rule: Rule) -> bool:
-    """Whether all inputs have the same float type, so that the node promotes nothing."""
-    if rule.kind not in _QUICK or (len(node.inputs) < len(rule.operands) and _takes_tensor(node)):
+    """Whether all inputs have the same float type, so that the node promotes nothing.
+
+    Most nodes of a model are like this; the check avoids decoding their arguments.
+    """
+    if rule.promotion not in _UNCHANGED_BY_EQUAL_FLOATS or (
+        len(node.inputs) < len(rule.operands) and _takes_tensor(node)
+    ):
         return False
     first = node.inputs[0] if node.inputs else None
     dtype = first.dtype if first is not None else None
@@ -47,13 +53,13 @@ def _is_settled(node: ir.Node, rule: Rule) -> bool:
         if value is None or value.dtype != dtype or NUMBER in value.metadata_props:
             return False
     output = node.outputs[0].dtype
-    return output is None or output == (DataType.BOOL if rule.kind is Kind.COMPARISON else dtype)
+    return output is None or output == (DataType.BOOL if rule.promotion is Promotion.COMPARISON else dtype)
 
 
 def _is_deferred(node: ir.Node) -> bool:
     """Whether an earlier run deferred the promotion of a node to lowering."""
-    makers = (value.producer() for value in node.inputs if value is not None)
-    return any(maker is not None and maker.domain == "promotion" for maker in makers)
+    producers = (value.producer() for value in node.inputs if value is not None)
+    return any(producer is not None and producer.domain == "promotion" for producer in producers)
 
 
 class _Promoter:
@@ -69,62 +75,72 @@ class _Promoter:
         """Rewrite every node, after its sub-blocks; return whether anything changed."""
         for node in list(self._graph):
             for block in blocks(node):
+                # Rule 5: casts of the block must not be visible outside of it.
                 inner: Casts = ChainMap({}, self._casts)
                 self._modified = _Promoter(block, inner).run() or self._modified
             rule = RULES.get(node.op_type)
             if rule is not None and node.domain == "aten" and not _is_settled(node, rule):
-                self._visit(node)
+                self._promote_node(node)
         return self._modified
 
-    def _visit(self, node: ir.Node) -> None:
-        given = arguments(node)
-        rule = rule_of(node.op_type, given)
+    def _promote_node(self, node: ir.Node) -> None:
+        node_arguments = arguments(node)
+        rule = rule_of(node.op_type, node_arguments)
         if rule is None or _is_deferred(node):
             return
         output = node.outputs[0]
-        decided = compute_dtype(rule, given, output.dtype)
+        computed = compute_dtype(rule, node_arguments, output.dtype)
         self._build.before(node)
-        if node.op_type == "where" and isinstance(given.get("condition"), Value):
-            self._change(node, given, {"condition": self._cast(given["condition"], DataType.BOOL)})
-        if isinstance(decided, DataType):
-            self._convert(node, rule, given, decided)
-            if has_computed_type(rule) or rule.kind is Kind.COMPARISON:
-                computed = DataType.BOOL if rule.kind is Kind.COMPARISON else decided
-                self._correct(node, output, computed)
-        elif isinstance(decided, Value) and rule.kind is Kind.SELF:
+        # ONNX's Where takes only BOOL conditions; ATen also takes UINT8.
+        if node.op_type == "where" and isinstance(node_arguments.get("condition"), Value):
+            self._change_arguments(
+                node, node_arguments, {"condition": self._cast(node_arguments["condition"], DataType.BOOL)}
+            )
+        if isinstance(computed, DataType):
+            self._cast_operands(node, rule, node_arguments, computed)
+            if has_computed_type(rule) or rule.promotion is Promotion.COMPARISON:
+                result_dtype = DataType.BOOL if rule.promotion is Promotion.COMPARISON else computed
+                self._restore_result_dtype(node, output, result_dtype)
+        elif isinstance(computed, Value) and rule.promotion is Promotion.SELF:
             changed = {
-                name: self._convert_to_type_of(given[name], decided)
+                name: self._convert_to_type_of(node_arguments[name], computed)
                 for name in rule.followers
-                if name in given
+                if name in node_arguments
             }
-            self._change(node, given, changed)
-        elif rule.kind in _OPEN:
-            tensors = [item for item in members(rule, given) if isinstance(item, Value)]
-            if any(item is not decided for item in tensors):
-                self._defer(node, rule, given)
+            self._change_arguments(node, node_arguments, changed)
+        elif rule.promotion in _DEFERRABLE:
+            tensors = [item for item in members(rule, node_arguments) if isinstance(item, Value)]
+            if any(item is not computed for item in tensors):
+                self._defer_promotion(node, rule, node_arguments)
 
-    def _convert(self, node: ir.Node, rule: Rule, given: dict[str, Any], dtype: DataType) -> None:
+    def _cast_operands(
+        self, node: ir.Node, rule: Rule, node_arguments: dict[str, Any], dtype: DataType
+    ) -> None:
         """Cast the operands of a node to the element type that it computes in."""
         changed = {
-            name: self._cast(_wrapped(given[name], dtype), dtype) for name in rule.operands if name in given
+            name: self._cast(_wrap_integer(node_arguments[name], dtype), dtype)
+            for name in rule.operands
+            if name in node_arguments
         }
         first = rule.operands[0]
         if _takes_tensor(node) and isinstance(changed.get(first), (bool, int, float)):
             number = {"s": changed[first], "dtype": dtype}
             changed[first] = self._build.emit("aten::scalar_tensor", number, dtype=dtype, shape=ir.Shape(()))
         for name in rule.followers:
-            if name in given:
-                changed[name] = self._cast(_truncated(given[name], dtype), dtype)
-        self._change(node, given, changed)
-        if rule.kind is Kind.CAST and isinstance(given.get("dtype"), DataType):
-            del given["dtype"]
-            replace_arguments(node, given)
+            if name in node_arguments:
+                changed[name] = self._cast(_truncate_number(node_arguments[name], dtype), dtype)
+        self._change_arguments(node, node_arguments, changed)
+        if rule.promotion is Promotion.CAST and isinstance(node_arguments.get("dtype"), DataType):
+            del node_arguments["dtype"]
+            replace_arguments(node, node_arguments)
             self._modified = True
 
-    def _change(self, node: ir.Node, given: dict[str, Any], changed: dict[str, Any]) -> None:
-        if any(item is not given[name] for name, item in changed.items()):
-            given |= changed
-            replace_arguments(node, given)
+    def _change_arguments(
+        self, node: ir.Node, node_arguments: dict[str, Any], changed: dict[str, Any]
+    ) -> None:
+        if any(item is not node_arguments[name] for name, item in changed.items()):
+            node_arguments |= changed
+            replace_arguments(node, node_arguments)
             self._modified = True
 
     def _cast(self, item: Any, dtype: DataType) -> Any:
@@ -139,20 +155,20 @@ class _Promoter:
             cast = self._casts[item, dtype] = self._build.cast(item, dtype)
         return cast
 
-    def _convert_to_type_of(self, item: Any, other: Value) -> Any:
-        """The written value, converted to the unknown element type of its target."""
-        if not isinstance(item, Value) or item is other:
+    def _convert_to_type_of(self, item: Any, destination: Value) -> Any:
+        """The written value, converted to the unknown element type of its destination."""
+        if not isinstance(item, Value) or item is destination:
             return item
-        maker = item.producer()
-        if maker is not None and maker.op_type == "type_as" and maker.inputs[-1] is other:
+        producer = item.producer()
+        if producer is not None and producer.op_type == "type_as" and producer.inputs[-1] is destination:
             return item
-        return self._build.emit("aten::type_as", {"self": item, "other": other}, shape=item.shape)
+        return self._build.emit("aten::type_as", {"self": item, "other": destination}, shape=item.shape)
 
-    def _defer(self, node: ir.Node, rule: Rule, given: dict[str, Any]) -> None:
+    def _defer_promotion(self, node: ir.Node, rule: Rule, node_arguments: dict[str, Any]) -> None:
         """Defer the promotion of a node to lowering."""
-        items = members(rule, given)
+        items = members(rule, node_arguments)
         output = node.outputs[0]
-        question = {
+        promote_arguments = {
             "operator": overloaded_name(node),
             "operands": items,
             "numbers": [
@@ -163,29 +179,33 @@ class _Promoter:
             "expected": output.dtype if has_computed_type(rule) else None,
         }
 
-        def promoted(item: Any) -> Any:
+        def emit_promote(item: Any) -> Any:
             if isinstance(item, list):
-                return [promoted(member) for member in item]
+                return [emit_promote(member) for member in item]
             if not isinstance(item, Value):
                 return item
-            return self._build.emit("promotion::promote", {"self": item, **question}, shape=item.shape)
+            return self._build.emit(
+                "promotion::promote", {"self": item, **promote_arguments}, shape=item.shape
+            )
 
-        names = [name for name in (*rule.operands, *rule.followers) if name in given]
-        self._change(node, given, {name: promoted(given[name]) for name in names})
+        names = [name for name in (*rule.operands, *rule.followers) if name in node_arguments]
+        self._change_arguments(
+            node, node_arguments, {name: emit_promote(node_arguments[name]) for name in names}
+        )
         if has_computed_type(rule) and output.dtype is not None:
-            self._correct(node, output, None)
+            self._restore_result_dtype(node, output, None)
 
-    def _correct(self, node: ir.Node, output: Value, computed: DataType | None) -> None:
+    def _restore_result_dtype(self, node: ir.Node, output: Value, result_dtype: DataType | None) -> None:
         """Cast a result back to the element type that the capture recorded, for all of its readers."""
         expected = output.dtype
-        if expected is None or expected == computed:
+        if expected is None or expected == result_dtype:
             return
         self._build.after(node)
         cast = self._build.cast(output, expected)
-        output.type = None if computed is None else ir.TensorType(computed)
-        maker = cast.producer()
+        output.type = None if result_dtype is None else ir.TensorType(result_dtype)
+        producer = cast.producer()
         for user, index in list(output.uses()):
-            if user is not maker:
+            if user is not producer:
                 user.replace_input_with(index, cast)
         owner = output.graph
         if output.is_graph_output() and isinstance(owner, ir.Graph):
@@ -203,7 +223,7 @@ def _takes_tensor(node: ir.Node) -> bool:
     return node.overload in ("", "default", "self") or node.overload.startswith("Tensor")
 
 
-def _wrapped(item: Any, dtype: DataType) -> Any:
+def _wrap_integer(item: Any, dtype: DataType) -> Any:
     """A Python number as an operand; it wraps around outside of the integer range, as in ATen's cast."""
     if type(item) is not int or dtype not in INTEGERS:
         return item
@@ -211,7 +231,7 @@ def _wrapped(item: Any, dtype: DataType) -> Any:
     return item if low <= item <= high else int((item - low) % (high - low + 1) + low)
 
 
-def _truncated(item: Any, dtype: DataType) -> Any:
+def _truncate_number(item: Any, dtype: DataType) -> Any:
     """A Python number converted to an element type that others decide; ATen truncates fractions."""
     if isinstance(item, float) and math.isfinite(item):
         return bool(item) if dtype == DataType.BOOL else int(item) if is_integral(dtype) else item

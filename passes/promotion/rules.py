@@ -15,7 +15,7 @@ from onnx_ir import DataType, Value
 from ...registration.promotion import DEFAULT_FLOAT, operand, settle
 
 
-class Kind(enum.Enum):
+class Promotion(enum.Enum):
     """How an operator promotes."""
 
     TOGETHER = enum.auto()
@@ -47,7 +47,7 @@ class Rule(NamedTuple):
         uniform: whether zero-dim tensors count as much as other tensors.
     """
 
-    kind: Kind
+    promotion: Promotion
     operands: tuple[str, ...]
     followers: tuple[str, ...] = ()
     uniform: bool = False
@@ -63,29 +63,29 @@ _ENTRIES: tuple[tuple[str, Rule], ...] = (
         "logaddexp2 bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift __and__ "
         "__or__ __xor__ __lshift__ __rshift__ gcd lcm kron where nextafter igamma igammac special_gammainc "
         "special_gammaincc",
-        Rule(Kind.TOGETHER, _PAIR),
+        Rule(Promotion.TOGETHER, _PAIR),
     ),
-    ("add sub subtract rsub", Rule(Kind.TOGETHER, _PAIR, ("alpha",))),
-    ("pow", Rule(Kind.TOGETHER, ("self", "exponent"))),
-    ("float_power", Rule(Kind.DOUBLE, ("self", "exponent"))),
-    ("clamp clip clamp_min clamp_max", Rule(Kind.TOGETHER, ("self", "min", "max"))),
-    ("lerp", Rule(Kind.TOGETHER, ("self", "end", "weight"))),
-    ("addcmul", Rule(Kind.TOGETHER, ("self", "tensor1", "tensor2"), ("value",))),
-    ("addcdiv", Rule(Kind.TOGETHER, ("self", "tensor1", "tensor2"), ("value",))),
-    ("cat concat concatenate stack", Rule(Kind.TOGETHER, ("tensors",))),
-    ("hstack vstack dstack row_stack column_stack", Rule(Kind.TOGETHER, ("tensors",), uniform=True)),
-    ("mse_loss l1_loss smooth_l1_loss huber_loss", Rule(Kind.TOGETHER, ("self", "target"))),
-    ("outer ger", Rule(Kind.TOGETHER, ("self", "vec2"))),
-    ("addr", Rule(Kind.TOGETHER, ("self", "vec1", "vec2"), ("beta", "alpha"))),
-    ("dist inner", Rule(Kind.TOGETHER, _PAIR)),
-    ("diff", Rule(Kind.TOGETHER, ("self", "prepend", "append"))),
-    ("cosine_similarity", Rule(Kind.TOGETHER, ("x1", "x2"), uniform=True)),
-    ("bucketize", Rule(Kind.SEARCH, ("self", "boundaries"))),
-    ("searchsorted", Rule(Kind.SEARCH, ("sorted_sequence", "self"))),
+    ("add sub subtract rsub", Rule(Promotion.TOGETHER, _PAIR, ("alpha",))),
+    ("pow", Rule(Promotion.TOGETHER, ("self", "exponent"))),
+    ("float_power", Rule(Promotion.DOUBLE, ("self", "exponent"))),
+    ("clamp clip clamp_min clamp_max", Rule(Promotion.TOGETHER, ("self", "min", "max"))),
+    ("lerp", Rule(Promotion.TOGETHER, ("self", "end", "weight"))),
+    ("addcmul", Rule(Promotion.TOGETHER, ("self", "tensor1", "tensor2"), ("value",))),
+    ("addcdiv", Rule(Promotion.TOGETHER, ("self", "tensor1", "tensor2"), ("value",))),
+    ("cat concat concatenate stack", Rule(Promotion.TOGETHER, ("tensors",))),
+    ("hstack vstack dstack row_stack column_stack", Rule(Promotion.TOGETHER, ("tensors",), uniform=True)),
+    ("mse_loss l1_loss smooth_l1_loss huber_loss", Rule(Promotion.TOGETHER, ("self", "target"))),
+    ("outer ger", Rule(Promotion.TOGETHER, ("self", "vec2"))),
+    ("addr", Rule(Promotion.TOGETHER, ("self", "vec1", "vec2"), ("beta", "alpha"))),
+    ("dist inner", Rule(Promotion.TOGETHER, _PAIR)),
+    ("diff", Rule(Promotion.TOGETHER, ("self", "prepend", "append"))),
+    ("cosine_similarity", Rule(Promotion.TOGETHER, ("x1", "x2"), uniform=True)),
+    ("bucketize", Rule(Promotion.SEARCH, ("self", "boundaries"))),
+    ("searchsorted", Rule(Promotion.SEARCH, ("sorted_sequence", "self"))),
     (
         "div divide true_divide atan2 arctan2 copysign xlogy ldexp special_xlogy special_xlog1py "
         "special_zeta",
-        Rule(Kind.FLOAT, _PAIR),
+        Rule(Promotion.FLOAT, _PAIR),
     ),
     (
         "acos acosh arccos arccosh asin asinh arcsin arcsinh atan atanh arctan arctanh cos cosh sin "
@@ -97,12 +97,12 @@ _ENTRIES: tuple[tuple[str, Rule], ...] = (
         "special_log1p special_log_ndtr special_logit special_logsumexp special_ndtr special_ndtri "
         "special_polygamma special_psi special_sinc special_multigammaln special_modified_bessel_i0 "
         "special_modified_bessel_i1 special_modified_bessel_k0 special_modified_bessel_k1",
-        Rule(Kind.FLOAT, _SELF),
+        Rule(Promotion.FLOAT, _SELF),
     ),
     (
         "special_airy_ai special_spherical_bessel_j0 special_scaled_modified_bessel_k0 "
         "special_scaled_modified_bessel_k1",
-        Rule(Kind.FLOAT, ("x",)),
+        Rule(Promotion.FLOAT, ("x",)),
     ),
     (
         "special_chebyshev_polynomial_t special_chebyshev_polynomial_u special_chebyshev_polynomial_v "
@@ -110,29 +110,29 @@ _ENTRIES: tuple[tuple[str, Rule], ...] = (
         "special_shifted_chebyshev_polynomial_u special_shifted_chebyshev_polynomial_v "
         "special_shifted_chebyshev_polynomial_w special_hermite_polynomial_h "
         "special_hermite_polynomial_he special_laguerre_polynomial_l special_legendre_polynomial_p",
-        Rule(Kind.FLOAT, ("x", "n")),
+        Rule(Promotion.FLOAT, ("x", "n")),
     ),
     (
         "eq ne lt le gt ge not_equal less less_equal greater greater_equal isclose",
-        Rule(Kind.COMPARISON, _PAIR),
+        Rule(Promotion.COMPARISON, _PAIR),
     ),
-    ("isin", Rule(Kind.COMPARISON, ("elements", "test_elements", "element", "test_element"))),
-    ("logical_and logical_or logical_xor logical_not", Rule(Kind.LOGICAL, _PAIR)),
+    ("isin", Rule(Promotion.COMPARISON, ("elements", "test_elements", "element", "test_element"))),
+    ("logical_and logical_or logical_xor logical_not", Rule(Promotion.LOGICAL, _PAIR)),
     (
         "copy scatter_add scatter_reduce select_scatter slice_scatter diagonal_scatter as_strided_scatter",
-        Rule(Kind.SELF, _SELF, ("src",)),
+        Rule(Promotion.SELF, _SELF, ("src",)),
     ),
-    ("scatter", Rule(Kind.SELF, _SELF, ("src", "value"))),
-    ("masked_fill index_fill fill", Rule(Kind.SELF, _SELF, ("value",))),
-    ("threshold", Rule(Kind.SELF, _SELF, ("threshold", "value"))),
-    ("index_put _unsafe_index_put", Rule(Kind.SELF, _SELF, ("values",))),
-    ("index_copy put masked_scatter", Rule(Kind.SELF, _SELF, ("source",))),
-    ("index_add", Rule(Kind.SELF, _SELF, ("source", "alpha"))),
-    ("sum nansum prod cumsum cumprod trace", Rule(Kind.SUM, _SELF)),
+    ("scatter", Rule(Promotion.SELF, _SELF, ("src", "value"))),
+    ("masked_fill index_fill fill", Rule(Promotion.SELF, _SELF, ("value",))),
+    ("threshold", Rule(Promotion.SELF, _SELF, ("threshold", "value"))),
+    ("index_put _unsafe_index_put", Rule(Promotion.SELF, _SELF, ("values",))),
+    ("index_copy put masked_scatter", Rule(Promotion.SELF, _SELF, ("source",))),
+    ("index_add", Rule(Promotion.SELF, _SELF, ("source", "alpha"))),
+    ("sum nansum prod cumsum cumprod trace", Rule(Promotion.SUM, _SELF)),
     (
         "mean nanmean softmax log_softmax special_softmax special_log_softmax logcumsumexp norm "
         "linalg_norm linalg_matrix_norm linalg_vector_norm",
-        Rule(Kind.CAST, _SELF),
+        Rule(Promotion.CAST, _SELF),
     ),
 )
 RULES = {name: rule for names, rule in _ENTRIES for name in names.split()}
@@ -141,14 +141,15 @@ RULES = {name: rule for names, rule in _ENTRIES for name in names.split()}
 def rule_of(name: str, arguments: Mapping[str, Any]) -> Rule | None:
     """The rule of an ATen operator, by its name without the domain; None if it does not promote."""
     rule = RULES.get(name)
-    if rule is not None and rule.kind is Kind.FLOAT and arguments.get("rounding_mode") is not None:
-        return rule._replace(kind=Kind.TOGETHER)
+    if rule is not None and rule.promotion is Promotion.FLOAT and arguments.get("rounding_mode") is not None:
+        # `div` with a rounding mode returns integers for integers.
+        return rule._replace(promotion=Promotion.TOGETHER)
     return rule
 
 
 def has_computed_type(rule: Rule) -> bool:
     """Whether the result has the element type that the operator computes in."""
-    return rule.kind not in (Kind.COMPARISON, Kind.SEARCH)
+    return rule.promotion not in (Promotion.COMPARISON, Promotion.SEARCH)
 
 
 def members(rule: Rule, arguments: Mapping[str, Any]) -> list[Any]:
@@ -167,7 +168,7 @@ def _members(rule: Rule, arguments: Mapping[str, Any]) -> Iterator[Any]:
 
 def integers_become(rule: Rule) -> DataType | None:
     """The element type in which an operator computes integers and BOOL."""
-    return {Kind.FLOAT: DEFAULT_FLOAT, Kind.SUM: DataType.INT64}.get(rule.kind)
+    return {Promotion.FLOAT: DEFAULT_FLOAT, Promotion.SUM: DataType.INT64}.get(rule.promotion)
 
 
 def compute_dtype(
@@ -182,19 +183,22 @@ def compute_dtype(
         The type; or a value of unknown type that has the same type; or None if it is unknown or nothing is
         promoted.
     """
-    if rule.kind is Kind.DOUBLE:
+    if rule.promotion is Promotion.DOUBLE:
         return DataType.DOUBLE
-    if rule.kind is Kind.LOGICAL:
+    if rule.promotion is Promotion.LOGICAL:
         return DataType.BOOL
-    own = arguments.get("self")
-    if rule.kind is Kind.SELF:
-        return own if isinstance(own, Value) and own.dtype is None else getattr(own, "dtype", None)
-    wanted = arguments.get("dtype")
-    if rule.kind in (Kind.CAST, Kind.SUM) and isinstance(wanted, DataType):
-        return wanted
-    if rule.kind is Kind.CAST:
-        return own.dtype if isinstance(own, Value) else None
+    tensor = arguments.get("self")
+    if rule.promotion is Promotion.SELF:
+        return (
+            tensor if isinstance(tensor, Value) and tensor.dtype is None else getattr(tensor, "dtype", None)
+        )
+    requested_dtype = arguments.get("dtype")
+    if rule.promotion in (Promotion.CAST, Promotion.SUM) and isinstance(requested_dtype, DataType):
+        return requested_dtype
+    if rule.promotion is Promotion.CAST:
+        return tensor.dtype if isinstance(tensor, Value) else None
     items = members(rule, arguments)
+    # Complex numbers and None have no place in the table of real types.
     if not items or not all(isinstance(item, (Value, bool, int, float)) for item in items):
         return None
     operands = [operand(item, uniform=rule.uniform) for item in items]
@@ -207,6 +211,6 @@ def output_dtype(name: str, arguments: Mapping[str, Any]) -> DataType | None:
     if rule is None:
         return None
     if not has_computed_type(rule):
-        return DataType.BOOL if rule.kind is Kind.COMPARISON else None
+        return DataType.BOOL if rule.promotion is Promotion.COMPARISON else None
     computed = compute_dtype(rule, arguments)
     return computed if isinstance(computed, DataType) else None

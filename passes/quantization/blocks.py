@@ -76,7 +76,7 @@ def quantize(matrix: np.ndarray, scheme: Scheme, block_size: int, scale_type: np
         scale_type: the type that scales are rounded to before they are used.
 
     Raises:
-        ValueError: the matrix holds an infinity or NaN.
+        ValueError: the matrix contains an infinity or NaN.
     """
     rows, columns = matrix.shape
     count = -(-columns // block_size)
@@ -91,20 +91,20 @@ def quantize(matrix: np.ndarray, scheme: Scheme, block_size: int, scale_type: np
         if not np.isfinite(part).all():
             raise ValueError(NOT_FINITE)
         part = part.reshape(len(part), count, block_size)
-        found, scale, zero = _quantized(part, scheme, scale_type)
-        at = slice(row, row + len(part))
-        codes[at], scales[at], zeros[at] = found, scale, zero
+        part_codes, scale, zero = _quantize_blocks(part, scheme, scale_type)
+        row_range = slice(row, row + len(part))
+        codes[row_range], scales[row_range], zeros[row_range] = part_codes, scale, zero
         size = np.abs(part)
         largest, total = max(largest, float(size.max(initial=0))), total + float(size.sum(dtype=np.float64))
         error = np.abs(
-            (found - zero[..., None].astype(np.float32)) * scale[..., None].astype(np.float32) - part
+            (part_codes - zero[..., None].astype(np.float32)) * scale[..., None].astype(np.float32) - part
         )
         worst = max(worst, float(error.max(initial=0)))
         total_error += float(error.sum(dtype=np.float64))
     return Blocks(codes, scales, zeros, worst, total_error, largest, total)
 
 
-def _quantized(
+def _quantize_blocks(
     part: np.ndarray, scheme: Scheme, scale_type: np.dtype
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Codes as float32, scales and zero points of blocks along the last axis."""
@@ -113,11 +113,13 @@ def _quantized(
         steps = np.abs(part).max(axis=-1) / (scheme.middle - 1)
         low = np.zeros_like(steps)
     else:
+        # The range includes 0, so that zeros, such as padding, are exact.
         low = np.minimum(part.min(axis=-1), 0)
         steps = (np.maximum(part.max(axis=-1), 0) - low) / top
     scale = steps.astype(scale_type)
     # A block of zeros, or one whose scale underflows in the type.
     scale = np.where(scale == 0, np.ones_like(scale), scale)
+    # Codes are computed with the scale as it is stored, rounded to its type.
     exact = scale.astype(np.float32)
     zero = (
         np.full(steps.shape, scheme.middle, dtype=np.float32) if scheme.symmetric else np.rint(-low / exact)
@@ -127,15 +129,15 @@ def _quantized(
     return codes, scale, zero.astype(np.uint8)
 
 
-def packed(codes: np.ndarray) -> np.ndarray:
+def pack_nibbles(codes: np.ndarray) -> np.ndarray:
     """Elements of 4 bits, two in a byte along the last axis, the first one in the low half."""
     result: np.ndarray = codes[..., 0::2] | (codes[..., 1::2] << 4)
     return result
 
 
-def packed_flat(codes: np.ndarray) -> np.ndarray:
+def pack_nibbles_flat(codes: np.ndarray) -> np.ndarray:
     """The same over the whole array in order, as ONNX stores tensors of 4 bits."""
     flat = codes.reshape(-1)
     if flat.size % 2:
         flat = np.append(flat, np.uint8(0))
-    return packed(flat)
+    return pack_nibbles(flat)

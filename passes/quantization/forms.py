@@ -1,4 +1,4 @@
-"""What stands in a graph for a quantized weight, at each opset."""
+"""The nodes that read a quantized weight, at each opset."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MICROSOFT = "com.microsoft"
 
 
 class Form(enum.Enum):
-    """How the weight of a product is stored and read; the value is how a summary calls it."""
+    """How the weight of a product is stored and read; the value is its name in summaries."""
 
     BLOCKS = "DequantizeLinear with a scale per block"
     CHANNELS = "DequantizeLinear with a scale per channel"
@@ -40,7 +40,7 @@ def form_of(scheme: Scheme, opset: int, domains: tuple[str, ...] = ()) -> Form:
     return Form.BLOCKS if "block_size" in schema.attributes else Form.CHANNELS
 
 
-class Storage:
+class QuantizedStorage:
     """The initializers of one quantized weight. Each is added when a form first needs it.
 
     Args:
@@ -50,13 +50,14 @@ class Storage:
     def __init__(self, weight: QuantizedWeight, add: Callable[[str, ir.TensorProtocol], ir.Value]):
         self.weight = weight
         self._add = add
-        self._added: dict[str, ir.Value] = {}
+        self._initializers: dict[str, ir.Value] = {}
 
-    def dequantized(self, g: GraphContext) -> ir.Value:
+    def emit_dequantize(self, g: GraphContext) -> ir.Value:
         """The matrix by DequantizeLinear, in the shape of the initializer."""
         weight, scheme = self.weight, self.weight.scheme
         schema = operator_schema("DequantizeLinear", g.opset)
         assert schema is not None
+        # Before opset 19 scales are FLOAT only.
         takes = weight.dtype in schema.inputs[1].dtypes
         elements = self._value("quantized", weight.elements)
         scales = self._scales(weight.dtype if takes else DataType.FLOAT, oriented=True)
@@ -68,15 +69,15 @@ class Storage:
         result = g.op("DequantizeLinear", elements, scales, zeros, axis=axis, **block)
         return result if takes else g.op("Cast", result, to=weight.dtype)
 
-    def computed(self, g: GraphContext) -> ir.Value:
+    def emit_arithmetic(self, g: GraphContext) -> ir.Value:
         """The matrix by arithmetic on bytes, in the shape of the initializer."""
         weight = self.weight
         padded = self._arithmetic(g, self._bytes(), self._scales(weight.dtype), self._zeros())
         shape = [weight.rows, weight.blocks * weight.block_size]
-        matrix = self._unpadded(g, g.op("Reshape", padded, shape), 1)
+        matrix = self._remove_padding(g, g.op("Reshape", padded, shape), 1)
         return matrix if weight.axis == 1 else g.op("Transpose", matrix, perm=[1, 0])
 
-    def gathered(self, g: GraphContext, indices: ir.Value, rank: int) -> ir.Value:
+    def emit_gather(self, g: GraphContext, indices: ir.Value, rank: int) -> ir.Value:
         """The rows at some indices; only these are computed.
 
         Args:
@@ -92,9 +93,9 @@ class Storage:
             rank,
         )
         shape = [0] * rank + [weight.blocks * weight.block_size]
-        return self._unpadded(g, g.op("Reshape", rows, shape), rank)
+        return self._remove_padding(g, g.op("Reshape", rows, shape), rank)
 
-    def multiplied(self, g: GraphContext, x: ir.Value) -> ir.Value:
+    def emit_product(self, g: GraphContext, x: ir.Value) -> ir.Value:
         """The product of a value and the matrix by MatMulNBits."""
         weight = self.weight
         zeros = None if weight.scheme.symmetric else self._value("zero_points", weight.zero_bytes)
@@ -121,6 +122,7 @@ class Storage:
         weight = self.weight
         codes = g.op("Cast", data, to=weight.dtype)
         if weight.scheme.bits == 4:
+            # ONNX has no shift of floats: the high four bits are the whole part of a division by 16.
             high = g.op("Floor", g.op("Mul", codes, 1 / 16))
             low = g.op("Sub", codes, g.op("Mul", high, 16.0))
             pair = [g.op("Unsqueeze", part, axes=[rank + 2]) for part in (low, high)]
@@ -133,7 +135,7 @@ class Storage:
             centered = g.op("Sub", codes, zero)
         return g.op("Mul", centered, g.op("Unsqueeze", scales, axes=[rank + 1]))
 
-    def _unpadded(self, g: GraphContext, value: ir.Value, axis: int) -> ir.Value:
+    def _remove_padding(self, g: GraphContext, value: ir.Value, axis: int) -> ir.Value:
         """The value without the padding of rows to whole blocks."""
         weight = self.weight
         if weight.columns == weight.blocks * weight.block_size:
@@ -153,6 +155,6 @@ class Storage:
         return self._value(key, lambda: self.weight.scales(dtype, oriented=oriented))
 
     def _value(self, suffix: str, tensor: Callable[[], ir.TensorProtocol]) -> ir.Value:
-        if suffix not in self._added:
-            self._added[suffix] = self._add(f"{self.weight.name}_{suffix}", tensor())
-        return self._added[suffix]
+        if suffix not in self._initializers:
+            self._initializers[suffix] = self._add(f"{self.weight.name}_{suffix}", tensor())
+        return self._initializers[suffix]

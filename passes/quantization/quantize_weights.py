@@ -2,7 +2,7 @@
 
 1. A weight is an initializer of two dimensions, FLOAT, FLOAT16 or BFLOAT16, that is the right operand of a
    MatMul or Gemm, directly or through a Transpose, or the table of a Gather along axis 0.
-2. A weight is quantized if all of its readers are such, for all of them at once: a table that is also the
+2. A weight is quantized only if all of its readers are of these operators: a table that is also the
    weight of the last product needs `embeddings` and `head`.
 3. Blocks lie along the dimension that a product sums over, and along the rows of a table.
 4. Rows of a table are dequantized after they are gathered.
@@ -18,25 +18,25 @@ import onnx_ir as ir
 from ...registration import DataType, GraphContext
 from ..realizers.rewriting import Rewriter, attribute, is_onnx, remove_unused
 from .blocks import Scheme
-from .forms import MICROSOFT, Form, Storage, form_of
+from .forms import MICROSOFT, Form, QuantizedStorage, form_of
 from .quantized_weight import Latest, QuantizedWeight
 
 _FLOATS = frozenset({DataType.FLOAT, DataType.FLOAT16, DataType.BFLOAT16})
 _AFTER_HEAD = frozenset("Add Cast Div Identity Mul Reshape Slice Squeeze Tanh Transpose Unsqueeze".split())
-"""Operators that may stand between the last product and an output of the model."""
+"""Operators that may come between the last product and an output of the model."""
 _DEQUANTIZED = (Form.BLOCKS, Form.CHANNELS)
 _CHECKED_AT_ONCE = 1 << 24
 """Weights of at most this many bytes are read before the graph is changed."""
 
 
 @dataclasses.dataclass(frozen=True)
-class _Reader:
+class _WeightReader:
     """A node that reads a weight.
 
     Attributes:
         node: MatMul, Gemm, Transpose or Gather.
         axis: the axis of the weight that blocks lie along.
-        products: the MatMuls and Gemms that it stands for; none for a Gather.
+        products: the MatMuls and Gemms that use the weight through it; none for a Gather.
     """
 
     node: ir.Node
@@ -74,12 +74,12 @@ class QuantizeWeights(ir.passes.InPlacePass):
         Contents are computed when they are written. Large weights with an infinity or NaN are refused then.
 
         Raises:
-            GraphError: a small weight holds an infinity or NaN.
+            GraphError: a small weight contains an infinity or NaN.
         """
         rewriter = Rewriter(model)
         self.form = form_of(self._scheme, rewriter.opset, self._domains)
         latest = Latest()
-        order = {node: place for place, node in enumerate(ir.traversal.RecursiveGraphIterator(model.graph))}
+        order = {node: index for index, node in enumerate(ir.traversal.RecursiveGraphIterator(model.graph))}
         for value in list(model.graph.initializers.values()):
             readers = self._readers(value)
             axes = {reader.axis for reader in readers}
@@ -95,9 +95,10 @@ class QuantizeWeights(ir.passes.InPlacePass):
             )
             if weight.expected_bytes(form not in _DEQUANTIZED) >= weight.bytes_before:
                 continue
+            # Reading a larger weight twice would cost too much; it is checked when it is written.
             if tensor.nbytes <= _CHECKED_AT_ONCE:
                 weight.check()
-            self._replace(rewriter, Storage(weight, rewriter.initializer), form, readers, order)
+            self._replace(rewriter, QuantizedStorage(weight, rewriter.initializer), form, readers, order)
             self.weights.append(weight)
         if self.weights:
             remove_unused(model)
@@ -105,42 +106,40 @@ class QuantizeWeights(ir.passes.InPlacePass):
                 model.graph.opset_imports[MICROSOFT] = 1
         return ir.passes.PassResult(model, bool(self.weights))
 
-    def _readers(self, value: ir.Value) -> list[_Reader]:
-        """The readers of a weight; none if it may not be quantized for all of them."""
+    def _readers(self, value: ir.Value) -> list[_WeightReader]:
+        """The readers of a weight; none if one of them needs the weight as it is."""
         if value.dtype not in _FLOATS or value.is_graph_input() or value.is_graph_output():
             return []
         if value.const_value is None or len(value.const_value.shape) != 2 or not value.const_value.size:
             return []
-        found = []
+        readers = []
         for use in value.uses():
             reader = _reader(use.node, use.idx)
-            if reader is None or not self._is_wanted(reader):
+            if reader is None or (not reader.products and not self._embeddings):
                 return []
-            found.append(reader)
-        return found
-
-    def _is_wanted(self, reader: _Reader) -> bool:
-        if not reader.products:
-            return self._embeddings
-        return self._head or not any(_is_head(node) for node in reader.products)
+            if not self._head and any(map(_is_head, reader.products)):
+                return []
+            readers.append(reader)
+        return readers
 
     def _replace(
         self,
         rewriter: Rewriter,
-        storage: Storage,
+        storage: QuantizedStorage,
         form: Form,
-        readers: list[_Reader],
+        readers: list[_WeightReader],
         order: dict[ir.Node, int],
     ) -> None:
-        made: dict[ir.Graph | None, ir.Value] = {}
-        for reader in sorted(readers, key=lambda each: order[each.node]):
+        matrices: dict[ir.Graph | None, ir.Value] = {}
+        # In graph order, so that the first reader of a graph computes the matrix for all later ones.
+        for reader in sorted(readers, key=lambda weight_reader: order[weight_reader.node]):
             node = reader.node
             if not reader.products:
                 indices = node.inputs[1]
                 assert indices is not None
                 assert indices.shape is not None
                 with rewriter.before(node) as g:
-                    rows = storage.gathered(g, indices, len(indices.shape))
+                    rows = storage.emit_gather(g, indices, len(indices.shape))
                 rewriter.replace(node, [rows])
             elif form is Form.MATMUL_N_BITS and all(map(_is_plain, reader.products)):
                 for product in reader.products:
@@ -148,33 +147,32 @@ class QuantizeWeights(ir.passes.InPlacePass):
                         result = _product(g, product, storage)
                     rewriter.replace(product, [result])
             else:
-                matrix = made.get(node.graph)
+                matrix = matrices.get(node.graph)
                 if matrix is None:
                     with rewriter.before(node, storage.weight.name) as g:
-                        matrix = storage.dequantized(g) if form in _DEQUANTIZED else storage.computed(g)
-                    made[node.graph] = rewriter.use(matrix)
+                        matrix = (
+                            storage.emit_dequantize(g) if form in _DEQUANTIZED else storage.emit_arithmetic(g)
+                        )
+                    matrices[node.graph] = rewriter.use(matrix)
                 node.replace_input_with(0 if is_onnx(node, "Transpose") else 1, matrix)
 
 
-def _reader(node: ir.Node, place: int) -> _Reader | None:
+def _reader(node: ir.Node, input_index: int) -> _WeightReader | None:
     """A use of a weight, if it can read a quantized one."""
-    if is_onnx(node, "MatMul") and place == 1:
-        return _Reader(node, 0, (node,))
-    if is_onnx(node, "Gemm") and place == 1:
-        return _Reader(node, 1 if attribute(node, "transB", 0) else 0, (node,))
-    if is_onnx(node, "Gather") and place == 0 and attribute(node, "axis", 0) == 0:
+    if is_onnx(node, "MatMul") and input_index == 1:
+        return _WeightReader(node, 0, (node,))
+    if is_onnx(node, "Gemm") and input_index == 1:
+        return _WeightReader(node, 1 if attribute(node, "transB", 0) else 0, (node,))
+    if is_onnx(node, "Gather") and input_index == 0 and attribute(node, "axis", 0) == 0:
         indices = node.inputs[1]
-        return _Reader(node, 1) if indices is not None and indices.shape is not None else None
+        return _WeightReader(node, 1) if indices is not None and indices.shape is not None else None
     if is_onnx(node, "Transpose"):
         result = node.outputs[0]
         uses = [(use.node, use.idx) for use in result.uses()]
-        if uses and not result.is_graph_output() and all(_is_right_of_matmul(*use) for use in uses):
-            return _Reader(node, 1, tuple(reader for reader, _ in uses))
+        are_weights = all(is_onnx(reader, "MatMul") and index == 1 for reader, index in uses)
+        if uses and are_weights and not result.is_graph_output():
+            return _WeightReader(node, 1, tuple(reader for reader, _ in uses))
     return None
-
-
-def _is_right_of_matmul(node: ir.Node, place: int) -> bool:
-    return is_onnx(node, "MatMul") and place == 1
 
 
 def _is_head(node: ir.Node) -> bool:
@@ -204,10 +202,10 @@ def _is_plain(node: ir.Node) -> bool:
     )
 
 
-def _product(g: GraphContext, node: ir.Node, storage: Storage) -> ir.Value:
+def _product(g: GraphContext, node: ir.Node, storage: QuantizedStorage) -> ir.Value:
     """The product by MatMulNBits, with the bias of a Gemm."""
     x = node.inputs[0]
     assert x is not None
-    result = storage.multiplied(g, x)
+    result = storage.emit_product(g, x)
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     return result if bias is None else g.op("Add", result, bias)

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import DataType, GraphError
-from .blocks import NOT_FINITE, Blocks, Scheme, packed, packed_flat, quantize
+from .blocks import NOT_FINITE, Blocks, Scheme, pack_nibbles, pack_nibbles_flat, quantize
 
 
 class Latest:
@@ -30,7 +30,7 @@ class Latest:
 
 @dataclasses.dataclass(frozen=True)
 class Errors:
-    """How far a quantized weight is from the given one.
+    """The difference between a quantized weight and the original one.
 
     Attributes:
         largest: the largest absolute error.
@@ -55,7 +55,7 @@ class QuantizedWeight:
         per_channel: whether each row or column has one scale.
         block_size: elements that share a scale; with `per_channel`, the whole axis.
         bytes_before: of the initializer.
-        bytes_after: of what stands in its place.
+        bytes_after: of the initializers that replace it.
     """
 
     def __init__(
@@ -89,6 +89,7 @@ class QuantizedWeight:
             padded: whether rows are stored as whole blocks.
         """
         zeros = 0 if self.scheme.symmetric else self.blocks
+        # The last block of a row may be partly filled.
         columns = self.blocks * self.block_size if padded else self.columns
         bits = self.rows * (self.scheme.bits * (columns + zeros) + self.dtype.bitwidth * self.blocks)
         return math.ceil(bits / 8)
@@ -105,7 +106,7 @@ class QuantizedWeight:
         """Read the weight.
 
         Raises:
-            GraphError: it holds an infinity or NaN.
+            GraphError: it contains an infinity or NaN.
         """
         if not np.isfinite(self._tensor.numpy()).all():
             raise GraphError(f"the weight '{self.name}' cannot be quantized: {NOT_FINITE}")
@@ -117,13 +118,13 @@ class QuantizedWeight:
         array = self._tensor.numpy()
         matrix = array if self.axis == 1 else array.T
         try:
-            found = quantize(matrix, self.scheme, self.block_size, self.dtype.numpy())
+            blocks = quantize(matrix, self.scheme, self.block_size, self.dtype.numpy())
         except ValueError as error:
             raise GraphError(f"the weight '{self.name}' cannot be quantized: {error}") from None
-        self._errors = Errors(found.worst, found.total_error, found.largest, found.total)
-        return found
+        self._errors = Errors(blocks.worst, blocks.total_error, blocks.largest, blocks.total)
+        return blocks
 
-    def _oriented(self, array: np.ndarray) -> np.ndarray:
+    def _orient(self, array: np.ndarray) -> np.ndarray:
         """Rows of the quantized matrix as the initializer has them."""
         return array if self.axis == 1 else np.ascontiguousarray(array.T)
 
@@ -138,10 +139,10 @@ class QuantizedWeight:
 
         def compute() -> np.ndarray:
             codes = self._contents().codes.reshape(self.rows, -1)[:, : self.columns]
-            codes = self._oriented(codes)
+            codes = self._orient(codes)
             # Two's complement: without the middle, negative numbers wrap around.
             codes = (codes - np.uint8(self.scheme.middle)) & np.uint8(mask) if symmetric else codes
-            return np.ascontiguousarray(codes) if bits == 8 else packed_flat(codes)
+            return np.ascontiguousarray(codes) if bits == 8 else pack_nibbles_flat(codes)
 
         return self._lazy(compute, dtype, self.shape)
 
@@ -151,7 +152,7 @@ class QuantizedWeight:
 
         def compute() -> np.ndarray:
             codes = self._contents().codes
-            return codes if self.scheme.bits == 8 else packed(codes)
+            return codes if self.scheme.bits == 8 else pack_nibbles(codes)
 
         return self._lazy(compute, DataType.UINT8, (self.rows, self.blocks, size))
 
@@ -159,7 +160,7 @@ class QuantizedWeight:
         """The scales: oriented as the initializer, one per channel, or `[rows, blocks]`."""
 
         def compute() -> np.ndarray:
-            return self._arranged(self._contents().scales, oriented).astype(dtype.numpy(), copy=False)
+            return self._arrange(self._contents().scales, oriented).astype(dtype.numpy(), copy=False)
 
         return self._lazy(compute, dtype, self._arrangement(oriented))
 
@@ -168,8 +169,8 @@ class QuantizedWeight:
         dtype = DataType[f"UINT{self.scheme.bits}"] if oriented else DataType.UINT8
 
         def compute() -> np.ndarray:
-            zeros = self._arranged(self._contents().zeros, oriented)
-            return packed_flat(zeros) if dtype.bitwidth < 8 else zeros
+            zeros = self._arrange(self._contents().zeros, oriented)
+            return pack_nibbles_flat(zeros) if dtype.bitwidth < 8 else zeros
 
         return self._lazy(compute, dtype, self._arrangement(oriented))
 
@@ -181,7 +182,7 @@ class QuantizedWeight:
             zeros = self._contents().zeros
             if self.scheme.bits == 8:
                 return zeros
-            return packed(np.pad(zeros, ((0, 0), (0, self.blocks % 2))))
+            return pack_nibbles(np.pad(zeros, ((0, 0), (0, self.blocks % 2))))
 
         return self._lazy(compute, DataType.UINT8, (self.rows, width))
 
@@ -192,8 +193,8 @@ class QuantizedWeight:
             return (self.rows,)
         return (self.rows, self.blocks) if self.axis == 1 else (self.blocks, self.rows)
 
-    def _arranged(self, array: np.ndarray, oriented: bool) -> np.ndarray:
-        return self._oriented(array).reshape(self._arrangement(oriented)) if oriented else array
+    def _arrange(self, array: np.ndarray, oriented: bool) -> np.ndarray:
+        return self._orient(array).reshape(self._arrangement(oriented)) if oriented else array
 
     def _lazy(
         self, compute: Callable[[], np.ndarray], dtype: ir.DataType, shape: tuple[int, ...]
@@ -204,6 +205,7 @@ class QuantizedWeight:
                 return ir.PackedTensor(array, dtype, shape=ir.Shape(shape))
             return ir.Tensor(array.view(dtype.numpy()), dtype=dtype, shape=ir.Shape(shape))
 
-        made = ir.LazyTensor(tensor, dtype=dtype, shape=ir.Shape(shape))
-        self.bytes_after += made.nbytes
-        return made
+        lazy_tensor = ir.LazyTensor(tensor, dtype=dtype, shape=ir.Shape(shape))
+        # Counted here, because a form adds each of its tensors once.
+        self.bytes_after += lazy_tensor.nbytes
+        return lazy_tensor

@@ -12,7 +12,7 @@ from .quantized_weight import QuantizedWeight
 
 @dataclasses.dataclass(frozen=True)
 class Error:
-    """How far numbers are from those that they stand for.
+    """The difference between approximate numbers and the exact ones.
 
     Attributes:
         maximum: the largest absolute error, relative to the largest absolute value.
@@ -23,11 +23,11 @@ class Error:
     mean: float
 
     @classmethod
-    def between(cls, found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> Error:
+    def between(cls, computed: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> Error:
         """The error of arrays."""
         pairs = [
             (np.asarray(a, np.float64), np.asarray(b, np.float64))
-            for a, b in zip(found, expected, strict=True)
+            for a, b in zip(computed, expected, strict=True)
         ]
         largest = max((float(np.abs(b).max(initial=0)) for _, b in pairs), default=0.0)
         worst = max((float(np.abs(a - b).max(initial=0)) for a, b in pairs), default=0.0)
@@ -59,7 +59,7 @@ class Quantization:
 
         Reading it computes the contents of all weights, unless they have been written before.
         """
-        found = [weight.errors for weight in self.weights]
-        worst = max((each.largest / (each.largest_weight or 1.0) for each in found), default=0.0)
-        total = sum(each.total_weight for each in found)
-        return Error(worst, sum(each.total for each in found) / (total or 1.0))
+        errors = [weight.errors for weight in self.weights]
+        worst = max((error.largest / (error.largest_weight or 1.0) for error in errors), default=0.0)
+        total = sum(error.total_weight for error in errors)
+        return Error(worst, sum(error.total for error in errors) / (total or 1.0))

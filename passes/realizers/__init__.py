@@ -1,4 +1,4 @@
-"""Rewrites finished ONNX graphs into what engines take: `docs/realizers.md` has the list."""
+"""Rewrites finished ONNX graphs into forms that engines support; `docs/realizers.md` lists the rewrites."""
 
 from .activations import FuseActivations, SplitActivations
 from .element_types import ConvertElementTypes

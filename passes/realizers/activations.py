@@ -48,7 +48,7 @@ _DEFAULTS = {
 }
 _OF_CONV = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid")
 _OF_GEMM = tuple(_PARAMETERS)
-_OWN = (
+_ACTIVATION_ATTRIBUTES = (
     "activation",
     "activation_params",
     "activation_alpha",
@@ -78,6 +78,7 @@ class SplitActivations(ir.passes.InPlacePass):
                         result.type, result.shape = node.outputs[0].type, node.outputs[0].shape
                     rewriter.replace(node, [result])
                     modified = True
+        # An engine may refuse a model that imports a domain unknown to it.
         if modified and not any(n.domain == DOMAIN for graph in graphs_of(model) for n in graph):
             model.graph.opset_imports.pop(DOMAIN, None)
         return ir.passes.PassResult(model, modified)
@@ -102,10 +103,12 @@ def _split(g: GraphContext, node: ir.Node) -> ir.Value:
     if node.op_type.startswith("FusedMatMul"):
         result = _matrix_product(g, node)
     else:
-        given = {name: each.value for name, each in node.attributes.items() if name not in _OWN}
+        attributes = {
+            name: item.value for name, item in node.attributes.items() if name not in _ACTIVATION_ATTRIBUTES
+        }
         inputs = list(node.inputs)
         added = inputs[3] if node.op_type == "FusedConv" and len(inputs) > 3 else None
-        result = g.op("Conv" if node.op_type == "FusedConv" else "Gemm", *inputs[:3], **given)
+        result = g.op("Conv" if node.op_type == "FusedConv" else "Gemm", *inputs[:3], **attributes)
         if added is not None:
             result = g.op("Add", result, added)
     name = attribute(node, "activation", "")
@@ -115,18 +118,16 @@ def _split(g: GraphContext, node: ir.Node) -> ir.Value:
         values = attribute(node, "activation_params") or []
         if name == "Clip":
             return g.op("Clip", result, min=float(values[0]), max=float(values[1]))
-        given = dict(zip(_PARAMETERS.get(name, ()), values, strict=False))
+        parameters = dict(zip(_PARAMETERS.get(name, ()), values, strict=False))
     else:
-        wanted = _PARAMETERS.get(name, ())
-        given = {each: attribute(node, f"activation_{each}") for each in wanted}
+        parameters = {
+            parameter: attribute(node, f"activation_{parameter}") for parameter in _PARAMETERS.get(name, ())
+        }
     if name not in _PARAMETERS:
         raise GraphError(
             f"{title(node)} has the activation '{name}', which split-activations does not support"
         )
-    value_of_result: ir.Value = g.op(
-        name, result, **{key: value for key, value in given.items() if value is not None}
-    )
-    return value_of_result
+    return g.op(name, result, **{key: value for key, value in parameters.items() if value is not None})
 
 
 def _matrix_product(g: GraphContext, node: ir.Node) -> ir.Value:
@@ -150,21 +151,25 @@ def _matrix_product(g: GraphContext, node: ir.Node) -> ir.Value:
 
 
 def _fuse(rewriter: Rewriter, node: ir.Node) -> bool:
-    """Fuse an activation with the operator that makes its input."""
+    """Fuse an activation with the operator that computes its input."""
     value = node.inputs[0] if node.inputs else None
     layer = None if value is None else value.producer()
     if value is None or layer is None or not is_onnx(layer, "Conv", "Gemm") or layer.graph is not node.graph:
         return False
+    # onnxruntime has kernels of the fused operators for FLOAT only.
     if only_reader(value) is not node or value.dtype != ir.DataType.FLOAT:
         return False
-    found = _activation(rewriter, node, layer.op_type)
-    if found is None:
+    activation = _activation(rewriter, node, layer.op_type)
+    if activation is None:
         return False
-    given: dict[str, Any] = {name: each.value for name, each in layer.attributes.items()}
+    layer_attributes: dict[str, Any] = {
+        name: attribute_value.value for name, attribute_value in layer.attributes.items()
+    }
     with rewriter.before(node, layer.name) as g:
-        result = g.op(f"{DOMAIN}::Fused{layer.op_type}", *layer.inputs, **given, **found)
+        result = g.op(f"{DOMAIN}::Fused{layer.op_type}", *layer.inputs, **layer_attributes, **activation)
     rewriter.replace(node, [result])
     assert layer.graph is not None
+    # Only now: the fused node has taken over the layer's inputs, and nothing reads its output.
     layer.graph.remove(layer, safe=True)
     return True
 
@@ -176,8 +181,8 @@ def _activation(rewriter: Rewriter, node: ir.Node, layer: str) -> dict[str, Any]
         return None if limits is None else {"activation": "Clip", "activation_params": limits}
     if not is_onnx(node, *(_OF_CONV if layer == "Conv" else _OF_GEMM)):
         return None
-    usual = _DEFAULTS.get(node.op_type, {})
-    values = {name: float(attribute(node, name, usual[name])) for name in _PARAMETERS[node.op_type]}
+    defaults = _DEFAULTS.get(node.op_type, {})
+    values = {name: float(attribute(node, name, defaults[name])) for name in _PARAMETERS[node.op_type]}
     if layer == "Gemm":
         return {"activation": node.op_type, **{f"activation_{k}": v for k, v in values.items()}}
     params = {"activation_params": list(values.values())} if values else {}
@@ -187,13 +192,13 @@ def _activation(rewriter: Rewriter, node: ir.Node, layer: str) -> dict[str, Any]
 def _limits(node: ir.Node) -> list[float] | None:
     """The constant limits of a Clip."""
     largest = float(np.finfo(np.float32).max)
-    found = []
-    for place, name, usual in ((1, "min", -largest), (2, "max", largest)):
-        value = node.inputs[place] if len(node.inputs) > place else None
+    limits = []
+    for input_index, name, default in ((1, "min", -largest), (2, "max", largest)):
+        value = node.inputs[input_index] if len(node.inputs) > input_index else None
         tensor = constant_of(value)
         if value is not None and tensor is None:
             return None
-        found.append(
-            float(tensor.numpy().item()) if tensor is not None else float(attribute(node, name, usual))
+        limits.append(
+            float(tensor.numpy().item()) if tensor is not None else float(attribute(node, name, default))
         )
-    return found
+    return limits

@@ -1,9 +1,9 @@
-"""Writes operators that a consumer lacks by others that it takes.
+"""Replaces operators that a target does not support by compositions of operators that it supports.
 
-1. The version ladder says how: what replaces an operator at opsets without it, such as IsNaN below 9, also
-   computes the same at later ones.
-2. An operator stays if it has no such composition, if the composition itself needs an operator that the
-   consumer lacks, or if the opset's version means something else than the newest one.
+1. The version ladder has the compositions: one that replaces an operator at opsets without it, such as IsNaN
+   before opset 9, is valid at later opsets too.
+2. An operator stays if it has no such composition, if the composition needs an operator that the target
+   does not support, or if the operator means something else at this opset than at the newest one.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from ...registration.emission.ladder import compose
 from ...registration.functions.dispatch import SymbolicFunction
 from ...registration.opsets import MINIMUM_OPSET
 from ...registration.schemas import OperatorSchema, inputs_by_name
-from ..target.node_pass import NodePass
+from ..onnx_graph.node_pass import NodePass
 from .rewriting import Rewriter
 
 
 class ComposeOperators(NodePass):
-    """Replaces the nodes of operators that are not taken."""
+    """Replaces the nodes of operators that the target does not support."""
 
     def __init__(self, is_taken: Callable[[str], bool], registry: Registry):
         """Make the pass.
@@ -55,7 +55,9 @@ class ComposeOperators(NodePass):
         try:
             with self._rewriter.before(node) as g:
                 results = compose(g, symbolic, node.op_type, (), arguments, len(node.outputs))
-                lacking = {made.op_type for made in g.construction.graph if not self._is_taken(made.op_type)}
+                lacking = {
+                    emitted.op_type for emitted in g.construction.graph if not self._is_taken(emitted.op_type)
+                }
                 if lacking:
                     raise UnsupportedError(
                         f"its composition needs {', '.join(sorted(lacking))}, which the target lacks"
@@ -71,8 +73,8 @@ class ComposeOperators(NodePass):
         if self._registry.rung(op_type, self.opset) is not None:
             return None
         name = f"onnx::{op_type}"
-        found = self._registry.lookup(name, "", self.opset)
-        return found if found is not None else self._registry.lookup(name, "", MINIMUM_OPSET)
+        function = self._registry.lookup(name, "", self.opset)
+        return function if function is not None else self._registry.lookup(name, "", MINIMUM_OPSET)
 
     def _arguments(self, node: ir.Node, schema: OperatorSchema, symbolic: SymbolicFunction) -> dict[str, Any]:
         """The inputs and attributes of a node by name; defaults are those of the node's own version."""

@@ -3,7 +3,7 @@
 `FP16-FP32` stores weights as FLOAT16 and computes in FLOAT; `FP16` does both in FLOAT16.
 
 1. FLOAT, FLOAT16 and BFLOAT16 are converted; other types stay, DOUBLE among them.
-2. Inputs and outputs of the model keep their types; casts stand behind and before them.
+2. Inputs and outputs of the model keep their types; inputs are followed by casts, outputs preceded by them.
 3. An operator whose schema does not take the type of the activations at the model's opset computes in FLOAT
    between casts, and so does one of another domain, and one with sub-graphs.
 4. Weights are the initializers of more than one element; others are stored as activations. Finite numbers
@@ -47,10 +47,10 @@ class ConvertElementTypes(ir.passes.InPlacePass):
         Raises:
             GraphError: the opset cannot cast to a type, or the type of a value is unknown.
         """
-        return ir.passes.PassResult(model, _Conversion(model, self._weights, self._activations).run())
+        return ir.passes.PassResult(model, _TypeConversion(model, self._weights, self._activations).run())
 
 
-class _Conversion:
+class _TypeConversion:
     """One run over a graph."""
 
     def __init__(self, model: ir.Model, weights: DataType, activations: DataType):
@@ -72,11 +72,11 @@ class _Conversion:
             if value.dtype in _FLOATS and isinstance(value.type, ir.TensorType):
                 self._original[value] = value.dtype
         for value in list(graph.initializers.values()):
-            self._store(value)
+            self._convert_initializer(value)
         for node in nodes:
-            self._convert(node)
-        for place, dtype in enumerate(outputs):
-            self._restore(place, dtype)
+            self._convert_node(node)
+        for output_index, dtype in enumerate(outputs):
+            self._restore_output_type(output_index, dtype)
         if self._modified:
             remove_unused(self._model)
         return self._modified
@@ -94,70 +94,73 @@ class _Conversion:
                 if value.type is None and (value.uses() or value.is_graph_output()):
                     raise GraphError(f"the element type of '{value.name}' is unknown")
 
-    def _store(self, value: ir.Value) -> None:
+    def _convert_initializer(self, value: ir.Value) -> None:
         """Store an initializer in the type of weights, if a reader takes that."""
         tensor = value.const_value
         if value not in self._original or tensor is None or value.is_graph_input() or value.is_graph_output():
             return
         dtype = self._weights if tensor.size > 1 else self._activations
-        readers = [_parameter(node, place, self._rewriter.opset) for node, place in value.uses()]
+        readers = [_parameter(node, input_index, self._rewriter.opset) for node, input_index in value.uses()]
         if tensor.dtype == dtype or all(
-            each is not None and len(each.dtypes & _FLOATS) == 1 for each in readers
+            reader is not None and len(reader.dtypes & _FLOATS) == 1 for reader in readers
         ):
             return
-        value.const_value = _converted(tensor, dtype, value.name)
+        value.const_value = _convert_tensor(tensor, dtype, value.name)
         value.type = ir.TensorType(dtype)
         self._modified = True
 
-    def _convert(self, node: ir.Node) -> None:
+    def _convert_node(self, node: ir.Node) -> None:
         schema = _schema(node, self._rewriter.opset)
         free = set() if schema is None or node.op_type == "Cast" else self._activation_variables(node, schema)
-        for place, value in enumerate(node.inputs):
+        for index, value in enumerate(node.inputs):
             if value is None or value not in self._original:
                 continue
-            parameter = None if schema is None else _formal(schema.inputs, place)
+            parameter = None if schema is None else _formal_parameter(schema.inputs, index)
             if node.op_type == "Cast" and schema is not None:
                 # A Cast reads any type: its input needs no further Cast.
                 continue
-            wanted = self._activations if parameter and parameter.variable in free else self._original[value]
-            if value.dtype != wanted:
-                node.replace_input_with(place, self._cast_once(value, wanted, node))
+            dtype = self._activations if parameter and parameter.variable in free else self._original[value]
+            if value.dtype != dtype:
+                node.replace_input_with(index, self._cast_once(value, dtype, node))
                 self._modified = True
         for block in blocks(node):
-            self._keep_inside(block, node)
+            self._restore_types_inside(block, node)
         if schema is not None:
-            for place, value in enumerate(node.outputs):
-                parameter = _formal(schema.outputs, place)
+            for index, value in enumerate(node.outputs):
+                parameter = _formal_parameter(schema.outputs, index)
                 if value in self._original and parameter is not None and parameter.variable in free:
                     value.type = ir.TensorType(self._activations)
 
     def _activation_variables(self, node: ir.Node, schema: OperatorSchema) -> set[str]:
         """The type variables of an operator that may be the type of the activations."""
-        found: set[str] = set()
-        bound: set[str] = set()
+        variables: set[str] = set()
+        fixed_variables: set[str] = set()
         for formal, values in ((schema.inputs, node.inputs), (schema.outputs, node.outputs)):
-            for place, value in enumerate(values):
-                parameter = _formal(formal, place)
+            for index, value in enumerate(values):
+                parameter = _formal_parameter(formal, index)
                 if value is None or value not in self._original or parameter is None:
                     continue
                 takes = parameter.variable and self._activations in parameter.dtypes
-                (found if takes else bound).add(parameter.variable)
-        inputs = {p.variable for p in (_formal(schema.inputs, i) for i in range(len(node.inputs))) if p}
+                (variables if takes else fixed_variables).add(parameter.variable)
+        # The type of an output follows the activations only if an input has the same variable.
+        inputs = {
+            p.variable for p in (_formal_parameter(schema.inputs, i) for i in range(len(node.inputs))) if p
+        }
         # If one variable cannot change, none does: an operator of mixed types would mean something else.
-        return set() if bound - {""} or not found <= inputs else found
+        return set() if fixed_variables - {""} or not variables <= inputs else variables
 
-    def _keep_inside(self, block: ir.Graph, node: ir.Node) -> None:
+    def _restore_types_inside(self, block: ir.Graph, node: ir.Node) -> None:
         """Let a sub-graph read outer values in the types that it was written for."""
         for inner in block:
-            for place, value in enumerate(inner.inputs):
+            for index, value in enumerate(inner.inputs):
                 if value in self._original and value.dtype != self._original[value]:
-                    inner.replace_input_with(place, self._cast_once(value, self._original[value], node))
+                    inner.replace_input_with(index, self._cast_once(value, self._original[value], node))
                     self._modified = True
             for nested in blocks(inner):
-                self._keep_inside(nested, node)
-        for place, value in enumerate(block.outputs):
+                self._restore_types_inside(nested, node)
+        for index, value in enumerate(block.outputs):
             if value in self._original and value.dtype != self._original[value]:
-                block.outputs[place] = self._cast_once(value, self._original[value], node)
+                block.outputs[index] = self._cast_once(value, self._original[value], node)
                 self._modified = True
 
     def _cast_once(self, value: ir.Value, dtype: DataType, reader: ir.Node) -> ir.Value:
@@ -165,6 +168,7 @@ class _Conversion:
         producer = value.producer()
         if producer is not None and producer.op_type == "Cast" and not producer.domain:
             source = producer.inputs[0]
+            # FLOAT holds every number of the shorter types, so reading the source of the Cast loses nothing.
             if source is not None and source.dtype == dtype and value.dtype == DataType.FLOAT:
                 return source
         key = (value, dtype)
@@ -175,10 +179,10 @@ class _Conversion:
             self._casts[key] = cast
         return self._casts[key]
 
-    def _restore(self, place: int, dtype: DataType | None) -> None:
+    def _restore_output_type(self, output_index: int, dtype: DataType | None) -> None:
         """Give an output of the model its type."""
         graph = self._model.graph
-        value = graph.outputs[place]
+        value = graph.outputs[output_index]
         if dtype is None or value.dtype == dtype:
             return
         node = ir.Node("", "Cast", [value], [ir.AttrInt64("to", int(dtype))], num_outputs=1)
@@ -186,8 +190,9 @@ class _Conversion:
         result = node.outputs[0]
         result.type, result.shape = ir.TensorType(dtype), value.shape
         graph.append(node)
+        # Callers know the output by its name, so the new output takes it over.
         result.name, value.name = value.name, self._rewriter.unique(f"{value.name}_{value.dtype}".lower())
-        graph.outputs[place] = result
+        graph.outputs[output_index] = result
         self._modified = True
 
 
@@ -200,22 +205,23 @@ def _schema(node: ir.Node, opset: int) -> OperatorSchema | None:
     return operator_schema(node.op_type, opset)
 
 
-def _formal(parameters: tuple[Parameter, ...], place: int) -> Parameter | None:
-    if place < len(parameters):
-        return parameters[place]
+def _formal_parameter(parameters: tuple[Parameter, ...], index: int) -> Parameter | None:
+    if index < len(parameters):
+        return parameters[index]
     return parameters[-1] if parameters and parameters[-1].variadic else None
 
 
-def _parameter(node: ir.Node, place: int, opset: int) -> Parameter | None:
+def _parameter(node: ir.Node, input_index: int, opset: int) -> Parameter | None:
     schema = _schema(node, opset)
-    return None if schema is None else _formal(schema.inputs, place)
+    return None if schema is None else _formal_parameter(schema.inputs, input_index)
 
 
-def _converted(tensor: ir.TensorProtocol, dtype: DataType, name: str | None) -> ir.TensorProtocol:
+def _convert_tensor(tensor: ir.TensorProtocol, dtype: DataType, name: str | None) -> ir.TensorProtocol:
     """The tensor in another type, computed when it is needed."""
 
     def convert() -> ir.TensorProtocol:
         array = tensor.numpy().astype(np.float32)
+        # A plain cast would turn large weights into infinities, such as the -1e9 of attention masks.
         largest = np.float32(dtype.max)
         clipped = np.where(np.isfinite(array), np.clip(array, -largest, largest), array)
         return ir.Tensor(clipped.astype(dtype.numpy()))

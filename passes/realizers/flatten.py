@@ -23,10 +23,10 @@ class FlattenToReshape(ir.passes.InPlacePass):
         modified = False
         for graph in graphs_of(model):
             for node in list(graph):
-                target = _flattened(node) if is_onnx(node, "Flatten") else None
-                if target is not None:
+                sizes = _flattened_sizes(node) if is_onnx(node, "Flatten") else None
+                if sizes is not None:
                     with rewriter.before(node) as g:
-                        result = g.op("Reshape", node.inputs[0], g.constant(np.array(target, np.int64)))
+                        result = g.op("Reshape", node.inputs[0], g.constant(np.array(sizes, np.int64)))
                     rewriter.replace(node, [result])
                     modified = True
         return ir.passes.PassResult(model, modified)
@@ -67,27 +67,27 @@ def _sizes(value: ir.Value | None) -> list[int | None] | None:
 
 
 def _product(sizes: list[int | None]) -> int | None:
-    known = [size for size in sizes if size is not None]
-    if len(known) < len(sizes):
+    known_sizes = [size for size in sizes if size is not None]
+    if len(known_sizes) < len(sizes):
         return None
-    return math.prod(known)
+    return math.prod(known_sizes)
 
 
-def _flattened(node: ir.Node) -> list[int] | None:
+def _flattened_sizes(node: ir.Node) -> list[int] | None:
     """The shape that a Flatten gives, with -1 for one size that is not known."""
     sizes = _sizes(node.inputs[0])
     if sizes is None:
         return None
     axis = attribute(node, "axis", 1)
     axis += len(sizes) if axis < 0 else 0
-    parts = [_product(sizes[:axis]), _product(sizes[axis:])]
-    if parts.count(None):
+    matrix_sizes = [_product(sizes[:axis]), _product(sizes[axis:])]
+    if matrix_sizes.count(None):
         # Reshape copies a size of 0, and cannot tell the other one from it.
-        if parts.count(None) == 2 or 0 in parts:
+        if matrix_sizes.count(None) == 2 or 0 in matrix_sizes:
             return None
-    elif 0 in parts:
+    elif 0 in matrix_sizes:
         return None
-    return [-1 if part is None else part for part in parts]
+    return [-1 if size is None else size for size in matrix_sizes]
 
 
 def _flattening_axis(node: ir.Node) -> int | None:
@@ -96,21 +96,29 @@ def _flattening_axis(node: ir.Node) -> int | None:
     tensor = constant_of(node.inputs[1]) if len(node.inputs) > 1 else None
     if sizes is None or tensor is None or attribute(node, "allowzero", 0):
         return None
-    target = tensor.numpy().tolist()
-    if len(target) != 2 or len(sizes) < 1:
+    requested_sizes = tensor.numpy().tolist()
+    if len(requested_sizes) != 2 or len(sizes) < 1:
         return None
-    if target == [0, -1]:
+    if requested_sizes == [0, -1]:
         return 1
-    first: int | None = sizes[0] if target[0] == 0 else target[0]
-    second: int | None = target[1] if target[1] != 0 else (sizes[1] if len(sizes) > 1 else None)
+    first: int | None = sizes[0] if requested_sizes[0] == 0 else requested_sizes[0]
+    second: int | None = (
+        requested_sizes[1] if requested_sizes[1] != 0 else (sizes[1] if len(sizes) > 1 else None)
+    )
     for axis in range(len(sizes) + 1):
-        parts = (_product(sizes[:axis]), _product(sizes[axis:]))
-        if 0 in parts:
+        matrix_sizes = (_product(sizes[:axis]), _product(sizes[axis:]))
+        if 0 in matrix_sizes:
             continue
-        whole = parts == (first, second)
-        rest_first = first == -1 and parts[1] is not None and parts[1] == second
-        rest_second = second == -1 and parts[0] is not None and parts[0] == first
-        copied = target[0] == 0 and axis == 1 and parts[1] is not None and parts[1] == second
-        if (whole and None not in parts) or copied or rest_first or rest_second:
+        # A size of -1 is inferred, and one of 0 copied; the other size must then be known to agree.
+        is_same = matrix_sizes == (first, second)
+        infers_first = first == -1 and matrix_sizes[1] is not None and matrix_sizes[1] == second
+        infers_second = second == -1 and matrix_sizes[0] is not None and matrix_sizes[0] == first
+        copies_first = (
+            requested_sizes[0] == 0
+            and axis == 1
+            and matrix_sizes[1] is not None
+            and matrix_sizes[1] == second
+        )
+        if (is_same and None not in matrix_sizes) or copies_first or infers_first or infers_second:
             return axis
     return None

@@ -1,15 +1,15 @@
 """Folds batch normalization into the convolution or matrix product before it.
 
-The target pass `FoldScales` does it. Here, parameters and weights may also be Constants, and graph outputs
-keep their names.
+The ONNX pass `FoldScales` does the folding. Here, parameters and weights may also be Constants, and graph
+outputs keep their names.
 """
 
 from __future__ import annotations
 
 import onnx_ir as ir
 
-from ..target.constants.initializers import Initializers
-from ..target.products.fold_scales import FoldScales
+from ..onnx_graph.constants.initializers import Initializers
+from ..onnx_graph.products.fold_scales import FoldScales
 from .rewriting import Rewriter, constant_of, graphs_of, is_onnx, only_reader, remove_unused
 
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm")
@@ -26,10 +26,11 @@ class FoldBatchNorm(ir.passes.InPlacePass):
             for node in graph:
                 if is_onnx(node, "BatchNormalization"):
                     modified |= _lift(rewriter, node)
+        # FoldScales lets the product's output replace the normalization's, and with it the name.
         names = [(graph, [value.name for value in graph.outputs]) for graph in graphs_of(model)]
         modified |= FoldScales(Initializers(model), ("BatchNormalization",))(model).modified
-        for graph, kept in names:
-            for value, name in zip(graph.outputs, kept, strict=True):
+        for graph, output_names in names:
+            for value, name in zip(graph.outputs, output_names, strict=True):
                 value.name = name
         if modified:
             remove_unused(model)
@@ -46,17 +47,21 @@ def _lift(rewriter: Rewriter, node: ir.Node) -> bool:
     layer = value.producer() if value is not None else None
     if value is None or layer is None or not is_onnx(layer, *_PRODUCTS) or only_reader(value) is not node:
         return False
-    places = [(node, place) for place in range(1, 5)]
-    places += [(layer, place) for place in range(1, len(layer.inputs)) if layer.inputs[place] is not None]
-    own = rewriter.model.graph.initializers
+    uses = [(node, input_index) for input_index in range(1, 5)]
+    uses += [
+        (layer, input_index)
+        for input_index in range(1, len(layer.inputs))
+        if layer.inputs[input_index] is not None
+    ]
+    initializers = rewriter.model.graph.initializers
     lifted = []
-    for reader, place in places:
-        read = reader.inputs[place]
+    for reader, input_index in uses:
+        read = reader.inputs[input_index]
         tensor = constant_of(read)
         if read is None or tensor is None:
             return False
-        if own.get(read.name or "") is not read:
-            lifted.append((reader, place, read.name or "constant", tensor))
-    for reader, place, name, tensor in lifted:
-        reader.replace_input_with(place, rewriter.initializer(name, tensor))
+        if initializers.get(read.name or "") is not read:
+            lifted.append((reader, input_index, read.name or "constant", tensor))
+    for reader, input_index, name, tensor in lifted:
+        reader.replace_input_with(input_index, rewriter.initializer(name, tensor))
     return bool(lifted)

@@ -1,13 +1,14 @@
 """Changes a model of images between NCHW and NHWC.
 
-ONNX computes in NCHW: its operators have no layout of their own. So the decision is one about the interface,
-and about the operators that work in either layout.
+ONNX operators on images compute in NCHW and have no layout attribute. So the layout is a choice for the
+interface, and for the operators that work in either layout.
 
-1. Inputs and outputs of four dimensions get the other layout, with a Transpose behind and before them.
-2. The target pass `PushTransposes` moves the Transposes over all operators that can work in either layout,
-   and removes those that cancel. Each part of the graph that has such operators only computes in the new
-   layout if that takes no more Transposes.
-3. The model's metadata says which layout its interface has, so that a second run changes nothing.
+1. Inputs and outputs of four dimensions get the other layout: a Transpose follows the input or precedes the
+   output.
+2. The ONNX pass `PushTransposes` moves the Transposes over all operators that can work in either layout,
+   and removes those that cancel. A region of such operators computes in the new layout if that needs no
+   more Transposes.
+3. The model's metadata records the layout of its interface, so that a second run changes nothing.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from ...registration.metadata import LAYOUT
-from ..target.constants.initializers import Initializers
-from ..target.transposes.permutations import Permutation, inverse, permuted
-from ..target.transposes.push_transposes import PushTransposes
-from ..target.transposes.rules import has_rule
+from ..onnx_graph.constants.initializers import Initializers
+from ..onnx_graph.transposes.permutations import Permutation, inverse, permute_shape
+from ..onnx_graph.transposes.push_transposes import PushTransposes
+from ..onnx_graph.transposes.transpose_rules import has_rule
 from .rewriting import Rewriter, is_onnx, remove_unused
 
 _TO_LAST, _TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
@@ -38,20 +39,23 @@ class _ChangeLayout(ir.passes.InPlacePass):
         if model.metadata_props.get(LAYOUT) == self.layout:
             return ir.passes.PassResult(model, False)
         inputs = [v for v in graph.inputs if _is_image(v) and not v.is_initializer() and v.uses()]
+        # An input that is also an output would need both layouts under one name.
         inputs = [v for v in inputs if v not in graph.outputs]
         outputs = [v for v in graph.outputs if _is_image(v) and v.producer() is not None]
         if not inputs and not outputs:
             return ir.passes.PassResult(model, False)
+        # PushTransposes permutes initializers, not Constant nodes.
         common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
         rewriter, names = Rewriter(model), [value.name for value in graph.outputs]
         for value in inputs:
             _transpose_input(rewriter, value, self.order)
         for value in dict.fromkeys(outputs):
             _transpose_output(rewriter, value, self.order)
-        offered = _offered(rewriter, self.order) if self.layout == "NHWC" else []
-        known = Initializers(model)
-        PushTransposes(known, offered=frozenset(offered), gain=0, resizes=True)(model)
-        PushTransposes(known, resizes=True)(model)
+        # A model with an NHWC interface already has Transposes around its NCHW operators.
+        offered = _insert_transpose_pairs(rewriter, self.order) if self.layout == "NHWC" else []
+        initializers = Initializers(model)
+        PushTransposes(initializers, offered=frozenset(offered), gain=0, resizes=True)(model)
+        PushTransposes(initializers, resizes=True)(model)
         remove_unused(model)
         assert names == [value.name for value in graph.outputs]
         model.metadata_props[LAYOUT] = self.layout
@@ -80,18 +84,18 @@ def _transpose(rewriter: Rewriter, value: ir.Value, order: Permutation) -> ir.No
     name = rewriter.unique(f"{value.name or 'image'}/Transpose")
     node = ir.node("Transpose", [value], {"perm": list(order)}, name=name)
     node.outputs[0].type = value.type
-    node.outputs[0].shape = permuted(value.shape, order)
+    node.outputs[0].shape = permute_shape(value.shape, order)
     node.outputs[0].name = rewriter.unique(f"{name}_output_0")
     return node
 
 
 def _transpose_input(rewriter: Rewriter, value: ir.Value, order: Permutation) -> None:
     graph = rewriter.model.graph
-    value.shape = permuted(value.shape, order)
+    value.shape = permute_shape(value.shape, order)
     readers = list(value.uses())
     node = _transpose(rewriter, value, inverse(order))
-    for reader, place in readers:
-        reader.replace_input_with(place, node.outputs[0])
+    for reader, input_index in readers:
+        reader.replace_input_with(input_index, node.outputs[0])
     graph.insert_before(graph[0], node)
 
 
@@ -101,14 +105,17 @@ def _transpose_output(rewriter: Rewriter, value: ir.Value, order: Permutation) -
     result = node.outputs[0]
     result.name, value.name = value.name, result.name
     graph.append(node)
-    for place, output in enumerate(graph.outputs):
+    for output_index, output in enumerate(graph.outputs):
         if output is value:
-            graph.outputs[place] = result
+            graph.outputs[output_index] = result
 
 
-def _offered(rewriter: Rewriter, order: Permutation) -> list[ir.Node]:
-    """Put a Transpose and its inverse behind each operator that works in one layout only."""
-    found = []
+def _insert_transpose_pairs(rewriter: Rewriter, order: Permutation) -> list[ir.Node]:
+    """Insert a Transpose and its inverse after each operator that works in one layout only.
+
+    The pair computes nothing; `PushTransposes` may move one of the two over the operators that follow.
+    """
+    transposes = []
     for node in list(rewriter.model.graph):
         if has_rule(node) or is_onnx(node, "Transpose"):
             continue
@@ -116,10 +123,10 @@ def _offered(rewriter: Rewriter, order: Permutation) -> list[ir.Node]:
             if not _is_image(value) or not value.uses() or value.is_graph_output():
                 continue
             readers = list(value.uses())
-            there = _transpose(rewriter, value, order)
-            back = _transpose(rewriter, there.outputs[0], inverse(order))
-            for reader, place in readers:
-                reader.replace_input_with(place, back.outputs[0])
-            rewriter.model.graph.insert_after(node, [there, back])
-            found.append(there)
-    return found
+            transpose = _transpose(rewriter, value, order)
+            inverse_transpose = _transpose(rewriter, transpose.outputs[0], inverse(order))
+            for reader, input_index in readers:
+                reader.replace_input_with(input_index, inverse_transpose.outputs[0])
+            rewriter.model.graph.insert_after(node, [transpose, inverse_transpose])
+            transposes.append(transpose)
+    return transposes

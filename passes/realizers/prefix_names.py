@@ -1,11 +1,11 @@
-"""Puts a prefix in front of every name, so that models can stand beside each other in one engine."""
+"""Adds a prefix to every name, so that one engine can load several models side by side."""
 
 from __future__ import annotations
 
 import onnx_ir as ir
 
 from ...registration import GraphError, UsageError, names_of
-from .rewriting import graphs_of, named
+from .rewriting import graphs_of, rename_tensor
 
 
 class PrefixNames(ir.passes.InPlacePass):
@@ -25,9 +25,9 @@ class PrefixNames(ir.passes.InPlacePass):
         Raises:
             GraphError: two values or two nodes would have one name.
         """
-        taken = {name for graph in graphs_of(model) for name in names_of(graph)}
-        for name in taken:
-            if not name.startswith(self._prefix) and self._prefix + name in taken:
+        names = {name for graph in graphs_of(model) for name in names_of(graph)}
+        for name in names:
+            if not name.startswith(self._prefix) and self._prefix + name in names:
                 raise GraphError(
                     f"'{name}' cannot be renamed to '{self._prefix}{name}', because that name exists: "
                     "choose another prefix"
@@ -51,6 +51,6 @@ class PrefixNames(ir.passes.InPlacePass):
             return False
         name = self._prefix + value.name
         if value.const_value is not None:
-            value.const_value = named(value.const_value, name)
+            value.const_value = rename_tensor(value.const_value, name)
         value.name = name
         return True

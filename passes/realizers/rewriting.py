@@ -12,14 +12,14 @@ from ...registration import MAY_OVERWRITE, GraphContext, GraphError, Registry
 from ...registration.construction.graph import Place
 from ...registration.metadata import PLAN_PHASE
 from ...registration.origins import origins_of, set_origins
-from ..target.simplification.unused_nodes import RemoveUnused
+from ..onnx_graph.simplification.unused_nodes import RemoveUnused
 
 MAXIMUM_NODES = 200_000
-"""The most nodes that one pass makes by repeating others."""
+"""The maximum number of nodes that one pass creates by repetition."""
 
 
 class Rewriter:
-    """Emits nodes before a node of a graph, and puts their results in the place of its own.
+    """Emits nodes before a node of a graph, and replaces the node's outputs by their results.
 
     Attributes:
         model: the model that is rewritten; constants become initializers of its main graph.
@@ -36,7 +36,7 @@ class Rewriter:
         self.opset = imports.get("", imports.get("ai.onnx", 0))
         self._context = GraphContext(model.graph, self.opset, registry or Registry())
         self._names = self._context.construction.names
-        self._made = 0
+        self._repeated_nodes = 0
         self._emitted: set[ir.Node] = set()
         self._names.take_all(model.graph)
 
@@ -49,10 +49,11 @@ class Rewriter:
         """Emit nodes that are inserted before a node when the block ends.
 
         Args:
-            scope: the path in front of the new nodes' names; by default the name of the node.
+            scope: the prefix of the new nodes' names; by default the name of the node.
         """
         assert node.graph is not None
         construction = self._context.construction
+        # A scratch graph, so that nothing changes if the emission is refused halfway.
         scratch = ir.Graph([], [], nodes=[])
         path = scope or node.name or node.outputs[0].name or node.op_type
         outer = construction.graph, construction.place
@@ -63,8 +64,8 @@ class Rewriter:
             construction.graph, construction.place = outer
         nodes = list(scratch)
         origins = origins_of(node)
-        for made in nodes if origins else ():
-            set_origins(made, origins)
+        for emitted_node in nodes if origins else ():
+            set_origins(emitted_node, origins)
         scratch.remove(nodes)
         node.graph.insert_before(node, nodes)
         self._emitted.update(nodes)
@@ -74,7 +75,7 @@ class Rewriter:
         return self._context.construction.use(value)
 
     def replace(self, node: ir.Node, results: Sequence[ir.Value | None]) -> None:
-        """Put values in the place of a node's outputs, and remove the node.
+        """Replace the uses of a node's outputs by other values, and remove the node.
 
         A value that was emitted for this, or that becomes an output of the graph, takes over the name.
 
@@ -88,6 +89,7 @@ class Rewriter:
                 continue
             self.use(new)
             is_output = old.is_graph_output()
+            # A graph cannot return its input, an initializer, a value twice, or a value of another graph.
             if is_output and (new.producer() is None or new.is_graph_output() or new.graph is not graph):
                 with self.before(node) as g:
                     new = g.op("Identity", new)
@@ -104,21 +106,21 @@ class Rewriter:
             graph.initializers.pop(value.name or "")
             name = self.unique(f"{stem}/{value.name}")
             if value.const_value is not None:
-                value.const_value = named(value.const_value, name)
+                value.const_value = rename_tensor(value.const_value, name)
             value.name = name
             self.model.graph.initializers.add(value)
 
-    def count(self, nodes: int, what: ir.Node) -> None:
-        """Count nodes that are about to be made.
+    def count(self, nodes: int, unrolled_node: ir.Node) -> None:
+        """Count nodes that an unrolling is about to create.
 
         Raises:
             GraphError: they are too many.
         """
-        self._made += nodes
-        if self._made > MAXIMUM_NODES:
+        self._repeated_nodes += nodes
+        if self._repeated_nodes > MAXIMUM_NODES:
             raise GraphError(
-                f"unrolling {title(what)} makes more than {MAXIMUM_NODES} nodes: shorten the sequence, or do "
-                "not unroll"
+                f"unrolling {title(unrolled_node)} makes more than {MAXIMUM_NODES} nodes: shorten the "
+                "sequence, or do not unroll"
             )
 
     def initializer(self, stem: str, tensor: ir.TensorProtocol) -> ir.Value:
@@ -128,7 +130,7 @@ class Rewriter:
             shape=ir.Shape(tensor.shape.numpy()),
             type=ir.TensorType(tensor.dtype),
         )
-        value.const_value = named(tensor, value.name or "")
+        value.const_value = rename_tensor(tensor, value.name or "")
         self.model.graph.initializers.add(value)
         return value
 
@@ -162,20 +164,21 @@ def is_onnx(node: ir.Node | None, *op_types: str) -> bool:
 
 def attribute(node: ir.Node, name: str, default: Any = None) -> Any:
     """The value of an attribute of a node."""
-    found = node.attributes.get(name)
-    if found is None:
+    node_attribute = node.attributes.get(name)
+    if node_attribute is None:
         return default
-    if found.is_ref():
+    if node_attribute.is_ref():
         raise GraphError(
             f"attribute '{name}' of {title(node)} refers to a parameter of a function: inline the functions "
             "of the model first"
         )
-    value = found.value
+    value = node_attribute.value
     return value.decode() if isinstance(value, bytes) else value
 
 
 def constant_of(value: ir.Value | None) -> ir.TensorProtocol | None:
     """The contents of an initializer that no caller can replace, or of a Constant; else None."""
+    # Exporters often put an Identity between a shared weight and its readers.
     while value is not None and is_onnx(value.producer(), "Identity"):
         value = value.producer().inputs[0]  # type: ignore[union-attr]
     if value is None or value.is_graph_input():
@@ -183,8 +186,8 @@ def constant_of(value: ir.Value | None) -> ir.TensorProtocol | None:
     return ir.convenience.get_const_tensor(value)
 
 
-def named(tensor: ir.TensorProtocol, name: str) -> ir.TensorProtocol:
-    """The tensor under another name; the given one may belong to another model, and keeps its own."""
+def rename_tensor(tensor: ir.TensorProtocol, name: str) -> ir.TensorProtocol:
+    """A copy of the tensor object under another name, because another model may share the original."""
     if tensor.name == name:
         return tensor
     if tensor.dtype == ir.DataType.STRING:
@@ -192,8 +195,8 @@ def named(tensor: ir.TensorProtocol, name: str) -> ir.TensorProtocol:
     renamed = getattr(tensor, "renamed", None)
     if renamed is not None:
         # A tensor in a file stays one.
-        other: ir.TensorProtocol = renamed(name)
-        return other
+        renamed_tensor: ir.TensorProtocol = renamed(name)
+        return renamed_tensor
     return ir.LazyTensor(lambda: tensor, dtype=tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=name)
 
 

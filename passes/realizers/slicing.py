@@ -31,22 +31,24 @@ class SliceGraph(ir.passes.FunctionalPass):
                 depends on an input that is.
         """
         graph = model.graph
-        inputs = [_named(graph, name) for name in _distinct(self._inputs, "input")]
-        outputs = [_named(graph, name) for name in _distinct(self._outputs, "output")]
+        inputs = [_find_value(graph, name) for name in _distinct(self._inputs, "input")]
+        outputs = [_find_value(graph, name) for name in _distinct(self._outputs, "output")]
         if not outputs:
             raise GraphError("slice needs at least one output")
-        used, missing = _needed(inputs, outputs)
+        used, missing = _needed_values(inputs, outputs)
         if missing:
             raise GraphError(
-                f"the outputs also depend on {_listed(missing)}: add them to the inputs, or cut elsewhere"
+                f"the outputs also depend on {_quote_names(missing)}: add them to the inputs, or cut "
+                "elsewhere"
             )
         unused = [value.name for value in inputs if value not in used]
         if unused:
-            raise GraphError(f"no output of the slice depends on input {_listed(unused)}")
+            raise GraphError(f"no output of the slice depends on input {_quote_names(unused)}")
         untyped = [value.name for value in (*inputs, *outputs) if value.type is None]
         if untyped:
-            raise GraphError(f"the element type of {_listed(untyped)} is unknown")
-        part = _extracted(model, self._inputs, self._outputs)
+            raise GraphError(f"the element type of {_quote_names(untyped)} is unknown")
+        part = _extract_graph(model, self._inputs, self._outputs)
+        # The same interface with all nodes is the whole model.
         modified = len(part) != len(graph) or not (
             [v.name for v in part.inputs] == [v.name for v in graph.inputs]
             and [v.name for v in part.outputs] == [v.name for v in graph.outputs]
@@ -74,7 +76,7 @@ def slice_graph(model: ir.Model, inputs: Sequence[str], outputs: Sequence[str]) 
     return SliceGraph(inputs, outputs)(model).model
 
 
-def _extracted(model: ir.Model, inputs: list[str], outputs: list[str]) -> ir.Graph:
+def _extract_graph(model: ir.Model, inputs: list[str], outputs: list[str]) -> ir.Graph:
     if any(graph.initializers for graph in model.graph.subgraphs()):
         # The IR library does not clone sub-graphs that have initializers.
         model = ir.from_proto(ir.to_proto(model))
@@ -83,19 +85,19 @@ def _extracted(model: ir.Model, inputs: list[str], outputs: list[str]) -> ir.Gra
             rewriter.lift_initializers(graph, graph.name or "branch")
     return ir.convenience.extract(
         model.graph,
-        [_named(model.graph, name) for name in inputs],
-        [_named(model.graph, name) for name in outputs],
+        [_find_value(model.graph, name) for name in inputs],
+        [_find_value(model.graph, name) for name in outputs],
     )
 
 
-def _distinct(names: list[str], what: str) -> list[str]:
+def _distinct(names: list[str], role: str) -> list[str]:
     for name in names:
         if names.count(name) > 1:
-            raise GraphError(f"{what} '{name}' is named twice")
+            raise GraphError(f"{role} '{name}' is named twice")
     return names
 
 
-def _named(graph: ir.Graph, name: str) -> ir.Value:
+def _find_value(graph: ir.Graph, name: str) -> ir.Value:
     for values in (graph.inputs, *(node.outputs for node in graph), graph.initializers.values()):
         for value in values:
             if value.name == name:
@@ -103,18 +105,18 @@ def _named(graph: ir.Graph, name: str) -> ir.Value:
     raise GraphError(f"the graph has no value '{name}'")
 
 
-def _needed(inputs: list[ir.Value], outputs: list[ir.Value]) -> tuple[set[ir.Value], list[str | None]]:
+def _needed_values(inputs: list[ir.Value], outputs: list[ir.Value]) -> tuple[set[ir.Value], list[str | None]]:
     """The values that the outputs need, and the names of inputs of the graph that are not given."""
-    found: set[ir.Value] = set()
+    needed: set[ir.Value] = set()
     missing: dict[str | None, None] = {}
-    given = set(inputs)
+    cut_values = set(inputs)
     pending = list(reversed(outputs))
     while pending:
         value = pending.pop()
-        if value in found:
+        if value in needed:
             continue
-        found.add(value)
-        if value in given:
+        needed.add(value)
+        if value in cut_values:
             continue
         node = value.producer()
         if node is None:
@@ -125,7 +127,7 @@ def _needed(inputs: list[ir.Value], outputs: list[ir.Value]) -> tuple[set[ir.Val
         for block in blocks(node):
             pending += list(block.outputs)
             pending += [read for inner in block.all_nodes() for read in inner.inputs if read is not None]
-    return found, list(missing)
+    return needed, list(missing)
 
 
 def _is_inner(value: ir.Value, outputs: list[ir.Value]) -> bool:
@@ -133,5 +135,5 @@ def _is_inner(value: ir.Value, outputs: list[ir.Value]) -> bool:
     return value.graph is not outputs[0].graph
 
 
-def _listed(names: list[str | None]) -> str:
+def _quote_names(names: list[str | None]) -> str:
     return ", ".join(f"'{name}'" for name in names)

@@ -1,11 +1,11 @@
-"""Removes what only training needs: Dropout, and losses with what depends on them.
+"""Removes the parts that only training needs: Dropout, and losses with everything that depends on them.
 
-1. A Dropout gives its input, and a mask of ones if something reads the mask; before opset 12, which defines
-   it, such a mask is refused.
+1. A Dropout is replaced by its input, and by a mask of ones if something reads the mask. Before opset 12,
+   which defines the mask, a used mask is refused.
 2. SoftmaxCrossEntropyLoss and NegativeLogLikelihoodLoss are removed with every output that depends on the
-   loss. The scores that the loss reads become an output in the place of the first such output, unless
-   they, or something that is computed from them, remain one.
-3. The logarithms of probabilities that SoftmaxCrossEntropyLoss gives as well are computed by LogSoftmax.
+   loss. The scores that the loss reads become an output at the index of the first removed one, unless
+   they, or values computed from them, remain outputs.
+3. The log-probabilities, the second output of SoftmaxCrossEntropyLoss, are computed by LogSoftmax.
 4. Outputs that the caller names as losses are removed, with every output that depends on them: a loss that
    is composed of other operators cannot be told from a result.
 5. Inputs that only removed nodes read, such as the labels, are removed.
@@ -49,6 +49,7 @@ class StripTraining(ir.passes.InPlacePass):
         """
         rewriter = Rewriter(model)
         modified = False
+        # Inputs that nothing read from the start are part of the interface and stay.
         read = {value for value in model.graph.inputs if value.uses()}
         for graph in graphs_of(model):
             for node in list(graph):
@@ -100,24 +101,24 @@ def _remove_losses(rewriter: Rewriter, losses: list[ir.Node]) -> None:
             logarithms.type, logarithms.shape = old.type, old.shape
             old.replace_all_uses_with(logarithms, replace_graph_outputs=True)
             logarithms.name, old.name = old.name, rewriter.unique(f"{old.name}_removed")
-    lost = _depending({node.outputs[0] for node in losses}, graph)
-    places = [index for index, value in enumerate(graph.outputs) if value in lost]
-    kept = [value for value in graph.outputs if value not in lost]
-    wanted: list[ir.Value] = []
+    lost = _dependents({node.outputs[0] for node in losses}, graph)
+    lost_indices = [index for index, value in enumerate(graph.outputs) if value in lost]
+    remaining = [value for value in graph.outputs if value not in lost]
+    new_outputs: list[ir.Value] = []
     for node in losses:
         scores = node.inputs[0]
         assert scores is not None
-        reached = _depending({scores}, graph) | {scores}
-        if not reached.intersection(kept) and scores not in wanted:
-            wanted.append(scores)
-    if any(value.is_graph_input() or value.is_initializer() for value in wanted):
+        dependents = _dependents({scores}, graph) | {scores}
+        if not dependents.intersection(remaining) and scores not in new_outputs:
+            new_outputs.append(scores)
+    if any(value.is_graph_input() or value.is_initializer() for value in new_outputs):
         raise GraphError(
             f"{title(losses[0])} reads an input of the model directly: nothing remains without the loss"
         )
-    at = places[0] if places else len(kept)
+    first_lost = lost_indices[0] if lost_indices else len(remaining)
     outputs = list(graph.outputs)
-    before = [value for value in outputs[:at] if value not in lost]
-    graph.outputs[:] = [*before, *wanted, *kept[len(before) :]]
+    before = [value for value in outputs[:first_lost] if value not in lost]
+    graph.outputs[:] = [*before, *new_outputs, *remaining[len(before) :]]
 
 
 def _remove_outputs(graph: ir.Graph, names: Sequence[str]) -> None:
@@ -126,11 +127,11 @@ def _remove_outputs(graph: ir.Graph, names: Sequence[str]) -> None:
     missing = [name for name in names if name not in outputs]
     if missing:
         raise GraphError(f"the graph has no output '{missing[0]}'; it has {', '.join(map(repr, outputs))}")
-    lost = _depending({outputs[name] for name in names}, graph)
-    kept = [value for value in graph.outputs if value not in lost]
-    if not kept:
+    lost = _dependents({outputs[name] for name in names}, graph)
+    remaining = [value for value in graph.outputs if value not in lost]
+    if not remaining:
         raise GraphError(f"output '{names[0]}' is the only output: slice the model to keep its scores")
-    graph.outputs[:] = kept
+    graph.outputs[:] = remaining
 
 
 def _log_softmax(g: GraphContext, scores: ir.Value) -> ir.Value:
@@ -143,20 +144,21 @@ def _log_softmax(g: GraphContext, scores: ir.Value) -> ir.Value:
         return g.op("LogSoftmax", scores, axis=1)
     if rank is None:
         raise GraphError(f"the rank of '{scores.name}' is unknown: its LogSoftmax cannot be written")
+    # An older LogSoftmax normalizes over all dimensions from the axis on, so dimension 1 must come last.
     last = [0, *range(2, rank), 1]
     back = [0, rank - 1, *range(1, rank - 1)]
     moved = g.op("LogSoftmax", g.op("Transpose", scores, perm=last), axis=rank - 1)
     return g.op("Transpose", moved, perm=back)
 
 
-def _depending(values: set[ir.Value], graph: ir.Graph) -> set[ir.Value]:
+def _dependents(values: set[ir.Value], graph: ir.Graph) -> set[ir.Value]:
     """Everything that is computed from values."""
-    found = set(values)
+    dependents = set(values)
     for node in graph:
         read = {value for value in node.inputs if value is not None}
         for block in blocks(node):
             read.update(v for inner in block.all_nodes() for v in inner.inputs if v is not None)
             read.update(block.outputs)
-        if not found.isdisjoint(read):
-            found.update(node.outputs)
-    return found
+        if not dependents.isdisjoint(read):
+            dependents.update(node.outputs)
+    return dependents

@@ -1,9 +1,9 @@
 """Unrolls Loop and Scan into the nodes of each iteration, which share the weights of the body.
 
-1. The trip count of a Loop is constant: M is constant, and the condition is constant, or that of the
-   iteration before. The length of what a Scan scans is known.
+1. The trip count of a Loop must be constant: M is constant, and the condition is constant or unchanged by
+   the body. The length of the sequences of a Scan must be known.
 2. The nodes of the body are repeated; its initializers move to the main graph, once.
-3. Loops in loops are unrolled from the outside in, and loops in the branches of an If as well.
+3. Nested loops are unrolled from the outside in; loops in the branches of an If are unrolled too.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ class UnrollLoops(ir.passes.InPlacePass):
 
 def _unroll_in(rewriter: Rewriter, graph: ir.Graph) -> bool:
     modified = False
-    while found := [node for node in graph if is_onnx(node, "Loop", "Scan")]:
-        for node in found:
+    # Unrolling a loop copies the loops of its body into this graph, so search again.
+    while loops := [node for node in graph if is_onnx(node, "Loop", "Scan")]:
+        for node in loops:
             (_unroll_loop if node.op_type == "Loop" else _unroll_scan)(rewriter, node)
         modified = True
     for node in list(graph):
@@ -61,6 +62,7 @@ def _unroll_loop(rewriter: Rewriter, node: ir.Node) -> None:
     iterations = _Iterations(rewriter, node, body, count)
     for number in range(count):
         with rewriter.before(node) as g:
+            # Bodies declare the iteration number and the condition as scalars or as tensors of one element.
             shapes = [() if value.shape is None else (1,) * len(value.shape) for value in body.inputs[:2]]
             index = g.constant(np.full(shapes[0], number, np.int64))
             condition = g.constant(np.full(shapes[1], True))
@@ -81,18 +83,18 @@ def _trip_count(node: ir.Node, body: ir.Graph) -> int:
     following = body.outputs[0]
     while is_onnx(following.producer(), "Identity"):
         following = following.producer().inputs[0]  # type: ignore[union-attr, assignment]
-    kept = initial if following is body.inputs[1] else _constant_condition(following)
+    next_condition = initial if following is body.inputs[1] else _constant_condition(following)
     if initial is False:
         return 0
     limit = node.inputs[0] if node.inputs else None
-    most = constant_of(limit)
-    if initial is None or kept is None:
+    limit_tensor = constant_of(limit)
+    if initial is None or next_condition is None:
         raise GraphError(f"the condition of {title(node)} depends on the data: it cannot be unrolled")
-    if kept is False and (limit is None or most is not None):
-        return 1 if most is None else min(1, int(most.numpy().item()))
-    if most is None:
+    if next_condition is False and (limit is None or limit_tensor is not None):
+        return 1 if limit_tensor is None else min(1, int(limit_tensor.numpy().item()))
+    if limit_tensor is None:
         raise GraphError(f"the trip count of {title(node)} is unknown: it cannot be unrolled")
-    return max(0, int(most.numpy().item()))
+    return max(0, int(limit_tensor.numpy().item()))
 
 
 def _constant_condition(value: ir.Value | None) -> bool | None:
@@ -123,11 +125,11 @@ def _unroll_scan(rewriter: Rewriter, node: ir.Node) -> None:
     iterations = _Iterations(rewriter, node, body, count)
     for number in range(count):
         with rewriter.before(node) as g:
-            parts = [
+            slices = [
                 g.op("Gather", value, count - 1 - number if reverse else number, axis=axis)
                 for value, axis, reverse in zip(scanned, axes, backward, strict=True)
             ]
-        results = iterations.repeat([*state, *parts])
+        results = iterations.repeat([*state, *slices])
         state = results[:size]
         for values, value in zip(collected, results[size:], strict=True):
             values.append(value)
@@ -163,6 +165,7 @@ def _finish(
             if not (output.uses() or output.is_graph_output()):
                 stacked.append(None)
                 continue
+            # The axis counts in the stacked output, which has one dimension more than the collected values.
             if axis < 0 and output.shape is not None:
                 axis += len(output.shape)
             stacked.append(g.op("Concat", *[g.op("Unsqueeze", v, axes=[axis]) for v in values], axis=axis))
@@ -179,12 +182,12 @@ class _Iterations:
         self._number = 0
         rewriter.count(count * max(1, sum(1 for _ in body.all_nodes())), node)
         for graph in (body, *body.subgraphs()):
-            self._own_outputs(graph)
+            self._copy_outer_outputs(graph)
             rewriter.lift_initializers(graph, node.name or node.op_type)
 
-    def _own_outputs(self, graph: ir.Graph) -> None:
-        """Let a body return copies of what it does not compute itself; IR cannot clone it otherwise."""
-        for place, value in enumerate(graph.outputs):
+    def _copy_outer_outputs(self, graph: ir.Graph) -> None:
+        """Let a body return copies of values that it does not compute; onnx-ir cannot clone it otherwise."""
+        for output_index, value in enumerate(graph.outputs):
             producer = value.producer()
             if producer is not None and producer.graph is graph:
                 continue
@@ -192,7 +195,7 @@ class _Iterations:
             copy.outputs[0].name = self._rewriter.unique("returned_output")
             copy.outputs[0].type, copy.outputs[0].shape = value.type, value.shape
             graph.append(copy)
-            graph.outputs[place] = copy.outputs[0]
+            graph.outputs[output_index] = copy.outputs[0]
 
     def repeat(self, arguments: list[ir.Value]) -> list[ir.Value]:
         """Insert the nodes of one iteration; the values of the body's outputs."""
@@ -209,6 +212,7 @@ class _Iterations:
         copy.remove(nodes)
         assert self._node.graph is not None
         self._node.graph.insert_before(self._node, nodes)
+        # Skip the copies that `_copy_outer_outputs` inserted; they become unused and are removed at the end.
         passed = dict(zip(results, results, strict=True))
         for node in nodes:
             if is_onnx(node, "Identity") and node.outputs[0] in passed:

@@ -21,7 +21,7 @@ from .rewriting import Rewriter, attribute, constant_of, graphs_of, is_onnx, rem
 
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _ACTIVATIONS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
-_KNOWN = {name.lower(): name for name in ("Relu", "Sigmoid", "Tanh", "Softsign", "Softplus")}
+_ACTIVATION_NAMES = {name.lower(): name for name in ("Relu", "Sigmoid", "Tanh", "Softsign", "Softplus")}
 OPERATORS_OF_STEPS = frozenset(
     ("Add", "Concat", "Gather", "Gemm", "Mul", "Sigmoid", "Split", "Sub", "Tanh", "Unsqueeze")
 )
@@ -33,7 +33,7 @@ _WEIGHTS = dict[tuple[ir.Value, int, int, int], ir.Value]
 
 
 @dataclasses.dataclass(frozen=True)
-class _Cell:
+class _UnrolledCell:
     """One direction of a recurrent operator.
 
     Attributes:
@@ -57,7 +57,7 @@ class UnrollRecurrent(ir.passes.InPlacePass):
     """Unrolls the recurrent operators of the main graph and its sub-graphs."""
 
     def __init__(self, op_types: Collection[str] = tuple(_GATES), keeps_refused: bool = False):
-        """Say what is unrolled.
+        """Make the pass.
 
         Args:
             op_types: some of LSTM, GRU and RNN.
@@ -74,11 +74,11 @@ class UnrollRecurrent(ir.passes.InPlacePass):
             GraphError: the length of a sequence is unknown, or an attribute is not supported, and such nodes
                 do not stay.
         """
-        found = [node for graph in graphs_of(model) for node in graph if is_onnx(node, *self._op_types)]
-        if not found:
+        nodes = [node for graph in graphs_of(model) for node in graph if is_onnx(node, *self._op_types)]
+        if not nodes:
             return ir.passes.PassResult(model, False)
         rewriter, weights, modified = Rewriter(model), _WEIGHTS(), False
-        for node in found:
+        for node in nodes:
             try:
                 _Unrolling(rewriter, weights, node).unroll()
             except GraphError:
@@ -138,9 +138,9 @@ class _Unrolling:
         x = self._inputs[0]
         size = None if x is None or x.shape is None else x.shape[1 if self._batch_first else 0]
         if not isinstance(size, int):
-            known = "unknown" if size is None or size.value is None else f"'{size.value}'"
+            description = "unknown" if size is None or size.value is None else f"'{size.value}'"
             raise GraphError(
-                f"the sequence length of {title(self._node)} is {known}: give the input a fixed size"
+                f"the sequence length of {title(self._node)} is {description}: give the input a fixed size"
             )
         if size == 0:
             raise GraphError(f"the sequence of {title(self._node)} is empty")
@@ -161,7 +161,10 @@ class _Unrolling:
         direction = "reverse" if self._reversed[number] else "forward"
         with self._rewriter.before(self._node) as g:
             cell = self._cell(g, number)
-            states = [self._initial(g, place, number) for place in (5, 6)[: 1 + (cell.op_type == "LSTM")]]
+            states = [
+                self._initial(g, input_index, number)
+                for input_index in (5, 6)[: 1 + (cell.op_type == "LSTM")]
+            ]
         steps: list[ir.Value | None] = [None] * length
         x = self._inputs[0]
         times = range(length - 1, -1, -1) if self._reversed[number] else range(length)
@@ -172,7 +175,7 @@ class _Unrolling:
                 steps[time] = states[0]
         return [state for state in steps if state is not None], states
 
-    def _cell(self, g: GraphContext, number: int) -> _Cell:
+    def _cell(self, g: GraphContext, number: int) -> _UnrolledCell:
         size = self._hidden
         gates = _GATES[self._node.op_type]
         resets_first = self._node.op_type == "GRU" and not attribute(self._node, "linear_before_reset", 0)
@@ -185,7 +188,7 @@ class _Unrolling:
             for start, end in ranges
         ]
         count = 3 if self._node.op_type == "LSTM" and self._inputs[7] is not None else 0
-        return _Cell(
+        return _UnrolledCell(
             self._node.op_type,
             size,
             self._part(g, 1, number, 0, gates * size),
@@ -200,25 +203,26 @@ class _Unrolling:
             return g.constant(np.zeros(end - start, self._numpy()))
         return self._part(g, 3, number, start, end)
 
-    def _part(self, g: GraphContext, place: int, number: int, start: int, end: int) -> ir.Value:
+    def _part(self, g: GraphContext, input_index: int, number: int, start: int, end: int) -> ir.Value:
         """The rows of a weight from start to end, of one direction."""
-        value = self._inputs[place]
+        value = self._inputs[input_index]
         if value is None:
-            raise GraphError(f"{title(self._node)} lacks input {place}, which it needs")
+            raise GraphError(f"{title(self._node)} lacks input {input_index}, which it needs")
         tensor = constant_of(value)
         if tensor is None:
             matrix = g.op("Gather", value, number, axis=0)
             whole = value.shape is not None and (start, end) == (0, value.shape[1])
             return matrix if whole else g.op("Slice", matrix, starts=[start], ends=[end], axes=[0])
+        # Layers that share a weight share its slices too.
         key = (value, number, start, end)
         if key not in self._weights:
             stem = f"{value.name}_{number}_{start}"
             self._weights[key] = self._rewriter.initializer(stem, _rows(tensor, number, start, end))
         return self._weights[key]
 
-    def _initial(self, g: GraphContext, place: int, number: int) -> ir.Value:
+    def _initial(self, g: GraphContext, input_index: int, number: int) -> ir.Value:
         """The state [batch, hidden] before the first step."""
-        value = self._inputs[place]
+        value = self._inputs[input_index]
         if value is not None:
             return g.op("Gather", value, number, axis=1 if self._batch_first else 0)
         x = self._inputs[0]
@@ -226,6 +230,7 @@ class _Unrolling:
         batch = g.size(x, 0 if self._batch_first else 1)
         if isinstance(batch, int):
             return g.constant(np.zeros((batch, self._hidden), self._numpy()))
+        # The batch size is unknown, so the zeros are expanded to it at run time.
         zero = g.constant(np.zeros((1, 1), self._numpy()))
         return g.op("Expand", zero, g.stack([batch, self._hidden]))
 
@@ -234,45 +239,49 @@ class _Unrolling:
         return self._dtype.numpy()
 
     def _functions(self, number: int) -> list[str]:
-        usual = _ACTIVATIONS[self._node.op_type]
-        given = attribute(self._node, "activations") or usual * self._directions
-        if len(given) != len(usual) * self._directions:
-            raise GraphError(f"{title(self._node)} has {len(given)} activations")
-        texts = [name.decode() if isinstance(name, bytes) else name for name in given]
-        found = [_KNOWN.get(text.lower()) for text in texts]
-        for text, name in zip(texts, found, strict=True):
+        defaults = _ACTIVATIONS[self._node.op_type]
+        activations = attribute(self._node, "activations") or defaults * self._directions
+        if len(activations) != len(defaults) * self._directions:
+            raise GraphError(f"{title(self._node)} has {len(activations)} activations")
+        texts = [name.decode() if isinstance(name, bytes) else name for name in activations]
+        names = [_ACTIVATION_NAMES.get(text.lower()) for text in texts]
+        for text, name in zip(texts, names, strict=True):
             if name is None:
                 raise GraphError(
                     f"{title(self._node)} has the activation '{text}', which unroll-recurrent does not "
                     "support"
                 )
-        return [name for name in found if name is not None][len(usual) * number : len(usual) * (number + 1)]
+        return [name for name in names if name is not None][
+            len(defaults) * number : len(defaults) * (number + 1)
+        ]
 
     def _results(
-        self, g: GraphContext, found: list[tuple[list[ir.Value], list[ir.Value]]]
+        self, g: GraphContext, per_direction: list[tuple[list[ir.Value], list[ir.Value]]]
     ) -> list[ir.Value | None]:
         """The values of the node's outputs; None for those that nothing reads."""
         results: list[ir.Value | None] = []
-        for place, output in enumerate(self._node.outputs):
+        for output_index, output in enumerate(self._node.outputs):
             if not (output.uses() or output.is_graph_output()):
                 results.append(None)
-            elif place == 0:
+            elif output_index == 0:
                 # [time, directions, batch, hidden], or [batch, time, directions, hidden]
                 along = 1 if self._batch_first else 0
                 steps = [
-                    _concatenated(g, [g.op("Unsqueeze", step, axes=[along]) for step in each], along)
-                    for each, _ in found
+                    _concatenate(g, [g.op("Unsqueeze", step, axes=[along]) for step in step_states], along)
+                    for step_states, _ in per_direction
                 ]
                 axis = 2 if self._batch_first else 1
-                results.append(_concatenated(g, [g.op("Unsqueeze", s, axes=[axis]) for s in steps], axis))
+                results.append(_concatenate(g, [g.op("Unsqueeze", s, axes=[axis]) for s in steps], axis))
             else:
                 axis = 1 if self._batch_first else 0
-                last = [g.op("Unsqueeze", states[place - 1], axes=[axis]) for _, states in found]
-                results.append(_concatenated(g, last, axis))
+                last = [
+                    g.op("Unsqueeze", states[output_index - 1], axes=[axis]) for _, states in per_direction
+                ]
+                results.append(_concatenate(g, last, axis))
         return results
 
 
-def _concatenated(g: GraphContext, values: list[ir.Value], axis: int) -> ir.Value:
+def _concatenate(g: GraphContext, values: list[ir.Value], axis: int) -> ir.Value:
     return values[0] if len(values) == 1 else g.op("Concat", *values, axis=axis)
 
 
@@ -286,50 +295,52 @@ def _rows(tensor: ir.TensorProtocol, number: int, start: int, end: int) -> ir.Te
     )
 
 
-def _gates(g: GraphContext, cell: _Cell, value: ir.Value, count: int) -> list[ir.Value]:
-    result: list[ir.Value] = g.op("Split", value, axis=1, split=[cell.hidden] * count, outputs=count)
-    return result
+def _gates(g: GraphContext, cell: _UnrolledCell, value: ir.Value, count: int) -> list[ir.Value]:
+    return g.op("Split", value, axis=1, split=[cell.hidden] * count, outputs=count)
 
 
 def _product(g: GraphContext, x: ir.Value, weight: ir.Value, bias: ir.Value) -> ir.Value:
     return g.op("Gemm", x, weight, bias, transB=1)
 
 
-def _sum(g: GraphContext, cell: _Cell, x: ir.Value, h: ir.Value) -> ir.Value:
+def _sum(g: GraphContext, cell: _UnrolledCell, x: ir.Value, h: ir.Value) -> ir.Value:
     return g.op("Add", _product(g, x, cell.weight, cell.bias), _product(g, h, *cell.recurrences[0]))
 
 
-def _lstm(g: GraphContext, cell: _Cell, x: ir.Value, h: ir.Value, c: ir.Value) -> list[ir.Value]:
+def _lstm(g: GraphContext, cell: _UnrolledCell, x: ir.Value, h: ir.Value, c: ir.Value) -> list[ir.Value]:
     f, gate, out = cell.functions
+    # ONNX stores the gates in the order i, o, f, c.
     i, o, forget, candidate = _gates(g, cell, _sum(g, cell, x, h), 4)
     if cell.peepholes:
         i = g.op("Add", i, g.op("Mul", cell.peepholes[0], c))
         forget = g.op("Add", forget, g.op("Mul", cell.peepholes[2], c))
-    kept = g.op("Mul", g.op(f, forget), c)
-    after = g.op("Add", kept, g.op("Mul", g.op(f, i), g.op(gate, candidate)))
+    kept_state = g.op("Mul", g.op(f, forget), c)
+    new_state = g.op("Add", kept_state, g.op("Mul", g.op(f, i), g.op(gate, candidate)))
     if cell.peepholes:
-        o = g.op("Add", o, g.op("Mul", cell.peepholes[1], after))
-    return [g.op("Mul", g.op(f, o), g.op(out, after)), after]
+        o = g.op("Add", o, g.op("Mul", cell.peepholes[1], new_state))
+    return [g.op("Mul", g.op(f, o), g.op(out, new_state)), new_state]
 
 
-def _gru(g: GraphContext, cell: _Cell, x: ir.Value, h: ir.Value) -> list[ir.Value]:
+def _gru(g: GraphContext, cell: _UnrolledCell, x: ir.Value, h: ir.Value) -> list[ir.Value]:
     f, gate = cell.functions
+    # ONNX stores the gates in the order z, r, h.
     z, r, candidate = _gates(g, cell, _product(g, x, cell.weight, cell.bias), 3)
-    old = _product(g, h, *cell.recurrences[0])
+    state_product = _product(g, h, *cell.recurrences[0])
     resets_first = len(cell.recurrences) > 1
-    old_z, old_r, *old_candidate = _gates(g, cell, old, 2 if resets_first else 3)
+    old_z, old_r, *old_candidate = _gates(g, cell, state_product, 2 if resets_first else 3)
     z = g.op(f, g.op("Add", z, old_z))
     r = g.op(f, g.op("Add", r, old_r))
+    # `linear_before_reset` = 0 resets the state before its product, 1 resets the product.
     if resets_first:
         recurrent = _product(g, g.op("Mul", r, h), *cell.recurrences[1])
     else:
         recurrent = g.op("Mul", r, old_candidate[0])
     candidate = g.op(gate, g.op("Add", candidate, recurrent))
-    rest = g.op("Mul", g.op("Sub", g.constant(1, x.dtype), z), candidate)
-    return [g.op("Add", rest, g.op("Mul", z, h))]
+    update = g.op("Mul", g.op("Sub", g.constant(1, x.dtype), z), candidate)
+    return [g.op("Add", update, g.op("Mul", z, h))]
 
 
-def _rnn(g: GraphContext, cell: _Cell, x: ir.Value, h: ir.Value) -> list[ir.Value]:
+def _rnn(g: GraphContext, cell: _UnrolledCell, x: ir.Value, h: ir.Value) -> list[ir.Value]:
     return [g.op(cell.functions[0], _sum(g, cell, x, h))]
 
 

@@ -32,28 +32,32 @@ _LAYERS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _COPIES = frozenset({"to", "_to_copy", "cpu", "cuda", "contiguous", "detach", "alias", "clone"})
 _ZEROS = frozenset({"zeros", "zeros_like", "new_zeros"})
 _FILLED = frozenset({"full", "full_like", "new_full"})
-_REARRANGED = _COPIES | {"expand", "index_select", "reshape", "transpose", "unsqueeze", "view"}
+_REARRANGING = _COPIES | {"expand", "index_select", "reshape", "transpose", "unsqueeze", "view"}
 _NUMBERS = frozenset({"NumToTensor", "Int", "IntImplicit", "ScalarImplicit", "item", "int"})
 
 
-def _made_by(value: Any, *names: str) -> dict[str, Any] | None:
-    """The arguments of the ATen operator that made a value, if it is one of these operators."""
+def _producer_arguments(value: Any, *names: str) -> dict[str, Any] | None:
+    """The arguments of the ATen node that computes a value, if it has one of these operators."""
     node = value.producer() if isinstance(value, Value) else None
     if node is None or node.domain != "aten" or node.op_type not in names:
         return None
     return arguments(node)
 
 
-def _same_whole_numbers(value: Value) -> Value:
+def _skip_integer_copies(value: Value) -> Value:
     """An INT64 value before moves and copies."""
     while True:
-        given = _made_by(value, *_COPIES)
-        if given is None or "other" in given or given.get("dtype") not in (None, DataType.INT64):
+        node_arguments = _producer_arguments(value, *_COPIES)
+        if (
+            node_arguments is None
+            or "other" in node_arguments
+            or node_arguments.get("dtype") not in (None, DataType.INT64)
+        ):
             return value
-        value = given["self"]
+        value = node_arguments["self"]
 
 
-def _number_itself(value: Any) -> Any:
+def _skip_number_conversions(value: Any) -> Any:
     """A number before its conversion to a tensor and back."""
     while isinstance(value, Value):
         node = value.producer()
@@ -64,13 +68,15 @@ def _number_itself(value: Any) -> Any:
 
 
 def _is_zero(value: Value) -> bool:
-    """Whether a tensor was made as zeros."""
-    given = _made_by(value, *_REARRANGED)
-    while given is not None:
-        value = given["self"]
-        given = _made_by(value, *_REARRANGED)
-    filled = _made_by(value, *_FILLED)
-    return _made_by(value, *_ZEROS) is not None or (filled is not None and filled["fill_value"] == 0)
+    """Whether a tensor was created as zeros."""
+    node_arguments = _producer_arguments(value, *_REARRANGING)
+    while node_arguments is not None:
+        value = node_arguments["self"]
+        node_arguments = _producer_arguments(value, *_REARRANGING)
+    filled = _producer_arguments(value, *_FILLED)
+    return _producer_arguments(value, *_ZEROS) is not None or (
+        filled is not None and filled["fill_value"] == 0
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,43 +94,49 @@ class _Sort:
 
 def _sort_of(values: Value) -> _Sort | None:
     """The sort whose sorted numbers are this value."""
-    node, given = values.producer(), _made_by(values, "sort")
-    if node is None or given is None or values.index() != 0:
+    node, node_arguments = values.producer(), _producer_arguments(values, "sort")
+    if node is None or node_arguments is None or values.index() != 0:
         return None
-    if not given.get("descending") or given.get("dim", -1) not in (-1, 0):
+    # torch.nn.utils.rnn sorts lengths in descending order along their only dimension.
+    if not node_arguments.get("descending") or node_arguments.get("dim", -1) not in (-1, 0):
         return None
-    return _Sort(given["self"], node.outputs[1])
+    return _Sort(node_arguments["self"], node.outputs[1])
 
 
 def _is_inverse(value: Value, order: Value) -> bool:
-    """Whether a value is the inverse of a permutation, made by `invert_permutation` or a sort."""
-    value = _same_whole_numbers(value)
-    given = _made_by(value, "argsort", "sort")
-    if given is not None:
-        is_order = value.index() == len(value.producer().outputs) - 1  # type: ignore[union-attr]
-        upwards = not given.get("descending") and given.get("dim", -1) in (-1, 0)
-        return is_order and upwards and _same_whole_numbers(given["self"]) is order
-    given = _made_by(value, "scatter")
-    if given is None or given.get("dim") not in (0, -1) or _same_whole_numbers(given["index"]) is not order:
+    """Whether a value is the inverse of a permutation, computed by `invert_permutation` or a sort."""
+    value = _skip_integer_copies(value)
+    node_arguments = _producer_arguments(value, "argsort", "sort")
+    if node_arguments is not None:
+        is_order_output = value.index() == len(value.producer().outputs) - 1  # type: ignore[union-attr]
+        is_ascending = not node_arguments.get("descending") and node_arguments.get("dim", -1) in (-1, 0)
+        return is_order_output and is_ascending and _skip_integer_copies(node_arguments["self"]) is order
+    node_arguments = _producer_arguments(value, "scatter")
+    if (
+        node_arguments is None
+        or node_arguments.get("dim") not in (0, -1)
+        or _skip_integer_copies(node_arguments["index"]) is not order
+    ):
         return False
-    places = _made_by(given.get("src"), "arange")
-    if places is None or places.get("start", 0) != 0 or places.get("step", 1) != 1:
+    # torch.nn.utils.rnn.invert_permutation scatters 0, 1, 2, … into an empty tensor.
+    positions = _producer_arguments(node_arguments.get("src"), "arange")
+    if positions is None or positions.get("start", 0) != 0 or positions.get("step", 1) != 1:
         return False
-    like = _made_by(given["self"], "empty_like", "zeros_like", "ones_like")
-    if like is not None and _same_whole_numbers(like["self"]) is order:
+    like = _producer_arguments(node_arguments["self"], "empty_like", "zeros_like", "ones_like")
+    if like is not None and _skip_integer_copies(like["self"]) is order:
         return True
-    return same_shape(given["self"], order)
+    return same_shape(node_arguments["self"], order)
 
 
-def _longest_of(lengths: Value) -> Value:
+def _unsorted_lengths(lengths: Value) -> Value:
     """The lengths before they were sorted, which have the same maximum."""
-    found = _sort_of(lengths)
-    return lengths if found is None else found.original
+    sort = _sort_of(lengths)
+    return lengths if sort is None else sort.original
 
 
 @dataclasses.dataclass(frozen=True)
 class _Packed:
-    """The padded sequences that a packed tensor was made from.
+    """The padded sequences from which a packed tensor was computed.
 
     Attributes:
         input: the padded sequences.
@@ -147,18 +159,25 @@ class _Packed:
 
 def _packed_from(data: Value, batch_sizes: Value) -> _Packed | None:
     """The origin of a packed tensor, if its batch sizes belong to the same lengths."""
-    given, sizes = _made_by(data, "_pack_padded_sequence"), _made_by(batch_sizes, "_pack_padded_sequence")
-    if given is None or sizes is None or data.index() != 0 or batch_sizes.index() != 1:
+    node_arguments, sizes = (
+        _producer_arguments(data, "_pack_padded_sequence"),
+        _producer_arguments(batch_sizes, "_pack_padded_sequence"),
+    )
+    if node_arguments is None or sizes is None or data.index() != 0 or batch_sizes.index() != 1:
         return None
-    input, lengths, batch_first = given["input"], given["lengths"], bool(given["batch_first"])
+    input, lengths, batch_first = (
+        node_arguments["input"],
+        node_arguments["lengths"],
+        bool(node_arguments["batch_first"]),
+    )
     if sizes["lengths"] is not lengths:
         return None
-    sort, chosen = _sort_of(lengths), _made_by(input, "index_select")
-    if sort is None or chosen is None or chosen["dim"] != (0 if batch_first else 1):
+    sort, selection = _sort_of(lengths), _producer_arguments(input, "index_select")
+    if sort is None or selection is None or selection["dim"] != (0 if batch_first else 1):
         return _Packed(input, lengths, batch_first, None, lengths)
-    if _same_whole_numbers(chosen["index"]) is not sort.order:
+    if _skip_integer_copies(selection["index"]) is not sort.order:
         return _Packed(input, lengths, batch_first, None, lengths)
-    return _Packed(chosen["self"], sort.original, batch_first, chosen["index"], lengths)
+    return _Packed(selection["self"], sort.original, batch_first, selection["index"], lengths)
 
 
 class _Fuser:
@@ -168,12 +187,12 @@ class _Fuser:
         self._graph = graph
         self._build = SourceBuilder(graph)
         self._modified = False
-        self._rules = dict.fromkeys(_LAYERS, self._layer) | {
-            "_pad_packed_sequence": self._pad,
-            "index_select": self._unsort,
-            "index": self._unsort,
-            "sym_size": self._steps,
-            "size": self._steps,
+        self._rules = dict.fromkeys(_LAYERS, self._fuse_layer) | {
+            "_pad_packed_sequence": self._fuse_padding,
+            "index_select": self._remove_unsorting,
+            "index": self._remove_unsorting,
+            "sym_size": self._replace_step_count,
+            "size": self._replace_step_count,
         }
 
     def run(self) -> bool:
@@ -187,41 +206,53 @@ class _Fuser:
     def _replace(self, node: ir.Node, results: Sequence[Value]) -> None:
         for old, new in zip(node.outputs, results, strict=True):
             old.replace_all_uses_with(new, replace_graph_outputs=True)
+        # The packing before it is removed later, if nothing else reads it.
         remove_unused(self._graph, [node])
         self._modified = True
 
-    def _insert(self, node: ir.Node, name: str, given: Mapping[str, Any], outputs: Sequence[Value]) -> None:
+    def _insert(
+        self, node: ir.Node, name: str, node_arguments: Mapping[str, Any], outputs: Sequence[Value]
+    ) -> None:
         """Insert a node with several outputs before another one."""
-        kept = {key: node.metadata_props[key] for key in (MODULE, LINE) if key in node.metadata_props}
-        made = source_node(name, given, overload="default", outputs=outputs, metadata_props=kept)
-        self._graph.insert_before(node, made)
+        metadata = {key: node.metadata_props[key] for key in (MODULE, LINE) if key in node.metadata_props}
+        inserted = source_node(
+            name, node_arguments, overload="default", outputs=outputs, metadata_props=metadata
+        )
+        self._graph.insert_before(node, inserted)
 
     def _time_first(self, input: Value, batch_first: bool) -> Value:
         if not batch_first:
             return input
         shape = None if input.shape is None else ir.Shape([*input.shape[1::-1], *input.shape[2:]])
-        given = {"self": input, "dim0": 0, "dim1": 1}
-        return self._build.emit("aten::transpose", given, "int", dtype=input.dtype, shape=shape)
+        node_arguments = {"self": input, "dim0": 0, "dim1": 1}
+        return self._build.emit("aten::transpose", node_arguments, "int", dtype=input.dtype, shape=shape)
 
-    def _sorted(self, value: Value, dim: int, order: Value | None) -> Value:
+    def _sort_batch(self, value: Value, dim: int, order: Value | None) -> Value:
         if order is None:
             return value
         return self._build.emit("aten::index_select", {"self": value, "dim": dim, "index": order}, like=value)
 
-    def _layer(self, node: ir.Node) -> None:
-        given = arguments(node)
-        packed = _packed_from(given["data"], given["batch_sizes"]) if "batch_sizes" in given else None
+    def _fuse_layer(self, node: ir.Node) -> None:
+        node_arguments = arguments(node)
+        packed = (
+            _packed_from(node_arguments["data"], node_arguments["batch_sizes"])
+            if "batch_sizes" in node_arguments
+            else None
+        )
         if packed is None:
             return
         self._build.before(node)
-        states = _states(given["hx"], packed.order)
+        states = _initial_states(node_arguments["hx"], packed.order)
         if states is None:
-            packed = packed.without_order(arguments(given["data"].producer())["input"])
-            states = _states(given["hx"], None)
+            # The states are in sorted order only, so the layer must read the sorted sequences.
+            packed = packed.without_order(arguments(node_arguments["data"].producer())["input"])
+            states = _initial_states(node_arguments["hx"], None)
         assert states is not None
         input = self._time_first(packed.input, packed.batch_first)
-        rest = {key: item for key, item in given.items() if key not in ("data", "batch_sizes", "hx")}
-        start: Any = states if isinstance(given["hx"], list) else states[0]
+        options = {
+            key: item for key, item in node_arguments.items() if key not in ("data", "batch_sizes", "hx")
+        }
+        start: Any = states if isinstance(node_arguments["hx"], list) else states[0]
         hx = start if any(state is not None for state in states) else None
         first, *ends = node.outputs
         width = None if first.shape is None else first.shape[1]
@@ -230,93 +261,95 @@ class _Fuser:
             Value(type=first.type, shape=ir.Shape([*sizes, width])),
             *(Value(type=end.type, shape=end.shape) for end in ends),
         ]
-        call = {"input": input, "lengths": packed.lengths, "hx": hx, **rest}
-        self._insert(node, f"packed::{node.op_type}", call, outputs)
-        results = [self._sorted(value, 1, packed.order) for value in outputs]
-        data, batch_sizes = Value(type=first.type, shape=first.shape), _new_value(given["batch_sizes"])
-        again = {"input": results[0], "lengths": packed.sorted_lengths, "batch_first": False}
-        self._insert(node, "aten::_pack_padded_sequence", again, [data, batch_sizes])
+        layer_arguments = {"input": input, "lengths": packed.lengths, "hx": hx, **options}
+        self._insert(node, f"packed::{node.op_type}", layer_arguments, outputs)
+        results = [self._sort_batch(value, 1, packed.order) for value in outputs]
+        # Rule 1: unused if every reader takes the padded result.
+        data = Value(type=first.type, shape=first.shape)
+        sizes_type, sizes_shape = node_arguments["batch_sizes"].type, node_arguments["batch_sizes"].shape
+        batch_sizes = Value(type=sizes_type, shape=sizes_shape)
+        pack_arguments = {"input": results[0], "lengths": packed.sorted_lengths, "batch_first": False}
+        self._insert(node, "aten::_pack_padded_sequence", pack_arguments, [data, batch_sizes])
         self._replace(node, [data, *results[1:]])
 
-    def _pad(self, node: ir.Node) -> None:
-        given = arguments(node)
-        packed = _packed_from(given["data"], given["batch_sizes"])
+    def _fuse_padding(self, node: ir.Node) -> None:
+        node_arguments = arguments(node)
+        packed = _packed_from(node_arguments["data"], node_arguments["batch_sizes"])
         if packed is None:
             return
         self._build.before(node)
-        total = _number_itself(given["total_length"])
+        total = _skip_number_conversions(node_arguments["total_length"])
         if isinstance(total, Value) and _is_longest(total, packed.lengths):
             total = None
-        call = {
+        pad_arguments = {
             "input": self._time_first(packed.input, packed.batch_first),
             "lengths": packed.lengths,
-            "batch_first": given["batch_first"],
-            "padding_value": given["padding_value"],
+            "batch_first": node_arguments["batch_first"],
+            "padding_value": node_arguments["padding_value"],
             "total_length": total,
         }
-        result = self._build.emit("packed::pad", call, like=node.outputs[0])
-        result = self._sorted(result, 0 if given["batch_first"] else 1, packed.order)
+        result = self._build.emit("packed::pad", pad_arguments, like=node.outputs[0])
+        result = self._sort_batch(result, 0 if node_arguments["batch_first"] else 1, packed.order)
         self._replace(node, [result, packed.sorted_lengths])
 
-    def _unsort(self, node: ir.Node) -> None:
-        given = arguments(node)
-        if "dim" in given:
-            dim, index = given["dim"], given["index"]
-        elif isinstance(given["indices"], list) and len(given["indices"]) == 1:
-            dim, index = 0, given["indices"][0]
+    def _remove_unsorting(self, node: ir.Node) -> None:
+        node_arguments = arguments(node)
+        if "dim" in node_arguments:
+            dim, index = node_arguments["dim"], node_arguments["index"]
+        elif isinstance(node_arguments["indices"], list) and len(node_arguments["indices"]) == 1:
+            dim, index = 0, node_arguments["indices"][0]
         else:
             return
         if not isinstance(index, Value):
             return
-        sort, chosen = _sort_of(given["self"]), _made_by(given["self"], "index_select")
+        sort, selection = (
+            _sort_of(node_arguments["self"]),
+            _producer_arguments(node_arguments["self"], "index_select"),
+        )
         if sort is not None and dim in (0, -1) and _is_inverse(index, sort.order):
             self._replace(node, [sort.original])
-        elif chosen is None or chosen["dim"] != dim:
+        elif selection is None or selection["dim"] != dim:
             return
-        elif _is_inverse(index, _same_whole_numbers(chosen["index"])):
-            self._replace(node, [chosen["self"]])
+        elif _is_inverse(index, _skip_integer_copies(selection["index"])):
+            self._replace(node, [selection["self"]])
 
-    def _steps(self, node: ir.Node) -> None:
-        given = arguments(node)
-        packed = _made_by(given["self"], "_pack_padded_sequence")
-        if packed is None or given["self"].index() != 1 or given.get("dim") not in (0, -1):
+    def _replace_step_count(self, node: ir.Node) -> None:
+        node_arguments = arguments(node)
+        packed = _producer_arguments(node_arguments["self"], "_pack_padded_sequence")
+        if packed is None or node_arguments["self"].index() != 1 or node_arguments.get("dim") not in (0, -1):
             return
         self._build.before(node)
-        lengths = {"lengths": _longest_of(packed["lengths"])}
+        lengths = {"lengths": _unsorted_lengths(packed["lengths"])}
         number = self._build.emit("packed::longest", lengths, dtype=DataType.INT64, shape=ir.Shape(()))
         number.metadata_props[NUMBER] = "int"
         self._replace(node, [number])
 
 
-def _new_value(value: Value) -> Value:
-    return Value(type=value.type, shape=value.shape)
-
-
-def _states(hx: Value | list[Value], order: Value | None) -> list[Value | None] | None:
+def _initial_states(hx: Value | list[Value], order: Value | None) -> list[Value | None] | None:
     """The initial states in the order before sorting, None for zeros; None if that order is unknown."""
-    found: list[Value | None] = []
+    states: list[Value | None] = []
     for state in hx if isinstance(hx, list) else [hx]:
-        chosen = _made_by(state, "index_select")
+        selection = _producer_arguments(state, "index_select")
         if _is_zero(state):
-            found.append(None)
+            states.append(None)
         elif order is None:
-            found.append(state)
+            states.append(state)
         elif (
-            chosen is not None
-            and chosen["dim"] == 1
-            and _same_whole_numbers(chosen["index"]) is _same_whole_numbers(order)
+            selection is not None
+            and selection["dim"] == 1
+            and _skip_integer_copies(selection["index"]) is _skip_integer_copies(order)
         ):
-            found.append(chosen["self"])
+            states.append(selection["self"])
         else:
             return None
-    return found
+    return states
 
 
 def _is_longest(number: Value, lengths: Value) -> bool:
     node = number.producer()
     if node is None or node.domain != "packed" or node.op_type != "longest":
         return False
-    return arguments(node)["lengths"] is _longest_of(lengths)
+    return arguments(node)["lengths"] is _unsorted_lengths(lengths)
 
 
 class FusePackedSequences(ir.passes.InPlacePass):

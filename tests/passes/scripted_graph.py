@@ -1,4 +1,4 @@
-"""Source graphs of TorchScript functions as they stand: nothing is known of any type, shape or alias."""
+"""Imports TorchScript functions as source graphs without any types, shapes or aliases."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from opsetta.registration import KIND, NUMBER
 from opsetta.registration.arguments import source_node
 
 _PARTS = {"aten::unbind": 3, "aten::split": 3}
-"""How many tensors these give, of a tensor whose first dimension has three."""
+"""The number of results of these operators for a tensor whose first dimension is 3."""
 
 
 class _Importer:

@@ -1,13 +1,13 @@
-"""Equal weights are one."""
+"""Equal weights are merged."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from opsetta.passes.target.constants.equal_initializers import MergeEqualInitializers
+from opsetta.passes.onnx_graph.constants.equal_initializers import MergeEqualInitializers
 
-from .target_graph import Case, numbers
+from .graph_case import Case, numbers
 
 X = numbers(2, 32)
 
@@ -49,5 +49,5 @@ def test_kept_weights_stay() -> None:
     weights = [case.weight(name, numbers(32, 32)) for name in "ab"]
     case.returns(*(case.g.op("MatMul", case.x, each) for each in weights))
     known = case.known
-    known.kept = set(weights)
+    known.fixed = set(weights)
     assert not MergeEqualInitializers(known)(case.model).modified

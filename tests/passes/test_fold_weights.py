@@ -1,4 +1,4 @@
-"""What depends on weights becomes an initializer that is computed when it is written."""
+"""Values that depend on weights become initializers that are computed when they are written."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from opsetta.passes.target.constants.fold_constants import FoldConstants
-from opsetta.passes.target.constants.initializers import Initializers
+from opsetta.passes.onnx_graph.constants.fold_constants import FoldConstants
+from opsetta.passes.onnx_graph.constants.initializers import Initializers
 
-from .target_graph import Case, numbers
+from .graph_case import Case, numbers
 
 LARGE = 96
 X = numbers(2, LARGE)
@@ -94,7 +94,7 @@ def test_kept_weights_stay() -> None:
     weight = case.weight("w", numbers(80, LARGE))
     case.returns(case.g.op("MatMul", case.x, case.g.op("Transpose", weight, perm=[1, 0])))
     known = case.known
-    known.kept = {weight}
+    known.fixed = {weight}
     assert not case.checked(X, FoldConstants(known))
 
 

@@ -1,4 +1,4 @@
-"""A Pad of zeros before MaxPool, which onnxruntime would take for padding of the MaxPool's own."""
+"""A Pad of zeros before MaxPool, which onnxruntime would merge into the padding of the MaxPool."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import onnxruntime
 import pytest
 
 import opsetta.symbolics  # noqa: F401
-from opsetta.passes.target.images.padded_pooling import SeparatePaddedPools
+from opsetta.passes.onnx_graph.images.padded_pooling import SeparatePaddedPools
 from opsetta.registration import GraphContext, default_registry
 
 X = -np.random.RandomState(0).uniform(0.5, 2.0, (1, 2, 7, 7)).astype(np.float32)

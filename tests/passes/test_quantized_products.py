@@ -1,4 +1,4 @@
-"""Biases of dequantized products: kept apart where a runtime needs it for its integer kernels."""
+"""Biases of dequantized products are separated where onnxruntime needs it for its integer kernels."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from opsetta.passes.target.products.quantized_products import SplitQuantizedProducts
+from opsetta.passes.onnx_graph.products.quantized_products import SplitQuantizedProducts
 from opsetta.registration import GraphContext, Registry
 
 

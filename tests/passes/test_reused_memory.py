@@ -8,8 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from opsetta.passes.target.constants.deferred_constants import transposed_blocks
-from opsetta.passes.target.constants.reused_memory import BLOCK, ReusedMemory, empty
+from opsetta.passes.onnx_graph.constants.deferred_constants import transposed_blocks
+from opsetta.passes.onnx_graph.constants.reused_memory import BLOCK, ReusedMemory, empty
 
 FLOAT = np.dtype(np.float32)
 
@@ -20,7 +20,7 @@ def address(array: np.ndarray) -> int:
 
 def test_memory_is_used_again_when_an_array_is_gone() -> None:
     memory = ReusedMemory()
-    with memory.given():
+    with memory.activate():
         first = empty((4, 8), FLOAT)
         place = address(first)
         second = empty((4, 8), FLOAT)
@@ -34,7 +34,7 @@ def test_memory_is_used_again_when_an_array_is_gone() -> None:
 )
 def test_memory_stays_with_a_view(view: object) -> None:
     memory = ReusedMemory()
-    with memory.given():
+    with memory.activate():
         made = empty((4, 8), FLOAT)
         made[...] = 7
         place, part = address(made), view(made)  # type: ignore[operator]
@@ -50,7 +50,7 @@ def test_memory_stays_with_a_view(view: object) -> None:
 def test_other_arrays_have_memory_of_their_own() -> None:
     memory = ReusedMemory()
     found: list[np.ndarray] = []
-    with memory.given():
+    with memory.activate():
         place = address(empty((8,), FLOAT))
         large = empty((BLOCK // 4 + 1,), FLOAT)
         thread = threading.Thread(target=lambda: found.append(empty((8,), FLOAT)))
@@ -63,9 +63,9 @@ def test_other_arrays_have_memory_of_their_own() -> None:
 
 def test_the_innermost_memory_is_given() -> None:
     outer, inner = ReusedMemory(), ReusedMemory()
-    with outer.given():
+    with outer.activate():
         place = address(empty((8,), FLOAT))
-        with inner.given():
+        with inner.activate():
             assert address(empty((8,), FLOAT)) != place
         assert address(empty((8,), FLOAT)) == place
 
@@ -73,6 +73,6 @@ def test_the_innermost_memory_is_given() -> None:
 @pytest.mark.parametrize("kind", [np.float32, np.int8, ml_dtypes.bfloat16])
 def test_blocks_of_a_transposed_weight_are_right_in_reused_memory(kind: type) -> None:
     matrix = np.arange(1500 * 900).reshape(1500, 900).astype(kind)
-    with ReusedMemory().given():
+    with ReusedMemory().activate():
         written = b"".join(block.tobytes() for block in transposed_blocks(matrix))
     assert written == matrix.T.tobytes()

@@ -1,4 +1,4 @@
-"""RMSNormalization in the place of its composition: where it fits, and where it must not."""
+"""RMSNormalization replaces its composition: where it is equivalent, and where it is not."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from opsetta.passes.target.fusions.rms_normalization import FuseRMSNormalization
+from opsetta.passes.onnx_graph.fusions.rms_normalization import FuseRMSNormalization
 from opsetta.registration import GraphContext, Registry, Value
 
-from .target_graph import Case, numbers
+from .graph_case import Case, numbers
 
 
 def build(

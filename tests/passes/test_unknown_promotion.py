@@ -1,4 +1,4 @@
-"""Promotion of values of unknown element type or rank: decided, settled in lowering, or refused."""
+"""Promotion of values of unknown element type or rank: decided at once, decided in lowering, or refused."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from onnx_ir import tensor_adapters
 
 from opsetta.passes import promote_types
-from opsetta.passes.promotion.rules import RULES, Kind
+from opsetta.passes.promotion.rules import RULES, Promotion
 from opsetta.registration import NUMBER, dtypes
 from opsetta.registration.arguments import arguments, replace_arguments
 from opsetta.registration.promotion import Category, result_type
@@ -141,9 +141,9 @@ def _check(name: str, given: dict[str, Any], known: bool = True) -> None:
     members = [member for item in operands for member in (item if isinstance(item, list) else [item])]
     types = {member.dtype for member in members if isinstance(member, ir.Value)}
     assert not known or len(types) <= 1, node
-    if rule.kind in (Kind.CAST, Kind.SUM):
+    if rule.promotion in (Promotion.CAST, Promotion.SUM):
         # A sum keeps its own, or it would widen integers to 64 bits.
-        assert rule.kind is Kind.SUM or "dtype" not in kept
+        assert rule.promotion is Promotion.SUM or "dtype" not in kept
     assert not promote_types(model)
     _settle(model, recorder)
     found, expected = run(model, recorder.originals)[0], recorder.tensors[result]
@@ -156,7 +156,9 @@ def test_unary_operator_promotes_as_torch_does(name: str) -> None:
         _check(name, {"self": torch.ones(2, 2, dtype=dtype), **_REQUIRED.get(name, {})})
 
 
-@pytest.mark.parametrize("name", sorted(n for n, rule in RULES.items() if rule.kind in (Kind.CAST, Kind.SUM)))
+@pytest.mark.parametrize(
+    "name", sorted(n for n, rule in RULES.items() if rule.promotion in (Promotion.CAST, Promotion.SUM))
+)
 def test_dtype_argument_casts_first(name: str) -> None:
     for dtype, wanted in itertools.product(DTYPES, (torch.float32, torch.float64, torch.int64)):
         _check(name, {"self": torch.ones(2, 2, dtype=dtype), **_REQUIRED.get(name, {}), "dtype": wanted})
@@ -226,7 +228,9 @@ _WRITTEN: dict[str, tuple[str, tuple[int, ...], dict[str, Any]]] = {
 
 def test_every_writing_operator_is_checked() -> None:
     numbers_alone = {"threshold"}
-    assert _WRITTEN.keys() | numbers_alone == {name for name, rule in RULES.items() if rule.kind is Kind.SELF}
+    assert _WRITTEN.keys() | numbers_alone == {
+        name for name, rule in RULES.items() if rule.promotion is Promotion.SELF
+    }
 
 
 @pytest.mark.parametrize("name", sorted(_WRITTEN))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ....passes.target.levels import DEFAULT_LEVEL, check_level
+from ....passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
 from ....registration import UsageError
 from ...devices.targets.load_target import resolve_target
 from ...files.targets import resolve

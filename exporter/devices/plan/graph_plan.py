@@ -11,17 +11,17 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
+from ....passes.onnx_graph.inplace.memory_sharing import STANDARD_DOMAINS
 from ....passes.planning import (
     FORWARD,
     Buffer,
+    GraphBuffers,
     Interval,
-    Memory,
     assign_offsets,
     buffers_of,
     lower_bound,
 )
-from ....passes.planning.order import captured
-from ....passes.target.inplace.operators import STANDARD_DOMAINS
+from ....passes.planning.order import captured_values
 from ....registration import PlanError
 from ....registration.arguments import qualified_name
 from .records import WORKSPACE, PlannedBody, PlannedBuffer, PlannedGraph, PlannedNode
@@ -136,7 +136,7 @@ def _workspaces(bodies: Sequence[PlannedBody]) -> dict[int, tuple[int, int]]:
     return found
 
 
-def _node(memory: Memory, index: int, phases: Mapping[str, str]) -> PlannedNode:
+def _node(memory: GraphBuffers, index: int, phases: Mapping[str, str]) -> PlannedNode:
     node = memory.nodes[index]
     place = memory.in_place.get(node)
     return PlannedNode(
@@ -149,7 +149,7 @@ def _node(memory: Memory, index: int, phases: Mapping[str, str]) -> PlannedNode:
         _names(node.outputs),
         {} if place is None else {0: place},
         node in memory.views,
-        _names(captured(node)),
+        _names(captured_values(node)),
     )
 
 

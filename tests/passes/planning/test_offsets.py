@@ -1,4 +1,4 @@
-"""Offsets: no overlap, alignment, and how near the lower bound they come."""
+"""Offsets: no overlap, alignment, and the distance to the lower bound."""
 
 import csv
 import pathlib

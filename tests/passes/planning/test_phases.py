@@ -1,4 +1,4 @@
-"""Phases of training graphs, and the order that they ask for."""
+"""Phases of training graphs, and the execution order that they imply."""
 
 import onnx_ir as ir
 import pytest

@@ -1,4 +1,4 @@
-"""Runs a pass on a small model, and compares what onnxruntime gives before and after it."""
+"""Runs a pass on a small model, and compares the results of onnxruntime before and after it."""
 
 from __future__ import annotations
 

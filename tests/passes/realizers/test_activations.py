@@ -1,4 +1,4 @@
-"""Fused operators as an operator and its activation, and back."""
+"""Fused operators are split into an operator and its activation, and fused again."""
 
 from __future__ import annotations
 

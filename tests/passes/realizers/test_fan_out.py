@@ -1,4 +1,4 @@
-"""A copy for each reader of a value that has several."""
+"""A value with several readers gets a copy for each of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flatten as Reshape and back."""
+"""Flatten is written as Reshape, and Reshape as Flatten."""
 
 from __future__ import annotations
 

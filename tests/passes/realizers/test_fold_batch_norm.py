@@ -1,4 +1,4 @@
-"""Batch normalization inside of the weights before it."""
+"""Batch normalization is folded into the weights before it."""
 
 from __future__ import annotations
 

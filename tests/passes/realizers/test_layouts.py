@@ -1,4 +1,4 @@
-"""Interfaces in NHWC, and back in NCHW."""
+"""Interfaces are changed to NHWC, and back to NCHW."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loop and Scan as the nodes of their iterations."""
+"""Loop and Scan are unrolled into the nodes of their iterations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN as the operators of their steps."""
+"""LSTM, GRU and RNN are unrolled into the operators of their steps."""
 
 from __future__ import annotations
 

@@ -1,0 +1,44 @@
+"""ONNX pass: adds all outputs to LSTM, GRU and RNN, because MNN and others refuse nodes with fewer.
+
+1. The missing outputs are added at the end of the node's outputs; nothing reads them.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from ....registration import Names
+from ..node_pass import NodePass
+
+_OUTPUTS = {"GRU": 2, "LSTM": 3, "RNN": 2}
+
+
+class CompleteRecurrentOutputs(NodePass):
+    """Adds the final states to recurrent nodes that only have the sequence."""
+
+    op_types = tuple(_OUTPUTS)
+    _main: ir.Graph
+    _names: Names | None = None
+
+    def begin(self, model: ir.Model) -> bool:
+        """Keep the graph, whose names are read when a node needs one."""
+        self._main, self._names = model.graph, None
+        return True
+
+    def rewrite(self, node: ir.Node) -> bool:
+        """Add the outputs that a node lacks."""
+        if not 0 < len(node.outputs) < _OUTPUTS[node.op_type]:
+            return False
+        self._names = self._names or Names.of(self._main)
+        _complete(node, self._names)
+        return True
+
+
+def _complete(node: ir.Node, names: Names) -> None:
+    first, count = node.outputs[0], len(node.outputs)
+    shape = first.shape
+    state = ir.Shape([shape[1], shape[2], shape[3]]) if shape is not None and len(shape) == 4 else None
+    node.resize_outputs(_OUTPUTS[node.op_type])
+    for index, output in enumerate(node.outputs[count:], start=count):
+        output.name = names.unique(f"{node.name or node.op_type}_output_{index}")
+        output.type, output.shape = first.type, state

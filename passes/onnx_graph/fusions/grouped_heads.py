@@ -1,0 +1,79 @@
+"""ONNX pass: removes the repetition of heads of keys and values before Attention, which repeats them itself.
+
+    Unsqueeze(key, 2) -> Expand by n -> Reshape -> Attention      becomes      key -> Attention
+
+From opset 23 on, Attention gives each head of the keys and values to several heads of the query in a row
+(https://onnx.ai/onnx/operators/onnx__Attention.html).
+
+1. Keys and values are repeated the same number of times, and nothing else reads the repeated ones.
+2. All sizes are known, or are the same symbols before and after. There is no cache.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from ..node_pass import NodePass
+from .patterns import added_axes, exclusive_producer
+
+_HEADS = 1
+_REPEATED = 2
+"""The axis that Unsqueeze inserts, along which heads are repeated."""
+
+
+class GroupHeads(NodePass):
+    """Removes repetitions of heads in front of Attention."""
+
+    op_types = ("Attention",)
+
+    def rewrite(self, node: ir.Node) -> bool:
+        """Let an Attention read keys and values that are not repeated."""
+        if len(node.inputs) > 4 and any(value is not None for value in node.inputs[4:]):
+            return False
+        used = [value for value in node.outputs[1:] if value.uses() or value.is_graph_output()]
+        query = node.inputs[0]
+        if used or query is None or query.shape is None or len(query.shape) != 4:
+            return False
+        sources = [_repetition_source(value) for value in node.inputs[1:3]]
+        if len(sources) < 2 or any(value is None for value in sources):
+            return False
+        key, value = sources
+        heads = [
+            operand.shape[_HEADS]
+            for operand in (query, key, value)
+            if operand is not None and operand.shape is not None
+        ]
+        # Attention takes one number of heads for keys and values.
+        if heads[1] != heads[2] or not all(isinstance(count, int) for count in heads):
+            return False
+        node.replace_input_with(1, key)
+        node.replace_input_with(2, value)
+        return True
+
+
+def _repetition_source(value: ir.Value | None) -> ir.Value | None:
+    """The tensor whose heads a value repeats."""
+    reshape = exclusive_producer(value, "Reshape")
+    expand = exclusive_producer(reshape.inputs[0], "Expand") if reshape is not None else None
+    unsqueeze = exclusive_producer(expand.inputs[0], "Unsqueeze") if expand is not None else None
+    data = unsqueeze.inputs[0] if unsqueeze is not None else None
+    if value is None or expand is None or unsqueeze is None or data is None:
+        return None
+    shapes = [step_value.shape for step_value in (data, unsqueeze.outputs[0], expand.outputs[0], value)]
+    before, inserted, expanded, after = shapes
+    if before is None or inserted is None or expanded is None or after is None:
+        return None
+    if (len(before), len(inserted), len(expanded), len(after)) != (4, 5, 5, 4) or not _are_known(expanded):
+        return None
+    sizes, times = [*before], expanded[_REPEATED]
+    if not isinstance(times, int) or not isinstance(before[_HEADS], int):
+        return None
+    is_inserted = [*inserted] == [*sizes[:_REPEATED], 1, *sizes[_REPEATED:]]
+    is_expanded = [*expanded] == [*sizes[:_REPEATED], times, *sizes[_REPEATED:]]
+    is_joined = [*after] == [sizes[0], before[_HEADS] * times, *sizes[_REPEATED:]]
+    is_at_heads = added_axes(unsqueeze) == [_REPEATED - len(inserted)]
+    return data if is_inserted and is_at_heads and is_expanded and is_joined else None
+
+
+def _are_known(shape: ir.Shape) -> bool:
+    return all(isinstance(size, int) or size.value is not None for size in shape)

@@ -1,0 +1,70 @@
+"""ONNX pass: moves a Pad of zeros into the padding of the Conv after it.
+
+1. The Pad has constant, non-negative pads of the spatial dimensions only, and no other reader.
+2. The Conv has the `auto_pad` NOTSET or VALID.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from ..node_pass import ConstantPass, removable_producer
+
+
+class FoldPadding(ConstantPass):
+    """Removes Pads before convolutions."""
+
+    op_types = ("Conv",)
+
+    def rewrite(self, node: ir.Node) -> bool:
+        """Let a Conv pad as the Pad before it does."""
+        pad = removable_producer(node, node.inputs[0], "Pad")
+        if pad is None or pad.inputs[0] is None:
+            return False
+        auto_pad = node.attributes.get("auto_pad")
+        form = "NOTSET" if auto_pad is None else auto_pad.as_string()
+        pads = self._zeros(pad)
+        if pads is None or form not in ("NOTSET", "VALID"):
+            return False
+        rank = len(pads) // 2
+        if any(number < 0 for number in pads) or any(pads[axis] or pads[rank + axis] for axis in (0, 1)):
+            return False
+        conv_pads = node.attributes.get("pads")
+        numbers = (
+            [0] * (2 * (rank - 2)) if conv_pads is None or form == "VALID" else list(conv_pads.as_ints())
+        )
+        outer = [*pads[2:rank], *pads[rank + 2 :]]
+        if len(numbers) != len(outer):
+            return False
+        # VALID means no padding, which the explicit pads replace.
+        node.attributes.pop("auto_pad", None)
+        node.attributes["pads"] = ir.AttrInt64s("pads", [a + b for a, b in zip(numbers, outer, strict=True)])
+        node.replace_input_with(0, pad.inputs[0])
+        return True
+
+    def _zeros(self, pad: ir.Node) -> list[int] | None:
+        """The pads of a Pad by zeros of all dimensions."""
+        mode, number = pad.attributes.get("mode"), pad.attributes.get("value")
+        if (mode is not None and mode.as_string() != "constant") or len(pad.inputs) > 3:
+            return None
+        if number is not None and number.as_float() != 0:
+            return None
+        if len(pad.inputs) > 2 and pad.inputs[2] is not None:
+            value = pad.inputs[2]
+            if (
+                not self.initializers.is_constant(value)
+                or value.const_value is None
+                or value.const_value.numpy().any()
+            ):
+                return None
+        attribute = pad.attributes.get("pads")
+        if attribute is not None:
+            return list(attribute.as_ints())
+        pads_input = pad.inputs[1] if len(pad.inputs) > 1 else None
+        if (
+            pads_input is None
+            or not self.initializers.is_constant(pads_input)
+            or pads_input.const_value is None
+        ):
+            return None
+        return [int(number) for number in pads_input.const_value.numpy()]

@@ -1,0 +1,1 @@
+"""Annotates ONNX nodes whose result may overwrite an operand."""

@@ -1,0 +1,238 @@
+"""Base classes of the ONNX passes that rewrite one node at a time, and functions that replace a node."""
+
+from __future__ import annotations
+
+import abc
+import functools
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+import onnx_ir as ir
+
+from ...registration import schemas
+from ...registration.arguments import blocks
+from ...registration.origins import inherit
+from ..faults import faults_of
+from .constants.initializers import Initializers
+
+
+class IndexedPass(ir.passes.InPlacePass, abc.ABC):
+    """A pass that looks up nodes in an index, which passes share until one of them changes the nodes.
+
+    Attributes:
+        keeps_nodes: whether the pass neither adds nor removes nodes.
+    """
+
+    keeps_nodes: bool = False
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Rewrite the model, and report whether anything changed."""
+        return ir.passes.PassResult(model, self.run(model, NodesByOperator(model.graph)))
+
+    @abc.abstractmethod
+    def run(self, model: ir.Model, nodes: NodesByOperator) -> bool:
+        """The same as `call`, for a model whose nodes are known."""
+
+
+class NodePass(IndexedPass):
+    """Calls `rewrite` for each node of some ONNX operators, in the main graph and its sub-graphs.
+
+    Attributes:
+        op_types: the operators, of ONNX's own domain; None for all of them.
+        writes: an operator that the pass writes. The pass does nothing in an opset without it.
+        opset: the opset of the model that is rewritten.
+    """
+
+    op_types: Collection[str] | None = None
+    writes: str | None = None
+    opset: int = 0
+
+    def run(self, model: ir.Model, nodes: NodesByOperator) -> bool:
+        """Rewrite the nodes, and report whether anything changed."""
+        self.opset = model.opset_imports.get("", 0)
+        candidates = nodes.of(self.op_types)
+        if not candidates or (self.writes is not None and self.schema(self.writes) is None):
+            return False
+        if not self.begin(model):
+            return False
+        modified = False
+        for node in candidates:
+            # The rewriting of another node may have removed this one.
+            if node.graph is not None:
+                modified |= self.rewrite(node)
+        return modified
+
+    def begin(self, model: ir.Model) -> bool:
+        """Prepare for a model; returns whether the pass applies to it."""
+        return True
+
+    @abc.abstractmethod
+    def rewrite(self, node: ir.Node) -> bool:
+        """Rewrite a node, and return whether anything changed."""
+
+    def schema(self, op_type: str) -> schemas.OperatorSchema | None:
+        """An operator in the model's opset; None if the opset does not have it."""
+        return schemas.operator_schema(op_type, self.opset)
+
+
+class ConstantPass(NodePass):
+    """A `NodePass` that reads and adds constants.
+
+    Attributes:
+        initializers: the constants of the model that it may fold, and new ones.
+    """
+
+    def __init__(self, initializers: Initializers):
+        super().__init__()
+        self.initializers = initializers
+
+
+class NodesByOperator:
+    """The nodes of a graph and its sub-graphs by operator, until a pass changes them.
+
+    Most passes look for operators that a graph has few of, or none.
+
+    Attributes:
+        all: every node, in the order of `every_node`.
+        graphs: the graph and its sub-graphs, each before those of its own nodes.
+    """
+
+    def __init__(self, graph: ir.Graph, is_flat: bool = False):
+        """Gather the nodes.
+
+        Args:
+            is_flat: whether the graph is known to have no sub-graphs, so that no attribute is looked at.
+        """
+        # Looking for sub-graphs costs as much as most passes.
+        self.all, self.graphs = (list(graph), [graph]) if is_flat else _walk_graphs(graph)
+        self._positions: dict[str, list[int]] = defaultdict(list)
+        for position, node in enumerate(self.all):
+            self._positions[node.op_type].append(position)
+
+    def of(self, op_types: Collection[str] | None) -> list[ir.Node]:
+        """The nodes of some operators of ONNX's own domain, in order; None stands for all of them."""
+        names = self._positions if op_types is None else self._positions.keys() & set(op_types)
+        positions = sorted(position for name in names for position in self._positions[name])
+        return [node for node in map(self.all.__getitem__, positions) if not node.domain]
+
+
+def run_in_order(
+    model: ir.Model,
+    passes: Iterable[ir.passes.PassBase],
+    remedy_for: Callable[[ir.passes.PassBase], str] = lambda _: "",
+) -> bool:
+    """Run passes one after the other, and report whether anything changed.
+
+    The nodes are gathered again only after a pass that changed them. No ONNX pass creates sub-graphs, so a
+    graph without sub-graphs never gets one.
+
+    Args:
+        remedy_for: what a caller may do instead, if a pass fails.
+
+    Raises:
+        OpsettaError: a pass failed.
+    """
+    nodes: NodesByOperator | None = None
+    modified = is_flat = False
+    for graph_pass in passes:
+        with faults_of(type(graph_pass).__name__.strip("_"), functools.partial(remedy_for, graph_pass)):
+            if isinstance(graph_pass, IndexedPass):
+                if nodes is None:
+                    nodes = NodesByOperator(model.graph, is_flat)
+                    is_flat = len(nodes.graphs) == 1
+                changed, keeps_nodes = graph_pass.run(model, nodes), graph_pass.keeps_nodes
+            else:
+                changed, keeps_nodes = graph_pass(model).modified, False
+        if changed:
+            nodes, modified = nodes if keeps_nodes else None, True
+    return modified
+
+
+def every_node(graph: ir.Graph) -> list[ir.Node]:
+    """The nodes of a graph in order, each before those of its sub-graphs.
+
+    A list takes a fraction of the time of `ir.traversal.RecursiveGraphIterator`, and the graph may change.
+    """
+    return _walk_graphs(graph)[0]
+
+
+def _walk_graphs(graph: ir.Graph) -> tuple[list[ir.Node], list[ir.Graph]]:
+    """The nodes of a graph in the order of `every_node`, and the graph with its sub-graphs."""
+    nodes: list[ir.Node] = []
+    graphs: list[ir.Graph] = []
+    waiting: list[ir.Graph | Iterator[ir.Node]] = [graph]
+    while waiting:
+        current = waiting[-1]
+        if isinstance(current, ir.Graph):
+            graphs.append(current)
+            current = waiting[-1] = iter(current)
+        # An iterator on the stack resumes after the node whose sub-graphs came next.
+        for node in current:
+            nodes.append(node)
+            inner = blocks(node) if node.attributes.data else ()
+            if inner:
+                waiting.extend(reversed(inner))
+                break
+        else:
+            waiting.pop()
+    return nodes, graphs
+
+
+def replace_node(
+    node: ir.Node,
+    op_type: str,
+    inputs: Sequence[ir.Value | None],
+    attributes: Sequence[ir.Attr] = (),
+) -> None:
+    """Replace a node by another node with one output, under the same names."""
+    replacement = ir.Node("", op_type, inputs, attributes, num_outputs=1, name=node.name)
+    old, result, graph = node.outputs[0], replacement.outputs[0], node.graph
+    result.name, result.type, result.shape = old.name, old.type, old.shape
+    inherit(replacement, node)
+    assert graph is not None
+    graph.insert_before(node, replacement)
+    replace_by_value(node, result)
+
+
+def replace_by_value(node: ir.Node, value: ir.Value) -> None:
+    """Replace all uses of a node's first output, graph outputs included, by another value."""
+    node.outputs[0].replace_all_uses_with(value, replace_graph_outputs=True)
+    assert node.graph is not None
+    node.graph.remove(node, safe=True)
+
+
+def remove_node(node: ir.Node) -> None:
+    """Remove a node whose results nothing reads, and the uses of values by the nodes of its sub-graphs."""
+    for block in blocks(node) if node.attributes.data else ():
+        block.outputs.clear()
+        for inner in reversed(block):
+            remove_node(inner)
+    assert node.graph is not None
+    node.graph.remove(node, safe=True)
+
+
+def producer_of(value: ir.Value | None, *op_types: str) -> ir.Node | None:
+    """The ONNX node that computes a value, if it is one of these operators."""
+    node = value.producer() if value is not None else None
+    return node if node is not None and not node.domain and node.op_type in op_types else None
+
+
+def removable_producer(reader: ir.Node, value: ir.Value | None, *op_types: str) -> ir.Node | None:
+    """The ONNX node that computes a value, if it can be removed together with the only reader of the value.
+
+    Both are in one graph, and no graph returns the value.
+
+    Args:
+        op_types: the operators that it may be; without them, any.
+    """
+    node = value.producer() if value is not None else None
+    if value is None or node is None or node.domain or node.graph is not reader.graph:
+        return None
+    if op_types and node.op_type not in op_types:
+        return None
+    return node if len(value.uses()) == 1 and not value.is_graph_output() else None
+
+
+def same_dimension(a: int | ir.SymbolicDim, b: int | ir.SymbolicDim) -> bool:
+    """Whether two dimensions are known to have one size: the same number, or the same symbol."""
+    return a == b and (isinstance(a, int) or a.value is not None)

@@ -1,0 +1,64 @@
+"""ONNX pass: keeps onnxruntime from merging a Transpose into the product of a matrix and a vector.
+
+onnxruntime's MatmulTransposeFusion does so up to at least 1.31, and then multiplies by the matrix as it was.
+The vector times the matrix that is transposed once more has the same result.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from ....registration.origins import inherit
+from ..node_pass import NodePass, producer_of
+
+
+class PutVectorsFirst(NodePass):
+    """Puts the vector before the matrix in each MatMul of a transposed matrix and a vector."""
+
+    op_types = ("MatMul",)
+
+    def rewrite(self, node: ir.Node) -> bool:
+        """Rewrite a MatMul, if its matrix is transposed, also if it is cast afterwards."""
+        matrix, vector = node.inputs
+        if matrix is None or vector is None or vector.shape is None or len(vector.shape) != 1:
+            return False
+        cast = producer_of(matrix, "Cast")
+        transpose = producer_of(matrix if cast is None else cast.inputs[0], "Transpose")
+        order = None if transpose is None else _order(transpose)
+        # Only a Transpose that moves the last axis can be merged into the product.
+        if transpose is None or order is None or len(order) < 2 or order[-1] == len(order) - 1:
+            return False
+        if cast is None:
+            swapped = _insert_transpose(node, transpose.inputs[0], [*order[:-2], order[-1], order[-2]])
+        else:
+            rank = len(order)
+            swapped = _insert_transpose(node, matrix, [*range(rank - 2), rank - 1, rank - 2])
+        node.replace_input_with(0, vector)
+        node.replace_input_with(1, swapped)
+        output = transpose.outputs[0]
+        if not output.uses() and not output.is_graph_output() and transpose.graph is not None:
+            transpose.graph.remove(transpose, safe=True)
+        return True
+
+
+def _order(node: ir.Node) -> list[int] | None:
+    """The order of axes of a Transpose; None if it is not known."""
+    perm = node.attributes.get("perm")
+    if perm is not None:
+        return list(perm.as_ints())
+    shape = node.inputs[0].shape if node.inputs[0] is not None else None
+    return None if shape is None else list(range(len(shape)))[::-1]
+
+
+def _insert_transpose(reader: ir.Node, value: ir.Value | None, order: list[int]) -> ir.Value | None:
+    """A value with its axes in another order, before the node that will read it."""
+    if value is None or order == list(range(len(order))):
+        return value
+    transpose = ir.Node("", "Transpose", [value], [ir.AttrInt64s("perm", order)], num_outputs=1)
+    result = transpose.outputs[0]
+    result.name, result.type = f"{reader.outputs[0].name}_matrix", value.type
+    result.shape = None if value.shape is None else ir.Shape([value.shape[axis] for axis in order])
+    inherit(transpose, reader)
+    assert reader.graph is not None
+    reader.graph.insert_before(reader, transpose)
+    return result

@@ -1,0 +1,73 @@
+"""ONNX pass: merges consecutive operators that only change the shape, or the element type.
+
+1. Reshape, Squeeze, Unsqueeze and Flatten in a row become one Reshape, if at most one size of the result is
+   unknown.
+2. A Cast of a Cast becomes one, if the first type holds every value of the operand's.
+3. A Reshape to a computed shape stays if it computes an output. Before opset 11, branches of an If end in
+   such a Reshape, because onnxruntime takes the shape of one branch for that of both.
+4. An intermediate value that has other readers, or is an output, stays for those.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from ....registration import dtypes
+from ..node_pass import ConstantPass, removable_producer, replace_node
+
+_SHAPES = ("Reshape", "Squeeze", "Unsqueeze", "Flatten")
+
+
+class MergeShapeChains(ConstantPass):
+    """Merges consecutive shape changes and casts."""
+
+    op_types = (*_SHAPES, "Cast")
+
+    def rewrite(self, node: ir.Node) -> bool:
+        """Merge a node with the one before it."""
+        return _merge_casts(node) if node.op_type == "Cast" else self._merge_shapes(node)
+
+    def _merge_shapes(self, node: ir.Node) -> bool:
+        inner = removable_producer(node, node.inputs[0], *_SHAPES)
+        if inner is None or inner.inputs[0] is None:
+            return False
+        target = reshape_target(node.outputs[0].shape)
+        if target is None:
+            return False
+        if node.op_type == "Reshape":
+            shape_tensor = (
+                node.inputs[1].const_value if len(node.inputs) > 1 and node.inputs[1] is not None else None
+            )
+            written_target = None if shape_tensor is None else shape_tensor.numpy().tolist()
+            # A target without zeros does not depend on the shape of its input.
+            if written_target is not None and 0 not in written_target:
+                node.replace_input_with(0, inner.inputs[0])
+                return True
+            if written_target is None and node.outputs[0].is_graph_output():
+                return False
+        sizes = self.initializers.make(np.array(target, dtype=np.int64), "merged_shape")
+        replace_node(node, "Reshape", [inner.inputs[0], sizes])
+        return True
+
+
+def reshape_target(shape: ir.Shape | None) -> list[int] | None:
+    """A shape as the second input of Reshape, valid at every opset; None if Reshape cannot express it."""
+    if shape is None:
+        return None
+    sizes = [size if isinstance(size, int) else -1 for size in shape]
+    return None if 0 in sizes or sizes.count(-1) > 1 else sizes
+
+
+def _merge_casts(node: ir.Node) -> bool:
+    inner = removable_producer(node, node.inputs[0], "Cast")
+    source = inner.inputs[0] if inner is not None else None
+    if inner is None or source is None or source.dtype is None:
+        return False
+    between = ir.DataType(inner.attributes["to"].as_int())
+    if dtypes.holding(source.dtype, (between,)) is None:
+        return False
+    if len(inner.attributes) > 1 or len(node.attributes) > 1:
+        return False
+    node.replace_input_with(0, source)
+    return True

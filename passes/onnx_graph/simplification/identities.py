@@ -1,0 +1,211 @@
+"""ONNX pass: replaces arithmetic that returns its operand, bit for bit, by Identity.
+
+    x * 1, x / 1, x ** 1, x + 0, x - 0, And(x, true), Or(x, false), Dropout in inference,
+    Expand, Reshape and Tile to the same shape, Cast to the same type, Concat of one, Pad by nothing
+
+1. For floats only -0.0 is neutral to Add, and only 0.0 to Sub: `-0.0 + 0.0` is 0.0.
+2. The result has the shape of the operand, as far as that is known; else the node stays.
+3. `_IdentityElimination` removes the Identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx_ir as ir
+
+from ..constants.initializers import Initializers
+from ..node_pass import ConstantPass, replace_node
+
+
+def _keeps_shape(operand: ir.Value, other_shape: tuple[int, ...]) -> bool:
+    """Whether an operand that is broadcast with another shape keeps its own."""
+    if not other_shape:
+        return True
+    shape = operand.shape
+    if shape is None or len(other_shape) > len(shape):
+        return False
+    trailing_sizes = shape[len(shape) - len(other_shape) :]
+    return all(
+        size == 1 or size == operand_size
+        for size, operand_size in zip(other_shape, trailing_sizes, strict=True)
+    )
+
+
+def _neutral(
+    is_neutral: Callable[[np.ndarray], bool], right_only: bool = False
+) -> Callable[..., ir.Value | None]:
+    """The rule of a binary operator: the operand whose partner is a constant that changes nothing."""
+
+    def rule(initializers: Initializers, node: ir.Node) -> ir.Value | None:
+        if len(node.inputs) != 2 or node.attributes:
+            return None
+        a, b = node.inputs
+        for operand, constant in ((a, b),) if right_only else ((a, b), (b, a)):
+            array = initializers.small_array(constant)
+            if array is None or operand is None or not array.size or operand is constant:
+                continue
+            if operand.dtype is None and array.dtype.kind == "f":
+                continue
+            if _keeps_shape(operand, array.shape) and is_neutral(array):
+                return operand
+        return None
+
+    return rule
+
+
+def _is_one(array: np.ndarray) -> bool:
+    # The first element tells most weights apart from ones.
+    return array.dtype.kind != "b" and array.item(0) == 1 and bool((array == 1).all())
+
+
+def _is_zero(sign: bool) -> Callable[[np.ndarray], bool]:
+    def test(array: np.ndarray) -> bool:
+        if array.item(0):
+            return False
+        if array.dtype.kind in "iu":
+            return not array.any()
+        return not array.any() and bool((np.signbit(array) == sign).all())
+
+    return test
+
+
+def _has_sizes(initializers: Initializers, node: ir.Node) -> ir.Value | None:
+    """Expand or Reshape to the shape that the operand has."""
+    operand, target = (
+        node.inputs[0],
+        initializers.small_array(node.inputs[1] if len(node.inputs) > 1 else None),
+    )
+    if operand is None or target is None or operand.shape is None:
+        return None
+    sizes, shape = target.tolist(), operand.shape
+    if node.op_type == "Expand":
+        return operand if _keeps_shape(operand, tuple(sizes)) else None
+    if len(sizes) != len(shape):
+        return None
+    allowzero = node.attributes.get("allowzero")
+    copies = allowzero is None or not allowzero.as_int()
+    open_ended = sum(
+        not (size == operand_size or (size == 0 and copies))
+        for size, operand_size in zip(sizes, shape, strict=True)
+    )
+    # With a size of 0, the size for -1 would not follow from the number of elements.
+    has_no_zero = all(
+        size == -1 or (isinstance(operand_size, int) and operand_size > 0)
+        for size, operand_size in zip(sizes, shape, strict=True)
+    )
+    return operand if open_ended == 0 or (open_ended == 1 and -1 in sizes and has_no_zero) else None
+
+
+def _same_type(initializers: Initializers, node: ir.Node) -> ir.Value | None:
+    operand, to = node.inputs[0], node.attributes.get("to")
+    if operand is None or to is None or operand.dtype is None:
+        return None
+    return operand if int(operand.dtype) == to.as_int() else None
+
+
+def _dropout(initializers: Initializers, node: ir.Node) -> ir.Value | None:
+    training = node.inputs[2] if len(node.inputs) > 2 else None
+    if training is not None:
+        is_training = initializers.small_array(training)
+        if is_training is None or is_training.any():
+            return None
+    return node.inputs[0]
+
+
+def _single(initializers: Initializers, node: ir.Node) -> ir.Value | None:
+    """The operand of a variadic operator that has only one."""
+    return node.inputs[0] if len(node.inputs) == 1 else None
+
+
+def _tile(initializers: Initializers, node: ir.Node) -> ir.Value | None:
+    repeats = initializers.small_array(node.inputs[1] if len(node.inputs) == 2 else None)
+    return node.inputs[0] if repeats is not None and (repeats == 1).all() else None
+
+
+def _pad(initializers: Initializers, node: ir.Node) -> ir.Value | None:
+    attribute = node.attributes.get("pads")
+    pads_array = (
+        initializers.small_array(node.inputs[1]) if attribute is None and len(node.inputs) > 1 else None
+    )
+    pads = None if pads_array is None else pads_array.tolist()
+    if attribute is not None:
+        pads = list(attribute.as_ints())
+    return node.inputs[0] if pads is not None and not any(pads) else None
+
+
+def _transpose(initializers: Initializers, node: ir.Node) -> ir.Value | None:
+    perm = node.attributes.get("perm")
+    return node.inputs[0] if perm is not None and [*perm.as_ints()] == [*range(len(perm.as_ints()))] else None
+
+
+def _slice(initializers: Initializers, node: ir.Node) -> ir.Value | None:
+    """The operand of a Slice that takes all of it."""
+    operand = node.inputs[0]
+    arrays = [initializers.small_array(value) for value in node.inputs[1:]]
+    if operand is None or operand.shape is None or len(arrays) < 2 or any(array is None for array in arrays):
+        return None
+    numbers = [array.tolist() for array in arrays if array is not None]
+    starts, ends = numbers[:2]
+    axes = numbers[2] if len(numbers) > 2 else [*range(len(starts))]
+    steps = numbers[3] if len(numbers) > 3 else [1] * len(starts)
+    rank = len(operand.shape)
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        return None
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        if not -rank <= axis < rank:
+            return None
+        size = operand.shape[axis]
+        is_end = end >= _ENDLESS or (isinstance(size, int) and end >= size)
+        if start != 0 or step != 1 or not is_end:
+            return None
+    return operand
+
+
+_ENDLESS = 2**31 - 1
+"""No dimension of a model has this size: exporters write such ends for "to the end"."""
+
+
+_RULES: dict[str, Callable[[Initializers, ir.Node], ir.Value | None]] = {
+    "Add": _neutral(_is_zero(sign=True)),
+    "And": _neutral(lambda array: bool(array.all())),
+    "Cast": _same_type,
+    "Concat": _single,
+    "Div": _neutral(_is_one, right_only=True),
+    "Dropout": _dropout,
+    "Expand": _has_sizes,
+    "Max": _single,
+    "Mean": _single,
+    "Min": _single,
+    "Mul": _neutral(_is_one),
+    "Or": _neutral(lambda array: not array.any()),
+    "Pad": _pad,
+    "Pow": _neutral(_is_one, right_only=True),
+    "Reshape": _has_sizes,
+    "Slice": _slice,
+    "Sub": _neutral(_is_zero(sign=False), right_only=True),
+    "Sum": _single,
+    "Tile": _tile,
+    "Transpose": _transpose,
+    "Xor": _neutral(lambda array: not array.any()),
+}
+
+
+class RemoveIdentityArithmetic(ConstantPass):
+    """Replaces nodes that change nothing by Identity."""
+
+    op_types = tuple(_RULES)
+
+    def rewrite(self, node: ir.Node) -> bool:
+        """Replace a node by the rule of its operator."""
+        further_outputs = node.outputs[1:]
+        if further_outputs and any(value.uses() or value.is_graph_output() for value in further_outputs):
+            return False
+        operand = _RULES[node.op_type](self.initializers, node)
+        if operand is None:
+            return False
+        result = node.outputs[0]
+        result.type, result.shape = result.type or operand.type, result.shape or operand.shape
+        replace_node(node, "Identity", [operand])
+        return True

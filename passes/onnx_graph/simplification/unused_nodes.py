@@ -1,0 +1,97 @@
+"""ONNX pass: removes nodes and initializers that nothing reads.
+
+It does the same as onnx-ir's `common.RemoveUnusedNodesPass`, which looks up the schema of every node in onnx
+and takes five times as long.
+
+1. Nodes whose results nothing reads or returns, and initializers of the main graph, are removed. A node
+   without outputs stays, such as an assertion of a custom domain, and so does a node whose sub-graph has one.
+2. Optional outputs and inputs at the end of a node that are not used are left out.
+3. BatchNormalization for inference has no attribute `training_mode`, and one output.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from ....registration.arguments import blocks
+from ....registration.schemas import operator_schema
+from ..node_pass import remove_node
+
+
+class RemoveUnused(ir.passes.InPlacePass):
+    """Removes unused nodes and initializers of the main graph and its sub-graphs."""
+
+    def __init__(self, initializers: bool = True):
+        """Make the pass.
+
+        Args:
+            initializers: whether to remove initializers too; later passes may still need them.
+        """
+        super().__init__()
+        self._initializers = initializers
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Remove nodes, then initializers, and report whether there were any."""
+        removed = _remove_nodes(model.graph, model.opset_imports.get("", 0))
+        initializers = model.graph.initializers
+        for name, value in list(initializers.data.items()) if self._initializers else ():
+            if not (value.uses() or value.is_graph_output() or value.is_graph_input()):
+                del initializers[name]
+                removed = True
+        return ir.passes.PassResult(model, removed)
+
+
+def _remove_nodes(graph: ir.Graph, opset: int) -> bool:
+    removed = False
+    for node in reversed(graph):
+        outputs = node.outputs
+        is_read = bool(outputs) and bool(outputs[0].uses())
+        is_used = is_read or any(value.uses() or value.is_graph_output() for value in outputs)
+        if not (is_used or _has_effects(node)):
+            remove_node(node)
+            removed = True
+            continue
+        inputs, attributes = node.inputs, node.attributes.data
+        if inputs and inputs[-1] is None:
+            _shorten_inputs(node, opset)
+        if len(outputs) > 1 or "training_mode" in attributes:
+            _shorten_outputs(node, opset)
+        for block in blocks(node) if attributes else ():
+            removed |= _remove_nodes(block, opset)
+    return removed
+
+
+def _has_effects(node: ir.Node) -> bool:
+    """Whether a node, or one in its sub-graphs, has no outputs and so acts outside of the graph."""
+    if not node.outputs or (node.domain and not any(value.name for value in node.outputs)):
+        return True
+    inner = blocks(node) if node.attributes.data else ()
+    return any(_has_effects(inner_node) for block in inner for inner_node in block)
+
+
+def _shorten_inputs(node: ir.Node, opset: int) -> None:
+    """Leave out omitted inputs at the end; a Loop needs its first two, also where both are omitted."""
+    count, schema = len(node.inputs), None if node.domain else operator_schema(node.op_type, opset)
+    minimum = 0 if schema is None else schema.minimum_inputs
+    while count > minimum and node.inputs[count - 1] is None:
+        count -= 1
+    node.resize_inputs(count)
+
+
+def _shorten_outputs(node: ir.Node, opset: int) -> None:
+    schema = None if node.domain else operator_schema(node.op_type, opset)
+    if schema is None or any(parameter.variadic for parameter in schema.outputs):
+        return
+    if node.op_type == "BatchNormalization":
+        training = node.attributes.get("training_mode")
+        # Before opset 14 the node trains if it has more than one output.
+        if "training_mode" not in schema.attributes or (training is not None and training.as_int()):
+            return
+        node.attributes.pop("training_mode", None)
+    for value, parameter in zip(node.outputs, schema.outputs, strict=False):
+        if parameter.optional and not value.uses() and not value.is_graph_output():
+            value.name = ""
+    count = len(node.outputs)
+    while count and not node.outputs[count - 1].name:
+        count -= 1
+    node.resize_outputs(count)

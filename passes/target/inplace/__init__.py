@@ -1,1 +1,0 @@
-"""Marks the nodes that stand for in-place operators of the source model."""
