@@ -22,13 +22,15 @@ def promote(
         numbers: for each operand, `int`, `float` or `bool` if it is a symbolic number.
         uniform, integers, expected: as in `registration.promotion`.
     """
-    known = [operand(item, number, uniform=uniform) for item, number in zip(operands, numbers, strict=True)]
-    decided = settle(known, integers, expected)
+    operand_types = [
+        operand(item, number, uniform=uniform) for item, number in zip(operands, numbers, strict=True)
+    ]
+    decided = settle(operand_types, integers, expected)
     if decided is None:
-        what = "element type" if any(o.dtype is None for o in known) else "number of dimensions"
+        unknown = "element type" if any(o.dtype is None for o in operand_types) else "number of dimensions"
         raise g.refuse(
-            f"the element type of {operator} depends on the {what} of an operand, which is unknown; convert "
-            "the operand with .to(dtype) in the model"
+            f"the element type of {operator} depends on the {unknown} of an operand, which is unknown; "
+            "convert the operand with .to(dtype) in the model"
         )
     if isinstance(decided, DataType):
         return g.cast(self, decided)

@@ -16,7 +16,7 @@ from ....registration.arguments import arguments
 from ...compositions.initial_states import unless_zero
 from ...compositions.list_values import part
 from ...compositions.outputs import is_used
-from ...compositions.sizes import Size, compute
+from ...compositions.size_arithmetic import Size, compute
 from .._common import is_dimension
 from ..list_values import Unwritten
 from ..loop_variables import WRITES, origin

@@ -4,7 +4,7 @@ import math
 
 from .....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ....compositions.special.formulas import Formula
-from ..special._registration import narrowed, unary, wide
+from ..special._registration import cast_result, unary, wide
 
 # For each element type: its mantissa bits, the hidden one included, and the exponent of its smallest number.
 _PRECISION = {
@@ -65,7 +65,7 @@ def frexp(g: GraphContext, self: Value) -> list[Value]:
         size = large.chosen(size * 2.0**-step, size)
         exponent = large.chosen(exponent + float(step), exponent)
     mantissa = finite.chosen((x < 0.0).chosen(-size, size), x)
-    return [narrowed(g, mantissa, self), g.cast(exponent.value, DataType.INT32)]
+    return [cast_result(g, mantissa, self), g.cast(exponent.value, DataType.INT32)]
 
 
 @onnx_symbolic("composed::bits_of_double")

@@ -3,8 +3,8 @@
 from typing import Any
 
 from .....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
-from ....compositions.integers import widened
-from ....compositions.sizes import axis, known_rank, where_true
+from ....compositions.integers import widen_integers
+from ....compositions.size_arithmetic import axis, known_rank, where_true
 
 
 @onnx_symbolic("aten::where")
@@ -22,7 +22,7 @@ def where(
 
 
 @onnx_symbolic("composed::where")
-def chosen(g: GraphContext, condition: Value, self: Value | Number, other: Value | Number) -> Value:
+def composed_where(g: GraphContext, condition: Value, self: Value | Number, other: Value | Number) -> Value:
     """Where; logical operators for booleans, because runtimes lack boolean Where at some opsets.
 
     Integers without a kernel are cast to INT32, which represents them.
@@ -49,17 +49,17 @@ def masked_fill(g: GraphContext, self: Value, mask: Value, value: Value | Number
 
 @onnx_symbolic("aten::masked_select")
 def masked_select(g: GraphContext, self: Value, mask: Value) -> Value:
-    data, positions = g.call("aten::broadcast_tensors", tensors=[self, mask])
-    found = where_true(g, g.op("Reshape", positions, [-1]))
-    return g.op("Gather", g.op("Reshape", data, [-1]), found)
+    data, wide_mask = g.call("aten::broadcast_tensors", tensors=[self, mask])
+    positions = where_true(g, g.op("Reshape", wide_mask, [-1]))
+    return g.op("Gather", g.op("Reshape", data, [-1]), positions)
 
 
 @onnx_symbolic(["aten::nonzero", "aten::argwhere"])
 def nonzero(g: GraphContext, self: Value) -> Value:
     """A row for each nonzero element; a zero-dim tensor gives rows without columns."""
     if known_rank(g, self) == 0:
-        found = _not_zero(g, g.op("Reshape", self, [1]))
-        return g.op("Slice", g.op("Transpose", found, perm=[1, 0]), starts=[0], ends=[0], axes=[1])
+        positions = _not_zero(g, g.op("Reshape", self, [1]))
+        return g.op("Slice", g.op("Transpose", positions, perm=[1, 0]), starts=[0], ends=[0], axes=[1])
     return g.op("Transpose", _not_zero(g, self), perm=[1, 0])
 
 
@@ -82,20 +82,20 @@ def nonzero_static(g: GraphContext, self: Value, size: int | Value, fill_value: 
 @onnx_symbolic("aten::masked_scatter")
 def masked_scatter(g: GraphContext, self: Value, mask: Value, source: Value) -> Value:
     """True elements of the mask take the elements of the source in order."""
-    data, chosen = g.call("aten::broadcast_tensors", tensors=[self, mask])
-    flat = g.op("Reshape", g.cast(chosen, DataType.BOOL), [-1])
+    data, wide_mask = g.call("aten::broadcast_tensors", tensors=[self, mask])
+    flat = g.op("Reshape", g.cast(wide_mask, DataType.BOOL), [-1])
     number = g.op("Sub", g.call("aten::cumsum", self=g.cast(flat, DataType.INT64), dim=0), 1)
     # An additional element to read if none is selected.
     spare = g.call("composed::full", size=[1], fill_value=0, dtype=g.dtype(source) or DataType.FLOAT)
-    given = g.op("Concat", g.op("Reshape", source, [-1]), spare, axis=0)
+    elements = g.op("Concat", g.op("Reshape", source, [-1]), spare, axis=0)
     number = g.op("Where", flat, number, 0)
-    found = g.call(
+    result = g.call(
         "composed::where",
         condition=flat,
-        self=g.op("Gather", given, number),
+        self=g.op("Gather", elements, number),
         other=g.op("Reshape", data, [-1]),
     )
-    return g.call("aten::view_as", self=found, other=data)
+    return g.call("aten::view_as", self=result, other=data)
 
 
 @onnx_symbolic("aten::nonzero_numpy")
@@ -104,14 +104,14 @@ def nonzero_numpy(g: GraphContext, self: Value) -> list[Value]:
     if rank < 2:
         mask = g.cast(self, DataType.BOOL)
         return [where_true(g, mask if rank else g.op("Reshape", mask, [1]))]
-    found = _not_zero(g, self)
+    rows = _not_zero(g, self)
     return [
-        g.op("Squeeze", row, axes=[0]) for row in g.op("Split", found, axis=0, split=[1] * rank, outputs=rank)
+        g.op("Squeeze", row, axes=[0]) for row in g.op("Split", rows, axis=0, split=[1] * rank, outputs=rank)
     ]
 
 
 def _triangle(g: GraphContext, self: Value, diagonal: int | Value, upper: bool) -> Value:
-    result = g.op("Trilu", widened(g, self), g.constant(diagonal), upper=int(upper))
+    result = g.op("Trilu", widen_integers(g, self), g.constant(diagonal), upper=int(upper))
     return result if self.dtype is None else g.cast(result, self.dtype)
 
 
@@ -137,12 +137,12 @@ def diff(
     """Differences of neighbours, n times; for booleans, whether they differ."""
     if n == 0:
         return self
-    at = axis(g, self, dim)
+    dimension = axis(g, self, dim)
     parts = [part for part in (prepend, self, append) if part is not None]
-    self = g.call("aten::cat", tensors=parts, dim=at)
+    self = g.call("aten::cat", tensors=parts, dim=dimension)
     for _ in range(n):
-        after = g.call("aten::slice", self=self, dim=at, start=1)
-        before = g.call("aten::slice", self=self, dim=at, end=-1)
+        after = g.call("aten::slice", self=self, dim=dimension, start=1)
+        before = g.call("aten::slice", self=self, dim=dimension, end=-1)
         self = g.op("Xor" if g.dtype(self) == DataType.BOOL else "Sub", after, before)
     return self
 

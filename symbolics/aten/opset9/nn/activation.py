@@ -3,7 +3,7 @@
 import math
 
 from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
-from ....compositions.sizes import axis, known_rank, sizes_of
+from ....compositions.size_arithmetic import axis, known_rank, sizes_of
 from .._common import is_integral
 
 
@@ -65,8 +65,8 @@ def prelu(g: GraphContext, self: Value, weight: Value) -> Value:
     """One slope, or one for each channel, which is dim 1."""
     shape = g.shape(weight)
     if shape is not None and math.prod(shape) == 1:
-        wanted = [] if g.rank(self) == 0 else [1]
-        weight = weight if list(shape) == wanted else g.op("Reshape", weight, wanted)
+        weight_shape = [] if g.rank(self) == 0 else [1]
+        weight = weight if list(shape) == weight_shape else g.op("Reshape", weight, weight_shape)
     elif known_rank(g, self) > 2:
         weight = g.op("Unsqueeze", weight, axes=list(range(1, known_rank(g, self) - 1)))
     return g.call("aten::_prelu_kernel", self, weight)
@@ -120,8 +120,8 @@ def softplus(g: GraphContext, self: Value, beta: Number = 1, threshold: Number =
     """Above the threshold torch returns the input; this matters only if both differ noticeably."""
     scaled = self if beta == 1 else g.op("Mul", self, beta)
     if not g.has_kernel("Softplus", self):
-        rest = g.call("aten::log1p", g.op("Exp", g.op("Neg", g.op("Abs", scaled))))
-        result = g.op("Add", g.op("Relu", scaled), rest)
+        correction = g.call("aten::log1p", g.op("Exp", g.op("Neg", g.op("Abs", scaled))))
+        result = g.op("Add", g.op("Relu", scaled), correction)
     else:
         result = g.op("Softplus", scaled)
     if beta != 1:
@@ -160,14 +160,14 @@ def threshold(g: GraphContext, self: Value, threshold: Number, value: Number) ->
 
 @onnx_symbolic("aten::glu")
 def glu(g: GraphContext, self: Value, dim: int = -1) -> Value:
-    at = axis(g, self, dim)
-    size = g.size(self, at)
+    dimension = axis(g, self, dim)
+    size = g.size(self, dimension)
     if isinstance(size, int):
-        first, second = g.op("Split", self, axis=at, split=[size // 2, size // 2], outputs=2)
+        first, second = g.op("Split", self, axis=dimension, split=[size // 2, size // 2], outputs=2)
     else:
         half = g.op("Div", size, 2)
-        first = g.call("aten::slice", self, dim=at, end=half)
-        second = g.call("aten::slice", self, dim=at, start=half)
+        first = g.call("aten::slice", self, dim=dimension, end=half)
+        second = g.call("aten::slice", self, dim=dimension, start=half)
     return g.op("Mul", first, g.op("Sigmoid", second))
 
 
@@ -231,14 +231,14 @@ def native_dropout(g: GraphContext, input: Value, p: float, train: bool | None) 
         return [input, g.call("aten::ones_like", input, DataType.BOOL)]
     if p < 1 and g.has("Dropout", "training_mode"):
         return g.op("Dropout", input, ratio=p, training_mode=True, outputs=2)
-    kept = g.call("composed::kept", sizes_of(g, input), DataType.BOOL, p)
+    mask = g.call("composed::kept", sizes_of(g, input), DataType.BOOL, p)
     scaled = g.op("Mul", input, 1.0 / (1.0 - p)) if p < 1 else input
-    return [g.op("Where", kept, scaled, 0.0), kept]
+    return [g.op("Where", mask, scaled, 0.0), mask]
 
 
 def _register_dropout(name: str, feature: bool, alpha: bool) -> None:
     @onnx_symbolic(f"aten::{name}")
-    def dropped(g: GraphContext, input: Value, p: float, train: bool) -> Value:
+    def drop(g: GraphContext, input: Value, p: float, train: bool) -> Value:
         """In training, elements or channels become 0, or for alpha dropout the negative limit of SELU."""
         if not train or p == 0:
             return input
@@ -248,14 +248,14 @@ def _register_dropout(name: str, feature: bool, alpha: bool) -> None:
         if feature:
             sizes = [*sizes[:2], *[1] * (len(sizes) - 2)]
         dtype = g.dtype(input) or DataType.FLOAT
-        kept = g.call("composed::kept", sizes, dtype, p)
+        mask = g.call("composed::kept", sizes, dtype, p)
         if not alpha:
-            return g.op("Mul", input, g.op("Div", kept, 1.0 - p))
+            return g.op("Mul", input, g.op("Div", mask, 1.0 - p))
         limit = 1.7580993408473766
         scale = 1.0 / math.sqrt((limit * limit * p + 1.0) * (1.0 - p))
-        shift = g.op("Mul", g.op("Sub", kept, 1.0), limit * scale)
+        shift = g.op("Mul", g.op("Sub", mask, 1.0), limit * scale)
         shift = g.op("Add", shift, limit * scale * p)
-        return g.op("Add", g.op("Mul", input, g.op("Mul", kept, scale)), shift)
+        return g.op("Add", g.op("Mul", input, g.op("Mul", mask, scale)), shift)
 
 
 _register_dropout("feature_dropout", feature=True, alpha=False)

@@ -87,7 +87,7 @@ _register_per_channel("fake_quantize_per_channel_affine", with_mask=False)
 _register_per_channel("fake_quantize_per_channel_affine_cachemask", with_mask=True)
 
 
-def _learned(g: GraphContext, zero_point: Value, quant_min: int, quant_max: int) -> Value:
+def _round_zero_point(g: GraphContext, zero_point: Value, quant_min: int, quant_max: int) -> Value:
     """A learned float zero point is rounded, then clamped to the range."""
     array = g.constant_value(zero_point)
     if array is not None:
@@ -101,7 +101,7 @@ def _fake_quantize_learnable_per_tensor_affine(
     g: GraphContext, self: Value, scale: Value, zero_point: Value, quant_min: int, quant_max: int
 ) -> Value:
     return fake_quantize(
-        g, self, Grid(scale, _learned(g, zero_point, quant_min, quant_max), quant_min, quant_max)
+        g, self, Grid(scale, _round_zero_point(g, zero_point, quant_min, quant_max), quant_min, quant_max)
     )
 
 
@@ -109,7 +109,7 @@ def _fake_quantize_learnable_per_tensor_affine(
 def _fake_quantize_learnable_per_channel_affine(
     g: GraphContext, self: Value, scale: Value, zero_point: Value, axis: int, quant_min: int, quant_max: int
 ) -> Value:
-    rounded = _learned(g, zero_point, quant_min, quant_max)
+    rounded = _round_zero_point(g, zero_point, quant_min, quant_max)
     return fake_quantize(g, self, Grid(scale, rounded, quant_min, quant_max, axis))
 
 

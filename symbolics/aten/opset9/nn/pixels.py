@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from .....registration import GraphContext, Value, onnx_symbolic
-from ....compositions.sizes import Size, compute, product, sizes_of
+from ....compositions.size_arithmetic import Size, compute, product, sizes_of
 
 
 @onnx_symbolic("aten::pixel_shuffle")

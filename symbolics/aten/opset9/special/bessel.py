@@ -5,7 +5,7 @@ import math
 from .....registration import GraphContext, Value, onnx_symbolic
 from ....compositions.special import bessel_coefficients as table
 from ....compositions.special.formulas import Formula, chebyshev, polynomial, rational
-from ._registration import narrowed, unary, unary_of_x, wide
+from ._registration import cast_result, unary, unary_of_x, wide
 
 _TWO_OVER_PI = 2 / math.pi
 _ROOT_TWO_OVER_PI = math.sqrt(2 / math.pi)
@@ -86,10 +86,10 @@ def k1(x: Formula) -> Formula:
 
 def _register_scaled_k(name: str, near: str, far: tuple[float, ...]) -> None:
     @onnx_symbolic(f"aten::{name}")
-    def scaled(g: GraphContext, x: Value) -> Value:
+    def scaled_bessel_k(g: GraphContext, x: Value) -> Value:
         argument = wide(g, x)
         close = {"k0": _k0_near, "k1": _k1_near}[near](argument) * argument.exp()
-        return narrowed(g, _k(argument, close, _scaled_k_asymptotic(argument, far)), x)
+        return cast_result(g, _k(argument, close, _scaled_k_asymptotic(argument, far)), x)
 
 
 _register_scaled_k("special_scaled_modified_bessel_k0", "k0", table.K0_FAR)

@@ -92,9 +92,9 @@ def erfinv(y: Formula) -> Formula:
     z = ((1.0 - size) * 0.5).log()
     z = (-z).sqrt()
     x = (size <= 0.7).chosen(middle, rational(z, table.ERFINV_C, (*table.ERFINV_D, 1.0)))
-    left = 1.0 - size
+    complement = 1.0 - size
     for _ in range(2):
-        error = (size <= 0.7).chosen(_erf_near(x) - size, left - erfc(x))
+        error = (size <= 0.7).chosen(_erf_near(x) - size, complement - erfc(x))
         x = x - error * (x * x).exp() * (math.sqrt(math.pi) / 2)
     x = size.equals(1.0).chosen(math.inf, x)
     return (y < 0.0).chosen(-x, x)

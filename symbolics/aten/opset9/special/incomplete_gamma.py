@@ -7,8 +7,8 @@ import math
 
 from .....registration import GraphContext, Value, onnx_symbolic
 from ....compositions.special import gamma_coefficients as table
-from ....compositions.special.formulas import Formula, iterate, polynomial, rational, spread
-from ._registration import narrowed, two_operands
+from ....compositions.special.formulas import Formula, broadcast, iterate, polynomial, rational
+from ._registration import cast_result, two_operands
 from .error_functions import erfc
 from .gamma import lgamma
 
@@ -54,8 +54,8 @@ def _series(begins: Formula, a: Formula, x: Formula, factor: Formula) -> Formula
         total = total + term
         return [base, term, total], term > total * precision
 
-    one = a * 0.0 + 1.0
-    return iterate(begins, [a, one, one], step, _ITERATIONS)[2] * factor / a
+    unit = a * 0.0 + 1.0
+    return iterate(begins, [a, unit, unit], step, _ITERATIONS)[2] * factor / a
 
 
 def _upper_series(begins: Formula, a: Formula, x: Formula) -> Formula:
@@ -72,8 +72,8 @@ def _upper_series(begins: Formula, a: Formula, x: Formula) -> Formula:
     zero = a * 0.0
     total = iterate(begins, [zero + 1.0, zero], step, _ITERATIONS - 1)[1]
     exponent = a * x.log()
-    rest = -(exponent - lgamma(a + 1.0)).call("aten::expm1")
-    return rest - (exponent - lgamma(a)).exp() * total
+    leading_term = -(exponent - lgamma(a + 1.0)).call("aten::expm1")
+    return leading_term - (exponent - lgamma(a)).exp() * total
 
 
 def _continued_fraction(begins: Formula, a: Formula, x: Formula, factor: Formula) -> Formula:
@@ -143,9 +143,9 @@ def _upper_parts(
     """A mask for the lower function's series, and the other two forms of the upper function."""
     least = (x <= 0.5).chosen(-0.4 / x.log(), (x <= 1.1).chosen(x * 1.1, x))
     by_lower = least < a
-    rest = begins & ~by_lower
-    fraction = _continued_fraction(rest & (x > 1.1), a, x, factor)
-    series = _upper_series(rest & (x <= 1.1), a, x)
+    by_upper = begins & ~by_lower
+    fraction = _continued_fraction(by_upper & (x > 1.1), a, x, factor)
+    series = _upper_series(by_upper & (x <= 1.1), a, x)
     return by_lower, fraction, series
 
 
@@ -153,20 +153,20 @@ def _upper_parts(
 def igammac(g: GraphContext, self: Value, other: Value) -> Value:
     """The upper function."""
     a, x, like = two_operands(g, self, other)
-    a, x = spread(a, x), spread(x, a)
+    a, x = broadcast(a, x), broadcast(x, a)
     factor, begins = _factor(a, x), _is_ordinary(a, x)
     by_lower, fraction, upper_series = _upper_parts(a, x, begins, factor)
     lower = _series(begins & by_lower, a, x, factor)
     result = by_lower.chosen(1.0 - lower, (x > 1.1).chosen(fraction, upper_series))
     result = _is_expanded(a, x).chosen(_expansion(a, x, 1.0), result)
-    return narrowed(g, _at_edges(a, x, result, 1.0), like)
+    return cast_result(g, _at_edges(a, x, result, 1.0), like)
 
 
 @onnx_symbolic(["aten::igamma", "aten::special_gammainc"])
 def igamma(g: GraphContext, self: Value, other: Value) -> Value:
     """The lower function."""
     a, x, like = two_operands(g, self, other)
-    a, x = spread(a, x), spread(x, a)
+    a, x = broadcast(a, x), broadcast(x, a)
     factor, begins = _factor(a, x), _is_ordinary(a, x)
     from_upper = (x > 1.0) & (x > a)
     by_lower, fraction, upper_series = _upper_parts(a, x, begins & from_upper, factor)
@@ -175,4 +175,4 @@ def igamma(g: GraphContext, self: Value, other: Value) -> Value:
     lower = _series(begins & takes_series, a, x, factor)
     result = takes_series.chosen(lower, 1.0 - upper)
     result = _is_expanded(a, x).chosen(_expansion(a, x, -1.0), result)
-    return narrowed(g, _at_edges(a, x, result, 0.0), like)
+    return cast_result(g, _at_edges(a, x, result, 0.0), like)

@@ -27,14 +27,14 @@ _EXACT: dict[str, Callable[[int, int], int]] = {
 _NEUTRAL = {"add": 0, "sub": 0, "mul": 1, "floordiv": 1}
 
 
-def same(a: Dim, b: Dim) -> bool:
+def same_size(a: Dim, b: Dim) -> bool:
     """Whether two sizes are known to be equal; unknown ones are not."""
     if isinstance(a, int) or isinstance(b, int):
         return isinstance(a, int) and isinstance(b, int) and a == b
     return a.value is not None and a.value == b.value
 
 
-def known(g: GraphContext, size: Size) -> Size:
+def fold_size(g: GraphContext, size: Size) -> Size:
     """The size as an int if it is constant, else unchanged."""
     if is_value(size) and g.is_foldable(size):
         array = g.constant_value(size)
@@ -45,9 +45,10 @@ def known(g: GraphContext, size: Size) -> Size:
 
 def compute(g: GraphContext, operation: str, a: Size, b: Size) -> Size:
     """`a <operation> b` in Python's arithmetic: add, sub, mul, floordiv, mod, min, max."""
-    a, b = known(g, a), known(g, b)
+    a, b = fold_size(g, a), fold_size(g, b)
     if isinstance(a, int) and isinstance(b, int):
         return _EXACT[operation](a, b)
+    # Neutral operands leave no node, so that exported graphs of static models hold no shape arithmetic.
     if isinstance(b, int) and _NEUTRAL.get(operation) == b:
         return a
     if isinstance(a, int) and operation in ("add", "mul") and _NEUTRAL[operation] == a:
@@ -142,8 +143,8 @@ def dimension(size: Size) -> Dim:
     """Return the int, or the dimension that the size was read from; an unknown dimension otherwise."""
     if isinstance(size, int):
         return size if size >= 0 else UNKNOWN
-    found = origin(size)
-    return UNKNOWN if found is None else found[0].shape[found[1]]  # type: ignore[index]
+    value_and_axis = origin(size)
+    return UNKNOWN if value_and_axis is None else value_and_axis[0].shape[value_and_axis[1]]  # type: ignore[index]
 
 
 _ALL_INPUTS = frozenset({"Add", "Mul", "Div", "Min", "Sum", "Concat"})

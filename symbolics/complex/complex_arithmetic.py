@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from ...registration import GraphContext, Number, Value, onnx_symbolic
 from ..aten.opset9._common import floating
-from ..compositions.sizes import known_rank
+from ..compositions.size_arithmetic import known_rank
 from .real_and_imaginary import Operand, Parts, number, operands, split
 
 
@@ -113,6 +113,7 @@ def sgn(g: GraphContext, self: Value) -> Value:
     """`z / |z|`, and zero for zero."""
     parts = split(g, self)
     modulus = parts.modulus()
+    # Avoids 0 / 0, which is NaN.
     safe = g.op("Where", g.call("aten::eq", modulus, 0), g.constant(1.0, g.dtype(self)), modulus)
     return parts.map(lambda part: g.op("Div", part, safe)).pair()
 
@@ -141,6 +142,7 @@ def isclose(
     a, b = operands(g, self, other)
     distance = (a - b).modulus()
     allowed = g.op("Add", g.op("Mul", b.modulus(), rtol), atol)
+    # `inf <= inf` holds, but an infinite distance is never close.
     close = g.op("And", g.call("aten::le", distance, allowed), g.call("aten::isfinite", distance))
     close = g.op("Or", close, eq(g, self, other))
     if not equal_nan:
@@ -188,13 +190,10 @@ def where(g: GraphContext, condition: Value, self: Operand, other: Operand) -> V
 def prod(g: GraphContext, self: Value, dim: int | None = None, keepdim: bool = False) -> Value:
     """The product: its modulus is the product of the moduli, its angle the sum of the angles."""
     parts = split(g, self)
-    where = {} if dim is None else {"dim": dim, "keepdim": keepdim}
-    modulus = g.call("aten::prod", parts.modulus(), **where)
-    return polar(g, modulus, g.call("aten::sum", parts.argument(), **_listed(where)))
-
-
-def _listed(where: dict[str, int | bool]) -> dict[str, object]:
-    return {**where, "dim": [where["dim"]]} if where else {}
+    if dim is None:
+        return polar(g, g.call("aten::prod", parts.modulus()), g.call("aten::sum", parts.argument()))
+    modulus = g.call("aten::prod", parts.modulus(), dim=dim, keepdim=keepdim)
+    return polar(g, modulus, g.call("aten::sum", parts.argument(), dim=[dim], keepdim=keepdim))
 
 
 @onnx_symbolic("complex::cumprod")

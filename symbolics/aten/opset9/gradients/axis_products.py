@@ -7,7 +7,7 @@ def along(g: GraphContext, value: Value, axis: int, rank: int, matrix: Value) ->
     """A product with a matrix `[before, after]` along one axis."""
     if axis == rank - 1:
         return g.op("MatMul", value, matrix)
-    perm = [*(other for other in range(rank) if other != axis), axis]
-    back = [*range(axis), rank - 1, *range(axis, rank - 1)]
+    perm = [*(dim for dim in range(rank) if dim != axis), axis]
+    inverse_perm = [*range(axis), rank - 1, *range(axis, rank - 1)]
     moved = g.op("MatMul", g.op("Transpose", value, perm=perm), matrix)
-    return g.op("Transpose", moved, perm=back)
+    return g.op("Transpose", moved, perm=inverse_perm)

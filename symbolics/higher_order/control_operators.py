@@ -11,7 +11,7 @@ import onnx_ir as ir
 from ...registration import Block, DataType, GraphContext, Number, Value, onnx_symbolic
 from ..compositions.branches import check_carried, choose, constant_condition
 from ..compositions.list_values import loop_inputs
-from ..compositions.sizes import compute, known
+from ..compositions.size_arithmetic import compute, fold_size
 
 Step = Callable[..., Sequence[Value]]
 """Maps carried values and slices to new carried values and results to stack."""
@@ -38,10 +38,10 @@ def while_loop(
 ) -> Sequence[Value]:
     """A loop whose condition is evaluated before each run of its body."""
     initial = _initial(g, carried_inputs)
-    going = _evaluated_condition(g, initial, additional_inputs)
-    if constant_condition(going) is False:
+    condition = _evaluated_condition(g, initial, additional_inputs)
+    if constant_condition(condition) is False:
         return initial
-    return _while(g, going, initial, additional_inputs, [])
+    return _while(g, condition, initial, additional_inputs, [])
 
 
 @onnx_symbolic("higher_order::while_loop_stack_output")
@@ -50,20 +50,21 @@ def while_loop_stack_output(
 ) -> Sequence[Value]:
     """The stacked carried values after every run of the body; the initial values if it never runs."""
     initial = _initial(g, carried_inputs)
-    going = _evaluated_condition(g, initial, additional_inputs)
+    condition = _evaluated_condition(g, initial, additional_inputs)
 
-    def given() -> list[Value]:
+    def return_initial() -> list[Value]:
         return [g.op("Unsqueeze", value, axes=[0]) for value in initial]
 
     def run() -> Sequence[Value]:
-        return _while(g, going, initial, additional_inputs, initial)[len(initial) :]
+        return _while(g, condition, initial, additional_inputs, initial)[len(initial) :]
 
-    decided = constant_condition(going)
+    decided = constant_condition(condition)
     if decided is not None:
-        return run() if decided else given()
+        return run() if decided else return_initial()
+    # The branches return different numbers of rows, so the number of rows is unknown.
     length = ir.SymbolicDim(None)
     stacked = [None if v.shape is None else ir.Shape([length, *v.shape]) for v in initial]
-    return choose(g, going, [run, given], [stacked, stacked])
+    return choose(g, condition, [run, return_initial], [stacked, stacked])
 
 
 @onnx_symbolic("higher_order::map_impl")
@@ -97,7 +98,7 @@ def associative_scan(
     """
     [combine_fn] = g.blocks
     first = [g.op("Gather", x, 0, axis=0) for x in xs]
-    if known(g, g.size(xs[0], 0)) == 1:
+    if fold_size(g, g.size(xs[0], 0)) == 1:
         return xs
 
     def step(*values: Value) -> list[Value]:
@@ -105,10 +106,10 @@ def associative_scan(
         return [*combined, *combined]
 
     formals = combine_fn.graph.inputs[: len(xs)]
-    rest = _loop_over(g, step, formals, first, xs, len(xs), start=1)[len(xs) :]
+    later_results = _loop_over(g, step, formals, first, xs, len(xs), start=1)[len(xs) :]
     return [
         g.op("Concat", g.op("Unsqueeze", head, axes=[0]), tail, axis=0)
-        for head, tail in zip(first, rest, strict=True)
+        for head, tail in zip(first, later_results, strict=True)
     ]
 
 
@@ -136,7 +137,7 @@ def _evaluated_condition(
 
 def _while(
     g: GraphContext,
-    going: Value,
+    initial_condition: Value,
     initial: Sequence[Value],
     additional: Sequence[Value | Number],
     stacked: Sequence[Value],
@@ -150,8 +151,8 @@ def _while(
 
     formals = body_fn.graph.inputs[: len(initial)]
     graph = g.subgraph(build, [*loop_inputs(), *formals], body_fn.graph.name or "body")
-    decided = constant_condition(going)
-    return _loop(g, None, None if decided else going, initial, graph)
+    decided = constant_condition(initial_condition)
+    return _loop(g, None, None if decided else initial_condition, initial, graph)
 
 
 def _scan(
@@ -164,10 +165,10 @@ def _scan(
     formals = block.graph.inputs[: len(init) + len(xs)]
     body = g.subgraph(lambda *values: block.inline(*values, *additional), formals, block.graph.name or "body")
     results = g.op("Scan", *init, *xs, body=body, num_scan_inputs=len(xs), outputs=len(body.outputs))
-    return _typed(g, "Scan", results, body.outputs, len(init))
+    return _set_types(g, "Scan", results, body.outputs, len(init))
 
 
-def _indexed(
+def _scan_by_loop(
     g: GraphContext,
     block: Block,
     init: Sequence[Value],
@@ -191,7 +192,7 @@ def _register_scan(opset: int, over_slices: Callable[..., list[Value]]) -> None:
         return over_slices(g, combine_fn, init, xs, additional_inputs) if xs else init
 
 
-_register_scan(8, _indexed)  # Below opset 9 a Loop, because Scan has a batch dimension.
+_register_scan(8, _scan_by_loop)  # Below opset 9 a Loop, because Scan has a batch dimension.
 _register_scan(9, _scan)
 
 
@@ -221,13 +222,17 @@ def _loop_over(
 
 
 def _loop(
-    g: GraphContext, trips: Value | None, going: Value | None, initial: Sequence[Value], body: ir.Graph
+    g: GraphContext,
+    trips: Value | None,
+    initial_condition: Value | None,
+    initial: Sequence[Value],
+    body: ir.Graph,
 ) -> list[Value]:
-    results = g.op("Loop", trips, going, *initial, body=body, outputs=len(body.outputs) - 1)
-    return _typed(g, "Loop", results, list(body.outputs)[1:], len(initial))
+    results = g.op("Loop", trips, initial_condition, *initial, body=body, outputs=len(body.outputs) - 1)
+    return _set_types(g, "Loop", results, list(body.outputs)[1:], len(initial))
 
 
-def _typed(
+def _set_types(
     g: GraphContext, op_type: str, results: Value | list[Value], returned: Sequence[Value], carried: int
 ) -> list[Value]:
     """The outputs of a Loop or a Scan as a list, with types and ranks from its body."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from .....registration import GraphContext, Value, onnx_symbolic
-from ....compositions.sizes import known_rank
+from ....compositions.size_arithmetic import known_rank
 from ....compositions.spatial.windows import per_dimension, spatial_sizes
 
 
@@ -28,7 +28,7 @@ def convolution_backward(
     gradient, with batch and channels swapped, and strides and dilations too.
     """
     dimensions = known_rank(g, weight) - 2
-    strides, pads, steps = (per_dimension(each, dimensions) for each in (stride, padding, dilation))
+    strides, pads, steps = (per_dimension(argument, dimensions) for argument in (stride, padding, dilation))
     of_input = of_weight = of_bias = None
     if output_mask[0]:
         of_input = (
@@ -62,17 +62,17 @@ def transposed_to(
     dimensions = len(strides)
     sizes, kernel, counts = (spatial_sizes(g, value, dimensions) for value in (like, weight, input))
     if sizes is None or kernel is None or counts is None:
-        extra, cut = [stride - 1 for stride in strides], any(stride > 1 for stride in strides)
+        extra, is_cut = [stride - 1 for stride in strides], any(stride > 1 for stride in strides)
     else:
         numbers = zip(sizes, kernel, counts, strides, pads, dilations, strict=True)
         extra = [
             size - ((count - 1) * stride - 2 * pad + step * (length - 1) + 1)
             for size, length, count, stride, pad, step in numbers
         ]
-        cut = False
+        is_cut = False
     name = f"aten::conv_transpose{dimensions}d"
     result = g.call(name, input, weight, None, strides, pads, extra, groups, dilations)
-    return _cut(g, result, like) if cut else result
+    return _cut(g, result, like) if is_cut else result
 
 
 def _cut(g: GraphContext, value: Value, like: Value) -> Value:
@@ -104,7 +104,7 @@ def _of_weight(
         data = g.op("Transpose", split, perm=[2, 1, 0, *range(3, 3 + dimensions)])
         data = g.op("Reshape", data, g.stack([g.size(weight, 1), -1, *spatial]))
     kernel = g.op("Transpose", gradient, perm=swapped)
-    found = g.call(f"aten::conv{dimensions}d", data, kernel, None, dilations, pads, strides, groups)
+    result = g.call(f"aten::conv{dimensions}d", data, kernel, None, dilations, pads, strides, groups)
     lengths, sizes, counts = (spatial_sizes(g, value, dimensions) for value in (weight, input, gradient))
     if lengths is not None and sizes is not None and counts is not None:
         numbers = zip(sizes, counts, strides, pads, dilations, strict=True)
@@ -116,5 +116,5 @@ def _of_weight(
         covered = None
     if covered != lengths or lengths is None:
         # Elements that no window reaches make the result longer than the kernel.
-        found = _cut(g, found, weight)
-    return g.op("Transpose", found, perm=swapped)
+        result = _cut(g, result, weight)
+    return g.op("Transpose", result, perm=swapped)
