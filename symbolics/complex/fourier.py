@@ -132,6 +132,7 @@ def dft(
     transform = Transform(variant, inverse, power, onesided)
     if isinstance(length, Value):
         return _dynamic(g, self, length, transform)
+    # The docstring of `_by_operator` says why only powers of two use the operator.
     if length >= _SHORTEST and length & (length - 1) == 0 and g.has("DFT"):
         return _by_operator(g, self, length, transform)
     if length < 1:
@@ -185,6 +186,7 @@ def whole_spectrum(g: GraphContext, self: Value, length: int) -> Value:
     if length % 2 == 0:
         factors[-1] = 0.0
     self = Parts(g, parts.re, g.op("Mul", parts.imaginary, g.constant(factors, g.dtype(self)))).pair()
+    # The second half of a real signal's spectrum mirrors the first half, conjugated.
     backwards = list(range((length - 1) // 2, 0, -1))
     if not backwards:
         return self

@@ -59,6 +59,7 @@ def _combine_at_distance(
     earlier = [take_slice(value, 0, paired_count) for value in values]
     later = [take_slice(value, step, size) for value in values]
     return [
+        # The first elements have nothing at this distance before them.
         g.op("Concat", take_slice(value, 0, step), combined, axis=axis)
         for value, combined in zip(values, combine(earlier, later), strict=True)
     ]
@@ -81,6 +82,7 @@ def reduce_by_halves(g: GraphContext, value: Value, axis: int, neutral: Number, 
         start = g.call("composed::full", size=reduced_sizes, fill_value=neutral, dtype=value.dtype)
         if size == 0:
             return start
+        # With the neutral element there is always one, so that the Loop starts with a size above 0.
         value = g.op("Concat", value, start, axis=axis)
         return _combine_halves_in_loop(g, value, axis, compute(g, "add", size, 1), combine)
     while size > 1:

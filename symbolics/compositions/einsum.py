@@ -119,6 +119,7 @@ def _merge_groups(
         return value
     sizes: list[int | Value] = [0] * len(batch)
     for group in groups:
+        # Reshape infers one size by itself.
         sizes.append(-1 if len(group) > 1 and -1 not in sizes else _product(g, operand, group))
     return g.op("Reshape", value, sizes)
 
@@ -147,6 +148,7 @@ def _contract_pair(
     shared = tuple(label for label in a.labels if label in b.labels)
     thin = tuple(label for label in shared if a.broadcasts(label) and not b.broadcasts(label))
     wide = tuple(label for label in shared if b.broadcasts(label) and not a.broadcasts(label))
+    # A size of 1 broadcasts against the other operand's, so it is no shared label of the product.
     if thin or wide:
         return _contract_pair(g, a.squeeze(g, thin), b.squeeze(g, wide), needed_labels)
     batch = tuple(label for label in shared if label in needed_labels)

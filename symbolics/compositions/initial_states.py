@@ -15,6 +15,7 @@ def unless_zero(g: GraphContext, state: Value | None) -> Value | None:
         return None
     source: Value | None = state
     node = state.producer()
+    # These operators turn zeros into zeros, so only the first value matters.
     while node is not None and node.op_type in _KEEPING_ZERO:
         source = node.inputs[0]
         node = None if source is None else source.producer()

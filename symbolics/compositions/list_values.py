@@ -265,6 +265,7 @@ def _expand_like(g: GraphContext, self: Value, template: Value) -> Value:
     ):
         return self
     sizes = [_dimensions(g, item) for item in (self, template)]
+    # The larger of both sizes: an empty list has 0 where its elements' sizes were unknown.
     count = g.op("Slice", g.op("Shape", self), starts=[0], ends=[1], axes=[0])
     target = g.op("Concat", count, g.call("sym::max", a=sizes[0], b=sizes[1]), axis=0)
     result = g.op("Reshape", self, target)
@@ -281,6 +282,7 @@ def concatenate_lists(g: GraphContext, self: Value, other: Value) -> Value:
     """The concatenation of two lists."""
     if isinstance(self, KnownList) and isinstance(other, KnownList):
         return KnownList([*self.items, *other.items], self.dtype or other.dtype, self.shape)
+    # An empty list has no element type or shape that could disagree.
     for empty, other_list in ((self, other), (other, self)):
         if isinstance(empty, KnownList) and not empty.items:
             return other_list

@@ -23,7 +23,7 @@ def affine(g: GraphContext, input: Value, weight: Value | None, bias: Value | No
 def affine_of_channels(
     g: GraphContext, normalised: Value, weight: Value | None, bias: Value | None, input: Value
 ) -> Value:
-    """The same with a weight and a bias for each channel of the input."""
+    """`affine` with a weight and a bias for each channel of the input."""
     parameters = (None if p is None else along_channels(g, p, input) for p in (weight, bias))
     return affine(g, normalised, *parameters)
 

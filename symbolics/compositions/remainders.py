@@ -31,6 +31,7 @@ def _float_remainder(g: GraphContext, self: Value, divisor: Value | Number, roun
     multiple = g.op("Mul", quotient, b)
     is_finite = not isinstance(divisor, Value) and math.isfinite(divisor)
     if not is_finite:
+        # 0 times infinity would be NaN.
         multiple = g.op("Where", g.cast(quotient, DataType.BOOL), multiple, 0.0)
     remainder = g.op("Sub", a, multiple)
     if not is_finite and rounding == "aten::floor":

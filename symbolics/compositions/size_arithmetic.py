@@ -127,6 +127,7 @@ def origin(size: Size) -> tuple[Value, int] | None:
     node = None if isinstance(size, int) else size.producer()
     while node is not None and node.op_type in ("Squeeze", "Unsqueeze", "Identity"):
         node = node.inputs[0].producer() if node.inputs[0] is not None else None
+    # A size is read as Gather(Shape(x), dim), maybe with the dimension removed or added.
     if node is None or node.op_type != "Gather":
         return None
     data, indices = node.inputs[:2]

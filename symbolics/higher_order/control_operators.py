@@ -240,6 +240,8 @@ def _set_types(
     results = results if isinstance(results, list) else [results]
     for index, (value, like) in enumerate(zip(results, returned, strict=True)):
         value.type = like.type
+        # Results that are stacked have the steps as their first dimension; carried ones may change their
+        # shape.
         if index >= carried and like.shape is not None:
             value.shape = ir.Shape([None, *like.shape])
     return results

@@ -108,10 +108,12 @@ def _cumulative(
         return by_axis(g, axis, candidates)
     dim = front(g, x, axes[0])
     dtype = g.dtype(x)
+    # A reversed sum is the sum of the flipped tensor, flipped back.
     x = g.call("aten::flip", self=x, dims=[dim]) if reverse else x
     if exclusive:
         neutral = g.constant(0 if op_type == "Add" else 1, dtype or DataType.FLOAT)
         sizes = [g.size(x, i) if i != dim else 1 for i in range(known_rank(g, x))]
+        # An exclusive sum starts with the neutral element and leaves out the last one.
         first = g.op("Expand", neutral, g.stack(sizes))
         x = g.op("Concat", first, g.call("aten::slice", self=x, dim=dim, start=0, end=-1), axis=dim)
     total = _running(g, x, dim, op_type)
@@ -154,17 +156,13 @@ def is_inf(g: GraphContext, X: Value, detect_negative: int = 1, detect_positive:
     return is_infinite
 
 
-def _has_nan(g: GraphContext, A: Value, B: Value | Number) -> Value:
-    """Whether an operand is NaN, for which every comparison is false."""
-    nan = g.op("IsNaN", A)
-    if not isinstance(B, Value) or g.is_foldable(B):
-        return nan
-    return g.op("Or", nan, g.op("IsNaN", B))
-
-
 def _neither(g: GraphContext, failed: Value, A: Value, B: Value | Number) -> Value:
     if g.dtype(A) not in dtypes.INTEGERS and g.dtype(A) != DataType.BOOL:
-        failed = g.op("Or", failed, _has_nan(g, A, B))
+        # Every comparison with NaN is false.
+        is_nan = g.op("IsNaN", A)
+        if isinstance(B, Value) and not g.is_foldable(B):
+            is_nan = g.op("Or", is_nan, g.op("IsNaN", B))
+        failed = g.op("Or", failed, is_nan)
     return g.op("Not", failed)
 
 
@@ -172,6 +170,7 @@ def _neither(g: GraphContext, failed: Value, A: Value, B: Value | Number) -> Val
 def equal(g: GraphContext, A: Value, B: Value | Number) -> Value:
     """Below 11 for floats; short integers and UINT64 compare their difference with 0."""
     if g.dtype(A) == DataType.UINT64:
+        # UINT64 wraps around, so only equal numbers have a difference of 0.
         return g.op("Not", g.cast(g.op("Sub", A, B), DataType.BOOL))
     if g.dtype(A) not in dtypes.FLOATS:
         raise g.refuse(f"ONNX operator Equal does not support {g.dtype(A)} here", first_opset=19)
@@ -294,6 +293,7 @@ def pow_(g: GraphContext, X: Value, Y: Value) -> Value:
     if exponent_dtype in dtypes.FLOATS:
         power = g.op("Pow", g.cast(X, DataType.DOUBLE), g.cast(Y, DataType.DOUBLE))
         return g.cast(power, base_dtype)
+    # DOUBLE represents integers up to 53 bits.
     if base_dtype.itemsize > 4 or exponent_dtype.itemsize > 4:
         constant = g.constant_value(Y)
         if constant is None:

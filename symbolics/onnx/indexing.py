@@ -241,6 +241,7 @@ def unique(
     firsts = _first_positions(g, inverse, length, count)
     if sorted:
         return [values, firsts, inverse, counts][:outputs]
+    # Unsorted means in the order of first occurrence.
     order = g.call("aten::argsort", self=firsts)
     rank = g.call("aten::argsort", self=order)
     return [
@@ -256,5 +257,6 @@ def _first_positions(g: GraphContext, inverse: Value, length: Size, count: Size)
     numbers = g.call("sym::range", start=0, end=count)
     rows = g.op("Unsqueeze", g.call("sym::range", start=0, end=length), axes=[1])
     is_equal = g.op("Equal", rows, g.op("Unsqueeze", inverse, axes=[0]))
+    # Other elements get a position beyond the last one, so that the minimum ignores them.
     candidates = g.op("Where", is_equal, numbers, g.constant(count, DataType.INT64))
     return g.call("aten::amin", candidates, [1], False)

@@ -41,6 +41,7 @@ def _grid(g: GraphContext, sizes: Sequence[Size]) -> Value:
     fixed = [size for size in reversed(last) if isinstance(size, int)]
     count = math.prod(fixed)
     g.reserve(count)
+    # The trailing dimensions of known size are one constant; only the leading ones need nodes.
     result = g.constant(np.arange(count, dtype=np.int64).reshape(fixed))
     stride: Size = count
     for dim in reversed(range(len(sizes) - len(fixed))):
@@ -63,6 +64,7 @@ def where(g: GraphContext, condition: Value, X: Value | Number, Y: Value | Numbe
     first, second = g.constant(X, dtype), g.constant(Y, dtype)
     (first_positions, count), (second_positions, _) = _positions(g, first), _positions(g, second)
     second_positions = g.op("Add", second_positions, g.constant(count, DataType.INT64))
+    # `second + condition * (first - second)` selects an index, without arithmetic on the elements.
     takes_first = g.cast(condition, DataType.INT64)
     positions = g.op(
         "Add", g.op("Mul", takes_first, g.op("Sub", first_positions, second_positions)), second_positions
@@ -117,6 +119,7 @@ def _extreme(op_type: str, first_is_less: bool) -> None:
         """Max and Min at 7: floats of the same shape; integers, and DOUBLE in onnxruntime, use Where."""
         if g.dtype(a) == DataType.DOUBLE:
             takes_second = g.op("Less", *((a, b) if not first_is_less else (b, a)))
+            # Less is false for NaN, which must reach the result.
             return g.op("Where", g.op("Or", takes_second, g.op("IsNaN", b)), b, a)
         if g.dtype(a) not in dtypes.FLOATS:
             less = g.op("Less", a, b)
@@ -131,6 +134,7 @@ _extreme("Min", first_is_less=True)
 def _as_doubles(g: GraphContext, item: Value | Number) -> tuple[Value, Value]:
     """An integer as two exact doubles: a multiple of 2^32, and a rest with the number's sign."""
     integer = g.constant(item, DataType.INT64)
+    # Both halves have at most 32 bits, which DOUBLE represents exactly.
     high = g.op("Div", integer, 2**32)
     return g.cast(high, DataType.DOUBLE), g.cast(
         g.op("Sub", integer, g.op("Mul", high, 2**32)), DataType.DOUBLE
@@ -253,6 +257,7 @@ def nonzero(g: GraphContext, X: Value) -> Value:
     running_count = g.call("aten::cumsum", is_nonzero, 0)
     count = g.op("ReduceSum", is_nonzero, axes=[0], keepdims=0)
     ranks = g.op("Unsqueeze", g.call("sym::range", start=0, end=count), axes=[1])
+    # Position k is passed by every running count up to k.
     passed = g.op("Not", g.op("Greater", g.op("Unsqueeze", running_count, axes=[0]), ranks))
     positions = g.op("ReduceSum", g.cast(passed, DataType.INT64), axes=[1], keepdims=0)
     rows: list[Value] = []

@@ -75,6 +75,7 @@ def quantize_linear(
     """Composed from arithmetic operators."""
     dtype = _quantized_type(g, y_zero_point, output_dtype)
     if precision and dtypes.element_type(precision) != g.dtype(y_scale):
+        # `precision` is the element type of the division.
         y_scale = g.cast(y_scale, dtypes.element_type(precision))
     scale = _broadcast_parameter(g, y_scale, x, axis, block_size)
     zero = None if y_zero_point is None else _broadcast_parameter(g, y_zero_point, x, axis, block_size)
@@ -109,6 +110,7 @@ def quantize_linear_13(
 def _zero_point(g: GraphContext, scale: Value, zero_point: Value | None, output_dtype: int) -> Value | None:
     if zero_point is not None or not output_dtype or dtypes.element_type(output_dtype) == DataType.UINT8:
         return zero_point
+    # A zero point of the requested type and of the scale's shape tells old versions the type.
     zeros = g.cast(g.op("Mul", scale, 0.0), DataType.INT32)
     return g.cast(zeros, dtypes.element_type(output_dtype))
 
@@ -214,6 +216,7 @@ def _convolve_integers(
     if shape is None or not all(isinstance(size, int) for size in shape):
         raise g.refuse("the size of a quantized kernel is unknown", first_opset=10)
     taps = int(np.prod([size for size in shape[1:] if isinstance(size, int)], dtype=np.int64))
+    # The largest sum of products of two 8-bit numbers.
     if taps * 255 * 255 >= 2**24:
         raise g.refuse("the sums of this quantized convolution may be too large for FLOAT", first_opset=10)
     data = g.cast(_subtract_zero_point(g, x, x_zero_point, 1), DataType.FLOAT)

@@ -100,10 +100,12 @@ def _by_computed_axes(
     before, base, after = _PARTS[op_type]
     rank = known_rank(g, data)
     chosen = mask_of_axes(g, axes, rank)
+    # An empty list of axes reduces all dimensions.
     if not noop and not _has_some(g, axes):
         none = g.op("Equal", g.op("Size", axes), g.constant(0))
         chosen = g.op("Or", chosen, none)
     value = before(g, data)
+    # The axes are known only at run time, so each dimension gets an If.
     for dim in range(rank):
         is_chosen = g.op("Gather", chosen, dim, axis=0)
         value = _reduce_if(g, base, value, dim, is_chosen, rank)

@@ -16,6 +16,7 @@ def shape(g: GraphContext, data: Value, start: int = 0, end: int | None = None) 
     full_shape = g.op("Shape", data)
     rank = g.rank(data)
     if rank is not None:
+        # With a known rank the positions are constant, also negative and omitted bounds.
         return g.op("Gather", full_shape, np.arange(rank, dtype=np.int64)[slice(start, end)], axis=0)
     return g.op("Slice", full_shape, starts=[start], ends=[end if end is not None else 2**63 - 1], axes=[0])
 
@@ -75,6 +76,7 @@ def reshape(g: GraphContext, data: Value, shape: Value | list[int], allowzero: i
         return g.op("Reshape", data, shape)
     constant_sizes = integers(g, shape)
     data_shape = g.shape(data)
+    # Reshape would read the 0 as a copy of a dimension.
     if constant_sizes is not None and 0 in constant_sizes and not _has_elements(data_shape):
         return g.call("composed::empty_like", data, constant_sizes)
     if constant_sizes is None and data_shape is not None and 0 in data_shape:
@@ -355,6 +357,7 @@ def pad(
     for dim in range(rank):
         low, high = min(begins[dim], 0), min(ends[dim], 0)
         if low or high:
+            # Negative amounts crop, as Slice does at every opset.
             data = g.call("aten::slice", self=data, dim=dim, start=-low, end=high or 2**63 - 1)
     begins, ends = [max(amount, 0) for amount in begins], [max(amount, 0) for amount in ends]
     number = 0 if filler is None else filler

@@ -254,6 +254,7 @@ def loop(
     initial = [plan.initial for plan in carried_plans] or [g.constant(False)]
     results = g.op(
         "Loop",
+        # TorchScript writes `while` as a loop with the largest trip count.
         None if trips == _ENDLESS else g.constant(trips, DataType.INT64),
         None if decided and always_continues else g.constant(condition),
         *initial,

@@ -135,6 +135,7 @@ def _quantize_with(
         scaled = emit_promoted(g, "Add", scaled, zero_points)
     low, high = bounds
     levels = g.call("aten::round", scaled)
+    # onnxruntime's earliest Clip takes only FLOAT.
     if max(abs(low), abs(high)) <= _EXACT_IN_FLOAT:
         levels = g.cast(levels, DataType.FLOAT)
     return g.cast(clamp(g, levels, low, high), dtype)

@@ -86,6 +86,7 @@ def _dequantize_channels(
     assert isinstance(grid.scale, Value)
     plain = g.dtype(grid.scale) in (DataType.FLOAT, DataType.DOUBLE)
     small = g.dtype(input) != DataType.INT32 or is_zero(g, zero_points)
+    # DequantizeLinear computes in FLOAT, without torch's promotion.
     if plain and small and not wraps_around(g, zero_points):
         return dequantize(g, input, grid, out_dtype)
     rank, steps = g.rank(input), input

@@ -61,6 +61,7 @@ def _extreme(sign: int) -> Callable[..., Value]:
         chosen = _greater(g, first, second) if sign > 0 else _greater(g, second, first)
         if dtype == INT:
             return g.op("Add", second, g.op("Mul", g.cast(chosen, dtype), g.op("Sub", first, second)))
+        # Gather selects one of two numbers, not element by element.
         if g.rank(first) != 0 or g.rank(second) != 0:
             return g.op_of_target("Max" if sign > 0 else "Min", first, second)
         pair = g.op("Concat", *(g.op("Unsqueeze", item, axes=[0]) for item in (second, first)), axis=0)

@@ -19,7 +19,7 @@ def symbolic(
     domain: str = "",
     version: int | None = None,
     **encoded: Any,
-) -> Any:
+) -> Value:
     """`torch.onnx.ops.symbolic`: an operator with one result.
 
     Args:
@@ -38,7 +38,7 @@ def symbolic_multi_out(
     domain: str = "",
     version: int | None = None,
     **encoded: Any,
-) -> Any:
+) -> list[Value]:
     """`torch.onnx.ops.symbolic_multi_out`: the same with a list of results."""
     return _emit(g, domain, version, op_type, inputs, encoded, onnx_dtypes)
 
@@ -97,7 +97,7 @@ def attention(
     scale: float | None = None,
     softcap: float = 0.0,
     softmax_precision: int | None = None,
-) -> Any:
+) -> list[Value | None]:
     """`torch.onnx.ops.attention`: the results that the model uses, up to the last of them."""
     used = [index for index, value in enumerate(g.expected) if value.uses() or value.is_graph_output()]
     count = max(used, default=0) + 1
@@ -133,7 +133,7 @@ def rotary_embedding(
     interleaved: bool = False,
     num_heads: int = 0,
     rotary_embedding_dim: int = 0,
-) -> Any:
+) -> Value:
     """`torch.onnx.ops.rotary_embedding`."""
     return g.op(
         "RotaryEmbedding",

@@ -40,6 +40,7 @@ def composed_full(
         return g.op("Expand", g.op("Reshape", number_value, [1] * len(sizes)), sizes)
     if not isinstance(sizes, Value):
         numbers = [item for item in sizes if isinstance(item, int)]
+        # A small fill is stored, so that whatever is computed from it can be folded.
         if len(numbers) == len(sizes) and math.prod(numbers) <= _LARGEST_CONSTANT:
             g.reserve(*numbers)
             return g.constant(np.full(numbers, element(g, number.item(), dtype)))
@@ -130,6 +131,7 @@ def arange(
 ) -> Value:
     """Computed in double precision as `start + i * step`, as in ATen; integers stay exact."""
     numbers = [fold_size(g, item) if isinstance(item, Value) else item for item in (start, end, step)]
+    # As in ATen, numbers without a float among them give INT64.
     is_integral = not any(_dtype_of(g, item) in dtypes.FLOATS for item in numbers)
     dtype = dtype or _declared_dtype(g, "arange") or (DataType.INT64 if is_integral else DataType.FLOAT)
     first, last, increment = numbers
@@ -138,6 +140,7 @@ def arange(
     if is_integral:
         if not isinstance(increment, Value):
             return g.cast(g.call("sym::range", start=first, end=last, step=increment), dtype)
+        # Range takes only a constant step here; a computed step counts the elements first.
         span = compute(g, "sub", last, first)  # type: ignore[arg-type]
         count = g.call("sym::ceil", a=g.call("sym::truediv", a=span, b=increment))
     else:
@@ -182,8 +185,10 @@ def linspace(
     first, last = (g.op("Reshape", item, [1]) for item in ends)
     if isinstance(steps, Value):
         return g.cast(_computed_linspace(g, first, last, steps, compute_dtype), dtype)
+    # Both ends are then exact, and the numbers are symmetric about the middle.
     half = steps // 2
     g.reserve(steps)
+    # A single number is the start; the step would divide by 0.
     if steps <= 1:
         return g.cast(first, dtype) if steps else g.constant(np.empty(0, dtype=dtype.numpy()))
     step = g.op("Div", g.op("Sub", last, first), g.constant(steps - 1, compute_dtype))
@@ -200,6 +205,7 @@ def _computed_linspace(
     step = g.op("Div", g.op("Sub", last, first), g.constant(compute(g, "max", gaps, 1), compute_dtype))
     positions = g.call("sym::range", start=0, end=steps)
     upwards = g.op("Add", first, g.op("Mul", step, g.cast(positions, compute_dtype)))
+    # Counted from the end, so that the last number is exact.
     steps_to_last = g.cast(g.op("Sub", g.constant(gaps, DataType.INT64), positions), compute_dtype)
     downwards = g.op("Sub", last, g.op("Mul", step, steps_to_last))
     half = compute(g, "max", compute(g, "floordiv", steps, 2), 1)
@@ -216,6 +222,7 @@ def eye(
     if isinstance(height, int) and isinstance(width, int):
         g.reserve(height, width)
         return g.constant(np.eye(height, width, dtype=dtype.numpy()))
+    # EyeLike needs a tensor of the shape; comparing row and column numbers needs only the sizes.
     rows = g.op("Unsqueeze", g.call("sym::range", start=0, end=height), axes=[1])
     return g.cast(g.op("Equal", rows, g.call("sym::range", start=0, end=width)), dtype)
 

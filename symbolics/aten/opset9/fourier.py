@@ -160,9 +160,11 @@ def _overlap_add(g: GraphContext, frames: Value, n_fft: int, hop: int) -> Value:
     """The overlap-add of frames, [..., frame, n_fft], computed for each part of hop length."""
     rank = known_rank(g, frames)
     part_count = -(-n_fft // hop)
+    # Frames padded to a multiple of the hop length consist of parts that fall on whole hops.
     frames = g.call("aten::constant_pad_nd", frames, pad=[0, part_count * hop - n_fft], value=0)
     shifted = []
     for index in range(part_count):
+        # Part i of a frame belongs i hops later, so it is shifted by i rows.
         part = g.call("aten::slice", frames, dim=rank - 1, start=index * hop, end=(index + 1) * hop)
         shifted.append(
             g.call("aten::constant_pad_nd", part, pad=[0, 0, index, part_count - 1 - index], value=0)

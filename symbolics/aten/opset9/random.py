@@ -22,6 +22,7 @@ def _generate(g: GraphContext, op_type: str, sizes: list[Size], dtype: DataType,
     generated_dtype = DataType.DOUBLE if dtype == DataType.DOUBLE else DataType.FLOAT
     sizes = [fold_size(g, size) for size in sizes]
     if any(isinstance(size, Value) for size in sizes) or not sizes or 0 in sizes:
+        # RandomUniform takes only constant sizes; RandomUniformLike takes those of a tensor.
         shaped = g.call("composed::full", size=sizes or [1], fill_value=0, dtype=generated_dtype)
         result = g.op(f"{op_type}Like", shaped, dtype=int(generated_dtype), **parameters)
         result.shape = shaped.shape
@@ -60,6 +61,7 @@ def random_integers(
     spread = g.op("Floor", g.op("Mul", unit, g.constant(span, DataType.DOUBLE)))
     integers = g.cast(spread, DataType.INT64)
     last = g.constant(g.call("sym::sub", a=span, b=1), DataType.INT64)
+    # A uniform number just below 1 may be rounded up to the span.
     integers = g.op("Where", g.op("Greater", integers, last), last, integers)
     return g.cast(g.op("Add", integers, g.constant(low, DataType.INT64)), dtype)
 
@@ -198,6 +200,7 @@ def multinomial(g: GraphContext, self: Value, num_samples: int | Value, replacem
         if isinstance(count, Value):
             raise g.refuse("the number of samples with replacement must be constant")
         rows = g.op("Unsqueeze", weights, axes=[0]) if known_rank(g, self) == 1 else weights
+        # Multinomial takes the logarithms of unnormalized probabilities.
         logits = g.cast(g.op("Log", rows), DataType.FLOAT)
         drawn = g.op("Multinomial", logits, dtype=int(DataType.INT64), sample_size=count)
         return g.op("Squeeze", drawn, axes=[0]) if known_rank(g, self) == 1 else drawn

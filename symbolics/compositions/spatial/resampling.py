@@ -102,6 +102,7 @@ def within(g: GraphContext, positions: Numbers, size: Size) -> Numbers:
     positions = g.constant(positions)
     last = g.constant(compute(g, "sub", size, 1), DataType.INT64)
     positions = g.op("Where", g.op("Less", positions, 0), 0, positions)
+    # Two Wheres, because Clip takes no INT64 before opset 12.
     return g.op("Where", g.op("Greater", positions, last), last, positions)
 
 
@@ -236,6 +237,7 @@ def _filter(
         total = g.op("ReduceSum", weights, axes=[1], keepdims=1)
     else:
         total = weights.sum(axis=1, keepdims=True)
+    # A filter that covers no pixel has weights of 0, and not 0 / 0.
     total = arithmetic(g, "Where", arithmetic(g, "Greater", total, 0.0), total, 1.0)
     weights = arithmetic(g, "Div", weights, total)
     is_square = isinstance(weights, np.ndarray) and weights.shape == (size, size)

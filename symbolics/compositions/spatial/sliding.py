@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -87,6 +86,7 @@ class Slide:
             UnsupportedError: a window might lie in the padding completely.
         """
         step, positions = self.dilation, self.positions(g)
+        # Whole steps of the dilation keep an element on the window's own grid.
         missing = _at_least(g, arithmetic(g, "Sub", step - 1, positions), 0)
         ahead = arithmetic(g, "Mul", arithmetic(g, "Div", missing, step), step)
         positions = arithmetic(g, "Add", positions, ahead)
@@ -100,12 +100,6 @@ class Slide:
 
 def _at_least(g: GraphContext, positions: Numbers, least: int) -> Numbers:
     return arithmetic(g, "Where", arithmetic(g, "Less", positions, least), least, positions)
-
-
-def _with_trailing_dimensions(g: GraphContext, value: Any, count: int) -> Value:
-    """A two-dimensional value with `count` more dimensions of size 1 at the end."""
-    value = g.constant(value)
-    return g.op("Unsqueeze", value, axes=list(range(2, 2 + count))) if count else value
 
 
 def reduce_windows(
@@ -125,7 +119,9 @@ def reduce_windows(
     for i, axis_positions in enumerate(positions):
         input = g.op("Gather", input, axis_positions, axis=2 + i)
         if inside and inside[i] is not None:
-            mask = _with_trailing_dimensions(g, inside[i], len(positions) - 1 - i)
+            mask = g.constant(inside[i])
+            trailing_axes = list(range(2, 1 + len(positions) - i))
+            mask = g.op("Unsqueeze", mask, axes=trailing_axes) if trailing_axes else mask
             dtype = g.dtype(input)
             if dtype in dtypes.INTEGERS:
                 input = g.op("Mul", input, g.cast(mask, dtype))
@@ -180,7 +176,7 @@ def gather_windows(g: GraphContext, input: Value, positions: Sequence[Numbers]) 
     return g.op("Transpose", input, perm=[0, 1, *range(2, 2 + 2 * count, 2), *range(3, 3 + 2 * count, 2)])
 
 
-def _spread_out(g: GraphContext, value: Any, index: int, dimensions: int) -> Value:
+def _spread_out(g: GraphContext, value: Numbers, index: int, dimensions: int) -> Value:
     """Reshape the `[count, kernel]` of one dimension to broadcast to `[count..., kernel...]` of all."""
     kept_axes = (index, dimensions + index)
     axes = [axis for axis in range(2 * dimensions) if axis not in kept_axes]
@@ -249,6 +245,7 @@ def largest_at(
         plane = part if plane is None else g.op("Add", plane, part)
         stride = compute(g, "mul", stride, g.size(input, 2 + index))
     assert plane is not None
+    # ArgMax gives a position in its own window: add the start of the window among all of them.
     numbers = g.call("sym::range", start=0, end=product(g, counts))
     begins = g.op("Mul", numbers, g.constant(length))
     chosen = g.op("Add", chosen, g.op("Reshape", begins, g.stack(counts)))

@@ -181,6 +181,7 @@ def iterate(
 def _any_true(condition: Formula) -> Value:
     """Whether any element is true (zero-dim); false without elements."""
     g = condition.g
+    # A sum, because no reduction takes BOOL before opset 20; ReduceMax of no elements is undefined.
     count = g.op("ReduceSum", g.cast(condition.value, DataType.FLOAT), keepdims=0)
     return g.op("Greater", count, 0.5)
 
@@ -188,5 +189,7 @@ def _any_true(condition: Formula) -> Value:
 def broadcast(x: Formula, *formulas: Formula) -> Formula:
     """The values, broadcast to the common shape with the others."""
     for formula in formulas:
+        # A selection between equal values broadcasts without arithmetic, which could change NaN or
+        # overflow.
         x = (formula < 0).chosen(x, x)
     return x

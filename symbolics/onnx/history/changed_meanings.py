@@ -129,6 +129,7 @@ def dropout(
     unit = g.call("composed::uniform", sizes_of(g, data), DataType.FLOAT)
     mask = g.op("Or", g.op("Not", g.op("Less", unit, chance)), g.op("Not", trains))
     factor = g.op("Where", trains, g.op("Div", 1.0, g.op("Sub", 1.0, chance)), 1.0)
+    # In inference the factor is 1 and the mask is all true.
     scaled = g.op("Mul", data, g.cast(factor, dtype))
     return [g.call("composed::where", condition=mask, self=scaled, other=g.constant(0, dtype)), mask]
 
@@ -219,6 +220,7 @@ def composed_dft(
     power = -1.0 if inverse else 0.0
     if variant == "r2c":
         zeros = g.op("Mul", moved, 0.0)
+        # The composition takes pairs; real numbers have an imaginary part of 0.
         moved = g.op("Concat", moved, zeros, axis=rank - 1)
     result = g.call("composed::dft", moved, count, "c2c", bool(inverse), power, bool(onesided))
     return g.call("aten::movedim", self=result, source=rank - 2, destination=dim)
@@ -250,6 +252,7 @@ def scan_8(
     if sequence_lens is not None:
         raise g.refuse("sequences of different lengths are not supported")
     size = g.size(initial_state_and_scan_inputs[0], 0)
+    # Each sequence of the batch runs by itself, so only one can be one Scan.
     if size != 1:
         raise g.refuse("a batch of more than one sequence is not supported")
     single = [g.op("Squeeze", value, axes=[0]) for value in initial_state_and_scan_inputs]

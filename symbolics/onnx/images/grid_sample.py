@@ -36,14 +36,14 @@ class _Sampler:
         return self.g.constant(size, self.dtype)
 
     def pixels(self, grid: Value, dim: int) -> Value:
-        """From [-1, 1] to pixels of a spatial dimension."""
+        """Convert coordinates from [-1, 1] to pixels of a spatial dimension."""
         g, size = self.g, self.number(self.sizes[dim])
         if self.align_corners:
             return g.op("Mul", g.op("Div", g.op("Add", grid, 1.0), 2.0), g.op("Sub", size, 1.0))
         return g.op("Div", g.op("Sub", g.op("Mul", g.op("Add", grid, 1.0), size), 1.0), 2.0)
 
     def pad_coordinate(self, coordinate: Value, dim: int) -> Value:
-        """A coordinate moved into the image by the padding mode; `zeros` leaves it unchanged."""
+        """Move a coordinate into the image as the padding mode says; `zeros` leaves it unchanged."""
         if self.padding == "zeros":
             return coordinate
         g = self.g
@@ -56,7 +56,7 @@ class _Sampler:
         return g.op("Where", g.call("aten::isnan", coordinate), 0.0, bounded)
 
     def _reflect(self, coordinate: Value, dim: int) -> Value:
-        """Mirrored at the centres of the outermost pixels, or at their outer edges."""
+        """Reflect a coordinate at the centres of the outermost pixels, or at their outer edges."""
         g, size = self.g, self.sizes[dim]
         low = 0.0 if self.align_corners else -0.5
         span = compute(g, "sub", size, 1) if self.align_corners else size
@@ -74,7 +74,7 @@ class _Sampler:
         return g.op("Where", g.call("aten::eq", length, 0.0), 0.0, mirrored)
 
     def gather_pixels(self, coordinates: Sequence[Value]) -> Value:
-        """The pixels at whole coordinates, 0 outside of the image."""
+        """Gather the pixels at whole coordinates; pixels outside of the image are 0."""
         g = self.g
         inside: list[Value] = []
         position: Value | None = None

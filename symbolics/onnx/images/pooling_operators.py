@@ -74,7 +74,7 @@ def _register(op_type: str) -> None:
         storage_order: int | None = None,
         p: int | None = None,
         outputs: int = 1,
-    ) -> Any:
+    ) -> Value | list[Value]:
         """Below 22, where `ceil_mode` also counts windows that begin after the input."""
         unit_steps = [1] * len(kernel_shape)
         ceil = bool(ceil_mode) and not auto_pad.startswith("SAME")

@@ -125,6 +125,7 @@ def _sample_points(
     sizes = g.stack(grid)
     x = g.op("Expand", g.op("Unsqueeze", across, axes=[1, 2]), sizes)
     y = g.op("Expand", g.op("Unsqueeze", down, axes=[3, 4]), sizes)
+    # A region of one pixel around the point makes the operator sample exactly there.
     edges = [g.op(name, coordinate, 0.5) for name in ("Sub", "Add") for coordinate in (x, y)]
     regions = g.op("Concat", *(g.op("Unsqueeze", edge, axes=[5]) for edge in edges), axis=5)
     images = g.op("Expand", g.op("Unsqueeze", batch_indices, axes=[1, 2, 3, 4]), sizes)

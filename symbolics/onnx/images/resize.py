@@ -25,11 +25,6 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
-def _unless_omitted(g: GraphContext, value: Any) -> Any:
-    """An optional input; None if it is the empty tensor that means "omitted"."""
-    return None if isinstance(value, Value) and g.shape(value) == (0,) else value
-
-
 @onnx_symbolic("onnx::Resize")
 @below("Resize", MAXIMUM_OPSET + 1, any_data=True)
 def resize(
@@ -44,7 +39,10 @@ def resize(
 ) -> Value:
     options = {name: value for name, value in attributes.items() if value != _DEFAULTS[name]}
     attributes = _DEFAULTS | attributes
-    roi, scales, sizes = (_unless_omitted(g, item) for item in (roi, scales, sizes))
+    # An empty tensor means that the input is omitted.
+    roi, scales, sizes = (
+        None if isinstance(item, Value) and g.shape(item) == (0,) else item for item in (roi, scales, sizes)
+    )
     stretches = roi is None and attributes["keep_aspect_ratio_policy"] == "stretch"
     # `axes` begins at 18. Before, the other axes get a scale of 1, or their own sizes.
     if axes is not None and stretches and not g.has("Resize", "axes"):
@@ -53,6 +51,7 @@ def resize(
     argument_names = [*options, *(["axes"] if axes is not None else [])]
     coordinates = attributes["coordinate_transformation_mode"]
     has_mode = g.has("Resize", *argument_names, coordinate_transformation_mode=coordinates)
+    # Only opsets 11 and 12 have this mode; the composition serves all opsets alike.
     if not has_mode or coordinates == "tf_half_pixel_for_nn":
         return _compose_resize(g, X, roi, scales, sizes, axes, {"mode": mode, **attributes})
     schema = schemas.operator_schema("Resize", g.opset)
@@ -189,6 +188,7 @@ def _axes(
         if policy != "stretch":
             name = "Less" if policy == "not_larger" else "Greater"
             common_scale = scales[0]
+            # Not larger: the smallest scale fits all axes; not smaller: the largest one.
             for scale in scales[1:]:
                 common_scale = arithmetic(
                     g, "Where", arithmetic(g, name, scale, common_scale), scale, common_scale

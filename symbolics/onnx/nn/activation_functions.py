@@ -50,9 +50,11 @@ def _register_softmax(op_type: str) -> None:
         """Below 13 the operator flattens everything from the axis on: the axis is moved to the end."""
         rank = known_rank(g, input)
         dim = g.axis(axis, max(rank, 1))
+        # Trailing dimensions of size 1 do not change the rows of the flattened matrix.
         if all(size == 1 for size in (g.shape(input) or ())[dim + 1 :]):
             return g.op(op_type, input, axis=dim)
         perm = list(range(rank))
+        # The permutation exchanges two dimensions, so it is its own inverse.
         perm[dim], perm[-1] = perm[-1], perm[dim]
         result = g.op(op_type, g.op("Transpose", input, perm=perm), axis=rank - 1)
         return g.op("Transpose", result, perm=perm)

@@ -62,6 +62,7 @@ def layer_normalization(
     outputs: int = 1,
 ) -> list[Value]:
     """Below 17."""
+    # A scale of ones would only add a multiplication.
     weight = None if _is_all(g, Scale, 1.0) else Scale
     wide, count = _stash_dtype(g, X, stash_type), _dimensions(g, X, axis)
     if wide is None:
@@ -95,6 +96,7 @@ def group_norm(
     wide, (weight, bias) = widen_halves(g, input, weight, bias)
     groups = group_channels(g, wide, num_groups)
     if g.has_kernel("InstanceNormalization", wide):
+        # The scale and bias of InstanceNormalization would be per group; the real ones are per channel.
         unit_scales, zeros = (filled_vector(g, wide, num_groups, number) for number in (1.0, 0.0))
         normalised = g.op("InstanceNormalization", groups, unit_scales, zeros, epsilon=eps)
     else:

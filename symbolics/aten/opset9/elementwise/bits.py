@@ -39,6 +39,7 @@ def _register_bitwise(name: str, logical: str, combine: Callable[[int, int], int
         count = _width(g, A) // 4
         digit_values = _DIGIT ** np.arange(count, dtype=np.int64)
         result: Formula | None = None
+        # Eight digits of four bits are 32 bits, whose sum DOUBLE represents exactly.
         for start in range(0, count, 8):
             half = digit_values[start : start + 8]
             pairs = _digits(g, A, half) * _DIGIT + _digits(g, B, half)
@@ -59,6 +60,7 @@ def _digits(g: GraphContext, value: Value, digit_values: np.ndarray) -> Formula:
 def _modulo(number: Formula, modulus: Formula | int) -> Formula:
     """The remainder of flooring division by a positive number; division itself truncates."""
     remainder = number - number / modulus * modulus + modulus
+    # The first remainder may be negative and was raised by the modulus; this one is from 0 to the modulus.
     return remainder - remainder / modulus * modulus
 
 
@@ -80,6 +82,7 @@ def _shift(
     if g.dtype(value) == DataType.UINT64:
         raise g.refuse("shifts of UINT64 are not supported")
     shift = Formula(g, g.constant(amount, DataType.INT64))
+    # C++ does not define other shifts; ATen gives 0, or the sign.
     inside = (shift > -1) & (shift < _width(g, value))
     return Formula(g, g.cast(value, DataType.INT64)), shift, inside, value
 
@@ -104,6 +107,7 @@ def bitwise_right_shift(g: GraphContext, self: Value | Number, other: Value | Nu
     """Right shift as flooring division; a shift that is negative or too long leaves only the sign."""
     value, shift, inside, like = _shift(g, self, other)
     width = _width(g, like)
+    # Two divisions, because the power of two for a whole shift does not fit a signed type.
     first, second = (width // 2, width - width // 2)
     amount = inside.chosen(shift, width - 1 if g.dtype(like) not in dtypes.UNSIGNED else width)
     near = (amount < first).chosen(amount, first)
@@ -118,6 +122,7 @@ def _greatest_divisor(a: Formula, b: Formula) -> Formula:
 
     def step(_: Formula, smaller: Formula, larger: Formula) -> tuple[list[Formula], Formula]:
         vanishes = smaller.equals(0)
+        # Elements that are done still compute; a divisor of 1 keeps them from dividing by 0.
         divisor = vanishes.chosen(1, smaller)
         remainder = vanishes.chosen(0, larger - larger / divisor * divisor)
         return [remainder, smaller], remainder > 0
@@ -137,6 +142,7 @@ def lcm(g: GraphContext, self: Value, other: Value) -> Value:
     """The least common multiple; 0 if both are 0. The absolute value has at least 32 bits, as in C."""
     a, b = (Formula(g, g.cast(value, DataType.INT64)) for value in (self, other))
     divisor = _greatest_divisor(a, b)
+    # Division first keeps the product small.
     product = a / divisor.equals(0).chosen(1, divisor) * b
     dtype = g.dtype(self) or DataType.INT64
     counted = g.cast(product.value, dtype) if dtype == DataType.INT32 else product.value

@@ -51,5 +51,5 @@ _ASSERTIONS = (
 
 
 @onnx_symbolic([f"aten::{name}" for name in _ASSERTIONS.split()])
-def assertion(g: GraphContext, **arguments: Any) -> tuple:
+def assertion(g: GraphContext, **arguments: Any) -> tuple[()]:
     return ()

@@ -33,6 +33,7 @@ def _restore_sign(x: Formula, result: Formula) -> Formula:
 def _atan(x: Formula) -> Formula:
     size = abs(x)
     is_large, is_medium = size > 1.0 + math.sqrt(2.0), size > 0.66
+    # `atan(x) = pi/4 + atan((x - 1) / (x + 1))` and `pi/2 + atan(-1 / x)` bring the argument below 0.66.
     reduced = is_medium.chosen((size - 1.0) / (size + 1.0), size)
     reduced = is_large.chosen(-1.0 / size, reduced)
     square = reduced * reduced
@@ -57,18 +58,22 @@ def _sinh(x: Formula) -> Formula:
     size = abs(x)
     exp_minus_1 = size.call("aten::expm1")
     half = (size * 0.5).exp()
+    # Without the difference of two numbers that are both close to 1.
     near = (exp_minus_1 + exp_minus_1 / (exp_minus_1 + 1.0)) * 0.5
     return _restore_sign(x, (size < 20.0).chosen(near, half * 0.5 * half))
 
 
 def _cosh(x: Formula) -> Formula:
     half = (abs(x) * 0.5).exp()
+    # The factors are multiplied one by one, so that nothing overflows before the result does.
     return half * 0.5 * half + 0.5 / half / half
 
 
 def _asinh(x: Formula) -> Formula:
     size = abs(x)
     square = size * size
+    # log1p keeps the digits of small arguments; beyond 1e8 the square would lose them, and log(2x) is
+    # exact.
     near = (size + square / ((square + 1.0).sqrt() + 1.0)).call("aten::log1p")
     return _restore_sign(x, (size < 1e8).chosen(near, size.log() + math.log(2.0)))
 

@@ -111,6 +111,7 @@ def expm1(g: GraphContext, self: Value) -> Value:
 def log1p(g: GraphContext, self: Value) -> Value:
     """`log(1 + x)`, corrected for the rounding error of `1 + x`."""
     self = floating(g, self)
+    # Beyond 1 the rounding error does not matter, and for infinity it would be NaN.
     small = g.call("aten::clamp_max", self, 1.0)
     lost = g.op("Sub", small, g.op("Sub", g.op("Add", small, 1.0), 1.0))
     return g.op("Add", g.op("Log", g.op("Add", self, 1.0)), lost)
@@ -195,26 +196,20 @@ def div(g: GraphContext, self: Value, other: Value | Number, rounding_mode: str 
     return g.op("Div", floating(g, self), floating(g, other) if isinstance(other, Value) else other)
 
 
-def _is_power_of_two(divisor: Value | Number) -> bool:
-    return not isinstance(divisor, Value) and math.frexp(abs(divisor))[0] == 0.5
-
-
-def _floor_of_doubles(g: GraphContext, self: Value, divisor: Value | Number) -> Value:
-    """The exact floor of a quotient, as ATen's `div_floor_floating`; a division may round up to integers."""
-    multiple = g.op("Sub", self, g.call("aten::remainder", self, divisor))
-    return g.call("aten::round", g.op("Div", multiple, divisor))
-
-
 @onnx_symbolic("aten::floor_divide")
 def floor_divide(g: GraphContext, self: Value, other: Value | Number) -> Value:
     if g.dtype(self) in dtypes.UNSIGNED:
         return g.op("Div", self, other)
     if is_integral(g, self):
         return integers.quotient(g, g.op("Sub", self, g.call("aten::remainder", self, other)), other)
-    if _is_power_of_two(other):
+    if not isinstance(other, Value) and math.frexp(abs(other))[0] == 0.5:
+        # Division by a power of two is exact.
         return g.op("Floor", g.op("Div", self, other))
     if g.dtype(self) == DataType.DOUBLE:
-        return _floor_of_doubles(g, self, other)
+        # As ATen's `div_floor_floating`: a division alone may round up to an integer.
+        multiple = g.op("Sub", self, g.call("aten::remainder", self, other))
+        return g.call("aten::round", g.op("Div", multiple, other))
+    # The quotient of two FLOATs is exact enough in DOUBLE to have the right floor.
     quotient = quotient_in_double(g, self, other, "aten::floor")[2]
     return g.cast(quotient, g.dtype(self) or DataType.FLOAT)
 
@@ -253,6 +248,7 @@ def pow(g: GraphContext, self: Value | Number, exponent: Value | Number) -> Valu
         return _repeated_product(g, self, int(exponent))
     if exponent == 1:
         return self
+    # ATen's kernel takes roots and reciprocals here too.
     if exponent == 0.5:
         return g.op("Sqrt", self)
     if exponent == -0.5:
@@ -287,6 +283,7 @@ def atan2(g: GraphContext, self: Value, other: Value) -> Value:
     y, x = g.op("Abs", floating(g, self)), g.op("Abs", floating(g, other))
     origin = g.call("aten::eq", g.op("Add", x, y), 0.0)
     diagonal = g.call("aten::eq", x, y)
+    # Equal infinities would give NaN, and 0 / 0 too.
     ratio = g.op("Where", diagonal, 1.0, g.op("Div", y, x))
     angle = g.call("aten::atan", g.op("Where", origin, 0.0, ratio))
     mirrored = g.op("Sub", value_like(g, math.pi, angle), angle)
@@ -366,6 +363,7 @@ def copysign(g: GraphContext, self: Value, other: Value | Number) -> Value:
 
 def _copy_sign(g: GraphContext, magnitude: Value, sign_source: Value) -> Value:
     """A magnitude with the sign of `other`, by a product: onnxruntime's Where makes 0.0 of -0.0."""
+    # signbit also knows the sign of zero, which a comparison does not.
     minus, plus = value_like(g, -1.0, magnitude), value_like(g, 1.0, magnitude)
     return g.op("Mul", magnitude, g.op("Where", g.call("aten::signbit", sign_source), minus, plus))
 

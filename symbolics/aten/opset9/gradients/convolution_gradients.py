@@ -62,6 +62,7 @@ def transposed_to(
     dimensions = len(strides)
     sizes, kernel, counts = (spatial_sizes(g, value, dimensions) for value in (like, weight, input))
     if sizes is None or kernel is None or counts is None:
+        # Several input sizes give the same output size; the largest of them is cropped.
         extra, is_cut = [stride - 1 for stride in strides], any(stride > 1 for stride in strides)
     else:
         numbers = zip(sizes, kernel, counts, strides, pads, dilations, strict=True)
@@ -104,6 +105,7 @@ def _of_weight(
         data = g.op("Transpose", split, perm=[2, 1, 0, *range(3, 3 + dimensions)])
         data = g.op("Reshape", data, g.stack([g.size(weight, 1), -1, *spatial]))
     kernel = g.op("Transpose", gradient, perm=swapped)
+    # Strides and dilations change their roles: the gradient slides over the input in steps of the dilation.
     result = g.call(f"aten::conv{dimensions}d", data, kernel, None, dilations, pads, strides, groups)
     lengths, sizes, counts = (spatial_sizes(g, value, dimensions) for value in (weight, input, gradient))
     if lengths is not None and sizes is not None and counts is not None:

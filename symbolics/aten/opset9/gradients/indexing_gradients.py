@@ -24,6 +24,7 @@ def select_backward(
     axis, position = dim % len(sizes), fold_size(g, index)
     size = sizes[axis]
     if isinstance(position, int) and isinstance(size, int):
+        # Padding with zeros needs no tensor of zeros to write into.
         row = g.op("Unsqueeze", grad_output, axes=[axis])
         return _pad_part(g, row, sizes, axis, position % size, position % size + 1)
     zeros = g.call("aten::zeros", size=sizes, dtype=g.dtype(grad_output))
@@ -71,6 +72,7 @@ def embedding_dense_backward(
     flat = g.cast(g.op("Reshape", indices, [-1]), DataType.INT64)
     if scale_grad_by_freq:
         is_equal = g.op("Equal", g.op("Unsqueeze", flat, axes=[1]), g.op("Unsqueeze", flat, axes=[0]))
+        # Every row is divided by the number of times that its index occurs.
         counts = g.op("ReduceSum", g.cast(is_equal, dtype), axes=[1], keepdims=1)
         rows = g.op("Div", rows, counts)
     if padding_idx != -1:

@@ -20,6 +20,7 @@ def _through_moments(
     """The gradient of the input from that of the normalised values, whose moments depend on the input too."""
     mean = g.op("ReduceMean", gradient, axes=axes, keepdims=1)
     product = g.op("ReduceMean", g.op("Mul", gradient, normalised), axes=axes, keepdims=1)
+    # The mean and the deviation depend on every element, which takes their shares from the gradient.
     centred = g.op("Sub", g.op("Sub", gradient, mean), g.op("Mul", normalised, product))
     return g.op("Mul", centred, inverse)
 
@@ -93,6 +94,7 @@ def native_batch_norm_backward(
         count = product(g, [size for axis, size in enumerate(sizes_of(g, input)) if axis != 1])
         number = g.cast(count, dtype) if isinstance(count, Value) else float(count)
         shares = [along_channels(g, g.op("Div", total, number), input) for total in (of_bias, of_weight)]
+        # Running statistics are constants; those of the batch have their own gradients.
         of_input = g.op("Sub", g.op("Sub", gradient, shares[0]), g.op("Mul", normalised, shares[1]))
     if scale is not None:
         inverse = g.op("Mul", inverse, along_channels(g, scale, input))

@@ -50,6 +50,7 @@ def _sum_windows(g: GraphContext, planes: Value, weight: Value, like: Value, win
             (count - 1) * stride + step * (length - 1) + 1 - pad - size
             for size, count, length, stride, pad, step in numbers
         ]
+        # Windows that overhang are cropped as padding, and a gap behind the last one is output padding.
         extra = [max(-more, 0) for more in overhang]
         summed = g.op(
             "ConvTranspose",
@@ -68,6 +69,7 @@ def _counts(
     g: GraphContext, input: Value, window: PoolingWindow, output_sizes: list[int] | None, padded: bool
 ) -> np.ndarray:
     """The number of elements of each window, `[places...]`, or one number for all."""
+    # Every window then has the same number of elements.
     if not window.ceil_mode and (padded or not any(window.padding)):
         return np.asarray(math.prod(window.kernel))
     g.reserve(*(output_sizes or []))
@@ -139,7 +141,7 @@ def _scatter_gradient(
 def _sum_maxima(
     g: GraphContext, gradient: Value, indices: Value, like: Value, window: PoolingWindow
 ) -> Value:
-    """The same for opsets without a scatter that sums: compares each element of a window with its maximum."""
+    """`_scatter_gradient` for opsets without a scatter that sums: compares each element with its maximum."""
     dimensions = len(window.kernel)
     sizes, output_sizes = _sizes(g, like, dimensions), _sizes(g, gradient, dimensions)
     g.reserve(*window.kernel, *output_sizes)
@@ -180,6 +182,7 @@ def _register_maximum(dimensions: int) -> None:
         numbers = zip(window.kernel, window.stride, window.dilation, strict=True)
         disjoint = all(step * (length - 1) < jump for length, jump, step in numbers)
         sizes_known = all(spatial_sizes(g, value, dimensions) for value in (self, grad_output))
+        # Disjoint windows cannot share a maximum, so a plain scatter is enough.
         if disjoint or g.has("ScatterElements", reduction="add") or not sizes_known:
             return _scatter_gradient(g, grad_output, indices, self, dimensions, disjoint)
         return _sum_maxima(g, grad_output, indices, self, window)

@@ -18,6 +18,7 @@ _REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
 def _combine(g: GraphContext, reduction: str, current: Value, update: Value) -> Value:
     if reduction in ("max", "min"):
         return g.call(f"aten::{reduction}imum", current, update)
+    # Or and And are the sum and the product of booleans.
     if g.dtype(current) == DataType.BOOL:
         return g.op("Or" if reduction == "add" else "And", current, update)
     return g.op("Add" if reduction == "add" else "Mul", current, update)
@@ -100,6 +101,7 @@ def scatter_with(g: GraphContext, self: Value, dim: int, index: Value, src: Valu
     result = _scatter_by_operator(g, self, dim, index, src, reduction)
     if reduction not in ("max", "min") or g.dtype(self) not in dtypes.FLOATS:
         return result
+    # A second scatter marks the positions that receive a NaN.
     missing = [g.cast(g.call("aten::isnan", item), DataType.INT32) for item in (self, src)]
     lost = _scatter_by_operator(g, missing[0], dim, index, missing[1], "max")
     return g.op("Where", g.cast(lost, DataType.BOOL), math.nan, result)
@@ -135,6 +137,7 @@ def accumulate_rows(g: GraphContext, self: Value, index: Value, values: Value) -
         return g.cast(result, dtype) if dtype in _HALVES else result
     rank = known_rank(g, values)
     if rank > 1:
+        # The fallback scatters single elements, so a row's index is repeated for each of them.
         index = g.op("Expand", g.op("Unsqueeze", index, axes=list(range(1, rank))), g.op("Shape", values))
     return g.call("composed::scatter_reduce", self, 0, index, values, "add")
 
@@ -163,6 +166,7 @@ def scatter_reduce(
     if not include_self:
         if dtype is None:
             raise g.refuse(f"the element type must be known for reduce='{reduce}' with include_self=False")
+        # Only positions in the index are replaced by the neutral element; the others keep their values.
         start = g.call("aten::scatter", self=self, dim=dim, index=index, value=_neutral(dtype, reduce))
     if reduce != "mean":
         return g.call("aten::scatter", self=start, dim=dim, index=index, src=src, reduce=reduce)
@@ -170,6 +174,7 @@ def scatter_reduce(
     counts = g.call("aten::full_like", self, int(include_self), DataType.INT64)
     unit_counts = g.call("aten::full_like", index, 1, DataType.INT64)
     counts = g.call("aten::scatter", self=counts, dim=dim, index=index, src=unit_counts, reduce="sum")
+    # Positions that nothing is scattered to keep their value: 0 / 1, or x / 1.
     counts = g.call("aten::maximum", counts, g.constant(1))
     rounding = None if dtype in dtypes.FLOATS else "floor"
     return g.call("aten::div", total, g.cast(counts, dtype or DataType.FLOAT), rounding_mode=rounding)
@@ -273,4 +278,5 @@ def segment_reduce(
     divided = g.op("Div", total, g.cast(length, dtype))
     if initial is None:
         return divided
+    # An empty segment is `initial` itself, not divided by 0.
     return g.op("Where", g.op("Equal", length, 0), total, divided)

@@ -57,6 +57,7 @@ def _modulo(g: GraphContext, index: Value, size: Size) -> Value:
     """Reduce positions modulo the size of the dimension, as `take_along_dim` does."""
     if isinstance(size, int) and size == 0:
         return index
+    # Below opset 9 `aten::remainder` would need a Where.
     if g.has("Where"):
         return g.call("aten::remainder", self=index, other=size)
     multiple = g.op("Mul", g.op("Div", index, size), size)
@@ -88,16 +89,17 @@ def index(g: GraphContext, self: Value, indices: list[Value | None]) -> Value:
         return data
     if len(dims) == 1:
         return g.op_of_any_data("Gather", data, positions[dims[0]], axis=dims[0])
+    # As in NumPy, index tensors that are not adjacent put their dimensions first.
     first = dims[0] if are_adjacent(dims) else 0
     if not are_adjacent(dims):
-        data = g.call("aten::permute", self=data, dims=[*dims, *_unindexed_dims(g, data, dims)])
+        data = g.call(
+            "aten::permute",
+            self=data,
+            dims=[*dims, *(dim for dim in range(known_rank(g, data)) if dim not in dims)],
+        )
     sizes = sizes_of(g, data)[first : first + len(dims)]
     picked = linear_positions(g, [positions[dimension] for dimension in dims], sizes)
     return g.op("Gather", merge_dims(g, data, first, len(dims)), picked, axis=first)
-
-
-def _unindexed_dims(g: GraphContext, data: Value, dims: Sequence[int]) -> list[int]:
-    return [dimension for dimension in range(known_rank(g, data)) if dimension not in dims]
 
 
 def are_adjacent(dims: Sequence[int]) -> bool:
@@ -159,6 +161,7 @@ def diagonal(g: GraphContext, self: Value, offset: int = 0, dim1: int = 0, dim2:
     down, right = max(-offset, 0), max(offset, 0)
     length = compute(g, "min", compute(g, "sub", height, down), compute(g, "sub", width, right))
     length = compute(g, "max", length, 0)
+    # In the flattened matrix neighbours on a diagonal are one row and one column apart.
     start = compute(g, "add", compute(g, "mul", width, down), right)
     stride = compute(g, "add", width, 1)
     if isinstance(length, int) and isinstance(start, int) and isinstance(stride, int):

@@ -28,6 +28,7 @@ def index_put(
     data, positions = without_masks(g, self, indices)
     dims = sorted(positions)
     rank = known_rank(g, data)
+    # Indexed dimensions come first and are merged, so that one index selects a row.
     order = [*dims, *(dimension for dimension in range(rank) if dimension not in dims)]
     front = g.call("aten::permute", self=data, dims=order)
     sizes = sizes_of(g, front)
@@ -41,6 +42,7 @@ def index_put(
     name = "composed::accumulate_rows" if accumulate else "composed::write_rows"
     written = g.call(name, self=rows, index=g.op("Reshape", picked, [-1]), values=updates)
     restored = g.call("aten::reshape", self=written, shape=sizes)
+    # argsort of a permutation is its inverse.
     restored = g.call("aten::permute", self=restored, dims=np.argsort(order).tolist())
     return (
         restored if g.rank(self) == rank else g.call("aten::reshape", self=restored, shape=sizes_of(g, self))
@@ -97,6 +99,7 @@ def scatter(
     reduce: str | None = None,
 ) -> Value:
     """If the source is larger than the index, the rest of it is ignored."""
+    # Nothing is written, and runtimes refuse an empty index.
     if 0 in (g.shape(index) or ()):
         return g.op("Identity", self)
     if known_rank(g, self) == 0:
@@ -248,6 +251,7 @@ def _static_scatter(
         return g.op("Concat", *pieces, axis=dimension)
     g.reserve(size)
     order = np.arange(size, dtype=np.int64)
+    # Positions behind the old elements are those of the new ones.
     order[list(positions)] = size + np.arange(len(positions))
     return g.op("Gather", g.op("Concat", self, src, axis=dimension), order, axis=dimension)
 

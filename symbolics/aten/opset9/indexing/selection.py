@@ -59,6 +59,7 @@ def nonzero(g: GraphContext, self: Value) -> Value:
     """A row for each nonzero element; a zero-dim tensor gives rows without columns."""
     if known_rank(g, self) == 0:
         positions = _not_zero(g, g.op("Reshape", self, [1]))
+        # The column of the added dimension is removed again.
         return g.op("Slice", g.op("Transpose", positions, perm=[1, 0]), starts=[0], ends=[0], axes=[1])
     return g.op("Transpose", _not_zero(g, self), perm=[1, 0])
 
@@ -75,6 +76,7 @@ def nonzero_static(g: GraphContext, self: Value, size: int | Value, fill_value: 
     if rank == 0:
         return g.call("composed::full", size=[size, 0], fill_value=fill_value, dtype=DataType.INT64)
     fill = g.call("composed::full", size=[size, rank], fill_value=fill_value, dtype=DataType.INT64)
+    # With as many fill rows as requested there are always enough to cut from.
     rows = g.op("Concat", g.call("aten::nonzero", self=self), fill, axis=0)
     return g.call("aten::slice", self=rows, dim=0, start=0, end=size)
 
@@ -84,6 +86,7 @@ def masked_scatter(g: GraphContext, self: Value, mask: Value, source: Value) -> 
     """True elements of the mask take the elements of the source in order."""
     data, wide_mask = g.call("aten::broadcast_tensors", tensors=[self, mask])
     flat = g.op("Reshape", g.cast(wide_mask, DataType.BOOL), [-1])
+    # The running count of true elements numbers the source's elements.
     number = g.op("Sub", g.call("aten::cumsum", self=g.cast(flat, DataType.INT64), dim=0), 1)
     # An additional element to read if none is selected.
     spare = g.call("composed::full", size=[1], fill_value=0, dtype=g.dtype(source) or DataType.FLOAT)
@@ -151,6 +154,7 @@ def diff(
 def one_hot(g: GraphContext, self: Value, num_classes: int | Value = -1) -> Value:
     if isinstance(num_classes, int) and num_classes < 0:
         raise g.refuse("the number of classes depends on the data: pass num_classes")
+    # OneHot begins at opset 9.
     if not g.has("OneHot"):
         classes = g.call("sym::range", start=0, end=num_classes)
         column = g.op("Unsqueeze", self, axes=[known_rank(g, self)])
@@ -189,6 +193,7 @@ def searchsorted(
     sequence = sorted_sequence if rank == 1 else g.op("Unsqueeze", sorted_sequence, axes=[rank - 1])
     from_right = right or side == "right"
     before = g.op("Not", g.op("Greater", sequence, values)) if from_right else g.op("Less", sequence, values)
+    # Less is false for NaN, which sorts last.
     if not from_right and g.dtype(values) in dtypes.FLOATS:
         before = g.op("Or", before, g.call("aten::isnan", values))
     counts = g.op("ReduceSum", g.cast(before, DataType.INT64), axes=[-1 % known_rank(g, before)], keepdims=0)

@@ -66,6 +66,7 @@ def _pivot_row(g: GraphContext, values: Value, index: Value, size: Size) -> Valu
     sizes = mx.where(g, is_candidate, g.op("Abs", values), -1)
     largest = g.op("ReduceMax", sizes, axes=[axis], keepdims=1)
     is_smaller = g.cast(g.op("Less", sizes, largest), DataType.FLOAT)
+    # ReduceMin then finds the first of the largest; ArgMax is undefined among equal ones at low opsets.
     penalty = g.op("Mul", is_smaller, g.cast(g.constant(size), DataType.FLOAT))
     first = g.op("ReduceMin", g.op("Add", penalty, mx.numbers(g, size)), axes=[axis], keepdims=1)
     return g.cast(first, DataType.INT64)
@@ -90,6 +91,7 @@ def composed_lu(g: GraphContext, self: Value) -> list[Value]:
         order = _with_exchanged_rows(g, order, is_current, is_pivot, -1)
         values, upper = mx.column(g, matrix, index), mx.row(g, matrix, index)
         divisor = mx.element(g, values, index)
+        # A zero pivot has only zeros below it: dividing by 1 leaves them.
         divisor = g.op("Add", divisor, g.cast(mx.is_zero(g, divisor), dtype))
         below = mx.after(g, rows, index)
         factors = mx.where(g, below, g.op("Div", values, divisor), 0)
@@ -147,15 +149,12 @@ def singular_column(g: GraphContext, packed: Value) -> Value:
     penalty = g.op("Mul", g.cast(g.op("Not", zero), DataType.FLOAT), end)
     positions = g.op("Add", penalty, g.op("Add", mx.numbers(g, columns), 1.0))
     # An additional column represents none, so that ReduceMin has an element.
-    positions = g.op("Concat", positions, _full_column(g, packed, end), axis=mx.matrix_rank(g, packed) - 2)
+    beyond = mx.zeros(g, [*mx.batch_sizes(g, packed), 1], DataType.FLOAT)
+    beyond = g.op("Add", beyond, g.op("Add", end, 1.0))
+    positions = g.op("Concat", positions, beyond, axis=mx.matrix_rank(g, packed) - 2)
     first = g.op("ReduceMin", positions, axes=[mx.matrix_rank(g, packed) - 2], keepdims=0)
     is_singular = g.op("Not", g.op("Greater", first, end))
     return g.cast(g.op("Mul", first, g.cast(is_singular, DataType.FLOAT)), DataType.INT32)
-
-
-def _full_column(g: GraphContext, like: Value, number: Value) -> Value:
-    """`number + 1` for each matrix of a batch, `[..., 1]`."""
-    return g.op("Add", mx.zeros(g, [*mx.batch_sizes(g, like), 1], DataType.FLOAT), g.op("Add", number, 1.0))
 
 
 def _refuse_without_pivots(g: GraphContext, pivot: bool) -> None:

@@ -47,6 +47,7 @@ def _grouped_mm(
 def _bounds(g: GraphContext, offs: Value) -> tuple[Value, Value]:
     """The start and the end of each group."""
     ends = mark_non_negative(g.cast(offs, DataType.INT64))
+    # A group begins where the one before it ends.
     starts = g.op("Concat", [0], g.op("Slice", ends, starts=[0], ends=[-1], axes=[0]), axis=0)
     return mark_non_negative(starts), ends
 
@@ -81,7 +82,7 @@ def grouped_rows(g: GraphContext, input: Value, weight: Value, offs: Value) -> V
         rows = _part(g, input, 0, start, end)
         return g.cast(g.op("MatMul", rows, g.op("Gather", weight, group, axis=0)), accumulated_dtype)
 
-    # In a sequence no group copies the rows of those before it; `rest` stays its last element.
+    # In a sequence no group copies the rows of those before it; `unused_rows` stay its last element.
     in_sequence = g.has("Loop", result=Value(type=ir.SequenceType(ir.TensorType(accumulated_dtype))))
 
     def append_group(group: Value, rows: Value) -> Value:
@@ -98,6 +99,7 @@ def grouped_rows(g: GraphContext, input: Value, weight: Value, offs: Value) -> V
         products = [product(group, group_starts[group], end) for group, end in enumerate(group_ends)]
         result = g.op("Concat", *products, unused_rows, axis=0)
     else:
+        # Empty groups add nothing, so the Loop skips them.
         used = where_true(g, g.op("Less", starts, ends))
         if in_sequence:
             sequence = _loop_over_groups(g, used, append_group, g.op("SequenceConstruct", unused_rows))

@@ -39,6 +39,7 @@ def above_tolerance(g: GraphContext, A: Value, sizes: Value, atol: Tolerance, rt
         relative = _add_column_dim(g, rtol, dtype)
     else:
         longer = mx.where(g, g.op("Less", *extents), extents[1], extents[0])
+        # The default of NumPy and torch: rounding errors grow with the size.
         relative = g.op("Mul", longer, float(np.finfo(dtype.numpy()).eps))
         if isinstance(atol, Value):
             positive = g.op("Greater", _add_column_dim(g, atol, dtype), 0.0)
@@ -132,6 +133,7 @@ def linalg_matrix_norm(
 ) -> Value:
     """The norms `fro`, `nuc` (sum of singular values), 2 and -2 (largest, smallest), 1, -1, inf and -inf."""
     self = floating(g, self) if dtype is None else g.cast(self, dtype)
+    # The Frobenius norm is the vector norm of all elements.
     if ord == "fro":
         return g.call("aten::linalg_vector_norm", self, 2, dim, keepdim)
     rank = known_rank(g, self)
@@ -251,6 +253,7 @@ def linalg_matrix_exp(g: GraphContext, self: Value) -> Value:
     dtype = mx.dtype_of(g, self)
     norm = mx.as_column(g, mx.largest(g, mx.total(g, g.op("Abs", self), -2)))
     ratio = g.op("Div", norm, _EXACT_NORM[dtype])
+    # Halving the matrix k times brings its norm into the range of the polynomial.
     squarings = g.op("Relu", g.op("Ceil", g.op("Div", g.op("Log", ratio), math.log(2.0))))
     scaled = g.op("Div", self, g.op("Pow", g.constant(2.0, dtype), squarings))
     matrix_squarings = g.cast(squarings, DataType.FLOAT)
@@ -259,6 +262,7 @@ def linalg_matrix_exp(g: GraphContext, self: Value) -> Value:
 
     def step(index: Value, power: Value) -> list[Value]:
         is_unfinished = g.op("Less", g.cast(index, DataType.FLOAT), matrix_squarings)
+        # Each matrix of the batch is squared its own number of times.
         return [mx.where(g, is_unfinished, g.op("MatMul", power, power), power)]
 
     return mx.run_loop(g, trips, step, [_taylor(g, scaled)])[0]

@@ -18,6 +18,7 @@ def _weighted_sum(g: GraphContext, self: Value, product: Value, beta: Number, al
 
     For integers the factors are truncated.
     """
+    # ATen converts the factors to the element type.
     if g.dtype(product) in INTEGERS:
         beta, alpha = int(beta), int(alpha)
     product = _times_factor(g, product, alpha)
@@ -44,6 +45,7 @@ def linear(g: GraphContext, input: Value, weight: Value, bias: Value | None = No
     if g.rank(weight) == 1:
         product = g.op("MatMul", input, weight)
         return product if bias is None else g.op("Add", product, bias)
+    # Gemm takes matrices only, and transposes the weight without a node.
     if g.rank(input) == 2 and bias is not None and g.has_kernel("Gemm", input):
         return g.op("Gemm", input, weight, bias, transB=1)
     product = g.op("MatMul", input, g.op("Transpose", weight, perm=[1, 0]))

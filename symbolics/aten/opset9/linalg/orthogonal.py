@@ -29,6 +29,7 @@ def composed_householder(g: GraphContext, self: Value) -> list[Value]:
         length = _norm(g, lower_values, first)
         is_zero_below = mx.is_zero(g, mx.total(g, g.op("Abs", lower_values), keepdim=True))
         negative = g.cast(g.op("Less", first, 0.0), dtype)
+        # The sign opposite to the first element, so that `a - b` adds sizes and loses no digits.
         sign = g.op("Sub", g.op("Mul", negative, 2.0), 1.0)
         head = mx.where(g, is_zero_below, first, g.op("Mul", sign, length))
         zero_divisor = g.cast(is_zero_below, dtype)
@@ -51,6 +52,7 @@ def composed_householder(g: GraphContext, self: Value) -> list[Value]:
 def _norm(g: GraphContext, values: Value, first: Value) -> Value:
     """The norm of a vector and one more element, `[..., 1]`, without overflow."""
     axis = (g.rank(values) or 1) - 1
+    # Dividing by the sum of sizes keeps every square below 1.
     largest = g.op("ReduceMax", g.op("Abs", values), axes=[axis], keepdims=1)
     scale = g.op("Add", largest, g.op("Abs", first))
     scale = g.op("Add", scale, g.cast(mx.is_zero(g, scale), mx.dtype_of(g, values)))
@@ -73,6 +75,7 @@ def composed_reflect(
     dtype = mx.dtype_of(g, matrix)
 
     def step(iteration: Value, matrix: Value) -> list[Value]:
+        # `Q` applies the last reflection first, and `Q^T` the first one.
         index = iteration if transpose else g.op("Sub", g.constant(last), iteration)
         tail = mx.where(g, mx.after(g, rows, index), mx.column(g, vectors, index), 0)
         vector = g.op("Add", tail, g.cast(mx.unit(g, rows, index), dtype))

@@ -19,6 +19,7 @@ def composed_solve_triangular(g: GraphContext, A: Value, B: Value, upper: bool, 
     last = compute(g, "sub", count, 1)
 
     def step(iteration: Value, solved: Value) -> list[Value]:
+        # An upper triangle is solved from its last row upwards.
         index = g.op("Sub", g.constant(last), iteration) if upper else iteration
         solved_products = g.op("MatMul", mx.as_row(g, mx.row(g, matrix, index)), solved)
         values = g.op("Sub", mx.as_row(g, mx.row(g, B, index)), solved_products)
@@ -38,21 +39,18 @@ def _empty_solution(g: GraphContext, A: Value, B: Value, dtype: DataType) -> Val
     same_batch = len(matrix_shape) == len(right_shape) and all(
         same_size(a, b) for a, b in zip(matrix_shape[:-2], right_shape[:-2], strict=True)
     )
+    # Otherwise the batches broadcast: adding zeros of the matrix's batch extends the solution.
     if len(matrix_shape) == 2 or same_batch:
         return result
     return g.op("Add", result, mx.zeros(g, [*mx.batch_sizes(g, A), 1, 1], dtype))
-
-
-def _from_either_side(g: GraphContext, A: Value, B: Value, from_left: bool) -> tuple[Value, Value]:
-    """`X A = B` is `A^T X^T = B^T`."""
-    return (A, B) if from_left else (mx.transpose(g, A), mx.transpose(g, B))
 
 
 @onnx_symbolic("aten::linalg_solve_triangular")
 def linalg_solve_triangular(
     g: GraphContext, self: Value, B: Value, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Value:
-    A, right = _from_either_side(g, self, B, left)
+    # From the right: `X A = B` is `A^T X^T = B^T`.
+    A, right = (self, B) if left else (mx.transpose(g, self), mx.transpose(g, B))
     result = g.call("composed::solve_triangular", A, right, upper == left, unitriangular)
     return result if left else mx.transpose(g, result)
 
@@ -199,17 +197,16 @@ def slogdet(g: GraphContext, self: Value) -> list[Value]:
 def logdet(g: GraphContext, self: Value) -> Value:
     """`logdet` gives NaN for a negative determinant."""
     sign, size = g.call("aten::linalg_slogdet", self)
+    # The logarithm of the sign is 0, minus infinity or NaN, as torch's result is.
     return g.op("Add", g.op("Log", sign), size)
-
-
-def _determinant(g: GraphContext, packed: Value, pivots: Value) -> Value:
-    return g.op("Mul", _parity(g, pivots, mx.dtype_of(g, packed)), _product(g, mx.diagonal(g, packed)))
 
 
 @onnx_symbolic("aten::_linalg_det")
 def _linalg_det(g: GraphContext, A: Value) -> list[Value]:
     packed, pivots, _ = g.call("composed::lu", A)
-    return [_determinant(g, packed, pivots), packed, g.cast(pivots, DataType.INT32)]
+    # U has the diagonal of the factors; L's is 1.
+    determinant = g.op("Mul", _parity(g, pivots, mx.dtype_of(g, packed)), _product(g, mx.diagonal(g, packed)))
+    return [determinant, packed, g.cast(pivots, DataType.INT32)]
 
 
 @onnx_symbolic("aten::linalg_det")

@@ -38,6 +38,7 @@ def _partners(g: GraphContext, count: Size, rounds: Size, round_number: Value) -
 
 def _sweeps(g: GraphContext, count: Size, rotate: Rotate, initial: Sequence[Value]) -> list[Value]:
     """The carried values after the last sweep."""
+    # An odd number of rounds pairs each index with every other one exactly once.
     rounds = compute(g, "add", count, compute(g, "sub", 1, compute(g, "mod", count, 2)))
     zero = g.constant(0.0)
 
@@ -73,6 +74,7 @@ def _rotation(g: GraphContext, diagonal: Value, partners: Value, off: Value) -> 
     order = g.op("Sub", g.op("Mul", g.cast(first, dtype), 2.0), 1.0)
     negative, positive = g.op("Less", angle, 0.0), g.op("Greater", angle, 0.0)
     sign = g.op("Sub", g.cast(positive, dtype), g.cast(negative, dtype))
+    # Equal diagonal elements need a rotation by 45 degrees, in opposite directions for both of a pair.
     sign = g.op("Add", sign, g.op("Mul", order, g.cast(mx.is_zero(g, angle), dtype)))
     root = g.op("Sqrt", g.op("Add", g.op("Mul", angle, angle), 1.0))
     tangent = g.op("Div", sign, g.op("Add", g.op("Abs", angle), root))
@@ -140,6 +142,7 @@ def composed_eigh(g: GraphContext, A: Value, upper: bool, vectors: bool) -> list
         is_unfinished = g.op("Greater", g.op("Abs", off), bound)
         rotation = _rotation(g, mx.diagonal(g, matrix), partners, off)
         matrix = _rotate(g, _rotate(g, matrix, partners, rotation), partners, rotation, rows=True)
+        # What a rotation has made zero is set to zero, and symmetry is restored, against rounding errors.
         matrix = mx.where(g, g.op("Not", is_pair), matrix, 0)
         matrix = g.op("Mul", g.op("Add", matrix, mx.transpose(g, matrix)), 0.5)
         rotated_bases = [_rotate(g, value, partners, rotation) for value in carried[:-1]]
@@ -160,6 +163,7 @@ def _signs(g: GraphContext, basis: Value) -> Value:
     """
     dtype, rows = mx.dtype_of(g, basis), mx.height(g, basis)
     sizes = g.op("Abs", basis)
+    # Components within a thousandth of the largest count as equal.
     threshold = g.op("Mul", mx.largest(g, sizes, -2), 0.999)
     priority = g.op("Sub", g.cast(g.constant(rows), DataType.FLOAT), mx.numbers(g, rows))
     priority = g.op(
@@ -178,6 +182,7 @@ def composed_svd(g: GraphContext, A: Value, full: bool, vectors: bool) -> list[V
     even for zero singular values.
     """
     rows, columns = mx.height(g, A), mx.width(g, A)
+    # One-sided rotations work on columns: the fewer, the quicker.
     if isinstance(rows, int) and isinstance(columns, int) and rows < columns:
         values, *bases = composed_svd(g, mx.transpose(g, A), full, vectors)
         return [values, *reversed(bases)]
@@ -237,6 +242,7 @@ def _basis(g: GraphContext, orthogonal: Value, columns: Size) -> Value:
     rows = mx.height(g, packed)
     mask = mx.diagonal_mask(g, rows, mx.width(g, packed))
     heads = mx.leading(g, mx.total(g, mx.where(g, mask, packed, 0)), columns)
+    # Householder's R may be negative on its diagonal, which flips the direction of a column.
     is_negative = g.cast(g.op("Less", heads, 0.0), mx.dtype_of(g, packed))
     return g.op("Mul", basis, mx.as_row(g, g.op("Sub", 1.0, g.op("Mul", is_negative, 2.0))))
 

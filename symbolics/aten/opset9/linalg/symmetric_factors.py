@@ -38,22 +38,11 @@ def _element_at(g: GraphContext, vector: Value, mask: Value) -> Value:
     return mx.total(g, mx.where(g, mask, vector, 0), keepdim=True)
 
 
-def _column_at(g: GraphContext, matrix: Value, mask: Value) -> Value:
-    """The marked column of each matrix."""
-    return mx.total(g, mx.where(g, mx.as_row(g, mask), matrix, 0))
-
-
 def _exchange_rows(g: GraphContext, matrix: Value, first: Value, second: Value) -> Value:
     first, second = mx.as_column(g, first), mx.as_column(g, second)
     of_first = mx.total(g, mx.where(g, first, matrix, 0), -2, keepdim=True)
     of_second = mx.total(g, mx.where(g, second, matrix, 0), -2, keepdim=True)
     return mx.where(g, first, of_second, mx.where(g, second, of_first, matrix))
-
-
-def _with_exchanged_rows_and_columns(g: GraphContext, matrix: Value, first: Value, second: Value) -> Value:
-    """A symmetric matrix with two rows, and the same two columns, exchanged."""
-    half = mx.transpose(g, _exchange_rows(g, matrix, first, second))
-    return mx.transpose(g, _exchange_rows(g, half, first, second))
 
 
 def _pivot(g: GraphContext, matrix: Value, index: Value, count: Size) -> tuple[Value, Value]:
@@ -64,7 +53,7 @@ def _pivot(g: GraphContext, matrix: Value, index: Value, count: Size) -> tuple[V
     diagonal_size = g.op("Abs", mx.element(g, values, index))
     below = mx.where(g, mx.after(g, count, index), g.op("Abs", values), 0)
     largest, partner = _first_largest(g, below, count)
-    row = _column_at(g, matrix, _mask_of_position(g, partner, count))
+    row = mx.total(g, mx.where(g, mx.as_row(g, _mask_of_position(g, partner, count)), matrix, 0))
     partner_size = g.op("Abs", _element_at(g, row, _mask_of_position(g, partner, count)))
     is_other_row = g.op(
         "And", _mask_from_position(g, index, count), g.op("Not", _mask_of_position(g, partner, count))
@@ -72,8 +61,10 @@ def _pivot(g: GraphContext, matrix: Value, index: Value, count: Size) -> tuple[V
     widest = g.op(
         "ReduceMax", mx.where(g, is_other_row, g.op("Abs", row), 0), axes=[(g.rank(row) or 1) - 1], keepdims=1
     )
+    # A row of zeros has no share: dividing by 1 avoids 0 / 0.
     share = g.op("Div", largest, g.op("Add", widest, g.cast(mx.is_zero(g, widest), dtype)))
     bound = g.op("Mul", largest, _ALPHA)
+    # LAPACK's test: the diagonal element is a good pivot if it is large compared to its column.
     stays = g.op("Not", g.op("Less", diagonal_size, bound))
     stays = g.op("Or", stays, g.op("Not", g.op("Less", diagonal_size, g.op("Mul", bound, share))))
     single = g.op("Or", stays, g.op("Not", g.op("Less", partner_size, g.op("Mul", widest, _ALPHA))))
@@ -106,6 +97,7 @@ def _eliminate_block(
     below, is_current = mx.after(g, count, index), mx.unit(g, count, index)
     beyond = mx.after(g, count, following)
     pivot = mx.element(g, x, index)
+    # Both kinds of blocks are computed for every matrix; the one that does not apply must not divide by 0.
     safe = g.op("Add", pivot, g.cast(mx.is_zero(g, pivot), dtype))
     single = mx.where(g, below, g.op("Div", x, safe), 0)
     coupling = mx.element(g, x, following)
@@ -150,9 +142,10 @@ def composed_ldl(g: GraphContext, self: Value) -> list[Value]:
         following = _next(g, index, count)
         number = g.op("Add", g.cast(index, DataType.FLOAT), g.cast(double, DataType.FLOAT))
         partner = mx.where(g, is_done, number, partner)
-        matrix = _with_exchanged_rows_and_columns(
-            g, matrix, _mask_of_position(g, number, count), _mask_of_position(g, partner, count)
-        )
+        exchanged = _mask_of_position(g, number, count), _mask_of_position(g, partner, count)
+        # The same two columns too, so that the matrix stays symmetric.
+        matrix = mx.transpose(g, _exchange_rows(g, matrix, *exchanged))
+        matrix = mx.transpose(g, _exchange_rows(g, matrix, *exchanged))
         remainder, first, second = _eliminate_block(g, matrix, index, double, count)
         is_current, is_following = mx.unit(g, count, index), mx.unit(g, count, following)
         new_factors = mx.where(g, mx.as_row(g, is_current), mx.as_column(g, first), factors)

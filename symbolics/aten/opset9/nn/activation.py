@@ -68,6 +68,7 @@ def prelu(g: GraphContext, self: Value, weight: Value) -> Value:
         weight_shape = [] if g.rank(self) == 0 else [1]
         weight = weight if list(shape) == weight_shape else g.op("Reshape", weight, weight_shape)
     elif known_rank(g, self) > 2:
+        # PRelu broadcasts from the last dimension, and the channels are dim 1.
         weight = g.op("Unsqueeze", weight, axes=list(range(1, known_rank(g, self) - 1)))
     return g.call("aten::_prelu_kernel", self, weight)
 
@@ -120,12 +121,14 @@ def softplus(g: GraphContext, self: Value, beta: Number = 1, threshold: Number =
     """Above the threshold torch returns the input; this matters only if both differ noticeably."""
     scaled = self if beta == 1 else g.op("Mul", self, beta)
     if not g.has_kernel("Softplus", self):
+        # `max(x, 0) + log(1 + exp(-|x|))` does not overflow.
         correction = g.call("aten::log1p", g.op("Exp", g.op("Neg", g.op("Abs", scaled))))
         result = g.op("Add", g.op("Relu", scaled), correction)
     else:
         result = g.op("Softplus", scaled)
     if beta != 1:
         result = g.op("Div", result, beta)
+    # From 15 on both agree to the digits of FLOAT.
     if threshold >= 15 and g.has_kernel("Softplus", self):
         return result
     return g.op("Where", g.op("Greater", scaled, threshold), self, result)
@@ -189,6 +192,7 @@ def log_softmax(g: GraphContext, self: Value, dim: int, dtype: DataType | None =
     result = _apply_along_dim(g, "LogSoftmax", value, dim)
     if g.dtype(value) != DataType.DOUBLE:
         return result
+    # A product of Softmax and 0 is 0, or NaN where the input has NaN or infinity.
     return g.op("Add", result, g.op("Mul", _apply_along_dim(g, "Softmax", value, dim), 0.0))
 
 
@@ -211,6 +215,7 @@ def _safe_softmax(g: GraphContext, self: Value, dim: int, dtype: DataType | None
     """The softmax, but zeros for a row that contains only minus infinity."""
     if dtype is not None:
         self = g.cast(self, dtype)
+    # A row whose maximum is minus infinity has no other element.
     empty = g.call("aten::isneginf", g.call("aten::amax", self, [dim], True))
     return g.op("Where", empty, 0.0, g.call("aten::softmax", self, dim))
 

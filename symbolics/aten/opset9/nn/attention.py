@@ -37,6 +37,7 @@ def _repeat_heads(g: GraphContext, value: Value, heads: int, group: int) -> Valu
         raise g.refuse("the ranks of query, key and value must be known")
     features = g.size(value, -1)
     tail = [-1, features] if isinstance(features, int) else [g.size(value, -2), features]
+    # A new dimension after the heads is expanded and merged with them, which repeats each head in place.
     copies = g.op("Expand", g.op("Unsqueeze", value, axes=[rank - 2]), [group, 1, 1])
     return g.op("Reshape", copies, [*[0] * (rank - 3), heads, *tail])
 
@@ -63,6 +64,7 @@ def _mask_bias(g: GraphContext, mask: Value, dtype: DataType) -> tuple[Value, Va
     rank = g.rank(bias)
     axis = -1 if rank is None else rank - 1
     highest = g.op("ReduceMax", bias, axes=[axis], keepdims=1)
+    # Below the lowest finite number there is only minus infinity.
     return bias, g.op("Less", highest, limits(dtype)[0])
 
 

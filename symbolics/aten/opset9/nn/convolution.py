@@ -55,6 +55,7 @@ def _convolve(
     elif has_computed_groups:
         result = _transposed_by_windows(g, input, weight, bias, **attributes)
     else:
+        # Optional in ONNX; with it, no runtime must infer the size from the weight.
         if shape is not None and all(isinstance(size, int) for size in shape[2:]):
             attributes["kernel_shape"] = list(shape[2:])
         result = g.op(op_type, input, weight, bias, **attributes)
@@ -227,11 +228,13 @@ def _transposed_by_windows(
         ends.append(reach - pads[dimensions + i] + extra[i] - (strides[i] - 1))
     input = _pad_with_zeros(g, _dilate_input(g, input, strides), [*begins, *ends])
     for i, length in enumerate(kernel):
+        # Slice has no negative steps before opset 10.
         weight = g.op("Gather", weight, np.arange(length)[::-1].copy(), axis=2 + i)
     shape = [compute(g, "floordiv", g.size(weight, 0), group), g.size(weight, 1), *kernel]
     weight = g.op("Reshape", weight, [group, *shape])
     weight = g.op("Transpose", weight, perm=[0, 2, 1, *range(3, 3 + dimensions)])
     weight = g.op("Reshape", weight, [compute(g, "mul", group, shape[1]), shape[0], *kernel])
+    # The channels are computed; the sizes of the kernel must stay known.
     weight.shape = ir.Shape([None, None, *kernel])
     unit_steps, zeros = [1] * dimensions, [0] * (2 * dimensions)
     return _by_windows(g, input, weight, bias, dilations, group, zeros, unit_steps)
@@ -244,6 +247,7 @@ def _dilate_input(g: GraphContext, input: Value, strides: list[int]) -> Value:
     dimensions = len(strides)
     sizes = [g.size(input, dim) for dim in range(2)]
     lengths = [compute(g, "mul", g.size(input, 2 + i), step) for i, step in enumerate(strides)]
+    # A new dimension behind each spatial one is padded with zeros and merged with it.
     single = g.op("Unsqueeze", input, axes=[3 + 2 * i for i in range(dimensions)])
     ends = [0, 0, *(end for step in strides for end in (0, step - 1))]
     padded = g.call("composed::pad", self=single, begins=[0] * len(ends), ends=ends, value=0)

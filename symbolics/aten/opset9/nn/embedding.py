@@ -64,6 +64,7 @@ def _reduce_bags(
     none = g.call("composed::full", size=table_sizes[:1], fill_value=0, dtype=dtype)
     sizes = g.call("composed::accumulate_rows", none, bag, unit_counts)
     sizes = g.op("Unsqueeze", g.call("aten::slice", self=sizes, dim=0, start=0, end=bags), axes=[1])
+    # An empty bag has a sum of 0: dividing by 1 keeps it.
     if mode == _MEAN:
         return g.op("Div", total, g.call("aten::clamp_min", sizes, 1))
     lowest = g.call("composed::full", size=table_sizes, fill_value=float("-inf"), dtype=dtype)

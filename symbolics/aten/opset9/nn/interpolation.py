@@ -50,6 +50,7 @@ class InterpolationAxis:
 
     def by_sizes(self) -> "InterpolationAxis":
         """This axis without a factor, if ATen ignores it."""
+        # ATen copies or repeats pixels at these multiples, whatever the factor is.
         if self.size and self.output is not None and self.output in [n * self.size for n in self.multiples]:
             return dataclasses.replace(self, count=self.output, scale=None)
         return self
@@ -93,6 +94,7 @@ class InterpolationAxis:
             step = np.float32(self.size) / np.float32(self.output)
         half = np.float32(0.5 if exact else 0)
         last = math.inf if self.size is None else self.size - 1
+        # Compares every output pixel: rounding differs only at a few of them.
         blocks = position_blocks(_ANY_SIZE if self.output is None else self.output)
         return blocks is not None and all(
             np.array_equal(
@@ -118,6 +120,7 @@ def _axes(
     repeated if the size doubles (ATen's `compute_source_index_and_lambda` and `nearest_idx`).
     """
     multiples: tuple[int, ...] = (1,) if mode == "linear" or antialias else ()
+    # ATen repeats pixels of images that double, without computing coordinates.
     if mode == "nearest" and dimensions == 2:
         multiples = (1, 2)
     shape = g.shape(input)
@@ -224,6 +227,7 @@ def _interpolate(
         modes["coordinate_transformation_mode"] = "align_corners"
     elif mode == "nearest":
         modes["coordinate_transformation_mode"] = "asymmetric"
+    # Factors keep the output size dynamic where the input's is.
     if by_factors:
         return g.op("Resize", input, scales=[1.0, 1.0, *factors], **modes)
     # Not of some `axes`: onnxruntime moves a Transpose past Resize, and takes `sizes` for those of all axes.

@@ -18,6 +18,7 @@ def renorm(g: GraphContext, self: Value, p: Number, dim: int, maxnorm: Number) -
     axes = [i for i in range(known_rank(g, self)) if i != dimension]
     norm = g.call("aten::linalg_vector_norm", wide, p, axes, True)
     factor = g.op("Div", float(maxnorm), g.op("Add", norm, _EPSILON))
+    # Slices within the maximum are not scaled up.
     factor = g.op("Where", g.op("Greater", norm, float(maxnorm)), factor, 1.0)
     return g.op("Mul", self, g.cast(factor, dtype) if half and dtype is not None else factor)
 
@@ -28,6 +29,7 @@ def embedding_renorm(
 ) -> Value:
     """The table with the indexed rows renormalized."""
     index = g.op("Reshape", g.cast(indices, DataType.INT64), [-1])
+    # Marks rows that the index names, however often it names them.
     unmarked = g.call("composed::full", size=[g.size(self, 0)], fill_value=0, dtype=DataType.INT64)
     unit = g.call("aten::full_like", index, 1, dtype=DataType.INT64)
     is_indexed = g.call("composed::write_rows", self=unmarked, index=index, values=unit)

@@ -18,6 +18,7 @@ def pad(
     rank = known_rank(g, self)
     begins: list[Size] = [0] * rank
     ends: list[Size] = [0] * rank
+    # ATen's pairs begin with the last dimension.
     for pair in range(len(amounts) // 2):
         begins[rank - 1 - pair], ends[rank - 1 - pair] = amounts[2 * pair], amounts[2 * pair + 1]
     if mode == "circular":
@@ -69,6 +70,7 @@ def _beyond_cuts(
         size = static_size(g, self, dim)
         if not isinstance(begin, int) or not isinstance(end, int) or size is None:
             continue
+        # Only one end cropped and the other padded needs this; other cases crop first.
         if min(begin, end) >= 0 or max(begin, end) <= 0:
             continue
         g.reserve(max(0, begin + size + end))

@@ -35,6 +35,7 @@ def affine_grid_generator(
     for axis, steps in enumerate(spatial):
         centres = g.call("aten::linspace", start=-1.0, end=1.0, steps=steps, dtype=dtype)
         gaps = compute(g, "sub", steps, 1)
+        # A single element has no gap, and its scale of 0 puts it in the middle.
         if align_corners:
             scale = g.constant(compute(g, "min", gaps, 1), dtype)
         else:

@@ -30,6 +30,7 @@ def _positions(g: GraphContext, size: Size, count: Size, starts: Value, ends: Va
     """
     rounded_up = compute(g, "add", size, compute(g, "sub", count, 1))
     length = compute(g, "floordiv", rounded_up, compute(g, "max", count, 1))
+    # Windows that do not divide the size may be longer by one element.
     if not (isinstance(size, int) and isinstance(count, int) and size % count == 0):
         length = compute(g, "add", length, 1)
     positions = g.op("Add", g.op("Unsqueeze", starts, axes=[1]), g.call("sym::range", start=0, end=length))
@@ -48,6 +49,7 @@ def _regular(size: int, count: int) -> tuple[int, int] | None:
     kernel = bounds[0][1]
     stride = bounds[1][0] if count > 1 else kernel
     regular = [(i * stride, i * stride + kernel) for i in range(count)]
+    # A pooling operator must give the same number of windows, too.
     if not stride or bounds != regular or (size - kernel) // stride + 1 != count:
         return None
     return kernel, stride
@@ -94,6 +96,7 @@ def _average_along(g: GraphContext, input: Value, axis: int, rank: int, count: S
 
     windows = g.op("Gather", input, positions, axis=axis)
     inside = broadcast(g.op("Less", numbers, lengths))
+    # Repeated elements must not count twice in a sum.
     windows = g.call("composed::where", condition=inside, self=windows, other=0)
     total = g.op("ReduceSum", windows, axes=[axis + 1], keepdims=0)
     lengths = g.op("Squeeze", broadcast(lengths), axes=[1])
@@ -133,6 +136,7 @@ def _register_adaptive_avg_pool(dimensions: int, *names: str) -> None:
         counts = _counts(g, output_size, dimensions)
         batched, restore = as_batch(g, self, dimensions)
         has_kernel = g.has_kernel("AveragePool", self)
+        # One window is the whole plane, for which runtimes have an operator without sizes.
         if set(counts) == {1} and has_kernel:
             return restore(g.op("GlobalAveragePool", batched))
         if _is_empty(counts):

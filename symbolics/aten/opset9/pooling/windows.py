@@ -52,6 +52,7 @@ class PoolingWindow:
         ):
             extent = d * (k - 1) + 1
             count = -(-(size + 2 * p - extent) // s) + 1
+            # A window that would begin in the right padding does not count.
             if (count - 1) * s >= size + p:
                 count -= 1
             result.append(max(p, (count - 1) * s + extent - size - p))
@@ -78,6 +79,7 @@ class PoolingWindow:
         if self.ceil_mode:
             sizes = spatial_sizes(g, input, len(self.kernel))
             right = None if sizes is None else self.right_pads(sizes)
+            # Runtimes refuse pads that are as large as the window.
             if right is None or any(pad >= k for pad, k in zip(right, self.kernel, strict=True)):
                 return {"pads": self.padding * 2, "ceil_mode": 1}
             return {"pads": self.padding + right}
@@ -145,11 +147,6 @@ def _register_max_pool(name: str, dimensions: int, indices: bool) -> None:
         return restore(values), None if positions is None else restore(positions)
 
 
-def _zero_padded(g: GraphContext, input: Value, padding: list[int]) -> Value:
-    pads = [0, 0, *padding]
-    return g.op("Pad", input, pads=pads * 2, mode="constant", value=0.0)
-
-
 def _avg_pool(
     g: GraphContext,
     input: Value,
@@ -172,11 +169,12 @@ def _avg_pool(
         right = window.right_pads(sizes)
     if divisor_override is not None:
         pads = padding + right
+        # The mean over all positions, padding included, times their number is the sum.
         summed = g.op("AveragePool", batched, **window.attributes, pads=pads, count_include_pad=1)
         return restore(g.op("Mul", summed, math.prod(window.kernel) / divisor_override))
     if right != padding and any(padding) and count_include_pad:
         # ATen counts its padding, but nothing beyond it: make the padding part of the input.
-        batched = _zero_padded(g, batched, padding)
+        batched = g.op("Pad", batched, pads=[0, 0, *padding] * 2, mode="constant", value=0.0)
         right = [max(r - p, 0) for r, p in zip(right, padding, strict=True)]
         padding = [0] * dimensions
     includes = count_include_pad and right == padding

@@ -104,6 +104,7 @@ def _run_projected(
     if start is not None:
         x = g.op("Concat", x, _at_first_step(g, x, start, direction, lengths), axis=2)
         weight = g.op("Concat", weight, parameters.hidden, axis=1)
+    # A product of weights, which is folded at export.
     recurrence = g.op("MatMul", parameters.hidden, parameters.projection)
     unprojected = Parameters(weight, recurrence, parameters.biases)
     y, y_h, y_c = _run(g, LSTM, x, [unprojected], [None, cell_state], direction, lengths)
@@ -116,6 +117,7 @@ def _at_first_step(g: GraphContext, x: Value, start: Value, direction: str, leng
     if direction == "reverse" and lengths is not None:
         positions = g.op("Unsqueeze", g.call("packed::positions", count=g.size(x, 0)), axes=[1])
         last = g.op("Unsqueeze", g.op("Sub", lengths, 1), axes=[0])
+        # The reverse direction starts at the last element of each sequence.
         mask = g.op("Unsqueeze", g.op("Equal", positions, last), axes=[2])
         return g.op("Mul", start, g.cast(mask, g.dtype(x) or DataType.FLOAT))
     zeros = zero_state(g, g.size(start, 2), x, compute(g, "sub", g.size(x, 0), 1))
@@ -132,6 +134,7 @@ def _layer(
 ) -> list[Value]:
     """One layer: Y, Y_h and Y_c as in `_run`; directions run separately if necessary."""
     has_kernel = g.has_kernel(cell.op_type, x)
+    # One operator computes both directions.
     if sets[0].projection is None and has_kernel:
         return _run(g, cell, x, sets, initial, "bidirectional" if len(sets) > 1 else "forward", lengths)
     runs = []

@@ -150,7 +150,9 @@ def _unpack(g: GraphContext, data: Value, batch_sizes: Value) -> tuple[Value, Va
     valid = g.op("Less", numbers, g.op("Unsqueeze", batch_sizes, axes=[1]))
     lengths = g.op("ReduceSum", g.cast(valid, DataType.INT64), axes=[0], keepdims=0)
     before = g.op("Sub", g.call("aten::cumsum", self=batch_sizes, dim=0), batch_sizes)
+    # A packed sequence has the elements of a step side by side, after all earlier steps.
     index = g.op("Add", g.op("Unsqueeze", before, axes=[1]), numbers)
+    # Padding reads element 0, which always exists, because an index must not be out of range.
     padded = g.op("Gather", data, g.op("Where", valid, index, 0), axis=0)
     return padded, lengths, valid
 

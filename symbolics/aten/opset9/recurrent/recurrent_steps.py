@@ -85,6 +85,7 @@ def advance(
         new = g.op("Add", remembered, g.op("Mul", g.op("Sigmoid", i), g.op("Tanh", c)))
         return [g.op("Mul", g.op("Sigmoid", o), g.op("Tanh", new)), new]
     (r_in, z_in, n_in), (r_h, z_h, n_h) = split(inward), split(recurrent)
+    # The reset gate applies after the matrix product, as with `linear_before_reset=1`.
     reset, update = (g.op("Sigmoid", g.op("Add", a, b)) for a, b in ((r_in, r_h), (z_in, z_h)))
     new = g.op("Tanh", g.op("Add", n_in, g.op("Mul", reset, n_h)))
     return [g.op("Add", new, g.op("Mul", update, g.op("Sub", states[0], new)))]
@@ -135,6 +136,7 @@ def by_steps(
         if masks is None:
             return new_states
         mask = g.op("Unsqueeze", g.op("Gather", masks, position, axis=0), axes=[2])
+        # Beyond its end a sequence keeps its last state.
         pairs = zip(new_states, states, strict=True)
         return [g.call("packed::chosen", mask=mask, self=a, other=b) for a, b in pairs]
 

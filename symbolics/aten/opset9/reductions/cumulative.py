@@ -31,6 +31,7 @@ def _register_running(name: str, largest: bool) -> None:
         positions = g.op("Unsqueeze", positions, axes=broadcast_axes) if broadcast_axes else positions
         positions = g.call("aten::expand_as", positions, self)
         dtype = g.dtype(self)
+        # Less and Greater do not take BOOL.
         values = g.cast(self, DataType.INT32) if dtype == DataType.BOOL else self
         value, index = inclusive_scan(
             g, (values, positions), dimension, lambda *pairs: _combine_extremes(g, largest, *pairs)

@@ -76,6 +76,7 @@ def _bin_of_values(g: GraphContext, values: Value, edges: Value) -> Value:
     reached = g.call("aten::le", g.op("Unsqueeze", edges, axes=[0]), g.op("Unsqueeze", values, axes=[1]))
     bin_index = g.op("Sub", g.op("ReduceSum", g.cast(reached, DataType.INT64), axes=[1], keepdims=0), 1)
     last = g.op("Gather", edges, count, axis=0)
+    # The right edge of the last bin would begin another bin.
     bin_index = g.op("Sub", bin_index, g.cast(g.call("aten::eq", values, last), DataType.INT64))
     outside = g.op("Not", g.call("aten::le", values, last))
     return g.op("Where", outside, g.constant(-1), bin_index)

@@ -36,6 +36,7 @@ def mode(g: GraphContext, self: Value, dim: int = -1, keepdim: bool = False) -> 
     counts = g.op("ReduceSum", g.cast(equal, DataType.INT32), axes=[rank], keepdims=0)
     largest_count = g.op("ReduceMax", counts, axes=[rank - 1], keepdims=1)
     highest = np.iinfo(np.int64).max if is_integral(g, self) else float("inf")
+    # Less frequent elements become larger than all others, so that the minimum ignores them.
     candidates = g.op("Where", g.op("Equal", counts, largest_count), rows, highest)
     value = g.op("ReduceMin", candidates, axes=[rank - 1], keepdims=1)
     is_mode = g.call("aten::eq", rows, value)
@@ -76,6 +77,7 @@ def nanmedian(g: GraphContext, self: Value, dim: int, keepdim: bool = False) -> 
     order.shape = ordered.shape
     numbers = g.cast(g.op("Not", missing), DataType.INT64)
     count = g.op("ReduceSum", numbers, axes=[dimension], keepdims=1)
+    # NaN, replaced by infinity, sorts behind the numbers that count.
     middle = g.op("Div", g.op("Sub", count, 1), 2)
     value = g.op("GatherElements", ordered, middle, axis=dimension)
     index = g.op("GatherElements", order, middle, axis=dimension)

@@ -37,11 +37,13 @@ def top(g: GraphContext, self: Value, k: int | Value, dim: int, largest: bool) -
         return g.call("composed::top_by_rank", self, k, dim, largest)
     floats = self
     if is_integral(g, self):
+        # FLOAT represents integers up to 16 bits exactly, and DOUBLE those of 32.
         wide = g.dtype(self) in (DataType.INT32, DataType.UINT32)
         floats = g.cast(self, DataType.DOUBLE if wide else DataType.FLOAT)
     if largest:
         values, indices = g.op_of_target("TopK", floats, K=[k], axis=dim, outputs=2)
     else:
+        # Below 11 TopK has no `largest`.
         values, indices = g.op_of_target("TopK", g.op("Neg", floats), K=[k], axis=dim, outputs=2)
         values = g.op("Neg", values)
     return [g.cast(values, g.dtype(self) or DataType.FLOAT) if is_integral(g, self) else values, indices]
@@ -151,6 +153,7 @@ def median(g: GraphContext, self: Value, dim: int = -1, keepdim: bool = False) -
     value = g.call(
         "composed::where", condition=any_missing, self=g.constant(math.nan, g.dtype(self)), other=value
     )
+    # torch returns the position of the first NaN.
     first = g.op("ArgMax", g.cast(missing, DataType.FLOAT), axis=axis(g, self, dim), keepdims=int(keepdim))
     return [value, g.call("composed::where", condition=any_missing, self=first, other=index)]
 

@@ -55,12 +55,6 @@ def _element_count(g: GraphContext, value: Value, dims: Dims) -> int | Value:
     return product(g, [g.size(value, dim) for dim in dims or range(known_rank(g, value))])
 
 
-def _known_count(g: GraphContext, value: Value) -> int:
-    """The number of elements of a value; -1 if unknown."""
-    count = _element_count(g, value, None)
-    return count if isinstance(count, int) else -1
-
-
 def _sum(g: GraphContext, self: Value, dim: Dims, keepdim: bool, dtype: DataType | None) -> Value:
     self = cast_integers_to_int64(g, self) if dtype is None else g.cast(self, dtype)
     return _reduce(g, "ReduceSum", self, dim, keepdim)
@@ -118,8 +112,12 @@ def prod(
     if _is_exact_product(g, self, dim):
         result = _reduce(g, "ReduceProd", integers, dim, keepdim)
     else:
-        flat = integers if dim is not None else g.op("Reshape", integers, [_known_count(g, integers)])
+        flat = integers
+        if dim is None:
+            count = _element_count(g, integers, None)
+            flat = g.op("Reshape", integers, [count if isinstance(count, int) else -1])
         dimension = axis(g, flat, dim or 0)
+        # Mul of INT64 wraps around, as torch's product does.
         result = reduce_by_halves(g, flat, dimension, 1, lambda a, b: g.op("Mul", a, b))
         result = result if keepdim else g.op("Squeeze", result, axes=[dimension])
     return result if dtype is None else g.cast(result, dtype)
@@ -177,6 +175,7 @@ def any(g: GraphContext, self: Value, dim: list[int] | int | None = None, keepdi
     """Whether the number of true elements is not 0; an empty list of dims reduces nothing."""
     truth = g.cast(self, DataType.BOOL)
     if dim != []:
+        # No reduction takes BOOL before opset 20.
         count = _reduce(g, "ReduceSum", g.cast(truth, DataType.INT32), dim, keepdim)
         truth = g.cast(count, DataType.BOOL)
     return g.cast(truth, _truth_dtype(g, self))
@@ -213,6 +212,7 @@ def _degrees_of_freedom(g: GraphContext, self: Value, dim: Dims, correction: Num
     count = _element_count(g, self, dim)
     if not isinstance(count, Value):
         return float(max(count - correction, 0))
+    # A count that is computed may be below the correction.
     freedom = g.op("Sub", g.op("Cast", count, to=int(g.dtype(self) or DataType.FLOAT)), float(correction))
     return g.op("Relu", freedom)
 

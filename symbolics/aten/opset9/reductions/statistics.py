@@ -51,6 +51,7 @@ def cov(
     weighted = values if weights is None else g.op("Mul", values, weights)
     total = g.cast(g.constant(count), dtype) if weights is None else mx.total(g, weights)
     centered = g.op("Sub", values, g.op("Div", mx.total(g, weighted, keepdim=True), total))
+    # torch gives exactly 0 here, where rounding may leave a rest.
     if len(all_weights) == 1 and count == 1:
         centered = g.op("Mul", centered, 0.0)
     relative = None if aweights is None else all_weights[-1]
@@ -97,6 +98,7 @@ def linalg_lstsq(
     solution, rank, values = _least_norm_solution(g, self, right, 0.0 if driver == "gels" else rcond)
     empty = mx.zeros(g, [0], dtype)
     residuals = empty
+    # torch returns residuals only for these drivers and more rows than columns.
     if driver != "gelsy" and rows > columns:
         difference = g.op("Sub", g.op("MatMul", self, solution), right)
         residuals = mx.total(g, g.op("Mul", difference, difference), -2)

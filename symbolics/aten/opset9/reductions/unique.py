@@ -160,5 +160,6 @@ def _lexicographic(g: GraphContext, rows: Value) -> Value:
     earlier = g.op("Less", g.op("Unsqueeze", positions, axes=[0]), g.op("Unsqueeze", positions, axes=[1]))
     tied = g.op("And", g.op("Equal", decided, 0), earlier)
     before = g.op("Or", g.op("Greater", decided, 0), tied)
+    # The rank of a row is the number of rows before it; equal rows keep their order.
     rank = g.op("ReduceSum", g.cast(before, DataType.INT64), axes=[1], keepdims=0)
     return g.op("ScatterElements", positions, rank, positions, axis=0)

@@ -58,6 +58,7 @@ def cat(g: GraphContext, tensors: list[Value] | Value, dim: int = 0) -> Value:
         return tensors[0]
     nonempty = [tensor for tensor in tensors if g.shape(tensor) != (0,)] or tensors[:1]
     dimension = axis(g, nonempty[0], dim)
+    # A tensor without elements along the dim adds nothing, and would keep Concat in the graph.
     nonempty = [tensor for tensor in nonempty if static_size(g, tensor, dimension) != 0] or nonempty[:1]
     return nonempty[0] if len(nonempty) == 1 else g.op("Concat", *nonempty, axis=dimension)
 

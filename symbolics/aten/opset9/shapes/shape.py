@@ -81,6 +81,7 @@ def reshape(g: GraphContext, self: Value, shape: list[int | Value] | Value) -> V
         for dim, copy in zip(dims, copied, strict=True)
     ]
     missing = target.count(None)
+    # Reshape infers one size by itself.
     if missing <= 1:
         result = g.op("Reshape", self, [-1 if item is None else item for item in target])
     else:
@@ -212,6 +213,7 @@ def movedim(g: GraphContext, self: Value, source: int | list[int], destination: 
     source_of = dict(zip(destinations, sources, strict=True))
     rank = known_rank(g, self)
     remaining = iter(dim for dim in range(rank) if dim not in sources)
+    # Dimensions that are not moved fill the other places in their order.
     order = [source_of[position] if position in source_of else next(remaining) for position in range(rank)]
     return g.call("aten::permute", self=self, dims=order)
 
@@ -319,6 +321,7 @@ def broadcast_sizes(g: GraphContext, tensors: Sequence[Value]) -> list[Size]:
             if isinstance(dim, int) or current == 1:
                 result[position], dims[position] = size, dim
             else:
+                # Which of two symbolic sizes is 1 is known only at run time.
                 is_one = g.call("sym::eq", a=result[position], b=1)
                 result[position] = g.call("sym::ite", cond=is_one, a=size, b=result[position])
                 dims[position] = UNKNOWN

@@ -39,6 +39,7 @@ def slice_(
     step = fold_size(g, step)
     size = static_size(g, self, dimension)
     if isinstance(size, int):
+        # Normalized bounds, so that a slice of everything is recognised and left out.
         start = start if not isinstance(start, int) else slice(start, None).indices(size)[0]
         end = end if not isinstance(end, int) else slice(None, end).indices(size)[1]
     if _covers(start, end, size if isinstance(size, int) else END) and step == 1:
@@ -101,6 +102,7 @@ def select(g: GraphContext, self: Value, dim: int, index: int | Value) -> Value:
         if isinstance(size, int):
             index += size
         else:
+            # -1 + 1 would be 0, the start of the dimension.
             end = index + 1 if index != -1 else END
             part = g.call("aten::slice", self=self, dim=dimension, start=index, end=end)
             return g.op("Squeeze", part, axes=[dimension])
@@ -188,6 +190,7 @@ def chunk(g: GraphContext, self: Value, chunks: int, dim: int = 0) -> list[Value
         part = -(-size // chunks)
         sizes = [min(part, size - start) for start in range(0, size, part)] if part else [0] * chunks
         return _parts(g, self, dimension, sizes)
+    # The captured graph tells how many parts there are, even where sizes are symbolic.
     computed = compute(g, "floordiv", compute(g, "add", size, chunks - 1), chunks)
     count = _number_of_results(g, "chunk", "unsafe_chunk")
     return _parts(g, self, dimension, [computed] * (count - 1) + [size])

@@ -102,6 +102,7 @@ def _j0_near(x: Formula) -> Formula:
     first, second = _ROOTS_J0
     quotient = rational(square, table.J0_RP, table.J0_RQ)
     result = (square - first) * (square - second) * quotient
+    # Two terms of the series are exact for tiny x, and avoid the rounded roots.
     return (x < 1e-5).chosen(1.0 - square * 0.25, result)
 
 
@@ -168,6 +169,7 @@ _HALF_ROOT_PI = 0.564189583547756286948
 
 def _airy_series(x: Formula) -> Formula:
     """The Maclaurin series, for |x| up to 2.09."""
+    # Enough terms for the digits of the element type.
     count = 18 if x.is_double else 11
     even, odd = [1.0], [1.0]
     for k in range(1, count):

@@ -94,6 +94,7 @@ def erfinv(y: Formula) -> Formula:
     x = (size <= 0.7).chosen(middle, rational(z, table.ERFINV_C, (*table.ERFINV_D, 1.0)))
     complement = 1.0 - size
     for _ in range(2):
+        # Close to 1 the difference of two values of erf loses its digits; erfc keeps them.
         error = (size <= 0.7).chosen(_erf_near(x) - size, complement - erfc(x))
         x = x - error * (x * x).exp() * (math.sqrt(math.pi) / 2)
     x = size.equals(1.0).chosen(math.inf, x)

@@ -45,6 +45,7 @@ def lgamma(x: Formula) -> Formula:
     """Negative numbers use reflection; infinite at negative integers."""
     size = abs(x)
     positive = _lgamma_of_positive(size)
+    # The whole part is removed first, because the sine of a large multiple of pi is inaccurate.
     sine = abs(((size - size.call("aten::round")) * math.pi).sin())
     negative = math.log(math.pi) - size.log() - sine.log() - positive
     result = (x < 0.0).chosen(negative, positive)
@@ -66,6 +67,7 @@ def digamma(x: Formula) -> Formula:
     is_negative = x < 0.0
     positive = is_negative.chosen(1.0 - x, x)
     moved, terms = positive, None
+    # `digamma(x) = digamma(x + 1) - 1 / x`, until the series converges.
     for _ in range(10):
         terms = 1.0 / moved if terms is None else terms + 1.0 / moved
         moved = moved + 1.0
@@ -106,6 +108,7 @@ def polygamma(g: GraphContext, n: int, self: Value) -> Value:
     if n < 2:
         return cast_result(g, _trigamma(x) if n else digamma(x), self)
     order = Formula(g, g.constant(float(n + 1), x.value.dtype))
+    # 171! overflows DOUBLE.
     factor = math.factorial(n) if n < 171 else math.inf
     return cast_result(g, _zeta(order, x) * float(factor if n % 2 else -factor), self)
 

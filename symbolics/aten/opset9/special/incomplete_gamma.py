@@ -91,6 +91,7 @@ def _continued_fraction(begins: Formula, a: Formula, x: Formula, factor: Formula
         vanishes = q.equals(0.0)
         ratio = vanishes.chosen(answer, p / q)
         error = abs((answer - ratio) / ratio)
+        # Numerator and denominator grow together; scaling both keeps them finite and their quotient equal.
         scale = (abs(p) > big).chosen(small, p * 0.0 + 1.0)
         state = [p1 * scale, q1 * scale, p * scale, q * scale, ratio]
         return state, vanishes | (error > precision)

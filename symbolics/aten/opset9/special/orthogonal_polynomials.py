@@ -82,6 +82,7 @@ def _evaluate(
         largest: the degree from which the result is NaN.
         closed: the degree above which arguments in (-1, 1) use a closed form, and that form.
     """
+    # NaN and infinity become -1, whose polynomial is 0.
     n = (abs(n) < 2.0**62).chosen(n, -1.0).call("aten::trunc")
     x, first, n = broadcast(x, n), broadcast(first, n), broadcast(n, x)
     begins = n > 1.0
@@ -94,6 +95,7 @@ def _evaluate(
 
     def advance(iteration: Formula, p: Formula, q: Formula) -> tuple[list[Formula], Formula]:
         later = step(x, iteration + 1.0, p, q)
+        # Stops at NaN, which never becomes a number again.
         return [q, later], (n > iteration + 2.0) & later.equals(later)
 
     unit = n * 0.0 + 1.0

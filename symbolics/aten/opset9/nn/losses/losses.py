@@ -25,6 +25,7 @@ def likelihood_losses(
     class_dim = 0 if known_rank(g, logarithms) == 1 else 1
     target = g.cast(target, DataType.INT64)
     is_counted = g.op("Not", g.op("Equal", target, ignore_index))
+    # The ignored class may be outside of the classes: class 0 is read instead, and not counted.
     classes = g.op("Mul", target, g.cast(is_counted, DataType.INT64))
     likelihoods = g.call("aten::gather", logarithms, class_dim, g.op("Unsqueeze", classes, axes=[class_dim]))
     losses = g.op("Neg", g.op("Squeeze", likelihoods, axes=[class_dim]))
@@ -76,6 +77,7 @@ def multilabel_margin_loss_forward(
     dtype, last = g.dtype(self), rank - 1
     count = g.size(self, last)
     positions = g.call("sym::range", start=0, end=count)
+    # The first -1 has the smallest position among the ends.
     ends = g.op("Where", g.op("Less", target, 0), positions, g.constant(count))
     is_valid = g.op("Less", positions, g.op("ReduceMin", ends, axes=[last], keepdims=1))
     labels = g.op("Where", is_valid, target, 0)

@@ -37,6 +37,7 @@ def _pad_targets(g: GraphContext, targets: Value, lengths: Value, longest: Size)
     ends = g.call("aten::cumsum", lengths, 0)
     starts = g.op("Unsqueeze", g.op("Sub", ends, lengths), axes=[1])
     positions = g.op("Add", starts, g.op("Unsqueeze", g.call("sym::range", start=0, end=longest), axes=[0]))
+    # Rows of the last sequences read beyond the end; the zeros are replaced by blanks later.
     beyond = g.call("composed::full", size=[longest], fill_value=0, dtype=DataType.INT64)
     return g.op("Gather", g.op("Concat", targets, beyond, axis=0), positions)
 
@@ -67,6 +68,7 @@ def _log_sum(g: GraphContext, terms: Sequence[Value], least: Value) -> Value:
     Args:
         least: a finite lower bound in the shape of a term, subtracted if all terms are minus infinity.
     """
+    # Subtracting minus infinity from itself would be NaN.
     largest = g.op("Max", *terms, least)
     powers = [g.op("Exp", g.op("Sub", term, largest)) for term in terms]
     return g.op("Add", g.op("Log", g.op("Sum", *powers)), largest)
@@ -97,6 +99,7 @@ def _log_alpha(g: GraphContext, log_probs: Value, labels: Value, lengths: Value)
 
     def build(iteration: Value, keep_going: Value, alpha: Value) -> list[Value]:
         shifted = g.op("Concat", impossible, alpha, axis=1)
+        # A label is reached from itself, from the position before it, or, past a blank, from two before it.
         one_before = g.call("aten::slice", self=shifted, dim=1, start=1, end=-1)
         two_before = g.op("Add", g.call("aten::slice", self=shifted, dim=1, start=0, end=-2), skips)
         next_alpha = g.op(
@@ -104,6 +107,7 @@ def _log_alpha(g: GraphContext, log_probs: Value, labels: Value, lengths: Value)
             _log_sum(g, [alpha, one_before, two_before], least),
             g.op("Gather", emitted, iteration, axis=0),
         )
+        # A sequence keeps its last probabilities after its end.
         return [keep_going, g.op("Where", g.op("Less", iteration, ends), next_alpha, alpha)]
 
     initial = g.op("Concat", certain, unreached, axis=1)
