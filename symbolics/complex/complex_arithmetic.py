@@ -147,8 +147,8 @@ def isclose(
     close = g.op("Or", close, eq(g, self, other))
     if not equal_nan:
         return close
-    both = g.op("And", g.call("complex::isnan", self), g.call("complex::isnan", other))
-    return g.op("Or", close, both)
+    both_nan = g.op("And", g.call("complex::isnan", self), g.call("complex::isnan", other))
+    return g.op("Or", close, both_nan)
 
 
 @onnx_symbolic("complex::lerp")
@@ -181,8 +181,11 @@ for _name, _combine in {"isfinite": "And", "isinf": "Or", "isnan": "Or"}.items()
 
 @onnx_symbolic("complex::where")
 def where(g: GraphContext, condition: Value, self: Operand, other: Operand) -> Value:
-    dtype = next((g.dtype(item) for item in (self, other) if isinstance(item, Value)), None)
-    a, b = (item if isinstance(item, Value) else number(g, item, dtype).pair() for item in (self, other))
+    dtype = next((g.dtype(operand) for operand in (self, other) if isinstance(operand, Value)), None)
+    a, b = (
+        operand if isinstance(operand, Value) else number(g, operand, dtype).pair()
+        for operand in (self, other)
+    )
     return g.call("aten::where", g.op("Unsqueeze", condition, axes=[known_rank(g, condition)]), a, b)
 
 
@@ -217,17 +220,20 @@ def _register_variance(name: str, root: bool, with_mean: bool) -> None:
     ) -> Value | tuple[Value, Value]:
         correction = correction if unbiased is None else int(unbiased)
         parts = split(g, self)
-        both = (parts.re, parts.imaginary)
-        spread = g.op(
+        real_parts = (parts.re, parts.imaginary)
+        total = g.op(
             "Add",
-            *(g.call("aten::var", part, dim=dim, correction=correction, keepdim=keepdim) for part in both),
+            *(
+                g.call("aten::var", part, dim=dim, correction=correction, keepdim=keepdim)
+                for part in real_parts
+            ),
         )
-        spread = g.op("Sqrt", spread) if root else spread
+        total = g.op("Sqrt", total) if root else total
         if not with_mean:
-            return spread
+            return total
         dims = dim or list(range(known_rank(g, parts.re)))
         mean = parts.map(lambda part: g.call("aten::mean.dim", part, dim=dims, keepdim=keepdim))
-        return spread, mean.pair()
+        return total, mean.pair()
 
 
 for _name, _root in (("var", False), ("std", True)):

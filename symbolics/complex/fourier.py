@@ -59,8 +59,8 @@ def apply(g: GraphContext, self: Value, transform: Transform, dim: int, length: 
         length = g.size(self, dim)
     else:
         self = resize(g, self, dim, length)
-    moved = _with_exchanged_axes(g, self, dim, rank - 1)
-    result = g.call("composed::dft", moved, length, *transform)
+    exchanged = _with_exchanged_axes(g, self, dim, rank - 1)
+    result = g.call("composed::dft", exchanged, length, *transform)
     return _with_exchanged_axes(g, result, dim, rank - 1)
 
 
@@ -254,9 +254,9 @@ def _two_steps(g: GraphContext, self: Value, first: int, second: int, transform:
     )
     angles = _angles(second, first, first * second) * (1.0 if transform.inverse else -1.0)
     dtype = g.dtype(columns)
-    turn = Parts(g, g.constant(np.cos(angles), dtype), g.constant(np.sin(angles), dtype))
-    turned = _with_exchanged_axes(g, (split(g, columns) * turn).pair(), rank - 1, rank)
-    rows = g.call("composed::dft", turned, second, "c2c", transform.inverse, transform.power, False)
+    twiddle = Parts(g, g.constant(np.cos(angles), dtype), g.constant(np.sin(angles), dtype))
+    twiddled = _with_exchanged_axes(g, (split(g, columns) * twiddle).pair(), rank - 1, rank)
+    rows = g.call("composed::dft", twiddled, second, "c2c", transform.inverse, transform.power, False)
     # Index k = a + first * b, as [a, b].
     rows = _with_exchanged_axes(g, rows, rank - 1, rank)
     return g.op("Reshape", rows, shape=[0] * (rank - 1) + [first * second, 2])

@@ -135,8 +135,8 @@ class Parts:
         """The sum over dimensions."""
         return self.map(lambda part: self.g.call("aten::sum", part, dim=dims, keepdim=keepdim))
 
-    def _operand(self, item: Parts | complex) -> Parts:
-        return item if isinstance(item, Parts) else number(self.g, item, self.g.dtype(self.re))
+    def _operand(self, operand: Parts | complex) -> Parts:
+        return operand if isinstance(operand, Parts) else number(self.g, operand, self.g.dtype(self.re))
 
     def modulus(self) -> Value:
         """The absolute value, scaled by the larger part to avoid overflow and underflow of its square."""
@@ -169,10 +169,10 @@ def _broadcast(g: GraphContext, part: Value, like: Value) -> Value:
     return g.op("Add", part, zeros_like(g, like))
 
 
-def number(g: GraphContext, item: complex, dtype: DataType | None) -> Parts:
+def number(g: GraphContext, scalar: complex, dtype: DataType | None) -> Parts:
     """A Python number as `Parts` of an element type."""
-    item = complex(item)
-    return Parts(g, g.constant(item.real, dtype), g.constant(item.imag, dtype) if item.imag else None)
+    scalar = complex(scalar)
+    return Parts(g, g.constant(scalar.real, dtype), g.constant(scalar.imag, dtype) if scalar.imag else None)
 
 
 def split(g: GraphContext, pair: Value) -> Parts:
@@ -189,10 +189,13 @@ def split(g: GraphContext, pair: Value) -> Parts:
     return Parts(g, g.op("Gather", pair, 0, axis=rank - 1), g.op("Gather", pair, 1, axis=rank - 1))
 
 
-def operands(g: GraphContext, *items: Operand) -> list[Parts]:
+def operands(g: GraphContext, *arguments: Operand) -> list[Parts]:
     """Pairs and Python numbers as `Parts`; numbers get the element type of the first pair."""
-    dtype = next((g.dtype(item) for item in items if isinstance(item, Value)), None)
-    return [split(g, item) if isinstance(item, Value) else number(g, item, dtype) for item in items]
+    dtype = next((g.dtype(operand) for operand in arguments if isinstance(operand, Value)), None)
+    return [
+        split(g, operand) if isinstance(operand, Value) else number(g, operand, dtype)
+        for operand in arguments
+    ]
 
 
 def _joined_parts(pair: Value, rank: int) -> tuple[Value, Value | None] | None:

@@ -61,18 +61,18 @@ def limits(dtype: DataType) -> tuple[int, int]:
     return int(low), int(high)
 
 
-def number(g: GraphContext, item: Value | Number) -> Number | Value:
+def number(g: GraphContext, parameter: Value | Number) -> Number | Value:
     """The number in a constant of one element; a computed value is returned unchanged."""
-    if not isinstance(item, Value):
-        return item
-    array = g.constant_value(item)
-    return item if array is None or array.size != 1 else array.reshape(()).item()
+    if not isinstance(parameter, Value):
+        return parameter
+    array = g.constant_value(parameter)
+    return parameter if array is None or array.size != 1 else array.reshape(()).item()
 
 
-def _array(g: GraphContext, item: Value | Number | None) -> np.ndarray | None:
-    if isinstance(item, Value):
-        return g.constant_value(item)
-    return np.asarray(0 if item is None else item)
+def _array(g: GraphContext, parameter: Value | Number | None) -> np.ndarray | None:
+    if isinstance(parameter, Value):
+        return g.constant_value(parameter)
+    return np.asarray(0 if parameter is None else parameter)
 
 
 def _reshape_parameter(g: GraphContext, parameter: Value, axis: int | None) -> Value:
@@ -205,8 +205,8 @@ def clamp(g: GraphContext, value: Value, low: Number | Value, high: Number | Val
     return g.op("Clip", value, min=low, max=high)
 
 
-def _scalar(g: GraphContext, item: Value | Number) -> Value | Number:
-    return _reshape_parameter(g, item, None) if isinstance(item, Value) else item
+def _scalar(g: GraphContext, parameter: Value | Number) -> Value | Number:
+    return _reshape_parameter(g, parameter, None) if isinstance(parameter, Value) else parameter
 
 
 def levels(g: GraphContext, input: Value, grid: Grid) -> Value:

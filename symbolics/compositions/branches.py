@@ -27,17 +27,19 @@ def choose(
     ranks_equal = [same_rank(a, b) for a, b in pairs]
     shapes_equal = [_same_shape(a, b) for a, b in pairs]
 
-    def build(branch: Branch, is_then: bool) -> ir.Graph:
+    def build(branch: Branch, is_true_branch: bool) -> ir.Graph:
         def results() -> list[Value]:
-            chosen = condition if is_then or all(shapes_equal) else g.op("Not", condition)
+            is_taken = condition if is_true_branch or all(shapes_equal) else g.op("Not", condition)
             return [
-                value if same_shape else g.call("composed::branch_result", value, chosen, equal_rank)
+                value if same_shape else g.call("composed::branch_result", value, is_taken, equal_rank)
                 for value, same_shape, equal_rank in zip(branch(), shapes_equal, ranks_equal, strict=True)
             ]
 
-        return g.subgraph(results, name="then_branch" if is_then else "else_branch")
+        return g.subgraph(results, name="then_branch" if is_true_branch else "else_branch")
 
-    then_branch, else_branch = (build(b, is_then) for b, is_then in zip(branches, (True, False), strict=True))
+    then_branch, else_branch = (
+        build(b, is_true_branch) for b, is_true_branch in zip(branches, (True, False), strict=True)
+    )
     results = g.op(
         "If", condition, then_branch=then_branch, else_branch=else_branch, outputs=len(shapes_equal)
     )

@@ -20,7 +20,7 @@ def inclusive_scan(g: GraphContext, values: Sequence[Value], axis: int, combine:
 
     Args:
         values: the values to combine, of the same shape.
-        at: the dim, not negative.
+        axis: the dim, not negative.
         combine: an associative combination.
     """
     size = g.size(values[0], axis)
@@ -71,7 +71,7 @@ def reduce_by_halves(g: GraphContext, value: Value, axis: int, neutral: Number, 
     Unrolled if the size of the dim is known; else a Loop until one element is left.
 
     Args:
-        at: the dim, not negative.
+        axis: the dim, not negative.
         neutral: the neutral element, which is the result without elements.
         combine: an associative and commutative combination of two slices.
     """

@@ -226,7 +226,8 @@ def run_loop(
     """A Loop whose carried values keep their shapes.
 
     Args:
-        going: maps the new carried values to a zero-dim BOOL, whether to continue. Evaluated after each step.
+        keep_going: maps the new carried values to a zero-dim BOOL, whether to continue. Evaluated after
+            each step.
 
     Returns:
         The carried values after the last step.

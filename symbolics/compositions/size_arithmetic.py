@@ -134,10 +134,10 @@ def origin(size: Size) -> tuple[Value, int] | None:
     shape = data.producer() if data is not None else None
     if shape is None or shape.op_type != "Shape" or indices is None or indices.const_value is None:
         return None
-    source, chosen = shape.inputs[0], indices.const_value.numpy()
-    if source is None or source.shape is None or chosen.size != 1 or "start" in shape.attributes:
+    source, position = shape.inputs[0], indices.const_value.numpy()
+    if source is None or source.shape is None or position.size != 1 or "start" in shape.attributes:
         return None
-    return source, int(chosen.item())
+    return source, int(position.item())
 
 
 def dimension(size: Size) -> Dim:
@@ -178,11 +178,11 @@ def is_non_negative(size: Size | None, depth: int = 12) -> bool:
     if node.op_type in _FIRST_INPUT:
         return is_non_negative(inputs[0], depth - 1)
     if node.op_type in _ALL_INPUTS:
-        return all(is_non_negative(item, depth - 1) for item in inputs)
+        return all(is_non_negative(operand, depth - 1) for operand in inputs)
     if node.op_type == "Max":
-        return any(is_non_negative(item, depth - 1) for item in inputs)
+        return any(is_non_negative(operand, depth - 1) for operand in inputs)
     if node.op_type == "Where":
-        return all(is_non_negative(item, depth - 1) for item in inputs[1:])
+        return all(is_non_negative(operand, depth - 1) for operand in inputs[1:])
     if node.op_type == "Mod":
         return not node.attributes.get("fmod") and is_non_negative(inputs[1], depth - 1)
     if node.op_type == "Range":

@@ -21,9 +21,9 @@ Step = Callable[..., Sequence[Value]]
 def cond(g: GraphContext, pred: Value | bool, operands: list[Value | Number]) -> Sequence[Value]:
     """A conditional; if the condition is constant, the taken branch is inlined."""
     true_graph, false_graph = g.blocks
-    decided = constant_condition(pred)
-    if decided is not None:
-        return (true_graph if decided else false_graph).inline(*operands)
+    constant = constant_condition(pred)
+    if constant is not None:
+        return (true_graph if constant else false_graph).inline(*operands)
     return choose(
         g,
         _flag(g, g.constant(pred)),
@@ -58,9 +58,9 @@ def while_loop_stack_output(
     def run() -> Sequence[Value]:
         return _while(g, condition, initial, additional_inputs, initial)[len(initial) :]
 
-    decided = constant_condition(condition)
-    if decided is not None:
-        return run() if decided else return_initial()
+    constant = constant_condition(condition)
+    if constant is not None:
+        return run() if constant else return_initial()
     # The branches return different numbers of rows, so the number of rows is unknown.
     length = ir.SymbolicDim(None)
     stacked = [None if v.shape is None else ir.Shape([length, *v.shape]) for v in initial]
@@ -151,8 +151,8 @@ def _while(
 
     formals = body_fn.graph.inputs[: len(initial)]
     graph = g.subgraph(build, [*loop_inputs(), *formals], body_fn.graph.name or "body")
-    decided = constant_condition(initial_condition)
-    return _loop(g, None, None if decided else initial_condition, initial, graph)
+    constant = constant_condition(initial_condition)
+    return _loop(g, None, None if constant else initial_condition, initial, graph)
 
 
 def _scan(

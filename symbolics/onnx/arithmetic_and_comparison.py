@@ -88,10 +88,10 @@ def _masked_sum(g: GraphContext, x: Value, dim: int) -> Value:
     """A cumulative sum over a dim of unknown size: element i sums row i of a square that is 0 beyond i."""
     rank, size = known_rank(g, x), g.size(x, dim)
     positions = g.call("aten::arange", end=size)
-    beyond = g.op("Greater", g.op("Unsqueeze", positions, axes=[0]), g.op("Unsqueeze", positions, axes=[1]))
+    is_later = g.op("Greater", g.op("Unsqueeze", positions, axes=[0]), g.op("Unsqueeze", positions, axes=[1]))
     last = [i for i in range(rank) if i != dim] + [dim]
     rows = g.op("Unsqueeze", g.op("Transpose", x, perm=last), axes=[rank - 1])
-    sums = g.op("ReduceSum", g.op("Where", beyond, 0, rows), axes=[rank], keepdims=0)
+    sums = g.op("ReduceSum", g.op("Where", is_later, 0, rows), axes=[rank], keepdims=0)
     return g.op("Transpose", sums, perm=[last.index(i) for i in range(rank)])
 
 
@@ -257,8 +257,8 @@ def clip(
     g: GraphContext, input: Value, min: Value | Number | None = None, max: Value | Number | None = None
 ) -> Value:
     """Below 12 for integers, and below 11 for computed bounds: Max and Min."""
-    bounds = [item for item in (min, max) if item is not None]
-    contents = [g.constant_value(item) if isinstance(item, Value) else item for item in bounds]
+    bounds = [bound for bound in (min, max) if bound is not None]
+    contents = [g.constant_value(bound) if isinstance(bound, Value) else bound for bound in bounds]
     arrays = [content for content in contents if content is not None]
     constant = len(arrays) == len(bounds)
     if g.dtype(input) in (DataType.FLOAT, DataType.DOUBLE, DataType.FLOAT16) and constant:

@@ -51,8 +51,8 @@ def _is_rounded(value: Value, depth: int = 8) -> bool:
     node = value.producer()
     if node is None or depth == 0 or node.op_type not in _MOVING:
         return False
-    sources = [item for item in node.inputs if item is not None and item.dtype == DataType.FLOAT]
-    return all(_is_rounded(item, depth - 1) for item in sources)
+    sources = [source for source in node.inputs if source is not None and source.dtype == DataType.FLOAT]
+    return all(_is_rounded(source, depth - 1) for source in sources)
 
 
 def _round_to_bfloat16(g: GraphContext, value: Value) -> Value:

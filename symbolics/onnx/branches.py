@@ -34,7 +34,7 @@ def if_(
 def _hide(
     g: GraphContext,
     graph: ir.Graph,
-    chosen: Value,
+    branch_runs: Value,
     pairs: Sequence[tuple[ir.Shape | None, ir.Shape | None]],
 ) -> None:
     """Hide the shapes of the branch's results that may differ from the other branch's."""
@@ -43,7 +43,7 @@ def _hide(
 
     def build() -> list[Value]:
         return [
-            value if _agree(a, b) else g.call("composed::branch_result", value, chosen, same_rank(a, b))
+            value if _agree(a, b) else g.call("composed::branch_result", value, branch_runs, same_rank(a, b))
             for value, (a, b) in zip(results, pairs, strict=True)
         ]
 

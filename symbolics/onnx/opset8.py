@@ -60,7 +60,7 @@ def _flat(g: GraphContext, value: Value) -> Value:
 @onnx_symbolic("onnx::Where", opset=8)
 def where(g: GraphContext, condition: Value, X: Value | Number, Y: Value | Number) -> Value:
     """Below 9: Gather from both alternatives."""
-    dtype = next((g.dtype(item) for item in (X, Y) if isinstance(item, Value)), None)
+    dtype = next((g.dtype(operand) for operand in (X, Y) if isinstance(operand, Value)), None)
     first, second = g.constant(X, dtype), g.constant(Y, dtype)
     (first_positions, count), (second_positions, _) = _positions(g, first), _positions(g, second)
     second_positions = g.op("Add", second_positions, g.constant(count, DataType.INT64))
@@ -131,9 +131,9 @@ _extreme("Max", first_is_less=False)
 _extreme("Min", first_is_less=True)
 
 
-def _as_doubles(g: GraphContext, item: Value | Number) -> tuple[Value, Value]:
+def _as_doubles(g: GraphContext, number: Value | Number) -> tuple[Value, Value]:
     """An integer as two exact doubles: a multiple of 2^32, and a rest with the number's sign."""
-    integer = g.constant(item, DataType.INT64)
+    integer = g.constant(number, DataType.INT64)
     # Both halves have at most 32 bits, which DOUBLE represents exactly.
     high = g.op("Div", integer, 2**32)
     return g.cast(high, DataType.DOUBLE), g.cast(
@@ -144,7 +144,7 @@ def _as_doubles(g: GraphContext, item: Value | Number) -> tuple[Value, Value]:
 @onnx_symbolic("onnx::Less", opset=8)
 def less(g: GraphContext, A: Value | Number, B: Value | Number) -> Value:
     """Below 9: integers compare by halves, because Less takes only floats."""
-    if any(isinstance(item, Value) and g.dtype(item) == DataType.UINT64 for item in (A, B)):
+    if any(isinstance(operand, Value) and g.dtype(operand) == DataType.UINT64 for operand in (A, B)):
         raise g.refuse("unsigned 64-bit integers cannot be compared", first_opset=9)
     (high, low), (other_high, other_low) = _as_doubles(g, A), _as_doubles(g, B)
     below, above = g.op("Less", high, other_high), g.op("Less", other_high, high)

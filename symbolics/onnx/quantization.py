@@ -148,8 +148,8 @@ def dequantize_linear_by_rank(
 ) -> Value:
     """Below 13: one scale."""
     output_dtype = attributes.get("output_dtype", 0)
-    plain = not output_dtype or dtypes.element_type(output_dtype) == g.dtype(x_scale)
-    if g.rank(x_scale) == 0 and not attributes.get("block_size") and plain:
+    same_dtype = not output_dtype or dtypes.element_type(output_dtype) == g.dtype(x_scale)
+    if g.rank(x_scale) == 0 and not attributes.get("block_size") and same_dtype:
         return g.op("DequantizeLinear", x, x_scale, x_zero_point)
     return dequantize_linear(g, x, x_scale, x_zero_point, **attributes)
 
@@ -255,9 +255,9 @@ def q_linear_conv(
     sums = _convolve_integers(g, x, w, x_zero_point, w_zero_point, attributes)
     rank = known_rank(g, x)
 
-    def column(item: Value) -> Value:
-        is_number = g.rank(item) == 0 or g.shape(item) == (1,)
-        return item if is_number else g.op("Unsqueeze", item, axes=list(range(1, rank - 1)))
+    def column(parameter: Value) -> Value:
+        is_number = g.rank(parameter) == 0 or g.shape(parameter) == (1,)
+        return parameter if is_number else g.op("Unsqueeze", parameter, axes=list(range(1, rank - 1)))
 
     if B is not None:
         sums = g.op("Add", sums, g.op("Unsqueeze", B, axes=list(range(1, rank - 1))))

@@ -99,19 +99,19 @@ def _by_computed_axes(
     """Reduce one dimension after the other, if it is among the axes."""
     before, base, after = _PARTS[op_type]
     rank = known_rank(g, data)
-    chosen = mask_of_axes(g, axes, rank)
+    is_reduced = mask_of_axes(g, axes, rank)
     # An empty list of axes reduces all dimensions.
     if not noop and not _has_some(g, axes):
         none = g.op("Equal", g.op("Size", axes), g.constant(0))
-        chosen = g.op("Or", chosen, none)
+        is_reduced = g.op("Or", is_reduced, none)
     value = before(g, data)
     # The axes are known only at run time, so each dimension gets an If.
     for dim in range(rank):
-        is_chosen = g.op("Gather", chosen, dim, axis=0)
-        value = _reduce_if(g, base, value, dim, is_chosen, rank)
+        is_reduced_dim = g.op("Gather", is_reduced, dim, axis=0)
+        value = _reduce_if(g, base, value, dim, is_reduced_dim, rank)
     value = after(g, value)
     if not keepdims:
-        value = g.op("Reshape", value, kept_sizes(g, value, chosen))
+        value = g.op("Reshape", value, kept_sizes(g, value, is_reduced))
     return value
 
 

@@ -109,7 +109,7 @@ def slice_(
     steps: Value | None = None,
 ) -> Value:
     """Below 10 with computed bounds or steps: gathers the positions of each dimension."""
-    constants = [None if item is None else integers(g, item) for item in (axes, steps)]
+    constants = [None if argument is None else integers(g, argument) for argument in (axes, steps)]
     shape = g.shape(starts)
     if shape is None or len(shape) != 1 or not isinstance(shape[0], int):
         raise g.refuse("the number of sliced dimensions must be known", first_opset=10)
@@ -142,8 +142,8 @@ def _positions(g: GraphContext, size: int | Value, start: Value, end: Value, ste
     for bound in (start, end):
         # Negative bounds count from the end.
         # Where, because the lowest number stays out of range when a size is added.
-        wrapped = g.op("Where", g.op("Less", bound, 0), g.op("Add", bound, length), bound)
-        bounds.append(g.call("sym::min", a=g.call("sym::max", a=wrapped, b=low), b=high))
+        from_front_bound = g.op("Where", g.op("Less", bound, 0), g.op("Add", bound, length), bound)
+        bounds.append(g.call("sym::min", a=g.call("sym::max", a=from_front_bound, b=low), b=high))
     span = g.op("Sub", bounds[1], bounds[0])
     # Rounds the number of steps up: the last one may be shorter than a whole step.
     slack = g.op("Where", forward, g.op("Sub", g.constant(step), 1), g.op("Add", g.constant(step), 1))
@@ -264,14 +264,14 @@ def range_(g: GraphContext, start: Value, limit: Value, delta: Value, stash_type
     """Below 11: counts from 0, scales and shifts; 16-bit floats compute in the stash type."""
     dtype = g.dtype(start)
     if dtype in (DataType.FLOAT16, DataType.BFLOAT16) and dtype != dtypes.element_type(stash_type):
-        wide = (g.cast(item, dtypes.element_type(stash_type)) for item in (start, limit, delta))
+        wide = (g.cast(bound, dtypes.element_type(stash_type)) for bound in (start, limit, delta))
         return g.cast(g.op("Range", *wide), dtype)
     start, limit, delta = (
-        item if g.rank(item) == 0 else g.op("Reshape", item, g.constant([], DataType.INT64))
-        for item in (start, limit, delta)
+        bound if g.rank(bound) == 0 else g.op("Reshape", bound, g.constant([], DataType.INT64))
+        for bound in (start, limit, delta)
     )
     if dtype in dtypes.INTEGERS:
-        first, last, step = (g.cast(item, DataType.INT64) for item in (start, limit, delta))
+        first, last, step = (g.cast(bound, DataType.INT64) for bound in (start, limit, delta))
         span = g.op("Sub", last, first)
         # A quotient that is rounded up.
         negated = g.call("sym::floordiv", a=g.op("Sub", 0, span), b=step)
@@ -372,16 +372,16 @@ def pad(
 def _amounts(g: GraphContext, pads: Value, axes: Value | list[int] | None, rank: int) -> list[int] | None:
     """The amounts of every dimension, if they are constant."""
     pad_numbers = integers(g, pads)
-    chosen = list(range(rank)) if axes is None else integers(g, g.constant(axes))
-    if pad_numbers is None or chosen is None:
+    padded_axes = list(range(rank)) if axes is None else integers(g, g.constant(axes))
+    if pad_numbers is None or padded_axes is None:
         return None
     amounts = [0] * (2 * rank)
-    if len(pad_numbers) != 2 * len(chosen):
-        raise g.refuse(f"it has {len(pad_numbers)} pads for {len(chosen)} axes")
-    for position, axis in enumerate(chosen):
+    if len(pad_numbers) != 2 * len(padded_axes):
+        raise g.refuse(f"it has {len(pad_numbers)} pads for {len(padded_axes)} axes")
+    for position, axis in enumerate(padded_axes):
         dim = g.axis(axis, rank)
         amounts[dim] = pad_numbers[position]
-        amounts[dim + rank] = pad_numbers[position + len(chosen)]
+        amounts[dim + rank] = pad_numbers[position + len(padded_axes)]
     return amounts
 
 

@@ -13,7 +13,7 @@ def integers(g: GraphContext, value: Value | list[int] | None) -> list[int] | No
     if value is None or isinstance(value, list):
         return value
     array = g.constant_value(value)
-    return None if array is None else [int(item) for item in np.asarray(array).reshape(-1)]
+    return None if array is None else [int(number) for number in np.asarray(array).reshape(-1)]
 
 
 Function = TypeVar("Function", bound=Callable)
@@ -62,8 +62,8 @@ def by_axis(g: GraphContext, axis: Value, results: Sequence[Value]) -> Value:
     if g.rank(integer_axis) != 0:
         integer_axis = g.op("Reshape", integer_axis, g.constant([], DataType.INT64))
     dim = g.op("Where", g.op("Less", integer_axis, 0), g.op("Add", integer_axis, len(results)), integer_axis)
-    chosen = results[0]
+    selected = results[0]
     for i, result in enumerate(results[1:], start=1):
         is_chosen = g.op("Equal", dim, g.constant(i, DataType.INT64))
-        chosen = g.call("composed::where", condition=is_chosen, self=result, other=chosen)
-    return chosen
+        selected = g.call("composed::where", condition=is_chosen, self=result, other=selected)
+    return selected

@@ -63,12 +63,16 @@ def _form_of_list(
     Raises:
         UnsupportedError: no form is certain to work.
     """
-    may_be_empty = any(isinstance(item, KnownList) and not item.items for item in lists)
-    nonempty_lists = [item for item in lists if not isinstance(item, KnownList) or item.items]
+    may_be_empty = any(isinstance(candidate, KnownList) and not candidate.items for candidate in lists)
+    nonempty_lists = [
+        candidate for candidate in lists if not isinstance(candidate, KnownList) or candidate.items
+    ]
     fixed_size = not may_be_empty or (shape is not None and all(isinstance(size, int) for size in shape))
     equal_shapes = uniform and all(map(may_stack, nonempty_lists))
 
-    dtype = output.dtype or next((item.dtype for item in lists if item.dtype is not None), None)
+    dtype = output.dtype or next(
+        (candidate.dtype for candidate in lists if candidate.dtype is not None), None
+    )
 
     def stack_list(g: GraphContext, value: Value) -> Value:
         return as_stacked(g, value, shape, dtype)
@@ -151,16 +155,18 @@ def _close(
         outputs = list(results)
         for i, (value, like) in enumerate(zip(results, types, strict=True)):
             if not is_sequence(value) and not is_settled(like.shape):
-                chosen = condition if is_then else g.op("Not", condition)
+                branch_runs = condition if is_then else g.op("Not", condition)
                 same_rank = like.shape is not None
-                outputs[i] = g.call("composed::branch_result", value, chosen, same_rank)
+                outputs[i] = g.call("composed::branch_result", value, branch_runs, same_rank)
         return _copy_outside_lists(g, outputs)
 
     g.extend(graph, build)
 
 
 def _branch_form(g: GraphContext, output: Value, results: Sequence[Value]) -> _Form:
-    if not is_list(output) and not any(isinstance(item, KnownList) or is_sequence(item) for item in results):
+    if not is_list(output) and not any(
+        isinstance(result, KnownList) or is_sequence(result) for result in results
+    ):
         return _keep
     shapes = [shape for shape in map(element_shape, results) if shape is not None]
     shape = list(output.shape) if output.shape is not None else common_shape(shapes)
@@ -304,7 +310,7 @@ def _loop_body(
         return [
             condition,
             *_copy_outside_lists(g, results),
-            *(item for items in scans.values() for item in items),
+            *(appended for items in scans.values() for appended in items),
         ]
 
     dummy = (
@@ -343,16 +349,16 @@ def _loop_results(
     return values
 
 
-def _scanned_shape(item: Value, formal: Value) -> ir.Shape | None:
+def _scanned_shape(element: Value, formal: Value) -> ir.Shape | None:
     """The shape of a scan output; a size named only in the body is unknown outside.
 
     Args:
-        item: the element that an iteration appends.
+        element: the element that an iteration appends.
         formal: the list, whose shape holds for all of its elements.
     """
-    if item.shape is None:
+    if element.shape is None:
         return None
-    sizes: list[Dim | None] = [size if isinstance(size, int) else None for size in item.shape]
+    sizes: list[Dim | None] = [size if isinstance(size, int) else None for size in element.shape]
     if formal.shape is not None and len(formal.shape) == len(sizes):
         sizes = [
             declared if declared is not None else size
@@ -362,7 +368,7 @@ def _scanned_shape(item: Value, formal: Value) -> ir.Shape | None:
 
 
 def _final_list(g: GraphContext, initial: Value, appended: Sequence[Value]) -> Value:
-    """The list after a loop: `appended` are  the elements that each append of the body produced."""
+    """The list after a loop: `appended` are the elements that each append of the body produced."""
     if not appended:
         return initial
     if len(appended) == 1:

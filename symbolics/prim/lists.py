@@ -270,7 +270,7 @@ def all_(g: GraphContext, self: Value) -> Value:
 @onnx_symbolic("list::equal")
 def equal(g: GraphContext, self: Value, other: Value) -> Value:
     """Whether the number of equal elements, up to the shorter length, is the length of the longer list."""
-    sizes = [length(g, _numbers(g, item)) for item in (self, other)]
+    sizes = [length(g, _numbers(g, operand)) for operand in (self, other)]
     shorter, longer = compute(g, "min", *sizes), compute(g, "max", *sizes)
     equal_elements = g.call("aten::eq", self=part(g, self, 0, shorter), other=part(g, other, 0, shorter))
     return g.call(

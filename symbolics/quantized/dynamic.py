@@ -189,8 +189,8 @@ def _group_size(g: GraphContext, input: Value, scales: Value, group_size: int) -
     return group_size
 
 
-def _column(g: GraphContext, item: Value) -> Value:
-    return g.op("Reshape", item, shape=[-1, 1])
+def _column(g: GraphContext, parameter: Value) -> Value:
+    return g.op("Reshape", parameter, shape=[-1, 1])
 
 
 @onnx_symbolic("quantized_decomposed::quantize_per_channel_group")
@@ -225,8 +225,8 @@ def dequantize_per_channel_group(
     """Uses blocks if DequantizeLinear supports them and the scales are FLOAT."""
     group_size = _group_size(g, input, scales, group_size)
     grid = Grid(scales, zero_points, quant_min, quant_max, axis=1, block=group_size)
-    plain = g.rank(scales) == 2 and g.dtype(scales) == DataType.FLOAT
-    if plain and not wraps_around(g, zero_points) and has_dequantize_linear(g, input, grid):
+    float_scales = g.rank(scales) == 2 and g.dtype(scales) == DataType.FLOAT
+    if float_scales and not wraps_around(g, zero_points) and has_dequantize_linear(g, input, grid):
         return dequantize(g, input, grid, output_dtype)
     groups = g.op("Reshape", input, shape=[-1, group_size])
     shift = None if zero_points is None or is_zero(g, zero_points) else _column(g, zero_points)

@@ -84,10 +84,10 @@ def _dequantize_channels(
 ) -> Value:
     """Dequantize, with torch's promotion if integers are wide or wrap, or scales are 16-bit floats."""
     assert isinstance(grid.scale, Value)
-    plain = g.dtype(grid.scale) in (DataType.FLOAT, DataType.DOUBLE)
+    wide_scales = g.dtype(grid.scale) in (DataType.FLOAT, DataType.DOUBLE)
     small = g.dtype(input) != DataType.INT32 or is_zero(g, zero_points)
     # DequantizeLinear computes in FLOAT, without torch's promotion.
-    if plain and small and not wraps_around(g, zero_points):
+    if wide_scales and small and not wraps_around(g, zero_points):
         return dequantize(g, input, grid, out_dtype)
     rank, steps = g.rank(input), input
     if zero_points is not None and not is_zero(g, zero_points):

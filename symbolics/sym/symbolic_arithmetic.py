@@ -125,16 +125,16 @@ _register_extreme("min", "Min", "Less")
 @onnx_symbolic("sym::ite")
 def ite(g: GraphContext, cond: Value | bool, a: Value | Number, b: Value | Number) -> Value:
     if _dtype(g, a) == BOOL and _dtype(g, b) == BOOL:
-        chosen = g.op("Where", g.constant(cond, BOOL), g.constant(a, INT), g.constant(b, INT))
-        return g.cast(chosen, BOOL)
+        selected = g.op("Where", g.constant(cond, BOOL), g.constant(a, INT), g.constant(b, INT))
+        return g.cast(selected, BOOL)
     return g.op("Where", g.constant(cond, BOOL), *_numbers(g, a, b))
 
 
 @onnx_symbolic("sym::sum")
 def sum_(g: GraphContext, a: list[Value | Number]) -> Value | int:
     total: Size = 0
-    for item in a:
-        total = compute(g, "add", total, item)  # type: ignore[arg-type]
+    for number in a:
+        total = compute(g, "add", total, number)  # type: ignore[arg-type]
     return total
 
 

@@ -18,9 +18,9 @@ def cast_integers_to_int64(g: GraphContext, value: Value) -> Value:
     return g.cast(value, DataType.INT64) if is_integral(g, value) else value
 
 
-def value_like(g: GraphContext, item: Value | Number, like: Value) -> Value:
+def value_like(g: GraphContext, number: Value | Number, like: Value) -> Value:
     """Convert a number to a constant of another value's element type; return a value unchanged."""
-    return item if isinstance(item, Value) else g.constant(item, g.dtype(like))
+    return number if isinstance(number, Value) else g.constant(number, g.dtype(like))
 
 
 def as_operands(

@@ -31,7 +31,7 @@ def composed_full(
     g: GraphContext, size: list[int | Value] | Value, fill_value: Value | Number, dtype: DataType
 ) -> Value:
     """A tensor filled with one number. ConstantOfShape begins at opset 9."""
-    sizes = size if isinstance(size, Value) else [fold_size(g, item) for item in size]
+    sizes = size if isinstance(size, Value) else [fold_size(g, dim_size) for dim_size in size]
     number = g.constant_value(fill_value) if isinstance(fill_value, Value) else np.asarray(fill_value)
     if number is None or (isinstance(fill_value, Value) and not g.is_foldable(fill_value)):
         number_value = g.constant(fill_value, dtype)
@@ -39,7 +39,7 @@ def composed_full(
             return g.op("Expand", number_value, sizes)
         return g.op("Expand", g.op("Reshape", number_value, [1] * len(sizes)), sizes)
     if not isinstance(sizes, Value):
-        numbers = [item for item in sizes if isinstance(item, int)]
+        numbers = [dim_size for dim_size in sizes if isinstance(dim_size, int)]
         # A small fill is stored, so that whatever is computed from it can be folded.
         if len(numbers) == len(sizes) and math.prod(numbers) <= _LARGEST_CONSTANT:
             g.reserve(*numbers)
@@ -130,9 +130,11 @@ def arange(
     dtype: DataType | None = None,
 ) -> Value:
     """Computed in double precision as `start + i * step`, as in ATen; integers stay exact."""
-    numbers = [fold_size(g, item) if isinstance(item, Value) else item for item in (start, end, step)]
+    numbers = [
+        fold_size(g, argument) if isinstance(argument, Value) else argument for argument in (start, end, step)
+    ]
     # As in ATen, numbers without a float among them give INT64.
-    is_integral = not any(_dtype_of(g, item) in dtypes.FLOATS for item in numbers)
+    is_integral = not any(_dtype_of(g, argument) in dtypes.FLOATS for argument in numbers)
     dtype = dtype or _declared_dtype(g, "arange") or (DataType.INT64 if is_integral else DataType.FLOAT)
     first, last, increment = numbers
     if not isinstance(first, Value) and not isinstance(last, Value) and not isinstance(increment, Value):
@@ -177,12 +179,12 @@ def linspace(
     dtype = dtype or _declared_dtype(g, "linspace") or DataType.FLOAT
     compute_dtype = DataType.DOUBLE if dtype in (DataType.DOUBLE, *dtypes.INTEGERS) else DataType.FLOAT
     ends = [
-        g.cast(g.cast(g.constant(item), dtype), compute_dtype)
+        g.cast(g.cast(g.constant(bound), dtype), compute_dtype)
         if dtype in dtypes.INTEGERS
-        else g.constant(item, compute_dtype)
-        for item in (start, end)
+        else g.constant(bound, compute_dtype)
+        for bound in (start, end)
     ]
-    first, last = (g.op("Reshape", item, [1]) for item in ends)
+    first, last = (g.op("Reshape", bound, [1]) for bound in ends)
     if isinstance(steps, Value):
         return g.cast(_computed_linspace(g, first, last, steps, compute_dtype), dtype)
     # Both ends are then exact, and the numbers are symmetric about the middle.

@@ -40,8 +40,8 @@ def uniform_numbers(
     if dtype not in _MANTISSA:
         return _generate(g, "RandomUniform", size, dtype, low=low, high=high)
     steps = 2.0 ** _MANTISSA[dtype]
-    whole = g.op("Floor", _generate(g, "RandomUniform", size, DataType.FLOAT, low=0.0, high=steps))
-    return g.cast(g.op("Add", g.op("Mul", whole, (high - low) / steps), low), dtype)
+    steps_taken = g.op("Floor", _generate(g, "RandomUniform", size, DataType.FLOAT, low=0.0, high=steps))
+    return g.cast(g.op("Add", g.op("Mul", steps_taken, (high - low) / steps), low), dtype)
 
 
 @onnx_symbolic("composed::normal")
@@ -127,7 +127,7 @@ def normal(
     dtype: DataType | None = None,
 ) -> Value:
     """Normal numbers; mean and standard deviation are numbers or tensors."""
-    tensors = [item for item in (mean, std) if isinstance(item, Value)]
+    tensors = [argument for argument in (mean, std) if isinstance(argument, Value)]
     result_dtype = g.dtype(tensors[0]) or DataType.FLOAT if tensors else _declared_dtype(g, dtype)
     if not tensors:
         if size is None:

@@ -53,12 +53,14 @@ class Method:
     antialias: bool = False
 
 
-def arithmetic(g: GraphContext, op_type: str, *items: Numbers) -> Numbers:
+def arithmetic(g: GraphContext, op_type: str, *operands: Numbers) -> Numbers:
     """Apply an operator to numbers; fold it if all of them are known."""
-    if not any(isinstance(item, Value) for item in items):
+    if not any(isinstance(operand, Value) for operand in operands):
         with np.errstate(all="ignore"):
-            return _NUMPY[op_type](*items)
-    return g.op(op_type, *(item.item() if isinstance(item, np.generic) else item for item in items))
+            return _NUMPY[op_type](*operands)
+    return g.op(
+        op_type, *(operand.item() if isinstance(operand, np.generic) else operand for operand in operands)
+    )
 
 
 def number(g: GraphContext, size: Size, dtype: DataType) -> Numbers:
@@ -113,7 +115,7 @@ def resample(
 
     Args:
         size: the dimension's size.
-        places: coordinates in the input, `[output]`; pixel 0 is at 0.
+        coordinates: coordinates in the input, `[output]`; pixel 0 is at 0.
         step: input pixels per output pixel, for antialiasing.
     """
     if method.mode == "nearest":
@@ -190,7 +192,7 @@ def _interpolate(
 
 def _is_copy(size: Size, taps: list[Numbers], weights: list[Numbers]) -> bool:
     """Whether the resampling is known to be the identity."""
-    if isinstance(size, Value) or any(isinstance(item, Value) for item in (*taps, *weights)):
+    if isinstance(size, Value) or any(isinstance(numbers, Value) for numbers in (*taps, *weights)):
         return False
     if not all(np.isin(weight, (0, 1)).all() for weight in weights):
         return False
@@ -220,7 +222,7 @@ def _filter(
         numbers = (
             g.cast(positions, dtype) if isinstance(positions, Value) else positions.astype(dtype.numpy())
         )
-    is_constant = not any(isinstance(item, Value) for item in (numbers, coordinates, step))
+    is_constant = not any(isinstance(operand, Value) for operand in (numbers, coordinates, step))
     if is_constant and g.is_free(len(numbers) * len(coordinates)):
         coordinates = column(g, coordinates)
     else:

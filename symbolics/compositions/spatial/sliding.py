@@ -88,8 +88,8 @@ class Slide:
         step, positions = self.dilation, self.positions(g)
         # Whole steps of the dilation keep an element on the window's own grid.
         missing = _at_least(g, arithmetic(g, "Sub", step - 1, positions), 0)
-        ahead = arithmetic(g, "Mul", arithmetic(g, "Div", missing, step), step)
-        positions = arithmetic(g, "Add", positions, ahead)
+        advance = arithmetic(g, "Mul", arithmetic(g, "Div", missing, step), step)
+        positions = arithmetic(g, "Add", positions, advance)
         over = arithmetic(g, "Add", arithmetic(g, "Sub", positions, self.size), step)
         over = arithmetic(g, "Div", _at_least(g, over, 0), step)
         positions = arithmetic(g, "Sub", positions, arithmetic(g, "Mul", over, step))
@@ -233,11 +233,11 @@ def largest_at(
     values = g.op("ReduceMax", windows, axes=list(range(last, last + dimensions)), keepdims=0)
     length = product(g, kernel)
     if isinstance(length, int):
-        chosen = g.op("ArgMax", g.op("Reshape", windows, [*[0] * last, length]), axis=last, keepdims=0)
+        largest_index = g.op("ArgMax", g.op("Reshape", windows, [*[0] * last, length]), axis=last, keepdims=0)
     else:
         # onnxruntime replaces a computed size in a Reshape target by -1, which fails for an empty batch.
-        chosen = g.op("ArgMax", g.op("Flatten", windows, axis=last), axis=1, keepdims=0)
-        chosen = g.op("Reshape", chosen, g.op("Shape", values))
+        largest_index = g.op("ArgMax", g.op("Flatten", windows, axis=last), axis=1, keepdims=0)
+        largest_index = g.op("Reshape", largest_index, g.op("Shape", values))
     plane: Value | None = None
     stride: Size = 1
     for index in reversed(range(dimensions)):
@@ -248,5 +248,5 @@ def largest_at(
     # ArgMax gives a position in its own window: add the start of the window among all of them.
     numbers = g.call("sym::range", start=0, end=product(g, counts))
     begins = g.op("Mul", numbers, g.constant(length))
-    chosen = g.op("Add", chosen, g.op("Reshape", begins, g.stack(counts)))
-    return values, g.op("Gather", g.op("Reshape", plane, [-1]), chosen)
+    largest_index = g.op("Add", largest_index, g.op("Reshape", begins, g.stack(counts)))
+    return values, g.op("Gather", g.op("Reshape", plane, [-1]), largest_index)

@@ -92,8 +92,8 @@ class Formula:
         return self.g.dtype(self.value) == DataType.DOUBLE
 
 
-def _plain(item: Operand) -> Value | float:
-    return item.value if isinstance(item, Formula) else item
+def _plain(operand: Operand) -> Value | float:
+    return operand.value if isinstance(operand, Formula) else operand
 
 
 def coefficients(text: str) -> tuple[float, ...]:
@@ -158,8 +158,8 @@ def iterate(
     names = ("active", *(f"state_{i}" for i in range(len(state))))
     initial = [condition, *state]
     formals = [
-        Value(name=name, type=item.value.type, shape=item.value.shape)
-        for name, item in zip(names, initial, strict=True)
+        Value(name=name, type=formula.value.type, shape=formula.value.shape)
+        for name, formula in zip(names, initial, strict=True)
     ]
 
     def build(iteration: Value, keep_going: Value, active: Value, *carried: Value) -> list[Value]:
@@ -167,11 +167,11 @@ def iterate(
         new, unfinished = step(Formula(g, g.cast(iteration, dtype)), *old)
         next_state = [mask.chosen(later, earlier) for later, earlier in zip(new, old, strict=True)]
         still_active = mask if unfinished is None else mask & unfinished
-        return [_any_true(still_active), still_active.value, *(item.value for item in next_state)]
+        return [_any_true(still_active), still_active.value, *(formula.value for formula in next_state)]
 
     body = g.subgraph(build, [*loop_inputs(), *formals], "iteration")
     trips = None if limit is None else g.constant(limit, DataType.INT64)
-    values = [item.value for item in initial]
+    values = [formula.value for formula in initial]
     results = g.op("Loop", trips, _any_true(condition), *values, body=body, outputs=len(values))
     for result, value in zip(results, values, strict=True):
         result.type, result.shape = value.type, value.shape

@@ -204,25 +204,25 @@ def composed_dft(
         candidates = [composed_dft(g, input, None, g.constant(dim), inverse) for dim in range(rank - 1)]
         return by_axis(g, g.op("Where", g.op("Less", axis, 0), g.op("Add", axis, 1), axis), candidates)
     dim = g.axis(axes[0], rank)
-    parts = g.shape(input)
-    if parts is None or parts[-1] not in (1, 2):
+    input_shape = g.shape(input)
+    if input_shape is None or input_shape[-1] not in (1, 2):
         raise g.refuse("the last dimension must be known: 1 for real, 2 for complex numbers", first_opset=17)
     length = integers(g, dft_length) if dft_length is not None else None
     if dft_length is not None and length is None:
         raise g.refuse("its length must be constant", first_opset=17)
     count = length[0] if length is not None else g.size(input, dim)
-    moved = g.call("aten::movedim", self=input, source=dim, destination=rank - 2)
+    exchanged = g.call("aten::movedim", self=input, source=dim, destination=rank - 2)
     if length is not None:
-        moved = _fit_length(g, moved, rank - 2, length[0])
+        exchanged = _fit_length(g, exchanged, rank - 2, length[0])
     if onesided and inverse:
         raise g.refuse("the inverse transform of a one-sided spectrum is not supported", first_opset=17)
-    variant = "r2c" if parts[-1] == 1 else "c2c"
+    variant = "r2c" if input_shape[-1] == 1 else "c2c"
     power = -1.0 if inverse else 0.0
     if variant == "r2c":
-        zeros = g.op("Mul", moved, 0.0)
+        zeros = g.op("Mul", exchanged, 0.0)
         # The composition takes pairs; real numbers have an imaginary part of 0.
-        moved = g.op("Concat", moved, zeros, axis=rank - 1)
-    result = g.call("composed::dft", moved, count, "c2c", bool(inverse), power, bool(onesided))
+        exchanged = g.op("Concat", exchanged, zeros, axis=rank - 1)
+    result = g.call("composed::dft", exchanged, count, "c2c", bool(inverse), power, bool(onesided))
     return g.call("aten::movedim", self=result, source=rank - 2, destination=dim)
 
 

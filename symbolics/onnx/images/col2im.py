@@ -22,11 +22,11 @@ def _terms(
     """
     g.reserve(kernel)
     offsets = np.arange(kernel, dtype=np.int64)
-    ahead = arithmetic(g, "Add", column(g, pixels(g, size, DataType.INT64)), pad - offsets * dilation)
-    block = arithmetic(g, "Div", ahead, stride)
+    distance = arithmetic(g, "Add", column(g, pixels(g, size, DataType.INT64)), pad - offsets * dilation)
+    block = arithmetic(g, "Div", distance, stride)
     # A block covers the pixel with this offset only if the division by the stride is exact.
-    inside = arithmetic(g, "Equal", arithmetic(g, "Mul", block, stride), ahead)
-    inside = arithmetic(g, "And", inside, arithmetic(g, "Greater", ahead, -1))
+    inside = arithmetic(g, "Equal", arithmetic(g, "Mul", block, stride), distance)
+    inside = arithmetic(g, "And", inside, arithmetic(g, "Greater", distance, -1))
     inside = arithmetic(g, "And", inside, arithmetic(g, "Less", block, count))
     positions = arithmetic(
         g, "Add", arithmetic(g, "Where", inside, block, 0), arithmetic(g, "Mul", offsets, count)

@@ -69,8 +69,8 @@ class _Sampler:
         half = g.op("Mul", turns, 0.5)
         # After an even number of reflections the coordinate runs forwards again.
         is_even = g.call("aten::eq", g.op("Floor", half), half)
-        ahead, backwards = g.op("Add", extra, low), g.op("Add", g.op("Sub", length, extra), low)
-        mirrored = g.op("Where", is_even, ahead, backwards)
+        forwards, backwards = g.op("Add", extra, low), g.op("Add", g.op("Sub", length, extra), low)
+        mirrored = g.op("Where", is_even, forwards, backwards)
         return g.op("Where", g.call("aten::eq", length, 0.0), 0.0, mirrored)
 
     def gather_pixels(self, coordinates: Sequence[Value]) -> Value:

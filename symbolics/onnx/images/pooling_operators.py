@@ -83,7 +83,7 @@ def _register(op_type: str) -> None:
             "auto_pad": auto_pad if auto_pad != "NOTSET" else None,
             "ceil_mode": int(ceil) or None,
             "count_include_pad": count_include_pad or None,
-            "dilations": dilations if any(item != 1 for item in dilations or []) else None,
+            "dilations": dilations if any(dilation != 1 for dilation in dilations or []) else None,
             "pads": pads,
             "strides": strides,
             "storage_order": storage_order or None,

@@ -41,14 +41,14 @@ def roi_align(
     if coordinate_transformation_mode != "half_pixel":
         raise g.refuse("ONNX operator RoiAlign does not support these element types here")
     pooling = _Pooling(mode, output_height, output_width, sampling_ratio)
-    moved = g.op("Sub", g.op("Mul", rois, spatial_scale), 0.5)
-    lengths = g.op("Sub", _columns(g, moved, 2, 4), _columns(g, moved, 0, 2))
+    shifted_rois = g.op("Sub", g.op("Mul", rois, spatial_scale), 0.5)
+    lengths = g.op("Sub", _columns(g, shifted_rois, 2, 4), _columns(g, shifted_rois, 0, 2))
 
     def by_regions() -> Value:
-        return _emit_roi_align(g, X, moved, batch_indices, pooling)
+        return _emit_roi_align(g, X, shifted_rois, batch_indices, pooling)
 
     def by_points() -> Value:
-        return _sample_points(g, X, moved, lengths, batch_indices, pooling)
+        return _sample_points(g, X, shifted_rois, lengths, batch_indices, pooling)
 
     array = g.constant_value(rois)
     if array is not None:
@@ -94,7 +94,7 @@ def _points(
         Their coordinates, `[regions, bins, points]`; the largest number in a bin; and the number in a bin of
         each region, `[regions, 1, 1]`, if the operator chooses it.
     """
-    start, length = (g.op("Unsqueeze", item, axes=[2]) for item in (start, length))
+    start, length = (g.op("Unsqueeze", column, axes=[2]) for column in (start, length))
     dtype = g.dtype(start) or DataType.FLOAT
     size = g.op("Div", length, float(bins))
     most: Size = ratio

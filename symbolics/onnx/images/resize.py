@@ -40,8 +40,9 @@ def resize(
     options = {name: value for name, value in attributes.items() if value != _DEFAULTS[name]}
     attributes = _DEFAULTS | attributes
     # An empty tensor means that the input is omitted.
+    optional_inputs: tuple[Any, ...] = (roi, scales, sizes)
     roi, scales, sizes = (
-        None if isinstance(item, Value) and g.shape(item) == (0,) else item for item in (roi, scales, sizes)
+        None if isinstance(value, Value) and g.shape(value) == (0,) else value for value in optional_inputs
     )
     stretches = roi is None and attributes["keep_aspect_ratio_policy"] == "stretch"
     # `axes` begins at 18. Before, the other axes get a scale of 1, or their own sizes.
@@ -69,10 +70,10 @@ Scalars = list[Any]
 def _items(g: GraphContext, values: Any, count: int) -> Scalars:
     array = None if isinstance(values, list) else g.constant_value(values)
     if isinstance(values, list) or array is not None:
-        listed = values if array is None else array.reshape(-1).tolist()
-        if len(listed) != count:
-            raise g.refuse(f"it has {len(listed)} scales or sizes for {count} axes")
-        return listed
+        numbers = values if array is None else array.reshape(-1).tolist()
+        if len(numbers) != count:
+            raise g.refuse(f"it has {len(numbers)} scales or sizes for {count} axes")
+        return numbers
     none = g.constant([], DataType.INT64)
     return [g.op("Reshape", g.op("Gather", values, i, axis=0), none) for i in range(count)]
 
@@ -84,9 +85,9 @@ def _for_all_axes(g: GraphContext, X: Value, scales: Any, sizes: Any, axes: list
     if sizes is not None:
         return None, [by_axis[axis] if axis in by_axis else g.size(X, axis) for axis in all_axes]
     all_scales = [by_axis.get(axis, 1.0) for axis in all_axes]
-    if not any(isinstance(item, Value) for item in all_scales):
+    if not any(isinstance(scale, Value) for scale in all_scales):
         return all_scales, None
-    vectors = [g.op("Reshape", g.constant(item, DataType.FLOAT), [1]) for item in all_scales]
+    vectors = [g.op("Reshape", g.constant(scale, DataType.FLOAT), [1]) for scale in all_scales]
     return g.op("Concat", *vectors, axis=0), None
 
 
@@ -200,15 +201,21 @@ def _axes(
             ]
         widths = [number(g, n, wide) for n in output_sizes]
     elif ratios is not None:
-        single = [item if isinstance(item, Value) else np.float32(item) for item in ratios]
-        products = [arithmetic(g, "Mul", o, r) for o, r in zip(lengths, single, strict=True)]
-        output_sizes, widths = [floor_size(item) for item in products], [convert(item) for item in products]
-        scales = [convert(item) for item in single]
+        float_ratios = [
+            number_of_axis if isinstance(number_of_axis, Value) else np.float32(number_of_axis)
+            for number_of_axis in ratios
+        ]
+        products = [arithmetic(g, "Mul", o, r) for o, r in zip(lengths, float_ratios, strict=True)]
+        output_sizes, widths = (
+            [floor_size(number_of_axis) for number_of_axis in products],
+            [convert(number_of_axis) for number_of_axis in products],
+        )
+        scales = [convert(number_of_axis) for number_of_axis in float_ratios]
     else:
         raise g.refuse("neither scales nor sizes are given")
     regions: list[tuple[Numbers, Numbers] | None] = [None] * count
     if roi is not None:
-        ends = [convert(item) for item in _items(g, roi, 2 * count)]
+        ends = [convert(number_of_axis) for number_of_axis in _items(g, roi, 2 * count)]
         regions = list(zip(ends[:count], ends[count:], strict=True))
     return [_Axis(*fields) for fields in zip(input_sizes, output_sizes, scales, widths, regions, strict=True)]
 
@@ -247,8 +254,8 @@ def _input_coordinates(g: GraphContext, axis: _Axis, coordinates: str, wide: Dat
         if axis.region is None:
             raise g.refuse("roi must be given")
         start, end = axis.region
-        moved = div(mul(mul(numbers, sub(end, start)), last), gaps)
-        return if_single(mul(mul(add(start, end), last), 0.5), add(mul(start, last), moved))
+        offset = div(mul(mul(numbers, sub(end, start)), last), gaps)
+        return if_single(mul(mul(add(start, end), last), 0.5), add(mul(start, last), offset))
     centred = sub(div(add(numbers, 0.5), scale), 0.5)
     if coordinates == "pytorch_half_pixel":
         return if_single(-0.5, centred)

@@ -10,5 +10,5 @@ def along(g: GraphContext, value: Value, axis: int, rank: int, matrix: Value) ->
     # MatMul works on the last dimension.
     perm = [*(dim for dim in range(rank) if dim != axis), axis]
     inverse_perm = [*range(axis), rank - 1, *range(axis, rank - 1)]
-    moved = g.op("MatMul", g.op("Transpose", value, perm=perm), matrix)
-    return g.op("Transpose", moved, perm=inverse_perm)
+    product = g.op("MatMul", g.op("Transpose", value, perm=perm), matrix)
+    return g.op("Transpose", product, perm=inverse_perm)

@@ -122,7 +122,7 @@ def _scatter_gradient(
     """Scatter gradients to positions in their planes.
 
     Args:
-        once: whether no position comes twice.
+        unique: whether no position comes twice.
     """
     rank = known_rank(g, like)
     outer = list(range(rank - dimensions))

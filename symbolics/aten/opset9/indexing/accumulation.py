@@ -30,7 +30,7 @@ def scatter_slices(g: GraphContext, self: Value, dim: int, index: Value, src: Va
     count = g.size(index, dim)
 
     def step(current: Value, number: Value) -> Value:
-        rows = [g.op("Gather", item, number, axis=dim) for item in (index, src)]
+        rows = [g.op("Gather", operand, number, axis=dim) for operand in (index, src)]
         return g.call("composed::scatter_slice", current, dim, *rows, reduction)
 
     if isinstance(count, int) and count <= _UNROLLED:
@@ -102,7 +102,7 @@ def scatter_with(g: GraphContext, self: Value, dim: int, index: Value, src: Valu
     if reduction not in ("max", "min") or g.dtype(self) not in dtypes.FLOATS:
         return result
     # A second scatter marks the positions that receive a NaN.
-    missing = [g.cast(g.call("aten::isnan", item), DataType.INT32) for item in (self, src)]
+    missing = [g.cast(g.call("aten::isnan", operand), DataType.INT32) for operand in (self, src)]
     lost = _scatter_by_operator(g, missing[0], dim, index, missing[1], "max")
     return g.op("Where", g.cast(lost, DataType.BOOL), math.nan, result)
 
@@ -112,7 +112,7 @@ def _scatter_by_operator(
 ) -> Value:
     dtype = g.dtype(self)
     if dtype == DataType.BOOL:
-        integers = [g.cast(item, DataType.INT32) for item in (self, src)]
+        integers = [g.cast(operand, DataType.INT32) for operand in (self, src)]
         reduction = {"add": "max", "mul": "min"}.get(reduction, reduction)
         return g.cast(
             g.call("composed::scatter_reduce", integers[0], dim, index, integers[1], reduction), dtype
@@ -192,7 +192,7 @@ def index_reduce(
 ) -> Value:
     """A scatter_reduce with the same index for a whole row."""
     if known_rank(g, self) == 0:
-        self_, source_ = (g.op("Reshape", item, [1]) for item in (self, source))
+        self_, source_ = (g.op("Reshape", operand, [1]) for operand in (self, source))
         result = g.call("aten::index_reduce", self_, 0, index, source_, reduce, include_self)
         return g.op("Reshape", result, g.constant([], DataType.INT64))
     dimension, rank = axis(g, self, dim), known_rank(g, self)

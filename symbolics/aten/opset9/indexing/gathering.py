@@ -98,8 +98,8 @@ def index(g: GraphContext, self: Value, indices: list[Value | None]) -> Value:
             dims=[*dims, *(dim for dim in range(known_rank(g, data)) if dim not in dims)],
         )
     sizes = sizes_of(g, data)[first : first + len(dims)]
-    picked = linear_positions(g, [positions[dimension] for dimension in dims], sizes)
-    return g.op("Gather", merge_dims(g, data, first, len(dims)), picked, axis=first)
+    index_of_merged = linear_positions(g, [positions[dimension] for dimension in dims], sizes)
+    return g.op("Gather", merge_dims(g, data, first, len(dims)), index_of_merged, axis=first)
 
 
 def are_adjacent(dims: Sequence[int]) -> bool:
@@ -166,11 +166,11 @@ def diagonal(g: GraphContext, self: Value, offset: int = 0, dim1: int = 0, dim2:
     stride = compute(g, "add", width, 1)
     if isinstance(length, int) and isinstance(start, int) and isinstance(stride, int):
         g.reserve(length)
-        picked = g.constant(start + stride * np.arange(length, dtype=np.int64))
+        diagonal_index = g.constant(start + stride * np.arange(length, dtype=np.int64))
     else:
-        picked = g.op("Mul", g.call("sym::range", start=0, end=length), stride)
-        picked = g.op("Add", picked, start)
-    return g.op("Gather", merge_dims(g, data, rank - 2, 2), picked, axis=rank - 2)
+        diagonal_index = g.op("Mul", g.call("sym::range", start=0, end=length), stride)
+        diagonal_index = g.op("Add", diagonal_index, start)
+    return g.op("Gather", merge_dims(g, data, rank - 2, 2), diagonal_index, axis=rank - 2)
 
 
 @onnx_symbolic("aten::trace")

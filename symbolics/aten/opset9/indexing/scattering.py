@@ -17,7 +17,7 @@ def index_put(
     g: GraphContext, self: Value, indices: list[Value | None], values: Value, accumulate: bool = False
 ) -> Value:
     """A single number under a mask becomes Where; other writes go to rows of the merged dimensions."""
-    index_tensors = [item for item in indices if item is not None]
+    index_tensors = [tensor for tensor in indices if tensor is not None]
     if not index_tensors:
         expanded = g.call("aten::expand", self=values, size=sizes_of(g, self))
         return g.op("Add", self, expanded) if accumulate else expanded
@@ -33,14 +33,14 @@ def index_put(
     front = g.call("aten::permute", self=data, dims=order)
     sizes = sizes_of(g, front)
     tensors = [positions[dimension] for dimension in dims]
-    picked = linear_positions(g, tensors, sizes[: len(dims)])
+    index_of_merged = linear_positions(g, tensors, sizes[: len(dims)])
     shape = broadcast_sizes(g, tensors)
     updates = _updates(g, values, shape, sizes[len(dims) :], dims)
     rows = merge_dims(g, front, 0, len(dims))
     row_sizes = sizes[len(dims) :]
     updates = g.call("aten::reshape", self=updates, shape=[-1, *row_sizes])
     name = "composed::accumulate_rows" if accumulate else "composed::write_rows"
-    written = g.call(name, self=rows, index=g.op("Reshape", picked, [-1]), values=updates)
+    written = g.call(name, self=rows, index=g.op("Reshape", index_of_merged, [-1]), values=updates)
     restored = g.call("aten::reshape", self=written, shape=sizes)
     # argsort of a permutation is its inverse.
     restored = g.call("aten::permute", self=restored, dims=np.argsort(order).tolist())

@@ -27,11 +27,11 @@ def composed_where(g: GraphContext, condition: Value, self: Value | Number, othe
 
     Integers without a kernel are cast to INT32, which represents them.
     """
-    values = [item for item in (self, other) if isinstance(item, Value)]
-    dtypes = {g.dtype(item) for item in values}
+    values = [operand for operand in (self, other) if isinstance(operand, Value)]
+    dtypes = {g.dtype(operand) for operand in values}
     narrow = next(iter(dtypes), None)
     if narrow is not None and len(dtypes) == 1 and not g.has_kernel("Where", values[0]):
-        wide = [g.cast(g.constant(item, narrow), DataType.INT32) for item in (self, other)]
+        wide = [g.cast(g.constant(operand, narrow), DataType.INT32) for operand in (self, other)]
         return g.cast(g.op("Where", condition, *wide), narrow)
     if dtypes != {DataType.BOOL}:
         return g.op("Where", condition, self, other)
@@ -141,8 +141,8 @@ def diff(
     if n == 0:
         return self
     dimension = axis(g, self, dim)
-    parts = [part for part in (prepend, self, append) if part is not None]
-    self = g.call("aten::cat", tensors=parts, dim=dimension)
+    pieces = [piece for piece in (prepend, self, append) if piece is not None]
+    self = g.call("aten::cat", tensors=pieces, dim=dimension)
     for _ in range(n):
         after = g.call("aten::slice", self=self, dim=dimension, start=1)
         before = g.call("aten::slice", self=self, dim=dimension, end=-1)

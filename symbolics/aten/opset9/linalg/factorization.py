@@ -149,9 +149,9 @@ def singular_column(g: GraphContext, packed: Value) -> Value:
     penalty = g.op("Mul", g.cast(g.op("Not", zero), DataType.FLOAT), end)
     positions = g.op("Add", penalty, g.op("Add", mx.numbers(g, columns), 1.0))
     # An additional column represents none, so that ReduceMin has an element.
-    beyond = mx.zeros(g, [*mx.batch_sizes(g, packed), 1], DataType.FLOAT)
-    beyond = g.op("Add", beyond, g.op("Add", end, 1.0))
-    positions = g.op("Concat", positions, beyond, axis=mx.matrix_rank(g, packed) - 2)
+    extra_column = mx.zeros(g, [*mx.batch_sizes(g, packed), 1], DataType.FLOAT)
+    extra_column = g.op("Add", extra_column, g.op("Add", end, 1.0))
+    positions = g.op("Concat", positions, extra_column, axis=mx.matrix_rank(g, packed) - 2)
     first = g.op("ReduceMin", positions, axes=[mx.matrix_rank(g, packed) - 2], keepdims=0)
     is_singular = g.op("Not", g.op("Greater", first, end))
     return g.cast(g.op("Mul", first, g.cast(is_singular, DataType.FLOAT)), DataType.INT32)

@@ -82,7 +82,7 @@ def grouped_rows(g: GraphContext, input: Value, weight: Value, offs: Value) -> V
         rows = _part(g, input, 0, start, end)
         return g.cast(g.op("MatMul", rows, g.op("Gather", weight, group, axis=0)), accumulated_dtype)
 
-    # In a sequence no group copies the rows of those before it; `unused_rows` stay its last element.
+    # In a sequence no group copies the rows of those before it; `unused_rows` stays its last element.
     in_sequence = g.has("Loop", result=Value(type=ir.SequenceType(ir.TensorType(accumulated_dtype))))
 
     def append_group(group: Value, rows: Value) -> Value:

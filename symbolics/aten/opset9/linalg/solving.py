@@ -164,8 +164,8 @@ def _parity(g: GraphContext, pivots: Value, dtype: DataType) -> Value:
     """-1 for each matrix whose rows were exchanged an odd number of times, else 1."""
     count = g.size(pivots, (g.rank(pivots) or 1) - 1)
     unmoved = g.op("Add", mx.positions(g, count), 1)
-    moved = g.op("Not", g.op("Equal", pivots, unmoved))
-    signs = g.op("Sub", 1.0, g.op("Mul", g.cast(moved, dtype), 2.0))
+    is_moved = g.op("Not", g.op("Equal", pivots, unmoved))
+    signs = g.op("Sub", 1.0, g.op("Mul", g.cast(is_moved, dtype), 2.0))
     return _product(g, signs)
 
 
@@ -232,8 +232,8 @@ def linalg_tensorsolve(g: GraphContext, self: Value, other: Value, dims: list[in
     """The solution of `tensordot(A, X, X.ndim) = B`; first moves the given dims of A to its end."""
     rank = mx.known_rank(g, self)
     if dims is not None:
-        moved = [dim % rank for dim in dims]
-        self = g.op("Transpose", self, perm=[*(i for i in range(rank) if i not in moved), *moved])
+        moved_dims = [dim % rank for dim in dims]
+        self = g.op("Transpose", self, perm=[*(i for i in range(rank) if i not in moved_dims), *moved_dims])
     leading = [g.size(other, dim) for dim in range(g.rank(other) or 0)]
     trailing = [g.size(self, dim) for dim in range(len(leading), rank)]
     matrix = _as_matrix(g, self, leading, trailing)

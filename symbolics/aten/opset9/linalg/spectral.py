@@ -60,7 +60,7 @@ def _rotation(g: GraphContext, diagonal: Value, partners: Value, off: Value) -> 
     """Cosine and sine for each index; a pair has equal cosines and opposite sines.
 
     Args:
-        own: diagonal elements of a symmetric matrix, `[..., n]`.
+        diagonal: diagonal elements of a symmetric matrix, `[..., n]`.
         off: its element between each index and its partner, 0 if no rotation is needed.
     """
     dtype = mx.dtype_of(g, diagonal)
@@ -112,8 +112,8 @@ def _order(g: GraphContext, values: Value, descending: bool) -> Value:
     after = g.op("Less" if descending else "Greater", row, column)
     tie = g.op("Not", g.op("Or", before, after))
     earlier = mx.triangle_mask(g, count, count, upper=False, strict=True)
-    ahead = g.op("Or", before, g.op("And", tie, earlier))
-    ranks = g.cast(mx.total(g, g.cast(ahead, DataType.FLOAT)), DataType.INT64)
+    precedes = g.op("Or", before, g.op("And", tie, earlier))
+    ranks = g.cast(mx.total(g, g.cast(precedes, DataType.FLOAT)), DataType.INT64)
     is_ranked = g.op("Equal", mx.as_column(g, ranks), mx.positions(g, count))
     return g.cast(is_ranked, mx.dtype_of(g, values))
 

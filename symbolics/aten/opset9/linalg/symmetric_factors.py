@@ -28,7 +28,7 @@ def _mask_of_position(g: GraphContext, position: Value, count: Size) -> Value:
     """A mask of one position in each matrix, BOOL `[..., n]`.
 
     Args:
-        place: FLOAT `[..., 1]`.
+        position: FLOAT `[..., 1]`.
     """
     return g.op("Equal", g.cast(position, DataType.INT64), mx.positions(g, count))
 

@@ -45,8 +45,8 @@ class InterpolationAxis:
         """Whether the coordinates depend on the factor alone, for every size."""
         if self.scale is None or self.scale.is_integer():
             return True
-        whole = math.floor(self.scale)
-        return whole not in self.multiples or self.scale - whole >= 0.5
+        whole_scale = math.floor(self.scale)
+        return whole_scale not in self.multiples or self.scale - whole_scale >= 0.5
 
     def by_sizes(self) -> "InterpolationAxis":
         """This axis without a factor, if ATen ignores it."""

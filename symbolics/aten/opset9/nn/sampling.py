@@ -30,7 +30,7 @@ def affine_grid_generator(
     centres. An only element is at 0. Torch decomposes the operator only for sizes that are numbers.
     """
     dtype = g.dtype(theta) or DataType.FLOAT
-    batch, spatial = size[0], [fold_size(g, item) for item in size[2:]]
+    batch, spatial = size[0], [fold_size(g, dim_size) for dim_size in size[2:]]
     columns: list[Value] = []
     for axis, steps in enumerate(spatial):
         centres = g.call("aten::linspace", start=-1.0, end=1.0, steps=steps, dtype=dtype)

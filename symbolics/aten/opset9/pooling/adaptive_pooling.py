@@ -83,7 +83,7 @@ def _average_along(g: GraphContext, input: Value, axis: int, rank: int, count: S
             g.call("aten::slice", self=input, dim=axis, start=start, end=end)
             for start, end in _bounds(size, count)
         ]
-        means = [g.op("ReduceMean", item, axes=[axis], keepdims=1) for item in slices]
+        means = [g.op("ReduceMean", part, axes=[axis], keepdims=1) for part in slices]
         return g.op("Concat", *means, axis=axis)
     starts, ends = _intervals(g, size, count)
     positions, length = _positions(g, size, count, starts, ends)

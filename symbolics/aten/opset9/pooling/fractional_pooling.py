@@ -83,13 +83,15 @@ def _register(dimensions: int) -> None:
         planes = g.op("Reshape", input, [*leading, product(g, sizes)])
         windows = g.op("GatherElements", planes, flat, axis=2)
         window_shape = [*leading, math.prod(counts), math.prod(kernel)]
-        windows, positions = (g.op("Reshape", item, window_shape) for item in (windows, flat))
+        windows, positions = (g.op("Reshape", tensor, window_shape) for tensor in (windows, flat))
         values = g.op("ReduceMax", windows, axes=[3], keepdims=0)
-        chosen = g.op("ArgMax", windows, axis=3, keepdims=1)
-        chosen.shape = ir.Shape([*(size if isinstance(size, int) else None for size in window_shape[:3]), 1])
-        indices = g.op("Squeeze", g.op("GatherElements", positions, chosen, axis=3), axes=[3])
-        results = [g.op("Reshape", item, [*leading, *counts]) for item in (values, indices)]
-        first, second = (g.op("Squeeze", item, axes=[0]) if unbatched else item for item in results)
+        largest_index = g.op("ArgMax", windows, axis=3, keepdims=1)
+        largest_index.shape = ir.Shape(
+            [*(size if isinstance(size, int) else None for size in window_shape[:3]), 1]
+        )
+        indices = g.op("Squeeze", g.op("GatherElements", positions, largest_index, axis=3), axes=[3])
+        results = [g.op("Reshape", tensor, [*leading, *counts]) for tensor in (values, indices)]
+        first, second = (g.op("Squeeze", tensor, axes=[0]) if unbatched else tensor for tensor in results)
         return first, second
 
 

@@ -44,10 +44,10 @@ def _arrange_gates(
     g: GraphContext, cell: RecurrentCell, tensors: Sequence[Value], hidden: int, directions: int
 ) -> Value:
     """Reorder ATen's parameters into one ONNX tensor `[directions, gates * hidden, ...]`."""
-    joined = tensors[0] if len(tensors) == 1 else g.op("Concat", *tensors, axis=0)
+    stacked = tensors[0] if len(tensors) == 1 else g.op("Concat", *tensors, axis=0)
     gates = len(cell.order)
     rows = np.arange(len(tensors) * gates * hidden).reshape(len(tensors), gates, hidden)
-    return g.op("Gather", joined, rows[:, list(cell.order)].reshape(directions, -1), axis=0)
+    return g.op("Gather", stacked, rows[:, list(cell.order)].reshape(directions, -1), axis=0)
 
 
 def _run(
@@ -208,10 +208,13 @@ def _recurrent(
         x = _merge_directions(
             g, y, static_size(g, layer_sets[0].hidden, 1), directions, batch_first and is_last
         )
-        for parts, end in zip(finals, ends, strict=True):
-            parts.append(end)
-    joined = [parts[0] if len(parts) == 1 else g.op("Concat", *parts, axis=0) for parts in finals]
-    return [g.cast(value, dtype) if dtype is not None else value for value in (x, *joined)]
+        for layer_states, end in zip(finals, ends, strict=True):
+            layer_states.append(end)
+    final_states = [
+        layer_states[0] if len(layer_states) == 1 else g.op("Concat", *layer_states, axis=0)
+        for layer_states in finals
+    ]
+    return [g.cast(value, dtype) if dtype is not None else value for value in (x, *final_states)]
 
 
 def _register(name: str, cell: RecurrentCell) -> None:

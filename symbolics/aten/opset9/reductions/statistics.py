@@ -39,15 +39,15 @@ def cov(
 ) -> Value:
     """Each row is a variable. Without degrees of freedom the result is a division by zero."""
     dtype = _result_dtype(g, self, aweights)
-    all_weights = [g.cast(item, dtype) for item in (fweights, aweights) if item is not None]
+    all_weights = [g.cast(weight, dtype) for weight in (fweights, aweights) if weight is not None]
     values = g.cast(self, dtype)
     rank = known_rank(g, values)
     values = values if rank == 2 else g.op("Reshape", values, [1, -1])
     count = mx.width(g, values)
     weights = None
-    for item in all_weights:
-        item = item if g.rank(item) else g.op("Unsqueeze", item, axes=[0])
-        weights = item if weights is None else g.op("Mul", weights, item)
+    for weight in all_weights:
+        weight = weight if g.rank(weight) else g.op("Unsqueeze", weight, axes=[0])
+        weights = weight if weights is None else g.op("Mul", weights, weight)
     weighted = values if weights is None else g.op("Mul", values, weights)
     total = g.cast(g.constant(count), dtype) if weights is None else mx.total(g, weights)
     centered = g.op("Sub", values, g.op("Div", mx.total(g, weighted, keepdim=True), total))

@@ -83,9 +83,12 @@ def reshape(g: GraphContext, self: Value, shape: list[int | Value] | Value) -> V
     missing = target.count(None)
     # Reshape infers one size by itself.
     if missing <= 1:
-        result = g.op("Reshape", self, [-1 if item is None else item for item in target])
+        result = g.op("Reshape", self, [-1 if target_size is None else target_size for target_size in target])
     else:
-        real_target = [size if item is None else item for size, item in zip(sizes, target, strict=True)]
+        real_target = [
+            size if target_size is None else target_size
+            for size, target_size in zip(sizes, target, strict=True)
+        ]
         result = g.call("composed::reshape", self=self, shape=sizes, target=real_target)
     if result.producer() is not None and g.shape(result) != tuple(dims):
         result.shape = ir.Shape(dims)
@@ -229,16 +232,16 @@ def squeeze(g: GraphContext, self: Value, dim: int | list[int] | None = None) ->
     """Removes only dimensions of size 1; for symbolic sizes the rank of the captured output decides."""
     rank = known_rank(g, self)
     dims = list(range(rank)) if dim is None else [dim] if isinstance(dim, int) else dim
-    candidates = sorted({axis(g, self, item) for item in dims if rank})
+    candidates = sorted({axis(g, self, axis_number) for axis_number in dims if rank})
     shape = g.shape(self) or ()
-    removed = [item for item in candidates if shape[item] == 1]
-    computed = [item for item in candidates if not isinstance(shape[item], int)]
+    removed = [axis_number for axis_number in candidates if shape[axis_number] == 1]
+    computed = [axis_number for axis_number in candidates if not isinstance(shape[axis_number], int)]
     if computed and g.node is not None and g.node.op_type == "squeeze" and g.expected[0].shape is not None:
         removed_count = rank - len(g.expected[0].shape) - len(removed)
         if removed_count not in (0, len(computed)):
             raise g.refuse("the dimensions of size 1 must be known: name the dimensions to remove")
         removed = candidates if removed_count else removed
-    elif computed and (dim is None or any(shape[item].value is None for item in computed)):  # type: ignore[union-attr]
+    elif computed and (dim is None or any(shape[axis_number].value is None for axis_number in computed)):  # type: ignore[union-attr]
         raise g.refuse("the dimensions of size 1 must be known: name the dimensions to remove")
     return g.op("Squeeze", self, axes=sorted(removed)) if removed else self
 
@@ -249,7 +252,9 @@ def expand(g: GraphContext, self: Value, size: list[int | Value] | Value, implic
         # -1 keeps the input's size, and so does 1.
         return g.op("Expand", self, g.call("sym::max", a=size, b=g.call("sym::mul", a=size, b=-1)))
     target = _expansion(g, self, size)
-    if all(item == 1 for item in target if isinstance(item, int)) and not _values(target):
+    if all(target_size == 1 for target_size in target if isinstance(target_size, int)) and not _values(
+        target
+    ):
         return _add_leading_dims(g, self, len(target))
     return g.op("Expand", self, target)
 
@@ -264,19 +269,19 @@ def _expansion(g: GraphContext, self: Value, size: Sequence[Size]) -> list[Size]
     added = len(size) - known_rank(g, self)
     dims = _declared_dims(g, frozenset({"expand", "broadcast_to"}), len(size)) or [UNKNOWN] * len(size)
     target: list[Size] = []
-    for position, (item, dim) in enumerate(zip(size, dims, strict=True)):
-        item = fold_size(g, item)
+    for position, (requested, dim) in enumerate(zip(size, dims, strict=True)):
+        requested = fold_size(g, requested)
         if position < added:
-            target.append(dim if isinstance(dim, int) else item)
+            target.append(dim if isinstance(dim, int) else requested)
             continue
         input_position = position - added
         input_dim = shape[input_position]  # type: ignore[index]
         is_kept = (
             same_size(input_dim, dim)
-            or same_size(input_dim, dimension(item))
-            or origin(item) == (self, input_position)
+            or same_size(input_dim, dimension(requested))
+            or origin(requested) == (self, input_position)
         )
-        target.append(1 if is_kept or (isinstance(item, int) and item == -1) else item)
+        target.append(1 if is_kept or (isinstance(requested, int) and requested == -1) else requested)
     return target
 
 

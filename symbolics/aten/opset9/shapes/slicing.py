@@ -200,7 +200,7 @@ def _sections_or_indices(g: GraphContext, argument: Value) -> tuple[int | None, 
     """The number of parts, or the positions between them; a computed number is not supported."""
     array, shape = g.constant_value(argument), g.shape(argument)
     if array is not None:
-        return (int(array), None) if array.ndim == 0 else (None, [int(item) for item in array])
+        return (int(array), None) if array.ndim == 0 else (None, [int(position) for position in array])
     if shape is None or len(shape) != 1 or not isinstance(shape[0], int):
         raise g.refuse("the number of parts of tensor_split must be known")
     return None, [g.op("Gather", argument, i, axis=0) for i in range(shape[0])]

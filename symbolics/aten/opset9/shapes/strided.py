@@ -17,9 +17,9 @@ def _positions(
     g: GraphContext, size: list[Size], stride: list[Size], storage_offset: Size | None
 ) -> tuple[Value, list[Size]]:
     """The position of each element of the view in the storage."""
-    sizes, strides = [fold_size(g, item) for item in size], [fold_size(g, item) for item in stride]
+    sizes, strides = [fold_size(g, number) for number in size], [fold_size(g, number) for number in stride]
     offset = 0 if storage_offset is None else fold_size(g, storage_offset)
-    if all(isinstance(item, int) for item in (*sizes, *strides, offset)):
+    if all(isinstance(number, int) for number in (*sizes, *strides, offset)):
         g.reserve(*sizes)  # type: ignore[arg-type]
         positions = np.asarray(offset, dtype=np.int64)
         for count, step in zip(sizes, strides, strict=True):

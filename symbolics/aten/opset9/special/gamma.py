@@ -66,14 +66,14 @@ def digamma(x: Formula) -> Formula:
     """An asymptotic series from 10 on; negative numbers use reflection, NaN at negative integers."""
     is_negative = x < 0.0
     positive = is_negative.chosen(1.0 - x, x)
-    moved, terms = positive, None
+    shifted, terms = positive, None
     # `digamma(x) = digamma(x + 1) - 1 / x`, until the series converges.
     for _ in range(10):
-        terms = 1.0 / moved if terms is None else terms + 1.0 / moved
-        moved = moved + 1.0
+        terms = 1.0 / shifted if terms is None else terms + 1.0 / shifted
+        shifted = shifted + 1.0
     assert terms is not None
     is_small = positive < 10.0
-    argument = is_small.chosen(moved, positive)
+    argument = is_small.chosen(shifted, positive)
     inverse = 1.0 / argument
     square = inverse * inverse
     result = argument.log() - inverse * 0.5 - square * polynomial(square, table.DIGAMMA)

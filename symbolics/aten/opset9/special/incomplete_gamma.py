@@ -34,14 +34,14 @@ def _lanczos_sum(a: Formula) -> Formula:
 
 def _factor(a: Formula, x: Formula) -> Formula:
     """`x^a exp(-x) / gamma(a)`."""
-    apart = (a * x.log() - x - lgamma(a)).exp()
+    direct = (a * x.log() - x - lgamma(a)).exp()
     shifted = a + (_LANCZOS_G - 0.5)
     scale = (shifted / math.e).sqrt() / _lanczos_sum(a)
     small = (a - x).exp() * (x / shifted) ** a
     change = (x - a - (_LANCZOS_G - 0.5)) / shifted
     large = (a * (_log1p(change) - change) + x * (0.5 - _LANCZOS_G) / shifted).exp()
     close = scale * ((a < 200.0) & (x < 200.0)).chosen(small, large)
-    return (abs(a - x) > abs(a) * 0.4).chosen(apart, close)
+    return (abs(a - x) > abs(a) * 0.4).chosen(direct, close)
 
 
 def _series(begins: Formula, a: Formula, x: Formula, factor: Formula) -> Formula:

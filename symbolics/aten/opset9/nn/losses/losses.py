@@ -49,7 +49,7 @@ def nll_loss_forward(
     losses, weights = g.call("composed::likelihood_losses", self, target, weight, ignore_index)
     if reduction == _NONE:
         return losses, g.constant(0, g.dtype(self))
-    total, total_weight = (g.call("aten::sum", item) for item in (losses, weights))
+    total, total_weight = (g.call("aten::sum", summands) for summands in (losses, weights))
     return (g.op("Div", total, total_weight) if reduction == _MEAN else total), total_weight
 
 
@@ -70,7 +70,7 @@ def multilabel_margin_loss_forward(
     if rank == 0:
         losses, labels = g.call(
             "aten::multilabel_margin_loss_forward",
-            *(g.op("Unsqueeze", item, axes=[0]) for item in (self, target)),
+            *(g.op("Unsqueeze", argument, axes=[0]) for argument in (self, target)),
             reduction,
         )
         return losses, g.op("Squeeze", labels, axes=[0])

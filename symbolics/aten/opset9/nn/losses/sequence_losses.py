@@ -38,8 +38,8 @@ def _pad_targets(g: GraphContext, targets: Value, lengths: Value, longest: Size)
     starts = g.op("Unsqueeze", g.op("Sub", ends, lengths), axes=[1])
     positions = g.op("Add", starts, g.op("Unsqueeze", g.call("sym::range", start=0, end=longest), axes=[0]))
     # Rows of the last sequences read beyond the end; the zeros are replaced by blanks later.
-    beyond = g.call("composed::full", size=[longest], fill_value=0, dtype=DataType.INT64)
-    return g.op("Gather", g.op("Concat", targets, beyond, axis=0), positions)
+    filler = g.call("composed::full", size=[longest], fill_value=0, dtype=DataType.INT64)
+    return g.op("Gather", g.op("Concat", targets, filler, axis=0), positions)
 
 
 def _with_blanks(g: GraphContext, targets: Value, lengths: Value, blank: int) -> Value:
@@ -56,8 +56,8 @@ def _with_blanks(g: GraphContext, targets: Value, lengths: Value, blank: int) ->
 
 def _skips(g: GraphContext, labels: Value, dtype: DataType) -> Value:
     """0 if the previous label may be followed directly without a blank, else minus infinity."""
-    ahead = g.call("aten::slice", self=labels, dim=1, start=0, end=2)
-    earlier = g.op("Concat", ahead, g.call("aten::slice", self=labels, dim=1, start=0, end=-2), axis=1)
+    first_labels = g.call("aten::slice", self=labels, dim=1, start=0, end=2)
+    earlier = g.op("Concat", first_labels, g.call("aten::slice", self=labels, dim=1, start=0, end=-2), axis=1)
     earlier = g.call("aten::slice", self=earlier, dim=1, start=0, end=g.size(labels, 1))
     return g.op("Where", g.op("Equal", labels, earlier), g.constant(-math.inf, dtype), g.constant(0.0, dtype))
 
