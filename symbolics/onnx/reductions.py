@@ -101,7 +101,9 @@ def _by_computed_axes(
     rank = known_rank(g, data)
     is_reduced = mask_of_axes(g, axes, rank)
     # An empty list of axes reduces all dimensions.
-    if not noop and not _has_some(g, axes):
+    shape = g.shape(axes)
+    has_axes = shape is not None and len(shape) == 1 and isinstance(shape[0], int) and shape[0] > 0
+    if not noop and not has_axes:
         none = g.op("Equal", g.op("Size", axes), g.constant(0))
         is_reduced = g.op("Or", is_reduced, none)
     value = before(g, data)
@@ -113,11 +115,6 @@ def _by_computed_axes(
     if not keepdims:
         value = g.op("Reshape", value, kept_sizes(g, value, is_reduced))
     return value
-
-
-def _has_some(g: GraphContext, axes: Value) -> bool:
-    shape = g.shape(axes)
-    return shape is not None and len(shape) == 1 and isinstance(shape[0], int) and shape[0] > 0
 
 
 def _reduce_if(g: GraphContext, base: str, value: Value, dim: int, condition: Value, rank: int) -> Value:

@@ -46,7 +46,10 @@ def unsqueeze(g: GraphContext, data: Value, axes: Value) -> Value:
     old_position = g.call("aten::cumsum", is_old, 0)
     sizes = g.op("Concat", [1], g.op("Shape", data), axis=0)
     new_shape = g.op("Gather", sizes, g.op("Mul", old_position, is_old), axis=0)
-    return _reshape_to_rank(g, data, new_shape, rank + count)
+    result = g.op("Reshape", data, new_shape)
+    if g.rank(result) is None:
+        result.shape = type(result.shape)([None] * (rank + count)) if result.shape is not None else None
+    return result
 
 
 @onnx_symbolic("onnx::Squeeze")
@@ -56,13 +59,6 @@ def squeeze(g: GraphContext, data: Value, axes: Value | None = None) -> Value:
         raise g.refuse(f"no axes are given, and {g.dtype(data)} is not supported here")
     rank = known_rank(g, data)
     return g.op("Reshape", data, kept_sizes(g, data, mask_of_axes(g, axes, rank)))
-
-
-def _reshape_to_rank(g: GraphContext, data: Value, new_shape: Value, rank: int) -> Value:
-    result = g.op("Reshape", data, new_shape)
-    if g.rank(result) is None:
-        result.shape = type(result.shape)([None] * rank) if result.shape is not None else None
-    return result
 
 
 @onnx_symbolic("onnx::Reshape")

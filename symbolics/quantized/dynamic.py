@@ -29,12 +29,6 @@ def _range(g: GraphContext, input: Value) -> tuple[Value, Value]:
     return g.op("Min", lowest, 0.0), g.op("Max", highest, 0.0)
 
 
-def _as_vectors(g: GraphContext, scale: Value, zero_point: Value) -> tuple[Value, Value]:
-    """Scale and zero point as tensors of one element, DOUBLE and INT64."""
-    scale, zero_point = g.cast(scale, DataType.DOUBLE), g.cast(zero_point, DataType.INT64)
-    return g.op("Unsqueeze", scale, axes=[0]), g.op("Unsqueeze", zero_point, axes=[0])
-
-
 @onnx_symbolic("quantized_decomposed::choose_qparams")
 def choose_qparams(
     g: GraphContext, input: Value, quant_min: int, quant_max: int, eps: float, dtype: DataType
@@ -50,7 +44,9 @@ def choose_qparams(
     steps = g.call("aten::round", g.op("Div", g.cast(lowest, DataType.FLOAT), scale))
     zero_point = g.op("Sub", g.constant(float(quant_min)), steps)
     clipped = g.op("Clip", zero_point, min=float(quant_min), max=float(quant_max))
-    scale, zero_point = _as_vectors(g, scale, clipped)
+    scale, zero_point = g.cast(scale, DataType.DOUBLE), g.cast(clipped, DataType.INT64)
+    # torch declares tensors of one element.
+    scale, zero_point = g.op("Unsqueeze", scale, axes=[0]), g.op("Unsqueeze", zero_point, axes=[0])
     return scale, state(zero_point, bounds=(quant_min, quant_max))
 
 

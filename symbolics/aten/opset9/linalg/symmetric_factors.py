@@ -33,11 +33,6 @@ def _mask_of_position(g: GraphContext, position: Value, count: Size) -> Value:
     return g.op("Equal", g.cast(position, DataType.INT64), mx.positions(g, count))
 
 
-def _element_at(g: GraphContext, vector: Value, mask: Value) -> Value:
-    """The marked element of each vector, `[..., 1]`."""
-    return mx.total(g, mx.where(g, mask, vector, 0), keepdim=True)
-
-
 def _exchange_rows(g: GraphContext, matrix: Value, first: Value, second: Value) -> Value:
     first, second = mx.as_column(g, first), mx.as_column(g, second)
     of_first = mx.total(g, mx.where(g, first, matrix, 0), -2, keepdim=True)
@@ -54,7 +49,8 @@ def _pivot(g: GraphContext, matrix: Value, index: Value, count: Size) -> tuple[V
     below = mx.where(g, mx.after(g, count, index), g.op("Abs", values), 0)
     largest, partner = _first_largest(g, below, count)
     row = mx.total(g, mx.where(g, mx.as_row(g, _mask_of_position(g, partner, count)), matrix, 0))
-    partner_size = g.op("Abs", _element_at(g, row, _mask_of_position(g, partner, count)))
+    partner_element = mx.where(g, _mask_of_position(g, partner, count), row, 0)
+    partner_size = g.op("Abs", mx.total(g, partner_element, keepdim=True))
     is_other_row = g.op(
         "And", _mask_from_position(g, index, count), g.op("Not", _mask_of_position(g, partner, count))
     )

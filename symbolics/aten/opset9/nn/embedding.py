@@ -33,7 +33,9 @@ def embedding_bag(
     numbers = g.call("sym::range", start=0, end=count)
     started = g.call("aten::le", g.op("Unsqueeze", starts, axes=[1]), numbers)
     bag = g.op("Sub", g.op("ReduceSum", g.cast(started, DataType.INT64), axes=[0], keepdims=0), 1)
-    if padding_idx is not None and not (padding_idx == -1 and _counts_from_front(g)):
+    # -1 means no padding; in the overload that takes an index or None it is the last row.
+    is_index = g.node is not None and g.node.overload == "padding_idx"
+    if padding_idx is not None and (padding_idx != -1 or is_index):
         padding = compute(g, "mod", padding_idx, g.size(weight, 0))
         bag = g.op("Where", g.op("Equal", positions, padding), g.constant(bags, DataType.INT64), bag)
     rows = g.op("Gather", weight, positions)
@@ -42,11 +44,6 @@ def embedding_bag(
     result = _reduce_bags(g, rows, bag, bags, g.size(weight, 1), mode)
     empty = g.constant([], DataType.INT64)
     return [result, empty, empty, empty][: max(len(g.expected), 1)]
-
-
-def _counts_from_front(g: GraphContext) -> bool:
-    """Whether -1 means no padding: in all overloads except the one that takes a padding index or None."""
-    return g.node is None or g.node.overload != "padding_idx"
 
 
 def _reduce_bags(

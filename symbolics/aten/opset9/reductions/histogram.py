@@ -31,13 +31,6 @@ def bincount(g: GraphContext, self: Value, weights: Value | None = None, minleng
     return _count_bins(g, values, count, weight, dtype)
 
 
-def _widen_range(g: GraphContext, low: Value, high: Value, margin: float) -> tuple[Value, Value]:
-    """Widen an empty range on both sides."""
-    is_empty = g.call("aten::eq", low, high)
-    below, above = g.op("Sub", low, margin), g.op("Add", high, margin)
-    return g.op("Where", is_empty, below, low), g.op("Where", is_empty, above, high)
-
-
 def _is_empty(g: GraphContext, self: Value) -> bool:
     return 0 in (g.shape(self) or ())
 
@@ -53,7 +46,10 @@ def _limits(
         low, high = g.constant(0.0, dtype), g.constant(1.0, dtype)
     else:
         low, high = (g.op(op, self, keepdims=0) for op in ("ReduceMin", "ReduceMax"))
-    return _widen_range(g, low, high, margin)
+    # An empty range is widened on both sides, so that bins have a width.
+    is_empty = g.call("aten::eq", low, high)
+    below, above = g.op("Sub", low, margin), g.op("Add", high, margin)
+    return g.op("Where", is_empty, below, low), g.op("Where", is_empty, above, high)
 
 
 def _edges(g: GraphContext, low: Value, high: Value, bins: int) -> Value:
