@@ -208,6 +208,7 @@ def _joined_parts(pair: Value, rank: int) -> tuple[Value, Value | None] | None:
         axis = producer.attributes["axis"].as_int()
         if axis == rank - 1 and parts[0] is not None and parts[1] is not None:
             return parts[0], parts[1]
+    # A Pad by one zero at the end of the last dimension is a real number as a pair.
     if producer.op_type == "Pad" and _numbers(producer, "pads") == [0] * (2 * rank - 1) + [1]:
         mode = producer.attributes.get("mode")
         part = _before_unsqueeze(producer.inputs[0], rank)

@@ -83,6 +83,7 @@ def _read_contents(
         else:
             attributes = {name: attribute.value for name, attribute in node.attributes.items()}
             array = folding.evaluate(node.op_type, inputs, attributes, condition=True)
+            # The evaluation may give another width of the element type.
             if array is not None and value.dtype is not None:
                 array = array.astype(value.dtype.numpy())
     cache[value] = array
@@ -108,6 +109,7 @@ def check_carried(g: GraphContext, op_type: str, values: Sequence[Value]) -> Non
 
 def open_branch(g: GraphContext, emit: Branch, name: str) -> tuple[ir.Graph, list[Value]]:
     """Build a branch as an ONNX sub-graph; its outputs are set when both branches are known."""
+    # Both branches must exist before their results can be given a common form.
     graph = g.subgraph(list, name=name)
     return graph, extend_branch(g, graph, emit)
 

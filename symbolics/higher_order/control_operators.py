@@ -97,6 +97,7 @@ def associative_scan(
     single slice.
     """
     [combine_fn] = g.blocks
+    # The first slice is its own result; the Loop starts with the second one.
     first = [g.op("Gather", x, 0, axis=0) for x in xs]
     if fold_size(g, g.size(xs[0], 0)) == 1:
         return xs

@@ -39,6 +39,7 @@ def _hide(
 ) -> None:
     """Hide the shapes of the branch's results that may differ from the other branch's."""
     results = list(graph.outputs)
+    # `build` appends the outputs again, hidden or not.
     graph.outputs.clear()
 
     def build() -> list[Value]:

@@ -374,6 +374,7 @@ def _final_list(g: GraphContext, initial: Value, appended: Sequence[Value]) -> V
     if len(appended) == 1:
         grown = appended[0]
     else:
+        # Several appends of one iteration alternate in the list: stacked side by side, then merged.
         expanded = [g.op("Unsqueeze", elements, axes=[1]) for elements in appended]
         grown = merge_dimensions(g, g.op("Concat", *expanded, axis=1))
     if isinstance(initial, KnownList) and not initial.items:

@@ -12,6 +12,7 @@ def _align_operand(g: GraphContext, A: Value, B: Value, axis: int | None) -> Val
         return B
     rank, operand_rank = known_rank(g, A), known_rank(g, B)
     start = g.axis(axis, rank)
+    # Broadcasting aligns the last dimensions, so the dimensions behind the operand's are added.
     after = rank - start - operand_rank
     return g.op("Unsqueeze", B, axes=list(range(operand_rank, operand_rank + after))) if after > 0 else B
 
@@ -38,6 +39,7 @@ def prelu(g: GraphContext, X: Value, slope: Value) -> Value:
     """Below 7 the slopes of channels are a one-dimensional tensor."""
     rank = known_rank(g, X)
     if g.rank(slope) == 1 and g.shape(slope) != (1,) and rank > 2:
+        # Since 7 slopes broadcast from the last dimension.
         slope = g.op("Unsqueeze", slope, axes=list(range(1, rank - 1)))
     return g.op("PRelu", X, slope)
 

@@ -91,6 +91,7 @@ class _Sampler:
             )
         assert position is not None
         count = g.size(position, 2)
+        # GatherElements reads each channel by its own index, so the index is repeated for all channels.
         index = g.call("aten::expand", self=position, size=[self.batch, self.channels, count])
         pixels = g.op("GatherElements", self.flat, index, axis=2)
         valid = functools.reduce(lambda a, b: g.op("And", a, b), inside)

@@ -141,6 +141,7 @@ def inner(g: GraphContext, self: Value, other: Value) -> Value:
     if other_rank == 2:
         return g.op("MatMul", self, _transpose(g, other))
     features = g.size(other, -1)
+    # All leading dimensions of the second tensor become columns of one matrix.
     columns = g.op("Transpose", g.op("Reshape", other, [-1, features]), perm=[1, 0])
     sizes = [
         *(g.size(self, i) for i in range(rank - 1)),
@@ -180,6 +181,7 @@ def einsum(g: GraphContext, equation: str, tensors: list[Value]) -> Value:
     text = equation.replace(" ", "")
     if "..." in text and len(ranks) == len(tensors):
         text = spell_equation(parse_equation(g, text, ranks))
+    # Runtimes have kernels for few element types.
     wide, dtype = widen_for_sum(g, tensors)
     is_empty = len(ranks) == len(tensors) and any(0 in (g.shape(tensor) or ()) for tensor in tensors)
     result = g.call("onnx::Einsum", wide, text) if is_empty else g.op("Einsum", *wide, equation=text)

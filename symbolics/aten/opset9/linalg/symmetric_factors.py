@@ -218,6 +218,7 @@ def _step_of(g: GraphContext, pivots: Value, index: Value, done: Value) -> tuple
     pivot = mx.element(g, pivots, index)
     is_done = g.cast(done, DataType.BOOL)
     double = g.op("And", g.op("Less", g.cast(pivot, DataType.FLOAT), 0.0), g.op("Not", is_done))
+    # LAPACK counts rows from 1, and negates the pivots of a block of two.
     partner = g.op("Sub", g.op("Abs", g.cast(pivot, DataType.FLOAT)), 1.0)
     return partner, double, is_done
 
@@ -239,7 +240,7 @@ def linalg_ldl_solve(g: GraphContext, LD: Value, pivots: Value, B: Value, hermit
         first = mx.where(g, mx.after(g, count, index), first, 0)
         second = mx.where(g, g.op("And", beyond, double), mx.column(g, LD, following), 0)
         pairs = ((first, index), (second, following))
-        change = g.op("Add", *(mx.outer(g, factor, mx.row(g, rows, partner)) for factor, partner in pairs))
+        change = g.op("Add", *(mx.outer(g, factor, mx.row(g, rows, row)) for factor, row in pairs))
         single = g.op("Not", g.op("Or", double, is_done))
         rows = _block_solution(g, LD, g.op("Sub", rows, change), index, double, single)
         return [mx.where(g, mx.as_column(g, is_done), solved, rows), g.cast(double, DataType.FLOAT)]
@@ -248,6 +249,7 @@ def linalg_ldl_solve(g: GraphContext, LD: Value, pivots: Value, B: Value, hermit
         index = g.op("Sub", g.constant(compute(g, "sub", count, 1)), iteration)
         partner, double, is_done = _step_of(g, pivots, index, done)
         first = g.op("Equal", index, 0)
+        # Row 0 has no row before it: row 0 itself stands in, and `double` is false there.
         previous = g.op("Add", g.op("Sub", index, 1), g.cast(first, DataType.INT64))
         rows = solved
         for row, mask in ((index, None), (previous, double)):

@@ -88,6 +88,7 @@ def composed_resize(g: GraphContext, self: Value, count: int | Value) -> Value:
     """Crop the first dimension to a size, or extend it by repeating its elements."""
     if not g.has("Where"):
         first = g.op("Slice", self, starts=[0], ends=[1], axes=[0])
+        # `count` copies are enough whatever the size is.
         added = g.op("Tile", first, [count, *[1] * (known_rank(g, self) - 1)])
         return g.call("packed::head", self=g.op("Concat", self, added, axis=0), count=g.constant(count))
     steps = g.call("packed::positions", count=count)

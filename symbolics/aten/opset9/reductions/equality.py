@@ -47,6 +47,7 @@ def equal(g: GraphContext, self: Value, other: Value) -> Value:
 
     if isinstance(same_shape, bool):
         return compare_elements()[0] if same_shape else g.constant(False)
+    # An If, because tensors of different shapes may not broadcast.
     return choose(g, same_shape, [compare_elements, lambda: [g.constant(False)]], [[_FLAG], [_FLAG]])[0]
 
 

@@ -56,6 +56,7 @@ def cat(g: GraphContext, tensors: list[Value] | Value, dim: int = 0) -> Value:
         return _concatenate_list(g, tensors, dim)
     if len(tensors) == 1:
         return tensors[0]
+    # ATen ignores them; ONNX would refuse the different rank.
     nonempty = [tensor for tensor in tensors if g.shape(tensor) != (0,)] or tensors[:1]
     dimension = axis(g, nonempty[0], dim)
     # A tensor without elements along the dim adds nothing, and would keep Concat in the graph.

@@ -160,6 +160,7 @@ def _merge_sizes(sizes: Sequence[Size]) -> Size:
     """The product of sizes; -1 if it is not constant."""
     if len(sizes) == 1:
         return sizes[0]
+    # A product that is 0 for certain is known even if other sizes are not.
     static = [size for size in sizes if isinstance(size, int)]
     return math.prod(static) if 0 in static or len(static) == len(sizes) else -1
 

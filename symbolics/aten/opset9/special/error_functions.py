@@ -60,6 +60,7 @@ def ndtr(x: Formula) -> Formula:
 def log_ndtr(x: Formula) -> Formula:
     """Below -sqrt(2) computed from `erfcx`."""
     t = x * math.sqrt(0.5)
+    # `erfc` would underflow to 0; the exponent is added as a logarithm instead.
     tail = (_erfcx_far(-t) * 0.5).log() - t * t
     return (t < -1.0).chosen(tail, (erfc(t) * -0.5).call("aten::log1p"))
 
@@ -67,6 +68,7 @@ def log_ndtr(x: Formula) -> Formula:
 @unary("special_ndtri")
 def ndtri(y: Formula) -> Formula:
     """The inverse of `ndtr`: infinite at 0 and 1, NaN outside."""
+    # By symmetry the upper tail is the negated lower one.
     upper = y > 1.0 - _EXP_MINUS_2
     p = upper.chosen(1.0 - y, y)
     centred = p - 0.5

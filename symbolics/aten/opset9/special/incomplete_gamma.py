@@ -143,6 +143,7 @@ def _upper_parts(
 ) -> tuple[Formula, Formula, Formula]:
     """A mask for the lower function's series, and the other two forms of the upper function."""
     least = (x <= 0.5).chosen(-0.4 / x.log(), (x <= 1.1).chosen(x * 1.1, x))
+    # Where the upper function is close to 1, it is 1 minus the lower one.
     by_lower = least < a
     by_upper = begins & ~by_lower
     fraction = _continued_fraction(by_upper & (x > 1.1), a, x, factor)
