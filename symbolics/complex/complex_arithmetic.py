@@ -166,7 +166,7 @@ def addbmm(
     return (product if beta == 0 else added * weight + product).pair()
 
 
-def _of_parts(name: str, combine: str) -> None:
+def _register_test_of_parts(name: str, combine: str) -> None:
     """A test of complex numbers that is true if it is true for both parts, or for either."""
 
     @onnx_symbolic(f"complex::{name}")
@@ -176,7 +176,7 @@ def _of_parts(name: str, combine: str) -> None:
 
 
 for _name, _combine in {"isfinite": "And", "isinf": "Or", "isnan": "Or"}.items():
-    _of_parts(_name, _combine)
+    _register_test_of_parts(_name, _combine)
 
 
 @onnx_symbolic("complex::where")

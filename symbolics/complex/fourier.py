@@ -59,12 +59,12 @@ def apply(g: GraphContext, self: Value, transform: Transform, dim: int, length: 
         length = g.size(self, dim)
     else:
         self = resize(g, self, dim, length)
-    exchanged = _with_exchanged_axes(g, self, dim, rank - 1)
+    exchanged = _exchange_axes(g, self, dim, rank - 1)
     result = g.call("composed::dft", exchanged, length, *transform)
-    return _with_exchanged_axes(g, result, dim, rank - 1)
+    return _exchange_axes(g, result, dim, rank - 1)
 
 
-def _with_exchanged_axes(g: GraphContext, self: Value, a: int, b: int) -> Value:
+def _exchange_axes(g: GraphContext, self: Value, a: int, b: int) -> Value:
     if a == b:
         return self
     # The transform works on the last dimension, so that it is a plain matrix product.
@@ -248,17 +248,17 @@ def _two_steps(g: GraphContext, self: Value, first: int, second: int, transform:
     tail = [2] if paired else []
     # Index j = second * a + b, as [b, a].
     self = g.op("Reshape", self, shape=[0] * (rank - 1) + [first, second, *tail])
-    self = _with_exchanged_axes(g, self, rank - 1, rank)
+    self = _exchange_axes(g, self, rank - 1, rank)
     columns = g.call(
         "composed::dft", self, first, transform.variant, transform.inverse, transform.power, False
     )
     angles = _angles(second, first, first * second) * (1.0 if transform.inverse else -1.0)
     dtype = g.dtype(columns)
     twiddle = Parts(g, g.constant(np.cos(angles), dtype), g.constant(np.sin(angles), dtype))
-    twiddled = _with_exchanged_axes(g, (split(g, columns) * twiddle).pair(), rank - 1, rank)
+    twiddled = _exchange_axes(g, (split(g, columns) * twiddle).pair(), rank - 1, rank)
     rows = g.call("composed::dft", twiddled, second, "c2c", transform.inverse, transform.power, False)
     # Index k = a + first * b, as [a, b].
-    rows = _with_exchanged_axes(g, rows, rank - 1, rank)
+    rows = _exchange_axes(g, rows, rank - 1, rank)
     return g.op("Reshape", rows, shape=[0] * (rank - 1) + [first * second, 2])
 
 

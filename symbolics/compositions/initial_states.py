@@ -9,7 +9,7 @@ _KEEPING_ZERO = frozenset(
 )
 
 
-def unless_zero(g: GraphContext, state: Value | None) -> Value | None:
+def drop_zero_state(g: GraphContext, state: Value | None) -> Value | None:
     """An initial state; None if it is zero, which is ONNX's default."""
     if state is None:
         return None

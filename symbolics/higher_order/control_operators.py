@@ -38,7 +38,7 @@ def while_loop(
 ) -> Sequence[Value]:
     """A loop whose condition is evaluated before each run of its body."""
     initial = _initial(g, carried_inputs)
-    condition = _evaluated_condition(g, initial, additional_inputs)
+    condition = _evaluate_condition(g, initial, additional_inputs)
     if constant_condition(condition) is False:
         return initial
     return _while(g, condition, initial, additional_inputs, [])
@@ -50,7 +50,7 @@ def while_loop_stack_output(
 ) -> Sequence[Value]:
     """The stacked carried values after every run of the body; the initial values if it never runs."""
     initial = _initial(g, carried_inputs)
-    condition = _evaluated_condition(g, initial, additional_inputs)
+    condition = _evaluate_condition(g, initial, additional_inputs)
 
     def return_initial() -> list[Value]:
         return [g.op("Unsqueeze", value, axes=[0]) for value in initial]
@@ -128,7 +128,7 @@ def _initial(g: GraphContext, carried: Sequence[Value | Number]) -> list[Value]:
     ]
 
 
-def _evaluated_condition(
+def _evaluate_condition(
     g: GraphContext, carried: Sequence[Value], additional: Sequence[Value | Number]
 ) -> Value:
     """Evaluate the condition of a while_loop for some carried values."""
@@ -148,7 +148,7 @@ def _while(
 
     def build(iteration: Value, condition: Value, *carried: Value) -> list[Value]:
         new = body_fn.inline(*carried, *additional)
-        return [_evaluated_condition(g, new, additional), *new, *new[: len(stacked)]]
+        return [_evaluate_condition(g, new, additional), *new, *new[: len(stacked)]]
 
     formals = body_fn.graph.inputs[: len(initial)]
     graph = g.subgraph(build, [*loop_inputs(), *formals], body_fn.graph.name or "body")

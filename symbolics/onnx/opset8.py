@@ -113,7 +113,7 @@ def _name(size: object) -> object:
     return size if isinstance(size, int) else getattr(size, "value", None)
 
 
-def _extreme(op_type: str, first_is_less: bool) -> None:
+def _register_broadcast_extreme(op_type: str, first_is_less: bool) -> None:
     @onnx_symbolic(f"composed::broadcast_{op_type.lower()}", opset=7)
     def extreme(g: GraphContext, a: Value, b: Value) -> Value:
         """Max and Min at 7: floats of the same shape; integers, and DOUBLE in onnxruntime, use Where."""
@@ -127,8 +127,8 @@ def _extreme(op_type: str, first_is_less: bool) -> None:
         return g.op(op_type, *_same_shape(g, a, b))
 
 
-_extreme("Max", first_is_less=False)
-_extreme("Min", first_is_less=True)
+_register_broadcast_extreme("Max", first_is_less=False)
+_register_broadcast_extreme("Min", first_is_less=True)
 
 
 def _as_doubles(g: GraphContext, number: Value | Number) -> tuple[Value, Value]:

@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
 from ..compositions.size_arithmetic import Size, axis_from_front, known_rank, sizes_of
-from .support import below, from_front, gather_number, integers, kept_sizes, mask_of_axes
+from .support import below, gather_number, integers, kept_sizes, mask_of_axes, wrap_axes
 
 
 @onnx_symbolic("onnx::Shape")
@@ -160,7 +160,7 @@ def _slice_by_mask(
     """With computed axes or steps too: each dimension selects its bounds from the given ones."""
     rank = known_rank(g, data)
     axes_value = axes if axes is not None else g.constant(np.arange(count, dtype=np.int64))
-    sliced_dims = from_front(g, axes_value, rank)
+    sliced_dims = wrap_axes(g, axes_value, rank)
     for dim in range(rank):
         is_dim = g.op("Equal", sliced_dims, g.constant(dim, DataType.INT64))
         hit = g.cast(is_dim, DataType.INT64)
@@ -451,7 +451,7 @@ def _bounds(
         return gather_number(g, pads, dim), gather_number(g, pads, dim + rank)
     axes_value = g.constant(axes)
     hit = g.cast(
-        g.op("Equal", from_front(g, axes_value, rank), g.constant(dim, DataType.INT64)), DataType.INT64
+        g.op("Equal", wrap_axes(g, axes_value, rank), g.constant(dim, DataType.INT64)), DataType.INT64
     )
     shape = g.shape(axes_value)
     if shape is None or not isinstance(shape[0], int):

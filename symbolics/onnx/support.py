@@ -34,7 +34,7 @@ def gather_number(g: GraphContext, values: Value, position: int) -> Value:
     return g.op("Gather", g.cast(values, DataType.INT64), position, axis=0)
 
 
-def from_front(g: GraphContext, axes: Value, rank: int) -> Value:
+def wrap_axes(g: GraphContext, axes: Value, rank: int) -> Value:
     """Non-negative axes, one-dimensional."""
     axes = g.cast(axes, DataType.INT64)
     if g.rank(axes) != 1:
@@ -44,7 +44,7 @@ def from_front(g: GraphContext, axes: Value, rank: int) -> Value:
 
 def mask_of_axes(g: GraphContext, axes: Value, rank: int) -> Value:
     """Whether each dimension is among computed axes."""
-    column = g.op("Unsqueeze", from_front(g, axes, rank), axes=[1])
+    column = g.op("Unsqueeze", wrap_axes(g, axes, rank), axes=[1])
     # One row per axis and one column per dimension: a dimension is chosen if its column has a hit.
     hits = g.op("Equal", column, np.arange(rank, dtype=np.int64))
     count = g.op("ReduceSum", g.cast(hits, DataType.INT64), axes=[0], keepdims=0)

@@ -51,7 +51,7 @@ def append(g: GraphContext, self: Value, item: Value | Number) -> Value:
     return append_element(g, self, element(g, item, self))
 
 
-def _changeable(g: GraphContext, self: Value, index: Size) -> Value:
+def _make_changeable(g: GraphContext, self: Value, index: Size) -> Value:
     """Make a list changeable at an index; a `KnownList` stays one if the index is constant."""
     return tensor_or_sequence(g, self) if isinstance(self, KnownList) and isinstance(index, Value) else self
 
@@ -60,7 +60,7 @@ def _changeable(g: GraphContext, self: Value, index: Size) -> Value:
 def insert(g: GraphContext, self: Value, index: int | Value, item: Value | Number) -> Value:
     """As in Python, an index beyond an end means that end."""
     index, item = fold_size(g, index), element(g, item, self)
-    self = _changeable(g, self, index)
+    self = _make_changeable(g, self, index)
     if isinstance(self, KnownList) and isinstance(index, int):
         items = list(self.items)
         items.insert(index, item)
@@ -84,7 +84,7 @@ def _replace_part(g: GraphContext, self: Value, start: Size, end: Size, item: Va
 @onnx_symbolic("list::set")
 def set_(g: GraphContext, self: Value, index: int | Value, item: Value | Number) -> Value:
     index, item = fold_size(g, index), element(g, item, self)
-    self = _changeable(g, self, index)
+    self = _make_changeable(g, self, index)
     if isinstance(self, KnownList) and isinstance(index, int):
         element_at(g, self, index)
         items = list(self.items)
@@ -105,7 +105,7 @@ def _erase_element(g: GraphContext, self: Value, index: Size) -> Value:
 @onnx_symbolic("list::delete")
 def delete(g: GraphContext, self: Value, index: int | Value) -> Value:
     index = fold_size(g, index)
-    self = _changeable(g, self, index)
+    self = _make_changeable(g, self, index)
     if isinstance(self, KnownList) and isinstance(index, int):
         element_at(g, self, index)
         items = list(self.items)

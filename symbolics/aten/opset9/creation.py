@@ -60,7 +60,7 @@ def full(
     return g.call("composed::full", size=size, fill_value=fill_value, dtype=dtype)
 
 
-def _filled_with(name: str, number: int) -> None:
+def _register_fill(name: str, number: int) -> None:
     @onnx_symbolic(f"aten::{name}")
     def of_size(g: GraphContext, size: list[int | Value] | Value, dtype: DataType | None = None) -> Value:
         dtype = dtype or _declared_dtype(g, name) or DataType.FLOAT
@@ -79,7 +79,7 @@ def _filled_with(name: str, number: int) -> None:
 
 # Elements that torch leaves uninitialised are zero here.
 for _name, _number in (("zeros", 0), ("ones", 1), ("empty", 0)):
-    _filled_with(_name, _number)
+    _register_fill(_name, _number)
 
 
 @onnx_symbolic("aten::_efficientzerotensor")
@@ -229,7 +229,7 @@ def eye(
     return g.cast(g.op("Equal", rows, g.call("sym::range", start=0, end=width)), dtype)
 
 
-def _triangle_indices(name: str, positions: Callable[..., Sequence[np.ndarray]]) -> None:
+def _register_triangle_indices(name: str, positions: Callable[..., Sequence[np.ndarray]]) -> None:
     def symbolic(
         g: GraphContext, row: int, col: int, offset: int = 0, dtype: DataType | None = None
     ) -> Value:
@@ -238,5 +238,5 @@ def _triangle_indices(name: str, positions: Callable[..., Sequence[np.ndarray]])
     onnx_symbolic(f"aten::{name}")(symbolic)
 
 
-_triangle_indices("tril_indices", np.tril_indices)
-_triangle_indices("triu_indices", np.triu_indices)
+_register_triangle_indices("tril_indices", np.tril_indices)
+_register_triangle_indices("triu_indices", np.triu_indices)

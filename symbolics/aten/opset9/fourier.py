@@ -10,7 +10,7 @@ from ...complex.real_and_imaginary import Parts, split
 from ...compositions.size_arithmetic import known_rank
 
 
-def _frequencies(name: str, numbers: Callable[[int], np.ndarray]) -> None:
+def _register_frequencies(name: str, numbers: Callable[[int], np.ndarray]) -> None:
     def frequencies(g: GraphContext, n: int, d: float = 1.0, dtype: DataType | None = None) -> Value:
         result_dtype = dtype if dtype is not None else DataType.FLOAT
         g.reserve(n)
@@ -20,8 +20,8 @@ def _frequencies(name: str, numbers: Callable[[int], np.ndarray]) -> None:
     onnx_symbolic(f"aten::{name}")(frequencies)
 
 
-_frequencies("fft_fftfreq", lambda n: (np.arange(n) + n // 2) % n - n // 2)
-_frequencies("fft_rfftfreq", lambda n: np.arange(n // 2 + 1))
+_register_frequencies("fft_fftfreq", lambda n: (np.arange(n) + n // 2) % n - n // 2)
+_register_frequencies("fft_rfftfreq", lambda n: np.arange(n // 2 + 1))
 
 
 def _register_stft(domain: str, parts_of: Callable[[GraphContext, Value], Parts]) -> None:

@@ -88,7 +88,7 @@ def column(g: GraphContext, numbers: Numbers) -> Numbers:
     return g.op("Unsqueeze", numbers, axes=[1]) if isinstance(numbers, Value) else numbers[:, None]
 
 
-def not_negative(g: GraphContext, numbers: Numbers) -> Numbers:
+def clip_negative(g: GraphContext, numbers: Numbers) -> Numbers:
     """Floats, with negative ones replaced by 0."""
     return g.call("aten::relu", numbers) if isinstance(numbers, Value) else np.maximum(numbers, 0)
 
@@ -97,7 +97,7 @@ def _to_int64(g: GraphContext, numbers: Numbers) -> Numbers:
     return g.cast(numbers, DataType.INT64) if isinstance(numbers, Value) else numbers.astype(np.int64)
 
 
-def within(g: GraphContext, positions: Numbers, size: Size) -> Numbers:
+def clamp_positions(g: GraphContext, positions: Numbers, size: Size) -> Numbers:
     """INT64 positions, clamped to the dimension."""
     if isinstance(size, int) and not isinstance(positions, Value):
         return np.clip(positions, 0, size - 1)
@@ -119,7 +119,7 @@ def resample(
         step: input pixels per output pixel, for antialiasing.
     """
     if method.mode == "nearest":
-        nearest = within(g, _to_int64(g, _round_coordinates(g, coordinates, method.nearest)), size)
+        nearest = clamp_positions(g, _to_int64(g, _round_coordinates(g, coordinates, method.nearest)), size)
         is_identity = isinstance(nearest, np.ndarray) and _counts_to(nearest, size)
         return data if is_identity else g.op("Gather", data, nearest, axis=axis)
     if method.antialias:
@@ -173,7 +173,7 @@ def _interpolate(
     first_pixel, taps = _to_int64(g, first), []
     for i, weight in enumerate(weights):
         position = arithmetic(g, "Add", first_pixel, i - 1 if cubic else i)
-        taps.append(within(g, position, size))
+        taps.append(clamp_positions(g, position, size))
         if method.exclude_outside:
             weights[i] = arithmetic(g, "Where", arithmetic(g, "Equal", position, taps[i]), weight, 0.0)
     if method.exclude_outside:
@@ -218,7 +218,7 @@ def _filter(
         # reach.
         positions = pixels(g, compute(g, "mul", size, 5), DataType.INT64)
         positions = arithmetic(g, "Sub", positions, compute(g, "mul", size, 2))
-        data = g.op("Gather", data, within(g, positions, size), axis=axis)
+        data = g.op("Gather", data, clamp_positions(g, positions, size), axis=axis)
         numbers = (
             g.cast(positions, dtype) if isinstance(positions, Value) else positions.astype(dtype.numpy())
         )
@@ -234,7 +234,7 @@ def _filter(
         far = arithmetic(g, "Where", arithmetic(g, "Less", x, 2.0), far, 0.0)
         weights = arithmetic(g, "Where", arithmetic(g, "Less", x, 1.0), near, far)
     else:
-        weights = not_negative(g, arithmetic(g, "Sub", 1.0, x))
+        weights = clip_negative(g, arithmetic(g, "Sub", 1.0, x))
     if isinstance(weights, Value):
         total = g.op("ReduceSum", weights, axes=[1], keepdims=1)
     else:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ....registration import DataType, GraphContext, Value, dtypes
 from ..size_arithmetic import Size, compute, product
-from .resampling import Numbers, arithmetic, column, pixels, within
+from .resampling import Numbers, arithmetic, clamp_positions, column, pixels
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Slide:
 
     def clip_positions(self, g: GraphContext) -> Numbers:
         """The positions; an element in the padding gets the position of the nearest edge."""
-        return within(g, self.positions(g), self.size)
+        return clamp_positions(g, self.positions(g), self.size)
 
     def nearest(self, g: GraphContext) -> Numbers:
         """The positions; an element in the padding gets that of the nearest element inside its window.
@@ -87,18 +87,18 @@ class Slide:
         """
         step, positions = self.dilation, self.positions(g)
         # Whole steps of the dilation keep an element on the window's own grid.
-        missing = _at_least(g, arithmetic(g, "Sub", step - 1, positions), 0)
+        missing = _raise_to(g, arithmetic(g, "Sub", step - 1, positions), 0)
         advance = arithmetic(g, "Mul", arithmetic(g, "Div", missing, step), step)
         positions = arithmetic(g, "Add", positions, advance)
         over = arithmetic(g, "Add", arithmetic(g, "Sub", positions, self.size), step)
-        over = arithmetic(g, "Div", _at_least(g, over, 0), step)
+        over = arithmetic(g, "Div", _raise_to(g, over, 0), step)
         positions = arithmetic(g, "Sub", positions, arithmetic(g, "Mul", over, step))
         if isinstance(self.size, Value) and step > 1 and any(self.pads):
             raise g.refuse("the spatial sizes must be known for dilated windows with padding")
-        return positions if isinstance(positions, Value) else within(g, positions, self.size)
+        return positions if isinstance(positions, Value) else clamp_positions(g, positions, self.size)
 
 
-def _at_least(g: GraphContext, positions: Numbers, least: int) -> Numbers:
+def _raise_to(g: GraphContext, positions: Numbers, least: int) -> Numbers:
     return arithmetic(g, "Where", arithmetic(g, "Less", positions, least), least, positions)
 
 

@@ -16,8 +16,8 @@ from ...compositions.spatial.resampling import (
     Numbers,
     apply_weights,
     arithmetic,
+    clip_negative,
     column,
-    not_negative,
     number,
     pixels,
     position_blocks,
@@ -218,6 +218,6 @@ def resize_area(g: GraphContext, images: Value, size: Value, align_corners: bool
         ends = arithmetic(g, "Add", starts, step)
         begins = arithmetic(g, "Where", arithmetic(g, "Less", left, starts), starts, left)
         ends = arithmetic(g, "Where", arithmetic(g, "Less", ends, right), ends, right)
-        covered = not_negative(g, arithmetic(g, "Sub", ends, begins))
+        covered = clip_negative(g, arithmetic(g, "Sub", ends, begins))
         data = apply_weights(g, data, arithmetic(g, "Div", covered, step), at)
     return IMAGES.restored(g, data)

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from ....registration import DataType, GraphContext, Value
 from ....registration.arguments import arguments
-from ...compositions.initial_states import unless_zero
+from ...compositions.initial_states import drop_zero_state
 from ...compositions.list_values import part
 from ...compositions.outputs import is_used
 from ...compositions.size_arithmetic import Size, compute
@@ -63,7 +63,7 @@ def recurrent_layer(
         return None
     if not all(_is_single(g, body, place, given[place].value) for place in last):
         return None
-    initial = [unless_zero(g, given[place].value) for place in cell.states]
+    initial = [drop_zero_state(g, given[place].value) for place in cell.states]
     if not all(state is None or _fits(state, sequence) for state in initial):
         return None
     x, backwards = sequence, None

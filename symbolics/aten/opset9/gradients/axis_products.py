@@ -3,7 +3,7 @@
 from .....registration import GraphContext, Value
 
 
-def along(g: GraphContext, value: Value, axis: int, rank: int, matrix: Value) -> Value:
+def multiply_along(g: GraphContext, value: Value, axis: int, rank: int, matrix: Value) -> Value:
     """A product with a matrix `[before, after]` along one axis."""
     if axis == rank - 1:
         return g.op("MatMul", value, matrix)

@@ -34,7 +34,7 @@ def convolution_backward(
         of_input = (
             g.call(f"aten::conv{dimensions}d", grad_output, weight, None, strides, pads, steps, groups)
             if transposed
-            else transposed_to(g, grad_output, weight, input, strides, pads, steps, groups)
+            else transpose_convolution_to(g, grad_output, weight, input, strides, pads, steps, groups)
         )
     if output_mask[1]:
         data, kernel = (grad_output, input) if transposed else (input, grad_output)
@@ -45,7 +45,7 @@ def convolution_backward(
     return [value for value in (of_input, of_weight, of_bias) if value is not None]
 
 
-def transposed_to(
+def transpose_convolution_to(
     g: GraphContext,
     input: Value,
     weight: Value,
@@ -73,10 +73,10 @@ def transposed_to(
         is_cut = False
     name = f"aten::conv_transpose{dimensions}d"
     result = g.call(name, input, weight, None, strides, pads, extra, groups, dilations)
-    return _cut(g, result, like) if is_cut else result
+    return _crop_like(g, result, like) if is_cut else result
 
 
-def _cut(g: GraphContext, value: Value, like: Value) -> Value:
+def _crop_like(g: GraphContext, value: Value, like: Value) -> Value:
     """Crop each spatial dimension to the size of another value."""
     for axis in range(2, known_rank(g, like)):
         value = g.call("aten::slice", self=value, dim=axis, start=0, end=g.size(like, axis))
@@ -118,5 +118,5 @@ def _of_weight(
         covered = None
     if covered != lengths or lengths is None:
         # Elements that no window reaches make the result longer than the kernel.
-        result = _cut(g, result, weight)
+        result = _crop_like(g, result, weight)
     return g.op("Transpose", result, perm=swapped)

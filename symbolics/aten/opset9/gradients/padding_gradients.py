@@ -5,7 +5,7 @@ import numpy as np
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....compositions.size_arithmetic import known_rank
 from ....compositions.spatial.windows import spatial_sizes
-from .axis_products import along
+from .axis_products import multiply_along
 
 
 def _register(dimensions: int) -> None:
@@ -24,7 +24,7 @@ def _register(dimensions: int) -> None:
                 g.reserve(leading + size + trailing, size)
                 source = np.clip(np.arange(-leading, size + trailing), 0, size - 1)
                 matrix = g.constant(np.eye(size)[source], g.dtype(grad_output) or DataType.FLOAT)
-                result = along(g, result, rank - dimensions + i, rank, matrix)
+                result = multiply_along(g, result, rank - dimensions + i, rank, matrix)
         return result
 
 

@@ -9,8 +9,8 @@ from .....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....compositions.size_arithmetic import known_rank, product
 from ....compositions.spatial.windows import spatial_sizes
 from ..pooling.windows import PoolingWindow
-from .axis_products import along
-from .convolution_gradients import transposed_to
+from .axis_products import multiply_along
+from .convolution_gradients import transpose_convolution_to
 
 
 def _sizes(g: GraphContext, value: Value, dimensions: int) -> list[int]:
@@ -41,7 +41,9 @@ def _sum_windows(g: GraphContext, planes: Value, weight: Value, like: Value, win
             like,
             g.stack([-1, 1, *(g.size(like, rank - dimensions + i) for i in range(dimensions))]),
         )
-        summed = transposed_to(g, planes, weight, shaped, window.stride, window.padding, window.dilation, 1)
+        summed = transpose_convolution_to(
+            g, planes, weight, shaped, window.stride, window.padding, window.dilation, 1
+        )
     else:
         numbers = zip(
             sizes, counts, window.kernel, window.stride, window.padding, window.dilation, strict=True
@@ -212,7 +214,7 @@ def _register_adaptive(dimensions: int) -> None:
             for output in range(count):
                 begin, end = output * size // count, -(-(output + 1) * size // count)
                 shares[output, begin:end] = 1.0 / (end - begin)
-            result = along(g, result, rank - dimensions + i, rank, g.constant(shares, dtype))
+            result = multiply_along(g, result, rank - dimensions + i, rank, g.constant(shares, dtype))
         return result
 
 

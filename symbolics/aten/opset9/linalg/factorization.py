@@ -46,7 +46,7 @@ def linalg_cholesky_ex(g: GraphContext, self: Value, upper: bool = False) -> lis
     return [factor, g.cast(info, DataType.INT32)]
 
 
-def _with_exchanged_rows(g: GraphContext, value: Value, first: Value, second: Value, axis: int) -> Value:
+def _exchange_rows(g: GraphContext, value: Value, first: Value, second: Value, axis: int) -> Value:
     """Exchange two rows (axis -2), or two elements of vectors (axis -1).
 
     Args:
@@ -87,8 +87,8 @@ def composed_lu(g: GraphContext, self: Value) -> list[Value]:
         pivot = _pivot_row(g, mx.column(g, matrix, index), index, rows)
         is_current = mx.unit(g, rows, index)
         is_pivot = g.op("Equal", mx.positions(g, rows), pivot)
-        matrix = _with_exchanged_rows(g, matrix, is_current, is_pivot, -2)
-        order = _with_exchanged_rows(g, order, is_current, is_pivot, -1)
+        matrix = _exchange_rows(g, matrix, is_current, is_pivot, -2)
+        order = _exchange_rows(g, order, is_current, is_pivot, -1)
         values, upper = mx.column(g, matrix, index), mx.row(g, matrix, index)
         divisor = mx.element(g, values, index)
         # A zero pivot has only zeros below it: dividing by 1 leaves them.
@@ -117,7 +117,7 @@ def row_order(g: GraphContext, pivots: Value, rows: int | Value) -> Value:
     def step(index: Value, order: Value) -> list[Value]:
         partner = g.op("Sub", g.cast(mx.element(g, pivots, index), DataType.INT64), 1)
         is_partner = g.op("Equal", mx.positions(g, rows), partner)
-        return [_with_exchanged_rows(g, order, mx.unit(g, rows, index), is_partner, -1)]
+        return [_exchange_rows(g, order, mx.unit(g, rows, index), is_partner, -1)]
 
     order = g.op("Add", mx.zeros(g, [*batch, 1], DataType.INT64), mx.positions(g, rows))
     return mx.run_loop(g, g.size(pivots, rank - 1), step, [order])[0]

@@ -53,7 +53,7 @@ def _convolve(
     if op_type == "Conv" and (has_computed_groups or g.dtype(input) in dtypes.INTEGERS):
         result = _by_windows(g, input, weight, bias, **attributes)
     elif has_computed_groups:
-        result = _transposed_by_windows(g, input, weight, bias, **attributes)
+        result = _transpose_by_windows(g, input, weight, bias, **attributes)
     else:
         # Optional in ONNX; with it, no runtime must infer the size from the weight.
         if shape is not None and all(isinstance(size, int) for size in shape[2:]):
@@ -201,7 +201,7 @@ def _by_windows(
     return g.cast(result, dtype) if dtype in dtypes.INTEGERS else result
 
 
-def _transposed_by_windows(
+def _transpose_by_windows(
     g: GraphContext,
     input: Value,
     weight: Value,

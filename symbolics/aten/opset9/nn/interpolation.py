@@ -13,7 +13,7 @@ from ....compositions.spatial.resampling import (
     Method,
     Numbers,
     arithmetic,
-    not_negative,
+    clip_negative,
     number,
     pixels,
     position_blocks,
@@ -178,7 +178,7 @@ def _compose(
             coordinates = coordinates if is_nearest else arithmetic(g, "Sub", coordinates, 0.5)
         if mode == "linear" and not antialias:
             computed = isinstance(coordinates, Value) or isinstance(size, Value)
-            coordinates = not_negative(g, coordinates) if computed else np.clip(coordinates, 0, size - 1)
+            coordinates = clip_negative(g, coordinates) if computed else np.clip(coordinates, 0, size - 1)
         input = resample(g, input, dim, size, coordinates, step, method)
     return input
 

@@ -28,8 +28,8 @@ def pad(
     if mode not in _MODES:
         raise g.refuse(f"padding mode '{mode}' is not supported")
     if mode != "constant":
-        self, begins, ends = _beyond_cuts(g, self, mode, begins, ends)
-    self = _cut(g, self, begins, ends)
+        self, begins, ends = _pad_cropped_dims(g, self, mode, begins, ends)
+    self = _crop_negative(g, self, begins, ends)
     begins = [max(amount, 0) if isinstance(amount, int) else amount for amount in begins]
     ends = [max(amount, 0) if isinstance(amount, int) else amount for amount in ends]
     if all(isinstance(amount, int) and amount == 0 for amount in (*begins, *ends)):
@@ -51,7 +51,7 @@ def _pad_outwards(
     return g.op("Pad", self, mode=_MODES[mode], pads=[*begins, *ends])
 
 
-def _cut(g: GraphContext, self: Value, begins: Sequence[Size], ends: Sequence[Size]) -> Value:
+def _crop_negative(g: GraphContext, self: Value, begins: Sequence[Size], ends: Sequence[Size]) -> Value:
     """Crop the tensor by negative amounts."""
     for dim, (begin, end) in enumerate(zip(begins, ends, strict=True)):
         start = -begin if isinstance(begin, int) and begin < 0 else 0
@@ -61,7 +61,7 @@ def _cut(g: GraphContext, self: Value, begins: Sequence[Size], ends: Sequence[Si
     return self
 
 
-def _beyond_cuts(
+def _pad_cropped_dims(
     g: GraphContext, self: Value, mode: str, begins: Sequence[Size], ends: Sequence[Size]
 ) -> tuple[Value, list[Size], list[Size]]:
     """Pad dimensions that are cropped at the other end; ATen also reads the cropped part as padding."""
@@ -89,7 +89,7 @@ def _pad_circularly(g: GraphContext, self: Value, dim: int, begin: Size, end: Si
     """Circular padding of one dimension; Pad's mode `wrap` begins at opset 19."""
     if not isinstance(begin, int) or not isinstance(end, int):
         raise g.refuse("circular padding must have constant amounts")
-    cropped = _cut(g, self, [0] * dim + [begin], [0] * dim + [end])
+    cropped = _crop_negative(g, self, [0] * dim + [begin], [0] * dim + [end])
     pieces = [cropped]
     if begin > 0:
         pieces.insert(0, g.call("aten::slice", self=cropped, dim=dim, start=-begin))
@@ -117,7 +117,7 @@ def constant_pad_nd(
     return g.call("aten::pad", self=self, pad=pad, mode="constant", value=float(value))
 
 
-def _with_mode(name: str, mode: str) -> None:
+def _register_mode(name: str, mode: str) -> None:
     def symbolic(g: GraphContext, self: Value, padding: list[int | Value]) -> Value:
         return g.call("aten::pad", self=self, pad=padding, mode=mode)
 
@@ -125,8 +125,8 @@ def _with_mode(name: str, mode: str) -> None:
 
 
 for _rank in (1, 2, 3):
-    _with_mode(f"reflection_pad{_rank}d", "reflect")
-    _with_mode(f"replication_pad{_rank}d", "replicate")
+    _register_mode(f"reflection_pad{_rank}d", "reflect")
+    _register_mode(f"replication_pad{_rank}d", "replicate")
 
 
 @onnx_symbolic("aten::_pad_circular")

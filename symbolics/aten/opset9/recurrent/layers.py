@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
-from ....compositions.initial_states import unless_zero
+from ....compositions.initial_states import drop_zero_state
 from ....compositions.size_arithmetic import compute, static_size
 from .recurrent_steps import CELLS, LSTM, Parameters, RecurrentCell, by_steps, hidden_size, zero_state
 
@@ -197,7 +197,7 @@ def _recurrent(
         states = [None if state is None else g.cast(state, compute_dtype) for state in states]
         params = [g.cast(value, compute_dtype) for value in params]
     sets = _parameters(g, params, has_biases, num_layers * directions)
-    nonzero_states = states if dtype == DataType.DOUBLE else [unless_zero(g, state) for state in states]
+    nonzero_states = states if dtype == DataType.DOUBLE else [drop_zero_state(g, state) for state in states]
     x = g.op("Transpose", input, perm=[1, 0, 2]) if batch_first else input
     finals: list[list[Value]] = [[] for _ in states]
     for start in range(0, len(sets), directions):

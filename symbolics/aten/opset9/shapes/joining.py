@@ -74,7 +74,7 @@ def stack(g: GraphContext, tensors: list[Value] | Value, dim: int = 0) -> Value:
     return expanded[0] if len(expanded) == 1 else g.op("Concat", *expanded, axis=dimension)
 
 
-def _at_least(g: GraphContext, rank: int, tensors: Sequence[Value]) -> list[Value]:
+def _raise_ranks(g: GraphContext, rank: int, tensors: Sequence[Value]) -> list[Value]:
     return [g.call(f"aten::atleast_{rank}d", self=tensor) for tensor in tensors]
 
 
@@ -84,7 +84,7 @@ def hstack(g: GraphContext, tensors: list[Value] | Value) -> Value:
     if isinstance(tensors, Value):
         rank = _rank(g, tensors)
         return _stack_list(g, tensors, 0) if rank == 0 else _concatenate_list(g, tensors, min(rank - 1, 1))
-    vectors = _at_least(g, 1, tensors)
+    vectors = _raise_ranks(g, 1, tensors)
     return g.call("aten::cat", tensors=vectors, dim=0 if g.rank(vectors[0]) == 1 else 1)
 
 
@@ -97,7 +97,7 @@ def vstack(g: GraphContext, tensors: list[Value] | Value) -> Value:
             return _concatenate_list(g, tensors, 0)
         stacked = _stack_list(g, tensors, 0)
         return stacked if rank == 1 else g.op("Unsqueeze", stacked, axes=[1])
-    return g.call("aten::cat", tensors=_at_least(g, 2, tensors), dim=0)
+    return g.call("aten::cat", tensors=_raise_ranks(g, 2, tensors), dim=0)
 
 
 @onnx_symbolic("aten::dstack")
@@ -109,7 +109,7 @@ def dstack(g: GraphContext, tensors: list[Value] | Value) -> Value:
             return _concatenate_list(g, tensors, 2)
         stacked = _stack_list(g, tensors, rank)
         return stacked if rank == 2 else g.op("Unsqueeze", stacked, axes=list(range(2 - rank)))
-    return g.call("aten::cat", tensors=_at_least(g, 3, tensors), dim=2)
+    return g.call("aten::cat", tensors=_raise_ranks(g, 3, tensors), dim=2)
 
 
 @onnx_symbolic("aten::column_stack")

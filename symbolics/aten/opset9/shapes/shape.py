@@ -411,7 +411,7 @@ def repeat_interleave_by(
     return g.op("Gather", self, positions, axis=position)
 
 
-def _at_least(rank: int, axes: dict[int, list[int]]) -> None:
+def _register_at_least(rank: int, axes: dict[int, list[int]]) -> None:
     def symbolic(
         g: GraphContext, self: Value | None = None, tensors: list[Value] | None = None
     ) -> Value | list[Value]:
@@ -423,9 +423,9 @@ def _at_least(rank: int, axes: dict[int, list[int]]) -> None:
     onnx_symbolic(f"aten::atleast_{rank}d")(symbolic)
 
 
-_at_least(1, {0: [0]})
-_at_least(2, {0: [0, 1], 1: [0]})
-_at_least(3, {0: [0, 1, 2], 1: [0, 2], 2: [2]})
+_register_at_least(1, {0: [0]})
+_register_at_least(2, {0: [0, 1], 1: [0]})
+_register_at_least(3, {0: [0, 1, 2], 1: [0, 2], 2: [2]})
 
 
 @onnx_symbolic(["aten::sym_size", "aten::size"])

@@ -42,7 +42,7 @@ def _pad_targets(g: GraphContext, targets: Value, lengths: Value, longest: Size)
     return g.op("Gather", g.op("Concat", targets, filler, axis=0), positions)
 
 
-def _with_blanks(g: GraphContext, targets: Value, lengths: Value, blank: int) -> Value:
+def _insert_blanks(g: GraphContext, targets: Value, lengths: Value, blank: int) -> Value:
     """Labels `[N, S]`: a blank before every target and after the last one. Padding is blank too."""
     rows, width = sizes_of(g, targets)
     positions = g.op("Unsqueeze", g.call("sym::range", start=0, end=width), axes=[0])
@@ -54,7 +54,7 @@ def _with_blanks(g: GraphContext, targets: Value, lengths: Value, blank: int) ->
     return g.op("Concat", pairs, last, axis=1)
 
 
-def _skips(g: GraphContext, labels: Value, dtype: DataType) -> Value:
+def _skip_penalty(g: GraphContext, labels: Value, dtype: DataType) -> Value:
     """0 if the previous label may be followed directly without a blank, else minus infinity."""
     first_labels = g.call("aten::slice", self=labels, dim=1, start=0, end=2)
     earlier = g.op("Concat", first_labels, g.call("aten::slice", self=labels, dim=1, start=0, end=-2), axis=1)
@@ -90,7 +90,7 @@ def _log_alpha(g: GraphContext, log_probs: Value, labels: Value, lengths: Value)
     steps, (rows, width) = g.size(log_probs, 0), sizes_of(g, labels)
     emitted = g.call("aten::expand", self=g.op("Unsqueeze", labels, axes=[0]), size=[steps, rows, width])
     emitted = g.call("aten::gather", self=log_probs, dim=2, index=emitted)
-    skips, least = _skips(g, labels, dtype), _least(g, rows, width, dtype)
+    skips, least = _skip_penalty(g, labels, dtype), _least(g, rows, width, dtype)
     impossible = g.call("composed::full", size=[rows, 2], fill_value=-math.inf, dtype=dtype)
     certain = g.call("composed::full", size=[rows, 1], fill_value=0.0, dtype=dtype)
     remaining = compute(g, "sub", width, 1)
@@ -143,7 +143,7 @@ def _losses(
         else:
             longest = max((int(length) for length in target_lengths), default=0)  # type: ignore[arg-type]
         targets = _pad_targets(g, targets, lengths, longest)
-    labels = _with_blanks(g, targets, lengths, blank)
+    labels = _insert_blanks(g, targets, lengths, blank)
     log_alpha = _log_alpha(g, log_probs, labels, input_lengths)
     # Two columns of minus infinity stand before the first label.
     last = g.op("Add", g.op("Mul", g.op("Unsqueeze", lengths, axes=[1]), 2), [[1, 2]])
