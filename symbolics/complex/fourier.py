@@ -96,7 +96,7 @@ def resize(g: GraphContext, self: Value, dim: int, length: Size) -> Value:
 
 
 def set_shape_like(result: Value, self: Value, dim: int, length: Size | None) -> Value:
-    """Set the shape of a value to that of another one except for one dimension."""
+    """Set the shape of `result` to the shape of `self`, with another length along `dim`."""
     assert self.shape is not None
     sizes = list(self.shape)
     sizes[dim] = length if isinstance(length, int) else ir.SymbolicDim(None)
@@ -112,7 +112,7 @@ def _half(g: GraphContext, length: Size) -> Size:
 
 
 def _real_length(g: GraphContext, length: Size) -> Size:
-    """The length of a real signal by that of its one-sided spectrum: `2 * (length - 1)`."""
+    """The length of a real signal, from the length of its one-sided spectrum: `2 * (length - 1)`."""
     if isinstance(length, int):
         return 2 * (length - 1)
     return g.op("Mul", g.op("Sub", length, 1), 2)
@@ -128,7 +128,7 @@ def dft(
     power: float,
     onesided: bool,
 ) -> Value:
-    """A transform of the last dimension before that of the pair, which already has the right length."""
+    """Transform the last dimension, or the one before the pair; it already has the right length."""
     transform = Transform(variant, inverse, power, onesided)
     if isinstance(length, Value):
         return _dynamic(g, self, length, transform)

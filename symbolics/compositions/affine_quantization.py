@@ -36,7 +36,7 @@ class Grid:
 
     Attributes:
         scale: one number, or one for each index of `axis`.
-        zero_point: the quantized value of 0, likewise; None for 0.
+        zero_point: the quantized value of 0, as many as scales; None for 0.
         quant_min, quant_max: the lowest and highest integer.
         axis: the dimension along which scale and zero point vary, or None.
         block: the number of indices of `axis` that share a scale, which then has the rank of the tensor; or
@@ -226,7 +226,7 @@ def levels(g: GraphContext, input: Value, grid: Grid) -> Value:
 
 
 def _is_clamped(grid: Grid, dtype: DataType) -> bool:
-    """Whether the range is that of the type, or can be reached by a Clip of it."""
+    """Whether the range is the whole range of the type, or a Clip of the type can limit it."""
     bounds = (grid.quant_min, grid.quant_max)
     return not any(isinstance(bound, Value) for bound in bounds) and (
         dtype in _BYTES or bounds == limits(dtype)

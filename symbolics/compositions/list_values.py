@@ -77,7 +77,7 @@ def element_shape(self: Value) -> list[Dim] | None:
 
 
 def may_stack(self: Value) -> bool:
-    """Whether the elements of a list are known to have the same shape; those of a stacked list have."""
+    """Whether the elements of a list are known to have the same shape, as in every stacked list."""
     if not isinstance(self, KnownList):
         return is_stacked(self)
     return len(self.items) == 1 or is_settled(element_shape(self))
@@ -123,7 +123,7 @@ def as_stacked(
     """A list as one tensor. Without elements, every size that is not a number becomes 0.
 
     Args:
-        shape, dtype: those of its elements, for a list that may be empty.
+        shape, dtype: the shape and element type of its elements, for a list that may be empty.
 
     Raises:
         UnsupportedError: the list has no elements, and their shape or type is unknown.
@@ -158,7 +158,7 @@ def as_sequence(g: GraphContext, self: Value, dtype: DataType | None = None) -> 
     """A list as a sequence, which begins at opset 11.
 
     Args:
-        dtype: that of its elements, for a list that may be empty.
+        dtype: the element type of its elements, for a list that may be empty.
 
     Raises:
         EmissionError: the opset is below 11.

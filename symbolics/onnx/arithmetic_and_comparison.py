@@ -24,7 +24,7 @@ def mod(g: GraphContext, A: Value, B: Value | Number, fmod: int = 0) -> Value:
 
 @below("Mod", 28)
 def mod_of_floats(g: GraphContext, A: Value, B: Value | Number, fmod: int = 0) -> Value:
-    """Below 28 Mod of floats gives only the remainder with the dividend's sign."""
+    """Below 28 Mod of floats returns only the remainder with the dividend's sign."""
     if fmod or g.dtype(A) not in dtypes.FLOATS or not g.has("Mod"):
         return g.op("Mod", A, B, fmod=fmod)
     B = g.constant(B, g.dtype(A))

@@ -52,7 +52,7 @@ def _hide(
 
 
 def _agree(a: ir.Shape | None, b: ir.Shape | None) -> bool:
-    """Whether inference knows the same shape for both."""
+    """Whether shape inference knows the same shape for both results."""
     if a is None or b is None:
         return a is b
     return len(a) == len(b) and all(

@@ -132,7 +132,7 @@ _register_broadcast_extreme("Min", first_is_less=True)
 
 
 def _as_doubles(g: GraphContext, number: Value | Number) -> tuple[Value, Value]:
-    """An integer as two exact doubles: a multiple of 2^32, and a rest with the number's sign."""
+    """An integer as two exact doubles: its quotient by 2^32, and the remainder with the number's sign."""
     integer = g.constant(number, DataType.INT64)
     # Both halves have at most 32 bits, which DOUBLE represents exactly.
     high = g.op("Div", integer, 2**32)

@@ -52,7 +52,7 @@ def _form_of_list(
 ) -> _Form:
     """The representation of a list that an If or a Loop returns: stacked if possible, else a sequence.
 
-    Below the opset of sequence results: stacked if the model itself stacks the list later.
+    Opsets that cannot return sequences stack the list if the model itself stacks it later.
 
     Args:
         output: the source value of the result.

@@ -33,7 +33,7 @@ def _range(g: GraphContext, input: Value) -> tuple[Value, Value]:
 def choose_qparams(
     g: GraphContext, input: Value, quant_min: int, quant_max: int, eps: float, dtype: DataType
 ) -> tuple[Value, Value]:
-    """The range is divided in the input's element type; the rest is computed in FLOAT."""
+    """Divides the range in the input's element type, and computes everything else in FLOAT."""
     if max(abs(quant_min), abs(quant_max)) > _EXACT_IN_FLOAT:
         raise g.refuse(
             "a range of more than 24 bits is not supported: its zero points are not exact in float arithmetic"

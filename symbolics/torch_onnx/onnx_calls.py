@@ -39,7 +39,7 @@ def symbolic_multi_out(
     version: int | None = None,
     **encoded: Any,
 ) -> list[Value]:
-    """`torch.onnx.ops.symbolic_multi_out`: the same with a list of results."""
+    """`torch.onnx.ops.symbolic_multi_out`: an operator with a list of results."""
     return _emit(g, domain, version, op_type, inputs, encoded, onnx_dtypes)
 
 

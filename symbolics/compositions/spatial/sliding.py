@@ -80,7 +80,7 @@ class Slide:
         return clamp_positions(g, self.positions(g), self.size)
 
     def nearest(self, g: GraphContext) -> Numbers:
-        """The positions; an element in the padding gets that of the nearest element inside its window.
+        """The positions; an element in the padding gets the position of the nearest one inside its window.
 
         Raises:
             UnsupportedError: a window might lie in the padding completely.
@@ -200,7 +200,7 @@ def largest(
 ) -> tuple[Value, Value | None]:
     """The largest element of each window, and its position in the flattened spatial dimensions.
 
-    A window that lies in the padding completely gives the lowest number of the element type.
+    For a window that lies in the padding completely, the lowest number of the element type.
     """
     positions = [slide.nearest(g) for slide in slides]
     counts, kernel = [slide.count for slide in slides], [slide.kernel for slide in slides]

@@ -187,7 +187,7 @@ def _any_true(condition: Formula) -> Value:
 
 
 def broadcast(x: Formula, *formulas: Formula) -> Formula:
-    """The values, broadcast to the common shape with the others."""
+    """Broadcast `x` to its common shape with other formulas."""
     for formula in formulas:
         # A selection between equal values broadcasts without arithmetic, which could change NaN or
         # overflow.

@@ -20,7 +20,7 @@ _FORMER_MODES = {new: old for old, new in _TODAY_MODES.items()}
 class _Sampler:
     """One call: an input [N, C, S...] and the pixel coordinates [N, 1, P] of its spatial dimensions.
 
-    Coordinates are of the element type `dtype`, which is that of the input unless that is an integer.
+    `dtype` is the element type of coordinates: the input's, unless the input holds integers.
     """
 
     def __init__(self, g: GraphContext, input: Value, padding: str, align_corners: bool, dtype: DataType):

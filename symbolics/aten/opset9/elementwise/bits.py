@@ -15,7 +15,7 @@ _DIGIT = 16
 
 
 def _width(g: GraphContext, value: Value) -> int:
-    """The number of bits of an integer type; that of INT64 if the type is unknown."""
+    """The number of bits of an integer type; 64 if the type is unknown."""
     return 8 * (g.dtype(value) or DataType.INT64).numpy().itemsize
 
 
@@ -153,7 +153,7 @@ def lcm(g: GraphContext, self: Value, other: Value) -> Value:
 def hash_tensor(
     g: GraphContext, self: Value, dim: Sequence[int] = (), keepdim: bool = False, mode: int = 0
 ) -> Value:
-    """The exclusive or of all numbers as 64 bits: floats as DOUBLE, others as INT64.
+    """The exclusive or of all numbers as 64 bits: floats are cast to DOUBLE, integers to INT64.
 
     A Loop over the bits finds whether each is set an odd number of times; ONNX has no such reduction.
     """

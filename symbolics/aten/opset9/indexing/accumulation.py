@@ -73,7 +73,7 @@ def scatter_slice_by_comparison(
 def _write_where_equal(
     g: GraphContext, shorter: list[int], self: Value, dim: int, index: Value, src: Value, reduction: str
 ) -> Value:
-    """Write to the part of the tensor that the index covers, and append the rest."""
+    """Write to the part of the tensor that the index covers; concatenate the parts that it does not cover."""
     if shorter:
         dimension, end = shorter[0], g.size(index, shorter[0])
         inner = g.call("aten::slice", self=self, dim=dimension, start=0, end=end)
@@ -125,9 +125,9 @@ def _scatter_by_operator(
 
 @onnx_symbolic("composed::accumulate_rows")
 def accumulate_rows(g: GraphContext, self: Value, index: Value, values: Value) -> Value:
-    """Add rows to those of `self`, once for each occurrence in the index.
+    """Add each row of `values` to the row of `self` that the index names.
 
-    In FLOAT or wider, because onnxruntime's ScatterND adds no other floats.
+    Computed in FLOAT or wider, because onnxruntime's ScatterND adds no narrower floats.
     """
     if g.has("ScatterND", reduction="add"):
         dtype = g.dtype(self)

@@ -98,7 +98,7 @@ def scatter(
     value: Value | Number | None = None,
     reduce: str | None = None,
 ) -> Value:
-    """If the source is larger than the index, the rest of it is ignored."""
+    """If the source is larger than the index, ATen reads only as much of it as the index covers."""
     # Nothing is written, and runtimes refuse an empty index.
     if 0 in (g.shape(index) or ()):
         return g.op("Identity", self)

@@ -50,7 +50,7 @@ def _exchange_rows(g: GraphContext, value: Value, first: Value, second: Value, a
     """Exchange two rows (axis -2), or two elements of vectors (axis -1).
 
     Args:
-        first, second: BOOL masks of the two; if both mark the same place, nothing changes.
+        first, second: BOOL masks of the two rows; if both mark the same row, nothing changes.
     """
     orient = mx.as_column if axis == -2 else (lambda g, mask: mask)
     first, second = orient(g, first), orient(g, second)

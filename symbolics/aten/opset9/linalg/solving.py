@@ -195,7 +195,7 @@ def slogdet(g: GraphContext, self: Value) -> list[Value]:
 
 @onnx_symbolic("aten::logdet")
 def logdet(g: GraphContext, self: Value) -> Value:
-    """`logdet` gives NaN for a negative determinant."""
+    """NaN for a negative determinant."""
     sign, size = g.call("aten::linalg_slogdet", self)
     # The logarithm of the sign is 0, minus infinity or NaN, as torch's result is.
     return g.op("Add", g.op("Log", sign), size)

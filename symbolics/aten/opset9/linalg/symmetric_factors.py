@@ -73,7 +73,7 @@ def _mask_from_position(g: GraphContext, position: Value, count: Size) -> Value:
 
 
 def _next(g: GraphContext, index: Value, count: Size) -> Value:
-    """The next position; for the last one, the same."""
+    """The next position; the last position has no next one, and is returned unchanged."""
     following = g.op("Add", index, 1)
     past = g.op("Equal", following, g.constant(count))
     return g.op("Sub", following, g.cast(past, DataType.INT64))

@@ -67,7 +67,7 @@ def _extend_input(
 ) -> tuple[Value, list[int], list[int]]:
     """The input and the end pads that replace an output padding, which ONNX limits to less than the stride.
 
-    Output padding first reduces the padding; zeros after the input give the rest, a stride for each.
+    Output padding first reduces the end pads; then zeros after the input add one stride each.
     """
     excess = [amount - pad for amount, pad in zip(extra, padding, strict=True)]
     zeros = [max(-(-amount // step), 0) for amount, step in zip(excess, strides, strict=True)]

@@ -22,7 +22,7 @@ def embedding_bag(
 ) -> list[Value]:
     """A bag has the indices from its offset to the next one; indices equal to `padding_idx` do not count.
 
-    An empty bag gives zeros. The other three results are for gradients, and are not supported.
+    The result of an empty bag is 0. The other three results are for gradients, and are not supported.
     """
     if is_used(g, 1, 2, 3):
         raise g.refuse("the outputs of embedding_bag for its gradient are not supported")

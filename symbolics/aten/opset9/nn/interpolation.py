@@ -193,7 +193,7 @@ def _interpolate(
     align_corners: bool = False,
     antialias: bool = False,
 ) -> Value:
-    """Interpolation with ATen's coordinates: Resize if it takes the same pixels, else composed."""
+    """Interpolation with ATen's coordinates: Resize if it reads the same pixels, else a composition."""
     spatial = _axes(g, input, dimensions, sizes, scales, mode, antialias)
     is_nearest, exact = mode.startswith("nearest"), mode == "nearest_exact"
     factors = [axis.float_scale for axis in spatial]

@@ -31,7 +31,7 @@ def _axes(g: GraphContext, value: Value, dims: Sequence[int] | None) -> list[int
 
 
 def _mean(g: GraphContext, value: Value, dims: Dims, keepdim: bool) -> Value:
-    """The mean; NaN without elements, where onnxruntime's ReduceMean gives 0.
+    """The mean; NaN without elements, although onnxruntime's ReduceMean returns 0.
 
     Divides by 1, or by 0 if the tensor has no elements.
     """

@@ -33,7 +33,7 @@ def _declared_dims(g: GraphContext, names: frozenset[str], rank: int) -> Sequenc
 
 
 def _is_copy(input_dims: Sequence[Dim] | None, x: Value, position: int, size: Size, dim: Dim) -> bool:
-    """Whether a size of the result is the input's own at the same position."""
+    """Whether a size of the result equals the input's size at the same position."""
     if input_dims is None or position >= len(input_dims):
         return False
     return same_size(input_dims[position], dim) or (
@@ -96,7 +96,7 @@ def reshape(g: GraphContext, self: Value, shape: list[int | Value] | Value) -> V
 
 
 def _dimension(size: Size, declared: Dim) -> Dim:
-    """The given size; the one of the source graph where nothing is known of the given one."""
+    """The dimension of a requested size; the source graph's dimension if the size is unknown."""
     if isinstance(size, int):
         return size if size >= 0 else declared
     size_dim = dimension(size)

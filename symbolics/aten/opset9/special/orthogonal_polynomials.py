@@ -76,7 +76,7 @@ def _shifted_half_sines(x: Formula, n: Formula) -> Formula:
 def _evaluate(
     x: Formula, n: Formula, first: Formula, step: Step, largest: int | None, closed: tuple[int, Closed] | None
 ) -> Formula:
-    """The polynomial of degree `n`; `first` is that of degree 1.
+    """The polynomial of degree `n`; `first` is the polynomial of degree 1.
 
     Args:
         largest: the degree from which the result is NaN.

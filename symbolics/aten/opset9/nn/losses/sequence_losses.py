@@ -180,7 +180,7 @@ def ctc_loss(
     reduction: int = 1,
     zero_infinity: bool = False,
 ) -> Value:
-    """The mean is that of the losses divided by the numbers of labels."""
+    """The mean divides each loss by its number of labels first."""
     losses = _losses(g, log_probs, targets, input_lengths, target_lengths, blank)
     if zero_infinity:
         losses = g.op("Where", g.call("aten::eq", losses, math.inf), 0.0, losses)
