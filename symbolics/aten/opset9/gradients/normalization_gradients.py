@@ -17,7 +17,7 @@ def select_gradients(mask: Sequence[bool], *gradients: Value | None) -> list[Val
 def _through_moments(
     g: GraphContext, gradient: Value, normalised: Value, inverse: Value, axes: list[int]
 ) -> Value:
-    """The gradient of the input, from the gradient of the normalised values; the moments depend on the input."""
+    """The gradient of the input from that of the normalised values; the moments depend on the input."""
     mean = g.op("ReduceMean", gradient, axes=axes, keepdims=1)
     product = g.op("ReduceMean", g.op("Mul", gradient, normalised), axes=axes, keepdims=1)
     # The mean and the deviation depend on every element, which takes their shares from the gradient.

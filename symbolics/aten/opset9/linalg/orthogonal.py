@@ -13,7 +13,8 @@ def composed_householder(g: GraphContext, self: Value) -> list[Value]:
     """R on and above the diagonal, the vectors of the reflections below it, and their factors.
 
     For a column x with first element a and norm n: `b = -sign(a) n`, the factor is `(b - a) / b`, and the
-    vector is 1 followed by the other elements of `x / (a - b)`. If everything below a is zero, the factor is 0.
+    vector is 1 followed by the other elements of
+    `x / (a - b)`. If everything below a is zero, the factor is 0.
 
     Returns:
         `[..., m, n]` and `[..., min(m, n)]`.
@@ -69,7 +70,7 @@ def _norm(g: GraphContext, values: Value, first: Value) -> Value:
 def composed_reflect(
     g: GraphContext, vectors: Value, factors: Value, matrix: Value, transpose: bool
 ) -> Value:
-    """`Q other`, or `Q^T other`, for the product Q of the reflections that `composed::householder` returns."""
+    """`Q other`, or `Q^T other`, for the product Q of the reflections of `composed::householder`."""
     rows, count = mx.height(g, vectors), g.size(factors, (g.rank(factors) or 1) - 1)
     last = compute(g, "sub", count, 1)
     dtype = mx.dtype_of(g, matrix)

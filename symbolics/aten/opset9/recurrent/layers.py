@@ -218,7 +218,7 @@ def _recurrent(
 
 
 def _register(name: str, cell: RecurrentCell) -> None:
-    """Register a cell's layers over padded sequences; the operators of the domain `packed` also take lengths."""
+    """Register a cell's layers over padded sequences; the operators of domain `packed` also take lengths."""
 
     @onnx_symbolic([f"aten::{name}.input", f"packed::{name}"])
     def recurrent(
