@@ -13,8 +13,8 @@ def composed_householder(g: GraphContext, self: Value) -> list[Value]:
     """R on and above the diagonal, the vectors of the reflections below it, and their factors.
 
     For a column x with first element a and norm n: `b = -sign(a) n`, the factor is `(b - a) / b`, and the
-    vector is 1 followed by the other elements of
-    `x / (a - b)`. If everything below a is zero, the factor is 0.
+    vector is 1 followed by the other elements of `x / (a - b)`. If everything below a is zero, the factor
+    is 0.
 
     Returns:
         `[..., m, n]` and `[..., min(m, n)]`.
