@@ -1,7 +1,7 @@
 """Activation functions, and dropout at inference."""
 
 from ...registration import GraphContext, Value, onnx_symbolic
-from ..compositions.sizes import axis_from_front
+from ..compositions.size_arithmetic import axis_from_front
 from ._broadcasting import along_channels
 from ._layouts import is_channels_last, shaped_like
 from .products import as_matrix

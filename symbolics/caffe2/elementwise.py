@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
-from ..compositions.sizes import known_rank
+from ..compositions.size_arithmetic import known_rank
 from ._broadcasting import legacy_operand
 
 _UNARY = {

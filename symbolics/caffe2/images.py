@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
-from ..compositions.sizes import UNKNOWN
+from ..compositions.size_arithmetic import UNKNOWN
 from ._layouts import from_channels_first, is_channels_last, shaped, to_channels_first
 
 

@@ -1,7 +1,7 @@
 """Normalization over batches, instances, groups, layers and channels."""
 
 from ...registration import GraphContext, Value, onnx_symbolic
-from ..compositions.sizes import axis_from_front
+from ..compositions.size_arithmetic import axis_from_front
 from ._broadcasting import along_channels
 from ._layouts import from_channels_first, is_channels_last, shaped_like, to_channels_first
 from .products import as_matrix

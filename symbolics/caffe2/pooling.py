@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...registration import GraphContext, Value, onnx_symbolic
-from ..compositions.sizes import UNKNOWN
+from ..compositions.size_arithmetic import UNKNOWN
 from ..compositions.spatial.windows import spatial_sizes
 from ._layouts import from_channels_first, shaped, to_channels_first
 from ._windows import CAFFE_LEGACY_POOLING, Window

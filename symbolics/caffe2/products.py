@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from ...registration import GraphContext, Value, onnx_symbolic
-from ..compositions.sizes import UNKNOWN, axis_from_front, known_rank
+from ..compositions.size_arithmetic import UNKNOWN, axis_from_front, known_rank
 from ._layouts import shaped
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
-from ..compositions.sizes import axis_from_front
+from ..compositions.size_arithmetic import axis_from_front
 
 _REDUCTIONS = ("ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum")
 

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
-from ..compositions.sizes import UNKNOWN, axis_from_front, known_rank
+from ..compositions.size_arithmetic import UNKNOWN, axis_from_front, known_rank
 from ._layouts import from_channels_first, is_channels_last, shaped, shaped_like, to_channels_first
 from .products import flattened_axis, matrix_sizes
 

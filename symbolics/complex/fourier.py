@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
 from ..aten.opset9._common import floating
-from ..compositions.sizes import known_rank
+from ..compositions.size_arithmetic import known_rank
 from .real_and_imaginary import Parts, split
 
 Size = int | Value
@@ -29,14 +29,14 @@ class Transform(NamedTuple):
     """A transform along one dimension.
 
     Attributes:
-        kind: `c2c`, from pairs to pairs; `r2c`, from real numbers to pairs; `c2r`, from half of the pairs to
-            real numbers.
+        variant: `c2c`, from pairs to pairs; `r2c`, from real numbers to pairs; `c2r`, from half of the pairs
+            to real numbers.
         inverse: whether the exponent of the roots of unity is positive.
         power: the result is multiplied by the length to this power.
         onesided: whether `r2c` gives only the first half of the pairs.
     """
 
-    kind: str
+    variant: str
     inverse: bool = False
     power: float = 0.0
     onesided: bool = False
@@ -50,50 +50,53 @@ def apply(g: GraphContext, self: Value, transform: Transform, dim: int, length: 
         length: the length of the transform; the input is cropped or padded with zeros. For `c2r` the length
             of the result, by default `2 (m - 1)`.
     """
-    rank = known_rank(g, self) - (transform.kind != "r2c")
+    rank = known_rank(g, self) - (transform.variant != "r2c")
     dim %= max(rank, 1)
-    if transform.kind == "c2r":
+    if transform.variant == "c2r":
         length = _real_length(g, g.size(self, dim)) if length is None else length
-        self = resized(g, self, dim, _half(g, length))
+        self = resize(g, self, dim, _half(g, length))
     elif length is None:
         length = g.size(self, dim)
     else:
-        self = resized(g, self, dim, length)
-    moved = _with_exchanged_axes(g, self, dim, rank - 1)
-    result = g.call("composed::dft", moved, length, *transform)
-    return _with_exchanged_axes(g, result, dim, rank - 1)
+        self = resize(g, self, dim, length)
+    exchanged = _exchange_axes(g, self, dim, rank - 1)
+    result = g.call("composed::dft", exchanged, length, *transform)
+    return _exchange_axes(g, result, dim, rank - 1)
 
 
-def _with_exchanged_axes(g: GraphContext, self: Value, a: int, b: int) -> Value:
+def _exchange_axes(g: GraphContext, self: Value, a: int, b: int) -> Value:
     if a == b:
         return self
+    # The transform works on the last dimension, so that it is a plain matrix product.
     order = list(range(known_rank(g, self)))
     order[a], order[b] = order[b], order[a]
     return g.op("Transpose", self, perm=order)
 
 
-def resized(g: GraphContext, self: Value, dim: int, length: Size) -> Value:
+def resize(g: GraphContext, self: Value, dim: int, length: Size) -> Value:
     """The value cropped or padded with zeros at the end of a dimension."""
-    known = g.size(self, dim)
-    if isinstance(known, int) and isinstance(length, int):
-        if known == length:
+    size = g.size(self, dim)
+    if isinstance(size, int) and isinstance(length, int):
+        if size == length:
             return self
-        if known > length:
-            return sized(g.call("aten::slice", self, dim=dim, start=0, end=length), self, dim, length)
-    elif known is length:
+        if size > length:
+            return set_shape_like(
+                g.call("aten::slice", self, dim=dim, start=0, end=length), self, dim, length
+            )
+    elif size is length:
         return self
     shape = [g.size(self, axis) for axis in range(known_rank(g, self))]
-    shape[dim] = length - known if isinstance(known, int) and isinstance(length, int) else length
+    shape[dim] = length - size if isinstance(size, int) and isinstance(length, int) else length
     zeros = g.call("aten::zeros", size=shape, dtype=g.dtype(self))
-    whole = isinstance(known, int) and isinstance(length, int)
-    filled = sized(g.op("Concat", self, zeros, axis=dim), self, dim, length if whole else None)
-    if whole:
-        return filled
-    return sized(g.call("aten::slice", filled, dim=dim, start=0, end=length), self, dim, length)
+    is_constant = isinstance(size, int) and isinstance(length, int)
+    padded = set_shape_like(g.op("Concat", self, zeros, axis=dim), self, dim, length if is_constant else None)
+    if is_constant:
+        return padded
+    return set_shape_like(g.call("aten::slice", padded, dim=dim, start=0, end=length), self, dim, length)
 
 
-def sized(result: Value, self: Value, dim: int, length: Size | None) -> Value:
-    """Set the shape of a value to that of another one except for one dimension."""
+def set_shape_like(result: Value, self: Value, dim: int, length: Size | None) -> Value:
+    """Set the shape of `result` to the shape of `self`, with another length along `dim`."""
     assert self.shape is not None
     sizes = list(self.shape)
     sizes[dim] = length if isinstance(length, int) else ir.SymbolicDim(None)
@@ -109,7 +112,7 @@ def _half(g: GraphContext, length: Size) -> Size:
 
 
 def _real_length(g: GraphContext, length: Size) -> Size:
-    """The length of a real signal by that of its one-sided spectrum: `2 * (length - 1)`."""
+    """The length of a real signal, from the length of its one-sided spectrum: `2 * (length - 1)`."""
     if isinstance(length, int):
         return 2 * (length - 1)
     return g.op("Mul", g.op("Sub", length, 1), 2)
@@ -120,28 +123,30 @@ def dft(
     g: GraphContext,
     self: Value,
     length: int | Value,
-    kind: str,
+    variant: str,
     inverse: bool,
     power: float,
     onesided: bool,
 ) -> Value:
-    """A transform of the last dimension before that of the pair, which already has the right length."""
-    transform = Transform(kind, inverse, power, onesided)
+    """Transform the last dimension, or the one before the pair; it already has the right length."""
+    transform = Transform(variant, inverse, power, onesided)
     if isinstance(length, Value):
         return _dynamic(g, self, length, transform)
+    # The docstring of `_by_operator` says why only powers of two use the operator.
     if length >= _SHORTEST and length & (length - 1) == 0 and g.has("DFT"):
         return _by_operator(g, self, length, transform)
     if length < 1:
         raise g.refuse(f"the length of a Fourier transform must be at least 1, not {length}")
     factor = _factor(length)
+    # A short length, or a prime, which has no factors to split by.
     if factor == 1:
         g.reserve(2, length, 2, length)
-        return _product(g, self, _matrix(length, transform), 2 if kind != "c2r" else 1, kind != "r2c")
-    if kind == "c2r":
+        return _product(g, self, _matrix(length, transform), 2 if variant != "c2r" else 1, variant != "r2c")
+    if variant == "c2r":
         full = g.call("composed::dft", whole_spectrum(g, self, length), length, "c2c", inverse, power, False)
         return split(g, full).re
-    whole = _two_steps(g, self, factor, length // factor, transform)
-    return resized(g, whole, known_rank(g, whole) - 2, length // 2 + 1) if onesided else whole
+    spectrum = _two_steps(g, self, factor, length // factor, transform)
+    return resize(g, spectrum, known_rank(g, spectrum) - 2, length // 2 + 1) if onesided else spectrum
 
 
 def _by_operator(g: GraphContext, self: Value, length: int, transform: Transform) -> Value:
@@ -150,25 +155,25 @@ def _by_operator(g: GraphContext, self: Value, length: int, transform: Transform
     At other lengths onnxruntime's DFT loses half of the digits of FLOAT (Bluestein's method with a chirp in
     single precision); matrix products do not.
     """
-    kind, inverse, power, onesided = transform
-    if kind == "r2c":
+    variant, inverse, power, onesided = transform
+    if variant == "r2c":
         self = g.op("Unsqueeze", self, axes=[known_rank(g, self)])
-    elif kind == "c2r":
+    elif variant == "c2r":
         self = whole_spectrum(g, self, length)
     dim = known_rank(g, self) - 2
-    if kind == "r2c" and inverse:
+    if variant == "r2c" and inverse:
         # DFT has no one-sided inverse: use the conjugate of the transform, with a scale.
-        found = g.op("DFT", self, axis=dim, onesided=int(onesided))
+        transformed = g.op("DFT", self, axis=dim, onesided=int(onesided))
     else:
-        found = g.op("DFT", self, axis=dim, inverse=int(inverse), onesided=int(onesided))
+        transformed = g.op("DFT", self, axis=dim, inverse=int(inverse), onesided=int(onesided))
         power += float(inverse)
-    result = sized(found, self, dim, length // 2 + 1 if onesided else length)
+    result = set_shape_like(transformed, self, dim, length // 2 + 1 if onesided else length)
     result.shape = ir.Shape([*list(result.shape or ())[:-1], 2])
-    if kind == "r2c" and inverse:
+    if variant == "r2c" and inverse:
         result = split(g, result).conj().pair()
     if power:
         result = g.op("Mul", result, float(length) ** power)
-    return split(g, result).re if kind == "c2r" else result
+    return split(g, result).re if variant == "c2r" else result
 
 
 def whole_spectrum(g: GraphContext, self: Value, length: int) -> Value:
@@ -176,16 +181,17 @@ def whole_spectrum(g: GraphContext, self: Value, length: int) -> Value:
     dim = known_rank(g, self) - 2
     parts = split(g, self)
     g.reserve(length)
-    real = np.ones(length // 2 + 1)
-    real[0] = 0.0
+    factors = np.ones(length // 2 + 1)
+    factors[0] = 0.0
     if length % 2 == 0:
-        real[-1] = 0.0
-    self = Parts(g, parts.re, g.op("Mul", parts.imaginary, g.constant(real, g.dtype(self)))).pair()
+        factors[-1] = 0.0
+    self = Parts(g, parts.re, g.op("Mul", parts.imaginary, g.constant(factors, g.dtype(self)))).pair()
+    # The second half of a real signal's spectrum mirrors the first half, conjugated.
     backwards = list(range((length - 1) // 2, 0, -1))
     if not backwards:
         return self
-    rest = split(g, g.op("Gather", self, backwards, axis=dim)).conj().pair()
-    return g.op("Concat", self, rest, axis=dim)
+    mirrored = split(g, g.op("Gather", self, backwards, axis=dim)).conj().pair()
+    return g.op("Concat", self, mirrored, axis=dim)
 
 
 def _factor(length: int) -> int:
@@ -204,11 +210,11 @@ def _angles(rows: int, columns: int, length: int) -> np.ndarray:
 def _matrix(length: int, transform: Transform) -> np.ndarray:
     """The transform as a matrix from (index, part) to (index, part)."""
     half = length // 2 + 1
-    rows = half if transform.kind == "c2r" else length
+    rows = half if transform.variant == "c2r" else length
     columns = half if transform.onesided else length
     angles = _angles(rows, columns, length)
     cosines, sines = np.cos(angles), np.sin(angles) * (1.0 if transform.inverse else -1.0)
-    if transform.kind == "c2r":
+    if transform.variant == "c2r":
         # Each pair except the first and the middle one represents two conjugate numbers.
         weights = np.full(rows, 2.0)
         weights[0] = 1.0
@@ -216,9 +222,9 @@ def _matrix(length: int, transform: Transform) -> np.ndarray:
             weights[-1] = 1.0
         cosines, sines = cosines * weights[:, None], sines * weights[:, None]
     table = np.array([[cosines, sines], [-sines, cosines]])  # from part, to part, from index, to index
-    if transform.kind == "r2c":
+    if transform.variant == "r2c":
         table = table[:1]
-    elif transform.kind == "c2r":
+    elif transform.variant == "c2r":
         table = table[:, :1]
     matrix = table.transpose(2, 0, 3, 1).reshape(rows * table.shape[0], columns * table.shape[1])
     result: np.ndarray = matrix * float(length) ** transform.power
@@ -238,20 +244,22 @@ def _product(g: GraphContext, self: Value, matrix: np.ndarray, parts: int, paire
 
 def _two_steps(g: GraphContext, self: Value, first: int, second: int, transform: Transform) -> Value:
     """A transform of length `first * second`: over the columns, times twiddle factors, then over the rows."""
-    paired = transform.kind != "r2c"
+    paired = transform.variant != "r2c"
     rank = known_rank(g, self) - paired
     tail = [2] if paired else []
     # Index j = second * a + b, as [b, a].
     self = g.op("Reshape", self, shape=[0] * (rank - 1) + [first, second, *tail])
-    self = _with_exchanged_axes(g, self, rank - 1, rank)
-    columns = g.call("composed::dft", self, first, transform.kind, transform.inverse, transform.power, False)
+    self = _exchange_axes(g, self, rank - 1, rank)
+    columns = g.call(
+        "composed::dft", self, first, transform.variant, transform.inverse, transform.power, False
+    )
     angles = _angles(second, first, first * second) * (1.0 if transform.inverse else -1.0)
     dtype = g.dtype(columns)
-    turn = Parts(g, g.constant(np.cos(angles), dtype), g.constant(np.sin(angles), dtype))
-    turned = _with_exchanged_axes(g, (split(g, columns) * turn).pair(), rank - 1, rank)
-    rows = g.call("composed::dft", turned, second, "c2c", transform.inverse, transform.power, False)
+    twiddle = Parts(g, g.constant(np.cos(angles), dtype), g.constant(np.sin(angles), dtype))
+    twiddled = _exchange_axes(g, (split(g, columns) * twiddle).pair(), rank - 1, rank)
+    rows = g.call("composed::dft", twiddled, second, "c2c", transform.inverse, transform.power, False)
     # Index k = a + first * b, as [a, b].
-    rows = _with_exchanged_axes(g, rows, rank - 1, rank)
+    rows = _exchange_axes(g, rows, rank - 1, rank)
     return g.op("Reshape", rows, shape=[0] * (rank - 1) + [first * second, 2])
 
 
@@ -259,7 +267,7 @@ def _dynamic(g: GraphContext, self: Value, length: Value, transform: Transform) 
     """A transform of computed length; the graph computes its matrix too."""
     dtype = g.dtype(self) or DataType.FLOAT
     half = _half(g, length)
-    rows, columns = (half if flag else length for flag in (transform.kind == "c2r", transform.onesided))
+    rows, columns = (half if flag else length for flag in (transform.variant == "c2r", transform.onesided))
     down, across = (g.call("aten::arange", end=end, dtype=DataType.INT64) for end in (rows, columns))
     turns = g.op("Mul", g.op("Unsqueeze", down, axes=[1]), g.op("Unsqueeze", across, axes=[0]))
     size = g.cast(length, dtype)
@@ -268,29 +276,31 @@ def _dynamic(g: GraphContext, self: Value, length: Value, transform: Transform) 
     cosines, sines = g.call("aten::cos", angles), g.call("aten::sin", angles)
     if not transform.inverse:
         sines = g.op("Neg", sines)
-    if transform.kind == "r2c":
+    if transform.variant == "r2c":
         result = Parts(g, _matmul(g, self, cosines), _matmul(g, self, sines))
-        return _scaled(g, result, size, transform.power).pair()
+        return _apply_power(g, result, size, transform.power).pair()
     parts = split(g, self)
-    if transform.kind == "c2r":
+    if transform.variant == "c2r":
         ends = [g.call("aten::eq", down, 0), g.call("aten::eq", g.op("Mul", down, 2), length)]
         weights = g.op("Sub", g.constant(2.0, dtype), g.op("Add", *(g.cast(end, dtype) for end in ends)))
-        parts = parts.scaled(weights)
+        parts = parts.scale(weights)
     re = g.op("Sub", _matmul(g, parts.re, cosines), _matmul(g, parts.imaginary, sines))
-    if transform.kind == "c2r":
-        return _scaled(g, Parts(g, re), size, transform.power).re
+    if transform.variant == "c2r":
+        return _apply_power(g, Parts(g, re), size, transform.power).re
     im = g.op("Add", _matmul(g, parts.re, sines), _matmul(g, parts.imaginary, cosines))
-    return _scaled(g, Parts(g, re, im), size, transform.power).pair()
+    return _apply_power(g, Parts(g, re, im), size, transform.power).pair()
 
 
 def _matmul(g: GraphContext, self: Value, matrix: Value) -> Value:
     """The matrix product over the last dimension; sets the rank of the result also for vectors."""
     columns = g.size(matrix, 1)
-    return sized(g.op("MatMul", self, matrix), self, -1, columns if isinstance(columns, int) else None)
+    return set_shape_like(
+        g.op("MatMul", self, matrix), self, -1, columns if isinstance(columns, int) else None
+    )
 
 
-def _scaled(g: GraphContext, parts: Parts, size: Value, power: float) -> Parts:
-    return parts if power == 0 else parts.scaled(g.op("Pow", size, g.constant(power, g.dtype(size))))
+def _apply_power(g: GraphContext, parts: Parts, size: Value, power: float) -> Parts:
+    return parts if power == 0 else parts.scale(g.op("Pow", size, g.constant(power, g.dtype(size))))
 
 
 _POWERS = {
@@ -303,34 +313,34 @@ _NORMALIZATIONS = (0.0, -0.5, -1.0)
 
 
 def _transform(
-    g: GraphContext, kind: str, inverse: bool, norm: str | None, onesided: bool = False
+    g: GraphContext, variant: str, inverse: bool, norm: str | None, onesided: bool = False
 ) -> Transform:
     if norm not in _POWERS:
         raise g.refuse(f"norm must be backward, ortho or forward, not '{norm}'")
-    return Transform(kind, inverse, _POWERS[norm][inverse], onesided)
+    return Transform(variant, inverse, _POWERS[norm][inverse], onesided)
 
 
-def _register(stem: str, kind: str, inverse: bool) -> None:
+def _register(stem: str, variant: str, inverse: bool) -> None:
     """Register the transforms over one, two and any number of dimensions; the last one is the real one."""
-    onesided = kind == "r2c"
+    onesided = variant == "r2c"
 
     @onnx_symbolic(f"complex::fft_{stem}")
-    def one(
+    def transform_one(
         g: GraphContext, self: Value, n: int | Value | None = None, dim: int = -1, norm: str | None = None
     ) -> Value:
-        own = floating(g, self) if onesided else self
-        return apply(g, own, _transform(g, kind, inverse, norm, onesided), dim, n)
+        signal = floating(g, self) if onesided else self
+        return apply(g, signal, _transform(g, variant, inverse, norm, onesided), dim, n)
 
     @onnx_symbolic(f"complex::fft_{stem}n")
-    def many(
+    def transform_many(
         g: GraphContext,
         self: Value,
         s: list[int | Value] | None = None,
         dim: list[int] | None = None,
         norm: str | None = None,
     ) -> Value:
-        own = floating(g, self) if onesided else self
-        rank = known_rank(g, own) - (not onesided)
+        signal = floating(g, self) if onesided else self
+        rank = known_rank(g, signal) - (not onesided)
         dims = list(range(rank - len(s), rank) if s is not None else range(rank)) if dim is None else dim
         dims = [d % max(rank, 1) for d in dims]
         sizes = [None if size == -1 else size for size in (s if s is not None else [-1] * len(dims))]
@@ -339,24 +349,24 @@ def _register(stem: str, kind: str, inverse: bool) -> None:
             for d, size in zip(dims[:-1], sizes[:-1], strict=True)
         ]
         if dims:
-            last = (_transform(g, kind, inverse, norm, onesided), dims[-1], sizes[-1])
+            last = (_transform(g, variant, inverse, norm, onesided), dims[-1], sizes[-1])
             steps = [last, *steps] if onesided else [*steps, last]
         for transform, d, size in steps:
-            own = apply(g, own, transform, d, size)
-        return own
+            signal = apply(g, signal, transform, d, size)
+        return signal
 
     @onnx_symbolic(f"complex::fft_{stem}2")
-    def two(
+    def transform_two(
         g: GraphContext,
         self: Value,
         s: list[int | Value] | None = None,
         dim: list[int] = [-2, -1],  # noqa: B006
         norm: str | None = None,
     ) -> Value:
-        return many(g, self, s, dim, norm)
+        return transform_many(g, self, s, dim, norm)
 
 
-for _stem, _kind, _inverse in (
+for _stem, _variant, _inverse in (
     ("fft", "c2c", False),
     ("ifft", "c2c", True),
     ("rfft", "r2c", False),
@@ -364,7 +374,7 @@ for _stem, _kind, _inverse in (
     ("hfft", "c2r", False),
     ("ihfft", "r2c", True),
 ):
-    _register(_stem, _kind, _inverse)
+    _register(_stem, _variant, _inverse)
 
 
 def _transform_each_axis(g: GraphContext, self: Value, transform: Transform, dims: list[int]) -> Value:

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Number, Value
-from ..compositions.sizes import known_rank
+from ..compositions.size_arithmetic import known_rank
 
 Operand = Value | Number | complex
 
@@ -36,11 +36,12 @@ class Parts:
     def pair(self) -> Value:
         """The value as a pair, [..., 2]."""
         g, rank = self.g, known_rank(self.g, self.re)
-        known = g.constant_value(self.re) if self.im is None and g.is_foldable(self.re) else None
-        if known is not None:
-            return g.constant(np.stack([known, np.zeros_like(known)], axis=-1))
+        real_array = g.constant_value(self.re) if self.im is None and g.is_foldable(self.re) else None
+        if real_array is not None:
+            return g.constant(np.stack([real_array, np.zeros_like(real_array)], axis=-1))
         real = g.op("Unsqueeze", self.re, axes=[rank])
         if self.im is None:
+            # The pads are those before every dimension, then those behind: one zero behind the real part.
             return g.op("Pad", real, pads=[0] * (2 * rank + 1) + [1])
         return g.op("Concat", real, g.op("Unsqueeze", self.im, axes=[rank]), axis=rank)
 
@@ -60,7 +61,7 @@ class Parts:
         """The value divided by the imaginary unit."""
         return Parts(self.g, self.imaginary, self.g.op("Neg", self.re))
 
-    def scaled(self, factor: Value | float) -> Parts:
+    def scale(self, factor: Value | float) -> Parts:
         """The value times a real factor."""
         im = None if self.im is None else self.g.op("Mul", self.im, factor)
         return Parts(self.g, self.g.op("Mul", self.re, factor), im)
@@ -70,65 +71,72 @@ class Parts:
             self.g, self.g.op("Neg", self.re), None if self.im is None else self.g.op("Neg", self.im)
         )
 
-    def __add__(self, other: Parts | complex) -> Parts:
-        return self._combined("Add", self._operand(other))
+    def __add__(self, addend: Parts | complex) -> Parts:
+        return self._combine("Add", self._operand(addend))
 
-    def __sub__(self, other: Parts | complex) -> Parts:
-        other = self._operand(other)
-        return self + -other if self.im is None and other.im is not None else self._combined("Sub", other)
+    def __sub__(self, subtrahend: Parts | complex) -> Parts:
+        subtrahend = self._operand(subtrahend)
+        return (
+            self + -subtrahend
+            if self.im is None and subtrahend.im is not None
+            else self._combine("Sub", subtrahend)
+        )
 
-    def _combined(self, op_type: str, other: Parts) -> Parts:
+    def _combine(self, op_type: str, operand: Parts) -> Parts:
         g = self.g
-        re = g.op(op_type, self.re, other.re)
-        if self.im is None and other.im is None:
+        re = g.op(op_type, self.re, operand.re)
+        if self.im is None and operand.im is None:
             return Parts(g, re)
         # A part that is None still broadcasts to the result's shape.
         if self.im is None:
-            return Parts(g, re, _broadcast(g, other.imaginary, self.re))
-        if other.im is None:
-            return Parts(g, re, _broadcast(g, self.im, other.re))
-        return Parts(g, re, g.op(op_type, self.im, other.im))
+            return Parts(g, re, _broadcast(g, operand.imaginary, self.re))
+        if operand.im is None:
+            return Parts(g, re, _broadcast(g, self.im, operand.re))
+        return Parts(g, re, g.op(op_type, self.im, operand.im))
 
-    def __mul__(self, other: Parts | complex) -> Parts:
-        g, other = self.g, self._operand(other)
-        if other.im is None:
-            return self.scaled(other.re)
+    def __mul__(self, factor: Parts | complex) -> Parts:
+        g, factor = self.g, self._operand(factor)
+        if factor.im is None:
+            return self.scale(factor.re)
         if self.im is None:
-            return other.scaled(self.re)
-        re = g.op("Sub", g.op("Mul", self.re, other.re), g.op("Mul", self.im, other.im))
-        return Parts(g, re, g.op("Add", g.op("Mul", self.re, other.im), g.op("Mul", self.im, other.re)))
+            return factor.scale(self.re)
+        re = g.op("Sub", g.op("Mul", self.re, factor.re), g.op("Mul", self.im, factor.im))
+        return Parts(g, re, g.op("Add", g.op("Mul", self.re, factor.im), g.op("Mul", self.im, factor.re)))
 
-    def __truediv__(self, other: Parts | complex) -> Parts:
+    def __truediv__(self, divisor: Parts | complex) -> Parts:
         """The quotient, scaled by the divisor's larger part to avoid overflow and underflow of its square."""
-        g, other = self.g, self._operand(other)
-        if other.im is None:
-            im = None if self.im is None else g.op("Div", self.im, other.re)
-            return Parts(g, g.op("Div", self.re, other.re), im)
-        scale = g.op("Max", g.op("Abs", other.re), g.op("Abs", other.im))
-        divisor = Parts(g, g.op("Div", other.re, scale), g.op("Div", other.im, scale))
-        product = self * divisor.conj()
-        assert divisor.im is not None
+        g, divisor = self.g, self._operand(divisor)
+        if divisor.im is None:
+            im = None if self.im is None else g.op("Div", self.im, divisor.re)
+            return Parts(g, g.op("Div", self.re, divisor.re), im)
+        scale = g.op("Max", g.op("Abs", divisor.re), g.op("Abs", divisor.im))
+        scaled_divisor = Parts(g, g.op("Div", divisor.re, scale), g.op("Div", divisor.im, scale))
+        product = self * scaled_divisor.conj()
+        assert scaled_divisor.im is not None
         assert product.im is not None
-        squares = g.op("Mul", divisor.re, divisor.re), g.op("Mul", divisor.im, divisor.im)
+        squares = (
+            g.op("Mul", scaled_divisor.re, scaled_divisor.re),
+            g.op("Mul", scaled_divisor.im, scaled_divisor.im),
+        )
         denominator = g.op("Mul", g.op("Add", *squares), scale)
         return Parts(g, g.op("Div", product.re, denominator), g.op("Div", product.im, denominator))
 
-    def matmul(self, other: Parts) -> Parts:
+    def matmul(self, right: Parts) -> Parts:
         """The matrix product."""
         g = self.g
 
         def product(a: Value, b: Value) -> Value:
             return g.op("MatMul", a, b)
 
-        re = g.op("Sub", product(self.re, other.re), product(self.imaginary, other.imaginary))
-        return Parts(g, re, g.op("Add", product(self.re, other.imaginary), product(self.imaginary, other.re)))
+        re = g.op("Sub", product(self.re, right.re), product(self.imaginary, right.imaginary))
+        return Parts(g, re, g.op("Add", product(self.re, right.imaginary), product(self.imaginary, right.re)))
 
     def sum(self, dims: list[int], keepdim: bool = False) -> Parts:
         """The sum over dimensions."""
         return self.map(lambda part: self.g.call("aten::sum", part, dim=dims, keepdim=keepdim))
 
-    def _operand(self, item: Parts | complex) -> Parts:
-        return item if isinstance(item, Parts) else number(self.g, item, self.g.dtype(self.re))
+    def _operand(self, operand: Parts | complex) -> Parts:
+        return operand if isinstance(operand, Parts) else number(self.g, operand, self.g.dtype(self.re))
 
     def modulus(self) -> Value:
         """The absolute value, scaled by the larger part to avoid overflow and underflow of its square."""
@@ -137,6 +145,7 @@ class Parts:
             return g.op("Abs", self.re)
         limits = np.finfo((g.dtype(self.re) or DataType.FLOAT).numpy())
         larger = g.op("Max", g.op("Abs", self.re), g.op("Abs", self.im))
+        # The scale must be neither 0 nor infinite, or the quotients below would be NaN.
         scale = g.call("aten::clamp", larger, min=float(limits.tiny), max=float(limits.max))
         parts = [g.op("Div", part, scale) for part in (self.re, self.im)]
         squares = g.op("Add", *(g.op("Mul", part, part) for part in parts))
@@ -160,10 +169,10 @@ def _broadcast(g: GraphContext, part: Value, like: Value) -> Value:
     return g.op("Add", part, zeros_like(g, like))
 
 
-def number(g: GraphContext, item: complex, dtype: DataType | None) -> Parts:
+def number(g: GraphContext, scalar: complex, dtype: DataType | None) -> Parts:
     """A Python number as `Parts` of an element type."""
-    item = complex(item)
-    return Parts(g, g.constant(item.real, dtype), g.constant(item.imag, dtype) if item.imag else None)
+    scalar = complex(scalar)
+    return Parts(g, g.constant(scalar.real, dtype), g.constant(scalar.imag, dtype) if scalar.imag else None)
 
 
 def split(g: GraphContext, pair: Value) -> Parts:
@@ -174,19 +183,22 @@ def split(g: GraphContext, pair: Value) -> Parts:
         if array is not None:
             im = g.constant(array[..., 1]) if array[..., 1].any() else None
             return Parts(g, g.constant(array[..., 0]), im)
-    joined = _joined(pair, rank)
-    if joined is not None:
-        return Parts(g, *joined)
+    parts = _joined_parts(pair, rank)
+    if parts is not None:
+        return Parts(g, *parts)
     return Parts(g, g.op("Gather", pair, 0, axis=rank - 1), g.op("Gather", pair, 1, axis=rank - 1))
 
 
-def operands(g: GraphContext, *items: Operand) -> list[Parts]:
+def operands(g: GraphContext, *arguments: Operand) -> list[Parts]:
     """Pairs and Python numbers as `Parts`; numbers get the element type of the first pair."""
-    dtype = next((g.dtype(item) for item in items if isinstance(item, Value)), None)
-    return [split(g, item) if isinstance(item, Value) else number(g, item, dtype) for item in items]
+    dtype = next((g.dtype(operand) for operand in arguments if isinstance(operand, Value)), None)
+    return [
+        split(g, operand) if isinstance(operand, Value) else number(g, operand, dtype)
+        for operand in arguments
+    ]
 
 
-def _joined(pair: Value, rank: int) -> tuple[Value, Value | None] | None:
+def _joined_parts(pair: Value, rank: int) -> tuple[Value, Value | None] | None:
     """The values that `Parts.pair` joined."""
     producer = pair.producer()
     if producer is None or producer.domain:
@@ -196,6 +208,7 @@ def _joined(pair: Value, rank: int) -> tuple[Value, Value | None] | None:
         axis = producer.attributes["axis"].as_int()
         if axis == rank - 1 and parts[0] is not None and parts[1] is not None:
             return parts[0], parts[1]
+    # A Pad by one zero at the end of the last dimension is a real number as a pair.
     if producer.op_type == "Pad" and _numbers(producer, "pads") == [0] * (2 * rank - 1) + [1]:
         mode = producer.attributes.get("mode")
         part = _before_unsqueeze(producer.inputs[0], rank)

@@ -36,7 +36,7 @@ class Grid:
 
     Attributes:
         scale: one number, or one for each index of `axis`.
-        zero_point: the quantized value of 0, likewise; None for 0.
+        zero_point: the quantized value of 0, as many as scales; None for 0.
         quant_min, quant_max: the lowest and highest integer.
         axis: the dimension along which scale and zero point vary, or None.
         block: the number of indices of `axis` that share a scale, which then has the rank of the tensor; or
@@ -61,50 +61,53 @@ def limits(dtype: DataType) -> tuple[int, int]:
     return int(low), int(high)
 
 
-def number(g: GraphContext, item: Value | Number) -> Number | Value:
+def number(g: GraphContext, parameter: Value | Number) -> Number | Value:
     """The number in a constant of one element; a computed value is returned unchanged."""
-    if not isinstance(item, Value):
-        return item
-    array = g.constant_value(item)
-    return item if array is None or array.size != 1 else array.reshape(()).item()
+    if not isinstance(parameter, Value):
+        return parameter
+    array = g.constant_value(parameter)
+    return parameter if array is None or array.size != 1 else array.reshape(()).item()
 
 
-def _array(g: GraphContext, item: Value | Number | None) -> np.ndarray | None:
-    if isinstance(item, Value):
-        return g.constant_value(item)
-    return np.asarray(0 if item is None else item)
+def _array(g: GraphContext, parameter: Value | Number | None) -> np.ndarray | None:
+    if isinstance(parameter, Value):
+        return g.constant_value(parameter)
+    return np.asarray(0 if parameter is None else parameter)
 
 
-def _shaped(g: GraphContext, item: Value, axis: int | None) -> Value:
+def _reshape_parameter(g: GraphContext, parameter: Value, axis: int | None) -> Value:
     """Reshape a scale or zero point for QuantizeLinear: zero-dim if it has one element."""
-    if axis is not None or g.rank(item) == 0:
-        return item
-    producer = item.producer()
+    if axis is not None or g.rank(parameter) == 0:
+        return parameter
+    # Reuses the number that an Unsqueeze made one-dimensional, instead of reshaping it back.
+    producer = parameter.producer()
     if producer is not None and producer.op_type == "Unsqueeze" and producer.inputs[0] is not None:
         return producer.inputs[0]
-    return g.op("Reshape", item, g.constant([]))
+    return g.op("Reshape", parameter, g.constant([]))
 
 
-def aligned(g: GraphContext, item: Value, grid: Grid, rank: int | None) -> Value:
+def align_parameter(g: GraphContext, parameter: Value, grid: Grid, rank: int | None) -> Value:
     """A scale or zero point in a shape that broadcasts against the tensor, along `axis`."""
     if grid.axis is None or grid.block is not None:
-        return item if grid.block is not None else _shaped(g, item, None)
+        return parameter if grid.block is not None else _reshape_parameter(g, parameter, None)
     if rank is None:
         raise g.refuse("the rank must be known for quantization along an axis")
     trailing = rank - 1 - g.axis(grid.axis, rank)
-    return g.op("Unsqueeze", item, axes=list(range(1, trailing + 1))) if trailing else item
+    return g.op("Unsqueeze", parameter, axes=list(range(1, trailing + 1))) if trailing else parameter
 
 
-def _in_dtype(g: GraphContext, item: Value | Number | None, dtype: DataType, axis: int | None) -> Value:
+def _cast_parameter(
+    g: GraphContext, parameter: Value | Number | None, dtype: DataType, axis: int | None
+) -> Value:
     """A scale or zero point cast to another element type; a constant is converted directly."""
-    array = _array(g, item)
+    array = _array(g, parameter)
     if array is None:
-        assert isinstance(item, Value)
-        return g.cast(_shaped(g, item, axis), dtype)
-    wanted = array.shape if axis is not None else ()
-    if isinstance(item, Value) and g.dtype(item) == dtype and array.shape == wanted:
-        return item
-    return g.constant(np.asarray(array.reshape(wanted), dtype=dtype.numpy()))
+        assert isinstance(parameter, Value)
+        return g.cast(_reshape_parameter(g, parameter, axis), dtype)
+    parameter_shape = array.shape if axis is not None else ()
+    if isinstance(parameter, Value) and g.dtype(parameter) == dtype and array.shape == parameter_shape:
+        return parameter
+    return g.constant(np.asarray(array.reshape(parameter_shape), dtype=dtype.numpy()))
 
 
 def _zero_points(g: GraphContext, grid: Grid, dtype: DataType) -> Value:
@@ -115,7 +118,7 @@ def _zero_points(g: GraphContext, grid: Grid, dtype: DataType) -> Value:
             raise g.refuse("zero points are omitted, and the number of scales is unknown")
         g.reserve(*sizes)
         return g.constant(np.zeros(sizes, dtype=dtype.numpy()))
-    return _in_dtype(g, grid.zero_point, dtype, grid.axis)
+    return _cast_parameter(g, grid.zero_point, dtype, grid.axis)
 
 
 def _fits(g: GraphContext, grid: Grid, dtype: DataType) -> bool:
@@ -132,11 +135,13 @@ def _fits(g: GraphContext, grid: Grid, dtype: DataType) -> bool:
     return bool(np.all((exact == np.round(exact)) & (exact >= low) & (exact <= high)))
 
 
-def _is_said(g: GraphContext, op_type: str, dtype: DataType | None, grid: Grid) -> bool:
+def _has_operator(g: GraphContext, op_type: str, dtype: DataType | None, grid: Grid) -> bool:
     """Whether this opset has the operator with the quantized type, the axis and the blocks."""
     if dtype is None:
         return False
-    arguments = [name for name, part in (("axis", grid.axis), ("block_size", grid.block)) if part is not None]
+    arguments = [
+        name for name, argument in (("axis", grid.axis), ("block_size", grid.block)) if argument is not None
+    ]
     if op_type == "QuantizeLinear":
         return g.has(op_type, *arguments, result=Value(type=ir.TensorType(dtype)))
     return g.has(op_type, *arguments, dtype=dtype)
@@ -155,7 +160,7 @@ def wraps_around(g: GraphContext, zero_point: Value | None) -> bool:
     return g.dtype(zero_point) not in (*dtypes.FLOATS, DataType.INT32, DataType.INT64)
 
 
-def combined(g: GraphContext, op_type: str, a: Value, b: Value) -> Value:
+def emit_promoted(g: GraphContext, op_type: str, a: Value, b: Value) -> Value:
     """An arithmetic operator on two tensors in the element type that torch promotes them to."""
     first, second = g.dtype(a), g.dtype(b)
     if first is None or second is None:
@@ -166,7 +171,7 @@ def combined(g: GraphContext, op_type: str, a: Value, b: Value) -> Value:
     return g.op(op_type, g.cast(a, dtype), g.cast(b, dtype))
 
 
-def computed_in(g: GraphContext, value: Value) -> DataType:
+def arithmetic_dtype(g: GraphContext, value: Value) -> DataType:
     """The float type of the arithmetic, as in torch: DOUBLE for DOUBLE, else FLOAT."""
     return DataType.DOUBLE if g.dtype(value) == DataType.DOUBLE else DataType.FLOAT
 
@@ -176,10 +181,12 @@ def _reciprocal(g: GraphContext, grid: Grid, dtype: DataType, rank: int | None) 
     array = _array(g, grid.scale)
     if array is not None and (grid.axis is None or np.ndim(array) <= 1):
         inverse = np.asarray(_inverse(array), dtype=dtype.numpy())
-        return aligned(g, g.constant(inverse if grid.axis is not None else inverse.reshape(())), grid, rank)
+        return align_parameter(
+            g, g.constant(inverse if grid.axis is not None else inverse.reshape(())), grid, rank
+        )
     assert isinstance(grid.scale, Value)
-    quotient = g.op("Div", g.constant(1.0, g.dtype(grid.scale)), aligned(g, grid.scale, grid, rank))
-    return g.cast(g.cast(quotient, DataType.FLOAT), dtype)
+    inverse = g.op("Div", g.constant(1.0, g.dtype(grid.scale)), align_parameter(g, grid.scale, grid, rank))
+    return g.cast(g.cast(inverse, DataType.FLOAT), dtype)
 
 
 def _inverse(scale: np.ndarray) -> np.ndarray:
@@ -187,7 +194,7 @@ def _inverse(scale: np.ndarray) -> np.ndarray:
     return (1.0 / scale.astype(np.float64)).astype(np.float32)
 
 
-def clamped(g: GraphContext, value: Value, low: Number | Value, high: Number | Value) -> Value:
+def clamp(g: GraphContext, value: Value, low: Number | Value, high: Number | Value) -> Value:
     """The value clamped to bounds that may be computed; onnxruntime's earliest Clip takes only FLOAT."""
     if isinstance(low, Value) or isinstance(high, Value) or g.dtype(value) == DataType.DOUBLE:
         dtype = g.dtype(value) or DataType.FLOAT
@@ -198,8 +205,8 @@ def clamped(g: GraphContext, value: Value, low: Number | Value, high: Number | V
     return g.op("Clip", value, min=low, max=high)
 
 
-def _scalar(g: GraphContext, item: Value | Number) -> Value | Number:
-    return _shaped(g, item, None) if isinstance(item, Value) else item
+def _scalar(g: GraphContext, parameter: Value | Number) -> Value | Number:
+    return _reshape_parameter(g, parameter, None) if isinstance(parameter, Value) else parameter
 
 
 def levels(g: GraphContext, input: Value, grid: Grid) -> Value:
@@ -207,19 +214,19 @@ def levels(g: GraphContext, input: Value, grid: Grid) -> Value:
 
     Torch multiplies by the reciprocal of the scale.
     """
-    dtype = computed_in(g, input)
+    dtype = arithmetic_dtype(g, input)
     rank = g.rank(input)
     scaled = g.op("Mul", g.cast(input, dtype), _reciprocal(g, grid, dtype, rank))
     if is_zero(g, grid.zero_point):
         return g.call("aten::round", scaled)
-    zero_point = aligned(g, _in_dtype(g, grid.zero_point, dtype, grid.axis), grid, rank)
+    zero_point = align_parameter(g, _cast_parameter(g, grid.zero_point, dtype, grid.axis), grid, rank)
     if grid.rounded_last:
         return g.call("aten::round", g.op("Add", scaled, zero_point))
     return g.op("Add", g.call("aten::round", scaled), zero_point)
 
 
 def _is_clamped(grid: Grid, dtype: DataType) -> bool:
-    """Whether the range is that of the type, or can be reached by a Clip of it."""
+    """Whether the range is the whole range of the type, or a Clip of the type can limit it."""
     bounds = (grid.quant_min, grid.quant_max)
     return not any(isinstance(bound, Value) for bound in bounds) and (
         dtype in _BYTES or bounds == limits(dtype)
@@ -231,17 +238,17 @@ def quantize(g: GraphContext, input: Value, grid: Grid, dtype: DataType) -> Valu
 
     Constants are quantized at export, so that a model's weights are stored as integers.
     """
-    folded = _quantized_constant(g, input, grid, dtype)
+    folded = _quantize_constant(g, input, grid, dtype)
     if folded is not None:
         return folded
     if (
         dtype in _TYPES
-        and computed_in(g, input) == DataType.FLOAT
-        and _is_said(g, "QuantizeLinear", dtype, grid)
+        and arithmetic_dtype(g, input) == DataType.FLOAT
+        and _has_operator(g, "QuantizeLinear", dtype, grid)
         and _is_clamped(grid, dtype)
         and _fits(g, grid, dtype)
     ):
-        scale = _in_dtype(g, grid.scale, DataType.FLOAT, grid.axis)
+        scale = _cast_parameter(g, grid.scale, DataType.FLOAT, grid.axis)
         result = g.op(
             "QuantizeLinear",
             g.cast(input, DataType.FLOAT),
@@ -251,20 +258,20 @@ def quantize(g: GraphContext, input: Value, grid: Grid, dtype: DataType) -> Valu
             block_size=grid.block,
         )
         if (grid.quant_min, grid.quant_max) != limits(dtype):
-            result = clamped(g, result, grid.quant_min, grid.quant_max)
+            result = clamp(g, result, grid.quant_min, grid.quant_max)
         return result
-    return g.cast(clamped(g, levels(g, input, grid), grid.quant_min, grid.quant_max), dtype)
+    return g.cast(clamp(g, levels(g, input, grid), grid.quant_min, grid.quant_max), dtype)
 
 
-def _quantized_constant(g: GraphContext, input: Value, grid: Grid, dtype: DataType) -> Value | None:
+def _quantize_constant(g: GraphContext, input: Value, grid: Grid, dtype: DataType) -> Value | None:
     array = g.constant_value(input)
-    parts = [_array(g, item) for item in (grid.scale, grid.zero_point, grid.quant_min, grid.quant_max)]
+    parameters = [_array(g, field) for field in (grid.scale, grid.zero_point, grid.quant_min, grid.quant_max)]
     if array is None or dtype not in dtypes.INTEGERS or grid.block is not None:
         return None
-    if any(part is None for part in parts):
+    if any(parameter is None for parameter in parameters):
         return None
-    scale, zero_point, low, high = (np.asarray(part) for part in parts)
-    computed = computed_in(g, input).numpy()
+    scale, zero_point, low, high = (np.asarray(parameter) for parameter in parameters)
+    computed = arithmetic_dtype(g, input).numpy()
     inverse = _inverse(scale).astype(computed)
     if grid.axis is not None:
         shape = [1] * array.ndim
@@ -274,14 +281,14 @@ def _quantized_constant(g: GraphContext, input: Value, grid: Grid, dtype: DataTy
     else:
         inverse, zero_point = inverse.reshape(()), zero_point.reshape(())
     scaled, zero_point = array.astype(computed) * inverse, zero_point.astype(computed)
-    whole = np.round(scaled + zero_point) if grid.rounded_last else np.round(scaled) + zero_point
-    return g.constant(np.clip(whole, low.item(), high.item()).astype(dtype.numpy()))
+    integers = np.round(scaled + zero_point) if grid.rounded_last else np.round(scaled) + zero_point
+    return g.constant(np.clip(integers, low.item(), high.item()).astype(dtype.numpy()))
 
 
-def is_read(g: GraphContext, input: Value, grid: Grid) -> bool:
+def has_dequantize_linear(g: GraphContext, input: Value, grid: Grid) -> bool:
     """Whether DequantizeLinear supports the tensor at this opset."""
     dtype = g.dtype(input)
-    if not _is_said(g, "DequantizeLinear", dtype, grid):
+    if not _has_operator(g, "DequantizeLinear", dtype, grid):
         return False
     return is_zero(g, grid.zero_point) or (dtype in _TYPES and _fits(g, grid, dtype))
 
@@ -291,22 +298,22 @@ def dequantize(g: GraphContext, input: Value, grid: Grid, out_dtype: DataType) -
 
     The arithmetic is FLOAT (DOUBLE for DOUBLE results), and the result is rounded once to `out_dtype`.
     """
-    input = _packed(g, input, grid)
+    input = _pack_four_bits(g, input, grid)
     dtype = g.dtype(input)
     constant = g.constant_value(input) is not None
     if constant and not g.has("Round"):
         # onnxruntime quantizes the bias with Round if it recognises a constant as quantized.
-        read = False
+        by_operator = False
     else:
-        read = out_dtype != DataType.DOUBLE and is_read(g, input, grid)
-    if read and dtype is not None:
-        scale = _in_dtype(g, grid.scale, DataType.FLOAT, grid.axis)
+        by_operator = out_dtype != DataType.DOUBLE and has_dequantize_linear(g, input, grid)
+    if by_operator and dtype is not None:
+        scale = _cast_parameter(g, grid.scale, DataType.FLOAT, grid.axis)
         zero_point = _zero_points(g, grid, dtype) if dtype in _TYPES else None
         result = g.op("DequantizeLinear", input, scale, zero_point, axis=grid.axis, block_size=grid.block)
         return g.cast(result, out_dtype)
     computed = DataType.DOUBLE if out_dtype == DataType.DOUBLE else DataType.FLOAT
-    whole = _dequantized_as_is(g, input) if constant and computed == DataType.FLOAT else input
-    return g.cast(real_numbers(g, g.cast(whole, computed), grid, g.rank(input)), out_dtype)
+    integers = _dequantized_as_is(g, input) if constant and computed == DataType.FLOAT else input
+    return g.cast(real_numbers(g, g.cast(integers, computed), grid, g.rank(input)), out_dtype)
 
 
 def _dequantized_as_is(g: GraphContext, input: Value) -> Value:
@@ -315,35 +322,36 @@ def _dequantized_as_is(g: GraphContext, input: Value) -> Value:
     onnxruntime would fold a Cast, and quantize the result again with one scale for all channels.
     """
     plain = Grid(1.0, None, 0, 0)
-    if g.dtype(input) not in _TYPES or not is_read(g, input, plain):
+    if g.dtype(input) not in _TYPES or not has_dequantize_linear(g, input, plain):
         return input
     dtype = g.dtype(input) or DataType.INT8
     return g.op("DequantizeLinear", input, g.constant(1.0), _zero_points(g, plain, dtype))
 
 
-def real_numbers(g: GraphContext, whole: Value, grid: Grid, rank: int | None) -> Value:
+def real_numbers(g: GraphContext, integers: Value, grid: Grid, rank: int | None) -> Value:
     """`(whole - zero_point) * scale` for integers in a float tensor."""
-    dtype = g.dtype(whole) or DataType.FLOAT
+    dtype = g.dtype(integers) or DataType.FLOAT
     if not is_zero(g, grid.zero_point):
-        zero_point = _in_dtype(g, grid.zero_point, dtype, grid.axis)
-        whole = g.op("Sub", whole, aligned(g, zero_point, grid, rank))
-    scale = _in_dtype(g, grid.scale, dtype, grid.axis)
-    return g.op("Mul", whole, aligned(g, scale, grid, rank))
+        zero_point = _cast_parameter(g, grid.zero_point, dtype, grid.axis)
+        integers = g.op("Sub", integers, align_parameter(g, zero_point, grid, rank))
+    scale = _cast_parameter(g, grid.scale, dtype, grid.axis)
+    return g.op("Mul", integers, align_parameter(g, scale, grid, rank))
 
 
-def _packed(g: GraphContext, input: Value, grid: Grid) -> Value:
+def _pack_four_bits(g: GraphContext, input: Value, grid: Grid) -> Value:
     """Constant integers of four bits stored in the 4-bit type, if the opset has it."""
     array = g.constant_value(input)
     bounds = (grid.quant_min, grid.quant_max)
     if array is None or g.dtype(input) not in _BYTES or not array.size:
         return input
+    # Half of the file size of bytes, for weights that a 4-bit quantizer stored as bytes.
     for dtype in (DataType.INT4, DataType.UINT4):
         low, high = limits(dtype)
         if (
             all(not isinstance(bound, Value) and low <= bound <= high for bound in bounds)
             and low <= array.min()
             and array.max() <= high
-            and _is_said(g, "DequantizeLinear", dtype, grid)
+            and _has_operator(g, "DequantizeLinear", dtype, grid)
             and _array(g, grid.zero_point) is not None
             and _fits(g, grid, dtype)
         ):
@@ -351,7 +359,7 @@ def _packed(g: GraphContext, input: Value, grid: Grid) -> Value:
     return input
 
 
-def fitting(g: GraphContext, grid: Grid, constant: bool) -> DataType | None:
+def integer_type_for(g: GraphContext, grid: Grid, constant: bool) -> DataType | None:
     """The integer type for a range: a type with exactly this range, else one of eight bits.
 
     Args:
@@ -361,13 +369,13 @@ def fitting(g: GraphContext, grid: Grid, constant: bool) -> DataType | None:
     if any(isinstance(bound, Value) for bound in bounds):
         return None
     low, high = (int(bound) for bound in bounds)  # type: ignore[arg-type]
-    said: Sequence[DataType] = [
-        dtype for dtype in _TYPES if constant or _is_said(g, "QuantizeLinear", dtype, grid)
+    candidates: Sequence[DataType] = [
+        dtype for dtype in _TYPES if constant or _has_operator(g, "QuantizeLinear", dtype, grid)
     ]
-    for dtype in said:
+    for dtype in candidates:
         if limits(dtype) == (low, high) and not (constant and dtype in _LIMITS):
             return dtype
-    for dtype in said:
+    for dtype in candidates:
         least, most = limits(dtype)
         if dtype in _BYTES and least <= low and high <= most and _fits(g, grid, dtype):
             return dtype
@@ -378,19 +386,19 @@ def fake_quantize(g: GraphContext, input: Value, grid: Grid) -> Value:
     """Round a float tensor to values that its quantized form can represent; the element type stays."""
     out_dtype = g.dtype(input) or DataType.FLOAT
     constant = g.constant_value(input) is not None
-    dtype = fitting(g, grid, constant) if computed_in(g, input) == DataType.FLOAT else None
+    dtype = integer_type_for(g, grid, constant) if arithmetic_dtype(g, input) == DataType.FLOAT else None
     if dtype is not None and _fits(g, grid, dtype):
         return dequantize(g, quantize(g, input, grid, dtype), grid, out_dtype)
-    whole = clamped(g, levels(g, input, grid), grid.quant_min, grid.quant_max)
+    integers = clamp(g, levels(g, input, grid), grid.quant_min, grid.quant_max)
     if grid.axis is None:
         # ATen's kernel for one scale computes this in single precision for every input type.
-        whole = g.cast(whole, DataType.FLOAT)
-    return g.cast(real_numbers(g, whole, grid, g.rank(input)), out_dtype)
+        integers = g.cast(integers, DataType.FLOAT)
+    return g.cast(real_numbers(g, integers, grid, g.rank(input)), out_dtype)
 
 
 def is_within(g: GraphContext, input: Value, grid: Grid) -> Value:
     """A BOOL mask of the elements that are not clamped, which fake quantization keeps for its gradient."""
-    whole = levels(g, input, grid)
-    below = g.op("Less", whole, g.constant(grid.quant_min, g.dtype(whole)))
-    above = g.op("Greater", whole, g.constant(grid.quant_max, g.dtype(whole)))
+    integers = levels(g, input, grid)
+    below = g.op("Less", integers, g.constant(grid.quant_min, g.dtype(integers)))
+    above = g.op("Greater", integers, g.constant(grid.quant_max, g.dtype(integers)))
     return g.op("Not", g.op("Or", below, above))

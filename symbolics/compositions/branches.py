@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Value, facts_of, onnx_symbolic, schemas
 from ...registration.inference import folding
-from .sizes import same
+from .size_arithmetic import same_size
 
 Branch = Callable[[], Sequence[Value]]
 """Emits the nodes of a branch and returns its results."""
@@ -24,21 +24,25 @@ def choose(
         shapes: the known shapes of each branch's results, one for each result.
     """
     pairs = list(zip(*shapes, strict=True))
-    ranked = [same_rank(a, b) for a, b in pairs]
-    alike = [_same_shape(a, b) for a, b in pairs]
+    ranks_equal = [same_rank(a, b) for a, b in pairs]
+    shapes_equal = [_same_shape(a, b) for a, b in pairs]
 
-    def build(branch: Branch, taken: bool) -> ir.Graph:
+    def build(branch: Branch, is_true_branch: bool) -> ir.Graph:
         def results() -> list[Value]:
-            chosen = condition if taken or all(alike) else g.op("Not", condition)
+            is_taken = condition if is_true_branch or all(shapes_equal) else g.op("Not", condition)
             return [
-                value if plain else g.call("composed::branch_result", value, chosen, one_rank)
-                for value, plain, one_rank in zip(branch(), alike, ranked, strict=True)
+                value if same_shape else g.call("composed::branch_result", value, is_taken, equal_rank)
+                for value, same_shape, equal_rank in zip(branch(), shapes_equal, ranks_equal, strict=True)
             ]
 
-        return g.subgraph(results, name="then_branch" if taken else "else_branch")
+        return g.subgraph(results, name="then_branch" if is_true_branch else "else_branch")
 
-    then_branch, else_branch = (build(b, taken) for b, taken in zip(branches, (True, False), strict=True))
-    results = g.op("If", condition, then_branch=then_branch, else_branch=else_branch, outputs=len(alike))
+    then_branch, else_branch = (
+        build(b, is_true_branch) for b, is_true_branch in zip(branches, (True, False), strict=True)
+    )
+    results = g.op(
+        "If", condition, then_branch=then_branch, else_branch=else_branch, outputs=len(shapes_equal)
+    )
     check_carried(g, "If", then_branch.outputs)
     return results if isinstance(results, list) else [results]
 
@@ -47,7 +51,7 @@ def constant_condition(condition: Value | bool) -> bool | None:
     """The value of a condition on constants, and on state that the model never writes to; else None."""
     if isinstance(condition, bool):
         return condition
-    array = _contents(condition, {})
+    array = _read_contents(condition, {})
     return None if array is None or array.size != 1 else bool(array.item())
 
 
@@ -55,8 +59,8 @@ _DEPTH = 300
 """How many operators may be between a parameter and a condition."""
 
 
-def _contents(
-    value: Value | None, found: dict[Value, np.ndarray | None], depth: int = 0
+def _read_contents(
+    value: Value | None, cache: dict[Value, np.ndarray | None], depth: int = 0
 ) -> np.ndarray | None:
     """Return the contents of a value that does not depend on graph inputs; None if unknown or large.
 
@@ -64,24 +68,25 @@ def _contents(
     """
     if value is None or facts_of(value).mutated:
         return None
-    if value in found:
-        return found[value]
+    if value in cache:
+        return cache[value]
     array, node = None, value.producer()
     if value.const_value is not None:
         array = value.const_value.numpy() if value.const_value.size <= folding.MAXIMUM_ELEMENTS else None
     elif node is not None and not node.domain and len(node.outputs) == 1 and depth < _DEPTH:
         inputs: list[np.ndarray] = []
-        for item in node.inputs:
-            known = _contents(item, found, depth + 1)
-            if known is None:
+        for operand in node.inputs:
+            contents = _read_contents(operand, cache, depth + 1)
+            if contents is None:
                 break
-            inputs.append(known)
+            inputs.append(contents)
         else:
             attributes = {name: attribute.value for name, attribute in node.attributes.items()}
             array = folding.evaluate(node.op_type, inputs, attributes, condition=True)
+            # The evaluation may give another width of the element type.
             if array is not None and value.dtype is not None:
                 array = array.astype(value.dtype.numpy())
-    found[value] = array
+    cache[value] = array
     return array
 
 
@@ -104,6 +109,7 @@ def check_carried(g: GraphContext, op_type: str, values: Sequence[Value]) -> Non
 
 def open_branch(g: GraphContext, emit: Branch, name: str) -> tuple[ir.Graph, list[Value]]:
     """Build a branch as an ONNX sub-graph; its outputs are set when both branches are known."""
+    # Both branches must exist before their results can be given a common form.
     graph = g.subgraph(list, name=name)
     return graph, extend_branch(g, graph, emit)
 
@@ -150,4 +156,4 @@ def same_rank(a: ir.Shape | None, b: ir.Shape | None) -> bool:
 
 
 def _same_shape(a: ir.Shape | None, b: ir.Shape | None) -> bool:
-    return same_rank(a, b) and all(map(same, a or (), b or ()))
+    return same_rank(a, b) and all(map(same_size, a or (), b or ()))

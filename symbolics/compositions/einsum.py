@@ -31,81 +31,85 @@ def parse_equation(g: GraphContext, equation: str, ranks: list[int]) -> Equation
 
     Without an arrow the output has the ellipsis, then the labels that occur once, capitals first.
     """
-    left, arrow, right = equation.replace(" ", "").partition("->")
-    terms = left.split(",")
+    inputs, arrow, output = equation.replace(" ", "").partition("->")
+    terms = inputs.split(",")
     if len(terms) != len(ranks):
         raise g.refuse(f"equation '{equation}' is for {len(terms)} tensors, not {len(ranks)}")
     operands = tuple(_dimension_labels(g, term, rank) for term, rank in zip(terms, ranks, strict=True))
     covered = max((sum(label[0] == "." for label in labels) for labels in operands), default=0)
     dots = tuple(f".{i}" for i in reversed(range(covered)))
     if arrow:
-        before, found, after = right.partition("...")
-        return Equation(operands, (*before, *(dots if found else ()), *after))
+        before, ellipsis, after = output.partition("...")
+        return Equation(operands, (*before, *(dots if ellipsis else ()), *after))
     letters = [label for labels in operands for label in labels if label[0] != "."]
     return Equation(operands, (*dots, *sorted(letter for letter in letters if letters.count(letter) == 1)))
 
 
-def written(equation: Equation) -> str:
+def spell_equation(equation: Equation) -> str:
     """The equation with letters only, because Einsum broadcasts only ellipses of the same rank."""
     used = {label for labels in equation.operands for label in labels}
     letters = (letter for letter in string.ascii_letters if letter not in used)
-    spelled = {label: label if label[0] != "." else next(letters) for label in sorted(used)}
-    terms = ("".join(spelled[label] for label in labels) for labels in (*equation.operands, equation.output))
+    letter_of = {label: label if label[0] != "." else next(letters) for label in sorted(used)}
+    terms = (
+        "".join(letter_of[label] for label in labels) for labels in (*equation.operands, equation.output)
+    )
     *operands, output = terms
     return f"{','.join(operands)}->{output}"
 
 
 @dataclasses.dataclass(frozen=True)
-class Operand:
+class LabelledTensor:
     """A tensor and the unique labels of its dimensions."""
 
     value: Value
     labels: Labels
 
-    def without(self, g: GraphContext, gone: Labels) -> "Operand":
+    def sum_over(self, g: GraphContext, summed_labels: Labels) -> "LabelledTensor":
         """The operand summed over some labels."""
-        if not gone:
+        if not summed_labels:
             return self
-        axes = [self.labels.index(label) for label in gone]
+        axes = [self.labels.index(label) for label in summed_labels]
         value = g.op("ReduceSum", self.value, axes=axes, keepdims=0)
-        return Operand(value, tuple(label for label in self.labels if label not in gone))
+        return LabelledTensor(value, tuple(label for label in self.labels if label not in summed_labels))
 
-    def with_diagonals(self, g: GraphContext) -> "Operand":
+    def take_diagonals(self, g: GraphContext) -> "LabelledTensor":
         """The operand with unique labels: dimensions with the same label become their diagonal."""
-        twice = next((label for label in self.labels if self.labels.count(label) > 1), None)
-        if twice is None:
+        repeated_label = next((label for label in self.labels if self.labels.count(label) > 1), None)
+        if repeated_label is None:
             return self
-        first = self.labels.index(twice)
-        second = self.labels.index(twice, first + 1)
-        rest = [axis for axis in range(len(self.labels)) if axis not in (first, second)]
-        matrices = g.op("Transpose", self.value, perm=[*rest, first, second])
-        labels = (*(self.labels[axis] for axis in rest), twice)
-        return Operand(mx.diagonal(g, matrices), labels).with_diagonals(g)
+        first = self.labels.index(repeated_label)
+        second = self.labels.index(repeated_label, first + 1)
+        remaining_axes = [axis for axis in range(len(self.labels)) if axis not in (first, second)]
+        matrices = g.op("Transpose", self.value, perm=[*remaining_axes, first, second])
+        labels = (*(self.labels[axis] for axis in remaining_axes), repeated_label)
+        return LabelledTensor(mx.diagonal(g, matrices), labels).take_diagonals(g)
 
-    def ordered(self, g: GraphContext, order: Labels) -> "Operand":
+    def permute(self, g: GraphContext, order: Labels) -> "LabelledTensor":
         """The operand with its dimensions permuted."""
         if order == self.labels:
             return self
         perm = [self.labels.index(label) for label in order]
-        return Operand(g.op("Transpose", self.value, perm=perm), order)
+        return LabelledTensor(g.op("Transpose", self.value, perm=perm), order)
 
-    def stretched(self, label: str) -> bool:
+    def broadcasts(self, label: str) -> bool:
         """Whether this dimension is known to have size 1, so that it broadcasts."""
         shape = self.value.shape
         return shape is not None and shape[self.labels.index(label)] == 1
 
-    def squeezed(self, g: GraphContext, gone: Labels) -> "Operand":
-        if not gone:
+    def squeeze(self, g: GraphContext, squeezed_labels: Labels) -> "LabelledTensor":
+        if not squeezed_labels:
             return self
-        axes = [self.labels.index(label) for label in gone]
-        rest = tuple(label for label in self.labels if label not in gone)
-        return Operand(g.op("Squeeze", self.value, axes=axes), rest)
+        axes = [self.labels.index(label) for label in squeezed_labels]
+        remaining_labels = tuple(label for label in self.labels if label not in squeezed_labels)
+        return LabelledTensor(g.op("Squeeze", self.value, axes=axes), remaining_labels)
 
 
-def _merged(g: GraphContext, operand: Operand, batch: Labels, groups: tuple[Labels, Labels]) -> Value:
+def _merge_groups(
+    g: GraphContext, operand: LabelledTensor, batch: Labels, groups: tuple[Labels, Labels]
+) -> Value:
     """The operand as a stack of matrices: the batch, then each group of labels as one dimension."""
     first, second = groups
-    value = operand.ordered(g, (*batch, *first, *second)).value
+    value = operand.permute(g, (*batch, *first, *second)).value
     start = len(batch)
     if not first:
         value = g.op("Unsqueeze", value, axes=[start])
@@ -115,11 +119,12 @@ def _merged(g: GraphContext, operand: Operand, batch: Labels, groups: tuple[Labe
         return value
     sizes: list[int | Value] = [0] * len(batch)
     for group in groups:
+        # Reshape infers one size by itself.
         sizes.append(-1 if len(group) > 1 and -1 not in sizes else _product(g, operand, group))
     return g.op("Reshape", value, sizes)
 
 
-def _product(g: GraphContext, operand: Operand, labels: Labels) -> int | Value:
+def _product(g: GraphContext, operand: LabelledTensor, labels: Labels) -> int | Value:
     result: int | Value = 1
     for label in labels:
         size = g.size(operand.value, operand.labels.index(label))
@@ -130,22 +135,29 @@ def _product(g: GraphContext, operand: Operand, labels: Labels) -> int | Value:
     return result
 
 
-def _contracted(g: GraphContext, a: Operand, b: Operand, kept: Labels) -> Operand:
+def _contract_pair(
+    g: GraphContext, a: LabelledTensor, b: LabelledTensor, needed_labels: Labels
+) -> LabelledTensor:
     """Contract two operands: a matrix product sums the shared labels that are no longer needed."""
-    a = a.without(g, tuple(label for label in a.labels if label not in b.labels and label not in kept))
-    b = b.without(g, tuple(label for label in b.labels if label not in a.labels and label not in kept))
+    a = a.sum_over(
+        g, tuple(label for label in a.labels if label not in b.labels and label not in needed_labels)
+    )
+    b = b.sum_over(
+        g, tuple(label for label in b.labels if label not in a.labels and label not in needed_labels)
+    )
     shared = tuple(label for label in a.labels if label in b.labels)
-    thin = tuple(label for label in shared if a.stretched(label) and not b.stretched(label))
-    wide = tuple(label for label in shared if b.stretched(label) and not a.stretched(label))
+    thin = tuple(label for label in shared if a.broadcasts(label) and not b.broadcasts(label))
+    wide = tuple(label for label in shared if b.broadcasts(label) and not a.broadcasts(label))
+    # A size of 1 broadcasts against the other operand's, so it is no shared label of the product.
     if thin or wide:
-        return _contracted(g, a.squeezed(g, thin), b.squeezed(g, wide), kept)
-    batch = tuple(label for label in shared if label in kept)
-    summed = tuple(label for label in shared if label not in kept)
+        return _contract_pair(g, a.squeeze(g, thin), b.squeeze(g, wide), needed_labels)
+    batch = tuple(label for label in shared if label in needed_labels)
+    summed = tuple(label for label in shared if label not in needed_labels)
     rows = tuple(label for label in a.labels if label not in shared)
     columns = tuple(label for label in b.labels if label not in shared)
-    left = _merged(g, a, batch, (rows, summed))
-    right = _merged(g, b, batch, (summed, columns))
-    value = g.op("MatMul", left, right)
+    left_matrices = _merge_groups(g, a, batch, (rows, summed))
+    right_matrices = _merge_groups(g, b, batch, (summed, columns))
+    value = g.op("MatMul", left_matrices, right_matrices)
     if len(rows) > 1 or len(columns) > 1:
         sizes = [0] * len(batch)
         value = g.op(
@@ -157,22 +169,22 @@ def _contracted(g: GraphContext, a: Operand, b: Operand, kept: Labels) -> Operan
         )
     else:
         start = len(batch)
-        gone = [start + i for i, group in enumerate((rows, columns)) if not group]
-        value = g.op("Squeeze", value, axes=gone) if gone else value
-    return Operand(value, (*batch, *rows, *columns))
+        empty_axes = [start + i for i, group in enumerate((rows, columns)) if not group]
+        value = g.op("Squeeze", value, axes=empty_axes) if empty_axes else value
+    return LabelledTensor(value, (*batch, *rows, *columns))
 
 
 def contract(g: GraphContext, equation: Equation, tensors: list[Value]) -> Value:
     """Evaluate the equation by transpositions, sums and matrix products, from left to right."""
     pairs = zip(tensors, equation.operands, strict=True)
-    operands = [Operand(*pair).with_diagonals(g) for pair in pairs]
+    operands = [LabelledTensor(*pair).take_diagonals(g) for pair in pairs]
     result = operands[0]
     for position, operand in enumerate(operands[1:], start=2):
         later = {label for labels in equation.operands[position:] for label in labels}
-        kept = tuple(dict.fromkeys((*equation.output, *sorted(later))))
-        result = _contracted(g, result, operand, kept)
-    result = result.without(g, tuple(label for label in result.labels if label not in equation.output))
+        needed_labels = tuple(dict.fromkeys((*equation.output, *sorted(later))))
+        result = _contract_pair(g, result, operand, needed_labels)
+    result = result.sum_over(g, tuple(label for label in result.labels if label not in equation.output))
     missing = [label for label in equation.output if label not in result.labels]
     if missing:
         raise g.refuse(f"the output label '{missing[0]}' does not occur in the operands")
-    return result.ordered(g, equation.output).value
+    return result.permute(g, equation.output).value

@@ -9,12 +9,13 @@ _KEEPING_ZERO = frozenset(
 )
 
 
-def unless_zero(g: GraphContext, state: Value | None) -> Value | None:
+def drop_zero_state(g: GraphContext, state: Value | None) -> Value | None:
     """An initial state; None if it is zero, which is ONNX's default."""
     if state is None:
         return None
     source: Value | None = state
     node = state.producer()
+    # These operators turn zeros into zeros, so only the first value matters.
     while node is not None and node.op_type in _KEEPING_ZERO:
         source = node.inputs[0]
         node = None if source is None else source.producer()

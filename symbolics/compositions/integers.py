@@ -9,7 +9,7 @@ from ...registration import DataType, GraphContext, Number, Value, dtypes
 _LONG = (DataType.INT64, DataType.UINT32, DataType.UINT64)
 
 
-def widened(g: GraphContext, value: Value) -> Value:
+def widen_integers(g: GraphContext, value: Value) -> Value:
     """The value, with narrow and unsigned integers as INT32 or INT64; casting back wraps around correctly."""
     dtype = g.dtype(value)
     if dtype not in dtypes.INTEGERS or dtype in (DataType.INT32, DataType.INT64):
@@ -17,7 +17,7 @@ def widened(g: GraphContext, value: Value) -> Value:
     return g.cast(value, DataType.INT64 if dtype in _LONG else DataType.INT32)
 
 
-def summed_as(g: GraphContext, tensors: Sequence[Value]) -> tuple[list[Value], DataType | None]:
+def widen_for_sum(g: GraphContext, tensors: Sequence[Value]) -> tuple[list[Value], DataType | None]:
     """Tensors in a type with kernels for sums and products, and the type of the result.
 
     In ATen the result type of integers is their own after a product, and INT64 after a sum only.
@@ -25,9 +25,9 @@ def summed_as(g: GraphContext, tensors: Sequence[Value]) -> tuple[list[Value], D
     dtype = g.dtype(tensors[0])
     if dtype not in dtypes.INTEGERS and dtype != DataType.BOOL:
         return list(tensors), None
-    wanted = (g.expected[0].dtype if g.expected else None) or dtype
-    wide = DataType.INT64 if wanted in _LONG else DataType.INT32
-    return [g.cast(tensor, wide) for tensor in tensors], wanted
+    result_dtype = (g.expected[0].dtype if g.expected else None) or dtype
+    wide = DataType.INT64 if result_dtype in _LONG else DataType.INT32
+    return [g.cast(tensor, wide) for tensor in tensors], result_dtype
 
 
 def element(g: GraphContext, number: Number, dtype: DataType) -> np.ndarray:
@@ -46,7 +46,11 @@ def quotient(g: GraphContext, dividend: Value, divisor: Value | Number) -> Value
 
     A dividend of 1 becomes the negative of -1 / x, because onnxruntime rewrites 1 / x * y to y / x.
     """
-    ones = g.constant_value(dividend)
-    if ones is None or g.dtype(dividend) not in (DataType.INT32, DataType.INT64) or not np.any(ones == 1):
+    dividend_array = g.constant_value(dividend)
+    if (
+        dividend_array is None
+        or g.dtype(dividend) not in (DataType.INT32, DataType.INT64)
+        or not np.any(dividend_array == 1)
+    ):
         return g.op("Div", dividend, divisor)
-    return g.op("Neg", g.op("Div", g.constant(np.asarray(-ones), g.dtype(dividend)), divisor))
+    return g.op("Neg", g.op("Div", g.constant(np.asarray(-dividend_array), g.dtype(dividend)), divisor))

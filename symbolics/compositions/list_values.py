@@ -1,8 +1,8 @@
 """Represents lists of unknown length in ONNX: as a sequence, or as one tensor of stacked elements.
 
 A list of numbers is always a one-dimensional tensor. A list of tensors is stacked if its elements are known
-to have the same shape, else it is a sequence (from opset 11). A list with known elements is `Known`, and is
-converted only when it is combined with one that is not.
+to have the same shape, else it is a sequence (from opset 11). A list with known elements is a `KnownList`,
+and is converted only when it is combined with one that is not.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,10 +12,19 @@ import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Number, Value, onnx_symbolic
 from .branches import choose
-from .sizes import UNKNOWN, Dim, Size, compute, is_non_negative, known, mark_non_negative, same
+from .size_arithmetic import (
+    UNKNOWN,
+    Dim,
+    Size,
+    compute,
+    fold_size,
+    is_non_negative,
+    mark_non_negative,
+    same_size,
+)
 
 
-class Known(Value):
+class KnownList(Value):
     """A list with known elements. It is not a value of the ONNX graph.
 
     Attributes:
@@ -32,23 +41,24 @@ class Known(Value):
 
 def is_sequence(self: Value) -> bool:
     """Whether a list is an ONNX sequence."""
-    return isinstance(self.type, ir.SequenceType) and not isinstance(self, Known)
+    return isinstance(self.type, ir.SequenceType) and not isinstance(self, KnownList)
 
 
 def is_stacked(self: Value) -> bool:
     """Whether a list is one tensor of stacked elements."""
-    return not isinstance(self.type, ir.SequenceType) and not isinstance(self, Known)
+    return not isinstance(self.type, ir.SequenceType) and not isinstance(self, KnownList)
 
 
-def common(shapes: Sequence[ir.Shape | Sequence[Dim] | None]) -> list[Dim] | None:
+def common_shape(shapes: Sequence[ir.Shape | Sequence[Dim] | None]) -> list[Dim] | None:
     """The common part of several shapes: differing sizes become unknown; None if the ranks differ."""
     if not shapes or any(shape is None for shape in shapes):
         return None
-    first, *others = [list(shape) for shape in shapes if shape is not None]
-    if any(len(shape) != len(first) for shape in others):
+    first, *following = [list(shape) for shape in shapes if shape is not None]
+    if any(len(shape) != len(first) for shape in following):
         return None
     return [
-        size if all(same(size, shape[i]) for shape in others) else UNKNOWN for i, size in enumerate(first)
+        size if all(same_size(size, shape[i]) for shape in following) else UNKNOWN
+        for i, size in enumerate(first)
     ]
 
 
@@ -59,16 +69,16 @@ def is_settled(shape: ir.Shape | Sequence[Dim] | None) -> bool:
 
 def element_shape(self: Value) -> list[Dim] | None:
     """The shape of a list's elements, as far as it is known."""
-    if isinstance(self, Known) and self.items:
-        return common([item.shape for item in self.items])
+    if isinstance(self, KnownList) and self.items:
+        return common_shape([item.shape for item in self.items])
     if self.shape is None:
         return None
     return list(self.shape)[1:] if is_stacked(self) else list(self.shape)
 
 
 def may_stack(self: Value) -> bool:
-    """Whether the elements of a list are known to have the same shape; those of a stacked list have."""
-    if not isinstance(self, Known):
+    """Whether the elements of a list are known to have the same shape, as in every stacked list."""
+    if not isinstance(self, KnownList):
         return is_stacked(self)
     return len(self.items) == 1 or is_settled(element_shape(self))
 
@@ -91,8 +101,8 @@ def element(g: GraphContext, item: Value | Number, self: Value) -> Value:
 
 def stack(g: GraphContext, items: Sequence[Value]) -> Value:
     """Stack values of the same shape along a new first dimension."""
-    raised = [g.op("Unsqueeze", item, axes=[0]) for item in items]
-    return raised[0] if len(raised) == 1 else g.op("Concat", *raised, axis=0)
+    expanded = [g.op("Unsqueeze", item, axes=[0]) for item in items]
+    return expanded[0] if len(expanded) == 1 else g.op("Concat", *expanded, axis=0)
 
 
 def _dtype_of_empty(g: GraphContext, self: Value, dtype: DataType | None) -> DataType:
@@ -113,14 +123,14 @@ def as_stacked(
     """A list as one tensor. Without elements, every size that is not a number becomes 0.
 
     Args:
-        shape, dtype: those of its elements, for a list that may be empty.
+        shape, dtype: the shape and element type of its elements, for a list that may be empty.
 
     Raises:
         UnsupportedError: the list has no elements, and their shape or type is unknown.
     """
     if is_stacked(self):
         return self
-    if isinstance(self, Known) and self.items:
+    if isinstance(self, KnownList) and self.items:
         return stack(g, self.items)
     shape = shape if shape is not None else element_shape(self)
     if shape is None:
@@ -130,7 +140,7 @@ def as_stacked(
         )
     sizes = [size if isinstance(size, int) else 0 for size in shape]
     empty = g.constant(np.empty((0, *sizes)), _dtype_of_empty(g, self, dtype))
-    if isinstance(self, Known):
+    if isinstance(self, KnownList):
         return empty
     result = g.op(
         "If",
@@ -148,7 +158,7 @@ def as_sequence(g: GraphContext, self: Value, dtype: DataType | None = None) -> 
     """A list as a sequence, which begins at opset 11.
 
     Args:
-        dtype: that of its elements, for a list that may be empty.
+        dtype: the element type of its elements, for a list that may be empty.
 
     Raises:
         EmissionError: the opset is below 11.
@@ -156,13 +166,13 @@ def as_sequence(g: GraphContext, self: Value, dtype: DataType | None = None) -> 
     """
     if is_sequence(self):
         return self
-    if isinstance(self, Known):
+    if isinstance(self, KnownList):
         if self.items:
             result = g.op("SequenceConstruct", *self.items)
         else:
             result = g.op("SequenceEmpty", dtype=int(_dtype_of_empty(g, self, dtype)))
     elif not g.has_kernel("SplitToSequence", self):
-        return _poured(g, as_sequence(g, Known([], self.dtype)), self, positions(g, self))
+        return _append_in_loop(g, as_sequence(g, KnownList([], self.dtype)), self, positions(g, self))
     else:
         result = g.op("SplitToSequence", self, axis=0, keepdims=0)
     shape = element_shape(self)
@@ -177,17 +187,17 @@ def tensor_or_sequence(g: GraphContext, self: Value) -> Value:
 
 def length(g: GraphContext, self: Value) -> Size:
     """The number of elements."""
-    if isinstance(self, Known):
+    if isinstance(self, KnownList):
         return len(self.items)
     if is_sequence(self):
         return g.op("SequenceLength", self)
     return g.size(self, 0)
 
 
-def at(g: GraphContext, self: Value, index: Size) -> Value:
+def element_at(g: GraphContext, self: Value, index: Size) -> Value:
     """One element; a negative index counts from the end."""
-    index = known(g, index)
-    if isinstance(self, Known):
+    index = fold_size(g, index)
+    if isinstance(self, KnownList):
         if isinstance(index, int):
             if not -len(self.items) <= index < len(self.items):
                 raise g.refuse(f"index {index} is outside a list of {len(self.items)}")
@@ -205,30 +215,30 @@ def at(g: GraphContext, self: Value, index: Size) -> Value:
 @onnx_symbolic("composed::one_of")
 def one_of(g: GraphContext, items: list[Value], index: Value) -> Value:
     """One of several tensors of any shapes, with an If branch for each."""
-    first, *rest = items
-    if not rest:
+    first, *remaining_items = items
+    if not remaining_items:
         return first
-    shape = common([item.shape for item in rest])
+    shape = common_shape([item.shape for item in remaining_items])
     [result] = choose(
         g,
         g.op("Equal", index, 0),
-        [lambda: [first], lambda: [one_of(g, rest, g.op("Sub", index, 1))]],
+        [lambda: [first], lambda: [one_of(g, remaining_items, g.op("Sub", index, 1))]],
         [[first.shape], [None if shape is None else ir.Shape(shape)]],
     )
-    whole = common([item.shape for item in items])
-    result.type, result.shape = first.type, None if whole is None else ir.Shape(whole)
+    items_shape = common_shape([item.shape for item in items])
+    result.type, result.shape = first.type, None if items_shape is None else ir.Shape(items_shape)
     return result
 
 
 @onnx_symbolic("composed::one_of", opset=11)
 def one_of_11(g: GraphContext, items: list[Value], index: Value) -> Value:
     """From 11: SequenceAt."""
-    return at(g, g.op("SequenceConstruct", *items), index)
+    return element_at(g, g.op("SequenceConstruct", *items), index)
 
 
 def position(g: GraphContext, self: Value, index: Size) -> Size:
     """Convert an index that may be negative to a position."""
-    index = known(g, index)
+    index = fold_size(g, index)
     if is_non_negative(index):
         return index
     if isinstance(index, int):
@@ -241,20 +251,25 @@ def part(g: GraphContext, self: Value, start: Size | None, end: Size | None) -> 
     return g.call("aten::slice", self=self, dim=0, start=start, end=end)
 
 
-def _adopted(g: GraphContext, self: Value, other: Value) -> Value:
+def _expand_like(g: GraphContext, self: Value, template: Value) -> Value:
     """A stacked list, expanded to the element sizes of another one.
 
     The elements of an empty list may have sizes of 0. If elements have different sizes, the runtime raises an
     error.
     """
-    own, wanted = element_shape(self), element_shape(other)
-    if own is None or wanted is None or (is_settled(own) and common([own, wanted]) == own):
+    shape, template_shape = element_shape(self), element_shape(template)
+    if (
+        shape is None
+        or template_shape is None
+        or (is_settled(shape) and common_shape([shape, template_shape]) == shape)
+    ):
         return self
-    sizes = [_dimensions(g, item) for item in (self, other)]
+    sizes = [_dimensions(g, item) for item in (self, template)]
+    # The larger of both sizes: an empty list has 0 where its elements' sizes were unknown.
     count = g.op("Slice", g.op("Shape", self), starts=[0], ends=[1], axes=[0])
     target = g.op("Concat", count, g.call("sym::max", a=sizes[0], b=sizes[1]), axis=0)
     result = g.op("Reshape", self, target)
-    result.shape = ir.Shape([self.shape[0], *(common([own, wanted]) or wanted)])  # type: ignore[index]
+    result.shape = ir.Shape([self.shape[0], *(common_shape([shape, template_shape]) or template_shape)])  # type: ignore[index]
     return result
 
 
@@ -263,64 +278,67 @@ def _dimensions(g: GraphContext, self: Value) -> Value:
     return g.op("Slice", g.op("Shape", self), starts=[1], ends=[np.iinfo(np.int64).max], axes=[0])
 
 
-def joined(g: GraphContext, self: Value, other: Value) -> Value:
+def concatenate_lists(g: GraphContext, self: Value, other: Value) -> Value:
     """The concatenation of two lists."""
-    if isinstance(self, Known) and isinstance(other, Known):
-        return Known([*self.items, *other.items], self.dtype or other.dtype, self.shape)
-    for empty, rest in ((self, other), (other, self)):
-        if isinstance(empty, Known) and not empty.items:
-            return rest
+    if isinstance(self, KnownList) and isinstance(other, KnownList):
+        return KnownList([*self.items, *other.items], self.dtype or other.dtype, self.shape)
+    # An empty list has no element type or shape that could disagree.
+    for empty, other_list in ((self, other), (other, self)):
+        if isinstance(empty, KnownList) and not empty.items:
+            return other_list
     if may_stack(self) and may_stack(other):
-        return concatenated(g, as_stacked(g, self), as_stacked(g, other))
-    if isinstance(other, Known):
+        return concatenate_stacked(g, as_stacked(g, self), as_stacked(g, other))
+    if isinstance(other, KnownList):
         result = as_sequence(g, self)
         for item in other.items:
-            result = inserted(g, result, item)
+            result = insert_element(g, result, item)
         return result
-    return _poured(g, as_sequence(g, self), other, positions(g, other))
+    return _append_in_loop(g, as_sequence(g, self), other, positions(g, other))
 
 
-def concatenated(g: GraphContext, self: Value, other: Value) -> Value:
+def concatenate_stacked(g: GraphContext, self: Value, following: Value) -> Value:
     """The concatenation of two stacked lists; an empty one may have any element sizes."""
-    first, second = _adopted(g, self, other), _adopted(g, other, self)
+    first, second = _expand_like(g, self, following), _expand_like(g, following, self)
     result = g.op("Concat", first, second, axis=0)
-    shape = common([element_shape(first), element_shape(second)])
+    shape = common_shape([element_shape(first), element_shape(second)])
     if result.producer() is not None:
         result.shape = None if shape is None else ir.Shape([None, *shape])
     return result
 
 
-def merged(g: GraphContext, self: Value, at: int = 0) -> Value:
+def merge_dimensions(g: GraphContext, self: Value, axis: int = 0) -> Value:
     """Merge two adjacent dimensions."""
     if self.shape is None:
-        if at != 0:
+        if axis != 0:
             raise g.refuse("the rank of the elements of a list is unknown")
         count = compute(g, "mul", g.size(self, 0), g.size(self, 1))
-        rest = g.op("Slice", g.op("Shape", self), starts=[2], ends=[np.iinfo(np.int64).max], axes=[0])
-        return g.op("Reshape", self, g.op("Concat", g.stack([count]), rest, axis=0))
+        trailing_sizes = g.op(
+            "Slice", g.op("Shape", self), starts=[2], ends=[np.iinfo(np.int64).max], axes=[0]
+        )
+        return g.op("Reshape", self, g.op("Concat", g.stack([count]), trailing_sizes, axis=0))
     sizes = [g.size(self, dim) for dim in range(len(self.shape))]
-    joint = compute(g, "mul", sizes[at], sizes[at + 1])
-    return g.call("aten::reshape", self=self, shape=[*sizes[:at], joint, *sizes[at + 2 :]])
+    merged_size = compute(g, "mul", sizes[axis], sizes[axis + 1])
+    return g.call("aten::reshape", self=self, shape=[*sizes[:axis], merged_size, *sizes[axis + 2 :]])
 
 
-def appended(g: GraphContext, self: Value, item: Value) -> Value:
+def append_element(g: GraphContext, self: Value, item: Value) -> Value:
     """A list with an element of any sizes appended."""
-    if isinstance(self, Known):
-        return Known([*self.items, item], self.dtype or item.dtype, self.shape)
+    if isinstance(self, KnownList):
+        return KnownList([*self.items, item], self.dtype or item.dtype, self.shape)
     if is_sequence(self):
-        return inserted(g, self, item)
-    raised = stack(g, [item])
-    result = g.op("Concat", _adopted(g, self, raised), raised, axis=0)
-    shape = common([element_shape(self), item.shape])
+        return insert_element(g, self, item)
+    expanded = stack(g, [item])
+    result = g.op("Concat", _expand_like(g, self, expanded), expanded, axis=0)
+    shape = common_shape([element_shape(self), item.shape])
     if result.producer() is not None:
         result.shape = None if shape is None else ir.Shape([None, *shape])
     return result
 
 
-def inserted(g: GraphContext, self: Value, item: Value, index: Size | None = None) -> Value:
+def insert_element(g: GraphContext, self: Value, item: Value, index: Size | None = None) -> Value:
     """A sequence with an element inserted at a position, by default at the end."""
     result = g.op("SequenceInsert", self, item, None if index is None else g.constant(index, DataType.INT64))
-    shape = common([self.shape, item.shape])
+    shape = common_shape([self.shape, item.shape])
     result.shape = None if shape is None else ir.Shape(shape)
     return result
 
@@ -330,30 +348,30 @@ def positions(g: GraphContext, self: Value) -> Value:
     return g.call("sym::range", start=0, end=length(g, self))
 
 
-def chosen(g: GraphContext, self: Value, positions: Value) -> Value:
+def select_elements(g: GraphContext, self: Value, positions: Value) -> Value:
     """The elements at the given positions, in that order.
 
     Args:
         positions: one-dimensional, not negative.
     """
-    self = tensor_or_sequence(g, self) if isinstance(self, Known) else self
+    self = tensor_or_sequence(g, self) if isinstance(self, KnownList) else self
     if is_stacked(self):
         return g.op("Gather", self, positions, axis=0)
-    return _poured(g, as_sequence(g, Known([], self.dtype, self.shape)), self, positions)
+    return _append_in_loop(g, as_sequence(g, KnownList([], self.dtype, self.shape)), self, positions)
 
 
-def _poured(g: GraphContext, onto: Value, self: Value, positions: Value) -> Value:
+def _append_in_loop(g: GraphContext, sequence: Value, self: Value, positions: Value) -> Value:
     """A sequence with the elements at positions of another list appended."""
 
-    def build(iteration: Value, going: Value, items: Value) -> list[Value]:
+    def build(iteration: Value, keep_going: Value, items: Value) -> list[Value]:
         index = mark_non_negative(g.op("Gather", positions, iteration, axis=0))
-        return [going, inserted(g, items, at(g, self, index))]
+        return [keep_going, insert_element(g, items, element_at(g, self, index))]
 
-    formal = Value(name="list", type=onto.type)
+    formal = Value(name="list", type=sequence.type)
     body = g.subgraph(build, [*loop_inputs(), formal], "elements")
-    result = g.op("Loop", g.size(positions, 0), None, onto, body=body)
-    shape = common([element_shape(self), onto.shape])
-    result.type, result.shape = onto.type, None if shape is None else ir.Shape(shape)
+    result = g.op("Loop", g.size(positions, 0), None, sequence, body=body)
+    shape = common_shape([element_shape(self), sequence.shape])
+    result.type, result.shape = sequence.type, None if shape is None else ir.Shape(shape)
     return result
 
 

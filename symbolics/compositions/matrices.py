@@ -11,8 +11,7 @@ import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Number, Value
 from .list_values import loop_inputs
-from .sizes import Size, compute, known
-from .sizes import known_rank as known_rank
+from .size_arithmetic import Size, compute, fold_size, known_rank
 
 Step = Callable[..., Sequence[Value]]
 """Maps the number of the step (zero-dim INT64) and the carried values to new carried values."""
@@ -32,12 +31,12 @@ def matrix_rank(g: GraphContext, value: Value) -> int:
 
 def height(g: GraphContext, value: Value) -> Size:
     """The number of rows."""
-    return known(g, g.size(value, matrix_rank(g, value) - 2))
+    return fold_size(g, g.size(value, matrix_rank(g, value) - 2))
 
 
 def width(g: GraphContext, value: Value) -> Size:
     """The number of columns."""
-    return known(g, g.size(value, matrix_rank(g, value) - 1))
+    return fold_size(g, g.size(value, matrix_rank(g, value) - 1))
 
 
 def shorter(g: GraphContext, value: Value) -> Size:
@@ -47,7 +46,7 @@ def shorter(g: GraphContext, value: Value) -> Size:
 
 def batch_sizes(g: GraphContext, value: Value) -> list[Size]:
     """The sizes before the last two."""
-    return [known(g, g.size(value, dim)) for dim in range(matrix_rank(g, value) - 2)]
+    return [fold_size(g, g.size(value, dim)) for dim in range(matrix_rank(g, value) - 2)]
 
 
 def dtype_of(g: GraphContext, value: Value) -> DataType:
@@ -83,19 +82,19 @@ def numbers(g: GraphContext, count: Size) -> Value:
     return g.cast(positions(g, count), DataType.FLOAT)
 
 
-def chosen(g: GraphContext, mask: Value, self: Value, other: Value | Number) -> Value:
+def where(g: GraphContext, mask: Value, self: Value, otherwise: Value | Number) -> Value:
     """`self` where the mask is true, else `other`."""
-    return g.call("packed::chosen", mask=mask, self=self, other=other)
+    return g.call("packed::chosen", mask=mask, self=self, other=otherwise)
 
 
-def unit(g: GraphContext, count: Size, place: Value) -> Value:
+def unit(g: GraphContext, count: Size, index: Value) -> Value:
     """A mask of one element of a vector, BOOL `[count]`."""
-    return g.op("Equal", positions(g, count), place)
+    return g.op("Equal", positions(g, count), index)
 
 
-def after(g: GraphContext, count: Size, place: Value) -> Value:
+def after(g: GraphContext, count: Size, index: Value) -> Value:
     """A mask of the elements after a position, BOOL `[count]`."""
-    return g.op("Greater", numbers(g, count), g.cast(place, DataType.FLOAT))
+    return g.op("Greater", numbers(g, count), g.cast(index, DataType.FLOAT))
 
 
 def diagonal_mask(g: GraphContext, rows: Size, columns: Size) -> Value:
@@ -127,7 +126,7 @@ def triangle_mask(g: GraphContext, rows: Size, columns: Size, upper: bool, stric
 def triangle(g: GraphContext, value: Value, upper: bool, strict: bool = False) -> Value:
     """A triangle of a matrix, with zeros elsewhere."""
     mask = triangle_mask(g, height(g, value), width(g, value), upper, strict)
-    return chosen(g, mask, value, 0)
+    return where(g, mask, value, 0)
 
 
 def identity(g: GraphContext, rows: Size, columns: Size, dtype: DataType) -> Value:
@@ -138,31 +137,31 @@ def identity(g: GraphContext, rows: Size, columns: Size, dtype: DataType) -> Val
 def identities(g: GraphContext, like: Value, rows: Size, columns: Size) -> Value:
     """An identity matrix for each matrix of a batch, in its element type."""
     dtype = g.dtype(like) or DataType.FLOAT
-    one = identity(g, rows, columns, dtype)
+    matrix = identity(g, rows, columns, dtype)
     batch = batch_sizes(g, like)
-    return g.op("Add", zeros(g, [*batch, 1, 1], dtype), one) if batch else one
+    return g.op("Add", zeros(g, [*batch, 1, 1], dtype), matrix) if batch else matrix
 
 
-def transposed(g: GraphContext, value: Value) -> Value:
+def transpose(g: GraphContext, value: Value) -> Value:
     """The transposed matrix."""
     rank = matrix_rank(g, value)
     return g.op("Transpose", value, perm=[*range(rank - 2), rank - 1, rank - 2])
 
 
-def row(g: GraphContext, value: Value, place: Value) -> Value:
+def row(g: GraphContext, value: Value, index: Value) -> Value:
     """One row, `[..., columns]`."""
-    return g.op("Gather", value, place, axis=matrix_rank(g, value) - 2)
+    return g.op("Gather", value, index, axis=matrix_rank(g, value) - 2)
 
 
-def column(g: GraphContext, value: Value, place: Value) -> Value:
+def column(g: GraphContext, value: Value, index: Value) -> Value:
     """One column, `[..., rows]`."""
-    return g.op("Gather", value, place, axis=matrix_rank(g, value) - 1)
+    return g.op("Gather", value, index, axis=matrix_rank(g, value) - 1)
 
 
-def element(g: GraphContext, vector: Value, place: Value) -> Value:
+def element(g: GraphContext, vector: Value, index: Value) -> Value:
     """One element of each vector, `[..., 1]`."""
     axis = known_rank(g, vector) - 1
-    return g.op("Unsqueeze", g.op("Gather", vector, place, axis=axis), axes=[axis])
+    return g.op("Unsqueeze", g.op("Gather", vector, index, axis=axis), axes=[axis])
 
 
 def as_column(g: GraphContext, vector: Value) -> Value:
@@ -188,11 +187,12 @@ def total(g: GraphContext, value: Value, dim: int = -1, keepdim: bool = False) -
 def largest(g: GraphContext, value: Value, dim: int = -1) -> Value:
     """The largest of non-negative elements over a dimension, which is kept; 0 if the dimension is empty."""
     axis = known_rank(g, value) + dim
-    sizes = [known(g, g.size(value, place)) for place in range(known_rank(g, value))]
+    sizes = [fold_size(g, g.size(value, i)) for i in range(known_rank(g, value))]
     if not isinstance(sizes[axis], int) or sizes[axis] == 0:
         sizes[axis] = 1
-        nothing = zeros(g, sizes, g.dtype(value) or DataType.FLOAT)
-        value = g.op("Concat", value, nothing, axis=axis)
+        zero = zeros(g, sizes, g.dtype(value) or DataType.FLOAT)
+        value = g.op("Concat", value, zero, axis=axis)
+    # Without the zero, ReduceMax of no elements would be undefined or minus infinity.
     return g.op("ReduceMax", value, axes=[axis], keepdims=1)
 
 
@@ -204,40 +204,41 @@ def is_zero(g: GraphContext, value: Value) -> Value:
 def diagonal(g: GraphContext, value: Value) -> Value:
     """The main diagonal of a square matrix, `[..., n]`."""
     mask = diagonal_mask(g, height(g, value), width(g, value))
-    return total(g, chosen(g, mask, value, 0))
+    return total(g, where(g, mask, value, 0))
 
 
 def leading(g: GraphContext, value: Value, count: Size, dim: int = -1) -> Value:
     """The first rows (dim -2) or columns, or elements of a vector (dim -1)."""
     axis = known_rank(g, value) + dim
-    size = known(g, g.size(value, axis))
+    size = fold_size(g, g.size(value, axis))
     if isinstance(size, int) and size == count:
         return value
     return g.op("Gather", value, positions(g, count), axis=axis)
 
 
-def repeated(
+def run_loop(
     g: GraphContext,
     trips: Size,
     step: Step,
     initial: Sequence[Value],
-    going: Callable[..., Value] | None = None,
+    keep_going: Callable[..., Value] | None = None,
 ) -> list[Value]:
     """A Loop whose carried values keep their shapes.
 
     Args:
-        going: maps the new carried values to a zero-dim BOOL, whether to continue. Evaluated after each step.
+        keep_going: maps the new carried values to a zero-dim BOOL, whether to continue. Evaluated after
+            each step.
 
     Returns:
         The carried values after the last step.
     """
-    trips = known(g, trips)
+    trips = fold_size(g, trips)
     if isinstance(trips, int) and trips <= 0:
         return list(initial)
 
     def build(iteration: Value, condition: Value, *carried: Value) -> list[Value]:
         new = step(iteration, *carried)
-        return [g.constant(True) if going is None else going(*new), *new]
+        return [g.constant(True) if keep_going is None else keep_going(*new), *new]
 
     formals = [Value(name="carried", type=value.type, shape=value.shape) for value in initial]
     body = g.subgraph(build, [*loop_inputs(), *formals], "steps")

@@ -23,12 +23,12 @@ def affine(g: GraphContext, input: Value, weight: Value | None, bias: Value | No
 def affine_of_channels(
     g: GraphContext, normalised: Value, weight: Value | None, bias: Value | None, input: Value
 ) -> Value:
-    """The same with a weight and a bias for each channel of the input."""
+    """`affine` with a weight and a bias for each channel of the input."""
     parameters = (None if p is None else along_channels(g, p, input) for p in (weight, bias))
     return affine(g, normalised, *parameters)
 
 
-def squared(g: GraphContext, value: Value) -> Value:
+def square(g: GraphContext, value: Value) -> Value:
     """Pow, which fusions look for; not in DOUBLE, where onnxruntime's fusion would lose `eps`."""
     return g.op("Mul", value, value) if g.dtype(value) == DataType.DOUBLE else g.op("Pow", value, 2.0)
 
@@ -37,11 +37,13 @@ def moments(g: GraphContext, input: Value, axes: list[int], eps: float) -> tuple
     """The input minus its mean, the mean, and the biased standard deviation with `eps` in the root."""
     mean = g.op("ReduceMean", input, axes=axes, keepdims=1)
     centred = g.op("Sub", input, mean)
-    variance = g.op("ReduceMean", squared(g, centred), axes=axes, keepdims=1)
+    variance = g.op("ReduceMean", square(g, centred), axes=axes, keepdims=1)
     return centred, mean, g.op("Sqrt", g.op("Add", variance, eps))
 
 
-def widened(g: GraphContext, input: Value, *parameters: Value | None) -> tuple[Value, list[Value | None]]:
+def widen_halves(
+    g: GraphContext, input: Value, *parameters: Value | None
+) -> tuple[Value, list[Value | None]]:
     """Input and parameters as FLOAT if one has half precision, because ATen's statistics are FLOAT then."""
     if not any(value is not None and g.dtype(value) in HALVES for value in (input, *parameters)):
         return input, list(parameters)
@@ -49,12 +51,12 @@ def widened(g: GraphContext, input: Value, *parameters: Value | None) -> tuple[V
     return g.cast(input, DataType.FLOAT), wide
 
 
-def narrowed(g: GraphContext, value: Value, like: Value) -> Value:
+def cast_like(g: GraphContext, value: Value, like: Value) -> Value:
     dtype = g.dtype(like)
     return value if dtype is None else g.cast(value, dtype)
 
 
-def filled(g: GraphContext, like: Value, count: int | list[int], number: float) -> Value:
+def filled_vector(g: GraphContext, like: Value, count: int | list[int], number: float) -> Value:
     g.reserve(*(count if isinstance(count, list) else [count]))
     return g.constant(np.full(count, number), g.dtype(like) or DataType.FLOAT)
 
@@ -66,28 +68,29 @@ def trailing_axes(g: GraphContext, input: Value, count: int) -> list[int]:
     return list(range(start, start + count))
 
 
-def grouped(g: GraphContext, input: Value, num_groups: int) -> Value:
+def group_channels(g: GraphContext, input: Value, num_groups: int) -> Value:
     return g.op("Reshape", input, [0, num_groups, -1])
 
 
-def ungrouped(g: GraphContext, grouped: Value, input: Value) -> Value:
+def ungroup_channels(g: GraphContext, groups: Value, input: Value) -> Value:
     """A tensor of [N, groups, -1] in the shape of the input again."""
     rank = g.rank(input)
     if rank is None:
-        return g.op("Reshape", grouped, g.op("Shape", input))
+        return g.op("Reshape", groups, g.op("Shape", input))
     sizes = [g.size(input, axis) for axis in range(1, rank)]
     unknown = [axis for axis, size in enumerate(sizes) if isinstance(size, Value)]
+    # Reshape infers one size by itself; with more of them the whole shape is read from the input.
     if len(unknown) == 1:
         sizes[unknown[0]] = -1
-    return g.op("Reshape", grouped, [0, *sizes] if len(unknown) < 2 else g.op("Shape", input))
+    return g.op("Reshape", groups, [0, *sizes] if len(unknown) < 2 else g.op("Shape", input))
 
 
 def root_mean_square(
     g: GraphContext, input: Value, dimensions: int, weight: Value | None, eps: float
 ) -> tuple[Value, Value]:
-    wide, (weight,) = widened(g, input, weight)
+    wide, (weight,) = widen_halves(g, input, weight)
     axes = trailing_axes(g, input, dimensions)
-    square = g.op("ReduceMean", squared(g, wide), axes=axes, keepdims=1)
-    root = g.op("Sqrt", g.op("Add", square, eps))
+    mean_square = g.op("ReduceMean", square(g, wide), axes=axes, keepdims=1)
+    root = g.op("Sqrt", g.op("Add", mean_square, eps))
     normalised = affine(g, g.op("Div", wide, root), weight, None)
-    return narrowed(g, normalised, input), g.op("Reciprocal", root)
+    return cast_like(g, normalised, input), g.op("Reciprocal", root)

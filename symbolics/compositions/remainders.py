@@ -7,7 +7,7 @@ from . import integers
 
 
 def quotient_in_double(
-    g: GraphContext, self: Value, other: Value | Number, rounding: str
+    g: GraphContext, self: Value, divisor: Value | Number, rounding: str
 ) -> tuple[Value, Value, Value]:
     """Both operands as DOUBLE, and the rounded quotient: exact for narrower floats, quotients below 2**29.
 
@@ -15,11 +15,11 @@ def quotient_in_double(
     so that rounding it to 53 bits never reaches one; whole number times divisor fits 53 bits again.
     """
     a = g.cast(self, DataType.DOUBLE)
-    b = g.cast(g.constant(other, self.dtype), DataType.DOUBLE)
+    b = g.cast(g.constant(divisor, self.dtype), DataType.DOUBLE)
     return a, b, g.call(rounding, g.op("Div", a, b))
 
 
-def _of_floats(g: GraphContext, self: Value, other: Value | Number, rounding: str) -> Value:
+def _float_remainder(g: GraphContext, self: Value, divisor: Value | Number, rounding: str) -> Value:
     """The remainder of floats; a zero remainder has the sign of `self`.
 
     With an infinite divisor the remainder is `self`, or for flooring division with opposite signs the
@@ -27,26 +27,27 @@ def _of_floats(g: GraphContext, self: Value, other: Value | Number, rounding: st
     """
     if g.dtype(self) == DataType.DOUBLE:
         raise g.refuse("the remainder of DOUBLE needs ONNX operator Mod", first_opset=10)
-    a, b, quotient = quotient_in_double(g, self, other, rounding)
-    taken = g.op("Mul", quotient, b)
-    is_finite = not isinstance(other, Value) and math.isfinite(other)
+    a, b, quotient = quotient_in_double(g, self, divisor, rounding)
+    multiple = g.op("Mul", quotient, b)
+    is_finite = not isinstance(divisor, Value) and math.isfinite(divisor)
     if not is_finite:
-        taken = g.op("Where", g.cast(quotient, DataType.BOOL), taken, 0.0)
-    rest = g.op("Sub", a, taken)
+        # 0 times infinity would be NaN.
+        multiple = g.op("Where", g.cast(quotient, DataType.BOOL), multiple, 0.0)
+    remainder = g.op("Sub", a, multiple)
     if not is_finite and rounding == "aten::floor":
-        rest = g.op("Where", g.op("Less", g.op("Mul", rest, b), 0.0), b, rest)
-    rest = g.op("Where", g.cast(rest, DataType.BOOL), rest, g.op("Mul", a, 0.0))
-    return g.cast(rest, g.dtype(self) or DataType.FLOAT)
+        remainder = g.op("Where", g.op("Less", g.op("Mul", remainder, b), 0.0), b, remainder)
+    remainder = g.op("Where", g.cast(remainder, DataType.BOOL), remainder, g.op("Mul", a, 0.0))
+    return g.cast(remainder, g.dtype(self) or DataType.FLOAT)
 
 
-def remainder(g: GraphContext, self: Value, other: Value | Number, floored: bool) -> Value:
+def emit_remainder(g: GraphContext, self: Value, divisor: Value | Number, floored: bool) -> Value:
     """The remainder: flooring division gives it the divisor's sign, truncating division the dividend's."""
     if g.dtype(self) not in dtypes.INTEGERS and g.dtype(self) != DataType.BOOL:
-        return _of_floats(g, self, other, "aten::floor" if floored else "aten::trunc")
-    rest = g.op("Sub", self, g.op("Mul", integers.quotient(g, self, other), other))
+        return _float_remainder(g, self, divisor, "aten::floor" if floored else "aten::trunc")
+    remainder = g.op("Sub", self, g.op("Mul", integers.quotient(g, self, divisor), divisor))
     if not floored or g.dtype(self) in dtypes.UNSIGNED:
-        return rest
-    other = g.constant(other, self.dtype)
-    opposite = g.op("Xor", g.op("Less", rest, 0), g.op("Less", other, 0))
-    wrong = g.op("And", opposite, g.op("Not", g.op("Equal", rest, 0)))
-    return g.op("Where", wrong, g.op("Add", rest, other), rest)
+        return remainder
+    divisor = g.constant(divisor, self.dtype)
+    opposite = g.op("Xor", g.op("Less", remainder, 0), g.op("Less", divisor, 0))
+    wrong = g.op("And", opposite, g.op("Not", g.op("Equal", remainder, 0)))
+    return g.op("Where", wrong, g.op("Add", remainder, divisor), remainder)

@@ -36,7 +36,7 @@ def cast(g: GraphContext, input: Value, to: int, saturate: int = 1) -> Value:
         raise g.refuse(f"a Cast to {dtype.name} cannot be composed of other operators")
     if content is not None:
         return g.constant(content.astype(np.float32).astype(dtype.numpy()))
-    return held_in(_rounded(g, g.cast(input, DataType.FLOAT)), dtype)
+    return held_in(_round_to_bfloat16(g, g.cast(input, DataType.FLOAT)), dtype)
 
 
 _MOVING = frozenset(
@@ -51,17 +51,18 @@ def _is_rounded(value: Value, depth: int = 8) -> bool:
     node = value.producer()
     if node is None or depth == 0 or node.op_type not in _MOVING:
         return False
-    moved = [item for item in node.inputs if item is not None and item.dtype == DataType.FLOAT]
-    return all(_is_rounded(item, depth - 1) for item in moved)
+    sources = [source for source in node.inputs if source is not None and source.dtype == DataType.FLOAT]
+    return all(_is_rounded(source, depth - 1) for source in sources)
 
 
-def _rounded(g: GraphContext, value: Value) -> Value:
+def _round_to_bfloat16(g: GraphContext, value: Value) -> Value:
     """Round FLOAT to the nearest BFLOAT16, half to even, by adding and subtracting a large number.
 
     The large number is 1.5 times the power of two whose addition leaves a DOUBLE with the precision of
     BFLOAT16. For the power of two below a number see Rump, "Ultimately fast accurate summation", algorithm
     3.5.
     """
+    # Operators that only move elements need no second rounding.
     if _is_rounded(value):
         return value
     x = g.cast(value, DataType.DOUBLE)
@@ -73,8 +74,8 @@ def _rounded(g: GraphContext, value: Value) -> Value:
     large = g.op("Mul", power, 1.5 * 2.0 ** (53 - _BITS))
     nearest = g.op("Sub", g.op("Add", x, large), large)
     # Zero keeps its sign; infinity and NaN stay.
-    kept = g.op("Where", g.op("Less", g.op("Abs", nearest), 2.0**-140), g.op("Mul", x, 0.0), nearest)
+    signed = g.op("Where", g.op("Less", g.op("Abs", nearest), 2.0**-140), g.op("Mul", x, 0.0), nearest)
     finite = g.op("Less", g.op("Abs", x), math.inf)
-    result = g.cast(g.op("Where", finite, kept, x), DataType.FLOAT)
+    result = g.cast(g.op("Where", finite, signed, x), DataType.FLOAT)
     result.shape = value.shape
     return state(result, exact_in=DataType.BFLOAT16)

@@ -7,7 +7,7 @@ import onnx_ir as ir
 from ...registration import GraphContext, Value
 from ...registration.functions.results import listed
 from ..compositions.branches import check_carried, same_rank
-from ..compositions.sizes import same
+from ..compositions.size_arithmetic import same_size
 from .support import below
 
 
@@ -22,10 +22,10 @@ def if_(
     if not all(_agree(a, b) for a, b in pairs):
         _hide(g, then_branch, cond, pairs)
         _hide(g, else_branch, g.op("Not", cond), pairs)
-    made = g.op("If", cond, then_branch=then_branch, else_branch=else_branch, outputs=outputs)
-    results = listed(made)
-    for result, kind, pair in zip(results, types, pairs, strict=True):
-        result.type = kind
+    outputs_of_if = g.op("If", cond, then_branch=then_branch, else_branch=else_branch, outputs=outputs)
+    results = listed(outputs_of_if)
+    for result, value_type, pair in zip(results, types, pairs, strict=True):
+        result.type = value_type
         if not _agree(*pair):
             result.shape = None
     return results
@@ -34,16 +34,17 @@ def if_(
 def _hide(
     g: GraphContext,
     graph: ir.Graph,
-    chosen: Value,
+    branch_runs: Value,
     pairs: Sequence[tuple[ir.Shape | None, ir.Shape | None]],
 ) -> None:
     """Hide the shapes of the branch's results that may differ from the other branch's."""
     results = list(graph.outputs)
+    # `build` appends the outputs again, hidden or not.
     graph.outputs.clear()
 
     def build() -> list[Value]:
         return [
-            value if _agree(a, b) else g.call("composed::branch_result", value, chosen, same_rank(a, b))
+            value if _agree(a, b) else g.call("composed::branch_result", value, branch_runs, same_rank(a, b))
             for value, (a, b) in zip(results, pairs, strict=True)
         ]
 
@@ -51,11 +52,11 @@ def _hide(
 
 
 def _agree(a: ir.Shape | None, b: ir.Shape | None) -> bool:
-    """Whether inference knows the same shape for both."""
+    """Whether shape inference knows the same shape for both results."""
     if a is None or b is None:
         return a is b
     return len(a) == len(b) and all(
-        same(x, y) or (_is_unnamed(x) and _is_unnamed(y)) for x, y in zip(a, b, strict=True)
+        same_size(x, y) or (_is_unnamed(x) and _is_unnamed(y)) for x, y in zip(a, b, strict=True)
     )
 
 

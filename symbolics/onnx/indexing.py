@@ -3,34 +3,34 @@
 import numpy as np
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
-from ..compositions.sizes import Size, known_rank, product, sizes_of
-from ..compositions.sizes import axis as front
+from ..compositions.size_arithmetic import Size, known_rank, product, sizes_of
+from ..compositions.size_arithmetic import axis as front
 from .support import below, integers
 
 
 @below("Gather", 11, any_data=True)
 def gather(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
     """Below 11 positions may not be negative."""
-    at = front(g, data, axis) if axis < 0 else axis
+    dim = front(g, data, axis) if axis < 0 else axis
     array = g.constant_value(indices)
     if array is None or np.any(array < 0):
-        indices = g.call("composed::wrap", index=indices, size=g.size(data, at))
-    return g.op("Gather", data, indices, axis=at)
+        indices = g.call("composed::wrap", index=indices, size=g.size(data, dim))
+    return g.op("Gather", data, indices, axis=dim)
 
 
 @below("GatherElements", 11, any_data=True)
 def gather_elements_from_front(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
     """Below 11 positions may not be negative."""
-    at = front(g, data, axis)
-    index = g.call("composed::wrap", index=indices, size=g.size(data, at))
-    return g.op("GatherElements", data, index, axis=at)
+    dim = front(g, data, axis)
+    index = g.call("composed::wrap", index=indices, size=g.size(data, dim))
+    return g.op("GatherElements", data, index, axis=dim)
 
 
 @onnx_symbolic("onnx::GatherElements")
 def gather_elements(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
     """Below 11: Gather from the flattened tensor."""
-    at = front(g, data, axis)
-    return g.op("Gather", g.op("Reshape", data, [-1]), g.call("composed::flat_positions", data, at, indices))
+    dim = front(g, data, axis)
+    return g.op("Gather", g.op("Reshape", data, [-1]), g.call("composed::flat_positions", data, dim, indices))
 
 
 @below("ScatterElements", 11, any_data=True)
@@ -38,9 +38,9 @@ def scatter_elements_from_front(
     g: GraphContext, data: Value, indices: Value, updates: Value, axis: int = 0, reduction: str = "none"
 ) -> Value:
     """Below 11 positions may not be negative."""
-    at = front(g, data, axis)
-    index = g.call("composed::wrap", index=indices, size=g.size(data, at))
-    return g.op("ScatterElements", data, index, updates, axis=at, reduction=reduction)
+    dim = front(g, data, axis)
+    index = g.call("composed::wrap", index=indices, size=g.size(data, dim))
+    return g.op("ScatterElements", data, index, updates, axis=dim, reduction=reduction)
 
 
 @onnx_symbolic("onnx::ScatterElements")
@@ -48,10 +48,10 @@ def scatter_elements(
     g: GraphContext, data: Value, indices: Value, updates: Value, axis: int = 0, reduction: str = "none"
 ) -> Value:
     """Below 11: Scatter. With a reduction below 16, or max and min below 18: slice after slice."""
-    at = front(g, data, axis)
+    dim = front(g, data, axis)
     if reduction != "none":
-        return g.call("composed::scatter_slices", data, at, indices, updates, reduction)
-    result = g.op("Scatter", data, indices, updates, axis=at)
+        return g.call("composed::scatter_slices", data, dim, indices, updates, reduction)
+    result = g.op("Scatter", data, indices, updates, axis=dim)
     result.shape = data.shape
     return result
 
@@ -60,10 +60,10 @@ def _row_positions(g: GraphContext, sizes: list[Size], indices: Value, depth: in
     """The row number of each index tuple in the last dimension, for rows over the first dimensions."""
     total: Value | None = None
     last = known_rank(g, indices) - 1
-    for at in range(depth):
-        part = g.op("Gather", indices, at, axis=last)
-        part = g.call("composed::wrap", index=part, size=sizes[at])
-        total = part if total is None else g.op("Add", g.op("Mul", total, sizes[at]), part)
+    for dim in range(depth):
+        part = g.op("Gather", indices, dim, axis=last)
+        part = g.call("composed::wrap", index=part, size=sizes[dim])
+        total = part if total is None else g.op("Add", g.op("Mul", total, sizes[dim]), part)
     assert total is not None
     return total
 
@@ -80,9 +80,9 @@ def gather_nd(g: GraphContext, data: Value, indices: Value, batch_dims: int = 0)
     """Below 11 (with batch dimensions, 12): Gather rows of the merged dimensions."""
     depth = _depth(g, indices)
     sizes = sizes_of(g, data)
-    rest = sizes[batch_dims + depth :]
+    row_sizes = sizes[batch_dims + depth :]
     batch = sizes[:batch_dims]
-    rows = g.call("aten::reshape", self=data, shape=[product(g, sizes[: batch_dims + depth]), *rest])
+    rows = g.call("aten::reshape", self=data, shape=[product(g, sizes[: batch_dims + depth]), *row_sizes])
     position = _row_positions(g, sizes[batch_dims:], indices, depth)
     if batch_dims:
         count = product(g, sizes[batch_dims : batch_dims + depth])
@@ -103,18 +103,18 @@ def scatter_nd(
     """Below 11, with a reduction below 16, or max and min below 18: scatter rows of the merged dimensions."""
     depth = _depth(g, indices)
     sizes = sizes_of(g, data)
-    rest = sizes[depth:]
-    width = product(g, rest)
+    row_sizes = sizes[depth:]
+    width = product(g, row_sizes)
     flat = g.op("Reshape", data, [-1])
     position = g.op("Reshape", _row_positions(g, sizes, indices, depth), [-1])
     within = g.call("sym::range", start=0, end=width)
-    places = g.op("Add", g.op("Unsqueeze", g.op("Mul", position, width), axes=[1]), within)
-    index, source = g.op("Reshape", places, [-1]), g.op("Reshape", updates, [-1])
+    positions = g.op("Add", g.op("Unsqueeze", g.op("Mul", position, width), axes=[1]), within)
+    index, source = g.op("Reshape", positions, [-1]), g.op("Reshape", updates, [-1])
     if reduction == "none":
-        written = g.op("ScatterElements", flat, index, source, axis=0)
+        result = g.op("ScatterElements", flat, index, source, axis=0)
     else:
-        written = g.call("composed::scatter_reduce", flat, 0, index, source, reduction)
-    return g.op("Reshape", written, g.op("Shape", data))
+        result = g.call("composed::scatter_reduce", flat, 0, index, source, reduction)
+    return g.op("Reshape", result, g.op("Shape", data))
 
 
 @onnx_symbolic("onnx::TensorScatter")
@@ -127,18 +127,20 @@ def tensor_scatter(
     mode: str = "linear",
 ) -> Value:
     """Below 24: write each batch's slice at its own position of one dimension."""
-    at = front(g, past_cache, axis)
+    dim = front(g, past_cache, axis)
     rank = known_rank(g, past_cache)
     sizes = sizes_of(g, update)
     begin = g.constant([0]) if write_indices is None else write_indices
-    numbers = g.call("sym::range", start=0, end=sizes[at])
-    places = g.op("Add", g.op("Unsqueeze", begin, axes=[1]), numbers)
+    numbers = g.call("sym::range", start=0, end=sizes[dim])
+    positions = g.op("Add", g.op("Unsqueeze", begin, axes=[1]), numbers)
     if mode == "circular":
-        places = g.call("sym::mod", a=places, b=g.size(past_cache, at))
-    between = [dim for dim in range(1, rank) if dim != at]
-    places = g.op("Unsqueeze", places, axes=between)
-    index = g.op("Expand", places, g.op("Shape", update))
-    return g.op("ScatterElements", past_cache, index, update, axis=at)
+        positions = g.call("sym::mod", a=positions, b=g.size(past_cache, dim))
+    # ScatterElements takes one position per element, so the positions of a slice are repeated over its
+    # other dimensions.
+    between = [i for i in range(1, rank) if i != dim]
+    positions = g.op("Unsqueeze", positions, axes=between)
+    index = g.op("Expand", positions, g.op("Shape", update))
+    return g.op("ScatterElements", past_cache, index, update, axis=dim)
 
 
 @below("TopK", 11)
@@ -152,18 +154,18 @@ def top_k(
     k: int | None = None,
 ) -> list[Value]:
     """Below 11 only the largest of floats; below 10 `k` is an attribute and constant."""
-    at = front(g, X, axis)
+    dim = front(g, X, axis)
     number = k if k is not None else _single(g, K)
-    return g.call_outputs("composed::top", X, number, at, bool(largest))[:2]
+    return list(g.call("composed::top", X, number, dim, bool(largest)))[:2]
 
 
 def _single(g: GraphContext, K: Value | list[int | Value] | None) -> int | Value:
     """The single number of a list."""
     if isinstance(K, list) and len(K) == 1:
         return K[0]
-    given = g.constant(K)
-    known = integers(g, given)
-    return known[0] if known is not None else g.op("Reshape", given, g.constant([], DataType.INT64))
+    value = g.constant(K)
+    numbers = integers(g, value)
+    return numbers[0] if numbers is not None else g.op("Reshape", value, g.constant([], DataType.INT64))
 
 
 @onnx_symbolic("onnx::OneHot", opset=8)
@@ -173,18 +175,18 @@ def one_hot(g: GraphContext, indices: Value, depth: Value, values: Value, axis: 
     number = g.cast(depth, DataType.INT64)
     if g.rank(number) != 0:
         number = g.op("Reshape", number, g.constant([], DataType.INT64))
-    whole = g.cast(indices, DataType.INT64)
-    counted = g.op("Where", g.op("Less", whole, 0), g.op("Add", whole, number), whole)
+    positions = g.cast(indices, DataType.INT64)
+    classes = g.op("Where", g.op("Less", positions, 0), g.op("Add", positions, number), positions)
     rank = known_rank(g, indices) + 1
-    at = axis + rank if axis < 0 else axis
+    dim = axis + rank if axis < 0 else axis
     # Not with OneHot, because runtimes differ for positions out of range.
-    raised = g.op("Unsqueeze", counted, axes=[at])
+    expanded = g.op("Unsqueeze", classes, axes=[dim])
     numbers = g.call("sym::range", start=0, end=number)
-    after = rank - at - 1
+    after = rank - dim - 1
     numbers = g.op("Unsqueeze", numbers, axes=list(range(1, after + 1))) if after else numbers
-    here = g.op("Equal", raised, numbers)
+    is_hot = g.op("Equal", expanded, numbers)
     off, on = (g.op("Gather", values, i, axis=0) for i in (0, 1))
-    return g.call("composed::where", condition=here, self=on, other=off)
+    return g.call("composed::where", condition=is_hot, self=on, other=off)
 
 
 @onnx_symbolic("onnx::ReverseSequence")
@@ -201,11 +203,11 @@ def reverse_sequence(
         g.op("Unsqueeze", lengths, axes=[1 - batch_axis]),
     )
     backwards = g.op("Sub", g.op("Sub", lengths, 1), steps)
-    places = g.op(
+    positions = g.op(
         "Where", g.op("Less", steps, lengths), backwards, g.op("Add", steps, g.op("Mul", lengths, 0))
     )
-    places = g.op("Unsqueeze", places, axes=list(range(2, rank))) if rank > 2 else places
-    index = g.op("Expand", places, g.stack(sizes))
+    positions = g.op("Unsqueeze", positions, axes=list(range(2, rank))) if rank > 2 else positions
+    index = g.op("Expand", positions, g.stack(sizes))
     return g.op("GatherElements", input, index, axis=time_axis)
 
 
@@ -220,6 +222,7 @@ def depth_to_space(g: GraphContext, input: Value, blocksize: int, mode: str = "D
     if blocksize < 1 or channels % blocksize**2:
         raise g.refuse(f"{channels} channels cannot be split into blocks of {blocksize} by {blocksize}")
     g.reserve(channels)
+    # CRD has the channels of a pixel first: reorder them as the operator of these opsets expects them.
     order = np.arange(channels).reshape(-1, blocksize, blocksize).transpose(1, 2, 0).reshape(-1)
     return g.op("DepthToSpace", g.op("Gather", input, order.tolist(), axis=1), blocksize=blocksize)
 
@@ -235,9 +238,10 @@ def unique(
     values, inverse, counts = g.call_outputs("composed::unique", flat)
     count = g.size(flat, 0)
     length = g.size(values, 0)
-    firsts = _first_places(g, inverse, length, count)
+    firsts = _first_positions(g, inverse, length, count)
     if sorted:
         return [values, firsts, inverse, counts][:outputs]
+    # Unsorted means in the order of first occurrence.
     order = g.call("aten::argsort", self=firsts)
     rank = g.call("aten::argsort", self=order)
     return [
@@ -248,10 +252,11 @@ def unique(
     ][:outputs]
 
 
-def _first_places(g: GraphContext, inverse: Value, length: Size, count: Size) -> Value:
+def _first_positions(g: GraphContext, inverse: Value, length: Size, count: Size) -> Value:
     """The first position of each unique element."""
     numbers = g.call("sym::range", start=0, end=count)
     rows = g.op("Unsqueeze", g.call("sym::range", start=0, end=length), axes=[1])
-    here = g.op("Equal", rows, g.op("Unsqueeze", inverse, axes=[0]))
-    behind = g.op("Where", here, numbers, g.constant(count, DataType.INT64))
-    return g.call("aten::amin", behind, [1], False)
+    is_equal = g.op("Equal", rows, g.op("Unsqueeze", inverse, axes=[0]))
+    # Other elements get a position beyond the last one, so that the minimum ignores them.
+    candidates = g.op("Where", is_equal, numbers, g.constant(count, DataType.INT64))
+    return g.call("aten::amin", candidates, [1], False)

@@ -16,7 +16,7 @@ def get_element(g: GraphContext, input: Value) -> Value:
 
 @below("OptionalHasElement", 18)
 def has_element(g: GraphContext, input: Value | None = None) -> Value:
-    """Below 18 a value that is not optional gives true, and an omitted input gives false."""
+    """Below 18: true for a value that is not optional, and false for an omitted input."""
     if input is not None and isinstance(input.type, ir.OptionalType):
         return g.op("OptionalHasElement", input)
     if input is not None and input.type is None:

@@ -8,48 +8,48 @@ import numpy as np
 
 from ...registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ..compositions.affine_quantization import limits
-from ..compositions.sizes import known_rank
+from ..compositions.size_arithmetic import known_rank
 from .support import below
 
 
-def _spread(g: GraphContext, item: Value, like: Value, axis: int, block_size: int) -> Value:
+def _broadcast_parameter(g: GraphContext, parameter: Value, like: Value, axis: int, block_size: int) -> Value:
     """A scale or zero point in a shape that broadcasts to a tensor: per tensor, per axis or per block."""
-    rank = g.rank(item)
+    rank = g.rank(parameter)
     if rank == 0:
-        return item
-    of = known_rank(g, like)
-    at = axis % of if of else 0
+        return parameter
+    tensor_rank = known_rank(g, like)
+    dim = axis % tensor_rank if tensor_rank else 0
     if block_size:
-        size = g.size(like, at)
+        size = g.size(like, dim)
         if isinstance(size, int):
             g.reserve(size)
-            return g.op("Gather", item, np.arange(size, dtype=np.int64) // block_size, axis=at)
+            return g.op("Gather", parameter, np.arange(size, dtype=np.int64) // block_size, axis=dim)
         numbers = g.call("sym::range", start=0, end=size)
-        return g.op("Gather", item, g.call("sym::floordiv", a=numbers, b=block_size), axis=at)
+        return g.op("Gather", parameter, g.call("sym::floordiv", a=numbers, b=block_size), axis=dim)
     if rank is None:
         raise g.refuse("the rank of its scale is unknown")
-    shape = g.shape(item)
+    shape = g.shape(parameter)
     if shape == (1,):
-        return g.op("Reshape", item, g.constant([], DataType.INT64))
-    after = of - 1 - at
-    return g.op("Unsqueeze", item, axes=list(range(1, after + 1))) if after else item
+        return g.op("Reshape", parameter, g.constant([], DataType.INT64))
+    after = tensor_rank - 1 - dim
+    return g.op("Unsqueeze", parameter, axes=list(range(1, after + 1))) if after else parameter
 
 
 def _quantized_type(g: GraphContext, zero_point: Value | None, output_dtype: int) -> DataType:
     if zero_point is not None:
-        found = g.dtype(zero_point)
-        if found is None:
+        dtype = g.dtype(zero_point)
+        if dtype is None:
             raise g.refuse("the element type of its zero point is unknown")
-        return found
+        return dtype
     return dtypes.element_type(output_dtype) if output_dtype else DataType.UINT8
 
 
-def _quantized(g: GraphContext, x: Value, scale: Value, zero_point: Value | None, dtype: DataType) -> Value:
+def _quantize(g: GraphContext, x: Value, scale: Value, zero_point: Value | None, dtype: DataType) -> Value:
     """`clamp(round(x / scale) + zero_point)`, for a scale and zero point that broadcast."""
     if dtype not in dtypes.INTEGERS:
         raise g.refuse(f"the quantized type {dtype.name} is not supported")
-    own = g.dtype(x)
-    if own is not None and own not in dtypes.FLOATS:
+    input_dtype = g.dtype(x)
+    if input_dtype is not None and input_dtype not in dtypes.FLOATS:
         x = g.cast(x, DataType.FLOAT)
     wide = g.dtype(scale) or DataType.FLOAT
     quotient = g.cast(g.op("Div", g.cast(x, wide), scale), DataType.FLOAT)
@@ -75,10 +75,11 @@ def quantize_linear(
     """Composed from arithmetic operators."""
     dtype = _quantized_type(g, y_zero_point, output_dtype)
     if precision and dtypes.element_type(precision) != g.dtype(y_scale):
+        # `precision` is the element type of the division.
         y_scale = g.cast(y_scale, dtypes.element_type(precision))
-    scale = _spread(g, y_scale, x, axis, block_size)
-    zero = None if y_zero_point is None else _spread(g, y_zero_point, x, axis, block_size)
-    return _quantized(g, x, scale, zero, dtype)
+    scale = _broadcast_parameter(g, y_scale, x, axis, block_size)
+    zero = None if y_zero_point is None else _broadcast_parameter(g, y_zero_point, x, axis, block_size)
+    return _quantize(g, x, scale, zero, dtype)
 
 
 @below("QuantizeLinear", 13)
@@ -110,13 +111,15 @@ def quantize_linear_13(
 def _zero_point(g: GraphContext, scale: Value, zero_point: Value | None, output_dtype: int) -> Value | None:
     if zero_point is not None or not output_dtype or dtypes.element_type(output_dtype) == DataType.UINT8:
         return zero_point
+    # A zero point of the requested type and of the scale's shape tells old versions the type.
     zeros = g.cast(g.op("Mul", scale, 0.0), DataType.INT32)
     return g.cast(zeros, dtypes.element_type(output_dtype))
 
 
-def _dequantized(g: GraphContext, x: Value, scale: Value, zero_point: Value | None, wide: DataType) -> Value:
+def _dequantize(g: GraphContext, x: Value, scale: Value, zero_point: Value | None, wide: DataType) -> Value:
     if g.dtype(x) not in dtypes.INTEGERS:
         raise g.refuse(f"the quantized type {g.dtype(x)} is not supported")
+    # INT32 holds the difference of any two 8-bit or 16-bit integers.
     exact = g.cast(x, DataType.INT32)
     if zero_point is not None:
         exact = g.op("Sub", exact, g.cast(zero_point, DataType.INT32))
@@ -134,10 +137,10 @@ def dequantize_linear(
     output_dtype: int = 0,
 ) -> Value:
     """Composed from arithmetic operators."""
-    scale = _spread(g, x_scale, x, axis, block_size)
-    zero = None if x_zero_point is None else _spread(g, x_zero_point, x, axis, block_size)
+    scale = _broadcast_parameter(g, x_scale, x, axis, block_size)
+    zero = None if x_zero_point is None else _broadcast_parameter(g, x_zero_point, x, axis, block_size)
     wide = dtypes.element_type(output_dtype) if output_dtype else g.dtype(x_scale) or DataType.FLOAT
-    return _dequantized(g, x, scale, zero, wide)
+    return _dequantize(g, x, scale, zero, wide)
 
 
 @below("DequantizeLinear", 13)
@@ -146,21 +149,21 @@ def dequantize_linear_by_rank(
 ) -> Value:
     """Below 13: one scale."""
     output_dtype = attributes.get("output_dtype", 0)
-    plain = not output_dtype or dtypes.element_type(output_dtype) == g.dtype(x_scale)
-    if g.rank(x_scale) == 0 and not attributes.get("block_size") and plain:
+    same_dtype = not output_dtype or dtypes.element_type(output_dtype) == g.dtype(x_scale)
+    if g.rank(x_scale) == 0 and not attributes.get("block_size") and same_dtype:
         return g.op("DequantizeLinear", x, x_scale, x_zero_point)
     return dequantize_linear(g, x, x_scale, x_zero_point, **attributes)
 
 
-def _centred(g: GraphContext, value: Value, zero_point: Value | None, axis: int) -> Value:
+def _subtract_zero_point(g: GraphContext, value: Value, zero_point: Value | None, axis: int) -> Value:
     """Quantized numbers minus their zero point, in INT32; the zero point is per axis or per tensor."""
     exact = g.cast(value, DataType.INT32)
     if zero_point is None:
         return exact
     zero = g.cast(zero_point, DataType.INT32)
-    rank, of = g.rank(zero_point), known_rank(g, value)
-    if rank == 1 and g.shape(zero_point) != (1,) and of > 1:
-        after = of - 1 - axis % of
+    rank, tensor_rank = g.rank(zero_point), known_rank(g, value)
+    if rank == 1 and g.shape(zero_point) != (1,) and tensor_rank > 1:
+        after = tensor_rank - 1 - axis % tensor_rank
         zero = g.op("Unsqueeze", zero, axes=list(range(1, after + 1))) if after else zero
     return g.op("Sub", exact, zero)
 
@@ -174,7 +177,9 @@ def mat_mul_integer(
     b_zero_point: Value | None = None,
 ) -> Value:
     """Below 10: computed in INT32."""
-    return g.op("MatMul", _centred(g, A, a_zero_point, -2), _centred(g, B, b_zero_point, -1))
+    return g.op(
+        "MatMul", _subtract_zero_point(g, A, a_zero_point, -2), _subtract_zero_point(g, B, b_zero_point, -1)
+    )
 
 
 @onnx_symbolic("onnx::QLinearMatMul")
@@ -190,14 +195,16 @@ def q_linear_mat_mul(
     y_zero_point: Value,
 ) -> Value:
     """Below 10: multiplies integers, and combines the scales."""
-    product = g.op("MatMul", _centred(g, a, a_zero_point, -2), _centred(g, b, b_zero_point, -1))
+    product = g.op(
+        "MatMul", _subtract_zero_point(g, a, a_zero_point, -2), _subtract_zero_point(g, b, b_zero_point, -1)
+    )
     scale = g.op("Div", g.op("Mul", a_scale, b_scale), y_scale)
     real = g.op("Mul", g.cast(product, DataType.FLOAT), g.cast(scale, DataType.FLOAT))
     dtype = _quantized_type(g, y_zero_point, 0)
-    return _quantized(g, real, g.constant(1.0), y_zero_point, dtype)
+    return _quantize(g, real, g.constant(1.0), y_zero_point, dtype)
 
 
-def _convolved(
+def _convolve_integers(
     g: GraphContext,
     x: Value,
     w: Value,
@@ -210,10 +217,11 @@ def _convolved(
     if shape is None or not all(isinstance(size, int) for size in shape):
         raise g.refuse("the size of a quantized kernel is unknown", first_opset=10)
     taps = int(np.prod([size for size in shape[1:] if isinstance(size, int)], dtype=np.int64))
+    # The largest sum of products of two 8-bit numbers.
     if taps * 255 * 255 >= 2**24:
         raise g.refuse("the sums of this quantized convolution may be too large for FLOAT", first_opset=10)
-    data = g.cast(_centred(g, x, x_zero_point, 1), DataType.FLOAT)
-    kernel = g.cast(_centred(g, w, w_zero_point, 0), DataType.FLOAT)
+    data = g.cast(_subtract_zero_point(g, x, x_zero_point, 1), DataType.FLOAT)
+    kernel = g.cast(_subtract_zero_point(g, w, w_zero_point, 0), DataType.FLOAT)
     return g.cast(g.op("Conv", data, kernel, **attributes), DataType.INT32)
 
 
@@ -227,7 +235,7 @@ def conv_integer(
     **attributes: Any,
 ) -> Value:
     """Below 10."""
-    return _convolved(g, x, w, x_zero_point, w_zero_point, attributes)
+    return _convolve_integers(g, x, w, x_zero_point, w_zero_point, attributes)
 
 
 @onnx_symbolic("onnx::QLinearConv")
@@ -245,15 +253,15 @@ def q_linear_conv(
     **attributes: Any,
 ) -> Value:
     """Below 10."""
-    whole = _convolved(g, x, w, x_zero_point, w_zero_point, attributes)
+    sums = _convolve_integers(g, x, w, x_zero_point, w_zero_point, attributes)
     rank = known_rank(g, x)
 
-    def column(item: Value) -> Value:
-        one = g.rank(item) == 0 or g.shape(item) == (1,)
-        return item if one else g.op("Unsqueeze", item, axes=list(range(1, rank - 1)))
+    def column(parameter: Value) -> Value:
+        is_number = g.rank(parameter) == 0 or g.shape(parameter) == (1,)
+        return parameter if is_number else g.op("Unsqueeze", parameter, axes=list(range(1, rank - 1)))
 
     if B is not None:
-        whole = g.op("Add", whole, g.op("Unsqueeze", B, axes=list(range(1, rank - 1))))
+        sums = g.op("Add", sums, g.op("Unsqueeze", B, axes=list(range(1, rank - 1))))
     scale = g.op("Div", g.op("Mul", x_scale, column(w_scale)), y_scale)
-    real = g.op("Mul", g.cast(whole, DataType.FLOAT), scale)
-    return _quantized(g, real, g.constant(1.0), y_zero_point, _quantized_type(g, y_zero_point, 0))
+    real = g.op("Mul", g.cast(sums, DataType.FLOAT), scale)
+    return _quantize(g, real, g.constant(1.0), y_zero_point, _quantized_type(g, y_zero_point, 0))

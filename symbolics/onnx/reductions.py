@@ -6,13 +6,13 @@ import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Value
 from ..compositions.branches import choose
-from ..compositions.sizes import known_rank
-from .support import below, chosen_axes, integers, kept_sizes
+from ..compositions.size_arithmetic import known_rank
+from .support import below, integers, kept_sizes, mask_of_axes
 
 Step = Callable[[GraphContext, Value], Value]
 
 
-def _unchanged(g: GraphContext, value: Value) -> Value:
+def _keep(g: GraphContext, value: Value) -> Value:
     return value
 
 
@@ -28,11 +28,11 @@ _OF_ITSELF = "ReduceSum ReduceMax ReduceMin ReduceProd ReduceMean ReduceLogSumEx
 
 # The function of each element, the reduction, and the function of the result.
 _PARTS: dict[str, tuple[Step, str, Step]] = {
-    **{name: (_unchanged, name, _unchanged) for name in _OF_ITSELF.split()},
-    "ReduceL1": (_unary("Abs"), "ReduceSum", _unchanged),
+    **{name: (_keep, name, _keep) for name in _OF_ITSELF.split()},
+    "ReduceL1": (_unary("Abs"), "ReduceSum", _keep),
     "ReduceL2": (_square, "ReduceSum", _unary("Sqrt")),
-    "ReduceSumSquare": (_square, "ReduceSum", _unchanged),
-    "ReduceLogSum": (_unchanged, "ReduceSum", _unary("Log")),
+    "ReduceSumSquare": (_square, "ReduceSum", _keep),
+    "ReduceLogSum": (_keep, "ReduceSum", _unary("Log")),
 }
 
 
@@ -52,18 +52,18 @@ def _register(op_type: str) -> None:
         noop_with_empty_axes: int = 0,
     ) -> Value:
         """Below 18 (ReduceSum: 13) axes are constant and not empty; an empty list means all, or none."""
-        known = integers(g, axes)
+        constant_axes = integers(g, axes)
         shape = g.shape(axes) if isinstance(axes, Value) else None
-        if known == [] or axes is None or (shape is not None and shape == (0,)):
+        if constant_axes == [] or axes is None or (shape is not None and shape == (0,)):
             if noop_with_empty_axes:
                 # Over no axes log(exp(x)) is x, like the other reductions.
                 return after(g, g.op("Identity", before(g, data)))
-            return _reduced(g, op_type, data, None, keepdims)
-        if known is not None:
+            return _reduce(g, op_type, data, None, keepdims)
+        if constant_axes is not None:
             rank = g.rank(data)
             if rank is not None:
-                known = [g.axis(at, rank) for at in known]
-            return _reduced(g, op_type, data, known, keepdims)
+                constant_axes = [g.axis(axis, rank) for axis in constant_axes]
+            return _reduce(g, op_type, data, constant_axes, keepdims)
         assert isinstance(axes, Value)
         return _by_computed_axes(g, op_type, data, axes, keepdims, noop_with_empty_axes)
 
@@ -76,21 +76,21 @@ def _register(op_type: str) -> None:
     ) -> Value:
         """At 18 and 19: no BOOL."""
         if not noop.get("noop_with_empty_axes"):
-            return _reduced(g, op_type, data, axes, keepdims)
-        result: Value = g.op(op_type, data, axes=axes, keepdims=keepdims, **noop)
-        return result
+            return _reduce(g, op_type, data, axes, keepdims)
+        return g.op(op_type, data, axes=axes, keepdims=keepdims, **noop)
 
 
-def _reduced(
+def _reduce(
     g: GraphContext, op_type: str, data: Value, axes: Value | list[int] | None, keepdims: int
 ) -> Value:
     """Reduce BOOL below 20 by counting: without elements the minimum is true and the maximum false."""
     if g.dtype(data) != DataType.BOOL or op_type not in _OF_BOOL or g.has(op_type, dtype=DataType.BOOL):
         return g.op(op_type, data, axes=axes, keepdims=keepdims)
     least = op_type == "ReduceMin"
+    # All are true if no element is false; any is true if one is.
     counted = g.cast(g.op("Not", data) if least else data, DataType.INT32)
-    some = g.op("Greater", g.op("ReduceSum", counted, axes=axes, keepdims=keepdims), 0)
-    return g.op("Not", some) if least else some
+    any_true = g.op("Greater", g.op("ReduceSum", counted, axes=axes, keepdims=keepdims), 0)
+    return g.op("Not", any_true) if least else any_true
 
 
 def _by_computed_axes(
@@ -99,36 +99,35 @@ def _by_computed_axes(
     """Reduce one dimension after the other, if it is among the axes."""
     before, base, after = _PARTS[op_type]
     rank = known_rank(g, data)
-    chosen = chosen_axes(g, axes, rank)
-    if not noop and not _has_some(g, axes):
+    is_reduced = mask_of_axes(g, axes, rank)
+    # An empty list of axes reduces all dimensions.
+    shape = g.shape(axes)
+    has_axes = shape is not None and len(shape) == 1 and isinstance(shape[0], int) and shape[0] > 0
+    if not noop and not has_axes:
         none = g.op("Equal", g.op("Size", axes), g.constant(0))
-        chosen = g.op("Or", chosen, none)
+        is_reduced = g.op("Or", is_reduced, none)
     value = before(g, data)
-    for at in range(rank):
-        here = g.op("Gather", chosen, at, axis=0)
-        value = _reduced_where(g, base, value, at, here, rank)
+    # The axes are known only at run time, so each dimension gets an If.
+    for dim in range(rank):
+        is_reduced_dim = g.op("Gather", is_reduced, dim, axis=0)
+        value = _reduce_if(g, base, value, dim, is_reduced_dim, rank)
     value = after(g, value)
     if not keepdims:
-        value = g.op("Reshape", value, kept_sizes(g, value, chosen))
+        value = g.op("Reshape", value, kept_sizes(g, value, is_reduced))
     return value
 
 
-def _has_some(g: GraphContext, axes: Value) -> bool:
-    shape = g.shape(axes)
-    return shape is not None and len(shape) == 1 and isinstance(shape[0], int) and shape[0] > 0
-
-
-def _reduced_where(g: GraphContext, base: str, value: Value, at: int, condition: Value, rank: int) -> Value:
-    own = value.shape
-    sizes = list(own) if own is not None else [None] * rank
-    reduced = ir.Shape([*sizes[:at], 1, *sizes[at + 1 :]])
+def _reduce_if(g: GraphContext, base: str, value: Value, dim: int, condition: Value, rank: int) -> Value:
+    shape = value.shape
+    sizes = list(shape) if shape is not None else [None] * rank
+    reduced = ir.Shape([*sizes[:dim], 1, *sizes[dim + 1 :]])
     [result] = choose(
         g,
         condition,
-        [lambda: [_reduced(g, base, value, [at], 1)], lambda: [g.op("Identity", value)]],
-        [[reduced], [own]],
+        [lambda: [_reduce(g, base, value, [dim], 1)], lambda: [g.op("Identity", value)]],
+        [[reduced], [shape]],
     )
-    result.shape = ir.Shape([*sizes[:at], None, *sizes[at + 1 :]])
+    result.shape = ir.Shape([*sizes[:dim], None, *sizes[dim + 1 :]])
     if result.dtype is None and value.dtype is not None:
         result.type = ir.TensorType(value.dtype)
     return result

@@ -13,7 +13,7 @@ def integers(g: GraphContext, value: Value | list[int] | None) -> list[int] | No
     if value is None or isinstance(value, list):
         return value
     array = g.constant_value(value)
-    return None if array is None else [int(item) for item in np.asarray(array).reshape(-1)]
+    return None if array is None else [int(number) for number in np.asarray(array).reshape(-1)]
 
 
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -29,12 +29,12 @@ def below(op_type: str, opset: int, *, any_data: bool = False) -> Callable[[Func
     return register
 
 
-def taken(g: GraphContext, values: Value, position: int) -> Value:
+def gather_number(g: GraphContext, values: Value, position: int) -> Value:
     """Select one of several integers, as a zero-dim value."""
     return g.op("Gather", g.cast(values, DataType.INT64), position, axis=0)
 
 
-def from_front(g: GraphContext, axes: Value, rank: int) -> Value:
+def wrap_axes(g: GraphContext, axes: Value, rank: int) -> Value:
     """Non-negative axes, one-dimensional."""
     axes = g.cast(axes, DataType.INT64)
     if g.rank(axes) != 1:
@@ -42,27 +42,28 @@ def from_front(g: GraphContext, axes: Value, rank: int) -> Value:
     return g.op("Where", g.op("Less", axes, 0), g.op("Add", axes, rank), axes)
 
 
-def chosen_axes(g: GraphContext, axes: Value, rank: int) -> Value:
+def mask_of_axes(g: GraphContext, axes: Value, rank: int) -> Value:
     """Whether each dimension is among computed axes."""
-    column = g.op("Unsqueeze", from_front(g, axes, rank), axes=[1])
+    column = g.op("Unsqueeze", wrap_axes(g, axes, rank), axes=[1])
+    # One row per axis and one column per dimension: a dimension is chosen if its column has a hit.
     hits = g.op("Equal", column, np.arange(rank, dtype=np.int64))
     count = g.op("ReduceSum", g.cast(hits, DataType.INT64), axes=[0], keepdims=0)
     return g.op("Greater", count, 0)
 
 
-def kept_sizes(g: GraphContext, data: Value, gone: Value) -> Value:
+def kept_sizes(g: GraphContext, data: Value, removed: Value) -> Value:
     """The sizes of the dimensions that are kept."""
-    return g.op("Compress", g.op("Shape", data), g.op("Not", gone), axis=0)
+    return g.op("Compress", g.op("Shape", data), g.op("Not", removed), axis=0)
 
 
 def by_axis(g: GraphContext, axis: Value, results: Sequence[Value]) -> Value:
     """Select the value of a computed axis from values for each axis, all of the same shape."""
-    whole = g.cast(axis, DataType.INT64)
-    if g.rank(whole) != 0:
-        whole = g.op("Reshape", whole, g.constant([], DataType.INT64))
-    counted = g.op("Where", g.op("Less", whole, 0), g.op("Add", whole, len(results)), whole)
-    chosen = results[0]
-    for at, result in enumerate(results[1:], start=1):
-        here = g.op("Equal", counted, g.constant(at, DataType.INT64))
-        chosen = g.call("composed::where", condition=here, self=result, other=chosen)
-    return chosen
+    integer_axis = g.cast(axis, DataType.INT64)
+    if g.rank(integer_axis) != 0:
+        integer_axis = g.op("Reshape", integer_axis, g.constant([], DataType.INT64))
+    dim = g.op("Where", g.op("Less", integer_axis, 0), g.op("Add", integer_axis, len(results)), integer_axis)
+    selected = results[0]
+    for i, result in enumerate(results[1:], start=1):
+        is_chosen = g.op("Equal", dim, g.constant(i, DataType.INT64))
+        selected = g.call("composed::where", condition=is_chosen, self=result, other=selected)
+    return selected

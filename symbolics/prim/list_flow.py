@@ -41,11 +41,11 @@ def _appends(node: ir.Node, items: Value) -> bool:
         return True
     if name not in ("list::append", "list::extend"):
         return False
-    given = arguments(node)
-    if given["self"] is not items:
+    node_arguments = arguments(node)
+    if node_arguments["self"] is not items:
         return False
-    other = given.get("other")
-    producer = other.producer() if isinstance(other, Value) else None
+    extension = node_arguments.get("other")
+    producer = extension.producer() if isinstance(extension, Value) else None
     if name == "list::append":
         return True
     is_numbers = isinstance(items.type, ir.TensorType)
@@ -88,10 +88,11 @@ def _results(g: GraphContext, value: Value) -> Iterator[Value]:
     owner = g.owner(graph) if isinstance(graph, ir.Graph) else None
     if graph is None or owner is None or not value.is_graph_output():
         return
-    kind = qualified_name(owner)
-    if kind not in ("prim::If", "prim::Loop"):
+    operator_name = qualified_name(owner)
+    if operator_name not in ("prim::If", "prim::Loop"):
         return
-    skipped = 1 if kind == "prim::Loop" else 0
+    # The first output of a Loop's body is its condition.
+    first_carried = 1 if operator_name == "prim::Loop" else 0
     for index, output in enumerate(graph.outputs):
-        if output is value and index >= skipped and index - skipped < len(owner.outputs):
-            yield owner.outputs[index - skipped]
+        if output is value and index >= first_carried and index - first_carried < len(owner.outputs):
+            yield owner.outputs[index - first_carried]

@@ -4,21 +4,21 @@ import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Number, Value, onnx_symbolic
 from ..compositions.list_values import (
-    Known,
-    appended,
-    at,
-    chosen,
+    KnownList,
+    append_element,
+    concatenate_lists,
     element,
-    inserted,
+    element_at,
+    insert_element,
     is_stacked,
-    joined,
     length,
     part,
     position,
+    select_elements,
     stack,
     tensor_or_sequence,
 )
-from ..compositions.sizes import Size, compute, is_non_negative, known
+from ..compositions.size_arithmetic import Size, compute, fold_size, is_non_negative
 
 _END = 2**63 - 1
 """TorchScript's value for the end of a slice without end."""
@@ -26,12 +26,12 @@ _END = 2**63 - 1
 
 @onnx_symbolic("list::construct")
 def construct(g: GraphContext, items: list[Value | Number]) -> Value:
-    """A list of tensors stays `Known`; a list of numbers becomes a tensor."""
+    """A list of tensors stays a `KnownList`; a list of numbers becomes a tensor."""
     [expected] = g.expected
     if not isinstance(expected.type, ir.TensorType):
         tensors = [item for item in items if isinstance(item, Value)]
         dtype = expected.dtype or (tensors[0].dtype if tensors else None)
-        result = Known([], dtype, expected.shape)
+        result = KnownList([], dtype, expected.shape)
         result.items = [element(g, item, result) for item in items]
         return result
     if expected.dtype == DataType.INT64:
@@ -42,61 +42,61 @@ def construct(g: GraphContext, items: list[Value | Number]) -> Value:
 
 
 onnx_symbolic("list::len")(length)
-onnx_symbolic("list::getitem")(at)
-onnx_symbolic("list::extend")(joined)
+onnx_symbolic("list::getitem")(element_at)
+onnx_symbolic("list::extend")(concatenate_lists)
 
 
 @onnx_symbolic("list::append")
 def append(g: GraphContext, self: Value, item: Value | Number) -> Value:
-    return appended(g, self, element(g, item, self))
+    return append_element(g, self, element(g, item, self))
 
 
-def _changeable(g: GraphContext, self: Value, index: Size) -> Value:
-    """Make a list changeable at an index; a `Known` list stays so if the index is constant."""
-    return tensor_or_sequence(g, self) if isinstance(self, Known) and isinstance(index, Value) else self
+def _make_changeable(g: GraphContext, self: Value, index: Size) -> Value:
+    """Make a list changeable at an index; a `KnownList` stays one if the index is constant."""
+    return tensor_or_sequence(g, self) if isinstance(self, KnownList) and isinstance(index, Value) else self
 
 
 @onnx_symbolic("list::insert")
 def insert(g: GraphContext, self: Value, index: int | Value, item: Value | Number) -> Value:
     """As in Python, an index beyond an end means that end."""
-    index, item = known(g, index), element(g, item, self)
-    self = _changeable(g, self, index)
-    if isinstance(self, Known) and isinstance(index, int):
+    index, item = fold_size(g, index), element(g, item, self)
+    self = _make_changeable(g, self, index)
+    if isinstance(self, KnownList) and isinstance(index, int):
         items = list(self.items)
         items.insert(index, item)
-        return Known(items, self.dtype, self.shape)
+        return KnownList(items, self.dtype, self.shape)
     if is_stacked(self):
-        return _replaced(g, self, index, index, item)
+        return _replace_part(g, self, index, index, item)
     size = length(g, self)
     if not is_non_negative(index):
         index = compute(g, "max", position(g, self, index), 0)
-    return inserted(g, self, item, compute(g, "min", index, size))
+    return insert_element(g, self, item, compute(g, "min", index, size))
 
 
-def _replaced(g: GraphContext, self: Value, start: Size, end: Size, item: Value | None) -> Value:
+def _replace_part(g: GraphContext, self: Value, start: Size, end: Size, item: Value | None) -> Value:
     """A stacked list with a part replaced by an element, or removed."""
     result = part(g, self, None, start)
     if item is not None:
-        result = appended(g, result, item)
-    return joined(g, result, part(g, self, end, None))
+        result = append_element(g, result, item)
+    return concatenate_lists(g, result, part(g, self, end, None))
 
 
 @onnx_symbolic("list::set")
 def set_(g: GraphContext, self: Value, index: int | Value, item: Value | Number) -> Value:
-    index, item = known(g, index), element(g, item, self)
-    self = _changeable(g, self, index)
-    if isinstance(self, Known) and isinstance(index, int):
-        at(g, self, index)
+    index, item = fold_size(g, index), element(g, item, self)
+    self = _make_changeable(g, self, index)
+    if isinstance(self, KnownList) and isinstance(index, int):
+        element_at(g, self, index)
         items = list(self.items)
         items[index] = item
-        return Known(items, self.dtype, self.shape)
-    place = position(g, self, index)
+        return KnownList(items, self.dtype, self.shape)
+    offset = position(g, self, index)
     if is_stacked(self):
-        return _replaced(g, self, place, compute(g, "add", place, 1), item)
-    return inserted(g, _erased(g, self, place), item, place)
+        return _replace_part(g, self, offset, compute(g, "add", offset, 1), item)
+    return insert_element(g, _erase_element(g, self, offset), item, offset)
 
 
-def _erased(g: GraphContext, self: Value, index: Size) -> Value:
+def _erase_element(g: GraphContext, self: Value, index: Size) -> Value:
     result = g.op("SequenceErase", self, g.constant(index, DataType.INT64))
     result.shape = self.shape
     return result
@@ -104,24 +104,24 @@ def _erased(g: GraphContext, self: Value, index: Size) -> Value:
 
 @onnx_symbolic("list::delete")
 def delete(g: GraphContext, self: Value, index: int | Value) -> Value:
-    index = known(g, index)
-    self = _changeable(g, self, index)
-    if isinstance(self, Known) and isinstance(index, int):
-        at(g, self, index)
+    index = fold_size(g, index)
+    self = _make_changeable(g, self, index)
+    if isinstance(self, KnownList) and isinstance(index, int):
+        element_at(g, self, index)
         items = list(self.items)
         del items[index]
-        return Known(items, self.dtype, self.shape)
+        return KnownList(items, self.dtype, self.shape)
     if not is_stacked(self):
-        return _erased(g, self, index)
-    place = position(g, self, index)
-    return _replaced(g, self, place, compute(g, "add", place, 1), None)
+        return _erase_element(g, self, index)
+    offset = position(g, self, index)
+    return _replace_part(g, self, offset, compute(g, "add", offset, 1), None)
 
 
 @onnx_symbolic("list::clear")
 def clear(g: GraphContext, self: Value) -> Value:
     if isinstance(g.expected[0].type, ir.TensorType):
         return g.constant([], self.dtype)
-    return Known([], self.dtype, g.expected[0].shape)
+    return KnownList([], self.dtype, g.expected[0].shape)
 
 
 @onnx_symbolic("list::slice")
@@ -133,11 +133,11 @@ def slice_(
     step: int = 1,
 ) -> Value:
     """As in Python, bounds beyond an end mean that end, and a negative step goes backwards."""
-    start = None if start is None else known(g, start)
-    end = None if end is None or end == _END else known(g, end)
-    if isinstance(self, Known):
+    start = None if start is None else fold_size(g, start)
+    end = None if end is None or end == _END else fold_size(g, end)
+    if isinstance(self, KnownList):
         if not isinstance(start, Value) and not isinstance(end, Value):
-            return Known(self.items[start:end:step], self.dtype, self.shape)
+            return KnownList(self.items[start:end:step], self.dtype, self.shape)
         if not self.items:
             return self
         self = tensor_or_sequence(g, self)
@@ -148,10 +148,10 @@ def slice_(
     start = first if start is None else _bound(g, start, size, step)
     end = last if end is None else _bound(g, end, size, step)
     if step > 0:
-        return chosen(g, self, g.call("sym::range", start=start, end=end, step=step))
+        return select_elements(g, self, g.call("sym::range", start=start, end=end, step=step))
     # onnxruntime turns a Gather by a Range into a Slice, where an end of -1 has another meaning.
-    back = g.call("sym::range", start=0, end=compute(g, "sub", start, end), step=-step)
-    return chosen(g, self, g.op("Sub", start, back))
+    distances = g.call("sym::range", start=0, end=compute(g, "sub", start, end), step=-step)
+    return select_elements(g, self, g.op("Sub", start, distances))
 
 
 def _bound(g: GraphContext, bound: Size, size: Size, step: int) -> Size:
@@ -173,18 +173,18 @@ def reverse(g: GraphContext, self: Value) -> Value:
 @onnx_symbolic("list::repeat")
 def repeat(g: GraphContext, self: Value, times: int | Value) -> Value:
     """A negative number of repetitions counts as 0."""
-    times = known(g, times)
-    if isinstance(self, Known):
+    times = fold_size(g, times)
+    if isinstance(self, KnownList):
         if isinstance(times, int):
-            return Known(self.items * times, self.dtype, self.shape)
+            return KnownList(self.items * times, self.dtype, self.shape)
         if not self.items:
             return self
         self = tensor_or_sequence(g, self)
     size = length(g, self)
     count = compute(g, "mul", size, times if is_non_negative(times) else compute(g, "max", times, 0))
-    repeated = g.call("sym::range", start=0, end=count)
+    numbers = g.call("sym::range", start=0, end=count)
     # Avoids a remainder by 0 for an empty list.
-    return chosen(g, self, g.call("sym::mod", a=repeated, b=compute(g, "max", size, 1)))
+    return select_elements(g, self, g.call("sym::mod", a=numbers, b=compute(g, "max", size, 1)))
 
 
 @onnx_symbolic("list::from_tensor")
@@ -201,8 +201,8 @@ def from_parts(
     sizes = g.stack(split_size) if isinstance(split_size, list) else g.constant(split_size, DataType.INT64)
     result = g.op("SplitToSequence", self, sizes, axis=dim)
     if self.shape is not None:
-        at = dim % len(self.shape)
-        result.shape = ir.Shape([*self.shape[:at], None, *self.shape[at + 1 :]])
+        axis = dim % len(self.shape)
+        result.shape = ir.Shape([*self.shape[:axis], None, *self.shape[axis + 1 :]])
     return result
 
 
@@ -230,8 +230,8 @@ def contains(g: GraphContext, self: Value, item: Value | Number) -> Value:
 @onnx_symbolic("list::index")
 def index(g: GraphContext, self: Value, item: Value | Number) -> Value:
     """The first position of an element. A missing element is a run-time error, as in Python."""
-    found = g.call("aten::nonzero", self=_matches(g, self, item))
-    return g.op("Squeeze", g.op("Gather", found, 0, axis=0), axes=[0])
+    matches = g.call("aten::nonzero", self=_matches(g, self, item))
+    return g.op("Squeeze", g.op("Gather", matches, 0, axis=0), axes=[0])
 
 
 @onnx_symbolic("list::sum")
@@ -270,7 +270,9 @@ def all_(g: GraphContext, self: Value) -> Value:
 @onnx_symbolic("list::equal")
 def equal(g: GraphContext, self: Value, other: Value) -> Value:
     """Whether the number of equal elements, up to the shorter length, is the length of the longer list."""
-    sizes = [length(g, _numbers(g, item)) for item in (self, other)]
+    sizes = [length(g, _numbers(g, operand)) for operand in (self, other)]
     shorter, longer = compute(g, "min", *sizes), compute(g, "max", *sizes)
-    same = g.call("aten::eq", self=part(g, self, 0, shorter), other=part(g, other, 0, shorter))
-    return g.call("sym::eq", a=g.op("ReduceSum", g.cast(same, DataType.INT64), keepdims=0), b=longer)
+    equal_elements = g.call("aten::eq", self=part(g, self, 0, shorter), other=part(g, other, 0, shorter))
+    return g.call(
+        "sym::eq", a=g.op("ReduceSum", g.cast(equal_elements, DataType.INT64), keepdims=0), b=longer
+    )

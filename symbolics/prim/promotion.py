@@ -22,14 +22,16 @@ def promote(
         numbers: for each operand, `int`, `float` or `bool` if it is a symbolic number.
         uniform, integers, expected: as in `registration.promotion`.
     """
-    known = [operand(item, number, uniform=uniform) for item, number in zip(operands, numbers, strict=True)]
-    decided = settle(known, integers, expected)
-    if decided is None:
-        what = "element type" if any(o.dtype is None for o in known) else "number of dimensions"
+    operand_types = [
+        operand(item, number, uniform=uniform) for item, number in zip(operands, numbers, strict=True)
+    ]
+    decision = settle(operand_types, integers, expected)
+    if decision is None:
+        unknown = "element type" if any(o.dtype is None for o in operand_types) else "number of dimensions"
         raise g.refuse(
-            f"the element type of {operator} depends on the {what} of an operand, which is unknown; convert "
-            "the operand with .to(dtype) in the model"
+            f"the element type of {operator} depends on the {unknown} of an operand, which is unknown; "
+            "convert the operand with .to(dtype) in the model"
         )
-    if isinstance(decided, DataType):
-        return g.cast(self, decided)
-    return self if self is decided else g.call("aten::type_as", self=self, other=decided)
+    if isinstance(decision, DataType):
+        return g.cast(self, decision)
+    return self if self is decision else g.call("aten::type_as", self=self, other=decision)

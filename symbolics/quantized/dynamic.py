@@ -10,10 +10,10 @@ import numpy as np
 from ...registration import DataType, GraphContext, Value, facts_of, onnx_symbolic, state
 from ..compositions.affine_quantization import (
     Grid,
-    clamped,
-    combined,
+    clamp,
     dequantize,
-    is_read,
+    emit_promoted,
+    has_dequantize_linear,
     is_zero,
     limits,
     wraps_around,
@@ -29,17 +29,11 @@ def _range(g: GraphContext, input: Value) -> tuple[Value, Value]:
     return g.op("Min", lowest, 0.0), g.op("Max", highest, 0.0)
 
 
-def _chosen(g: GraphContext, scale: Value, zero_point: Value) -> tuple[Value, Value]:
-    """Scale and zero point as tensors of one element, DOUBLE and INT64."""
-    scale, zero_point = g.cast(scale, DataType.DOUBLE), g.cast(zero_point, DataType.INT64)
-    return g.op("Unsqueeze", scale, axes=[0]), g.op("Unsqueeze", zero_point, axes=[0])
-
-
 @onnx_symbolic("quantized_decomposed::choose_qparams")
 def choose_qparams(
     g: GraphContext, input: Value, quant_min: int, quant_max: int, eps: float, dtype: DataType
 ) -> tuple[Value, Value]:
-    """The range is divided in the input's element type; the rest is computed in FLOAT."""
+    """Divides the range in the input's element type, and computes everything else in FLOAT."""
     if max(abs(quant_min), abs(quant_max)) > _EXACT_IN_FLOAT:
         raise g.refuse(
             "a range of more than 24 bits is not supported: its zero points are not exact in float arithmetic"
@@ -49,8 +43,10 @@ def choose_qparams(
     scale = g.op("Max", g.cast(step, DataType.FLOAT), eps)
     steps = g.call("aten::round", g.op("Div", g.cast(lowest, DataType.FLOAT), scale))
     zero_point = g.op("Sub", g.constant(float(quant_min)), steps)
-    clamped = g.op("Clip", zero_point, min=float(quant_min), max=float(quant_max))
-    scale, zero_point = _chosen(g, scale, clamped)
+    clipped = g.op("Clip", zero_point, min=float(quant_min), max=float(quant_max))
+    scale, zero_point = g.cast(scale, DataType.DOUBLE), g.cast(clipped, DataType.INT64)
+    # torch declares tensors of one element.
+    scale, zero_point = g.op("Unsqueeze", scale, axes=[0]), g.op("Unsqueeze", zero_point, axes=[0])
     return scale, state(zero_point, bounds=(quant_min, quant_max))
 
 
@@ -61,13 +57,14 @@ def choose_qparams_symmetric(
     """The zero point is 0, or 128 for UINT8."""
     lowest, highest = _range(g, input)
     farthest = g.op("Max", g.op("Neg", lowest), highest)
+    # Half of the range for each sign.
     step = g.op("Div", farthest, (quant_max - quant_min) / 2)
     scale = g.op("Max", g.cast(step, DataType.FLOAT), eps)
     zero_point = g.constant(np.array([128 if dtype == DataType.UINT8 else 0], dtype=np.int64))
     return g.op("Unsqueeze", g.cast(scale, DataType.DOUBLE), axes=[0]), zero_point
 
 
-def _bounded(g: GraphContext, name: str, value: Value, bound: float) -> Value:
+def _bound_value(g: GraphContext, name: str, value: Value, bound: float) -> Value:
     """The maximum or minimum with a number, also at opsets where Max and Min do not broadcast."""
     return g.call(f"aten::{name}", value, g.constant(bound, g.dtype(value)))
 
@@ -80,7 +77,7 @@ def choose_qparams_per_token(g: GraphContext, input: Value, dtype: DataType) -> 
     farthest = g.op("ReduceMax", g.op("Abs", input), axes=[-1], keepdims=1)
     if g.dtype(farthest) == DataType.FLOAT16:
         farthest = g.cast(farthest, DataType.FLOAT)
-    scales = g.op("Div", _bounded(g, "maximum", farthest, 1e-5), 127.0)
+    scales = g.op("Div", _bound_value(g, "maximum", farthest, 1e-5), 127.0)
     zeros = g.op("Expand", g.constant(0), g.op("Shape", scales))
     declared = g.cast(scales, DataType.DOUBLE)
     return declared if declared is scales else state(declared, computed=scales), zeros
@@ -97,11 +94,12 @@ def choose_qparams_per_token_asymmetric(
 ) -> tuple[Value, Value]:
     """Always INT8, whatever `dtype` is, as in torch."""
     low, high = limits(DataType.INT8)
-    lowest = _bounded(g, "minimum", g.op("ReduceMin", input, axes=[-1], keepdims=1), 0.0)
-    highest = _bounded(g, "maximum", g.op("ReduceMax", input, axes=[-1], keepdims=1), 0.0)
+    lowest = _bound_value(g, "minimum", g.op("ReduceMin", input, axes=[-1], keepdims=1), 0.0)
+    highest = _bound_value(g, "maximum", g.op("ReduceMax", input, axes=[-1], keepdims=1), 0.0)
     step = g.op("Div", g.op("Sub", highest, lowest), float(high - low))
-    scale = _bounded(g, "maximum", step, _EPSILON)
+    scale = _bound_value(g, "maximum", step, _EPSILON)
     below, above = g.op("Div", lowest, scale), g.op("Div", highest, scale)
+    # As in torch: the zero point is taken from the end of the range that is represented with less error.
     error = g.op("Add", g.op("Add", below, float(low)), g.op("Add", above, float(high)))
     candidates = (
         g.op("Sub", g.constant(low, g.dtype(below)), below),
@@ -118,7 +116,7 @@ def _as_computed(value: Value) -> Value:
     return facts_of(value).computed or value
 
 
-def _rounded(
+def _quantize_with(
     g: GraphContext,
     input: Value,
     scales: Value,
@@ -128,18 +126,23 @@ def _rounded(
 ) -> Value:
     """`clamp(round(input / scale + zero_point))`: the zero point is added before rounding."""
     inverse = g.op("Div", g.constant(1.0, g.dtype(scales)), scales)
-    scaled = combined(g, "Mul", input, inverse)
+    scaled = emit_promoted(g, "Mul", input, inverse)
     if not is_zero(g, zero_points):
-        scaled = combined(g, "Add", scaled, zero_points)
+        scaled = emit_promoted(g, "Add", scaled, zero_points)
     low, high = bounds
-    whole = g.call("aten::round", scaled)
+    levels = g.call("aten::round", scaled)
+    # onnxruntime's earliest Clip takes only FLOAT.
     if max(abs(low), abs(high)) <= _EXACT_IN_FLOAT:
-        whole = g.cast(whole, DataType.FLOAT)
-    return g.cast(clamped(g, whole, low, high), dtype)
+        levels = g.cast(levels, DataType.FLOAT)
+    return g.cast(clamp(g, levels, low, high), dtype)
 
 
 def _difference(g: GraphContext, input: Value, zero_points: Value | None) -> Value:
-    return input if zero_points is None or is_zero(g, zero_points) else combined(g, "Sub", input, zero_points)
+    return (
+        input
+        if zero_points is None or is_zero(g, zero_points)
+        else emit_promoted(g, "Sub", input, zero_points)
+    )
 
 
 @onnx_symbolic("quantized_decomposed::quantize_per_token")
@@ -152,7 +155,9 @@ def quantize_per_token(
     quant_max: int,
     dtype: DataType,
 ) -> Value:
-    return _rounded(g, input, _as_computed(scales), _as_computed(zero_points), (quant_min, quant_max), dtype)
+    return _quantize_with(
+        g, input, _as_computed(scales), _as_computed(zero_points), (quant_min, quant_max), dtype
+    )
 
 
 @onnx_symbolic("quantized_decomposed::dequantize_per_token")
@@ -166,22 +171,22 @@ def dequantize_per_token(
     dtype: DataType,
     output_dtype: DataType = DataType.FLOAT,
 ) -> Value:
-    whole = _difference(g, input, _as_computed(zero_points))
-    return g.cast(combined(g, "Mul", whole, _as_computed(scales)), output_dtype)
+    steps = _difference(g, input, _as_computed(zero_points))
+    return g.cast(emit_promoted(g, "Mul", steps, _as_computed(scales)), output_dtype)
 
 
 def _group_size(g: GraphContext, input: Value, scales: Value, group_size: int) -> int:
     """The size of a group; a whole row if rows are shorter than a group and have one scale."""
-    shape, given = g.shape(input), g.shape(scales)
+    shape, scales_shape = g.shape(input), g.shape(scales)
     if shape is None or len(shape) != 2 or not isinstance(shape[1], int):
         raise g.refuse("the number of columns must be known for quantization in groups")
-    if group_size > shape[1] and given is not None and given[-1] == 1:
+    if group_size > shape[1] and scales_shape is not None and scales_shape[-1] == 1:
         return shape[1]
     return group_size
 
 
-def _column(g: GraphContext, item: Value) -> Value:
-    return g.op("Reshape", item, shape=[-1, 1])
+def _column(g: GraphContext, parameter: Value) -> Value:
+    return g.op("Reshape", parameter, shape=[-1, 1])
 
 
 @onnx_symbolic("quantized_decomposed::quantize_per_channel_group")
@@ -197,7 +202,7 @@ def quantize_per_channel_group(
 ) -> Value:
     groups = g.op("Reshape", input, shape=[-1, _group_size(g, input, scales, group_size)])
     zero_points = zero_points if is_zero(g, zero_points) else _column(g, zero_points)
-    result = _rounded(g, groups, _column(g, scales), zero_points, (quant_min, quant_max), dtype)
+    result = _quantize_with(g, groups, _column(g, scales), zero_points, (quant_min, quant_max), dtype)
     return g.op("Reshape", result, g.op("Shape", input))
 
 
@@ -216,10 +221,10 @@ def dequantize_per_channel_group(
     """Uses blocks if DequantizeLinear supports them and the scales are FLOAT."""
     group_size = _group_size(g, input, scales, group_size)
     grid = Grid(scales, zero_points, quant_min, quant_max, axis=1, block=group_size)
-    plain = g.rank(scales) == 2 and g.dtype(scales) == DataType.FLOAT
-    if plain and not wraps_around(g, zero_points) and is_read(g, input, grid):
+    float_scales = g.rank(scales) == 2 and g.dtype(scales) == DataType.FLOAT
+    if float_scales and not wraps_around(g, zero_points) and has_dequantize_linear(g, input, grid):
         return dequantize(g, input, grid, output_dtype)
     groups = g.op("Reshape", input, shape=[-1, group_size])
     shift = None if zero_points is None or is_zero(g, zero_points) else _column(g, zero_points)
-    product = combined(g, "Mul", _difference(g, groups, shift), _column(g, scales))
+    product = emit_promoted(g, "Mul", _difference(g, groups, shift), _column(g, scales))
     return g.cast(g.op("Reshape", product, g.op("Shape", input)), output_dtype)

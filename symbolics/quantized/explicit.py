@@ -8,9 +8,9 @@ from __future__ import annotations
 from ...registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ..compositions.affine_quantization import (
     Grid,
-    aligned,
-    combined,
+    align_parameter,
     dequantize,
+    emit_promoted,
     fake_quantize,
     is_zero,
     number,
@@ -76,20 +76,23 @@ def dequantize_per_channel(
     out_dtype: DataType | None = None,
 ) -> Value:
     grid = Grid(scales, zero_points, quant_min, quant_max, axis)
-    return _read(g, input, zero_points, grid, out_dtype or DataType.FLOAT)
+    return _dequantize_channels(g, input, zero_points, grid, out_dtype or DataType.FLOAT)
 
 
-def _read(g: GraphContext, input: Value, zero_points: Value | None, grid: Grid, out_dtype: DataType) -> Value:
+def _dequantize_channels(
+    g: GraphContext, input: Value, zero_points: Value | None, grid: Grid, out_dtype: DataType
+) -> Value:
     """Dequantize, with torch's promotion if integers are wide or wrap, or scales are 16-bit floats."""
     assert isinstance(grid.scale, Value)
-    plain = g.dtype(grid.scale) in (DataType.FLOAT, DataType.DOUBLE)
+    wide_scales = g.dtype(grid.scale) in (DataType.FLOAT, DataType.DOUBLE)
     small = g.dtype(input) != DataType.INT32 or is_zero(g, zero_points)
-    if plain and small and not wraps_around(g, zero_points):
+    # DequantizeLinear computes in FLOAT, without torch's promotion.
+    if wide_scales and small and not wraps_around(g, zero_points):
         return dequantize(g, input, grid, out_dtype)
-    rank, whole = g.rank(input), input
+    rank, steps = g.rank(input), input
     if zero_points is not None and not is_zero(g, zero_points):
-        whole = combined(g, "Sub", input, aligned(g, zero_points, grid, rank))
-    return g.cast(combined(g, "Mul", whole, aligned(g, grid.scale, grid, rank)), out_dtype)
+        steps = emit_promoted(g, "Sub", input, align_parameter(g, zero_points, grid, rank))
+    return g.cast(emit_promoted(g, "Mul", steps, align_parameter(g, grid.scale, grid, rank)), out_dtype)
 
 
 @onnx_symbolic("quantized_decomposed::fake_quant_per_channel")

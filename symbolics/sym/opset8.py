@@ -15,13 +15,13 @@ import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Number, Value, onnx_symbolic
 from ..compositions.list_values import loop_inputs
-from ..compositions.sizes import Size, compute, is_non_negative
+from ..compositions.size_arithmetic import Size, compute, is_non_negative
 
 INT, DOUBLE = DataType.INT64, DataType.DOUBLE
 
 
-def _is_integral(g: GraphContext, item: Value | Number) -> bool:
-    return g.dtype(item) in (INT, DataType.BOOL) if isinstance(item, Value) else isinstance(item, int)
+def _is_integral(g: GraphContext, number: Value | Number) -> bool:
+    return g.dtype(number) in (INT, DataType.BOOL) if isinstance(number, Value) else isinstance(number, int)
 
 
 def _greater(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
@@ -58,13 +58,14 @@ def _extreme(sign: int) -> Callable[..., Value]:
     def symbolic(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
         dtype = INT if _is_integral(g, a) and _is_integral(g, b) else DOUBLE
         first, second = g.constant(a, dtype), g.constant(b, dtype)
-        chosen = _greater(g, first, second) if sign > 0 else _greater(g, second, first)
+        takes_first = _greater(g, first, second) if sign > 0 else _greater(g, second, first)
         if dtype == INT:
-            return g.op("Add", second, g.op("Mul", g.cast(chosen, dtype), g.op("Sub", first, second)))
+            return g.op("Add", second, g.op("Mul", g.cast(takes_first, dtype), g.op("Sub", first, second)))
+        # Gather selects one of two numbers, not element by element.
         if g.rank(first) != 0 or g.rank(second) != 0:
             return g.op_of_target("Max" if sign > 0 else "Min", first, second)
-        both = g.op("Concat", *(g.op("Unsqueeze", item, axes=[0]) for item in (second, first)), axis=0)
-        return g.op("Gather", both, g.cast(chosen, INT), axis=0)
+        pair = g.op("Concat", *(g.op("Unsqueeze", number, axes=[0]) for number in (second, first)), axis=0)
+        return g.op("Gather", pair, g.cast(takes_first, INT), axis=0)
 
     return symbolic
 
@@ -91,8 +92,8 @@ def range_(g: GraphContext, start: Value | int, end: Value | int, step: int = 1)
     steps = compute(g, "floordiv", steps, step)
     nothing = Value(name="nothing", type=ir.TensorType(DataType.BOOL), shape=ir.Shape([]))
 
-    def build(iteration: Value, going: Value, nothing: Value) -> list[Value]:
-        return [going, nothing, iteration]
+    def build(iteration: Value, keep_going: Value, nothing: Value) -> list[Value]:
+        return [keep_going, nothing, iteration]
 
     body = g.subgraph(build, [*loop_inputs(), nothing], "count")
     counted = g.op("Loop", g.constant(steps, INT), g.constant(True), g.constant(False), body=body, outputs=2)[

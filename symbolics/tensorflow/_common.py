@@ -10,8 +10,8 @@ import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
 from ...registration.inference import shape_inference
-from ..compositions.integers import widened
-from ..compositions.sizes import Size, dimension, known, same
+from ..compositions.integers import widen_integers
+from ..compositions.size_arithmetic import Size, dimension, fold_size, same_size
 
 HALVES = (DataType.FLOAT16, DataType.BFLOAT16)
 
@@ -29,13 +29,13 @@ def restored(g: GraphContext, result: Value, dtype: DataType | None) -> Value:
 def binary(g: GraphContext, op_type: str, x: Value, y: Value | Number) -> Value:
     """An operator on two tensors of one type; runtimes compute narrow integers in INT32 or INT64 only."""
     dtype = g.dtype(x)
-    other = widened(g, y) if isinstance(y, Value) else y
-    return restored(g, g.op(op_type, widened(g, x), other), dtype)
+    other = widen_integers(g, y) if isinstance(y, Value) else y
+    return restored(g, g.op(op_type, widen_integers(g, x), other), dtype)
 
 
 def chosen(g: GraphContext, condition: Value, t: Value, e: Value) -> Value:
     """`t` where the condition is true, else `e`; of integers, runtimes have Where for INT32 and INT64."""
-    wide, other = widened(g, t), widened(g, e)
+    wide, other = widen_integers(g, t), widen_integers(g, e)
     return restored(g, g.call("composed::where", condition=condition, self=wide, other=other), g.dtype(t))
 
 
@@ -100,7 +100,7 @@ def elements(g: GraphContext, value: Value, count: int | None = None) -> list[Si
     if length is None:
         return None
     whole = g.cast(value, DataType.INT64)
-    return [known(g, g.op("Gather", whole, place, axis=0)) for place in range(length)]
+    return [fold_size(g, g.op("Gather", whole, place, axis=0)) for place in range(length)]
 
 
 def vector(g: GraphContext, items: Sequence[Size] | Value) -> Value:
@@ -241,7 +241,7 @@ def is_dimension(size: Size, dim: int | ir.SymbolicDim, depth: int = 8) -> bool:
     if isinstance(size, int) or isinstance(dim, int):
         return isinstance(size, int) and size == dim
     size = _before_casts(size)
-    if same(dimension(size), dim):
+    if same_size(dimension(size), dim):
         return True
     operation, operands = _extreme(size)
     if not operands or depth == 0:

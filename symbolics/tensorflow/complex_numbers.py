@@ -11,8 +11,8 @@ from typing import Any
 
 from ...registration import DataType, GraphContext, Value, default_registry, onnx_symbolic
 from ..complex.real_and_imaginary import Parts, split
-from ..compositions.matrices import transposed
-from ..compositions.sizes import Size
+from ..compositions.matrices import transpose
+from ..compositions.size_arithmetic import Size
 from . import creation, passthrough
 from ._common import elements
 from .elementwise import arithmetic, comparison, functions
@@ -213,7 +213,7 @@ def conjugate_transpose(g: GraphContext, x: Value, perm: Value) -> Value:
 def batch_matmul(g: GraphContext, x: Value, y: Value, adj_x: bool = False, adj_y: bool = False) -> Value:
     """An adjoint matrix is also conjugated."""
     factors = (
-        split(g, value).conj().map(lambda part: transposed(g, part)) if adjoint else split(g, value)
+        split(g, value).conj().map(lambda part: transpose(g, part)) if adjoint else split(g, value)
         for value, adjoint in ((x, adj_x), (y, adj_y))
     )
     first, second = factors

@@ -8,8 +8,8 @@ import onnx_ir as ir
 
 from ...registration import Block, DataType, GraphContext, Value, onnx_symbolic
 from ..compositions.branches import check_carried, constant_condition, extend_branch, open_branch
-from ..compositions.list_values import common, is_settled
-from ..compositions.sizes import Dim
+from ..compositions.list_values import common_shape, is_settled
+from ..compositions.size_arithmetic import Dim
 from ._common import number
 from .list_values import Unwritten, as_tensor, element_sizes
 
@@ -73,7 +73,7 @@ def _either(
         return []
     ours = extend_branch(g, first[0], lambda: [_in_representation_of(g, a, b) for a, b in pairs])
     others = extend_branch(g, second[0], lambda: [_in_representation_of(g, b, a) for a, b in pairs])
-    shapes = [common([a.shape, b.shape]) for a, b in zip(ours, others, strict=True)]
+    shapes = [common_shape([a.shape, b.shape]) for a, b in zip(ours, others, strict=True)]
     for (graph, _), values, taken in ((first, ours, True), (second, others, False)):
         _close(g, graph, condition, taken, list(zip(values, shapes, strict=True)))
     results = g.op("If", condition, then_branch=first[0], else_branch=second[0], outputs=len(pairs))

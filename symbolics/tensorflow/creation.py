@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
-from ..compositions.sizes import known, known_rank
+from ..compositions.size_arithmetic import fold_size, known_rank
 from ._common import chosen, elements, integers, number, sizes
 
 
@@ -79,7 +79,7 @@ def one_hot(
     """Rows of `off_value` with one `on_value`; none for a negative index, which ONNX counts from the end."""
     rank = known_rank(g, indices)
     at = g.axis(axis, rank + 1)
-    count = known(g, number(g, depth))
+    count = fold_size(g, number(g, depth))
     column = g.op("Unsqueeze", g.cast(indices, DataType.INT64), axes=[at])
     places = g.call("sym::range", start=0, end=count)
     behind = rank - at

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Value
-from ..compositions.list_values import common, part
+from ..compositions.list_values import common_shape, part
 from ..compositions.matrices import zeros
-from ..compositions.sizes import UNKNOWN, Dim, Size, compute, same
+from ..compositions.size_arithmetic import UNKNOWN, Dim, Size, compute, same_size
 from ._common import integers, is_dimension
 
 
@@ -106,9 +106,9 @@ def _expanded(g: GraphContext, items: Value, item: Value) -> Value:
     """Expand a list to the element shape of an item; sizes of an unwritten list may be 1."""
     own = element_sizes(items)
     if own is not None and item.shape is not None and len(own) == len(item.shape):
-        if all(map(same, own, item.shape)):
+        if all(map(same_size, own, item.shape)):
             return items
-        found = common([own, item.shape])
+        found = common_shape([own, item.shape])
         sizes: list[Dim] | None = [
             b if isinstance(b, int) else a for a, b in zip(found or (), item.shape, strict=True)
         ]

@@ -9,9 +9,9 @@ import onnx_ir as ir
 
 from ...registration import Block, DataType, GraphContext, Value, onnx_symbolic
 from ..compositions.branches import check_carried, constant_condition
-from ..compositions.list_values import common, loop_inputs
+from ..compositions.list_values import common_shape, loop_inputs
 from ..compositions.outputs import is_used
-from ..compositions.sizes import UNKNOWN, Dim, Size, compute, mark_non_negative
+from ..compositions.size_arithmetic import UNKNOWN, Dim, Size, compute, mark_non_negative
 from ._common import is_dimension, number
 from .control_flow import flag
 from .list_values import Scanned, Unwritten, as_tensor, broadcastable, element_sizes, resized
@@ -264,7 +264,7 @@ def _widened(g: GraphContext, variable: _Variable, result: Value) -> bool:
         return False
     shape: list[Dim] | None = [UNKNOWN] * len(formal.shape)
     if result.shape is not None:
-        shape = common([formal.shape, result.shape])
+        shape = common_shape([formal.shape, result.shape])
     if shape is not None and _sizes(shape) == _sizes(formal.shape):
         return False
     variable.formal = _formal(formal, shape)

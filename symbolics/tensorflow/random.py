@@ -6,7 +6,7 @@ Stateless operators return the numbers of a seed, which no ONNX operator does; t
 from __future__ import annotations
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
-from ..compositions.sizes import Size
+from ..compositions.size_arithmetic import Size
 from ._common import constant_integer, elements, number, shaped
 
 _OUTSIDE = 0.022750131948179195

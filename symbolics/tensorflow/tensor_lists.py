@@ -9,8 +9,8 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import GROWS, DataType, GraphContext, Value, onnx_symbolic
-from ..compositions.list_values import merged
-from ..compositions.sizes import UNKNOWN, Dim, Size, compute
+from ..compositions.list_values import merge_dimensions
+from ..compositions.size_arithmetic import UNKNOWN, Dim, Size, compute
 from ._common import constant_integers, integers, number
 from .list_values import (
     Scanned,
@@ -241,7 +241,7 @@ def tensor_list_concat(
 
 def _joined(g: GraphContext, items: Value) -> list[Value]:
     lengths = g.op("Expand", g.stack([g.size(items, 1)]), g.stack([g.size(items, 0)]))
-    return [merged(g, items), lengths]
+    return [merge_dimensions(g, items), lengths]
 
 
 @onnx_symbolic("tf::TensorListSplit")

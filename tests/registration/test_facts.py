@@ -16,8 +16,8 @@ from opsetta.registration import (
     state,
 )
 from opsetta.symbolics.compositions import affine_quantization
-from opsetta.symbolics.compositions.affine_quantization import Grid, fitting
-from opsetta.symbolics.compositions.sizes import is_non_negative, mark_non_negative
+from opsetta.symbolics.compositions.affine_quantization import Grid, integer_type_for
+from opsetta.symbolics.compositions.size_arithmetic import is_non_negative, mark_non_negative
 
 
 def tensor(dtype: DataType = DataType.FLOAT) -> Value:
@@ -60,4 +60,6 @@ def test_a_computed_zero_point_is_quantized_only_within_the_type(bounds, fits):
         state(zero_point, bounds=bounds)
     grid = Grid(tensor(), zero_point, 0, 255)
     assert affine_quantization._fits(context(), grid, DataType.UINT8) is fits
-    assert fitting(context(), Grid(tensor(), zero_point, 0, 200), False) == (DataType.UINT8 if fits else None)
+    assert integer_type_for(context(), Grid(tensor(), zero_point, 0, 200), False) == (
+        DataType.UINT8 if fits else None
+    )

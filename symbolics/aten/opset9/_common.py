@@ -13,18 +13,20 @@ def floating(g: GraphContext, value: Value) -> Value:
     return g.cast(value, DataType.FLOAT) if is_integral(g, value) else value
 
 
-def counted(g: GraphContext, value: Value) -> Value:
+def cast_integers_to_int64(g: GraphContext, value: Value) -> Value:
     """Cast integers and bools to INT64, as torch does for sums."""
     return g.cast(value, DataType.INT64) if is_integral(g, value) else value
 
 
-def value_like(g: GraphContext, item: Value | Number, like: Value) -> Value:
+def value_like(g: GraphContext, number: Value | Number, like: Value) -> Value:
     """Convert a number to a constant of another value's element type; return a value unchanged."""
-    return item if isinstance(item, Value) else g.constant(item, g.dtype(like))
+    return number if isinstance(number, Value) else g.constant(number, g.dtype(like))
 
 
-def both(g: GraphContext, self: Value | Number, other: Value | Number) -> tuple[Value, Value | Number]:
+def as_operands(
+    g: GraphContext, self: Value | Number, operand: Value | Number
+) -> tuple[Value, Value | Number]:
     """Return the operands; a number as first operand becomes a constant of the second one's element type."""
     if isinstance(self, Value):
-        return self, other
-    return (value_like(g, self, other) if isinstance(other, Value) else g.constant(self)), other
+        return self, operand
+    return (value_like(g, self, operand) if isinstance(operand, Value) else g.constant(self)), operand

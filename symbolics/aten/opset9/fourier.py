@@ -5,23 +5,23 @@ from collections.abc import Callable
 import numpy as np
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
-from ...complex.fourier import Transform, apply, resized
+from ...complex.fourier import Transform, apply, resize
 from ...complex.real_and_imaginary import Parts, split
-from ...compositions.sizes import known_rank
+from ...compositions.size_arithmetic import known_rank
 
 
-def _frequencies(name: str, numbers: Callable[[int], np.ndarray]) -> None:
+def _register_frequencies(name: str, numbers: Callable[[int], np.ndarray]) -> None:
     def frequencies(g: GraphContext, n: int, d: float = 1.0, dtype: DataType | None = None) -> Value:
-        kind = dtype if dtype is not None else DataType.FLOAT
+        result_dtype = dtype if dtype is not None else DataType.FLOAT
         g.reserve(n)
-        return g.op("Mul", g.constant(numbers(n), kind), 1.0 / (n * d))
+        return g.op("Mul", g.constant(numbers(n), result_dtype), 1.0 / (n * d))
 
     frequencies.__name__ = name
     onnx_symbolic(f"aten::{name}")(frequencies)
 
 
-_frequencies("fft_fftfreq", lambda n: (np.arange(n) + n // 2) % n - n // 2)
-_frequencies("fft_rfftfreq", lambda n: np.arange(n // 2 + 1))
+_register_frequencies("fft_fftfreq", lambda n: (np.arange(n) + n // 2) % n - n // 2)
+_register_frequencies("fft_rfftfreq", lambda n: np.arange(n // 2 + 1))
 
 
 def _register_stft(domain: str, parts_of: Callable[[GraphContext, Value], Parts]) -> None:
@@ -51,7 +51,7 @@ def _register_stft(domain: str, parts_of: Callable[[GraphContext, Value], Parts]
             raise g.refuse("align_to_window is not supported")
         signal = parts_of(g, self)
         if center or (center is None and g.node is not None and g.node.overload == "center"):
-            signal = signal.map(lambda part: _centered(g, part, n_fft // 2, pad_mode))
+            signal = signal.map(lambda part: _pad_to_centre(g, part, n_fft // 2, pad_mode))
         taps = None if window is None else parts_of(g, window)
         hop = hop_length if hop_length is not None else n_fft // 4
         length = win_length if win_length is not None else n_fft
@@ -59,9 +59,9 @@ def _register_stft(domain: str, parts_of: Callable[[GraphContext, Value], Parts]
         if taps is not None or length != n_fft:
             frames = frames * _window(g, taps, length, n_fft, signal)
         is_real = frames.im is None
-        half = is_real if onesided is None else onesided
+        is_half = is_real if onesided is None else onesided
         power = -0.5 if normalized else 0.0
-        transform = Transform("r2c" if is_real else "c2c", False, power, half and is_real)
+        transform = Transform("r2c" if is_real else "c2c", False, power, is_half and is_real)
         result = apply(g, frames.re if is_real else frames.pair(), transform, -1)
         rank = known_rank(g, result)
         return g.op("Transpose", result, perm=[*range(rank - 3), rank - 2, rank - 3, rank - 1])
@@ -71,18 +71,18 @@ _register_stft("aten", lambda g, value: Parts(g, value))
 _register_stft("complex", split)
 
 
-def _centered(g: GraphContext, signal: Value, amount: int, mode: str) -> Value:
-    added = list(range(3 - known_rank(g, signal)))
-    batched = g.op("Unsqueeze", signal, axes=added)
-    return g.op("Squeeze", g.call("aten::pad", batched, pad=[amount, amount], mode=mode), axes=added)
+def _pad_to_centre(g: GraphContext, signal: Value, amount: int, mode: str) -> Value:
+    new_axes = list(range(3 - known_rank(g, signal)))
+    batched = g.op("Unsqueeze", signal, axes=new_axes)
+    return g.op("Squeeze", g.call("aten::pad", batched, pad=[amount, amount], mode=mode), axes=new_axes)
 
 
 def _window(g: GraphContext, window: Parts | None, length: int, n_fft: int, like: Parts) -> Parts:
     """The window centred in a frame; ones by default."""
     g.reserve(n_fft)
     taps = Parts(g, g.constant(np.ones(length), g.dtype(like.re))) if window is None else window
-    left = (n_fft - length) // 2
-    pad = [left, n_fft - length - left]
+    leading = (n_fft - length) // 2
+    pad = [leading, n_fft - length - leading]
     if pad == [0, 0]:
         return taps
     return taps.map(lambda part: g.call("aten::constant_pad_nd", part, pad=pad, value=0))
@@ -120,8 +120,8 @@ def istft(
     window_length = win_length if win_length is not None else n_fft
     taps = _window(g, None if window is None else split(g, window), window_length, n_fft, frames)
     squares = (taps * taps).map(lambda part: _in_every_frame(g, part, frames.re))
-    whole, envelope = (
-        summands.map(lambda part: _overlapped(g, part, n_fft, hop)) for summands in (frames * taps, squares)
+    overlapped, envelope = (
+        summands.map(lambda part: _overlap_add(g, part, n_fft, hop)) for summands in (frames * taps, squares)
     )
     start = n_fft // 2 if center else 0
     if length is not None:
@@ -131,10 +131,10 @@ def istft(
         end = total - start if isinstance(total, int) else g.op("Sub", total, start)
 
     def cut(part: Value) -> Value:
-        kept = g.call("aten::slice", part, dim=-1, start=start, end=end)
-        return kept if length is None else resized(g, kept, known_rank(g, kept) - 1, length)
+        cropped = g.call("aten::slice", part, dim=-1, start=start, end=end)
+        return cropped if length is None else resize(g, cropped, known_rank(g, cropped) - 1, length)
 
-    signal = (whole / envelope).map(cut)
+    signal = (overlapped / envelope).map(cut)
     return signal.pair() if return_complex else signal.re
 
 
@@ -156,15 +156,19 @@ def _total(g: GraphContext, frames: Value, n_fft: int, hop: int) -> int | Value:
     return g.op("Add", g.op("Mul", count, hop), n_fft - hop)
 
 
-def _overlapped(g: GraphContext, frames: Value, n_fft: int, hop: int) -> Value:
+def _overlap_add(g: GraphContext, frames: Value, n_fft: int, hop: int) -> Value:
     """The overlap-add of frames, [..., frame, n_fft], computed for each part of hop length."""
     rank = known_rank(g, frames)
-    parts = -(-n_fft // hop)
-    frames = g.call("aten::constant_pad_nd", frames, pad=[0, parts * hop - n_fft], value=0)
+    part_count = -(-n_fft // hop)
+    # Frames padded to a multiple of the hop length consist of parts that fall on whole hops.
+    frames = g.call("aten::constant_pad_nd", frames, pad=[0, part_count * hop - n_fft], value=0)
     shifted = []
-    for index in range(parts):
+    for index in range(part_count):
+        # Part i of a frame belongs i hops later, so it is shifted by i rows.
         part = g.call("aten::slice", frames, dim=rank - 1, start=index * hop, end=(index + 1) * hop)
-        shifted.append(g.call("aten::constant_pad_nd", part, pad=[0, 0, index, parts - 1 - index], value=0))
+        shifted.append(
+            g.call("aten::constant_pad_nd", part, pad=[0, 0, index, part_count - 1 - index], value=0)
+        )
     total = shifted[0] if len(shifted) == 1 else g.op("Sum", *shifted)
     flat = g.op("Reshape", total, shape=[0] * (rank - 2) + [-1])
     return g.call("aten::slice", flat, dim=-1, start=0, end=_total(g, frames, n_fft, hop))

@@ -10,23 +10,24 @@ from typing import Any
 import onnx_ir as ir
 
 from ....registration import DataType, GraphContext, Number, Value, onnx_symbolic
-from ...compositions.sizes import Size, known, known_rank, sizes_of
+from ...compositions.size_arithmetic import Size, fold_size, known_rank, sizes_of
 
 _MANTISSA = {DataType.FLOAT16: 11, DataType.BFLOAT16: 8}
 _SMALLEST = 2.0**-24
 """A number below the smallest positive uniform number; it avoids the logarithm of 0."""
 
 
-def _generated(g: GraphContext, op_type: str, sizes: list[Size], dtype: DataType, **parameters: Any) -> Value:
+def _generate(g: GraphContext, op_type: str, sizes: list[Size], dtype: DataType, **parameters: Any) -> Value:
     """Numbers of a generator, in a type that it supports: DOUBLE or FLOAT."""
-    kind = DataType.DOUBLE if dtype == DataType.DOUBLE else DataType.FLOAT
-    sizes = [known(g, size) for size in sizes]
+    generated_dtype = DataType.DOUBLE if dtype == DataType.DOUBLE else DataType.FLOAT
+    sizes = [fold_size(g, size) for size in sizes]
     if any(isinstance(size, Value) for size in sizes) or not sizes or 0 in sizes:
-        shaped = g.call("composed::full", size=sizes or [1], fill_value=0, dtype=kind)
-        result = g.op(f"{op_type}Like", shaped, dtype=int(kind), **parameters)
+        # RandomUniform takes only constant sizes; RandomUniformLike takes those of a tensor.
+        shaped = g.call("composed::full", size=sizes or [1], fill_value=0, dtype=generated_dtype)
+        result = g.op(f"{op_type}Like", shaped, dtype=int(generated_dtype), **parameters)
         result.shape = shaped.shape
         return result if sizes else g.op("Reshape", result, g.constant([], DataType.INT64))
-    result = g.op(op_type, shape=sizes, dtype=int(kind), **parameters)
+    result = g.op(op_type, shape=sizes, dtype=int(generated_dtype), **parameters)
     result.shape = ir.Shape([size for size in sizes if isinstance(size, int)])
     value_of_result: Value = result
     return value_of_result
@@ -38,17 +39,17 @@ def uniform_numbers(
 ) -> Value:
     """Uniform numbers from `low` to below `high`; half precision rounds down, to exclude `high`."""
     if dtype not in _MANTISSA:
-        return _generated(g, "RandomUniform", size, dtype, low=low, high=high)
+        return _generate(g, "RandomUniform", size, dtype, low=low, high=high)
     steps = 2.0 ** _MANTISSA[dtype]
-    whole = g.op("Floor", _generated(g, "RandomUniform", size, DataType.FLOAT, low=0.0, high=steps))
-    return g.cast(g.op("Add", g.op("Mul", whole, (high - low) / steps), low), dtype)
+    steps_taken = g.op("Floor", _generate(g, "RandomUniform", size, DataType.FLOAT, low=0.0, high=steps))
+    return g.cast(g.op("Add", g.op("Mul", steps_taken, (high - low) / steps), low), dtype)
 
 
 @onnx_symbolic("composed::normal")
 def normal_numbers(
     g: GraphContext, size: list[int | Value], dtype: DataType, mean: float = 0.0, scale: float = 1.0
 ) -> Value:
-    return g.cast(_generated(g, "RandomNormal", size, dtype, mean=mean, scale=scale), dtype)
+    return g.cast(_generate(g, "RandomNormal", size, dtype, mean=mean, scale=scale), dtype)
 
 
 @onnx_symbolic("composed::random_integers")
@@ -56,13 +57,14 @@ def random_integers(
     g: GraphContext, size: list[int | Value], dtype: DataType, low: int | Value, high: int | Value
 ) -> Value:
     """Integers from `low` to `high - 1`, equally likely within the precision of DOUBLE."""
-    unit = _generated(g, "RandomUniform", size, DataType.DOUBLE, low=0.0, high=1.0)
+    unit = _generate(g, "RandomUniform", size, DataType.DOUBLE, low=0.0, high=1.0)
     span = g.call("sym::sub", a=high, b=low)
     spread = g.op("Floor", g.op("Mul", unit, g.constant(span, DataType.DOUBLE)))
-    whole = g.cast(spread, DataType.INT64)
+    integers = g.cast(spread, DataType.INT64)
     last = g.constant(g.call("sym::sub", a=span, b=1), DataType.INT64)
-    whole = g.op("Where", g.op("Greater", whole, last), last, whole)
-    return g.cast(g.op("Add", whole, g.constant(low, DataType.INT64)), dtype)
+    # A uniform number just below 1 may be rounded up to the span.
+    integers = g.op("Where", g.op("Greater", integers, last), last, integers)
+    return g.cast(g.op("Add", integers, g.constant(low, DataType.INT64)), dtype)
 
 
 def _exponential(g: GraphContext, size: list[Size], dtype: DataType) -> Value:
@@ -71,7 +73,7 @@ def _exponential(g: GraphContext, size: list[Size], dtype: DataType) -> Value:
     return g.op("Neg", g.op("Log", g.op("Add", g.op("Sub", 1.0, unit), _SMALLEST * _SMALLEST)))
 
 
-def _promised(g: GraphContext, dtype: DataType | None) -> DataType:
+def _declared_dtype(g: GraphContext, dtype: DataType | None) -> DataType:
     """The requested element type, else that of the source node's output."""
     expected = g.expected[0].dtype if g.expected else None
     return dtype or expected or DataType.FLOAT
@@ -79,8 +81,8 @@ def _promised(g: GraphContext, dtype: DataType | None) -> DataType:
 
 def _register_sized(name: str, function: str) -> None:
     @onnx_symbolic(f"aten::{name}")
-    def sized(g: GraphContext, size: list[int | Value], dtype: DataType | None = None) -> Value:
-        return g.call(function, size, _promised(g, dtype))
+    def of_size(g: GraphContext, size: list[int | Value], dtype: DataType | None = None) -> Value:
+        return g.call(function, size, _declared_dtype(g, dtype))
 
     @onnx_symbolic(f"aten::{name}_like")
     def like(g: GraphContext, self: Value, dtype: DataType | None = None) -> Value:
@@ -113,7 +115,7 @@ def randint_like(
 @onnx_symbolic("aten::randperm")
 def randperm(g: GraphContext, n: int | Value, dtype: DataType | None = None) -> Value:
     """A random permutation: the sort order of random numbers."""
-    keys = _generated(g, "RandomUniform", [n], DataType.FLOAT, low=0.0, high=1.0)
+    keys = _generate(g, "RandomUniform", [n], DataType.FLOAT, low=0.0, high=1.0)
     return g.cast(g.call("aten::argsort", keys, 0), dtype or DataType.INT64)
 
 
@@ -126,15 +128,15 @@ def normal(
     dtype: DataType | None = None,
 ) -> Value:
     """Normal numbers; mean and standard deviation are numbers or tensors."""
-    tensors = [item for item in (mean, std) if isinstance(item, Value)]
-    kind = g.dtype(tensors[0]) or DataType.FLOAT if tensors else _promised(g, dtype)
+    tensors = [argument for argument in (mean, std) if isinstance(argument, Value)]
+    result_dtype = g.dtype(tensors[0]) or DataType.FLOAT if tensors else _declared_dtype(g, dtype)
     if not tensors:
         if size is None:
             raise g.refuse("the size must be given")
-        return g.call("composed::normal", size, kind, float(mean), float(std))  # type: ignore[arg-type]
-    shaped = g.call_outputs("aten::broadcast_tensors", tensors=tensors)[0]
-    unit = g.call("composed::normal", sizes_of(g, shaped), kind)
-    return g.op("Add", g.op("Mul", unit, g.constant(std, kind)), g.constant(mean, kind))
+        return g.call("composed::normal", size, result_dtype, float(mean), float(std))  # type: ignore[arg-type]
+    shaped = g.call("aten::broadcast_tensors", tensors=tensors)[0]
+    unit = g.call("composed::normal", sizes_of(g, shaped), result_dtype)
+    return g.op("Add", g.op("Mul", unit, g.constant(std, result_dtype)), g.constant(mean, result_dtype))
 
 
 @onnx_symbolic("aten::normal_functional")
@@ -183,22 +185,23 @@ def cauchy(g: GraphContext, self: Value, median: float = 0.0, sigma: float = 1.0
 @onnx_symbolic("aten::bernoulli")
 def bernoulli(g: GraphContext, self: Value, p: Value | float | None = None) -> Value:
     """1 with the probability given by each element, or by `p`; else 0."""
-    kind = g.dtype(self) or DataType.FLOAT
+    dtype = g.dtype(self) or DataType.FLOAT
     probability = self if p is None else p
     real = _real(g, probability) if isinstance(probability, Value) else DataType.FLOAT
     unit = g.call("composed::uniform", sizes_of(g, self), real)
-    return g.cast(g.op("Less", unit, g.constant(probability, real)), kind)
+    return g.cast(g.op("Less", unit, g.constant(probability, real)), dtype)
 
 
 @onnx_symbolic("aten::multinomial")
 def multinomial(g: GraphContext, self: Value, num_samples: int | Value, replacement: bool = False) -> Value:
     """Multinomial; without replacement, the largest weights divided by exponential numbers, as in ATen."""
     weights = g.cast(self, _real(g, self))
-    count = known(g, num_samples)
+    count = fold_size(g, num_samples)
     if replacement or (isinstance(count, int) and count == 1):
         if isinstance(count, Value):
             raise g.refuse("the number of samples with replacement must be constant")
         rows = g.op("Unsqueeze", weights, axes=[0]) if known_rank(g, self) == 1 else weights
+        # Multinomial takes the logarithms of unnormalized probabilities.
         logits = g.cast(g.op("Log", rows), DataType.FLOAT)
         drawn = g.op("Multinomial", logits, dtype=int(DataType.INT64), sample_size=count)
         return g.op("Squeeze", drawn, axes=[0]) if known_rank(g, self) == 1 else drawn
@@ -209,7 +212,7 @@ def multinomial(g: GraphContext, self: Value, num_samples: int | Value, replacem
 
 
 @onnx_symbolic("composed::kept")
-def kept(g: GraphContext, size: list[int | Value], dtype: DataType, p: float) -> Value:
+def keep_mask(g: GraphContext, size: list[int | Value], dtype: DataType, p: float) -> Value:
     """1 with the probability `1 - p`, else 0."""
     unit = g.call("composed::uniform", size, DataType.FLOAT)
     return g.cast(g.op("Not", g.op("Less", unit, p)), dtype)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ....registration import DataType, GraphContext, Value
-from ..sizes import Size, compute, known_rank
+from ..size_arithmetic import Size, compute, known_rank
 
 _EXACT_FLOATS, _BLOCK = 2**24, 2**18
 
@@ -40,7 +40,7 @@ class Method:
     """The interpolation method, as the attributes of Resize.
 
     Attributes:
-        nearest: how a place is rounded to a pixel.
+        nearest: how a coordinate is rounded to a pixel.
         cubic: the coefficient `a` of the cubic filter.
         exclude_outside: whether pixels outside of the input have no weight; else they are the outermost ones.
         antialias: whether the filter widens as the result shrinks.
@@ -53,12 +53,14 @@ class Method:
     antialias: bool = False
 
 
-def arithmetic(g: GraphContext, op_type: str, *items: Numbers) -> Numbers:
+def arithmetic(g: GraphContext, op_type: str, *operands: Numbers) -> Numbers:
     """Apply an operator to numbers; fold it if all of them are known."""
-    if not any(isinstance(item, Value) for item in items):
+    if not any(isinstance(operand, Value) for operand in operands):
         with np.errstate(all="ignore"):
-            return _NUMPY[op_type](*items)
-    return g.op(op_type, *(item.item() if isinstance(item, np.generic) else item for item in items))
+            return _NUMPY[op_type](*operands)
+    return g.op(
+        op_type, *(operand.item() if isinstance(operand, np.generic) else operand for operand in operands)
+    )
 
 
 def number(g: GraphContext, size: Size, dtype: DataType) -> Numbers:
@@ -86,7 +88,7 @@ def column(g: GraphContext, numbers: Numbers) -> Numbers:
     return g.op("Unsqueeze", numbers, axes=[1]) if isinstance(numbers, Value) else numbers[:, None]
 
 
-def not_negative(g: GraphContext, numbers: Numbers) -> Numbers:
+def clip_negative(g: GraphContext, numbers: Numbers) -> Numbers:
     """Floats, with negative ones replaced by 0."""
     return g.call("aten::relu", numbers) if isinstance(numbers, Value) else np.maximum(numbers, 0)
 
@@ -95,41 +97,42 @@ def _to_int64(g: GraphContext, numbers: Numbers) -> Numbers:
     return g.cast(numbers, DataType.INT64) if isinstance(numbers, Value) else numbers.astype(np.int64)
 
 
-def within(g: GraphContext, positions: Numbers, size: Size) -> Numbers:
+def clamp_positions(g: GraphContext, positions: Numbers, size: Size) -> Numbers:
     """INT64 positions, clamped to the dimension."""
     if isinstance(size, int) and not isinstance(positions, Value):
         return np.clip(positions, 0, size - 1)
     positions = g.constant(positions)
     last = g.constant(compute(g, "sub", size, 1), DataType.INT64)
     positions = g.op("Where", g.op("Less", positions, 0), 0, positions)
+    # Two Wheres, because Clip takes no INT64 before opset 12.
     return g.op("Where", g.op("Greater", positions, last), last, positions)
 
 
-def resampled(
-    g: GraphContext, data: Value, at: int, size: Size, places: Numbers, step: Numbers, method: Method
+def resample(
+    g: GraphContext, data: Value, axis: int, size: Size, coordinates: Numbers, step: Numbers, method: Method
 ) -> Value:
     """Resample one dimension at coordinates.
 
     Args:
         size: the dimension's size.
-        places: coordinates in the input, `[output]`; pixel 0 is at 0.
+        coordinates: coordinates in the input, `[output]`; pixel 0 is at 0.
         step: input pixels per output pixel, for antialiasing.
     """
     if method.mode == "nearest":
-        chosen = within(g, _to_int64(g, _rounded(g, places, method.nearest)), size)
-        same = isinstance(chosen, np.ndarray) and _counts_to(chosen, size)
-        return data if same else g.op("Gather", data, chosen, axis=at)
+        nearest = clamp_positions(g, _to_int64(g, _round_coordinates(g, coordinates, method.nearest)), size)
+        is_identity = isinstance(nearest, np.ndarray) and _counts_to(nearest, size)
+        return data if is_identity else g.op("Gather", data, nearest, axis=axis)
     if method.antialias:
-        return _filtered(g, data, at, size, places, step, method)
-    return _interpolated(g, data, at, size, places, method)
+        return _filter(g, data, axis, size, coordinates, step, method)
+    return _interpolate(g, data, axis, size, coordinates, method)
 
 
-def _rounded(g: GraphContext, places: Numbers, how: str) -> Numbers:
-    if how == "round_prefer_ceil":
-        return arithmetic(g, "Floor", arithmetic(g, "Add", places, 0.5))
-    if how == "round_prefer_floor":
-        return arithmetic(g, "Ceil", arithmetic(g, "Sub", places, 0.5))
-    return arithmetic(g, {"floor": "Floor", "ceil": "Ceil"}[how], places)
+def _round_coordinates(g: GraphContext, coordinates: Numbers, rounding: str) -> Numbers:
+    if rounding == "round_prefer_ceil":
+        return arithmetic(g, "Floor", arithmetic(g, "Add", coordinates, 0.5))
+    if rounding == "round_prefer_floor":
+        return arithmetic(g, "Ceil", arithmetic(g, "Sub", coordinates, 0.5))
+    return arithmetic(g, {"floor": "Floor", "ceil": "Ceil"}[rounding], coordinates)
 
 
 def _polynomial(g: GraphContext, x: Numbers, *coefficients: float) -> Numbers:
@@ -147,30 +150,30 @@ def _cubic(a: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
 def cubic_weights(g: GraphContext, t: Numbers, a: float = -0.75) -> list[Numbers]:
     """The weights of the pixels at -1, 0, 1 and 2 for fractions between 0 and 1."""
     near, far = _cubic(a)
-    rest = arithmetic(g, "Sub", 1.0, t)
+    complement = arithmetic(g, "Sub", 1.0, t)
     return [
         _polynomial(g, arithmetic(g, "Add", t, 1.0), *far),
         _polynomial(g, t, *near),
-        _polynomial(g, rest, *near),
-        _polynomial(g, arithmetic(g, "Add", rest, 1.0), *far),
+        _polynomial(g, complement, *near),
+        _polynomial(g, arithmetic(g, "Add", complement, 1.0), *far),
     ]
 
 
-def _interpolated(
-    g: GraphContext, data: Value, at: int, size: Size, places: Numbers, method: Method
+def _interpolate(
+    g: GraphContext, data: Value, axis: int, size: Size, coordinates: Numbers, method: Method
 ) -> Value:
     """Weighted sums of the two or four pixels around each coordinate.
 
     Gathers the pixels, because a product with a matrix would spread NaN and infinity to all results.
     """
-    first = arithmetic(g, "Floor", places)
-    t = arithmetic(g, "Sub", places, first)
+    first = arithmetic(g, "Floor", coordinates)
+    t = arithmetic(g, "Sub", coordinates, first)
     cubic = method.mode == "cubic"
     weights = cubic_weights(g, t, method.cubic) if cubic else [arithmetic(g, "Sub", 1.0, t), t]
-    whole, taps = _to_int64(g, first), []
+    first_pixel, taps = _to_int64(g, first), []
     for i, weight in enumerate(weights):
-        position = arithmetic(g, "Add", whole, i - 1 if cubic else i)
-        taps.append(within(g, position, size))
+        position = arithmetic(g, "Add", first_pixel, i - 1 if cubic else i)
+        taps.append(clamp_positions(g, position, size))
         if method.exclude_outside:
             weights[i] = arithmetic(g, "Where", arithmetic(g, "Equal", position, taps[i]), weight, 0.0)
     if method.exclude_outside:
@@ -178,23 +181,23 @@ def _interpolated(
         weights = [arithmetic(g, "Div", weight, total) for weight in weights]
     if _is_copy(size, taps, weights):
         return data
-    behind = list(range(1, known_rank(g, data) - at))
+    trailing_axes = list(range(1, known_rank(g, data) - axis))
     products = []
     for tap, weight in zip(taps, weights, strict=True):
         factor = g.constant(weight, g.dtype(data) or DataType.FLOAT)
-        factor = g.op("Unsqueeze", factor, axes=behind) if behind else factor
-        products.append(g.op("Mul", g.op("Gather", data, tap, axis=at), factor))
+        factor = g.op("Unsqueeze", factor, axes=trailing_axes) if trailing_axes else factor
+        products.append(g.op("Mul", g.op("Gather", data, tap, axis=axis), factor))
     return functools.reduce(lambda a, b: g.op("Add", a, b), products)
 
 
 def _is_copy(size: Size, taps: list[Numbers], weights: list[Numbers]) -> bool:
     """Whether the resampling is known to be the identity."""
-    if isinstance(size, Value) or any(isinstance(item, Value) for item in (*taps, *weights)):
+    if isinstance(size, Value) or any(isinstance(numbers, Value) for numbers in (*taps, *weights)):
         return False
     if not all(np.isin(weight, (0, 1)).all() for weight in weights):
         return False
-    chosen = np.asarray(sum(tap * weight for tap, weight in zip(taps, weights, strict=True)))
-    return _counts_to(chosen, size)
+    sources = np.asarray(sum(tap * weight for tap, weight in zip(taps, weights, strict=True)))
+    return _counts_to(sources, size)
 
 
 def _counts_to(positions: np.ndarray, size: Size) -> bool:
@@ -202,56 +205,59 @@ def _counts_to(positions: np.ndarray, size: Size) -> bool:
     return positions.shape == (size,) and np.array_equal(positions, np.arange(len(positions)))
 
 
-def _filtered(
-    g: GraphContext, data: Value, at: int, size: Size, places: Numbers, step: Numbers, method: Method
+def _filter(
+    g: GraphContext, data: Value, axis: int, size: Size, coordinates: Numbers, step: Numbers, method: Method
 ) -> Value:
     """Weighted sums of all pixels, with a filter whose width is the downscaling factor."""
-    dtype = g.dtype(places) if isinstance(places, Value) else DataType.from_numpy(places.dtype)
+    dtype = g.dtype(coordinates) if isinstance(coordinates, Value) else DataType.from_numpy(coordinates.dtype)
     assert dtype is not None
     if method.exclude_outside:
         numbers = pixels(g, size, dtype)
     else:
+        # Pixels beyond the edges repeat the outermost ones: two sizes on either side hold every filter's
+        # reach.
         positions = pixels(g, compute(g, "mul", size, 5), DataType.INT64)
         positions = arithmetic(g, "Sub", positions, compute(g, "mul", size, 2))
-        data = g.op("Gather", data, within(g, positions, size), axis=at)
+        data = g.op("Gather", data, clamp_positions(g, positions, size), axis=axis)
         numbers = (
             g.cast(positions, dtype) if isinstance(positions, Value) else positions.astype(dtype.numpy())
         )
-    known = not any(isinstance(item, Value) for item in (numbers, places, step))
-    if known and g.is_free(len(numbers) * len(places)):
-        places = column(g, places)
+    is_constant = not any(isinstance(operand, Value) for operand in (numbers, coordinates, step))
+    if is_constant and g.is_free(len(numbers) * len(coordinates)):
+        coordinates = column(g, coordinates)
     else:
-        places = column(g, g.constant(places, dtype))
+        coordinates = column(g, g.constant(coordinates, dtype))
     width = arithmetic(g, "Where", arithmetic(g, "Greater", step, 1.0), step, dtype.numpy().type(1))
-    x = arithmetic(g, "Abs", arithmetic(g, "Div", arithmetic(g, "Sub", numbers, places), width))
+    x = arithmetic(g, "Abs", arithmetic(g, "Div", arithmetic(g, "Sub", numbers, coordinates), width))
     if method.mode == "cubic":
         near, far = (_polynomial(g, x, *coefficients) for coefficients in _cubic(method.cubic))
         far = arithmetic(g, "Where", arithmetic(g, "Less", x, 2.0), far, 0.0)
         weights = arithmetic(g, "Where", arithmetic(g, "Less", x, 1.0), near, far)
     else:
-        weights = not_negative(g, arithmetic(g, "Sub", 1.0, x))
+        weights = clip_negative(g, arithmetic(g, "Sub", 1.0, x))
     if isinstance(weights, Value):
         total = g.op("ReduceSum", weights, axes=[1], keepdims=1)
     else:
         total = weights.sum(axis=1, keepdims=True)
+    # A filter that covers no pixel has weights of 0, and not 0 / 0.
     total = arithmetic(g, "Where", arithmetic(g, "Greater", total, 0.0), total, 1.0)
     weights = arithmetic(g, "Div", weights, total)
     is_square = isinstance(weights, np.ndarray) and weights.shape == (size, size)
     if is_square and np.array_equal(weights, np.eye(len(weights))):
         return data
-    return weighted(g, data, weights, at)
+    return apply_weights(g, data, weights, axis)
 
 
-def weighted(g: GraphContext, data: Value, weights: Numbers, at: int) -> Value:
+def apply_weights(g: GraphContext, data: Value, weights: Numbers, axis: int) -> Value:
     """Weighted sums along one dimension, by weights `[output, size]`; the last two need no transposition."""
     rank, dtype = known_rank(g, data), g.dtype(data) or DataType.FLOAT
-    if at == rank - 1:
+    if axis == rank - 1:
         if isinstance(weights, Value):
             return g.op("MatMul", data, g.op("Transpose", g.cast(weights, dtype), perm=[1, 0]))
         return g.op("MatMul", data, g.constant(weights.T, dtype))
     matrix = g.constant(weights, dtype)
-    if at == rank - 2:
+    if axis == rank - 2:
         return g.op("MatMul", matrix, data)
     perm = list(range(rank))
-    perm[at], perm[-2] = perm[-2], perm[at]
+    perm[axis], perm[-2] = perm[-2], perm[axis]
     return g.op("Transpose", g.op("MatMul", matrix, g.op("Transpose", data, perm=perm)), perm=perm)

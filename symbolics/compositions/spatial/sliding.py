@@ -4,13 +4,12 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from ....registration import DataType, GraphContext, Value, dtypes
-from ..sizes import Size, compute, product
-from .resampling import Numbers, arithmetic, column, pixels, within
+from ..size_arithmetic import Size, compute, product
+from .resampling import Numbers, arithmetic, clamp_positions, column, pixels
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,45 +69,40 @@ class Slide:
         """
         positions = self.positions(g)
         if padded:
-            found = arithmetic(g, "Less", positions, compute(g, "add", self.size, self.pads[1]))
+            mask = arithmetic(g, "Less", positions, compute(g, "add", self.size, self.pads[1]))
         else:
-            found = arithmetic(g, "Greater", positions, -1)
-            found = arithmetic(g, "And", found, arithmetic(g, "Less", positions, self.size))
-        return None if not isinstance(found, Value) and found.all() else found
+            mask = arithmetic(g, "Greater", positions, -1)
+            mask = arithmetic(g, "And", mask, arithmetic(g, "Less", positions, self.size))
+        return None if not isinstance(mask, Value) and mask.all() else mask
 
-    def clipped(self, g: GraphContext) -> Numbers:
+    def clip_positions(self, g: GraphContext) -> Numbers:
         """The positions; an element in the padding gets the position of the nearest edge."""
-        return within(g, self.positions(g), self.size)
+        return clamp_positions(g, self.positions(g), self.size)
 
     def nearest(self, g: GraphContext) -> Numbers:
-        """The positions; an element in the padding gets that of the nearest element inside its window.
+        """The positions; an element in the padding gets the position of the nearest one inside its window.
 
         Raises:
             UnsupportedError: a window might lie in the padding completely.
         """
         step, positions = self.dilation, self.positions(g)
-        missing = _at_least(g, arithmetic(g, "Sub", step - 1, positions), 0)
-        ahead = arithmetic(g, "Mul", arithmetic(g, "Div", missing, step), step)
-        positions = arithmetic(g, "Add", positions, ahead)
+        # Whole steps of the dilation keep an element on the window's own grid.
+        missing = _raise_to(g, arithmetic(g, "Sub", step - 1, positions), 0)
+        advance = arithmetic(g, "Mul", arithmetic(g, "Div", missing, step), step)
+        positions = arithmetic(g, "Add", positions, advance)
         over = arithmetic(g, "Add", arithmetic(g, "Sub", positions, self.size), step)
-        over = arithmetic(g, "Div", _at_least(g, over, 0), step)
+        over = arithmetic(g, "Div", _raise_to(g, over, 0), step)
         positions = arithmetic(g, "Sub", positions, arithmetic(g, "Mul", over, step))
         if isinstance(self.size, Value) and step > 1 and any(self.pads):
             raise g.refuse("the spatial sizes must be known for dilated windows with padding")
-        return positions if isinstance(positions, Value) else within(g, positions, self.size)
+        return positions if isinstance(positions, Value) else clamp_positions(g, positions, self.size)
 
 
-def _at_least(g: GraphContext, positions: Numbers, least: int) -> Numbers:
+def _raise_to(g: GraphContext, positions: Numbers, least: int) -> Numbers:
     return arithmetic(g, "Where", arithmetic(g, "Less", positions, least), least, positions)
 
 
-def _with_trailing_dimensions(g: GraphContext, value: Any, count: int) -> Value:
-    """A two-dimensional value with `count` more dimensions of size 1 at the end."""
-    value = g.constant(value)
-    return g.op("Unsqueeze", value, axes=list(range(2, 2 + count))) if count else value
-
-
-def reduced(
+def reduce_windows(
     g: GraphContext,
     op_type: str,
     input: Value,
@@ -122,10 +116,12 @@ def reduced(
         inside: for each spatial dimension, which elements count, `[count, kernel]`: the others are read as 0.
             None if all count.
     """
-    for i, places in enumerate(positions):
-        input = g.op("Gather", input, places, axis=2 + i)
+    for i, axis_positions in enumerate(positions):
+        input = g.op("Gather", input, axis_positions, axis=2 + i)
         if inside and inside[i] is not None:
-            mask = _with_trailing_dimensions(g, inside[i], len(positions) - 1 - i)
+            mask = g.constant(inside[i])
+            trailing_axes = list(range(2, 1 + len(positions) - i))
+            mask = g.op("Unsqueeze", mask, axes=trailing_axes) if trailing_axes else mask
             dtype = g.dtype(input)
             if dtype in dtypes.INTEGERS:
                 input = g.op("Mul", input, g.cast(mask, dtype))
@@ -135,13 +131,13 @@ def reduced(
     return input
 
 
-def summed(g: GraphContext, input: Value, slides: Sequence[Slide]) -> Value:
+def sum_windows(g: GraphContext, input: Value, slides: Sequence[Slide]) -> Value:
     """The sum of each window; padding is 0."""
-    positions = [slide.clipped(g) for slide in slides]
-    return reduced(g, "ReduceSum", input, positions, [slide.inside(g) for slide in slides])
+    positions = [slide.clip_positions(g) for slide in slides]
+    return reduce_windows(g, "ReduceSum", input, positions, [slide.inside(g) for slide in slides])
 
 
-def averaged(
+def average_windows(
     g: GraphContext, input: Value, slides: Sequence[Slide], padded: bool, divisor: int | None = None
 ) -> Value:
     """The mean of each window; integer means are rounded toward zero.
@@ -150,7 +146,7 @@ def averaged(
         padded: whether the number of elements includes padding; elements behind the padding never count.
         divisor: divide the sums by this instead of the number of elements.
     """
-    total = summed(g, input, slides)
+    total = sum_windows(g, input, slides)
     if divisor is not None:
         return g.op("Div", total, divisor)
     number: Numbers = 1
@@ -161,39 +157,41 @@ def averaged(
             length = g.op("ReduceSum", g.cast(inside, DataType.INT64), axes=[1], keepdims=0)
         elif inside is not None:
             length = inside.sum(axis=1)
-        behind = list(range(1, len(slides) - i))
-        if behind and inside is not None:
-            length = g.op("Unsqueeze", g.constant(length), axes=behind)
+        trailing_axes = list(range(1, len(slides) - i))
+        if trailing_axes and inside is not None:
+            length = g.op("Unsqueeze", g.constant(length), axes=trailing_axes)
         number = length if isinstance(number, int) and number == 1 else arithmetic(g, "Mul", number, length)
     return g.op("Div", total, g.constant(number, g.dtype(total) or DataType.INT64))
 
 
-def taken(g: GraphContext, input: Value, positions: Sequence[Numbers]) -> Value:
+def gather_windows(g: GraphContext, input: Value, positions: Sequence[Numbers]) -> Value:
     """Gather the windows of `[N, C, spatial...]` at positions along each dimension.
 
     Returns:
         `[N, C, count..., kernel...]`.
     """
-    for index, places in enumerate(positions):
-        input = g.op("Gather", input, places, axis=2 + 2 * index)
+    for index, axis_positions in enumerate(positions):
+        input = g.op("Gather", input, axis_positions, axis=2 + 2 * index)
     count = len(positions)
     return g.op("Transpose", input, perm=[0, 1, *range(2, 2 + 2 * count, 2), *range(3, 3 + 2 * count, 2)])
 
 
-def _spread_out(g: GraphContext, value: Any, index: int, dimensions: int) -> Value:
+def _spread_out(g: GraphContext, value: Numbers, index: int, dimensions: int) -> Value:
     """Reshape the `[count, kernel]` of one dimension to broadcast to `[count..., kernel...]` of all."""
-    kept = (index, dimensions + index)
-    axes = [axis for axis in range(2 * dimensions) if axis not in kept]
+    kept_axes = (index, dimensions + index)
+    axes = [axis for axis in range(2 * dimensions) if axis not in kept_axes]
     return g.op("Unsqueeze", g.constant(value), axes=axes)
 
 
-def masked(g: GraphContext, windows: Value, slides: Sequence[Slide]) -> Value:
+def mask_padding(g: GraphContext, windows: Value, slides: Sequence[Slide]) -> Value:
     """Windows of integers with padding replaced by 0."""
-    found = [slide.inside(g) for slide in slides]
-    parts = [_spread_out(g, part, i, len(slides)) for i, part in enumerate(found) if part is not None]
-    if not parts:
+    inside_masks = [slide.inside(g) for slide in slides]
+    broadcast_masks = [
+        _spread_out(g, inside, i, len(slides)) for i, inside in enumerate(inside_masks) if inside is not None
+    ]
+    if not broadcast_masks:
         return windows
-    mask = functools.reduce(lambda a, b: g.op("And", a, b), parts)
+    mask = functools.reduce(lambda a, b: g.op("And", a, b), broadcast_masks)
     return g.op("Mul", windows, g.cast(mask, g.dtype(windows) or DataType.INT64))
 
 
@@ -202,11 +200,11 @@ def largest(
 ) -> tuple[Value, Value | None]:
     """The largest element of each window, and its position in the flattened spatial dimensions.
 
-    A window that lies in the padding completely gives the lowest number of the element type.
+    For a window that lies in the padding completely, the lowest number of the element type.
     """
     positions = [slide.nearest(g) for slide in slides]
     counts, kernel = [slide.count for slide in slides], [slide.kernel for slide in slides]
-    values, found = largest_at(g, input, positions, counts, kernel, indices)
+    values, largest_positions = largest_at(g, input, positions, counts, kernel, indices)
     dtype = g.dtype(input) or DataType.FLOAT
     lowest = dtypes.limits(dtype)[0] if dtype in dtypes.INTEGERS else -math.inf
     for i, slide in enumerate(slides):
@@ -216,7 +214,7 @@ def largest(
         shape = [-1] + [1] * (len(slides) - 1 - i)
         empty = g.constant(~inside.any(axis=1).reshape(shape))
         values = g.call("composed::where", condition=empty, self=g.constant(lowest, dtype), other=values)
-    return values, found
+    return values, largest_positions
 
 
 def largest_at(
@@ -229,17 +227,17 @@ def largest_at(
 ) -> tuple[Value, Value | None]:
     """`largest` for windows given by their positions `[count, kernel]` along each dimension."""
     if not indices:
-        return reduced(g, "ReduceMax", input, positions), None
+        return reduce_windows(g, "ReduceMax", input, positions), None
     dimensions = len(positions)
-    last, windows = 2 + dimensions, taken(g, input, positions)
+    last, windows = 2 + dimensions, gather_windows(g, input, positions)
     values = g.op("ReduceMax", windows, axes=list(range(last, last + dimensions)), keepdims=0)
     length = product(g, kernel)
     if isinstance(length, int):
-        chosen = g.op("ArgMax", g.op("Reshape", windows, [*[0] * last, length]), axis=last, keepdims=0)
+        largest_index = g.op("ArgMax", g.op("Reshape", windows, [*[0] * last, length]), axis=last, keepdims=0)
     else:
         # onnxruntime replaces a computed size in a Reshape target by -1, which fails for an empty batch.
-        chosen = g.op("ArgMax", g.op("Flatten", windows, axis=last), axis=1, keepdims=0)
-        chosen = g.op("Reshape", chosen, g.op("Shape", values))
+        largest_index = g.op("ArgMax", g.op("Flatten", windows, axis=last), axis=1, keepdims=0)
+        largest_index = g.op("Reshape", largest_index, g.op("Shape", values))
     plane: Value | None = None
     stride: Size = 1
     for index in reversed(range(dimensions)):
@@ -247,7 +245,8 @@ def largest_at(
         plane = part if plane is None else g.op("Add", plane, part)
         stride = compute(g, "mul", stride, g.size(input, 2 + index))
     assert plane is not None
+    # ArgMax gives a position in its own window: add the start of the window among all of them.
     numbers = g.call("sym::range", start=0, end=product(g, counts))
     begins = g.op("Mul", numbers, g.constant(length))
-    chosen = g.op("Add", chosen, g.op("Reshape", begins, g.stack(counts)))
-    return values, g.op("Gather", g.op("Reshape", plane, [-1]), chosen)
+    largest_index = g.op("Add", largest_index, g.op("Reshape", begins, g.stack(counts)))
+    return values, g.op("Gather", g.op("Reshape", plane, [-1]), largest_index)

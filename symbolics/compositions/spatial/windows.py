@@ -11,7 +11,7 @@ def per_dimension(numbers: Sequence[int], dimensions: int) -> list[int]:
 
 
 def is_unbatched(g: GraphContext, input: Value, dimensions: int) -> bool:
-    """Whether the input is [C, spatial...]; an unknown rank is assumed to be that of [N, C, spatial...]."""
+    """Whether the input is [C, spatial...]; an input of unknown rank is assumed to be [N, C, spatial...]."""
     return g.rank(input) == dimensions + 1
 
 

@@ -16,7 +16,7 @@ def _unary(op_type: str) -> Callable[[Formula], Formula]:
 
 
 def _binary(op_type: str) -> Callable[[Formula, Operand], Formula]:
-    return lambda self, other: self.op(op_type, other)
+    return lambda self, operand: self.op(op_type, operand)
 
 
 class Formula:
@@ -34,16 +34,16 @@ class Formula:
         self.g = g
         self.value = value
 
-    def op(self, op_type: str, *others: Operand) -> Formula:
+    def op(self, op_type: str, *operands: Operand) -> Formula:
         """An ONNX operator with this formula as its first input."""
-        return Formula(self.g, self.g.op(op_type, self.value, *map(_plain, others)))
+        return Formula(self.g, self.g.op(op_type, self.value, *map(_plain, operands)))
 
-    def _reversed_operation(self, op_type: str, left: float) -> Formula:
-        return Formula(self.g, self.g.op(op_type, left, self.value))
+    def _reversed_operation(self, op_type: str, number: float) -> Formula:
+        return Formula(self.g, self.g.op(op_type, number, self.value))
 
-    def call(self, name: str, *others: Operand) -> Formula:
+    def call(self, name: str, *operands: Operand) -> Formula:
         """Call another symbolic function with this formula as its first argument."""
-        return Formula(self.g, self.g.call(name, self.value, *map(_plain, others)))
+        return Formula(self.g, self.g.call(name, self.value, *map(_plain, operands)))
 
     __add__ = __radd__ = _binary("Add")
     __sub__ = _binary("Sub")
@@ -64,21 +64,21 @@ class Formula:
     cos = _unary("Cos")
     floor = _unary("Floor")
 
-    def __rsub__(self, other: float) -> Formula:
-        return self._reversed_operation("Sub", other)
+    def __rsub__(self, minuend: float) -> Formula:
+        return self._reversed_operation("Sub", minuend)
 
-    def __rtruediv__(self, other: float) -> Formula:
-        return self.op("Reciprocal") if other == 1 else self._reversed_operation("Div", other)
+    def __rtruediv__(self, dividend: float) -> Formula:
+        return self.op("Reciprocal") if dividend == 1 else self._reversed_operation("Div", dividend)
 
-    def __le__(self, other: Operand) -> Formula:
-        return self.call("aten::le", other)
+    def __le__(self, operand: Operand) -> Formula:
+        return self.call("aten::le", operand)
 
-    def __ge__(self, other: Operand) -> Formula:
-        return self.call("aten::ge", other)
+    def __ge__(self, operand: Operand) -> Formula:
+        return self.call("aten::ge", operand)
 
-    def equals(self, other: Operand) -> Formula:
+    def equals(self, operand: Operand) -> Formula:
         """Element-wise equality, false for NaN."""
-        return self.call("aten::eq", other)
+        return self.call("aten::eq", operand)
 
     def chosen(self, true: Operand, false: Operand) -> Formula:
         """`true` where this condition is true, else `false`; at least one of them is a formula."""
@@ -92,8 +92,8 @@ class Formula:
         return self.g.dtype(self.value) == DataType.DOUBLE
 
 
-def _plain(item: Operand) -> Value | float:
-    return item.value if isinstance(item, Formula) else item
+def _plain(operand: Operand) -> Value | float:
+    return operand.value if isinstance(operand, Formula) else operand
 
 
 def coefficients(text: str) -> tuple[float, ...]:
@@ -103,9 +103,9 @@ def coefficients(text: str) -> tuple[float, ...]:
 
 def polynomial(x: Formula, table: Sequence[float]) -> Formula:
     """A polynomial by Horner's scheme, coefficients from the highest degree down."""
-    first, second, *rest = table
+    first, second, *lower_coefficients = table
     result = x + second if first == 1 else x * first + second
-    for coefficient in rest:
+    for coefficient in lower_coefficients:
         result = result * x + coefficient
     return result
 
@@ -120,19 +120,19 @@ def chebyshev(x: Formula, table: Sequence[float]) -> Formula:
 
     For types below DOUBLE, leading coefficients whose sum is below 2**-31 of the largest are left out.
     """
-    start, dropped = 0, 0.0
+    start, dropped_sum = 0, 0.0
     if not x.is_double:
         limit = max(map(abs, table)) * 2.0**-31
-        while dropped + abs(table[start]) < limit:
-            dropped += abs(table[start])
+        while dropped_sum + abs(table[start]) < limit:
+            dropped_sum += abs(table[start])
             start += 1
-    first, second, *rest = table[start:]
-    before: Operand = first
+    first, second, *lower_coefficients = table[start:]
+    previous: Operand = first
     result = x * first + second
-    last: Operand = 0.0
-    for coefficient in rest:
-        last, before, result = before, result, x * result - before + coefficient
-    return (result - last) * 0.5
+    second_previous: Operand = 0.0
+    for coefficient in lower_coefficients:
+        second_previous, previous, result = previous, result, x * result - previous + coefficient
+    return (result - second_previous) * 0.5
 
 
 def iterate(
@@ -158,20 +158,20 @@ def iterate(
     names = ("active", *(f"state_{i}" for i in range(len(state))))
     initial = [condition, *state]
     formals = [
-        Value(name=name, type=item.value.type, shape=item.value.shape)
-        for name, item in zip(names, initial, strict=True)
+        Value(name=name, type=formula.value.type, shape=formula.value.shape)
+        for name, formula in zip(names, initial, strict=True)
     ]
 
-    def build(iteration: Value, going: Value, active: Value, *carried: Value) -> list[Value]:
+    def build(iteration: Value, keep_going: Value, active: Value, *carried: Value) -> list[Value]:
         mask, old = Formula(g, active), [Formula(g, value) for value in carried]
-        new, goes_on = step(Formula(g, g.cast(iteration, dtype)), *old)
-        kept = [mask.chosen(later, earlier) for later, earlier in zip(new, old, strict=True)]
-        still = mask if goes_on is None else mask & goes_on
-        return [_any_true(still), still.value, *(item.value for item in kept)]
+        new, unfinished = step(Formula(g, g.cast(iteration, dtype)), *old)
+        next_state = [mask.chosen(later, earlier) for later, earlier in zip(new, old, strict=True)]
+        still_active = mask if unfinished is None else mask & unfinished
+        return [_any_true(still_active), still_active.value, *(formula.value for formula in next_state)]
 
     body = g.subgraph(build, [*loop_inputs(), *formals], "iteration")
     trips = None if limit is None else g.constant(limit, DataType.INT64)
-    values = [item.value for item in initial]
+    values = [formula.value for formula in initial]
     results = g.op("Loop", trips, _any_true(condition), *values, body=body, outputs=len(values))
     for result, value in zip(results, values, strict=True):
         result.type, result.shape = value.type, value.shape
@@ -181,12 +181,15 @@ def iterate(
 def _any_true(condition: Formula) -> Value:
     """Whether any element is true (zero-dim); false without elements."""
     g = condition.g
+    # A sum, because no reduction takes BOOL before opset 20; ReduceMax of no elements is undefined.
     count = g.op("ReduceSum", g.cast(condition.value, DataType.FLOAT), keepdims=0)
     return g.op("Greater", count, 0.5)
 
 
-def spread(x: Formula, *others: Formula) -> Formula:
-    """The values, broadcast to the common shape with the others."""
-    for other in others:
-        x = (other < 0).chosen(x, x)
+def broadcast(x: Formula, *formulas: Formula) -> Formula:
+    """Broadcast `x` to its common shape with other formulas."""
+    for formula in formulas:
+        # A selection between equal values broadcasts without arithmetic, which could change NaN or
+        # overflow.
+        x = (formula < 0).chosen(x, x)
     return x

@@ -3,7 +3,7 @@
 from typing import Any
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
-from ...compositions.sizes import compute, known_rank, sizes_of
+from ...compositions.size_arithmetic import compute, known_rank, sizes_of
 from ..support import below, by_axis, integers
 
 
@@ -15,6 +15,7 @@ def _register_softmax(op_type: str) -> None:
         rank = g.rank(input)
         if rank is not None and axis in (-1, rank - 1):
             return g.op(op_type, input, axis=-1)
+        # Below 13 the sum runs over all dimensions from the axis on, as over the row of a matrix.
         flat = g.op("Flatten", input, axis=axis)
         result = g.op("Reshape", g.op(op_type, flat, axis=-1), g.op("Shape", input))
         result.shape = input.shape
@@ -81,11 +82,11 @@ def batch_normalization(
     if not training_mode:
         return g.op("BatchNormalization", X, scale, B, input_mean, input_var, epsilon=epsilon)
     rank = known_rank(g, X)
-    others = [0, *range(2, rank)]
-    centre = g.op("ReduceMean", X, axes=others, keepdims=1)
-    apart = g.op("Sub", X, centre)
-    spread = g.op("ReduceMean", g.op("Mul", apart, apart), axes=others, keepdims=1)
-    scaled = g.op("Div", apart, g.op("Sqrt", g.op("Add", spread, epsilon)))
+    axes = [0, *range(2, rank)]
+    centre = g.op("ReduceMean", X, axes=axes, keepdims=1)
+    centred = g.op("Sub", X, centre)
+    spread = g.op("ReduceMean", g.op("Mul", centred, centred), axes=axes, keepdims=1)
+    scaled = g.op("Div", centred, g.op("Sqrt", g.op("Add", spread, epsilon)))
 
     def column(value: Value) -> Value:
         return g.op("Reshape", value, [-1, *[1] * (rank - 2)]) if rank > 2 else value
@@ -93,8 +94,8 @@ def batch_normalization(
     result = g.op("Add", g.op("Mul", scaled, column(scale)), column(B))
     running = []
     for old, new in ((input_mean, centre), (input_var, spread)):
-        fresh = g.op("Mul", g.op("Reshape", new, [-1]), 1.0 - momentum)
-        running.append(g.op("Add", g.op("Mul", old, momentum), fresh))
+        update = g.op("Mul", g.op("Reshape", new, [-1]), 1.0 - momentum)
+        running.append(g.op("Add", g.op("Mul", old, momentum), update))
     return [result, *running]
 
 
@@ -120,16 +121,17 @@ def dropout(
 ) -> list[Value]:
     """Below 12: here training and the ratio may be inputs."""
     trains = None if training_mode is None else g.constant(training_mode, DataType.BOOL)
-    known = None if trains is None else g.constant_value(trains)
-    if trains is None or (known is not None and not known.item()):
+    trains_array = None if trains is None else g.constant_value(trains)
+    if trains is None or (trains_array is not None and not trains_array.item()):
         return [g.op("Identity", data), g.call("aten::ones_like", data, DataType.BOOL)]
     dtype = g.dtype(data) or DataType.FLOAT
     chance = g.constant(0.5 if ratio is None else ratio, DataType.FLOAT)
     unit = g.call("composed::uniform", sizes_of(g, data), DataType.FLOAT)
-    kept = g.op("Or", g.op("Not", g.op("Less", unit, chance)), g.op("Not", trains))
+    mask = g.op("Or", g.op("Not", g.op("Less", unit, chance)), g.op("Not", trains))
     factor = g.op("Where", trains, g.op("Div", 1.0, g.op("Sub", 1.0, chance)), 1.0)
+    # In inference the factor is 1 and the mask is all true.
     scaled = g.op("Mul", data, g.cast(factor, dtype))
-    return [g.call("composed::where", condition=kept, self=scaled, other=g.constant(0, dtype)), kept]
+    return [g.call("composed::where", condition=mask, self=scaled, other=g.constant(0, dtype)), mask]
 
 
 @onnx_symbolic("before20::DFT")
@@ -151,22 +153,22 @@ def dft(
     onesided: int = 0,
 ) -> Value:
     """Below 20: only a constant axis."""
-    known = [-2] if axis is None else integers(g, axis)
-    if known is None:
+    axes = [-2] if axis is None else integers(g, axis)
+    if axes is None:
         if onesided or dft_length is not None or axis is None:
             raise g.refuse("its axis must be constant", first_opset=20)
         count = known_rank(g, input) - 1
-        found = [dft(g, input, None, g.constant(at), inverse) for at in range(count)]
-        return by_axis(g, g.op("Where", g.op("Less", axis, 0), g.op("Add", axis, 1), axis), found)
-    [at] = known
+        candidates = [dft(g, input, None, g.constant(dim), inverse) for dim in range(count)]
+        return by_axis(g, g.op("Where", g.op("Less", axis, 0), g.op("Add", axis, 1), axis), candidates)
+    [dim] = axes
     rank = g.rank(input)
-    if at < 0:
+    if dim < 0:
         if rank is None:
             raise g.refuse(
                 "the rank of its input is unknown, and its axis counts from the end", first_opset=20
             )
-        at += rank
-    return g.op("DFT", input, dft_length, axis=at, inverse=inverse, onesided=onesided)
+        dim += rank
+    return g.op("DFT", input, dft_length, axis=dim, inverse=inverse, onesided=onesided)
 
 
 @onnx_symbolic("before21::GroupNormalization")
@@ -196,43 +198,44 @@ def composed_dft(
 ) -> Value:
     """Below 17: a product with the matrix of the transform."""
     rank = known_rank(g, input)
-    known = [-2] if axis is None else integers(g, axis)
-    if known is None:
+    axes = [-2] if axis is None else integers(g, axis)
+    if axes is None:
         if onesided or dft_length is not None or axis is None:
             raise g.refuse("its axis must be constant", first_opset=20)
-        found = [composed_dft(g, input, None, g.constant(at), inverse) for at in range(rank - 1)]
-        return by_axis(g, g.op("Where", g.op("Less", axis, 0), g.op("Add", axis, 1), axis), found)
-    at = g.axis(known[0], rank)
-    parts = g.shape(input)
-    if parts is None or parts[-1] not in (1, 2):
+        candidates = [composed_dft(g, input, None, g.constant(dim), inverse) for dim in range(rank - 1)]
+        return by_axis(g, g.op("Where", g.op("Less", axis, 0), g.op("Add", axis, 1), axis), candidates)
+    dim = g.axis(axes[0], rank)
+    input_shape = g.shape(input)
+    if input_shape is None or input_shape[-1] not in (1, 2):
         raise g.refuse("the last dimension must be known: 1 for real, 2 for complex numbers", first_opset=17)
     length = integers(g, dft_length) if dft_length is not None else None
     if dft_length is not None and length is None:
         raise g.refuse("its length must be constant", first_opset=17)
-    count = length[0] if length is not None else g.size(input, at)
-    moved = g.call("aten::movedim", self=input, source=at, destination=rank - 2)
+    count = length[0] if length is not None else g.size(input, dim)
+    exchanged = g.call("aten::movedim", self=input, source=dim, destination=rank - 2)
     if length is not None:
-        moved = _fitted(g, moved, rank - 2, length[0])
+        exchanged = _fit_length(g, exchanged, rank - 2, length[0])
     if onesided and inverse:
         raise g.refuse("the inverse transform of a one-sided spectrum is not supported", first_opset=17)
-    kind = "r2c" if parts[-1] == 1 else "c2c"
+    variant = "r2c" if input_shape[-1] == 1 else "c2c"
     power = -1.0 if inverse else 0.0
-    if kind == "r2c":
-        zeros = g.op("Mul", moved, 0.0)
-        moved = g.op("Concat", moved, zeros, axis=rank - 1)
-    result = g.call("composed::dft", moved, count, "c2c", bool(inverse), power, bool(onesided))
-    return g.call("aten::movedim", self=result, source=rank - 2, destination=at)
+    if variant == "r2c":
+        zeros = g.op("Mul", exchanged, 0.0)
+        # The composition takes pairs; real numbers have an imaginary part of 0.
+        exchanged = g.op("Concat", exchanged, zeros, axis=rank - 1)
+    result = g.call("composed::dft", exchanged, count, "c2c", bool(inverse), power, bool(onesided))
+    return g.call("aten::movedim", self=result, source=rank - 2, destination=dim)
 
 
-def _fitted(g: GraphContext, value: Value, at: int, length: int) -> Value:
+def _fit_length(g: GraphContext, value: Value, dim: int, length: int) -> Value:
     """Crop or zero-pad one dimension."""
-    size = g.size(value, at)
+    size = g.size(value, dim)
     if not isinstance(size, int):
         raise g.refuse("the size of the transformed dimension must be known", first_opset=17)
     if size >= length:
-        return g.call("aten::slice", self=value, dim=at, start=0, end=length)
+        return g.call("aten::slice", self=value, dim=dim, start=0, end=length)
     rank = known_rank(g, value)
-    ends = [length - size if dim == at else 0 for dim in range(rank)]
+    ends = [length - size if i == dim else 0 for i in range(rank)]
     return g.call("composed::pad", self=value, begins=[0] * rank, ends=ends, value=0.0)
 
 
@@ -250,10 +253,11 @@ def scan_8(
     if sequence_lens is not None:
         raise g.refuse("sequences of different lengths are not supported")
     size = g.size(initial_state_and_scan_inputs[0], 0)
+    # Each sequence of the batch runs by itself, so only one can be one Scan.
     if size != 1:
         raise g.refuse("a batch of more than one sequence is not supported")
     single = [g.op("Squeeze", value, axes=[0]) for value in initial_state_and_scan_inputs]
-    made = g.op(
+    results = g.op(
         "Scan",
         *single,
         body=body,
@@ -261,4 +265,6 @@ def scan_8(
         scan_input_directions=directions,
         outputs=outputs,
     )
-    return [g.op("Unsqueeze", value, axes=[0]) for value in (made if isinstance(made, list) else [made])]
+    return [
+        g.op("Unsqueeze", value, axes=[0]) for value in (results if isinstance(results, list) else [results])
+    ]

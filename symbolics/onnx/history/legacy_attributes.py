@@ -3,24 +3,25 @@
 from typing import Any
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
-from ...compositions.sizes import known_rank
+from ...compositions.size_arithmetic import known_rank
 
 
-def _aligned(g: GraphContext, A: Value, B: Value, axis: int | None) -> Value:
+def _align_operand(g: GraphContext, A: Value, B: Value, axis: int | None) -> Value:
     """The second operand, with dimensions of size 1 added to align it with the first from an axis on."""
     if axis is None:
         return B
-    rank, own = known_rank(g, A), known_rank(g, B)
-    at = g.axis(axis, rank)
-    after = rank - at - own
-    return g.op("Unsqueeze", B, axes=list(range(own, own + after))) if after > 0 else B
+    rank, operand_rank = known_rank(g, A), known_rank(g, B)
+    start = g.axis(axis, rank)
+    # Broadcasting aligns the last dimensions, so the dimensions behind the operand's are added.
+    after = rank - start - operand_rank
+    return g.op("Unsqueeze", B, axes=list(range(operand_rank, operand_rank + after))) if after > 0 else B
 
 
 def _register(op_type: str) -> None:
     @onnx_symbolic(f"before7::{op_type}")
     def binary(g: GraphContext, A: Value, B: Value, axis: int | None = None, broadcast: int = 0) -> Value:
         """Below 7 the attribute `broadcast` broadcasts the second operand, from an axis on."""
-        return g.op(op_type, A, _aligned(g, A, B, axis) if broadcast else B)
+        return g.op(op_type, A, _align_operand(g, A, B, axis) if broadcast else B)
 
 
 for _op_type in "Add Sub Mul Div And Or Xor Equal Greater Less".split():
@@ -30,7 +31,7 @@ for _op_type in "Add Sub Mul Div And Or Xor Equal Greater Less".split():
 @onnx_symbolic("before7::Pow")
 def pow_(g: GraphContext, X: Value, Y: Value, axis: int | None = None, broadcast: int = 0) -> Value:
     """Like the other binary operators."""
-    return g.op("Pow", X, _aligned(g, X, Y, axis) if broadcast else Y)
+    return g.op("Pow", X, _align_operand(g, X, Y, axis) if broadcast else Y)
 
 
 @onnx_symbolic("before7::PRelu")
@@ -38,6 +39,7 @@ def prelu(g: GraphContext, X: Value, slope: Value) -> Value:
     """Below 7 the slopes of channels are a one-dimensional tensor."""
     rank = known_rank(g, X)
     if g.rank(slope) == 1 and g.shape(slope) != (1,) and rank > 2:
+        # Since 7 slopes broadcast from the last dimension.
         slope = g.op("Unsqueeze", slope, axes=list(range(1, rank - 1)))
     return g.op("PRelu", X, slope)
 
@@ -59,12 +61,15 @@ def cast(g: GraphContext, input: Value, to: str) -> Value:
 def tile(g: GraphContext, input: Value, tiles: Value, axis: Value) -> Value:
     """Below 6 one axis is repeated."""
     rank = known_rank(g, input)
-    at = g.constant_value(axis)
-    if at is None:
+    axis_array = g.constant_value(axis)
+    if axis_array is None:
         raise g.refuse("its axis must be constant")
-    ones = g.constant([1] * int(at.item())), g.constant([1] * (rank - int(at.item()) - 1))
+    no_repeats = (
+        g.constant([1] * int(axis_array.item())),
+        g.constant([1] * (rank - int(axis_array.item()) - 1)),
+    )
     times = g.op("Reshape", g.cast(tiles, DataType.INT64), [1])
-    return g.op("Tile", input, g.op("Concat", ones[0], times, ones[1], axis=0))
+    return g.op("Tile", input, g.op("Concat", no_repeats[0], times, no_repeats[1], axis=0))
 
 
 @onnx_symbolic("before7::Dropout")
@@ -95,5 +100,5 @@ def split(
     if axis is None:
         raise g.refuse("version 1 of Split has no default for axis, but the node has no axis")
     count = outputs if split is None else None
-    made = g.op("Split", input, split=split, axis=axis, num_outputs=count, outputs=outputs)
-    return made if isinstance(made, list) else [made]
+    parts = g.op("Split", input, split=split, axis=axis, num_outputs=count, outputs=outputs)
+    return parts if isinstance(parts, list) else [parts]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
-from ...compositions.sizes import Size, compute, product, sizes_of
+from ...compositions.size_arithmetic import Size, compute, product, sizes_of
 from ...compositions.spatial.resampling import cubic_weights
 from ..support import below
 
@@ -20,7 +20,7 @@ _FORMER_MODES = {new: old for old, new in _TODAY_MODES.items()}
 class _Sampler:
     """One call: an input [N, C, S...] and the pixel coordinates [N, 1, P] of its spatial dimensions.
 
-    Coordinates are of the element type `dtype`, which is that of the input unless that is an integer.
+    `dtype` is the element type of coordinates: the input's, unless the input holds integers.
     """
 
     def __init__(self, g: GraphContext, input: Value, padding: str, align_corners: bool, dtype: DataType):
@@ -35,104 +35,110 @@ class _Sampler:
     def number(self, size: Size) -> Value:
         return self.g.constant(size, self.dtype)
 
-    def pixels(self, grid: Value, at: int) -> Value:
-        """From [-1, 1] to pixels of a spatial dimension."""
-        g, size = self.g, self.number(self.sizes[at])
+    def pixels(self, grid: Value, dim: int) -> Value:
+        """Convert coordinates from [-1, 1] to pixels of a spatial dimension."""
+        g, size = self.g, self.number(self.sizes[dim])
         if self.align_corners:
             return g.op("Mul", g.op("Div", g.op("Add", grid, 1.0), 2.0), g.op("Sub", size, 1.0))
         return g.op("Div", g.op("Sub", g.op("Mul", g.op("Add", grid, 1.0), size), 1.0), 2.0)
 
-    def padded(self, place: Value, at: int) -> Value:
-        """A coordinate moved into the image by the padding mode; `zeros` leaves it unchanged."""
+    def pad_coordinate(self, coordinate: Value, dim: int) -> Value:
+        """Move a coordinate into the image as the padding mode says; `zeros` leaves it unchanged."""
         if self.padding == "zeros":
-            return place
+            return coordinate
         g = self.g
         if self.padding == "reflection":
-            place = self._reflected(place, at)
-        last = g.op("Sub", self.number(self.sizes[at]), 1.0)
-        bounded = g.call("aten::maximum", place, self.number(0))
+            coordinate = self._reflect(coordinate, dim)
+        last = g.op("Sub", self.number(self.sizes[dim]), 1.0)
+        bounded = g.call("aten::maximum", coordinate, self.number(0))
         bounded = g.call("aten::minimum", bounded, last)
         # As in ATen, NaN as a coordinate means the first pixel.
-        return g.op("Where", g.call("aten::isnan", place), 0.0, bounded)
+        return g.op("Where", g.call("aten::isnan", coordinate), 0.0, bounded)
 
-    def _reflected(self, place: Value, at: int) -> Value:
-        """Mirrored at the centres of the outermost pixels, or at their outer edges."""
-        g, size = self.g, self.sizes[at]
+    def _reflect(self, coordinate: Value, dim: int) -> Value:
+        """Reflect a coordinate at the centres of the outermost pixels, or at their outer edges."""
+        g, size = self.g, self.sizes[dim]
         low = 0.0 if self.align_corners else -0.5
         span = compute(g, "sub", size, 1) if self.align_corners else size
         if isinstance(span, int) and span == 0:
-            return g.op("Mul", place, 0.0)
+            return g.op("Mul", coordinate, 0.0)
         length = self.number(span)
-        distance = g.op("Abs", g.op("Sub", place, low))
+        distance = g.op("Abs", g.op("Sub", coordinate, low))
         turns = g.op("Floor", g.op("Div", distance, length))
         extra = g.op("Sub", distance, g.op("Mul", turns, length))
         half = g.op("Mul", turns, 0.5)
+        # After an even number of reflections the coordinate runs forwards again.
         is_even = g.call("aten::eq", g.op("Floor", half), half)
-        ahead, back = g.op("Add", extra, low), g.op("Add", g.op("Sub", length, extra), low)
-        mirrored = g.op("Where", is_even, ahead, back)
+        forwards, backwards = g.op("Add", extra, low), g.op("Add", g.op("Sub", length, extra), low)
+        mirrored = g.op("Where", is_even, forwards, backwards)
         return g.op("Where", g.call("aten::eq", length, 0.0), 0.0, mirrored)
 
-    def read(self, places: Sequence[Value]) -> Value:
-        """The pixels at whole coordinates, 0 outside of the image."""
+    def gather_pixels(self, coordinates: Sequence[Value]) -> Value:
+        """Gather the pixels at whole coordinates; pixels outside of the image are 0."""
         g = self.g
         inside: list[Value] = []
         position: Value | None = None
-        for at, place in enumerate(places):
-            last = g.op("Sub", self.number(self.sizes[at]), 1.0)
-            inside += [g.call("aten::ge", place, 0.0), g.call("aten::le", place, last)]
-            bounded = g.call("aten::minimum", g.call("aten::maximum", place, self.number(0)), last)
-            bounded = g.op("Where", g.call("aten::isnan", place), 0.0, bounded)
-            whole = g.cast(bounded, DataType.INT64)
+        for dim, coordinate in enumerate(coordinates):
+            last = g.op("Sub", self.number(self.sizes[dim]), 1.0)
+            inside += [g.call("aten::ge", coordinate, 0.0), g.call("aten::le", coordinate, last)]
+            bounded = g.call("aten::minimum", g.call("aten::maximum", coordinate, self.number(0)), last)
+            bounded = g.op("Where", g.call("aten::isnan", coordinate), 0.0, bounded)
+            index_of_dim = g.cast(bounded, DataType.INT64)
             position = (
-                whole if position is None else g.op("Add", g.op("Mul", position, self.sizes[at]), whole)
+                index_of_dim
+                if position is None
+                else g.op("Add", g.op("Mul", position, self.sizes[dim]), index_of_dim)
             )
         assert position is not None
         count = g.size(position, 2)
+        # GatherElements reads each channel by its own index, so the index is repeated for all channels.
         index = g.call("aten::expand", self=position, size=[self.batch, self.channels, count])
-        found = g.op("GatherElements", self.flat, index, axis=2)
+        pixels = g.op("GatherElements", self.flat, index, axis=2)
         valid = functools.reduce(lambda a, b: g.op("And", a, b), inside)
-        return g.op("Where", valid, found, g.constant(0, g.dtype(found)))
+        return g.op("Where", valid, pixels, g.constant(0, g.dtype(pixels)))
 
-    def nearest(self, places: Sequence[Value]) -> Value:
-        return self.read([self.g.call("aten::round", place) for place in places])
+    def nearest(self, coordinates: Sequence[Value]) -> Value:
+        return self.gather_pixels([self.g.call("aten::round", coordinate) for coordinate in coordinates])
 
-    def linear(self, places: Sequence[Value]) -> Value:
+    def linear(self, coordinates: Sequence[Value]) -> Value:
         """The 2, 4 or 8 pixels around, weighted by their distance."""
         g = self.g
         corners = []
-        for place in places:
-            before = g.op("Floor", place)
-            fraction = g.op("Sub", place, before)
+        for coordinate in coordinates:
+            before = g.op("Floor", coordinate)
+            fraction = g.op("Sub", coordinate, before)
             after = g.op("Add", before, 1.0)
             corners.append([(before, g.op("Sub", 1.0, fraction)), (after, fraction)])
-        return self._weighted(corners, lambda pixels: pixels)
+        return self._sum_weighted(corners, lambda pixels: pixels)
 
-    def cubic(self, places: Sequence[Value]) -> Value:
+    def cubic(self, coordinates: Sequence[Value]) -> Value:
         """The 16 pixels around; padding applies to each of them."""
         g = self.g
         taps = []
-        for place in places:
-            before = g.op("Floor", place)
-            weights = cubic_weights(g, g.op("Sub", place, before))
+        for coordinate in coordinates:
+            before = g.op("Floor", coordinate)
+            weights = cubic_weights(g, g.op("Sub", coordinate, before))
             taps.append([(g.op("Add", before, float(i - 1)), weight) for i, weight in enumerate(weights)])
-        return self._weighted(taps, lambda pixels: [self.padded(p, at) for at, p in enumerate(pixels)])
+        return self._sum_weighted(
+            taps, lambda pixels: [self.pad_coordinate(p, dim) for dim, p in enumerate(pixels)]
+        )
 
-    def _weighted(
+    def _sum_weighted(
         self,
         taps: Sequence[Sequence[tuple[Value, Value]]],
-        moved: Callable[[list[Value]], list[Value]],
+        pad: Callable[[list[Value]], list[Value]],
     ) -> Value:
         g = self.g
         total: Value | None = None
-        for chosen in itertools.product(*taps):
-            weight = functools.reduce(lambda a, b: g.op("Mul", a, b), [weight for _, weight in chosen])
-            term = g.op("Mul", self.read(moved([place for place, _ in chosen])), weight)
+        for corner in itertools.product(*taps):
+            weight = functools.reduce(lambda a, b: g.op("Mul", a, b), [weight for _, weight in corner])
+            term = g.op("Mul", self.gather_pixels(pad([coordinate for coordinate, _ in corner])), weight)
             total = term if total is None else g.op("Add", total, term)
         assert total is not None
         return total
 
 
-def _sampled(
+def _sample(
     g: GraphContext, X: Value, grid: Value, mode: str, padding_mode: str, align_corners: bool
 ) -> Value:
     """The grid `[N, O..., D]` holds the coordinates of the last spatial dimension first."""
@@ -142,26 +148,28 @@ def _sampled(
     if dtype in (DataType.FLOAT16, DataType.BFLOAT16):
         # Rounding a coordinate to 10 bits may move it by a pixel.
         X, grid = g.cast(X, DataType.FLOAT), g.cast(grid, DataType.FLOAT)
-        return g.cast(_sampled(g, X, grid, mode, padding_mode, align_corners), dtype)
+        return g.cast(_sample(g, X, grid, mode, padding_mode, align_corners), dtype)
     dimensions = rank - 2
     if dtype is None or dtype in dtypes.FLOATS:
-        coordinates: DataType = dtype or DataType.FLOAT
-        grid = g.cast(grid, coordinates)
+        coordinate_dtype: DataType = dtype or DataType.FLOAT
+        grid = g.cast(grid, coordinate_dtype)
     elif mode == "nearest":
-        coordinates = g.dtype(grid) or DataType.FLOAT
+        coordinate_dtype = g.dtype(grid) or DataType.FLOAT
     else:
         raise g.refuse(f"interpolation of {dtype.name} is not supported")
     if mode not in ("linear", "nearest", "cubic"):
         raise g.refuse(f"its mode '{mode}' does not exist")
-    sampler = _Sampler(g, X, padding_mode, align_corners, coordinates)
+    sampler = _Sampler(g, X, padding_mode, align_corners, coordinate_dtype)
     output = sizes_of(g, grid)[1:-1]
     points = g.call("aten::reshape", grid, [sampler.batch, 1, product(g, output), dimensions])
-    places = [
-        sampler.pixels(g.op("Gather", points, dimensions - 1 - at, axis=3), at) for at in range(dimensions)
+    coordinates = [
+        sampler.pixels(g.op("Gather", points, dimensions - 1 - dim, axis=3), dim) for dim in range(dimensions)
     ]
     if mode != "cubic":
-        places = [sampler.padded(place, at) for at, place in enumerate(places)]
-    sampled = {"linear": sampler.linear, "nearest": sampler.nearest, "cubic": sampler.cubic}[mode](places)
+        coordinates = [sampler.pad_coordinate(coordinate, dim) for dim, coordinate in enumerate(coordinates)]
+    sampled = {"linear": sampler.linear, "nearest": sampler.nearest, "cubic": sampler.cubic}[mode](
+        coordinates
+    )
     return g.call("aten::reshape", sampled, [sampler.batch, sampler.channels, *output])
 
 
@@ -185,6 +193,6 @@ def grid_sample(
 ) -> Value:
     """Below 20."""
     if g.rank(X) != 4 or not g.has("GridSample"):
-        return _sampled(g, X, grid, mode, padding_mode, bool(align_corners))
+        return _sample(g, X, grid, mode, padding_mode, bool(align_corners))
     mode = _FORMER_MODES.get(mode, mode)
     return g.op("GridSample", X, grid, mode=mode, padding_mode=padding_mode, align_corners=align_corners)

@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.branches import choose
-from ...compositions.sizes import Size
+from ...compositions.size_arithmetic import Size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,37 +41,37 @@ def roi_align(
     if coordinate_transformation_mode != "half_pixel":
         raise g.refuse("ONNX operator RoiAlign does not support these element types here")
     pooling = _Pooling(mode, output_height, output_width, sampling_ratio)
-    moved = g.op("Sub", g.op("Mul", rois, spatial_scale), 0.5)
-    lengths = g.op("Sub", _columns(g, moved, 2, 4), _columns(g, moved, 0, 2))
+    shifted_rois = g.op("Sub", g.op("Mul", rois, spatial_scale), 0.5)
+    lengths = g.op("Sub", _columns(g, shifted_rois, 2, 4), _columns(g, shifted_rois, 0, 2))
 
     def by_regions() -> Value:
-        return _aligned(g, X, moved, batch_indices, pooling)
+        return _emit_roi_align(g, X, shifted_rois, batch_indices, pooling)
 
     def by_points() -> Value:
-        return _sampled(g, X, moved, lengths, batch_indices, pooling)
+        return _sample_points(g, X, shifted_rois, lengths, batch_indices, pooling)
 
     array = g.constant_value(rois)
     if array is not None:
         ends = array * spatial_scale - 0.5
         return by_regions() if np.all(ends[:, 2:] - ends[:, :2] >= 1) else by_points()
     # An additional number, because there may be no regions.
-    some = g.op("Concat", g.op("Reshape", lengths, [-1]), g.constant([1.0], g.dtype(rois)), axis=0)
-    large = g.op("Not", g.op("Less", g.op("ReduceMin", some, axes=[0], keepdims=0), 1.0))
+    lengths_and_one = g.op("Concat", g.op("Reshape", lengths, [-1]), g.constant([1.0], g.dtype(rois)), axis=0)
+    large = g.op("Not", g.op("Less", g.op("ReduceMin", lengths_and_one, axes=[0], keepdims=0), 1.0))
     shape = ir.Shape([_dimension(g, rois, 0), _dimension(g, X, 1), output_height, output_width])
     [result] = choose(g, large, [lambda: [by_regions()], lambda: [by_points()]], [[shape], [shape]])
     return result
 
 
-def _dimension(g: GraphContext, value: Value, at: int) -> int | ir.SymbolicDim | None:
+def _dimension(g: GraphContext, value: Value, axis: int) -> int | ir.SymbolicDim | None:
     shape = g.shape(value)
-    return None if shape is None else shape[at]
+    return None if shape is None else shape[axis]
 
 
 def _columns(g: GraphContext, rois: Value, start: int, end: int) -> Value:
     return g.op("Slice", rois, starts=[start], ends=[end], axes=[1])
 
 
-def _aligned(g: GraphContext, X: Value, rois: Value, batch_indices: Value, pooling: _Pooling) -> Value:
+def _emit_roi_align(g: GraphContext, X: Value, rois: Value, batch_indices: Value, pooling: _Pooling) -> Value:
     return g.op(
         "RoiAlign",
         X,
@@ -94,25 +94,25 @@ def _points(
         Their coordinates, `[regions, bins, points]`; the largest number in a bin; and the number in a bin of
         each region, `[regions, 1, 1]`, if the operator chooses it.
     """
-    start, length = (g.op("Unsqueeze", item, axes=[2]) for item in (start, length))
+    start, length = (g.op("Unsqueeze", column, axes=[2]) for column in (start, length))
     dtype = g.dtype(start) or DataType.FLOAT
     size = g.op("Div", length, float(bins))
     most: Size = ratio
-    wanted = None
+    bin_counts = None
     step = g.op("Div", size, float(ratio)) if ratio > 0 else None
     if step is None:
-        wanted = g.op("Ceil", size)
-        listed = g.op("Concat", g.op("Reshape", wanted, [-1]), g.constant([1.0], dtype), axis=0)
-        most = g.cast(g.op("ReduceMax", listed, axes=[0], keepdims=0), DataType.INT64)
-        step = g.op("Div", size, g.op("Max", wanted, g.constant(1.0, dtype)))
+        bin_counts = g.op("Ceil", size)
+        counts_and_one = g.op("Concat", g.op("Reshape", bin_counts, [-1]), g.constant([1.0], dtype), axis=0)
+        most = g.cast(g.op("ReduceMax", counts_and_one, axes=[0], keepdims=0), DataType.INT64)
+        step = g.op("Div", size, g.op("Max", bin_counts, g.constant(1.0, dtype)))
     numbers = g.cast(g.call("sym::range", start=0, end=most), dtype)
     within = g.op("Mul", g.op("Add", numbers, 0.5), step)
     g.reserve(bins)
     begins = g.op("Mul", g.constant(np.arange(bins).reshape(-1, 1), dtype), size)
-    return g.op("Add", g.op("Add", start, begins), within), most, wanted
+    return g.op("Add", g.op("Add", start, begins), within), most, bin_counts
 
 
-def _sampled(
+def _sample_points(
     g: GraphContext, X: Value, rois: Value, lengths: Value, batch_indices: Value, pooling: _Pooling
 ) -> Value:
     across, wide, columns = _points(
@@ -125,18 +125,23 @@ def _sampled(
     sizes = g.stack(grid)
     x = g.op("Expand", g.op("Unsqueeze", across, axes=[1, 2]), sizes)
     y = g.op("Expand", g.op("Unsqueeze", down, axes=[3, 4]), sizes)
-    edges = [g.op(name, place, 0.5) for name in ("Sub", "Add") for place in (x, y)]
-    around = g.op("Concat", *(g.op("Unsqueeze", edge, axes=[5]) for edge in edges), axis=5)
+    # A region of one pixel around the point makes the operator sample exactly there.
+    edges = [g.op(name, coordinate, 0.5) for name in ("Sub", "Add") for coordinate in (x, y)]
+    regions = g.op("Concat", *(g.op("Unsqueeze", edge, axes=[5]) for edge in edges), axis=5)
     images = g.op("Expand", g.op("Unsqueeze", batch_indices, axes=[1, 2, 3, 4]), sizes)
-    found = _aligned(
-        g, X, g.op("Reshape", around, [-1, 4]), g.op("Reshape", images, [-1]), _Pooling(pooling.mode, 1, 1, 1)
+    samples = _emit_roi_align(
+        g,
+        X,
+        g.op("Reshape", regions, [-1, 4]),
+        g.op("Reshape", images, [-1]),
+        _Pooling(pooling.mode, 1, 1, 1),
     )
-    values = g.op("Reshape", found, g.stack([*grid, g.size(X, 1)]))
-    pooled = _pooled(g, values, pooling.mode, rows, columns, high, wide)
+    values = g.op("Reshape", samples, g.stack([*grid, g.size(X, 1)]))
+    pooled = _pool_points(g, values, pooling.mode, rows, columns, high, wide)
     return g.op("Transpose", pooled, perm=[0, 3, 1, 2])
 
 
-def _pooled(
+def _pool_points(
     g: GraphContext,
     values: Value,
     mode: str,
@@ -155,6 +160,7 @@ def _pooled(
         counts.append(g.op("Unsqueeze", g.op("Less", number, count), axes=axes))
     inside = g.op("And", *counts)
     if mode == "max":
+        # A bin without points is 0, not minus infinity.
         lowest = g.op("Where", inside, values, g.constant(-np.inf, dtype))
         highest = g.op("ReduceMax", lowest, axes=[2, 4], keepdims=0)
         return g.op("Where", g.op("Equal", highest, -np.inf), 0.0, highest)

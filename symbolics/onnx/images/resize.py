@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ....registration import MAXIMUM_OPSET, DataType, GraphContext, Value, dtypes, onnx_symbolic, schemas
-from ...compositions.sizes import Size, known_rank
-from ...compositions.spatial.resampling import Method, Numbers, arithmetic, number, pixels, resampled
+from ...compositions.size_arithmetic import Size, known_rank
+from ...compositions.spatial.resampling import Method, Numbers, arithmetic, number, pixels, resample
 from ..support import below
 
 _DEFAULTS: dict[str, Any] = {
@@ -23,11 +23,6 @@ _DEFAULTS: dict[str, Any] = {
     "keep_aspect_ratio_policy": "stretch",
     "nearest_mode": "round_prefer_floor",
 }
-
-
-def _unless_omitted(g: GraphContext, value: Any) -> Any:
-    """An optional input; None if it is the empty tensor that means "omitted"."""
-    return None if isinstance(value, Value) and g.shape(value) == (0,) else value
 
 
 @onnx_symbolic("onnx::Resize")
@@ -44,16 +39,22 @@ def resize(
 ) -> Value:
     options = {name: value for name, value in attributes.items() if value != _DEFAULTS[name]}
     attributes = _DEFAULTS | attributes
-    roi, scales, sizes = (_unless_omitted(g, item) for item in (roi, scales, sizes))
+    # An empty tensor means that the input is omitted.
+    optional_inputs: tuple[Any, ...] = (roi, scales, sizes)
+    roi, scales, sizes = (
+        None if isinstance(value, Value) and g.shape(value) == (0,) else value for value in optional_inputs
+    )
     stretches = roi is None and attributes["keep_aspect_ratio_policy"] == "stretch"
+    # `axes` begins at 18. Before, the other axes get a scale of 1, or their own sizes.
     if axes is not None and stretches and not g.has("Resize", "axes"):
         scales, sizes = _for_all_axes(g, X, scales, sizes, [g.axis(axis, known_rank(g, X)) for axis in axes])
         axes = None
-    wanted = [*options, *(["axes"] if axes is not None else [])]
+    argument_names = [*options, *(["axes"] if axes is not None else [])]
     coordinates = attributes["coordinate_transformation_mode"]
-    says = g.has("Resize", *wanted, coordinate_transformation_mode=coordinates)
-    if not says or coordinates == "tf_half_pixel_for_nn":
-        return _composed(g, X, roi, scales, sizes, axes, {"mode": mode, **attributes})
+    has_mode = g.has("Resize", *argument_names, coordinate_transformation_mode=coordinates)
+    # Only opsets 11 and 12 have this mode; the composition serves all opsets alike.
+    if not has_mode or coordinates == "tf_half_pixel_for_nn":
+        return _compose_resize(g, X, roi, scales, sizes, axes, {"mode": mode, **attributes})
     schema = schemas.operator_schema("Resize", g.opset)
     if schema is not None and not schema.inputs[1].optional:
         empty = g.constant([], DataType.FLOAT)
@@ -70,26 +71,25 @@ Scalars = list[Any]
 def _items(g: GraphContext, values: Any, count: int) -> Scalars:
     array = None if isinstance(values, list) else g.constant_value(values)
     if isinstance(values, list) or array is not None:
-        listed = values if array is None else array.reshape(-1).tolist()
-        if len(listed) != count:
-            raise g.refuse(f"it has {len(listed)} scales or sizes for {count} axes")
-        result: Scalars = listed
-        return result
+        numbers = values if array is None else array.reshape(-1).tolist()
+        if len(numbers) != count:
+            raise g.refuse(f"it has {len(numbers)} scales or sizes for {count} axes")
+        return numbers
     none = g.constant([], DataType.INT64)
     return [g.op("Reshape", g.op("Gather", values, i, axis=0), none) for i in range(count)]
 
 
 def _for_all_axes(g: GraphContext, X: Value, scales: Any, sizes: Any, axes: list[int]) -> tuple[Any, Any]:
     """Extend scales or sizes of some axes to all axes."""
-    given = dict(zip(axes, _items(g, scales if sizes is None else sizes, len(axes)), strict=True))
-    every = range(known_rank(g, X))
+    by_axis = dict(zip(axes, _items(g, scales if sizes is None else sizes, len(axes)), strict=True))
+    all_axes = range(known_rank(g, X))
     if sizes is not None:
-        return None, [given[axis] if axis in given else g.size(X, axis) for axis in every]
-    whole = [given.get(axis, 1.0) for axis in every]
-    if not any(isinstance(item, Value) for item in whole):
-        return whole, None
-    parts = [g.op("Reshape", g.constant(item, DataType.FLOAT), [1]) for item in whole]
-    return g.op("Concat", *parts, axis=0), None
+        return None, [by_axis[axis] if axis in by_axis else g.size(X, axis) for axis in all_axes]
+    all_scales = [by_axis.get(axis, 1.0) for axis in all_axes]
+    if not any(isinstance(scale, Value) for scale in all_scales):
+        return all_scales, None
+    vectors = [g.op("Reshape", g.constant(scale, DataType.FLOAT), [1]) for scale in all_scales]
+    return g.op("Concat", *vectors, axis=0), None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +103,7 @@ class _Axis:
     region: tuple[Numbers, Numbers] | None
 
 
-def _composed(
+def _compose_resize(
     g: GraphContext,
     X: Value,
     roi: Value | None,
@@ -114,15 +114,15 @@ def _composed(
 ) -> Value:
     """A composition of Resize; below 11 Upsample, or Resize of opset 10, if pixels are repeated."""
     rank, dtype, mode = known_rank(g, X), g.dtype(X), method["mode"]
-    at = [g.axis(axis, rank) for axis in axes] if axes is not None else list(range(rank))
-    ratios = None if scales is None else _items(g, scales, len(at))
+    dims = [g.axis(axis, rank) for axis in axes] if axes is not None else list(range(rank))
+    ratios = None if scales is None else _items(g, scales, len(dims))
     if sizes is None and axes is None and dtype in _REPEATED and _repeats(ratios, method):
         return g.op("Upsample" if g.has("Upsample") else "Resize", X, mode="nearest", scales=scales)
     if mode != "nearest" and dtype not in dtypes.FLOATS:
         raise g.refuse(f"interpolation of {dtype} is not supported")
     wide = DataType.DOUBLE if dtype == DataType.DOUBLE and mode != "nearest" else DataType.FLOAT
     data = X if mode == "nearest" or dtype == wide else g.cast(X, wide)
-    how = Method(
+    interpolation = Method(
         mode,
         method["nearest_mode"],
         method["cubic_coeff_a"],
@@ -130,15 +130,16 @@ def _composed(
         bool(method["antialias"]),
     )
     coordinates = method["coordinate_transformation_mode"]
-    for position, axis in zip(at, _axes(g, X, roi, ratios, sizes, at, method, wide), strict=True):
+    for dim, axis in zip(dims, _axes(g, X, roi, ratios, sizes, dims, method, wide), strict=True):
         crops = coordinates == "tf_crop_and_resize"
+        # At a scale of 1 every pixel stays where it is, unless a region crops the axis.
         if not crops and not isinstance(axis.scale, Value) and axis.scale == 1:
             continue
-        places = _places(g, axis, coordinates, wide)
+        positions = _input_coordinates(g, axis, coordinates, wide)
         step = arithmetic(g, "Div", 1.0, axis.scale)
-        data = resampled(g, data, position, axis.size, places, step, how)
+        data = resample(g, data, dim, axis.size, positions, step, interpolation)
         if crops:
-            data = _extrapolated(g, data, position, number(g, axis.size, wide), places, method)
+            data = _extrapolate(g, data, dim, number(g, axis.size, wide), positions, method)
     return data if dtype is None else g.cast(data, dtype)
 
 
@@ -168,48 +169,59 @@ def _axes(
     wide: DataType,
 ) -> list[_Axis]:
     count, policy = len(axes), method["keep_aspect_ratio_policy"]
-    old = [g.size(X, at) for at in axes]
-    lengths = [number(g, size, DataType.FLOAT) for size in old]
+    input_sizes = [g.size(X, axis) for axis in axes]
+    lengths = [number(g, size, DataType.FLOAT) for size in input_sizes]
 
-    def whole(numbers: Numbers) -> Size:
+    def floor_size(numbers: Numbers) -> Size:
         floor = arithmetic(g, "Floor", numbers)
         return g.cast(floor, DataType.INT64) if isinstance(floor, Value) else int(floor)
 
-    def converted(value: Numbers) -> Numbers:
+    def convert(value: Numbers) -> Numbers:
         return g.cast(value, wide) if isinstance(value, Value) else wide.numpy().type(value)
 
     if sizes is not None:
-        new = [g.cast(n, DataType.INT64) if isinstance(n, Value) else int(n) for n in _items(g, sizes, count)]
+        output_sizes = [
+            g.cast(n, DataType.INT64) if isinstance(n, Value) else int(n) for n in _items(g, sizes, count)
+        ]
         scales = [
             arithmetic(g, "Div", number(g, n, wide), number(g, o, wide))
-            for n, o in zip(new, old, strict=True)
+            for n, o in zip(output_sizes, input_sizes, strict=True)
         ]
         if policy != "stretch":
             name = "Less" if policy == "not_larger" else "Greater"
-            chosen = scales[0]
+            common_scale = scales[0]
+            # Not larger: the smallest scale fits all axes; not smaller: the largest one.
             for scale in scales[1:]:
-                chosen = arithmetic(g, "Where", arithmetic(g, name, scale, chosen), scale, chosen)
-            scales = [chosen] * count
-            new = [
-                whole(arithmetic(g, "Add", arithmetic(g, "Mul", number(g, o, wide), chosen), 0.5))
-                for o in old
+                common_scale = arithmetic(
+                    g, "Where", arithmetic(g, name, scale, common_scale), scale, common_scale
+                )
+            scales = [common_scale] * count
+            output_sizes = [
+                floor_size(arithmetic(g, "Add", arithmetic(g, "Mul", number(g, o, wide), common_scale), 0.5))
+                for o in input_sizes
             ]
-        widths = [number(g, n, wide) for n in new]
+        widths = [number(g, n, wide) for n in output_sizes]
     elif ratios is not None:
-        single = [item if isinstance(item, Value) else np.float32(item) for item in ratios]
-        products = [arithmetic(g, "Mul", o, r) for o, r in zip(lengths, single, strict=True)]
-        new, widths = [whole(item) for item in products], [converted(item) for item in products]
-        scales = [converted(item) for item in single]
+        float_ratios = [
+            number_of_axis if isinstance(number_of_axis, Value) else np.float32(number_of_axis)
+            for number_of_axis in ratios
+        ]
+        products = [arithmetic(g, "Mul", o, r) for o, r in zip(lengths, float_ratios, strict=True)]
+        output_sizes, widths = (
+            [floor_size(number_of_axis) for number_of_axis in products],
+            [convert(number_of_axis) for number_of_axis in products],
+        )
+        scales = [convert(number_of_axis) for number_of_axis in float_ratios]
     else:
         raise g.refuse("neither scales nor sizes are given")
     regions: list[tuple[Numbers, Numbers] | None] = [None] * count
     if roi is not None:
-        ends = [converted(item) for item in _items(g, roi, 2 * count)]
+        ends = [convert(number_of_axis) for number_of_axis in _items(g, roi, 2 * count)]
         regions = list(zip(ends[:count], ends[count:], strict=True))
-    return [_Axis(*parts) for parts in zip(old, new, scales, widths, regions, strict=True)]
+    return [_Axis(*fields) for fields in zip(input_sizes, output_sizes, scales, widths, regions, strict=True)]
 
 
-def _places(g: GraphContext, axis: _Axis, coordinates: str, wide: DataType) -> Numbers:
+def _input_coordinates(g: GraphContext, axis: _Axis, coordinates: str, wide: DataType) -> Numbers:
     """The input coordinate of each pixel of the result."""
 
     def add(a: Numbers, b: Numbers) -> Numbers:
@@ -224,8 +236,8 @@ def _places(g: GraphContext, axis: _Axis, coordinates: str, wide: DataType) -> N
     def div(a: Numbers, b: Numbers) -> Numbers:
         return arithmetic(g, "Div", a, b)
 
-    def if_single(one: Numbers, several: Numbers) -> Numbers:
-        return arithmetic(g, "Where", arithmetic(g, "Equal", axis.count, 1), one, several)
+    def if_single(single_pixel: Numbers, several: Numbers) -> Numbers:
+        return arithmetic(g, "Where", arithmetic(g, "Equal", axis.count, 1), single_pixel, several)
 
     numbers, size, scale = pixels(g, axis.count, wide), number(g, axis.size, wide), axis.scale
     last = sub(size, 1.0)
@@ -235,14 +247,16 @@ def _places(g: GraphContext, axis: _Axis, coordinates: str, wide: DataType) -> N
         return div(add(numbers, 0.5), scale)
     if coordinates in ("align_corners", "tf_crop_and_resize"):
         gaps = sub(axis.width, 1.0)
+        # A single output pixel has no gaps; dividing by 1 instead avoids NaN in the branch that is not
+        # taken.
         gaps = arithmetic(g, "Where", arithmetic(g, "Less", arithmetic(g, "Abs", gaps), 1e-30), 1.0, gaps)
         if coordinates == "align_corners":
             return if_single(0.0, div(mul(numbers, last), gaps))
         if axis.region is None:
             raise g.refuse("roi must be given")
         start, end = axis.region
-        moved = div(mul(mul(numbers, sub(end, start)), last), gaps)
-        return if_single(mul(mul(add(start, end), last), 0.5), add(mul(start, last), moved))
+        offset = div(mul(mul(numbers, sub(end, start)), last), gaps)
+        return if_single(mul(mul(add(start, end), last), 0.5), add(mul(start, last), offset))
     centred = sub(div(add(numbers, 0.5), scale), 0.5)
     if coordinates == "pytorch_half_pixel":
         return if_single(-0.5, centred)
@@ -253,17 +267,17 @@ def _places(g: GraphContext, axis: _Axis, coordinates: str, wide: DataType) -> N
     return centred
 
 
-def _extrapolated(
-    g: GraphContext, data: Value, at: int, size: Numbers, places: Numbers, method: dict[str, Any]
+def _extrapolate(
+    g: GraphContext, data: Value, dim: int, size: Numbers, positions: Numbers, method: dict
 ) -> Value:
     """Replace pixels outside of the input by a number."""
     last = arithmetic(g, "Sub", size, 1.0)
-    low, high = arithmetic(g, "Less", places, 0.0), arithmetic(g, "Greater", places, last)
-    away = g.constant(arithmetic(g, "Or", low, high))
-    behind = list(range(1, known_rank(g, data) - at))
-    away = g.op("Unsqueeze", away, axes=behind) if behind else away
+    low, high = arithmetic(g, "Less", positions, 0.0), arithmetic(g, "Greater", positions, last)
+    is_outside = g.constant(arithmetic(g, "Or", low, high))
+    trailing_axes = list(range(1, known_rank(g, data) - dim))
+    is_outside = g.op("Unsqueeze", is_outside, axes=trailing_axes) if trailing_axes else is_outside
     filler = g.constant(method["extrapolation_value"], g.dtype(data) or DataType.FLOAT)
-    return g.call("composed::where", condition=away, self=filler, other=data)
+    return g.call("composed::where", condition=is_outside, self=filler, other=data)
 
 
 @onnx_symbolic("before13::Resize")
@@ -292,13 +306,13 @@ def upsample(
     """Resize since 10. Coordinates are scaled from the corner."""
     if scales is None:
         scales = [1.0, 1.0, height_scale or 1.0, width_scale or 1.0]
-    given = g.constant(scales, DataType.FLOAT)
+    scales_value = g.constant(scales, DataType.FLOAT)
     mode = "linear" if mode in ("linear", "bilinear") else "nearest"
     return g.op_of_any_data(
         "Resize",
         X,
         None,
-        given,
+        scales_value,
         mode=mode,
         coordinate_transformation_mode="asymmetric",
         nearest_mode="floor",
@@ -312,8 +326,8 @@ def resize_10(g: GraphContext, X: Value, scales: Value, mode: str = "nearest") -
     if mode != "nearest" or (array is not None and np.all(array >= 1)):
         return upsample(g, X, scales, mode)
     if array is None:
-        ones = g.constant(np.ones(known_rank(g, X), dtype=np.float32))
-        X, scales = upsample(g, X, g.op("Max", scales, ones)), g.op("Min", scales, ones)
+        unit_scales = g.constant(np.ones(known_rank(g, X), dtype=np.float32))
+        X, scales = upsample(g, X, g.op("Max", scales, unit_scales)), g.op("Min", scales, unit_scales)
     elif np.any(array > 1):
         X, scales = upsample(g, X, g.constant(np.maximum(array, 1))), g.constant(np.minimum(array, 1))
     return g.op_of_any_data(

@@ -23,24 +23,26 @@ def _register(op_type: str) -> None:
     ) -> list[Value]:
         """Below 14: transposes the batch to the second dimension, and back."""
 
-        def turned(value: Value | None) -> Value | None:
+        def exchange_batch(value: Value | None) -> Value | None:
             return None if value is None else g.op("Transpose", value, perm=[1, 0, 2])
 
         states = {"initial_c": initial_c} if op_type == "LSTM" else {}
-        given: dict[str, Value | None] = {"X": X, "initial_h": initial_h, **states}
+        inputs: dict[str, Value | None] = {"X": X, "initial_h": initial_h, **states}
         if layout:
-            given = {name: turned(value) for name, value in given.items()}
+            inputs = {name: exchange_batch(value) for name, value in inputs.items()}
         peepholes = {"P": P} if op_type == "LSTM" else {}
-        data = given.pop("X")
-        made = g.op(
-            op_type, data, W, R, B, sequence_lens, **given, **peepholes, **attributes, outputs=outputs
+        data = inputs.pop("X")
+        outputs_of_layer = g.op(
+            op_type, data, W, R, B, sequence_lens, **inputs, **peepholes, **attributes, outputs=outputs
         )
-        results = made if isinstance(made, list) else [made]
+        results = outputs_of_layer if isinstance(outputs_of_layer, list) else [outputs_of_layer]
         if not layout:
             return results
-        whole, *last = results
-        front = g.op("Transpose", whole, perm=[2, 0, 1, 3])
-        return [front, *(g.op("Transpose", value, perm=[1, 0, 2]) for value in last)]
+        # Y is [steps, directions, batch, hidden], and with the batch first [batch, steps, directions,
+        # hidden].
+        sequence, *final_states = results
+        front = g.op("Transpose", sequence, perm=[2, 0, 1, 3])
+        return [front, *(g.op("Transpose", value, perm=[1, 0, 2]) for value in final_states)]
 
 
 for _op_type in ("RNN", "GRU", "LSTM"):

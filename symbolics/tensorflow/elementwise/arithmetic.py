@@ -52,7 +52,9 @@ def div(g: GraphContext, x: Value, y: Value) -> Value:
     dtype = g.dtype(x)
     if dtype == DataType.UINT64:
         return g.op("Div", x, y)
-    return restored(g, integers.quotient(g, integers.widened(g, x), integers.widened(g, y)), dtype)
+    return restored(
+        g, integers.quotient(g, integers.widen_integers(g, x), integers.widen_integers(g, y)), dtype
+    )
 
 
 @onnx_symbolic("tf::FloorDiv")
@@ -62,21 +64,21 @@ def floor_div(g: GraphContext, x: Value, y: Value) -> Value:
         return g.op("Floor", g.op("Div", x, y))
     if g.dtype(x) in dtypes.UNSIGNED:
         return g.call("tf::Div", x=x, y=y)
-    wide, other = integers.widened(g, x), integers.widened(g, y)
+    wide, other = integers.widen_integers(g, x), integers.widen_integers(g, y)
     return restored(g, g.call("aten::floor_divide", wide, other), g.dtype(x))
 
 
 @onnx_symbolic("tf::FloorMod")
 def floor_mod(g: GraphContext, x: Value, y: Value) -> Value:
     """The remainder of flooring division, with the sign of `y`."""
-    wide, other = integers.widened(g, x), integers.widened(g, y)
+    wide, other = integers.widen_integers(g, x), integers.widen_integers(g, y)
     return restored(g, g.call("aten::remainder", wide, other), g.dtype(x))
 
 
 @onnx_symbolic(["tf::Mod", "tf::TruncateMod"])
 def truncate_mod(g: GraphContext, x: Value, y: Value) -> Value:
     """The remainder of truncating division, with the sign of `x`."""
-    wide, other = integers.widened(g, x), integers.widened(g, y)
+    wide, other = integers.widen_integers(g, x), integers.widen_integers(g, y)
     return restored(g, g.call("aten::fmod", wide, other), g.dtype(x))
 
 
@@ -114,19 +116,19 @@ def squared_difference(g: GraphContext, x: Value, y: Value) -> Value:
 def pow_(g: GraphContext, x: Value, y: Value) -> Value:
     if not is_integral(g, x):
         return g.op("Pow", x, y)
-    wide, other = integers.widened(g, x), integers.widened(g, y)
+    wide, other = integers.widen_integers(g, x), integers.widen_integers(g, y)
     return restored(g, g.call("aten::pow", wide, other), g.dtype(x))
 
 
 @onnx_symbolic("tf::Maximum")
 def maximum(g: GraphContext, x: Value, y: Value) -> Value:
-    wide, other = integers.widened(g, x), integers.widened(g, y)
+    wide, other = integers.widen_integers(g, x), integers.widen_integers(g, y)
     return restored(g, g.call("aten::maximum", wide, other), g.dtype(x))
 
 
 @onnx_symbolic("tf::Minimum")
 def minimum(g: GraphContext, x: Value, y: Value) -> Value:
-    wide, other = integers.widened(g, x), integers.widened(g, y)
+    wide, other = integers.widen_integers(g, x), integers.widen_integers(g, y)
     return restored(g, g.call("aten::minimum", wide, other), g.dtype(x))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
-from ...compositions.sizes import known_rank
+from ...compositions.size_arithmetic import known_rank
 
 _BITS = 4
 _COUNTS = [bin(digit).count("1") for digit in range(1 << _BITS)]

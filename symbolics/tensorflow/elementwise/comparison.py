@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
-from ...compositions.integers import widened
+from ...compositions.integers import widen_integers
 from .._common import binary, chosen
 
 
 def _comparable(g: GraphContext, value: Value) -> Value:
     """Cast narrow integers to INT32 or INT64, which runtimes compare."""
-    return value if g.dtype(value) == DataType.UINT64 else widened(g, value)
+    return value if g.dtype(value) == DataType.UINT64 else widen_integers(g, value)
 
 
 def _register_comparison(name: str, op_type: str) -> None:
@@ -55,7 +55,7 @@ def approximate_equal(g: GraphContext, x: Value, y: Value, tolerance: float = 1e
     distance = g.call("tf::Abs", binary(g, "Sub", x, y))
     if g.dtype(x) in (DataType.FLOAT, DataType.DOUBLE, DataType.FLOAT16, DataType.BFLOAT16, None):
         return g.op("Less", distance, tolerance)
-    return g.op("Less", widened(g, distance), int(tolerance))
+    return g.op("Less", widen_integers(g, distance), int(tolerance))
 
 
 @onnx_symbolic("tf::LogicalAnd")

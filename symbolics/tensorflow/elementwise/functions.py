@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
-from ...compositions.integers import widened
+from ...compositions.integers import widen_integers
 from .._common import binary, is_integral, restored
 
 # The ONNX operator that computes a function of floats.
@@ -60,18 +60,18 @@ for _name, _aten in _AS_IN_ATEN.items():
 
 @onnx_symbolic("tf::Abs")
 def abs_(g: GraphContext, x: Value) -> Value:
-    return restored(g, g.op("Abs", widened(g, x)), g.dtype(x))
+    return restored(g, g.op("Abs", widen_integers(g, x)), g.dtype(x))
 
 
 @onnx_symbolic("tf::Neg")
 def neg(g: GraphContext, x: Value) -> Value:
-    return restored(g, g.op("Neg", widened(g, x)), g.dtype(x))
+    return restored(g, g.op("Neg", widen_integers(g, x)), g.dtype(x))
 
 
 @onnx_symbolic("tf::Sign")
 def sign(g: GraphContext, x: Value) -> Value:
     """The sign of NaN is NaN, which a Sign composed of comparisons does not give."""
-    result = restored(g, g.op("Sign", widened(g, x)), g.dtype(x))
+    result = restored(g, g.op("Sign", widen_integers(g, x)), g.dtype(x))
     return result if is_integral(g, x) else g.op("Where", g.call("aten::isnan", x), x, result)
 
 

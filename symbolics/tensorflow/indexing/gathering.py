@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
-from ...compositions.sizes import known_rank
+from ...compositions.size_arithmetic import known_rank
 from .._common import as_vector, check_policy, constant_integer, front, integers, joined, shaped
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....registration.emission.operand_checks import check_scattered
-from ...compositions.integers import widened
+from ...compositions.integers import widen_integers
 from .._common import HALVES, check_policy, elements, restored, sizes
 
 
 def _wide(g: GraphContext, value: Value) -> Value:
     """Cast half precision to FLOAT and narrow integers to INT32, because runtimes do not scatter them."""
-    return g.cast(value, DataType.FLOAT) if g.dtype(value) in HALVES else widened(g, value)
+    return g.cast(value, DataType.FLOAT) if g.dtype(value) in HALVES else widen_integers(g, value)
 
 
 def combined(g: GraphContext, tensor: Value, indices: Value, updates: Value, reduction: str) -> Value:

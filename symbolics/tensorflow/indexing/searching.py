@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
-from ...compositions.sizes import where_true
+from ...compositions.size_arithmetic import where_true
 
 
 @onnx_symbolic("tf::ListDiff")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
-from ...compositions.sizes import Size, known_rank
+from ...compositions.size_arithmetic import Size, known_rank
 from .._common import elements, flattened
 from ..linalg.products import swapped
 from .scattering import combined

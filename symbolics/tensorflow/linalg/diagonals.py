@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
-from ...compositions.sizes import Size, compute, known_rank, product, sizes_of, static_size
+from ...compositions.size_arithmetic import Size, compute, known_rank, product, sizes_of, static_size
 from .._common import constant_integer, constant_integers, integers, number
 
 _LEFT = "LEFT_LEFT"

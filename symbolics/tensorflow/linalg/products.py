@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.einsum import parse_equation
-from ...compositions.integers import widened
-from ...compositions.sizes import known_rank
+from ...compositions.integers import widen_integers
+from ...compositions.size_arithmetic import known_rank
 from .._common import restored, shaped
 
 
@@ -17,7 +17,7 @@ def swapped(g: GraphContext, value: Value) -> Value:
 
 def _product(g: GraphContext, x: Value, y: Value, dtype: DataType | None = None) -> Value:
     dtype = dtype or g.dtype(x)
-    return restored(g, g.op("MatMul", widened(g, x), widened(g, y)), dtype)
+    return restored(g, g.op("MatMul", widen_integers(g, x), widen_integers(g, y)), dtype)
 
 
 @onnx_symbolic("tf::MatMul")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from ....registration import GraphContext, Value, onnx_symbolic
-from ...compositions.matrices import transposed
+from ...compositions.matrices import transpose
 from .._common import shaped
 
 
 @onnx_symbolic("tf::MatrixInverse")
 def matrix_inverse(g: GraphContext, input: Value, adjoint: bool = False) -> Value:
-    return g.call("aten::linalg_inv", transposed(g, input) if adjoint else input)
+    return g.call("aten::linalg_inv", transpose(g, input) if adjoint else input)
 
 
 @onnx_symbolic("tf::MatrixDeterminant")
@@ -30,7 +30,7 @@ def cholesky(g: GraphContext, input: Value) -> Value:
 
 @onnx_symbolic("tf::MatrixSolve")
 def matrix_solve(g: GraphContext, matrix: Value, rhs: Value, adjoint: bool = False) -> Value:
-    return g.call("aten::linalg_solve", transposed(g, matrix) if adjoint else matrix, rhs)
+    return g.call("aten::linalg_solve", transpose(g, matrix) if adjoint else matrix, rhs)
 
 
 @onnx_symbolic("tf::MatrixTriangularSolve")
@@ -38,7 +38,7 @@ def matrix_triangular_solve(
     g: GraphContext, matrix: Value, rhs: Value, lower: bool = True, adjoint: bool = False
 ) -> Value:
     """Only one triangle of the matrix is read."""
-    left = transposed(g, matrix) if adjoint else matrix
+    left = transpose(g, matrix) if adjoint else matrix
     return g.call("aten::linalg_solve_triangular", left, rhs, upper=lower == adjoint)
 
 
@@ -58,5 +58,5 @@ def svd(
     """Singular values in descending order, and singular vectors up to their signs."""
     if not compute_uv:
         return [g.call("aten::linalg_svdvals", input), None, None]
-    u, s, vh = g.call_outputs("aten::linalg_svd", input, full_matrices)
-    return [s, u, transposed(g, vh)]
+    u, s, vh = g.call("aten::linalg_svd", input, full_matrices)
+    return [s, u, transpose(g, vh)]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ....registration import GraphContext, Value, dtypes, onnx_symbolic
-from ...compositions.sizes import Size, compute, known_rank, static_size
+from ...compositions.size_arithmetic import Size, compute, known_rank, static_size
 from .layout import Layout, numbers, padded, window_pads
 from .sizes import listed_sizes
 

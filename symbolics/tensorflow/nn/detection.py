@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ....registration import DataType, GraphContext, Number, Value, onnx_symbolic
-from ...compositions.sizes import compute, product
+from ...compositions.size_arithmetic import compute, product
 from .._common import constant_integer
 from .layout import ranked
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
-from ...compositions.sizes import Size, compute, product
+from ...compositions.size_arithmetic import Size, compute, product
 from ...compositions.special.formulas import Formula
 from .layout import ranked
 from .sizes import listed_sizes

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from ....registration import DataType, GraphContext, Value, dtypes
-from ...compositions.sizes import Size, compute
+from ...compositions.size_arithmetic import Size, compute
 
 
 def ranked(g: GraphContext, value: Value, rank: int) -> Value:

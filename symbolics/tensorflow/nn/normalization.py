@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
-from ...compositions.moments import moments, narrowed, widened
-from ...compositions.sizes import compute, known_rank, product
+from ...compositions.moments import cast_like, moments, widen_halves
+from ...compositions.size_arithmetic import compute, known_rank, product
 from .layout import IMAGES, Layout
 
 
@@ -38,9 +38,9 @@ def _normalized(
     parameters = [scale, offset, mean, variance]
     wide, others = x, list(parameters)
     if any(g.dtype(each) != g.dtype(x) for each in parameters):
-        wide, others = widened(g, x, *parameters)  # type: ignore[assignment]
+        wide, others = widen_halves(g, x, *parameters)  # type: ignore[assignment]
     result = g.op("BatchNormalization", layout.channels_first(g, wide), *others, epsilon=eps)
-    return narrowed(g, layout.restored(g, result), x)
+    return cast_like(g, layout.restored(g, result), x)
 
 
 def _of_batch(
@@ -55,7 +55,7 @@ def _of_batch(
     factor: float,
 ) -> list[Value | None]:
     """Batch normalization by the batch's own statistics, and the new running ones."""
-    wide, (scale, offset) = widened(g, x, scale, offset)  # type: ignore[assignment]
+    wide, (scale, offset) = widen_halves(g, x, scale, offset)  # type: ignore[assignment]
     images = layout.channels_first(g, wide)
     axes = [axis for axis in range(layout.dimensions + 2) if axis != 1]
     behind = list(range(1, layout.dimensions + 1))
@@ -73,7 +73,7 @@ def _of_batch(
         unbiased = g.op("Add", g.op("Mul", variance, 1 - factor), g.op("Mul", unbiased, factor))
     else:
         average_out = average
-    return [narrowed(g, layout.restored(g, result), x), average_out, unbiased, average, spread]
+    return [cast_like(g, layout.restored(g, result), x), average_out, unbiased, average, spread]
 
 
 def fused_batch_norm(

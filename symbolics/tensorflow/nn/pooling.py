@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
-from ...compositions.sizes import Size, compute
-from ...compositions.spatial.sliding import Slide, averaged, largest, taken
+from ...compositions.size_arithmetic import Size, compute
+from ...compositions.spatial.sliding import Slide, average_windows, gather_windows, largest
 from .._common import constant_integers
 from .convolution import kernel_sizes
 from .layout import IMAGES, Layout, Pads, numbers, padded, window_pads
@@ -165,7 +165,7 @@ def _avg_pool(
     kernel, steps = layout.spatial(g, ksize, "ksize"), layout.spatial(g, strides, "strides")
     pads = _known_pads(g, window_pads(g, layout, images, kernel, steps, padding))
     slides = _slides(g, images, kernel, steps, [1] * layout.dimensions, pads)
-    return layout.restored(g, averaged(g, images, slides, padded=False))
+    return layout.restored(g, average_windows(g, images, slides, padded=False))
 
 
 @onnx_symbolic("tf::AvgPool")
@@ -209,8 +209,10 @@ def dilation2d(
     pads = _known_pads(g, window_pads(g, IMAGES, images, extents, steps, padding))
     dtype = g.dtype(input) or DataType.FLOAT
     around = padded(g, images, [*pads], dtypes.limits(dtype)[0])
-    windows = taken(
-        g, around, [each.clipped(g) for each in _slides(g, around, kernel, steps, spread, [(0, 0)] * 2)]
+    windows = gather_windows(
+        g,
+        around,
+        [each.clip_positions(g) for each in _slides(g, around, kernel, steps, spread, [(0, 0)] * 2)],
     )
     weight = g.op("Unsqueeze", g.op("Transpose", filter, perm=[2, 0, 1]), axes=[1, 2])
     return IMAGES.restored(g, g.op("ReduceMax", g.op("Add", windows, weight), axes=[4, 5], keepdims=0))
@@ -233,7 +235,7 @@ def _patches(
     first = padded(g, first, window_pads(g, layout, first, extents, steps, padding))
     none = [(0, 0)] * layout.dimensions
     slides = _slides(g, first, kernel, steps, spread, none)
-    windows = taken(g, first, [each.clipped(g) for each in slides])
+    windows = gather_windows(g, first, [each.clip_positions(g) for each in slides])
     count = layout.dimensions
     windows = g.op("Transpose", windows, perm=[0, *range(2, 2 + 2 * count), 1])
     depth = compute(g, "mul", g.size(first, 1), math.prod(kernel))

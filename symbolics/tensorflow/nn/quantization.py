@@ -11,7 +11,7 @@ import numpy as np
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.affine_quantization import Grid, fake_quantize
 from ...compositions.affine_quantization import limits as limits_of
-from ...compositions.sizes import known_rank
+from ...compositions.size_arithmetic import known_rank
 from ...compositions.special.formulas import Formula
 from .._common import constant_integer
 

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.outputs import is_used
-from ...compositions.sizes import Size, compute, static_size
+from ...compositions.size_arithmetic import Size, compute, static_size
 from .layout import ranked
 
 

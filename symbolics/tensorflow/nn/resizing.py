@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
-from ...compositions.sizes import Size
+from ...compositions.size_arithmetic import Size
 from ...compositions.spatial.resampling import (
     Method,
     Numbers,
+    apply_weights,
     arithmetic,
+    clip_negative,
     column,
-    not_negative,
     number,
     pixels,
     position_blocks,
-    resampled,
-    weighted,
+    resample,
 )
 from .layout import IMAGES
 from .sizes import listed_sizes
@@ -178,7 +178,7 @@ def _by_places(
             places = arithmetic(g, "Mul", places, step)
         if how.mode == "cubic":
             places = _tabulated(g, places)
-        data = resampled(g, data, at, size, places, step, how)
+        data = resample(g, data, at, size, places, step, how)
     return data
 
 
@@ -220,6 +220,6 @@ def resize_area(g: GraphContext, images: Value, size: Value, align_corners: bool
         ends = arithmetic(g, "Add", starts, step)
         begins = arithmetic(g, "Where", arithmetic(g, "Less", left, starts), starts, left)
         ends = arithmetic(g, "Where", arithmetic(g, "Less", ends, right), ends, right)
-        covered = not_negative(g, arithmetic(g, "Sub", ends, begins))
-        data = weighted(g, data, arithmetic(g, "Div", covered, step), at)
+        covered = clip_negative(g, arithmetic(g, "Sub", ends, begins))
+        data = apply_weights(g, data, arithmetic(g, "Div", covered, step), at)
     return IMAGES.restored(g, data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from ....registration import DataType, GraphContext, Value
-from ...compositions.sizes import Size
+from ...compositions.size_arithmetic import Size
 
 
 def listed_sizes(g: GraphContext, sizes: Value, count: int) -> list[Size]:

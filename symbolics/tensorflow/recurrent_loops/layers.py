@@ -13,10 +13,10 @@ import onnx_ir as ir
 
 from ....registration import DataType, GraphContext, Value
 from ....registration.arguments import arguments
-from ...compositions.initial_states import unless_zero
+from ...compositions.initial_states import drop_zero_state
 from ...compositions.list_values import part
 from ...compositions.outputs import is_used
-from ...compositions.sizes import Size, compute
+from ...compositions.size_arithmetic import Size, compute
 from .._common import is_dimension
 from ..list_values import Unwritten
 from ..loop_variables import WRITES, origin
@@ -63,7 +63,7 @@ def recurrent_layer(
         return None
     if not all(_is_single(g, body, place, given[place].value) for place in last):
         return None
-    initial = [unless_zero(g, given[place].value) for place in cell.states]
+    initial = [drop_zero_state(g, given[place].value) for place in cell.states]
     if not all(state is None or _fits(state, sequence) for state in initial):
         return None
     x, backwards = sequence, None

@@ -6,8 +6,8 @@ import math
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.doubling import inclusive_scan
-from ...compositions.integers import widened
-from ...compositions.sizes import known_rank
+from ...compositions.integers import widen_integers
+from ...compositions.size_arithmetic import known_rank
 from .._common import HALVES, constant_integer, integers, restored, shaped
 
 
@@ -17,7 +17,7 @@ def _register(name: str, op_type: str) -> None:
         g: GraphContext, x: Value, axis: Value, exclusive: bool = False, reverse: bool = False
     ) -> Value:
         dtype = g.dtype(x)
-        wide = g.cast(x, DataType.FLOAT) if dtype in HALVES else widened(g, x)
+        wide = g.cast(x, DataType.FLOAT) if dtype in HALVES else widen_integers(g, x)
         at = integers(g, axis)
         place = g.cast(axis, DataType.INT64) if at is None else at[0]
         rank = g.rank(x)

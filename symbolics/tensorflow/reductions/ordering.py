@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
-from ...compositions.integers import widened
-from ...compositions.sizes import Size, compute
+from ...compositions.integers import widen_integers
+from ...compositions.size_arithmetic import Size, compute
 from .._common import integers, number, restored, shaped
 
 
 def _top(g: GraphContext, input: Value, k: Size, largest: bool = True) -> list[Value]:
-    values, indices = g.op("TopK", widened(g, input), K=[k], axis=-1, largest=int(largest), outputs=2)
+    values, indices = g.op("TopK", widen_integers(g, input), K=[k], axis=-1, largest=int(largest), outputs=2)
     shape = g.shape(input)
     for result in (values, indices):
         shaped(result, None if shape is None else [*shape[:-1], k if isinstance(k, int) else None])
@@ -70,7 +70,7 @@ def in_top_k_v2(g: GraphContext, predictions: Value, targets: Value, k: Value) -
 def _unique(g: GraphContext, x: Value, axis: Sequence[int], out_idx: DataType, counted: bool) -> list[Value]:
     """Unique elements in the order of their first occurrence, the index of each element, and the counts."""
     dtype = g.dtype(x)
-    wide = g.cast(x, DataType.INT64) if widened(g, x) is not x or dtype == DataType.INT32 else x
+    wide = g.cast(x, DataType.INT64) if widen_integers(g, x) is not x or dtype == DataType.INT32 else x
     wide = g.cast(wide, DataType.FLOAT) if dtype in (DataType.FLOAT16, DataType.BFLOAT16) else wide
     at = None if not axis else axis[0]
     if g.rank(x) == 1:

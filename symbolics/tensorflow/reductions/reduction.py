@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
-from ...compositions.integers import widened
-from ...compositions.sizes import axis, known_rank, product
+from ...compositions.integers import widen_integers
+from ...compositions.size_arithmetic import axis, known_rank, product
 from .._common import (
     constant_integer,
     flattened,
@@ -44,7 +44,7 @@ def _reduced(g: GraphContext, op_type: str, value: Value, axes: Value, keep_dims
 
 def _reduced_numbers(g: GraphContext, op_type: str, value: Value, axes: Value, keep_dims: bool) -> Value:
     """Reduce numbers in an element type that the reduction supports, and convert the result back."""
-    result = _reduced(g, op_type, widened(g, value), axes, keep_dims)
+    result = _reduced(g, op_type, widen_integers(g, value), axes, keep_dims)
     return restored(g, result, g.dtype(value))
 
 
@@ -64,7 +64,7 @@ def _extreme(
 ) -> Value:
     """A maximum or minimum; over no elements the lowest or highest number of the element type."""
     dtype = g.dtype(value)
-    result = _reduced(g, reduced, widened(g, value), axes, keep_dims)
+    result = _reduced(g, reduced, widen_integers(g, value), axes, keep_dims)
     if _may_be_empty(g, value) and dtype in _NARROW:
         # Over no elements the reduction gives the limit of the wider type.
         result = g.op(op_type, result, g.constant(getattr(np.iinfo(dtype.numpy()), limit), g.dtype(result)))
@@ -86,7 +86,7 @@ def mean(g: GraphContext, input: Value, reduction_indices: Value, keep_dims: boo
     """The mean of integers is rounded towards zero. The mean of no floats is NaN, of no integers 0."""
     axes = integers(g, reduction_indices)
     if is_integral(g, input):
-        wide = widened(g, input)
+        wide = widen_integers(g, input)
         ones = g.call("aten::ones_like", wide)
         count = _reduced(g, "ReduceSum", ones, reduction_indices, keep_dims)
         if _may_be_empty(g, input):
@@ -149,7 +149,7 @@ def _register_position(name: str) -> None:
             input = g.cast(input, DataType.INT32)
         if is_integral(g, input) and g.dtype(input) != DataType.INT32:
             if g.dtype(input) in (DataType.INT64, DataType.UINT32, DataType.UINT64):
-                found = g.call_outputs("aten::topk", widened(g, input), 1, at, name == "ArgMax")[1]
+                found = g.call("aten::topk", widen_integers(g, input), 1, at, name == "ArgMax")[1]
                 place = shaped(g.op("Squeeze", found, axes=[at]), without_axis(g, input, at))
                 return g.cast(place, output_type)
             input = g.cast(input, DataType.INT32)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
-from ...compositions.integers import widened
-from ...compositions.sizes import Size, compute, known_rank, product, sizes_of
+from ...compositions.integers import widen_integers
+from ...compositions.size_arithmetic import Size, compute, known_rank, product, sizes_of
 from .._common import number, restored
 
 _REDUCTIONS = {"Sum": "add", "Prod": "mul", "Max": "max", "Min": "min"}
@@ -56,7 +56,7 @@ def _neutral(dtype: DataType, name: str) -> Number:
 
 def _reduced(g: GraphContext, name: str, data: Value, segment_ids: Value, count: Size) -> Value:
     dtype = g.dtype(data) or DataType.FLOAT
-    rows, ids, rest = _rows(g, widened(g, data), segment_ids)
+    rows, ids, rest = _rows(g, widen_integers(g, data), segment_ids)
     return restored(g, _scattered(g, rows, ids, rest, count, _REDUCTIONS[name], _neutral(dtype, name)), dtype)
 
 

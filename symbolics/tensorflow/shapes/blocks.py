@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
-from ...compositions.sizes import Size, compute, sizes_of
+from ...compositions.size_arithmetic import Size, compute, sizes_of
 from .._common import constant_integers, elements, shaped
 
 

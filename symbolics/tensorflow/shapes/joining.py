@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
-from ...compositions.sizes import Size, compute, static_size
+from ...compositions.size_arithmetic import Size, compute, static_size
 from .._common import constant_integer, elements, front, integers, joined
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
-from ...compositions.sizes import Size, compute, known_rank
+from ...compositions.size_arithmetic import Size, compute, known_rank
 from .._common import elements, integers
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
-from ...compositions.sizes import Size, known_rank
+from ...compositions.size_arithmetic import Size, known_rank
 from .._common import constant_integer, constant_integers, elements, front, integers, shaped, sizes
 
 

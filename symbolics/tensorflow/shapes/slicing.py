@@ -6,7 +6,15 @@ import dataclasses
 from collections.abc import Sequence
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
-from ...compositions.sizes import Size, compute, known, known_rank, product, sizes_of, static_size
+from ...compositions.size_arithmetic import (
+    Size,
+    compute,
+    fold_size,
+    known_rank,
+    product,
+    sizes_of,
+    static_size,
+)
 from .._common import as_vector, constant_integers, elements, flattened, integers, joined
 
 END = 2**63 - 1
@@ -50,7 +58,7 @@ def _cut(g: GraphContext, value: Value, ranges: Sequence[_Range]) -> Value:
     """Apply all slices with constant bounds at once, then the others."""
     constant: list[_Range] = []
     for item in ranges:
-        item.start, item.end = known(g, item.start), known(g, item.end)
+        item.start, item.end = fold_size(g, item.start), fold_size(g, item.end)
         stepped = item.step != 1 and not g.has("Slice", "steps")
         if stepped or isinstance(item.start, Value) or isinstance(item.end, Value):
             value = g.call(

@@ -7,15 +7,15 @@ import numpy as np
 
 from .....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
 from ....compositions.list_values import loop_inputs
-from ....compositions.sizes import known_rank
-from ....compositions.special.formulas import Formula, iterate, spread
-from .._common import both
+from ....compositions.size_arithmetic import known_rank
+from ....compositions.special.formulas import Formula, broadcast, iterate
+from .._common import as_operands
 
 _DIGIT = 16
 
 
 def _width(g: GraphContext, value: Value) -> int:
-    """The number of bits of an integer type; that of INT64 if the type is unknown."""
+    """The number of bits of an integer type; 64 if the type is unknown."""
     return 8 * (g.dtype(value) or DataType.INT64).numpy().itemsize
 
 
@@ -24,7 +24,7 @@ def _register_bitwise(name: str, logical: str, combine: Callable[[int, int], int
 
     @onnx_symbolic([f"aten::bitwise_{name}", f"aten::__{name}__"])
     def bitwise(g: GraphContext, self: Value | Number, other: Value | Number) -> Value:
-        self, other = both(g, self, other)
+        self, other = as_operands(g, self, other)
         return g.op(logical if g.dtype(self) == DataType.BOOL else op_type, self, other)
 
     @onnx_symbolic(f"onnx::{op_type}")
@@ -37,29 +37,31 @@ def _register_bitwise(name: str, logical: str, combine: Callable[[int, int], int
         table = np.array([combine(a, b) for a in range(_DIGIT) for b in range(_DIGIT)])
         rank = max(known_rank(g, A), known_rank(g, B))
         count = _width(g, A) // 4
-        places = _DIGIT ** np.arange(count, dtype=np.int64)
+        digit_values = _DIGIT ** np.arange(count, dtype=np.int64)
         result: Formula | None = None
+        # Eight digits of four bits are 32 bits, whose sum DOUBLE represents exactly.
         for start in range(0, count, 8):
-            half = places[start : start + 8]
+            half = digit_values[start : start + 8]
             pairs = _digits(g, A, half) * _DIGIT + _digits(g, B, half)
             digits = g.op("Mul", g.op("Gather", table, pairs.value), half // half[0])
-            part = Formula(g, g.op("ReduceSum", digits, axes=[rank], keepdims=0))
-            result = part if result is None else part * int(half[0]) + result
+            half_result = Formula(g, g.op("ReduceSum", digits, axes=[rank], keepdims=0))
+            result = half_result if result is None else half_result * int(half[0]) + result
         assert result is not None
         return g.cast(result.value, g.dtype(A) or DataType.INT64)
 
 
-def _digits(g: GraphContext, value: Value, places: np.ndarray) -> Formula:
+def _digits(g: GraphContext, value: Value, digit_values: np.ndarray) -> Formula:
     """The digits of integers in two's complement, lowest first, along a new last dimension."""
     column = g.op("Unsqueeze", g.cast(value, DataType.INT64), axes=[known_rank(g, value)])
-    number, place = Formula(g, column), Formula(g, g.constant(places))
-    return _modulo((number - _modulo(number, place)) / place, _DIGIT)
+    number, digit_value = Formula(g, column), Formula(g, g.constant(digit_values))
+    return _modulo((number - _modulo(number, digit_value)) / digit_value, _DIGIT)
 
 
 def _modulo(number: Formula, modulus: Formula | int) -> Formula:
     """The remainder of flooring division by a positive number; division itself truncates."""
-    rest = number - number / modulus * modulus + modulus
-    return rest - rest / modulus * modulus
+    remainder = number - number / modulus * modulus + modulus
+    # The first remainder may be negative and was raised by the modulus; this one is from 0 to the modulus.
+    return remainder - remainder / modulus * modulus
 
 
 _register_bitwise("and", "And", operator.and_)
@@ -73,15 +75,16 @@ def bitwise_not(g: GraphContext, self: Value) -> Value:
 
 
 def _shift(
-    g: GraphContext, self: Value | Number, other: Value | Number
+    g: GraphContext, self: Value | Number, shift_operand: Value | Number
 ) -> tuple[Formula, Formula, Formula, Value]:
     """The operand and the shift as INT64, whether the shift is within the type, and the original operand."""
-    value, amount = both(g, self, other)
+    value, amount = as_operands(g, self, shift_operand)
     if g.dtype(value) == DataType.UINT64:
         raise g.refuse("shifts of UINT64 are not supported")
-    by = Formula(g, g.constant(amount, DataType.INT64))
-    inside = (by > -1) & (by < _width(g, value))
-    return Formula(g, g.cast(value, DataType.INT64)), by, inside, value
+    shift = Formula(g, g.constant(amount, DataType.INT64))
+    # C++ does not define other shifts; ATen gives 0, or the sign.
+    inside = (shift > -1) & (shift < _width(g, value))
+    return Formula(g, g.cast(value, DataType.INT64)), shift, inside, value
 
 
 def _power_of_two(exponent: Formula, largest: int) -> Formula:
@@ -93,8 +96,8 @@ def _power_of_two(exponent: Formula, largest: int) -> Formula:
 @onnx_symbolic(["aten::bitwise_left_shift", "aten::__lshift__"])
 def bitwise_left_shift(g: GraphContext, self: Value | Number, other: Value | Number) -> Value:
     """Left shift; 0 if the shift is negative or not less than the number of bits."""
-    value, by, inside, like = _shift(g, self, other)
-    amount = inside.chosen(by, 0)
+    value, shift, inside, like = _shift(g, self, other)
+    amount = inside.chosen(shift, 0)
     result = inside.chosen(value * _power_of_two(amount, _width(g, like) - 1), 0)
     return g.cast(result.value, g.dtype(like) or DataType.INT64)
 
@@ -102,10 +105,11 @@ def bitwise_left_shift(g: GraphContext, self: Value | Number, other: Value | Num
 @onnx_symbolic(["aten::bitwise_right_shift", "aten::__rshift__"])
 def bitwise_right_shift(g: GraphContext, self: Value | Number, other: Value | Number) -> Value:
     """Right shift as flooring division; a shift that is negative or too long leaves only the sign."""
-    value, by, inside, like = _shift(g, self, other)
+    value, shift, inside, like = _shift(g, self, other)
     width = _width(g, like)
+    # Two divisions, because the power of two for a whole shift does not fit a signed type.
     first, second = (width // 2, width - width // 2)
-    amount = inside.chosen(by, width - 1 if g.dtype(like) not in dtypes.UNSIGNED else width)
+    amount = inside.chosen(shift, width - 1 if g.dtype(like) not in dtypes.UNSIGNED else width)
     near = (amount < first).chosen(amount, first)
     for part, largest in ((near, first), (amount - near, second)):
         divisor = _power_of_two(part, largest)
@@ -118,11 +122,12 @@ def _greatest_divisor(a: Formula, b: Formula) -> Formula:
 
     def step(_: Formula, smaller: Formula, larger: Formula) -> tuple[list[Formula], Formula]:
         vanishes = smaller.equals(0)
+        # Elements that are done still compute; a divisor of 1 keeps them from dividing by 0.
         divisor = vanishes.chosen(1, smaller)
-        rest = vanishes.chosen(0, larger - larger / divisor * divisor)
-        return [rest, smaller], rest > 0
+        remainder = vanishes.chosen(0, larger - larger / divisor * divisor)
+        return [remainder, smaller], remainder > 0
 
-    a, b = spread(abs(a), b), spread(abs(b), a)
+    a, b = broadcast(abs(a), b), broadcast(abs(b), a)
     return iterate(a > 0, [a, b], step)[1]
 
 
@@ -137,6 +142,7 @@ def lcm(g: GraphContext, self: Value, other: Value) -> Value:
     """The least common multiple; 0 if both are 0. The absolute value has at least 32 bits, as in C."""
     a, b = (Formula(g, g.cast(value, DataType.INT64)) for value in (self, other))
     divisor = _greatest_divisor(a, b)
+    # Division first keeps the product small.
     product = a / divisor.equals(0).chosen(1, divisor) * b
     dtype = g.dtype(self) or DataType.INT64
     counted = g.cast(product.value, dtype) if dtype == DataType.INT32 else product.value
@@ -147,7 +153,7 @@ def lcm(g: GraphContext, self: Value, other: Value) -> Value:
 def hash_tensor(
     g: GraphContext, self: Value, dim: Sequence[int] = (), keepdim: bool = False, mode: int = 0
 ) -> Value:
-    """The exclusive or of all numbers as 64 bits: floats as DOUBLE, others as INT64.
+    """The exclusive or of all numbers as 64 bits: floats are cast to DOUBLE, integers to INT64.
 
     A Loop over the bits finds whether each is set an odd number of times; ONNX has no such reduction.
     """
@@ -158,24 +164,24 @@ def hash_tensor(
     else:
         numbers = g.cast(self, DataType.INT64)
     rank = known_rank(g, self)
-    axes = sorted({at % rank for at in dim}) or list(range(rank)) if rank else None
+    axes = sorted({axis % rank for axis in dim}) or list(range(rank)) if rank else None
 
-    places = np.left_shift(np.int64(1), np.arange(64, dtype=np.int64))
+    powers = np.left_shift(np.int64(1), np.arange(64, dtype=np.int64))
 
-    def build(iteration: Value, condition: Value, rest: Value, result: Value) -> list[Value]:
-        number = Formula(g, rest)
+    def build(iteration: Value, condition: Value, remaining_bits: Value, result: Value) -> list[Value]:
+        number = Formula(g, remaining_bits)
         bit = _modulo(number, 2)
         count = bit.value if axes is None else g.op("ReduceSum", bit.value, axes=axes, keepdims=int(keepdim))
-        place = Formula(g, g.op("Gather", places, iteration, axis=0))
-        total = _modulo(Formula(g, count), 2) * place + Formula(g, result)
+        power = Formula(g, g.op("Gather", powers, iteration, axis=0))
+        total = _modulo(Formula(g, count), 2) * power + Formula(g, result)
         return [condition, ((number - bit) / 2).value, total.value]
 
-    nothing = g.constant(0)
+    zero = g.constant(0)
     formals = [
         Value(name="rest", type=numbers.type, shape=numbers.shape),
-        Value(name="hash", type=nothing.type),
+        Value(name="hash", type=zero.type),
     ]
     body = g.subgraph(build, [*loop_inputs(), *formals], "bits")
-    _, result = g.op("Loop", g.constant(64), None, numbers, nothing, body=body, outputs=2)
-    result.type = nothing.type
+    _, result = g.op("Loop", g.constant(64), None, numbers, zero, body=body, outputs=2)
+    result.type = zero.type
     return g.cast(result, DataType.UINT64)

@@ -75,6 +75,7 @@ def isclose(
         self, other = g.cast(self, DataType.DOUBLE), g.cast(other, DataType.DOUBLE)
     distance = g.op("Abs", g.op("Sub", self, other))
     allowed = g.op("Add", g.op("Abs", g.op("Mul", other, rtol)), atol)
+    # An infinite tolerance would hold for an infinite distance; equal infinities are close already.
     near = g.op("And", g.call("aten::isfinite", distance), g.call("aten::le", distance, allowed))
     return g.op("Or", close, near)
 
@@ -85,6 +86,7 @@ def signbit(g: GraphContext, self: Value) -> Value:
     negative = g.op("Less", self, 0)
     if is_integral(g, self):
         return negative
+    # Only the reciprocal tells -0.0, which equals 0.0, apart.
     return g.op("Or", negative, g.op("Less", g.op("Reciprocal", self), 0))
 
 
@@ -117,6 +119,7 @@ def _register_extreme(name: str, op_type: str, comparison: str, logical: str) ->
         result = g.call(f"aten::{name}imum", self, other)
         if is_integral(g, self):
             return result
+        # Max and Min return NaN if an operand is NaN; here the other operand wins.
         result = g.op("Where", g.call("aten::isnan", other), self, result)
         return g.op("Where", g.call("aten::isnan", self), other, result)
 
@@ -134,6 +137,7 @@ def clamp(
 ) -> Value:
     """Gives `max` if the bounds cross. One bound uses Max or Min, because Clip would limit infinity."""
     clipped = not is_integral(g, self) and g.has_kernel("Clip", self)
+    # Clip with crossed bounds gives its upper bound at some opsets only.
     if clipped and isinstance(min, (int, float)) and isinstance(max, (int, float)) and min <= max:
         return g.op("Clip", self, min=float(min), max=float(max))
     if min is not None:

@@ -13,7 +13,7 @@ def to(
     copy: bool = False,
     other: Value | None = None,
 ) -> Value:
-    """Cast to the element type, also that of `other`; devices and layouts have no meaning in ONNX."""
+    """Cast to `dtype`, or to the element type of `other`; devices and layouts have no meaning in ONNX."""
     if dtype is None and other is not None:
         return g.call("aten::type_as", self=self, other=other)
     return self if dtype is None else g.cast(self, dtype)
@@ -51,5 +51,5 @@ _ASSERTIONS = (
 
 
 @onnx_symbolic([f"aten::{name}" for name in _ASSERTIONS.split()])
-def assertion(g: GraphContext, **arguments: Any) -> tuple[Any, ...]:
+def assertion(g: GraphContext, **arguments: Any) -> tuple[()]:
     return ()

@@ -4,7 +4,7 @@ import math
 
 from .....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ....compositions.special.formulas import Formula
-from ..special._registration import narrowed, unary, wide
+from ..special._registration import cast_result, unary, wide
 
 # For each element type: its mantissa bits, the hidden one included, and the exponent of its smallest number.
 _PRECISION = {
@@ -42,6 +42,7 @@ def nextafter(g: GraphContext, self: Value, other: Value) -> Value:
     tiny = is_upward.chosen(x + smallest, x - smallest)
     result = (size < 2.0 ** (bits + lowest)).chosen(tiny, result)
     largest = float(dtypes.limits(dtype)[1])
+    # Arithmetic on infinity stays infinite; its neighbour is the largest finite number.
     result = x.equals(math.inf).chosen(largest, x.equals(-math.inf).chosen(-largest, result))
     result = x.equals(target).chosen(target, result)
     return target.call("aten::isnan").chosen(target, result).value
@@ -56,6 +57,7 @@ def frexp(g: GraphContext, self: Value) -> list[Value]:
     exponent = size * 0.0
     first = 512 if x.is_double else 64
     steps = [first >> i for i in range(first.bit_length())]
+    # Binary search for the exponent; the first step twice, for subnormal numbers.
     for step in [first, *steps]:
         small = size < 2.0**-step
         size = small.chosen(size * 2.0**step, size)
@@ -65,7 +67,7 @@ def frexp(g: GraphContext, self: Value) -> list[Value]:
         size = large.chosen(size * 2.0**-step, size)
         exponent = large.chosen(exponent + float(step), exponent)
     mantissa = finite.chosen((x < 0.0).chosen(-size, size), x)
-    return [narrowed(g, mantissa, self), g.cast(exponent.value, DataType.INT32)]
+    return [cast_result(g, mantissa, self), g.cast(exponent.value, DataType.INT32)]
 
 
 @onnx_symbolic("composed::bits_of_double")
@@ -80,6 +82,7 @@ def bits_of_double(g: GraphContext, self: Value) -> Value:
     mantissa, exponent = (Formula(g, part) for part in frexp(g, self))
     fraction = ((abs(mantissa) * 2.0 - 1.0) * 2.0**52).cast(DataType.INT64)
     normal = (exponent.cast(DataType.INT64) + 1022) * 2**52 + fraction
+    # 2**1074 is no DOUBLE, so the product takes two steps.
     subnormal = (abs(x) * 2.0**537 * 2.0**537).cast(DataType.INT64)
     is_small, is_finite = abs(x) < 2.0**-1022, x.call("aten::isfinite")
     special = Formula(g, g.op("Where", g.call("aten::isnan", self), _NAN, _INFINITY))

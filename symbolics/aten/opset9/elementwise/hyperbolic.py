@@ -25,7 +25,7 @@ _ATAN_Q = coefficients(
 )
 
 
-def _signed(x: Formula, result: Formula) -> Formula:
+def _restore_sign(x: Formula, result: Formula) -> Formula:
     """An odd function of x, from its values at |x|."""
     return (x < 0.0).chosen(-result, result)
 
@@ -33,12 +33,13 @@ def _signed(x: Formula, result: Formula) -> Formula:
 def _atan(x: Formula) -> Formula:
     size = abs(x)
     is_large, is_medium = size > 1.0 + math.sqrt(2.0), size > 0.66
+    # `atan(x) = pi/4 + atan((x - 1) / (x + 1))` and `pi/2 + atan(-1 / x)` bring the argument below 0.66.
     reduced = is_medium.chosen((size - 1.0) / (size + 1.0), size)
     reduced = is_large.chosen(-1.0 / size, reduced)
     square = reduced * reduced
     result = reduced + reduced * square * rational(square, _ATAN_P, _ATAN_Q)
     result = is_medium.chosen(is_large.chosen(result + math.pi / 2, result + math.pi / 4), result)
-    return _signed(x, result)
+    return _restore_sign(x, result)
 
 
 def _asin(x: Formula) -> Formula:
@@ -55,22 +56,26 @@ def _tan(x: Formula) -> Formula:
 
 def _sinh(x: Formula) -> Formula:
     size = abs(x)
-    grown = size.call("aten::expm1")
+    exp_minus_1 = size.call("aten::expm1")
     half = (size * 0.5).exp()
-    near = (grown + grown / (grown + 1.0)) * 0.5
-    return _signed(x, (size < 20.0).chosen(near, half * 0.5 * half))
+    # Without the difference of two numbers that are both close to 1.
+    near = (exp_minus_1 + exp_minus_1 / (exp_minus_1 + 1.0)) * 0.5
+    return _restore_sign(x, (size < 20.0).chosen(near, half * 0.5 * half))
 
 
 def _cosh(x: Formula) -> Formula:
     half = (abs(x) * 0.5).exp()
+    # The factors are multiplied one by one, so that nothing overflows before the result does.
     return half * 0.5 * half + 0.5 / half / half
 
 
 def _asinh(x: Formula) -> Formula:
     size = abs(x)
     square = size * size
+    # log1p keeps the digits of small arguments; beyond 1e8 the square would lose them, and log(2x) is
+    # exact.
     near = (size + square / ((square + 1.0).sqrt() + 1.0)).call("aten::log1p")
-    return _signed(x, (size < 1e8).chosen(near, size.log() + math.log(2.0)))
+    return _restore_sign(x, (size < 1e8).chosen(near, size.log() + math.log(2.0)))
 
 
 def _acosh(x: Formula) -> Formula:
@@ -82,7 +87,7 @@ def _acosh(x: Formula) -> Formula:
 
 def _atanh(x: Formula) -> Formula:
     size = abs(x)
-    return _signed(x, (size * 2.0 / (1.0 - size)).call("aten::log1p") * 0.5)
+    return _restore_sign(x, (size * 2.0 / (1.0 - size)).call("aten::log1p") * 0.5)
 
 
 def _register(names: str, op_type: str, formula: Callable[[Formula], Formula]) -> None:
@@ -92,7 +97,7 @@ def _register(names: str, op_type: str, formula: Callable[[Formula], Formula]) -
         return g.op(op_type, self) if g.has_kernel(op_type, self) else formula(Formula(g, self)).value
 
     @onnx_symbolic(f"onnx::{op_type}", opset=8)
-    def composed(g: GraphContext, input: Value) -> Value:
+    def compose(g: GraphContext, input: Value) -> Value:
         return formula(Formula(g, input)).value
 
 

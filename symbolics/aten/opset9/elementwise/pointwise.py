@@ -8,8 +8,8 @@ import numpy as np
 from .....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
 from ....compositions import integers
 from ....compositions.remainders import quotient_in_double
-from ....compositions.sizes import is_non_negative
-from .._common import both, floating, is_integral, value_like
+from ....compositions.size_arithmetic import is_non_negative
+from .._common import as_operands, floating, is_integral, value_like
 
 # ATen operator (with aliases) to the equivalent ONNX operator; integers are cast to FLOAT.
 _UNARY = {
@@ -47,7 +47,7 @@ def _register_unary(names: str, op_type: str) -> None:
 
 def _register_composed(name: str, function: Callable[[GraphContext, Value], Value]) -> None:
     @onnx_symbolic(f"aten::{name}")
-    def composed(g: GraphContext, self: Value) -> Value:
+    def composition(g: GraphContext, self: Value) -> Value:
         return function(g, floating(g, self))
 
 
@@ -111,6 +111,7 @@ def expm1(g: GraphContext, self: Value) -> Value:
 def log1p(g: GraphContext, self: Value) -> Value:
     """`log(1 + x)`, corrected for the rounding error of `1 + x`."""
     self = floating(g, self)
+    # Beyond 1 the rounding error does not matter, and for infinity it would be NaN.
     small = g.call("aten::clamp_max", self, 1.0)
     lost = g.op("Sub", small, g.op("Sub", g.op("Add", small, 1.0), 1.0))
     return g.op("Add", g.op("Log", g.op("Add", self, 1.0)), lost)
@@ -152,11 +153,11 @@ def round(g: GraphContext, self: Value, decimals: int = 0) -> Value:
     if not decimals:
         return g.op("Round", self)
     scale = 10.0 ** abs(decimals)
-    there, back = ("Mul", "Div") if decimals > 0 else ("Div", "Mul")
-    return g.op(back, g.op("Round", g.op(there, self, scale)), scale)
+    scaling, unscaling = ("Mul", "Div") if decimals > 0 else ("Div", "Mul")
+    return g.op(unscaling, g.op("Round", g.op(scaling, self, scale)), scale)
 
 
-def _scaled(g: GraphContext, value: Value | Number, alpha: Number) -> Value | Number:
+def _times_alpha(g: GraphContext, value: Value | Number, alpha: Number) -> Value | Number:
     if alpha == 1:
         return value
     return g.op("Mul", value, alpha) if isinstance(value, Value) else value * alpha
@@ -164,17 +165,17 @@ def _scaled(g: GraphContext, value: Value | Number, alpha: Number) -> Value | Nu
 
 @onnx_symbolic("aten::add")
 def add(g: GraphContext, self: Value, other: Value | Number, alpha: Number = 1) -> Value:
-    return g.op("Add", self, _scaled(g, other, alpha))
+    return g.op("Add", self, _times_alpha(g, other, alpha))
 
 
 @onnx_symbolic(["aten::sub", "aten::subtract"])
 def sub(g: GraphContext, self: Value, other: Value | Number, alpha: Number = 1) -> Value:
-    return g.op("Sub", self, _scaled(g, other, alpha))
+    return g.op("Sub", self, _times_alpha(g, other, alpha))
 
 
 @onnx_symbolic("aten::rsub")
 def rsub(g: GraphContext, self: Value, other: Value | Number, alpha: Number = 1) -> Value:
-    return g.op("Sub", value_like(g, other, self), _scaled(g, self, alpha))
+    return g.op("Sub", value_like(g, other, self), _times_alpha(g, self, alpha))
 
 
 @onnx_symbolic(["aten::mul", "aten::multiply"])
@@ -195,26 +196,20 @@ def div(g: GraphContext, self: Value, other: Value | Number, rounding_mode: str 
     return g.op("Div", floating(g, self), floating(g, other) if isinstance(other, Value) else other)
 
 
-def _is_power_of_two(number: Value | Number) -> bool:
-    return not isinstance(number, Value) and math.frexp(abs(number))[0] == 0.5
-
-
-def _floor_of_doubles(g: GraphContext, self: Value, other: Value | Number) -> Value:
-    """The exact floor of a quotient, as ATen's `div_floor_floating`; a division may round up to integers."""
-    rest = g.op("Sub", self, g.call("aten::remainder", self, other))
-    return g.call("aten::round", g.op("Div", rest, other))
-
-
 @onnx_symbolic("aten::floor_divide")
 def floor_divide(g: GraphContext, self: Value, other: Value | Number) -> Value:
     if g.dtype(self) in dtypes.UNSIGNED:
         return g.op("Div", self, other)
     if is_integral(g, self):
         return integers.quotient(g, g.op("Sub", self, g.call("aten::remainder", self, other)), other)
-    if _is_power_of_two(other):
+    if not isinstance(other, Value) and math.frexp(abs(other))[0] == 0.5:
+        # Division by a power of two is exact.
         return g.op("Floor", g.op("Div", self, other))
     if g.dtype(self) == DataType.DOUBLE:
-        return _floor_of_doubles(g, self, other)
+        # As ATen's `div_floor_floating`: a division alone may round up to an integer.
+        multiple = g.op("Sub", self, g.call("aten::remainder", self, other))
+        return g.call("aten::round", g.op("Div", multiple, other))
+    # The quotient of two FLOATs is exact enough in DOUBLE to have the right floor.
     quotient = quotient_in_double(g, self, other, "aten::floor")[2]
     return g.cast(quotient, g.dtype(self) or DataType.FLOAT)
 
@@ -228,7 +223,7 @@ def fmod(g: GraphContext, self: Value, other: Value | Number) -> Value:
 @onnx_symbolic("aten::remainder")
 def remainder(g: GraphContext, self: Value | Number, other: Value | Number) -> Value:
     """The remainder of flooring division: it has the sign of `other`."""
-    return g.op("Mod", *both(g, self, other))
+    return g.op("Mod", *as_operands(g, self, other))
 
 
 def _repeated_product(g: GraphContext, base: Value, exponent: int) -> Value:
@@ -244,7 +239,7 @@ def _repeated_product(g: GraphContext, base: Value, exponent: int) -> Value:
 
 @onnx_symbolic("aten::pow")
 def pow(g: GraphContext, self: Value | Number, exponent: Value | Number) -> Value:
-    self, exponent = both(g, self, exponent)
+    self, exponent = as_operands(g, self, exponent)
     if isinstance(exponent, Value):
         if is_integral(g, self) and is_integral(g, exponent):
             self = _without_poles(g, self, exponent)
@@ -253,6 +248,7 @@ def pow(g: GraphContext, self: Value | Number, exponent: Value | Number) -> Valu
         return _repeated_product(g, self, int(exponent))
     if exponent == 1:
         return self
+    # ATen's kernel takes roots and reciprocals here too.
     if exponent == 0.5:
         return g.op("Sqrt", self)
     if exponent == -0.5:
@@ -287,11 +283,12 @@ def atan2(g: GraphContext, self: Value, other: Value) -> Value:
     y, x = g.op("Abs", floating(g, self)), g.op("Abs", floating(g, other))
     origin = g.call("aten::eq", g.op("Add", x, y), 0.0)
     diagonal = g.call("aten::eq", x, y)
+    # Equal infinities would give NaN, and 0 / 0 too.
     ratio = g.op("Where", diagonal, 1.0, g.op("Div", y, x))
     angle = g.call("aten::atan", g.op("Where", origin, 0.0, ratio))
     mirrored = g.op("Sub", value_like(g, math.pi, angle), angle)
     angle = g.op("Where", g.call("aten::signbit", other), mirrored, angle)
-    return _signed(g, angle, self)
+    return _copy_sign(g, angle, self)
 
 
 @onnx_symbolic("aten::hypot")
@@ -321,18 +318,18 @@ def lerp(g: GraphContext, self: Value, end: Value, weight: Value | Number) -> Va
 
 @onnx_symbolic("aten::addcmul")
 def addcmul(g: GraphContext, self: Value, tensor1: Value, tensor2: Value, value: Number = 1) -> Value:
-    return g.op("Add", self, _scaled(g, g.op("Mul", tensor1, tensor2), value))
+    return g.op("Add", self, _times_alpha(g, g.op("Mul", tensor1, tensor2), value))
 
 
 @onnx_symbolic("aten::addcdiv")
 def addcdiv(g: GraphContext, self: Value, tensor1: Value, tensor2: Value, value: Number = 1) -> Value:
-    return g.op("Add", self, _scaled(g, g.op("Div", tensor1, tensor2), value))
+    return g.op("Add", self, _times_alpha(g, g.op("Div", tensor1, tensor2), value))
 
 
-def _zero_times(g: GraphContext, self: Value | Number, other: Value, logarithm: Value) -> Value:
+def _zero_times(g: GraphContext, self: Value | Number, argument: Value, logarithm: Value) -> Value:
     """`self * logarithm`, but 0 if `self` is 0 and `other` is not NaN."""
     self = value_like(g, self, logarithm)
-    zero = g.op("And", g.call("aten::eq", self, 0.0), g.op("Not", g.call("aten::isnan", other)))
+    zero = g.op("And", g.call("aten::eq", self, 0.0), g.op("Not", g.call("aten::isnan", argument)))
     return g.op("Where", zero, 0.0, g.op("Mul", self, logarithm))
 
 
@@ -361,13 +358,14 @@ def copysign(g: GraphContext, self: Value, other: Value | Number) -> Value:
     magnitude = g.op("Abs", floating(g, self))
     if not isinstance(other, Value):
         return magnitude if math.copysign(1.0, other) > 0 else g.op("Neg", magnitude)
-    return _signed(g, magnitude, other)
+    return _copy_sign(g, magnitude, other)
 
 
-def _signed(g: GraphContext, magnitude: Value, other: Value) -> Value:
+def _copy_sign(g: GraphContext, magnitude: Value, sign_source: Value) -> Value:
     """A magnitude with the sign of `other`, by a product: onnxruntime's Where makes 0.0 of -0.0."""
+    # signbit also knows the sign of zero, which a comparison does not.
     minus, plus = value_like(g, -1.0, magnitude), value_like(g, 1.0, magnitude)
-    return g.op("Mul", magnitude, g.op("Where", g.call("aten::signbit", other), minus, plus))
+    return g.op("Mul", magnitude, g.op("Where", g.call("aten::signbit", sign_source), minus, plus))
 
 
 @onnx_symbolic(["aten::sinc", "aten::special_sinc"])

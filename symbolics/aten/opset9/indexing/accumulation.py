@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from .....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
 from ....compositions.list_values import loop_inputs
-from ....compositions.sizes import axis, compute, known_rank, same, sizes_of
+from ....compositions.size_arithmetic import axis, compute, known_rank, same_size, sizes_of
 
 _UNROLLED = 4
 """Up to this many slices the steps are unrolled; more become a Loop."""
@@ -15,12 +15,13 @@ _HALVES = (DataType.FLOAT16, DataType.BFLOAT16)
 _REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
 
 
-def _combined(g: GraphContext, reduction: str, held: Value, new: Value) -> Value:
+def _combine(g: GraphContext, reduction: str, current: Value, update: Value) -> Value:
     if reduction in ("max", "min"):
-        return g.call(f"aten::{reduction}imum", held, new)
-    if g.dtype(held) == DataType.BOOL:
-        return g.op("Or" if reduction == "add" else "And", held, new)
-    return g.op("Add" if reduction == "add" else "Mul", held, new)
+        return g.call(f"aten::{reduction}imum", current, update)
+    # Or and And are the sum and the product of booleans.
+    if g.dtype(current) == DataType.BOOL:
+        return g.op("Or" if reduction == "add" else "And", current, update)
+    return g.op("Add" if reduction == "add" else "Mul", current, update)
 
 
 @onnx_symbolic("composed::scatter_slices")
@@ -28,9 +29,9 @@ def scatter_slices(g: GraphContext, self: Value, dim: int, index: Value, src: Va
     """Scatter the slices of the index in sequence; positions in a slice are unique."""
     count = g.size(index, dim)
 
-    def step(held: Value, number: Value) -> Value:
-        rows = [g.op("Gather", item, number, axis=dim) for item in (index, src)]
-        return g.call("composed::scatter_slice", held, dim, *rows, reduction)
+    def step(current: Value, number: Value) -> Value:
+        rows = [g.op("Gather", operand, number, axis=dim) for operand in (index, src)]
+        return g.call("composed::scatter_slice", current, dim, *rows, reduction)
 
     if isinstance(count, int) and count <= _UNROLLED:
         for number in range(count):
@@ -38,8 +39,8 @@ def scatter_slices(g: GraphContext, self: Value, dim: int, index: Value, src: Va
         return self
     carried = Value(name="held", type=ir.TensorType(self.dtype or DataType.FLOAT), shape=self.shape)
 
-    def build(iteration: Value, going: Value, held: Value) -> list[Value]:
-        return [going, step(held, g.op("Unsqueeze", iteration, axes=[0]))]
+    def build(iteration: Value, keep_going: Value, current: Value) -> list[Value]:
+        return [keep_going, step(current, g.op("Unsqueeze", iteration, axes=[0]))]
 
     body = g.subgraph(build, [*loop_inputs(), carried], "slices")
     result = g.op("Loop", g.constant(count, DataType.INT64), None, self, body=body)
@@ -51,33 +52,41 @@ def scatter_slices(g: GraphContext, self: Value, dim: int, index: Value, src: Va
 def scatter_slice(g: GraphContext, self: Value, dim: int, index: Value, src: Value, reduction: str) -> Value:
     """A scatter of one slice with unique positions."""
     if reduction != "none":
-        src = _combined(g, reduction, g.op("GatherElements", self, index, axis=dim), src)
+        src = _combine(g, reduction, g.op("GatherElements", self, index, axis=dim), src)
     return g.op("ScatterElements", self, index, src, axis=dim)
 
 
 @onnx_symbolic("composed::scatter_slice", opset=8)
-def chosen_slice(g: GraphContext, self: Value, dim: int, index: Value, src: Value, reduction: str) -> Value:
+def scatter_slice_by_comparison(
+    g: GraphContext, self: Value, dim: int, index: Value, src: Value, reduction: str
+) -> Value:
     """Below opset 9, without Scatter: compares every position along the dim with the index."""
-    own, given = g.shape(self) or (), g.shape(index) or ()
-    shorter = [at for at in range(len(given)) if at != dim and not same(own[at], given[at])]
-    return _chosen_within(g, shorter, self, dim, index, src, reduction)
+    sizes, index_sizes = g.shape(self) or (), g.shape(index) or ()
+    shorter = [
+        dimension
+        for dimension in range(len(index_sizes))
+        if dimension != dim and not same_size(sizes[dimension], index_sizes[dimension])
+    ]
+    return _write_where_equal(g, shorter, self, dim, index, src, reduction)
 
 
-def _chosen_within(
+def _write_where_equal(
     g: GraphContext, shorter: list[int], self: Value, dim: int, index: Value, src: Value, reduction: str
 ) -> Value:
-    """Write to the part of the tensor that the index covers, and append the rest."""
+    """Write to the part of the tensor that the index covers; concatenate the parts that it does not cover."""
     if shorter:
-        at, end = shorter[0], g.size(index, shorter[0])
-        inner = g.call("aten::slice", self=self, dim=at, start=0, end=end)
-        written = _chosen_within(g, shorter[1:], inner, dim, index, src, reduction)
-        return g.op("Concat", written, g.call("aten::slice", self=self, dim=at, start=end), axis=at)
+        dimension, end = shorter[0], g.size(index, shorter[0])
+        inner = g.call("aten::slice", self=self, dim=dimension, start=0, end=end)
+        updated = _write_where_equal(g, shorter[1:], inner, dim, index, src, reduction)
+        return g.op(
+            "Concat", updated, g.call("aten::slice", self=self, dim=dimension, start=end), axis=dimension
+        )
     after = known_rank(g, self) - dim - 1
-    places = g.call("sym::range", start=0, end=g.size(self, dim))
-    places = g.op("Unsqueeze", places, axes=list(range(1, after + 1))) if after else places
-    here = g.op("Equal", places, g.cast(index, DataType.INT64))
-    new = src if reduction == "none" else _combined(g, reduction, self, src)
-    return g.call("composed::where", condition=here, self=new, other=self)
+    positions = g.call("sym::range", start=0, end=g.size(self, dim))
+    positions = g.op("Unsqueeze", positions, axes=list(range(1, after + 1))) if after else positions
+    is_selected = g.op("Equal", positions, g.cast(index, DataType.INT64))
+    new = src if reduction == "none" else _combine(g, reduction, self, src)
+    return g.call("composed::where", condition=is_selected, self=new, other=self)
 
 
 @onnx_symbolic("composed::scatter_reduce")
@@ -89,20 +98,25 @@ def scatter_with(g: GraphContext, self: Value, dim: int, index: Value, src: Valu
     """
     if not g.has("ScatterElements", reduction=reduction):
         return g.call("composed::scatter_slices", self, dim, index, src, reduction)
-    found = _scattered(g, self, dim, index, src, reduction)
+    result = _scatter_by_operator(g, self, dim, index, src, reduction)
     if reduction not in ("max", "min") or g.dtype(self) not in dtypes.FLOATS:
-        return found
-    missing = [g.cast(g.call("aten::isnan", item), DataType.INT32) for item in (self, src)]
-    lost = _scattered(g, missing[0], dim, index, missing[1], "max")
-    return g.op("Where", g.cast(lost, DataType.BOOL), math.nan, found)
+        return result
+    # A second scatter marks the positions that receive a NaN.
+    missing = [g.cast(g.call("aten::isnan", operand), DataType.INT32) for operand in (self, src)]
+    lost = _scatter_by_operator(g, missing[0], dim, index, missing[1], "max")
+    return g.op("Where", g.cast(lost, DataType.BOOL), math.nan, result)
 
 
-def _scattered(g: GraphContext, self: Value, dim: int, index: Value, src: Value, reduction: str) -> Value:
+def _scatter_by_operator(
+    g: GraphContext, self: Value, dim: int, index: Value, src: Value, reduction: str
+) -> Value:
     dtype = g.dtype(self)
     if dtype == DataType.BOOL:
-        whole = [g.cast(item, DataType.INT32) for item in (self, src)]
+        integers = [g.cast(operand, DataType.INT32) for operand in (self, src)]
         reduction = {"add": "max", "mul": "min"}.get(reduction, reduction)
-        return g.cast(g.call("composed::scatter_reduce", whole[0], dim, index, whole[1], reduction), dtype)
+        return g.cast(
+            g.call("composed::scatter_reduce", integers[0], dim, index, integers[1], reduction), dtype
+        )
     if dtype in _HALVES:
         self, src = g.cast(self, DataType.FLOAT), g.cast(src, DataType.FLOAT)
     result = g.op("ScatterElements", self, index, src, axis=dim, reduction=reduction)
@@ -111,9 +125,9 @@ def _scattered(g: GraphContext, self: Value, dim: int, index: Value, src: Value,
 
 @onnx_symbolic("composed::accumulate_rows")
 def accumulate_rows(g: GraphContext, self: Value, index: Value, values: Value) -> Value:
-    """Add rows to those of `self`, once for each occurrence in the index.
+    """Add each row of `values` to the row of `self` that the index names.
 
-    In FLOAT or wider, because onnxruntime's ScatterND adds no other floats.
+    Computed in FLOAT or wider, because onnxruntime's ScatterND adds no narrower floats.
     """
     if g.has("ScatterND", reduction="add"):
         dtype = g.dtype(self)
@@ -123,6 +137,7 @@ def accumulate_rows(g: GraphContext, self: Value, index: Value, values: Value) -
         return g.cast(result, dtype) if dtype in _HALVES else result
     rank = known_rank(g, values)
     if rank > 1:
+        # The fallback scatters single elements, so a row's index is repeated for each of them.
         index = g.op("Expand", g.op("Unsqueeze", index, axes=list(range(1, rank))), g.op("Shape", values))
     return g.call("composed::scatter_reduce", self, 0, index, values, "add")
 
@@ -151,13 +166,15 @@ def scatter_reduce(
     if not include_self:
         if dtype is None:
             raise g.refuse(f"the element type must be known for reduce='{reduce}' with include_self=False")
+        # Only positions in the index are replaced by the neutral element; the others keep their values.
         start = g.call("aten::scatter", self=self, dim=dim, index=index, value=_neutral(dtype, reduce))
     if reduce != "mean":
         return g.call("aten::scatter", self=start, dim=dim, index=index, src=src, reduce=reduce)
     total = g.call("aten::scatter", self=start, dim=dim, index=index, src=src, reduce="sum")
     counts = g.call("aten::full_like", self, int(include_self), DataType.INT64)
-    ones = g.call("aten::full_like", index, 1, DataType.INT64)
-    counts = g.call("aten::scatter", self=counts, dim=dim, index=index, src=ones, reduce="sum")
+    unit_counts = g.call("aten::full_like", index, 1, DataType.INT64)
+    counts = g.call("aten::scatter", self=counts, dim=dim, index=index, src=unit_counts, reduce="sum")
+    # Positions that nothing is scattered to keep their value: 0 / 1, or x / 1.
     counts = g.call("aten::maximum", counts, g.constant(1))
     rounding = None if dtype in dtypes.FLOATS else "floor"
     return g.call("aten::div", total, g.cast(counts, dtype or DataType.FLOAT), rounding_mode=rounding)
@@ -175,19 +192,19 @@ def index_reduce(
 ) -> Value:
     """A scatter_reduce with the same index for a whole row."""
     if known_rank(g, self) == 0:
-        self_, source_ = (g.op("Reshape", item, [1]) for item in (self, source))
+        self_, source_ = (g.op("Reshape", operand, [1]) for operand in (self, source))
         result = g.call("aten::index_reduce", self_, 0, index, source_, reduce, include_self)
         return g.op("Reshape", result, g.constant([], DataType.INT64))
-    at, rank = axis(g, self, dim), known_rank(g, self)
+    dimension, rank = axis(g, self, dim), known_rank(g, self)
     if g.rank(index) == 0:
         index = g.op("Unsqueeze", index, axes=[0])
     if known_rank(g, source) == 0:
         source = g.op("Reshape", source, [1] * rank)
-    others = [i for i in range(rank) if i != at]
-    positions = g.op("Unsqueeze", index, axes=others) if others else index
+    remaining_axes = [i for i in range(rank) if i != dimension]
+    positions = g.op("Unsqueeze", index, axes=remaining_axes) if remaining_axes else index
     positions = g.call("aten::expand", self=positions, size=sizes_of(g, source))
     reduce = _REDUCTIONS_OF_INDEX.get(reduce, reduce)
-    return g.call("aten::scatter_reduce", self, at, positions, source, reduce, include_self)
+    return g.call("aten::scatter_reduce", self, dimension, positions, source, reduce, include_self)
 
 
 _REDUCTIONS_OF_INDEX = {"multiply": "prod"}
@@ -197,16 +214,16 @@ _REDUCTIONS_OF_INDEX = {"multiply": "prod"}
 def put(g: GraphContext, self: Value, index: Value, source: Value, accumulate: bool = False) -> Value:
     """`put` writes to the flattened tensor."""
     flat = g.op("Reshape", self, [-1])
-    places, values = g.op("Reshape", index, [-1]), g.op("Reshape", source, [-1])
-    written = g.call("aten::index_put", self=flat, indices=[places], values=values, accumulate=accumulate)
+    positions, values = g.op("Reshape", index, [-1]), g.op("Reshape", source, [-1])
+    written = g.call("aten::index_put", self=flat, indices=[positions], values=values, accumulate=accumulate)
     return g.call("aten::reshape", self=written, shape=sizes_of(g, self))
 
 
-def _segments(g: GraphContext, data: Value, offsets: Value, at: int) -> Value:
+def _segments(g: GraphContext, data: Value, offsets: Value, dimension: int) -> Value:
     """The segment of each slice of the data; slices after the last segment belong to none."""
-    places = g.call("sym::range", start=0, end=g.size(data, at))
+    positions = g.call("sym::range", start=0, end=g.size(data, dimension))
     last = known_rank(g, offsets) - 1
-    started = g.call("aten::le", g.op("Unsqueeze", offsets, axes=[last + 1]), places)
+    started = g.call("aten::le", g.op("Unsqueeze", offsets, axes=[last + 1]), positions)
     return g.op("Sub", g.op("ReduceSum", g.cast(started, DataType.INT64), axes=[last], keepdims=0), 1)
 
 
@@ -226,39 +243,40 @@ def segment_reduce(
         raise g.refuse("either lengths or offsets must be given")
     if offsets is None:
         assert lengths is not None
-        whole = g.cast(lengths, DataType.INT64)
-        ends = g.call("aten::cumsum", whole, known_rank(g, whole) - 1)
+        segment_lengths = g.cast(lengths, DataType.INT64)
+        ends = g.call("aten::cumsum", segment_lengths, known_rank(g, segment_lengths) - 1)
         first = g.op(
             "Sub",
             g.call("aten::slice", self=ends, dim=-1, end=1),
-            g.call("aten::slice", self=whole, dim=-1, end=1),
+            g.call("aten::slice", self=segment_lengths, dim=-1, end=1),
         )
-        offsets = g.op("Concat", first, ends, axis=known_rank(g, whole) - 1)
+        offsets = g.op("Concat", first, ends, axis=known_rank(g, segment_lengths) - 1)
     offsets = g.cast(offsets, DataType.INT64)
-    at = axis
-    segment = _segments(g, data, offsets, at)
+    dimension = axis
+    segment = _segments(g, data, offsets, dimension)
     count = compute(g, "sub", g.size(offsets, -1), 1)
     rank = known_rank(g, data)
-    trailing = rank - at - 1
-    segment = g.op("Unsqueeze", segment, axes=list(range(at + 1, rank))) if trailing else segment
+    trailing = rank - dimension - 1
+    segment = g.op("Unsqueeze", segment, axes=list(range(dimension + 1, rank))) if trailing else segment
     sizes = sizes_of(g, data)
     index = g.call("aten::expand", self=segment, size=sizes)
     dtype = g.dtype(data) or DataType.FLOAT
     name = {"max": "amax", "min": "amin"}.get(reduce, reduce)
     start: Number = initial if initial is not None else _neutral(dtype, name)
     # An additional segment takes the slices that belong to none.
-    target = [*sizes[:at], compute(g, "add", count, 1), *sizes[at + 1 :]]
-    held = g.call("composed::full", size=target, fill_value=start, dtype=dtype)
+    target = [*sizes[:dimension], compute(g, "add", count, 1), *sizes[dimension + 1 :]]
+    initial_values = g.call("composed::full", size=target, fill_value=start, dtype=dtype)
     combine = "sum" if name == "mean" else name
-    total = g.call("aten::scatter", self=held, dim=at, index=index, src=data, reduce=combine)
-    total = g.call("aten::slice", self=total, dim=at, start=0, end=count)
+    total = g.call("aten::scatter", self=initial_values, dim=dimension, index=index, src=data, reduce=combine)
+    total = g.call("aten::slice", self=total, dim=dimension, start=0, end=count)
     if name != "mean":
         return total
     after = g.call("aten::slice", self=offsets, dim=-1, start=1)
     before = g.call("aten::slice", self=offsets, dim=-1, end=-1)
     length = g.op("Sub", after, before)
-    length = g.op("Unsqueeze", length, axes=list(range(at + 1, rank))) if trailing else length
+    length = g.op("Unsqueeze", length, axes=list(range(dimension + 1, rank))) if trailing else length
     divided = g.op("Div", total, g.cast(length, dtype))
     if initial is None:
         return divided
+    # An empty segment is `initial` itself, not divided by 0.
     return g.op("Where", g.op("Equal", length, 0), total, divided)

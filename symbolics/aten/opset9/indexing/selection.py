@@ -3,8 +3,8 @@
 from typing import Any
 
 from .....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
-from ....compositions.integers import widened
-from ....compositions.sizes import axis, known_rank, where_true
+from ....compositions.integers import widen_integers
+from ....compositions.size_arithmetic import axis, known_rank, where_true
 
 
 @onnx_symbolic("aten::where")
@@ -22,16 +22,16 @@ def where(
 
 
 @onnx_symbolic("composed::where")
-def chosen(g: GraphContext, condition: Value, self: Value | Number, other: Value | Number) -> Value:
+def composed_where(g: GraphContext, condition: Value, self: Value | Number, other: Value | Number) -> Value:
     """Where; logical operators for booleans, because runtimes lack boolean Where at some opsets.
 
     Integers without a kernel are cast to INT32, which represents them.
     """
-    values = [item for item in (self, other) if isinstance(item, Value)]
-    dtypes = {g.dtype(item) for item in values}
+    values = [operand for operand in (self, other) if isinstance(operand, Value)]
+    dtypes = {g.dtype(operand) for operand in values}
     narrow = next(iter(dtypes), None)
     if narrow is not None and len(dtypes) == 1 and not g.has_kernel("Where", values[0]):
-        wide = [g.cast(g.constant(item, narrow), DataType.INT32) for item in (self, other)]
+        wide = [g.cast(g.constant(operand, narrow), DataType.INT32) for operand in (self, other)]
         return g.cast(g.op("Where", condition, *wide), narrow)
     if dtypes != {DataType.BOOL}:
         return g.op("Where", condition, self, other)
@@ -49,17 +49,18 @@ def masked_fill(g: GraphContext, self: Value, mask: Value, value: Value | Number
 
 @onnx_symbolic("aten::masked_select")
 def masked_select(g: GraphContext, self: Value, mask: Value) -> Value:
-    data, positions = g.call_outputs("aten::broadcast_tensors", tensors=[self, mask])
-    found = where_true(g, g.op("Reshape", positions, [-1]))
-    return g.op("Gather", g.op("Reshape", data, [-1]), found)
+    data, wide_mask = g.call("aten::broadcast_tensors", tensors=[self, mask])
+    positions = where_true(g, g.op("Reshape", wide_mask, [-1]))
+    return g.op("Gather", g.op("Reshape", data, [-1]), positions)
 
 
 @onnx_symbolic(["aten::nonzero", "aten::argwhere"])
 def nonzero(g: GraphContext, self: Value) -> Value:
     """A row for each nonzero element; a zero-dim tensor gives rows without columns."""
     if known_rank(g, self) == 0:
-        found = _not_zero(g, g.op("Reshape", self, [1]))
-        return g.op("Slice", g.op("Transpose", found, perm=[1, 0]), starts=[0], ends=[0], axes=[1])
+        positions = _not_zero(g, g.op("Reshape", self, [1]))
+        # The column of the added dimension is removed again.
+        return g.op("Slice", g.op("Transpose", positions, perm=[1, 0]), starts=[0], ends=[0], axes=[1])
     return g.op("Transpose", _not_zero(g, self), perm=[1, 0])
 
 
@@ -75,6 +76,7 @@ def nonzero_static(g: GraphContext, self: Value, size: int | Value, fill_value: 
     if rank == 0:
         return g.call("composed::full", size=[size, 0], fill_value=fill_value, dtype=DataType.INT64)
     fill = g.call("composed::full", size=[size, rank], fill_value=fill_value, dtype=DataType.INT64)
+    # With as many fill rows as requested there are always enough to cut from.
     rows = g.op("Concat", g.call("aten::nonzero", self=self), fill, axis=0)
     return g.call("aten::slice", self=rows, dim=0, start=0, end=size)
 
@@ -82,20 +84,21 @@ def nonzero_static(g: GraphContext, self: Value, size: int | Value, fill_value: 
 @onnx_symbolic("aten::masked_scatter")
 def masked_scatter(g: GraphContext, self: Value, mask: Value, source: Value) -> Value:
     """True elements of the mask take the elements of the source in order."""
-    data, chosen = g.call_outputs("aten::broadcast_tensors", tensors=[self, mask])
-    flat = g.op("Reshape", g.cast(chosen, DataType.BOOL), [-1])
+    data, wide_mask = g.call("aten::broadcast_tensors", tensors=[self, mask])
+    flat = g.op("Reshape", g.cast(wide_mask, DataType.BOOL), [-1])
+    # The running count of true elements numbers the source's elements.
     number = g.op("Sub", g.call("aten::cumsum", self=g.cast(flat, DataType.INT64), dim=0), 1)
     # An additional element to read if none is selected.
     spare = g.call("composed::full", size=[1], fill_value=0, dtype=g.dtype(source) or DataType.FLOAT)
-    given = g.op("Concat", g.op("Reshape", source, [-1]), spare, axis=0)
+    elements = g.op("Concat", g.op("Reshape", source, [-1]), spare, axis=0)
     number = g.op("Where", flat, number, 0)
-    found = g.call(
+    result = g.call(
         "composed::where",
         condition=flat,
-        self=g.op("Gather", given, number),
+        self=g.op("Gather", elements, number),
         other=g.op("Reshape", data, [-1]),
     )
-    return g.call("aten::view_as", self=found, other=data)
+    return g.call("aten::view_as", self=result, other=data)
 
 
 @onnx_symbolic("aten::nonzero_numpy")
@@ -104,14 +107,14 @@ def nonzero_numpy(g: GraphContext, self: Value) -> list[Value]:
     if rank < 2:
         mask = g.cast(self, DataType.BOOL)
         return [where_true(g, mask if rank else g.op("Reshape", mask, [1]))]
-    found = _not_zero(g, self)
+    rows = _not_zero(g, self)
     return [
-        g.op("Squeeze", row, axes=[0]) for row in g.op("Split", found, axis=0, split=[1] * rank, outputs=rank)
+        g.op("Squeeze", row, axes=[0]) for row in g.op("Split", rows, axis=0, split=[1] * rank, outputs=rank)
     ]
 
 
 def _triangle(g: GraphContext, self: Value, diagonal: int | Value, upper: bool) -> Value:
-    result = g.op("Trilu", widened(g, self), g.constant(diagonal), upper=int(upper))
+    result = g.op("Trilu", widen_integers(g, self), g.constant(diagonal), upper=int(upper))
     return result if self.dtype is None else g.cast(result, self.dtype)
 
 
@@ -137,12 +140,12 @@ def diff(
     """Differences of neighbours, n times; for booleans, whether they differ."""
     if n == 0:
         return self
-    at = axis(g, self, dim)
-    parts = [part for part in (prepend, self, append) if part is not None]
-    self = g.call("aten::cat", tensors=parts, dim=at)
+    dimension = axis(g, self, dim)
+    pieces = [piece for piece in (prepend, self, append) if piece is not None]
+    self = g.call("aten::cat", tensors=pieces, dim=dimension)
     for _ in range(n):
-        after = g.call("aten::slice", self=self, dim=at, start=1)
-        before = g.call("aten::slice", self=self, dim=at, end=-1)
+        after = g.call("aten::slice", self=self, dim=dimension, start=1)
+        before = g.call("aten::slice", self=self, dim=dimension, end=-1)
         self = g.op("Xor" if g.dtype(self) == DataType.BOOL else "Sub", after, before)
     return self
 
@@ -151,6 +154,7 @@ def diff(
 def one_hot(g: GraphContext, self: Value, num_classes: int | Value = -1) -> Value:
     if isinstance(num_classes, int) and num_classes < 0:
         raise g.refuse("the number of classes depends on the data: pass num_classes")
+    # OneHot begins at opset 9.
     if not g.has("OneHot"):
         classes = g.call("sym::range", start=0, end=num_classes)
         column = g.op("Unsqueeze", self, axes=[known_rank(g, self)])
@@ -189,6 +193,7 @@ def searchsorted(
     sequence = sorted_sequence if rank == 1 else g.op("Unsqueeze", sorted_sequence, axes=[rank - 1])
     from_right = right or side == "right"
     before = g.op("Not", g.op("Greater", sequence, values)) if from_right else g.op("Less", sequence, values)
+    # Less is false for NaN, which sorts last.
     if not from_right and g.dtype(values) in dtypes.FLOATS:
         before = g.op("Or", before, g.call("aten::isnan", values))
     counts = g.op("ReduceSum", g.cast(before, DataType.INT64), axes=[-1 % known_rank(g, before)], keepdims=0)

@@ -5,7 +5,7 @@ Semantics: aten/src/ATen/native/BatchLinearAlgebra.cpp; potrf and getrf of LAPAC
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....compositions import matrices as mx
-from ....compositions.sizes import Size
+from ....compositions.size_arithmetic import Size
 
 
 @onnx_symbolic("composed::cholesky")
@@ -14,25 +14,25 @@ def composed_cholesky(g: GraphContext, self: Value, upper: bool) -> list[Value]:
 
     If a matrix is not positive definite, its factor is NaN from the first failing column on.
     """
-    matrix = mx.transposed(g, self) if upper else self
+    matrix = mx.transpose(g, self) if upper else self
     size, dtype = mx.height(g, matrix), mx.dtype_of(g, matrix)
 
-    def step(place: Value, factor: Value, rest: Value, info: Value) -> list[Value]:
-        values = mx.column(g, rest, place)
-        pivot = mx.element(g, values, place)
-        behind = g.op("Not", g.op("Less", mx.numbers(g, size), g.cast(place, DataType.FLOAT)))
-        values = mx.chosen(g, behind, g.op("Div", values, g.op("Sqrt", pivot)), 0)
-        added = mx.outer(g, values, g.cast(mx.unit(g, size, place), dtype))
-        rest = g.op("Sub", rest, mx.outer(g, values, values))
+    def step(index: Value, factor: Value, remainder: Value, info: Value) -> list[Value]:
+        values = mx.column(g, remainder, index)
+        pivot = mx.element(g, values, index)
+        is_from_pivot = g.op("Not", g.op("Less", mx.numbers(g, size), g.cast(index, DataType.FLOAT)))
+        values = mx.where(g, is_from_pivot, g.op("Div", values, g.op("Sqrt", pivot)), 0)
+        added = mx.outer(g, values, g.cast(mx.unit(g, size, index), dtype))
+        remainder = g.op("Sub", remainder, mx.outer(g, values, values))
         failed = g.op("And", g.op("Not", g.op("Greater", mx.total(g, pivot), 0.0)), mx.is_zero(g, info))
-        number = g.op("Add", g.cast(place, DataType.FLOAT), 1.0)
+        number = g.op("Add", g.cast(index, DataType.FLOAT), 1.0)
         info = g.op("Add", info, g.op("Mul", g.cast(failed, DataType.FLOAT), number))
-        return [g.op("Add", factor, added), rest, info]
+        return [g.op("Add", factor, added), remainder, info]
 
     batch = mx.batch_sizes(g, matrix)
     initial = [mx.zeros(g, [*batch, size, size], dtype), matrix, mx.zeros(g, batch, DataType.FLOAT)]
-    factor, _, info = mx.repeated(g, size, step, initial)
-    return [mx.transposed(g, factor) if upper else factor, info]
+    factor, _, info = mx.run_loop(g, size, step, initial)
+    return [mx.transpose(g, factor) if upper else factor, info]
 
 
 @onnx_symbolic(["aten::cholesky", "aten::linalg_cholesky"])
@@ -46,28 +46,29 @@ def linalg_cholesky_ex(g: GraphContext, self: Value, upper: bool = False) -> lis
     return [factor, g.cast(info, DataType.INT32)]
 
 
-def _with_exchanged_rows(g: GraphContext, value: Value, first: Value, second: Value, axis: int) -> Value:
+def _exchange_rows(g: GraphContext, value: Value, first: Value, second: Value, axis: int) -> Value:
     """Exchange two rows (axis -2), or two elements of vectors (axis -1).
 
     Args:
-        first, second: BOOL masks of the two; if both mark the same place, nothing changes.
+        first, second: BOOL masks of the two rows; if both mark the same row, nothing changes.
     """
-    place = mx.as_column if axis == -2 else (lambda g, mask: mask)
-    first, second = place(g, first), place(g, second)
-    of_first = mx.total(g, mx.chosen(g, first, value, 0), axis, keepdim=True)
-    of_second = mx.total(g, mx.chosen(g, second, value, 0), axis, keepdim=True)
-    return mx.chosen(g, first, of_second, mx.chosen(g, second, of_first, value))
+    orient = mx.as_column if axis == -2 else (lambda g, mask: mask)
+    first, second = orient(g, first), orient(g, second)
+    of_first = mx.total(g, mx.where(g, first, value, 0), axis, keepdim=True)
+    of_second = mx.total(g, mx.where(g, second, value, 0), axis, keepdim=True)
+    return mx.where(g, first, of_second, mx.where(g, second, of_first, value))
 
 
-def _pivot_row(g: GraphContext, values: Value, place: Value, size: Size) -> Value:
+def _pivot_row(g: GraphContext, values: Value, index: Value, size: Size) -> Value:
     """The first row, from a given place on, with the largest absolute value, INT64 `[..., 1]`."""
     axis = (g.rank(values) or 1) - 1
-    open_ = g.op("Not", g.op("Less", mx.numbers(g, size), g.cast(place, DataType.FLOAT)))
-    sizes = mx.chosen(g, open_, g.op("Abs", values), -1)
+    is_candidate = g.op("Not", g.op("Less", mx.numbers(g, size), g.cast(index, DataType.FLOAT)))
+    sizes = mx.where(g, is_candidate, g.op("Abs", values), -1)
     largest = g.op("ReduceMax", sizes, axes=[axis], keepdims=1)
-    behind = g.cast(g.op("Less", sizes, largest), DataType.FLOAT)
-    past = g.op("Mul", behind, g.cast(g.constant(size), DataType.FLOAT))
-    first = g.op("ReduceMin", g.op("Add", past, mx.numbers(g, size)), axes=[axis], keepdims=1)
+    is_smaller = g.cast(g.op("Less", sizes, largest), DataType.FLOAT)
+    # ReduceMin then finds the first of the largest; ArgMax is undefined among equal ones at low opsets.
+    penalty = g.op("Mul", is_smaller, g.cast(g.constant(size), DataType.FLOAT))
+    first = g.op("ReduceMin", g.op("Add", penalty, mx.numbers(g, size)), axes=[axis], keepdims=1)
     return g.cast(first, DataType.INT64)
 
 
@@ -82,26 +83,27 @@ def composed_lu(g: GraphContext, self: Value) -> list[Value]:
     count, dtype = mx.shorter(g, self), mx.dtype_of(g, self)
     batch = mx.batch_sizes(g, self)
 
-    def step(place: Value, matrix: Value, pivots: Value, order: Value) -> list[Value]:
-        pivot = _pivot_row(g, mx.column(g, matrix, place), place, rows)
-        here = mx.unit(g, rows, place)
-        there = g.op("Equal", mx.positions(g, rows), pivot)
-        matrix = _with_exchanged_rows(g, matrix, here, there, -2)
-        order = _with_exchanged_rows(g, order, here, there, -1)
-        values, upper = mx.column(g, matrix, place), mx.row(g, matrix, place)
-        divisor = mx.element(g, values, place)
+    def step(index: Value, matrix: Value, pivots: Value, order: Value) -> list[Value]:
+        pivot = _pivot_row(g, mx.column(g, matrix, index), index, rows)
+        is_current = mx.unit(g, rows, index)
+        is_pivot = g.op("Equal", mx.positions(g, rows), pivot)
+        matrix = _exchange_rows(g, matrix, is_current, is_pivot, -2)
+        order = _exchange_rows(g, order, is_current, is_pivot, -1)
+        values, upper = mx.column(g, matrix, index), mx.row(g, matrix, index)
+        divisor = mx.element(g, values, index)
+        # A zero pivot has only zeros below it: dividing by 1 leaves them.
         divisor = g.op("Add", divisor, g.cast(mx.is_zero(g, divisor), dtype))
-        below = mx.after(g, rows, place)
-        factors = mx.chosen(g, below, g.op("Div", values, divisor), 0)
-        upper = mx.chosen(g, mx.after(g, columns, place), upper, 0)
+        below = mx.after(g, rows, index)
+        factors = mx.where(g, below, g.op("Div", values, divisor), 0)
+        upper = mx.where(g, mx.after(g, columns, index), upper, 0)
         matrix = g.op("Sub", matrix, mx.outer(g, factors, upper))
-        moved = g.op("And", mx.as_column(g, below), mx.as_row(g, mx.unit(g, columns, place)))
-        matrix = mx.chosen(g, moved, mx.as_column(g, factors), matrix)
-        number = g.op("Mul", g.cast(mx.unit(g, count, place), DataType.INT64), g.op("Add", pivot, 1))
+        is_factor = g.op("And", mx.as_column(g, below), mx.as_row(g, mx.unit(g, columns, index)))
+        matrix = mx.where(g, is_factor, mx.as_column(g, factors), matrix)
+        number = g.op("Mul", g.cast(mx.unit(g, count, index), DataType.INT64), g.op("Add", pivot, 1))
         return [matrix, g.op("Add", pivots, number), order]
 
     order = g.op("Add", mx.zeros(g, [*batch, 1], DataType.INT64), mx.positions(g, rows))
-    return mx.repeated(g, count, step, [self, mx.zeros(g, [*batch, count], DataType.INT64), order])
+    return mx.run_loop(g, count, step, [self, mx.zeros(g, [*batch, count], DataType.INT64), order])
 
 
 @onnx_symbolic("composed::row_order")
@@ -112,13 +114,13 @@ def row_order(g: GraphContext, pivots: Value, rows: int | Value) -> Value:
         raise g.refuse("the rank of the pivots is unknown")
     batch = [g.size(pivots, dim) for dim in range(rank - 1)]
 
-    def step(place: Value, order: Value) -> list[Value]:
-        other = g.op("Sub", g.cast(mx.element(g, pivots, place), DataType.INT64), 1)
-        there = g.op("Equal", mx.positions(g, rows), other)
-        return [_with_exchanged_rows(g, order, mx.unit(g, rows, place), there, -1)]
+    def step(index: Value, order: Value) -> list[Value]:
+        partner = g.op("Sub", g.cast(mx.element(g, pivots, index), DataType.INT64), 1)
+        is_partner = g.op("Equal", mx.positions(g, rows), partner)
+        return [_exchange_rows(g, order, mx.unit(g, rows, index), is_partner, -1)]
 
     order = g.op("Add", mx.zeros(g, [*batch, 1], DataType.INT64), mx.positions(g, rows))
-    return mx.repeated(g, g.size(pivots, rank - 1), step, [order])[0]
+    return mx.run_loop(g, g.size(pivots, rank - 1), step, [order])[0]
 
 
 def _permutation(g: GraphContext, order: Value, rows: Size, dtype: DataType) -> Value:
@@ -131,8 +133,8 @@ def _factors(g: GraphContext, packed: Value) -> list[Value]:
     """Split the combined matrix into L `[..., m, k]`, with ones on its diagonal, and U `[..., k, n]`."""
     count = mx.shorter(g, packed)
     lower = mx.leading(g, mx.triangle(g, packed, upper=False, strict=True), count)
-    ones = mx.identity(g, mx.height(g, packed), count, mx.dtype_of(g, packed))
-    return [g.op("Add", lower, ones), mx.leading(g, mx.triangle(g, packed, upper=True), count, -2)]
+    unit_diagonal = mx.identity(g, mx.height(g, packed), count, mx.dtype_of(g, packed))
+    return [g.op("Add", lower, unit_diagonal), mx.leading(g, mx.triangle(g, packed, upper=True), count, -2)]
 
 
 @onnx_symbolic("composed::singular_column")
@@ -140,22 +142,19 @@ def singular_column(g: GraphContext, packed: Value) -> Value:
     """The position of the first zero on the diagonal of U, counted from 1; 0 for none. INT32 `[...]`."""
     rows, columns = mx.height(g, packed), mx.width(g, packed)
     mask = mx.diagonal_mask(g, rows, columns)
-    values = mx.total(g, mx.chosen(g, mask, packed, 0), -2)
-    there = mx.total(g, g.cast(mask, DataType.FLOAT), -2)
-    zero = g.op("And", mx.is_zero(g, values), g.cast(there, DataType.BOOL))
+    values = mx.total(g, mx.where(g, mask, packed, 0), -2)
+    has_diagonal = mx.total(g, g.cast(mask, DataType.FLOAT), -2)
+    zero = g.op("And", mx.is_zero(g, values), g.cast(has_diagonal, DataType.BOOL))
     end = g.cast(g.constant(columns), DataType.FLOAT)
-    past = g.op("Mul", g.cast(g.op("Not", zero), DataType.FLOAT), end)
-    places = g.op("Add", past, g.op("Add", mx.numbers(g, columns), 1.0))
+    penalty = g.op("Mul", g.cast(g.op("Not", zero), DataType.FLOAT), end)
+    positions = g.op("Add", penalty, g.op("Add", mx.numbers(g, columns), 1.0))
     # An additional column represents none, so that ReduceMin has an element.
-    places = g.op("Concat", places, _full_column(g, packed, end), axis=mx.matrix_rank(g, packed) - 2)
-    first = g.op("ReduceMin", places, axes=[mx.matrix_rank(g, packed) - 2], keepdims=0)
-    found = g.op("Not", g.op("Greater", first, end))
-    return g.cast(g.op("Mul", first, g.cast(found, DataType.FLOAT)), DataType.INT32)
-
-
-def _full_column(g: GraphContext, like: Value, number: Value) -> Value:
-    """`number + 1` for each matrix of a batch, `[..., 1]`."""
-    return g.op("Add", mx.zeros(g, [*mx.batch_sizes(g, like), 1], DataType.FLOAT), g.op("Add", number, 1.0))
+    extra_column = mx.zeros(g, [*mx.batch_sizes(g, packed), 1], DataType.FLOAT)
+    extra_column = g.op("Add", extra_column, g.op("Add", end, 1.0))
+    positions = g.op("Concat", positions, extra_column, axis=mx.matrix_rank(g, packed) - 2)
+    first = g.op("ReduceMin", positions, axes=[mx.matrix_rank(g, packed) - 2], keepdims=0)
+    is_singular = g.op("Not", g.op("Greater", first, end))
+    return g.cast(g.op("Mul", first, g.cast(is_singular, DataType.FLOAT)), DataType.INT32)
 
 
 def _refuse_without_pivots(g: GraphContext, pivot: bool) -> None:
@@ -206,10 +205,10 @@ def composed_lu_solve(g: GraphContext, packed: Value, order: Value, B: Value, ad
     """X of `A X = B`, or of `A^T X = B`, from the factors of A and the order of its rows."""
     permutation = _permutation(g, order, mx.height(g, packed), mx.dtype_of(g, packed))
     if adjoint:
-        flipped = mx.transposed(g, packed)
+        flipped = mx.transpose(g, packed)
         half = g.call("composed::solve_triangular", flipped, B, upper=False, unitriangular=False)
         half = g.call("composed::solve_triangular", flipped, half, upper=True, unitriangular=True)
         return g.op("MatMul", permutation, half)
-    half = g.op("MatMul", mx.transposed(g, permutation), B)
+    half = g.op("MatMul", mx.transpose(g, permutation), B)
     half = g.call("composed::solve_triangular", packed, half, upper=False, unitriangular=True)
     return g.call("composed::solve_triangular", packed, half, upper=True, unitriangular=False)

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....compositions.list_values import loop_inputs
-from ....compositions.sizes import known_rank, mark_non_negative, static_size, where_true
+from ....compositions.size_arithmetic import known_rank, mark_non_negative, static_size, where_true
 
 _UNROLLED = 8
 """Up to this many groups are unrolled, with about as many nodes as a Loop, which copies the weights."""
@@ -47,6 +47,7 @@ def _grouped_mm(
 def _bounds(g: GraphContext, offs: Value) -> tuple[Value, Value]:
     """The start and the end of each group."""
     ends = mark_non_negative(g.cast(offs, DataType.INT64))
+    # A group begins where the one before it ends.
     starts = g.op("Concat", [0], g.op("Slice", ends, starts=[0], ends=[-1], axes=[0]), axis=0)
     return mark_non_negative(starts), ends
 
@@ -70,35 +71,44 @@ def grouped_rows(g: GraphContext, input: Value, weight: Value, offs: Value) -> V
     dtype = g.dtype(input) or DataType.FLOAT
     is_unrolled = groups is not None and groups <= _UNROLLED
     # Sequences cannot contain BFLOAT16, and Loop cannot carry it before opset 16.
-    held = DataType.FLOAT if dtype == DataType.BFLOAT16 and not is_unrolled else dtype
+    accumulated_dtype = DataType.FLOAT if dtype == DataType.BFLOAT16 and not is_unrolled else dtype
     last = g.op("Slice", ends, starts=[-1], ends=[2**63 - 1], axes=[0])
     unused = g.call("sym::sub", a=g.size(input, 0), b=last)
-    rest = g.call("composed::full", size=[unused, g.size(weight, 2)], fill_value=0, dtype=held)
+    unused_rows = g.call(
+        "composed::full", size=[unused, g.size(weight, 2)], fill_value=0, dtype=accumulated_dtype
+    )
 
     def product(group: Value | int, start: Value | int, end: Value) -> Value:
         rows = _part(g, input, 0, start, end)
-        return g.cast(g.op("MatMul", rows, g.op("Gather", weight, group, axis=0)), held)
+        return g.cast(g.op("MatMul", rows, g.op("Gather", weight, group, axis=0)), accumulated_dtype)
 
-    # In a sequence no group copies the rows of those before it; `rest` stays its last element.
-    listed = g.has("Loop", result=Value(type=ir.SequenceType(ir.TensorType(held))))
+    # In a sequence no group copies the rows of those before it; `unused_rows` stays its last element.
+    in_sequence = g.has("Loop", result=Value(type=ir.SequenceType(ir.TensorType(accumulated_dtype))))
 
-    def appended(group: Value, rows: Value) -> Value:
-        more = product(group, _bound_as_list(g, starts, group), _bound_as_list(g, ends, group))
-        return g.op("SequenceInsert", rows, more, -1) if listed else g.op("Concat", rows, more, axis=0)
+    def append_group(group: Value, rows: Value) -> Value:
+        group_rows = product(group, _bound_as_list(g, starts, group), _bound_as_list(g, ends, group))
+        return (
+            g.op("SequenceInsert", rows, group_rows, -1)
+            if in_sequence
+            else g.op("Concat", rows, group_rows, axis=0)
+        )
 
     if is_unrolled:
-        own = [_bound_as_list(g, ends, group) for group in range(groups or 0)]
-        begun: list[Value | int] = [0, *own]
-        parts = [product(group, begun[group], end) for group, end in enumerate(own)]
-        result = g.op("Concat", *parts, rest, axis=0)
+        group_ends = [_bound_as_list(g, ends, group) for group in range(groups or 0)]
+        group_starts: list[Value | int] = [0, *group_ends]
+        products = [product(group, group_starts[group], end) for group, end in enumerate(group_ends)]
+        result = g.op("Concat", *products, unused_rows, axis=0)
     else:
+        # Empty groups add nothing, so the Loop skips them.
         used = where_true(g, g.op("Less", starts, ends))
-        if listed:
-            grown = _loop_over_groups(g, used, appended, g.op("SequenceConstruct", rest))
-            result = g.op("ConcatFromSequence", grown, axis=0)
+        if in_sequence:
+            sequence = _loop_over_groups(g, used, append_group, g.op("SequenceConstruct", unused_rows))
+            result = g.op("ConcatFromSequence", sequence, axis=0)
         else:
-            none = g.call("composed::full", size=[0, g.size(rest, 1)], fill_value=0, dtype=held)
-            result = g.op("Concat", _loop_over_groups(g, used, appended, none), rest, axis=0)
+            none = g.call(
+                "composed::full", size=[0, g.size(unused_rows, 1)], fill_value=0, dtype=accumulated_dtype
+            )
+            result = g.op("Concat", _loop_over_groups(g, used, append_group, none), unused_rows, axis=0)
     if input.shape is not None and weight.shape is not None:
         result.shape = ir.Shape([input.shape[0], weight.shape[2]])
     return g.cast(result, dtype)
@@ -123,19 +133,19 @@ def _grouped_sums(g: GraphContext, self: Value, mat2: Value, offs: Value) -> Val
     """The stacked products of each group of columns of `input` with the same rows of `weight`."""
     starts, ends = _bounds(g, offs)
 
-    def build(iteration: Value, condition: Value, nothing: Value) -> list[Value]:
+    def build(iteration: Value, condition: Value, unused: Value) -> list[Value]:
         start, end = _bound_as_list(g, starts, iteration), _bound_as_list(g, ends, iteration)
         columns, rows = _part(g, self, 1, start, end), _part(g, mat2, 0, start, end)
-        return [condition, nothing, g.cast(g.op("MatMul", columns, rows), held)]
+        return [condition, unused, g.cast(g.op("MatMul", columns, rows), accumulated_dtype)]
 
     dtype = g.dtype(self) or DataType.FLOAT
-    held = DataType.FLOAT if dtype == DataType.BFLOAT16 else dtype
-    nothing = g.constant(False)
-    formal = Value(name="nothing", type=nothing.type, shape=nothing.shape)
+    accumulated_dtype = DataType.FLOAT if dtype == DataType.BFLOAT16 else dtype
+    unused = g.constant(False)
+    formal = Value(name="nothing", type=unused.type, shape=unused.shape)
     body = g.subgraph(build, [*loop_inputs(), formal], "groups")
     trips = g.constant(g.size(offs, 0), DataType.INT64)
-    _, result = g.op("Loop", trips, None, nothing, body=body, outputs=2)
-    result.type = ir.TensorType(held)
+    _, result = g.op("Loop", trips, None, unused, body=body, outputs=2)
+    result.type = ir.TensorType(accumulated_dtype)
     if offs.shape is not None and self.shape is not None and mat2.shape is not None:
         result.shape = ir.Shape([offs.shape[0], self.shape[0], mat2.shape[1]])
     return g.cast(result, dtype)

@@ -11,7 +11,7 @@ import numpy as np
 
 from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
 from ....compositions import matrices as mx
-from ....compositions.sizes import Size, known_rank
+from ....compositions.size_arithmetic import Size, known_rank
 from .._common import floating
 
 Tolerance = Value | float | None
@@ -21,7 +21,7 @@ def _is_empty(g: GraphContext, value: Value) -> bool:
     return 0 in (mx.height(g, value), mx.width(g, value))
 
 
-def _raised(g: GraphContext, value: Value | float, dtype: DataType) -> Value:
+def _add_column_dim(g: GraphContext, value: Value | float, dtype: DataType) -> Value:
     """A tolerance for each matrix, with a dimension added to compare with its singular values."""
     value = g.constant(value, dtype)
     return mx.as_column(g, value) if g.rank(value) else value
@@ -36,19 +36,20 @@ def above_tolerance(g: GraphContext, A: Value, sizes: Value, atol: Tolerance, rt
     largest, dtype = mx.largest(g, sizes), mx.dtype_of(g, A)
     extents = [g.cast(g.constant(size), dtype) for size in (mx.height(g, A), mx.width(g, A))]
     if isinstance(rtol, (Value, float, int)):
-        relative = _raised(g, rtol, dtype)
+        relative = _add_column_dim(g, rtol, dtype)
     else:
-        longer = mx.chosen(g, g.op("Less", *extents), extents[1], extents[0])
+        longer = mx.where(g, g.op("Less", *extents), extents[1], extents[0])
+        # The default of NumPy and torch: rounding errors grow with the size.
         relative = g.op("Mul", longer, float(np.finfo(dtype.numpy()).eps))
         if isinstance(atol, Value):
-            positive = g.op("Greater", _raised(g, atol, dtype), 0.0)
+            positive = g.op("Greater", _add_column_dim(g, atol, dtype), 0.0)
             relative = g.op("Mul", relative, g.op("Sub", 1.0, g.cast(positive, dtype)))
         elif atol is not None and atol > 0:
             relative = g.constant(0.0, dtype)
     bound = g.op("Mul", relative, largest)
     if isinstance(atol, Value) or (atol is not None and atol != 0):
-        absolute = _raised(g, atol, dtype)
-        bound = mx.chosen(g, g.op("Less", bound, absolute), absolute, bound)
+        absolute = _add_column_dim(g, atol, dtype)
+        bound = mx.where(g, g.op("Less", bound, absolute), absolute, bound)
     return g.op("Greater", sizes, bound)
 
 
@@ -59,14 +60,14 @@ def composed_pinv(g: GraphContext, A: Value, atol: Tolerance, rtol: Tolerance, h
     if _is_empty(g, A):
         return mx.zeros(g, [*mx.batch_sizes(g, A), mx.width(g, A), mx.height(g, A)], dtype)
     if hermitian:
-        values, left = g.call_outputs("composed::eigh", A, upper=False, vectors=True)
-        right = left
+        values, left_basis = g.call("composed::eigh", A, upper=False, vectors=True)
+        right_basis = left_basis
     else:
-        values, left, right = g.call_outputs("composed::svd", A, full=False, vectors=True)
-    kept = g.call("composed::above_tolerance", A, g.op("Abs", values), atol, rtol)
-    ones = g.constant(1.0, dtype)
-    inverses = mx.chosen(g, kept, g.op("Reciprocal", mx.chosen(g, kept, values, ones)), 0)
-    return g.op("MatMul", g.op("Mul", right, mx.as_row(g, inverses)), mx.transposed(g, left))
+        values, left_basis, right_basis = g.call("composed::svd", A, full=False, vectors=True)
+    is_nonzero = g.call("composed::above_tolerance", A, g.op("Abs", values), atol, rtol)
+    unit = g.constant(1.0, dtype)
+    inverses = mx.where(g, is_nonzero, g.op("Reciprocal", mx.where(g, is_nonzero, values, unit)), 0)
+    return g.op("MatMul", g.op("Mul", right_basis, mx.as_row(g, inverses)), mx.transpose(g, left_basis))
 
 
 @onnx_symbolic("aten::linalg_pinv")
@@ -94,8 +95,8 @@ def composed_matrix_rank(
     if _is_empty(g, A):
         return mx.zeros(g, mx.batch_sizes(g, A), DataType.INT64)
     values = g.call("aten::linalg_eigvalsh" if hermitian else "aten::linalg_svdvals", A)
-    kept = g.call("composed::above_tolerance", A, g.op("Abs", values), atol, rtol)
-    return mx.total(g, g.cast(kept, DataType.INT64))
+    is_nonzero = g.call("composed::above_tolerance", A, g.op("Abs", values), atol, rtol)
+    return mx.total(g, g.cast(is_nonzero, DataType.INT64))
 
 
 @onnx_symbolic("aten::linalg_matrix_rank")
@@ -113,7 +114,7 @@ def linalg_matrix_rank(
     return g.call("composed::matrix_rank", input if self is None else self, *bounds, hermitian)
 
 
-def _moved(g: GraphContext, value: Value, dims: Sequence[int]) -> Value:
+def _move_to_end(g: GraphContext, value: Value, dims: Sequence[int]) -> Value:
     """The value with two dimensions moved to the end."""
     rank = known_rank(g, value)
     last = [dim % rank for dim in dims]
@@ -132,10 +133,11 @@ def linalg_matrix_norm(
 ) -> Value:
     """The norms `fro`, `nuc` (sum of singular values), 2 and -2 (largest, smallest), 1, -1, inf and -inf."""
     self = floating(g, self) if dtype is None else g.cast(self, dtype)
+    # The Frobenius norm is the vector norm of all elements.
     if ord == "fro":
         return g.call("aten::linalg_vector_norm", self, 2, dim, keepdim)
     rank = known_rank(g, self)
-    matrix = _moved(g, self, dim)
+    matrix = _move_to_end(g, self, dim)
     order = math.nan if isinstance(ord, str) else float(ord)
     if ord == "nuc":
         result = mx.total(g, g.call("aten::linalg_svdvals", matrix))
@@ -184,16 +186,16 @@ def linalg_cond(g: GraphContext, self: Value, p: Number | str | None = None) -> 
     if p in (2, -2):
         values = g.call("aten::linalg_svdvals", self)
         axis = known_rank(g, values) - 1
-        extremes = [g.op(kind, values, axes=[axis], keepdims=0) for kind in ("ReduceMax", "ReduceMin")]
+        extremes = [g.op(op_type, values, axes=[axis], keepdims=0) for op_type in ("ReduceMax", "ReduceMin")]
         return g.op("Div", *(extremes if p == 2 else reversed(extremes)))
     # Replace a singular matrix, whose inverse would be infinite or NaN, by an invertible one.
     singular = g.cast(g.call_outputs("aten::linalg_inv_ex", self)[1], DataType.BOOL)
     size = mx.height(g, self)
     mask = mx.as_column(g, mx.as_column(g, singular))
-    inverse = g.call("aten::linalg_inv", mx.chosen(g, mask, mx.identity(g, size, size, dtype), self))
+    inverse = g.call("aten::linalg_inv", mx.where(g, mask, mx.identity(g, size, size, dtype), self))
     norms = [g.call("aten::linalg_matrix_norm", x, p) for x in (self, inverse)]
     regular = g.cast(g.op("Not", singular), dtype)
-    return g.op("Div", mx.chosen(g, singular, g.constant(1.0, dtype), g.op("Mul", *norms)), regular)
+    return g.op("Div", mx.where(g, singular, g.constant(1.0, dtype), g.op("Mul", *norms)), regular)
 
 
 @onnx_symbolic(["aten::linalg_matrix_power", "aten::matrix_power"])
@@ -202,13 +204,13 @@ def linalg_matrix_power(g: GraphContext, self: Value, n: int) -> Value:
     if n == 0:
         return mx.identities(g, self, mx.height(g, self), mx.width(g, self))
     square = g.call("aten::linalg_inv", self) if n < 0 else self
-    rest = abs(n)
+    remaining_power = abs(n)
     factors = []
-    while rest:
-        if rest % 2:
+    while remaining_power:
+        if remaining_power % 2:
             factors.append(square)
-        rest //= 2
-        square = g.op("MatMul", square, square) if rest else square
+        remaining_power //= 2
+        square = g.op("MatMul", square, square) if remaining_power else square
     return functools.reduce(lambda a, b: g.op("MatMul", a, b), factors)
 
 
@@ -251,17 +253,19 @@ def linalg_matrix_exp(g: GraphContext, self: Value) -> Value:
     dtype = mx.dtype_of(g, self)
     norm = mx.as_column(g, mx.largest(g, mx.total(g, g.op("Abs", self), -2)))
     ratio = g.op("Div", norm, _EXACT_NORM[dtype])
+    # Halving the matrix k times brings its norm into the range of the polynomial.
     squarings = g.op("Relu", g.op("Ceil", g.op("Div", g.op("Log", ratio), math.log(2.0))))
     scaled = g.op("Div", self, g.op("Pow", g.constant(2.0, dtype), squarings))
-    wanted = g.cast(squarings, DataType.FLOAT)
-    every = g.op("Concat", g.constant([0.0]), g.op("Reshape", wanted, [-1]), axis=0)
-    trips = g.cast(g.op("ReduceMax", every, axes=[0], keepdims=0), DataType.INT64)
+    matrix_squarings = g.cast(squarings, DataType.FLOAT)
+    all_squarings = g.op("Concat", g.constant([0.0]), g.op("Reshape", matrix_squarings, [-1]), axis=0)
+    trips = g.cast(g.op("ReduceMax", all_squarings, axes=[0], keepdims=0), DataType.INT64)
 
-    def step(place: Value, power: Value) -> list[Value]:
-        going = g.op("Less", g.cast(place, DataType.FLOAT), wanted)
-        return [mx.chosen(g, going, g.op("MatMul", power, power), power)]
+    def step(index: Value, power: Value) -> list[Value]:
+        is_unfinished = g.op("Less", g.cast(index, DataType.FLOAT), matrix_squarings)
+        # Each matrix of the batch is squared its own number of times.
+        return [mx.where(g, is_unfinished, g.op("MatMul", power, power), power)]
 
-    return mx.repeated(g, trips, step, [_taylor(g, scaled)])[0]
+    return mx.run_loop(g, trips, step, [_taylor(g, scaled)])[0]
 
 
 def _taylor(g: GraphContext, matrix: Value) -> Value:
@@ -272,10 +276,10 @@ def _taylor(g: GraphContext, matrix: Value) -> Value:
     powers = [mx.identity(g, size, size, mx.dtype_of(g, matrix)), matrix, square, cube]
     powers.append(g.op("MatMul", cube, cube))
 
-    def combined(coefficients: Sequence[float]) -> Value:
+    def combine_powers(coefficients: Sequence[float]) -> Value:
         terms = [g.op("Mul", power, c) for power, c in zip(powers, coefficients, strict=True) if c]
         return functools.reduce(lambda a, b: g.op("Add", a, b), terms)
 
-    first, rest, factor, added, last = map(combined, _FACTORS)
+    first, low_terms, factor, added, last = map(combine_powers, _FACTORS)
     ninth = g.op("Add", added, g.op("MatMul", first, last))
-    return g.op("Add", rest, g.op("MatMul", g.op("Add", factor, ninth), ninth))
+    return g.op("Add", low_terms, g.op("MatMul", g.op("Add", factor, ninth), ninth))

@@ -5,7 +5,7 @@ Semantics: aten/src/ATen/native/BatchLinearAlgebra.cpp; geqrf, orgqr and ormqr o
 
 from .....registration import GraphContext, Value, onnx_symbolic
 from ....compositions import matrices as mx
-from ....compositions.sizes import Size, compute
+from ....compositions.size_arithmetic import Size, compute
 
 
 @onnx_symbolic(["composed::householder", "aten::geqrf"])
@@ -13,7 +13,8 @@ def composed_householder(g: GraphContext, self: Value) -> list[Value]:
     """R on and above the diagonal, the vectors of the reflections below it, and their factors.
 
     For a column x with first element a and norm n: `b = -sign(a) n`, the factor is `(b - a) / b`, and the
-    vector is 1 followed by the rest of `x / (a - b)`. If everything below a is zero, the factor is 0.
+    vector is 1 followed by the other elements of `x / (a - b)`. If everything below a is zero, the factor
+    is 0.
 
     Returns:
         `[..., m, n]` and `[..., min(m, n)]`.
@@ -21,60 +22,69 @@ def composed_householder(g: GraphContext, self: Value) -> list[Value]:
     rows, columns = mx.height(g, self), mx.width(g, self)
     count, dtype = mx.shorter(g, self), mx.dtype_of(g, self)
 
-    def step(place: Value, matrix: Value, factors: Value) -> list[Value]:
-        values = mx.column(g, matrix, place)
-        below = mx.after(g, rows, place)
-        rest = mx.chosen(g, below, values, 0)
-        first = mx.element(g, values, place)
-        length = _norm(g, rest, first)
-        nothing = mx.is_zero(g, mx.total(g, g.op("Abs", rest), keepdim=True))
+    def step(index: Value, matrix: Value, factors: Value) -> list[Value]:
+        values = mx.column(g, matrix, index)
+        below = mx.after(g, rows, index)
+        lower_values = mx.where(g, below, values, 0)
+        first = mx.element(g, values, index)
+        length = _norm(g, lower_values, first)
+        is_zero_below = mx.is_zero(g, mx.total(g, g.op("Abs", lower_values), keepdim=True))
         negative = g.cast(g.op("Less", first, 0.0), dtype)
+        # The sign opposite to the first element, so that `a - b` adds sizes and loses no digits.
         sign = g.op("Sub", g.op("Mul", negative, 2.0), 1.0)
-        head = mx.chosen(g, nothing, first, g.op("Mul", sign, length))
-        blank = g.cast(nothing, dtype)
+        head = mx.where(g, is_zero_below, first, g.op("Mul", sign, length))
+        zero_divisor = g.cast(is_zero_below, dtype)
         factor = g.op("Div", g.op("Sub", head, first), g.op("Add", head, g.cast(mx.is_zero(g, head), dtype)))
-        tail = g.op("Div", rest, g.op("Add", g.op("Sub", first, head), blank))
-        vector = g.op("Add", tail, g.cast(mx.unit(g, rows, place), dtype))
-        right = mx.chosen(g, mx.after(g, columns, place), matrix, 0)
+        tail = g.op("Div", lower_values, g.op("Add", g.op("Sub", first, head), zero_divisor))
+        vector = g.op("Add", tail, g.cast(mx.unit(g, rows, index), dtype))
+        right = mx.where(g, mx.after(g, columns, index), matrix, 0)
         products = g.op("MatMul", mx.as_row(g, vector), right)
         change = g.op("Mul", mx.as_column(g, g.op("Mul", vector, factor)), products)
-        column = mx.chosen(g, below, tail, mx.chosen(g, mx.unit(g, rows, place), head, values))
-        here = mx.as_row(g, mx.unit(g, columns, place))
-        matrix = mx.chosen(g, here, mx.as_column(g, column), g.op("Sub", matrix, change))
-        added = g.op("Mul", factor, g.cast(mx.unit(g, count, place), dtype))
+        column = mx.where(g, below, tail, mx.where(g, mx.unit(g, rows, index), head, values))
+        is_current = mx.as_row(g, mx.unit(g, columns, index))
+        matrix = mx.where(g, is_current, mx.as_column(g, column), g.op("Sub", matrix, change))
+        added = g.op("Mul", factor, g.cast(mx.unit(g, count, index), dtype))
         return [matrix, g.op("Add", factors, added)]
 
     factors = mx.zeros(g, [*mx.batch_sizes(g, self), count], dtype)
-    return mx.repeated(g, count, step, [self, factors])
+    return mx.run_loop(g, count, step, [self, factors])
 
 
-def _norm(g: GraphContext, rest: Value, first: Value) -> Value:
+def _norm(g: GraphContext, values: Value, first: Value) -> Value:
     """The norm of a vector and one more element, `[..., 1]`, without overflow."""
-    axis = (g.rank(rest) or 1) - 1
-    largest = g.op("ReduceMax", g.op("Abs", rest), axes=[axis], keepdims=1)
+    axis = (g.rank(values) or 1) - 1
+    # Dividing by the sum of sizes keeps every square below 1.
+    largest = g.op("ReduceMax", g.op("Abs", values), axes=[axis], keepdims=1)
     scale = g.op("Add", largest, g.op("Abs", first))
-    scale = g.op("Add", scale, g.cast(mx.is_zero(g, scale), mx.dtype_of(g, rest)))
-    part, head = g.op("Div", rest, scale), g.op("Div", first, scale)
-    squares = g.op("Add", mx.total(g, g.op("Mul", part, part), keepdim=True), g.op("Mul", head, head))
+    scale = g.op("Add", scale, g.cast(mx.is_zero(g, scale), mx.dtype_of(g, values)))
+    scaled_values, scaled_first = g.op("Div", values, scale), g.op("Div", first, scale)
+    squares = g.op(
+        "Add",
+        mx.total(g, g.op("Mul", scaled_values, scaled_values), keepdim=True),
+        g.op("Mul", scaled_first, scaled_first),
+    )
     return g.op("Mul", scale, g.op("Sqrt", squares))
 
 
 @onnx_symbolic("composed::reflect")
-def composed_reflect(g: GraphContext, vectors: Value, factors: Value, other: Value, transpose: bool) -> Value:
-    """`Q other`, or `Q^T other`, for the product Q of the reflections that `composed::householder` gives."""
+def composed_reflect(
+    g: GraphContext, vectors: Value, factors: Value, matrix: Value, transpose: bool
+) -> Value:
+    """`Q other`, or `Q^T other`, for the product Q of the reflections of `composed::householder`."""
     rows, count = mx.height(g, vectors), g.size(factors, (g.rank(factors) or 1) - 1)
     last = compute(g, "sub", count, 1)
-    dtype = mx.dtype_of(g, other)
+    dtype = mx.dtype_of(g, matrix)
 
-    def step(iteration: Value, other: Value) -> list[Value]:
-        place = iteration if transpose else g.op("Sub", g.constant(last), iteration)
-        tail = mx.chosen(g, mx.after(g, rows, place), mx.column(g, vectors, place), 0)
-        vector = g.op("Add", tail, g.cast(mx.unit(g, rows, place), dtype))
-        products = g.op("MatMul", mx.as_row(g, vector), other)
-        scaled = g.op("Mul", vector, mx.element(g, factors, place))
-        return [g.op("Sub", other, g.op("Mul", mx.as_column(g, scaled), products))]
+    def step(iteration: Value, matrix: Value) -> list[Value]:
+        # `Q` applies the last reflection first, and `Q^T` the first one.
+        index = iteration if transpose else g.op("Sub", g.constant(last), iteration)
+        tail = mx.where(g, mx.after(g, rows, index), mx.column(g, vectors, index), 0)
+        vector = g.op("Add", tail, g.cast(mx.unit(g, rows, index), dtype))
+        products = g.op("MatMul", mx.as_row(g, vector), matrix)
+        scaled = g.op("Mul", vector, mx.element(g, factors, index))
+        return [g.op("Sub", matrix, g.op("Mul", mx.as_column(g, scaled), products))]
 
-    return mx.repeated(g, count, step, [other])[0]
+    return mx.run_loop(g, count, step, [matrix])[0]
 
 
 @onnx_symbolic("composed::orthogonal")
@@ -99,9 +109,9 @@ def ormqr(
     g: GraphContext, self: Value, input2: Value, input3: Value, left: bool = True, transpose: bool = False
 ) -> Value:
     """A product from the right: `C Q` is `(Q^T C^T)^T`."""
-    other = input3 if left else mx.transposed(g, input3)
-    result = g.call("composed::reflect", self, input2, other, transpose == left)
-    return result if left else mx.transposed(g, result)
+    matrix = input3 if left else mx.transpose(g, input3)
+    result = g.call("composed::reflect", self, input2, matrix, transpose == left)
+    return result if left else mx.transpose(g, result)
 
 
 @onnx_symbolic("aten::linalg_qr")

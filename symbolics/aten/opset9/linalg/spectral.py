@@ -15,7 +15,7 @@ import numpy as np
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....compositions import matrices as mx
-from ....compositions.sizes import Size, compute, known_rank, mark_non_negative
+from ....compositions.size_arithmetic import Size, compute, known_rank, mark_non_negative
 
 _SWEEPS = 30
 """Bound on sweeps; matrices need far fewer."""
@@ -26,67 +26,71 @@ rotated pairs of a sweep.
 """
 
 
-def _partners(g: GraphContext, count: Size, rounds: Size, place: Value) -> Value:
+def _partners(g: GraphContext, count: Size, rounds: Size, round_number: Value) -> Value:
     """The partner of each index in a round; an index without a partner gets itself.
 
     The sum of a pair's indices is the round's number, modulo the number of rounds, which is odd.
     """
-    own = mx.positions(g, count)
-    other = g.call("sym::mod", a=g.op("Sub", place, own), b=rounds)
-    return mx.chosen(g, g.op("Equal", other, g.constant(count)), own, other)
+    indices = mx.positions(g, count)
+    partners = g.call("sym::mod", a=g.op("Sub", round_number, indices), b=rounds)
+    return mx.where(g, g.op("Equal", partners, g.constant(count)), indices, partners)
 
 
 def _sweeps(g: GraphContext, count: Size, rotate: Rotate, initial: Sequence[Value]) -> list[Value]:
     """The carried values after the last sweep."""
+    # An odd number of rounds pairs each index with every other one exactly once.
     rounds = compute(g, "add", count, compute(g, "sub", 1, compute(g, "mod", count, 2)))
-    nothing = g.constant(0.0)
+    zero = g.constant(0.0)
 
-    def meet(place: Value, *carried: Value) -> Sequence[Value]:
-        return rotate(_partners(g, count, rounds, mark_non_negative(place)), *carried)
+    def rotate_round(round_number: Value, *carried: Value) -> Sequence[Value]:
+        return rotate(_partners(g, count, rounds, mark_non_negative(round_number)), *carried)
 
     def sweep(number: Value, *carried: Value) -> Sequence[Value]:
-        return mx.repeated(g, rounds, meet, [*carried[:-1], nothing])
+        return mx.run_loop(g, rounds, rotate_round, [*carried[:-1], zero])
 
-    def going(*carried: Value) -> Value:
+    def has_rotated(*carried: Value) -> Value:
         return g.op("Greater", carried[-1], 0.0)
 
     if count == 0:
         return list(initial)
-    return mx.repeated(g, _SWEEPS, sweep, [*initial, nothing], going)[:-1]
+    return mx.run_loop(g, _SWEEPS, sweep, [*initial, zero], has_rotated)[:-1]
 
 
-def _rotation(g: GraphContext, own: Value, partners: Value, off: Value) -> tuple[Value, Value]:
+def _rotation(g: GraphContext, diagonal: Value, partners: Value, off: Value) -> tuple[Value, Value]:
     """Cosine and sine for each index; a pair has equal cosines and opposite sines.
 
     Args:
-        own: diagonal elements of a symmetric matrix, `[..., n]`.
+        diagonal: diagonal elements of a symmetric matrix, `[..., n]`.
         off: its element between each index and its partner, 0 if no rotation is needed.
     """
-    dtype = mx.dtype_of(g, own)
-    count = g.size(own, known_rank(g, own) - 1)
-    nothing = g.cast(mx.is_zero(g, off), dtype)
-    other = g.op("Gather", own, partners, axis=known_rank(g, own) - 1)
-    angle = g.op("Div", g.op("Sub", other, own), g.op("Add", g.op("Mul", off, 2.0), nothing))
+    dtype = mx.dtype_of(g, diagonal)
+    count = g.size(diagonal, known_rank(g, diagonal) - 1)
+    is_unrotated = g.cast(mx.is_zero(g, off), dtype)
+    partner_diagonal = g.op("Gather", diagonal, partners, axis=known_rank(g, diagonal) - 1)
+    angle = g.op(
+        "Div", g.op("Sub", partner_diagonal, diagonal), g.op("Add", g.op("Mul", off, 2.0), is_unrotated)
+    )
     first = g.op("Greater", g.cast(partners, DataType.FLOAT), mx.numbers(g, count))
     order = g.op("Sub", g.op("Mul", g.cast(first, dtype), 2.0), 1.0)
     negative, positive = g.op("Less", angle, 0.0), g.op("Greater", angle, 0.0)
     sign = g.op("Sub", g.cast(positive, dtype), g.cast(negative, dtype))
+    # Equal diagonal elements need a rotation by 45 degrees, in opposite directions for both of a pair.
     sign = g.op("Add", sign, g.op("Mul", order, g.cast(mx.is_zero(g, angle), dtype)))
     root = g.op("Sqrt", g.op("Add", g.op("Mul", angle, angle), 1.0))
     tangent = g.op("Div", sign, g.op("Add", g.op("Abs", angle), root))
-    tangent = g.op("Mul", tangent, g.op("Sub", 1.0, nothing))
+    tangent = g.op("Mul", tangent, g.op("Sub", 1.0, is_unrotated))
     cosine = g.op("Reciprocal", g.op("Sqrt", g.op("Add", g.op("Mul", tangent, tangent), 1.0)))
     return cosine, g.op("Mul", tangent, cosine)
 
 
-def _rotated(
+def _rotate(
     g: GraphContext, value: Value, partners: Value, rotation: tuple[Value, Value], rows: bool = False
 ) -> Value:
     """The columns, or rows, of a matrix rotated with their partners."""
-    place = mx.as_column if rows else mx.as_row
-    cosine, sine = (place(g, part) for part in rotation)
-    other = g.op("Gather", value, partners, axis=mx.matrix_rank(g, value) - (2 if rows else 1))
-    return g.op("Sub", g.op("Mul", value, cosine), g.op("Mul", other, sine))
+    orient = mx.as_column if rows else mx.as_row
+    cosine, sine = (orient(g, part) for part in rotation)
+    partner_values = g.op("Gather", value, partners, axis=mx.matrix_rank(g, value) - (2 if rows else 1))
+    return g.op("Sub", g.op("Mul", value, cosine), g.op("Mul", partner_values, sine))
 
 
 def _tolerance(g: GraphContext, value: Value) -> float:
@@ -103,15 +107,15 @@ def _order(g: GraphContext, values: Value, descending: bool) -> Value:
     """The permutation matrix that sorts columns by their values; the sort is stable."""
     rank = known_rank(g, values)
     count = g.size(values, rank - 1)
-    own, other = mx.as_column(g, values), mx.as_row(g, values)
-    before = g.op("Greater" if descending else "Less", other, own)
-    behind = g.op("Less" if descending else "Greater", other, own)
-    tie = g.op("Not", g.op("Or", before, behind))
+    column, row = mx.as_column(g, values), mx.as_row(g, values)
+    before = g.op("Greater" if descending else "Less", row, column)
+    after = g.op("Less" if descending else "Greater", row, column)
+    tie = g.op("Not", g.op("Or", before, after))
     earlier = mx.triangle_mask(g, count, count, upper=False, strict=True)
-    ahead = g.op("Or", before, g.op("And", tie, earlier))
-    places = g.cast(mx.total(g, g.cast(ahead, DataType.FLOAT)), DataType.INT64)
-    found = g.op("Equal", mx.as_column(g, places), mx.positions(g, count))
-    return g.cast(found, mx.dtype_of(g, values))
+    precedes = g.op("Or", before, g.op("And", tie, earlier))
+    ranks = g.cast(mx.total(g, g.cast(precedes, DataType.FLOAT)), DataType.INT64)
+    is_ranked = g.op("Equal", mx.as_column(g, ranks), mx.positions(g, count))
+    return g.cast(is_ranked, mx.dtype_of(g, values))
 
 
 def _as_vector(g: GraphContext, value: Value, order: Value) -> Value:
@@ -126,28 +130,29 @@ def composed_eigh(g: GraphContext, A: Value, upper: bool, vectors: bool) -> list
     size = mx.height(g, A)
     half = mx.triangle(g, A, upper, strict=True)
     on_diagonal = mx.diagonal_mask(g, size, size)
-    matrix = g.op("Add", g.op("Add", half, mx.transposed(g, half)), mx.chosen(g, on_diagonal, A, 0))
+    matrix = g.op("Add", g.op("Add", half, mx.transpose(g, half)), mx.where(g, on_diagonal, A, 0))
     scale = mx.total(g, mx.total(g, g.op("Abs", matrix), keepdim=True), -2, keepdim=True)
     bound = g.op("Div", g.op("Mul", scale, _tolerance(g, A)), g.cast(g.constant(size), mx.dtype_of(g, A)))
     bound = g.op("Squeeze", bound, axes=[mx.matrix_rank(g, A) - 1])
 
     def rotate(partners: Value, matrix: Value, *carried: Value) -> list[Value]:
-        met = g.op("Equal", mx.as_column(g, partners), mx.positions(g, size))
-        met = g.op("And", met, g.op("Not", on_diagonal))
-        off = mx.total(g, mx.chosen(g, met, matrix, 0))
-        open_ = g.op("Greater", g.op("Abs", off), bound)
+        is_pair = g.op("Equal", mx.as_column(g, partners), mx.positions(g, size))
+        is_pair = g.op("And", is_pair, g.op("Not", on_diagonal))
+        off = mx.total(g, mx.where(g, is_pair, matrix, 0))
+        is_unfinished = g.op("Greater", g.op("Abs", off), bound)
         rotation = _rotation(g, mx.diagonal(g, matrix), partners, off)
-        matrix = _rotated(g, _rotated(g, matrix, partners, rotation), partners, rotation, rows=True)
-        matrix = mx.chosen(g, g.op("Not", met), matrix, 0)
-        matrix = g.op("Mul", g.op("Add", matrix, mx.transposed(g, matrix)), 0.5)
-        turned = [_rotated(g, value, partners, rotation) for value in carried[:-1]]
-        return [matrix, *turned, g.op("Add", carried[-1], _count(g, open_))]
+        matrix = _rotate(g, _rotate(g, matrix, partners, rotation), partners, rotation, rows=True)
+        # What a rotation has made zero is set to zero, and symmetry is restored, against rounding errors.
+        matrix = mx.where(g, g.op("Not", is_pair), matrix, 0)
+        matrix = g.op("Mul", g.op("Add", matrix, mx.transpose(g, matrix)), 0.5)
+        rotated_bases = [_rotate(g, value, partners, rotation) for value in carried[:-1]]
+        return [matrix, *rotated_bases, g.op("Add", carried[-1], _count(g, is_unfinished))]
 
     initial = [matrix, mx.identities(g, A, size, size)] if vectors else [matrix]
-    matrix, *turned = _sweeps(g, size, rotate, initial)
+    matrix, *rotated_bases = _sweeps(g, size, rotate, initial)
     values = mx.diagonal(g, matrix)
     order = _order(g, values, descending=False)
-    bases = [g.op("MatMul", value, order) for value in turned]
+    bases = [g.op("MatMul", value, order) for value in rotated_bases]
     return [_as_vector(g, values, order), *(g.op("Mul", basis, _signs(g, basis)) for basis in bases)]
 
 
@@ -158,11 +163,14 @@ def _signs(g: GraphContext, basis: Value) -> Value:
     """
     dtype, rows = mx.dtype_of(g, basis), mx.height(g, basis)
     sizes = g.op("Abs", basis)
-    enough = g.op("Mul", mx.largest(g, sizes, -2), 0.999)
-    ahead = g.op("Sub", g.cast(g.constant(rows), DataType.FLOAT), mx.numbers(g, rows))
-    ahead = g.op("Mul", g.cast(g.op("Greater", sizes, enough), DataType.FLOAT), mx.as_column(g, ahead))
-    there = g.op("Not", g.op("Less", ahead, mx.largest(g, ahead, -2)))
-    value = mx.total(g, mx.chosen(g, there, basis, 0), -2, keepdim=True)
+    # Components within a thousandth of the largest count as equal.
+    threshold = g.op("Mul", mx.largest(g, sizes, -2), 0.999)
+    priority = g.op("Sub", g.cast(g.constant(rows), DataType.FLOAT), mx.numbers(g, rows))
+    priority = g.op(
+        "Mul", g.cast(g.op("Greater", sizes, threshold), DataType.FLOAT), mx.as_column(g, priority)
+    )
+    is_first = g.op("Not", g.op("Less", priority, mx.largest(g, priority, -2)))
+    value = mx.total(g, mx.where(g, is_first, basis, 0), -2, keepdim=True)
     return g.op("Sub", 1.0, g.op("Mul", g.cast(g.op("Less", value, 0.0), dtype), 2.0))
 
 
@@ -174,8 +182,9 @@ def composed_svd(g: GraphContext, A: Value, full: bool, vectors: bool) -> list[V
     even for zero singular values.
     """
     rows, columns = mx.height(g, A), mx.width(g, A)
+    # One-sided rotations work on columns: the fewer, the quicker.
     if isinstance(rows, int) and isinstance(columns, int) and rows < columns:
-        values, *bases = composed_svd(g, mx.transposed(g, A), full, vectors)
+        values, *bases = composed_svd(g, mx.transpose(g, A), full, vectors)
         return [values, *reversed(bases)]
     count, dtype = mx.shorter(g, A), mx.dtype_of(g, A)
     scale = g.op("Abs", A)
@@ -183,41 +192,45 @@ def composed_svd(g: GraphContext, A: Value, full: bool, vectors: bool) -> list[V
     scale = g.op("Add", scale, g.cast(mx.is_zero(g, scale), dtype))
     # Scaled by the sum of all absolute values, no square overflows, and values below the tolerance are noise.
     matrix = g.op("Div", A, scale)
-    turned, *bases = _orthogonalised(g, matrix, mx.identities(g, A, columns, columns) if vectors else None)
-    norms = g.op("Sqrt", mx.total(g, g.op("Mul", turned, turned), -2))
+    rotated, *bases = _orthogonalise(g, matrix, mx.identities(g, A, columns, columns) if vectors else None)
+    norms = g.op("Sqrt", mx.total(g, g.op("Mul", rotated, rotated), -2))
     order = _order(g, norms, descending=True)
     values = _as_vector(g, norms, order)
     values = g.op("Mul", values, g.op("Squeeze", scale, axes=[mx.matrix_rank(g, A) - 1]))
     values = mx.leading(g, values, count)
     if not vectors:
         return [values]
-    right = g.op("MatMul", bases[0], order)
-    signs = _signs(g, right)
-    left = mx.leading(g, g.op("Mul", g.op("MatMul", turned, order), signs), count)
-    right = g.op("Mul", right, signs)
-    return [values, _basis(g, left, rows if full else count), right if full else mx.leading(g, right, count)]
+    right_basis = g.op("MatMul", bases[0], order)
+    signs = _signs(g, right_basis)
+    left_basis = mx.leading(g, g.op("Mul", g.op("MatMul", rotated, order), signs), count)
+    right_basis = g.op("Mul", right_basis, signs)
+    return [
+        values,
+        _basis(g, left_basis, rows if full else count),
+        right_basis if full else mx.leading(g, right_basis, count),
+    ]
 
 
-def _orthogonalised(g: GraphContext, matrix: Value, basis: Value | None) -> list[Value]:
+def _orthogonalise(g: GraphContext, matrix: Value, basis: Value | None) -> list[Value]:
     """Rotate the columns of a matrix until they are orthogonal, and apply the same rotations to a basis."""
     columns = mx.width(g, matrix)
     tolerance = _tolerance(g, matrix)
 
     def rotate(partners: Value, matrix: Value, *carried: Value) -> list[Value]:
-        other = g.op("Gather", matrix, partners, axis=mx.matrix_rank(g, matrix) - 1)
-        alone = g.op("Equal", partners, mx.positions(g, columns))
-        off = mx.total(g, g.op("Mul", matrix, other), -2)
-        off = mx.chosen(g, g.op("Not", alone), off, 0)
+        partner_columns = g.op("Gather", matrix, partners, axis=mx.matrix_rank(g, matrix) - 1)
+        is_alone = g.op("Equal", partners, mx.positions(g, columns))
+        off = mx.total(g, g.op("Mul", matrix, partner_columns), -2)
+        off = mx.where(g, g.op("Not", is_alone), off, 0)
         squares = mx.total(g, g.op("Mul", matrix, matrix), -2)
-        opposite = g.op("Gather", squares, partners, axis=known_rank(g, squares) - 1)
-        sizes = g.op("Mul", g.op("Sqrt", squares), g.op("Sqrt", opposite))
+        partner_squares = g.op("Gather", squares, partners, axis=known_rank(g, squares) - 1)
+        sizes = g.op("Mul", g.op("Sqrt", squares), g.op("Sqrt", partner_squares))
         # Because of rounding, columns are orthogonal only up to a few units; noise never is.
         bound = g.op("Add", g.op("Mul", sizes, 64 * tolerance), tolerance * tolerance)
-        open_ = g.op("Greater", g.op("Abs", off), bound)
-        off = mx.chosen(g, open_, off, 0)
+        is_unfinished = g.op("Greater", g.op("Abs", off), bound)
+        off = mx.where(g, is_unfinished, off, 0)
         rotation = _rotation(g, squares, partners, off)
-        turned = [_rotated(g, value, partners, rotation) for value in (matrix, *carried[:-1])]
-        return [*turned, g.op("Add", carried[-1], _count(g, open_))]
+        rotated = [_rotate(g, value, partners, rotation) for value in (matrix, *carried[:-1])]
+        return [*rotated, g.op("Add", carried[-1], _count(g, is_unfinished))]
 
     return _sweeps(g, columns, rotate, [matrix] if basis is None else [matrix, basis])
 
@@ -228,9 +241,10 @@ def _basis(g: GraphContext, orthogonal: Value, columns: Size) -> Value:
     basis = g.call("composed::orthogonal", packed, factors, columns)
     rows = mx.height(g, packed)
     mask = mx.diagonal_mask(g, rows, mx.width(g, packed))
-    heads = mx.leading(g, mx.total(g, mx.chosen(g, mask, packed, 0)), columns)
-    turned = g.cast(g.op("Less", heads, 0.0), mx.dtype_of(g, packed))
-    return g.op("Mul", basis, mx.as_row(g, g.op("Sub", 1.0, g.op("Mul", turned, 2.0))))
+    heads = mx.leading(g, mx.total(g, mx.where(g, mask, packed, 0)), columns)
+    # Householder's R may be negative on its diagonal, which flips the direction of a column.
+    is_negative = g.cast(g.op("Less", heads, 0.0), mx.dtype_of(g, packed))
+    return g.op("Mul", basis, mx.as_row(g, g.op("Sub", 1.0, g.op("Mul", is_negative, 2.0))))
 
 
 @onnx_symbolic("aten::_linalg_eigh")
@@ -257,8 +271,8 @@ def _linalg_svd(
     if not compute_uv:
         empty = mx.zeros(g, [0], mx.dtype_of(g, A))
         return [empty, g.call("aten::linalg_svdvals", A), empty]
-    values, left, right = g.call_outputs("composed::svd", A, full_matrices, vectors=True)
-    return [left, values, mx.transposed(g, right)]
+    values, left_basis, right_basis = g.call("composed::svd", A, full_matrices, vectors=True)
+    return [left_basis, values, mx.transpose(g, right_basis)]
 
 
 @onnx_symbolic("aten::linalg_svd")
@@ -275,8 +289,8 @@ def linalg_svdvals(g: GraphContext, A: Value) -> Value:
 def svd(g: GraphContext, self: Value, some: bool = True, compute_uv: bool = True) -> list[Value]:
     """`torch.svd`: V is not transposed; without vectors, U and V are zeros."""
     if compute_uv:
-        values, left, right = g.call_outputs("composed::svd", self, not some, vectors=True)
-        return [left, values, right]
+        values, left_basis, right_basis = g.call("composed::svd", self, not some, vectors=True)
+        return [left_basis, values, right_basis]
     batch, dtype = mx.batch_sizes(g, self), mx.dtype_of(g, self)
     rows, columns = mx.height(g, self), mx.width(g, self)
     values = g.call("aten::linalg_svdvals", self)

@@ -3,7 +3,7 @@
 import math
 
 from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
-from ....compositions.sizes import axis, known_rank, sizes_of
+from ....compositions.size_arithmetic import axis, known_rank, sizes_of
 from .._common import is_integral
 
 
@@ -65,9 +65,10 @@ def prelu(g: GraphContext, self: Value, weight: Value) -> Value:
     """One slope, or one for each channel, which is dim 1."""
     shape = g.shape(weight)
     if shape is not None and math.prod(shape) == 1:
-        wanted = [] if g.rank(self) == 0 else [1]
-        weight = weight if list(shape) == wanted else g.op("Reshape", weight, wanted)
+        weight_shape = [] if g.rank(self) == 0 else [1]
+        weight = weight if list(shape) == weight_shape else g.op("Reshape", weight, weight_shape)
     elif known_rank(g, self) > 2:
+        # PRelu broadcasts from the last dimension, and the channels are dim 1.
         weight = g.op("Unsqueeze", weight, axes=list(range(1, known_rank(g, self) - 1)))
     return g.call("aten::_prelu_kernel", self, weight)
 
@@ -120,12 +121,14 @@ def softplus(g: GraphContext, self: Value, beta: Number = 1, threshold: Number =
     """Above the threshold torch returns the input; this matters only if both differ noticeably."""
     scaled = self if beta == 1 else g.op("Mul", self, beta)
     if not g.has_kernel("Softplus", self):
-        rest = g.call("aten::log1p", g.op("Exp", g.op("Neg", g.op("Abs", scaled))))
-        result = g.op("Add", g.op("Relu", scaled), rest)
+        # `max(x, 0) + log(1 + exp(-|x|))` does not overflow.
+        correction = g.call("aten::log1p", g.op("Exp", g.op("Neg", g.op("Abs", scaled))))
+        result = g.op("Add", g.op("Relu", scaled), correction)
     else:
         result = g.op("Softplus", scaled)
     if beta != 1:
         result = g.op("Div", result, beta)
+    # From 15 on both agree to the digits of FLOAT.
     if threshold >= 15 and g.has_kernel("Softplus", self):
         return result
     return g.op("Where", g.op("Greater", scaled, threshold), self, result)
@@ -160,14 +163,14 @@ def threshold(g: GraphContext, self: Value, threshold: Number, value: Number) ->
 
 @onnx_symbolic("aten::glu")
 def glu(g: GraphContext, self: Value, dim: int = -1) -> Value:
-    at = axis(g, self, dim)
-    size = g.size(self, at)
+    dimension = axis(g, self, dim)
+    size = g.size(self, dimension)
     if isinstance(size, int):
-        first, second = g.op("Split", self, axis=at, split=[size // 2, size // 2], outputs=2)
+        first, second = g.op("Split", self, axis=dimension, split=[size // 2, size // 2], outputs=2)
     else:
         half = g.op("Div", size, 2)
-        first = g.call("aten::slice", self, dim=at, end=half)
-        second = g.call("aten::slice", self, dim=at, start=half)
+        first = g.call("aten::slice", self, dim=dimension, end=half)
+        second = g.call("aten::slice", self, dim=dimension, start=half)
     return g.op("Mul", first, g.op("Sigmoid", second))
 
 
@@ -189,6 +192,7 @@ def log_softmax(g: GraphContext, self: Value, dim: int, dtype: DataType | None =
     result = _apply_along_dim(g, "LogSoftmax", value, dim)
     if g.dtype(value) != DataType.DOUBLE:
         return result
+    # A product of Softmax and 0 is 0, or NaN where the input has NaN or infinity.
     return g.op("Add", result, g.op("Mul", _apply_along_dim(g, "Softmax", value, dim), 0.0))
 
 
@@ -211,6 +215,7 @@ def _safe_softmax(g: GraphContext, self: Value, dim: int, dtype: DataType | None
     """The softmax, but zeros for a row that contains only minus infinity."""
     if dtype is not None:
         self = g.cast(self, dtype)
+    # A row whose maximum is minus infinity has no other element.
     empty = g.call("aten::isneginf", g.call("aten::amax", self, [dim], True))
     return g.op("Where", empty, 0.0, g.call("aten::softmax", self, dim))
 
@@ -230,16 +235,15 @@ def native_dropout(g: GraphContext, input: Value, p: float, train: bool | None) 
     if train is False or p == 0:
         return [input, g.call("aten::ones_like", input, DataType.BOOL)]
     if p < 1 and g.has("Dropout", "training_mode"):
-        result: list[Value] = g.op("Dropout", input, ratio=p, training_mode=True, outputs=2)
-        return result
-    kept = g.call("composed::kept", sizes_of(g, input), DataType.BOOL, p)
+        return g.op("Dropout", input, ratio=p, training_mode=True, outputs=2)
+    mask = g.call("composed::kept", sizes_of(g, input), DataType.BOOL, p)
     scaled = g.op("Mul", input, 1.0 / (1.0 - p)) if p < 1 else input
-    return [g.op("Where", kept, scaled, 0.0), kept]
+    return [g.op("Where", mask, scaled, 0.0), mask]
 
 
 def _register_dropout(name: str, feature: bool, alpha: bool) -> None:
     @onnx_symbolic(f"aten::{name}")
-    def dropped(g: GraphContext, input: Value, p: float, train: bool) -> Value:
+    def drop(g: GraphContext, input: Value, p: float, train: bool) -> Value:
         """In training, elements or channels become 0, or for alpha dropout the negative limit of SELU."""
         if not train or p == 0:
             return input
@@ -249,14 +253,14 @@ def _register_dropout(name: str, feature: bool, alpha: bool) -> None:
         if feature:
             sizes = [*sizes[:2], *[1] * (len(sizes) - 2)]
         dtype = g.dtype(input) or DataType.FLOAT
-        kept = g.call("composed::kept", sizes, dtype, p)
+        mask = g.call("composed::kept", sizes, dtype, p)
         if not alpha:
-            return g.op("Mul", input, g.op("Div", kept, 1.0 - p))
+            return g.op("Mul", input, g.op("Div", mask, 1.0 - p))
         limit = 1.7580993408473766
         scale = 1.0 / math.sqrt((limit * limit * p + 1.0) * (1.0 - p))
-        shift = g.op("Mul", g.op("Sub", kept, 1.0), limit * scale)
+        shift = g.op("Mul", g.op("Sub", mask, 1.0), limit * scale)
         shift = g.op("Add", shift, limit * scale * p)
-        return g.op("Add", g.op("Mul", input, g.op("Mul", kept, scale)), shift)
+        return g.op("Add", g.op("Mul", input, g.op("Mul", mask, scale)), shift)
 
 
 _register_dropout("feature_dropout", feature=True, alpha=False)

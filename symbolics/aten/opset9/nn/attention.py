@@ -6,7 +6,7 @@ from .....registration import DataType, GraphContext, Value, onnx_symbolic
 from .....registration.dtypes import limits
 
 
-def _scaled(g: GraphContext, query: Value, scale: float | None) -> Value:
+def _scale_query(g: GraphContext, query: Value, scale: float | None) -> Value:
     """The query times `scale`, by default one over the square root of its last size."""
     if scale is None:
         features = g.size(query, -1)
@@ -30,28 +30,31 @@ def _bias(g: GraphContext, condition: Value, true: float, false: float, dtype: D
     return g.op("Where", condition, g.constant(true, dtype), g.constant(false, dtype))
 
 
-def _repeated(g: GraphContext, value: Value, heads: int, group: int) -> Value:
+def _repeat_heads(g: GraphContext, value: Value, heads: int, group: int) -> Value:
     """Repeat each head (third dimension from the end) `group` times in a row."""
     rank = g.rank(value)
     if rank is None:
         raise g.refuse("the ranks of query, key and value must be known")
     features = g.size(value, -1)
     tail = [-1, features] if isinstance(features, int) else [g.size(value, -2), features]
+    # A new dimension after the heads is expanded and merged with them, which repeats each head in place.
     copies = g.op("Expand", g.op("Unsqueeze", value, axes=[rank - 2]), [group, 1, 1])
     return g.op("Reshape", copies, [*[0] * (rank - 3), heads, *tail])
 
 
-def _heads_matched(g: GraphContext, query: Value, key: Value, value: Value) -> tuple[Value, Value]:
+def _match_heads(g: GraphContext, query: Value, key: Value, value: Value) -> tuple[Value, Value]:
     """Keys and values with the number of heads of the query, for grouped-query attention."""
     heads = g.size(query, -3)
     if not isinstance(heads, int):
         raise g.refuse("the number of query heads must be known for enable_gqa")
     matched = []
     for tensor in (key, value):
-        own = g.size(tensor, -3)
-        if not isinstance(own, int):
+        tensor_heads = g.size(tensor, -3)
+        if not isinstance(tensor_heads, int):
             raise g.refuse("the number of key and value heads must be known for enable_gqa")
-        matched.append(tensor if own == heads else _repeated(g, tensor, heads, heads // own))
+        matched.append(
+            tensor if tensor_heads == heads else _repeat_heads(g, tensor, heads, heads // tensor_heads)
+        )
     return matched[0], matched[1]
 
 
@@ -61,6 +64,7 @@ def _mask_bias(g: GraphContext, mask: Value, dtype: DataType) -> tuple[Value, Va
     rank = g.rank(bias)
     axis = -1 if rank is None else rank - 1
     highest = g.op("ReduceMax", bias, axes=[axis], keepdims=1)
+    # Below the lowest finite number there is only minus infinity.
     return bias, g.op("Less", highest, limits(dtype)[0])
 
 
@@ -82,16 +86,16 @@ def _full_mask(g: GraphContext, mask: Value, query: Value, key: Value) -> Value 
     shape = g.shape(mask)
     if shape is None or len(shape) < 2:
         return None
-    wanted: list[int | Value] = []
+    target: list[int | Value] = []
     for size, tensor in ((shape[-2], query), (shape[-1], key)):
         full = g.shape(tensor)[2]  # type: ignore[index]
         if size == full and (isinstance(size, int) or size.value is not None):
-            wanted.append(1)
+            target.append(1)
         elif size == 1:
-            wanted.append(g.size(tensor, 2))
+            target.append(g.size(tensor, 2))
         else:
             return None
-    return mask if wanted == [1, 1] else g.op("Expand", mask, wanted)
+    return mask if target == [1, 1] else g.op("Expand", mask, target)
 
 
 @onnx_symbolic("aten::scaled_dot_product_attention")
@@ -121,9 +125,9 @@ def scaled_dot_product_attention(
     if rank is None:
         raise g.refuse("the rank of the key must be known")
     if enable_gqa:
-        key, value = _heads_matched(g, query, key, value)
+        key, value = _match_heads(g, query, key, value)
     transposed = g.op("Transpose", key, perm=[*range(rank - 2), rank - 1, rank - 2])
-    scores = g.op("MatMul", _scaled(g, query, scale), transposed)
+    scores = g.op("MatMul", _scale_query(g, query, scale), transposed)
     dtype = g.dtype(query) or DataType.FLOAT
     empty = None
     if is_causal:

@@ -8,8 +8,8 @@ import numpy as np
 import onnx_ir as ir
 
 from .....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
-from ....compositions.sizes import Size, compute, known, known_rank, product
-from ....compositions.spatial.sliding import Slide, masked, taken
+from ....compositions.size_arithmetic import Size, compute, fold_size, known_rank, product
+from ....compositions.spatial.sliding import Slide, gather_windows, mask_padding
 from ....compositions.spatial.windows import is_unbatched, per_dimension
 
 
@@ -20,7 +20,7 @@ def _same_pads(g: GraphContext, weight: Value, dilation: list[int]) -> list[Size
         for i, step in enumerate(dilation)
     ]
     begins = [compute(g, "floordiv", total, 2) for total in totals]
-    return begins + [compute(g, "sub", *both) for both in zip(totals, begins, strict=True)]
+    return begins + [compute(g, "sub", *pair) for pair in zip(totals, begins, strict=True)]
 
 
 def _pads(g: GraphContext, weight: Value, padding: Sequence[int] | str, dilation: list[int]) -> list[Size]:
@@ -33,15 +33,15 @@ def _pads(g: GraphContext, weight: Value, padding: Sequence[int] | str, dilation
     return [*per_dimension(padding, len(dilation)) * 2]
 
 
-def _padded(g: GraphContext, input: Value, pads: list[Size]) -> Value:
+def _pad_with_zeros(g: GraphContext, input: Value, pads: list[Size]) -> Value:
     """The input with zeros added around its spatial dimensions."""
     dimensions = len(pads) // 2
-    others: list[Size] = [0] * (known_rank(g, input) - dimensions)
-    begins, ends = others + pads[:dimensions], others + pads[dimensions:]
+    leading: list[Size] = [0] * (known_rank(g, input) - dimensions)
+    begins, ends = leading + pads[:dimensions], leading + pads[dimensions:]
     return g.call("composed::pad", self=input, begins=begins, ends=ends, value=0)
 
 
-def _convolved(
+def _convolve(
     g: GraphContext, op_type: str, input: Value, weight: Value, bias: Value | None, **attributes: Any
 ) -> Value:
     """Conv or ConvTranspose, also for an input without a batch."""
@@ -53,28 +53,29 @@ def _convolved(
     if op_type == "Conv" and (has_computed_groups or g.dtype(input) in dtypes.INTEGERS):
         result = _by_windows(g, input, weight, bias, **attributes)
     elif has_computed_groups:
-        result = _transposed_by_windows(g, input, weight, bias, **attributes)
+        result = _transpose_by_windows(g, input, weight, bias, **attributes)
     else:
+        # Optional in ONNX; with it, no runtime must infer the size from the weight.
         if shape is not None and all(isinstance(size, int) for size in shape[2:]):
             attributes["kernel_shape"] = list(shape[2:])
         result = g.op(op_type, input, weight, bias, **attributes)
     return g.op("Squeeze", result, axes=[0]) if unbatched else result
 
 
-def _grown(
+def _extend_input(
     g: GraphContext, input: Value, padding: list[int], extra: list[int], strides: list[int]
 ) -> tuple[Value, list[int], list[int]]:
     """The input and the end pads that replace an output padding, which ONNX limits to less than the stride.
 
-    Output padding first reduces the padding; zeros after the input give the rest, a stride for each.
+    Output padding first reduces the end pads; then zeros after the input add one stride each.
     """
-    left = [more - pad for more, pad in zip(extra, padding, strict=True)]
-    zeros = [max(-(-more // step), 0) for more, step in zip(left, strides, strict=True)]
+    excess = [amount - pad for amount, pad in zip(extra, padding, strict=True)]
+    zeros = [max(-(-amount // step), 0) for amount, step in zip(excess, strides, strict=True)]
     if any(zeros):
         rank = known_rank(g, input)
         after = [0] * (rank - len(zeros)) + zeros
         input = g.op("Pad", input, pads=[*[0] * rank, *after], mode="constant", value=0.0)
-    ends = [count * step - more for count, step, more in zip(zeros, strides, left, strict=True)]
+    ends = [count * step - amount for count, step, amount in zip(zeros, strides, excess, strict=True)]
     return input, ends, [0] * len(extra)
 
 
@@ -92,12 +93,12 @@ def _register(dimensions: int) -> None:
     ) -> Value:
         dilation = per_dimension(dilation, dimensions)
         pads = _pads(g, weight, padding, dilation)
-        groups = known(g, groups)
+        groups = fold_size(g, groups)
         if not isinstance(groups, int) or not all(isinstance(pad, int) for pad in pads):
-            input, pads = _padded(g, input, pads), [0] * len(pads)
+            input, pads = _pad_with_zeros(g, input, pads), [0] * len(pads)
         strides = per_dimension(stride, dimensions)
         attributes = {"dilations": dilation, "group": groups, "pads": pads, "strides": strides}
-        return _convolved(g, "Conv", input, weight, bias, **attributes)
+        return _convolve(g, "Conv", input, weight, bias, **attributes)
 
     @onnx_symbolic(f"aten::conv_transpose{dimensions}d")
     def conv_transpose(
@@ -111,15 +112,15 @@ def _register(dimensions: int) -> None:
         groups: int | Value = 1,
         dilation: Sequence[int] = (1,),
     ) -> Value:
-        groups = known(g, groups)
+        groups = fold_size(g, groups)
         begins = per_dimension(padding, dimensions)
         strides = per_dimension(stride, dimensions)
         extra = per_dimension(output_padding, dimensions)
         ends = list(begins)
         has_rest = any(more >= step for more, step in zip(extra, strides, strict=True))
         if has_rest and isinstance(groups, int):
-            input, ends, extra = _grown(g, input, begins, extra, strides)
-        return _convolved(
+            input, ends, extra = _extend_input(g, input, begins, extra, strides)
+        return _convolve(
             g,
             "ConvTranspose",
             input,
@@ -177,19 +178,19 @@ def _by_windows(
     """
     kernel = _kernel(g, weight)
     outputs, channels = g.size(weight, 0), g.size(weight, 1)
-    kind = g.dtype(input)
-    if kind in dtypes.INTEGERS:
-        wide = kind if kind in (DataType.INT64, DataType.UINT64) else DataType.INT32
+    dtype = g.dtype(input)
+    if dtype in dtypes.INTEGERS:
+        wide = dtype if dtype in (DataType.INT64, DataType.UINT64) else DataType.INT32
         input, weight = g.cast(input, wide), g.cast(weight, wide)
         bias = bias if bias is None else g.cast(bias, wide)
     dimensions = len(kernel)
     slides = []
     for i in range(dimensions):
-        around = pads[i], pads[dimensions + i]
-        slides.append(Slide.over(g, g.size(input, 2 + i), kernel[i], strides[i], around, dilations[i]))
-    windows = masked(g, taken(g, input, [slide.clipped(g) for slide in slides]), slides)
-    first, behind = range(2, 2 + dimensions), range(2 + dimensions, 2 + 2 * dimensions)
-    columns = g.op("Transpose", windows, perm=[0, 1, *behind, *first])
+        axis_pads = pads[i], pads[dimensions + i]
+        slides.append(Slide.over(g, g.size(input, 2 + i), kernel[i], strides[i], axis_pads, dilations[i]))
+    windows = mask_padding(g, gather_windows(g, input, [slide.clip_positions(g) for slide in slides]), slides)
+    count_axes, kernel_axes = range(2, 2 + dimensions), range(2 + dimensions, 2 + 2 * dimensions)
+    columns = g.op("Transpose", windows, perm=[0, 1, *kernel_axes, *count_axes])
     depth, counts = compute(g, "mul", channels, math.prod(kernel)), [slide.count for slide in slides]
     batch = g.size(input, 0)
     columns = g.op("Reshape", columns, [batch, group, depth, product(g, counts)])
@@ -197,10 +198,10 @@ def _by_windows(
     result = g.op("Reshape", g.op("MatMul", rows, columns), [batch, outputs, *counts])
     if bias is not None:
         result = g.op("Add", result, g.op("Reshape", bias, [outputs, *[1] * dimensions]))
-    return g.cast(result, kind) if kind in dtypes.INTEGERS else result
+    return g.cast(result, dtype) if dtype in dtypes.INTEGERS else result
 
 
-def _transposed_by_windows(
+def _transpose_by_windows(
     g: GraphContext,
     input: Value,
     weight: Value,
@@ -225,29 +226,32 @@ def _transposed_by_windows(
         begins.append(reach - pads[i])
         # Zeros follow the last element, too.
         ends.append(reach - pads[dimensions + i] + extra[i] - (strides[i] - 1))
-    input = _padded(g, _spread(g, input, strides), [*begins, *ends])
+    input = _pad_with_zeros(g, _dilate_input(g, input, strides), [*begins, *ends])
     for i, length in enumerate(kernel):
+        # Slice has no negative steps before opset 10.
         weight = g.op("Gather", weight, np.arange(length)[::-1].copy(), axis=2 + i)
     shape = [compute(g, "floordiv", g.size(weight, 0), group), g.size(weight, 1), *kernel]
     weight = g.op("Reshape", weight, [group, *shape])
     weight = g.op("Transpose", weight, perm=[0, 2, 1, *range(3, 3 + dimensions)])
     weight = g.op("Reshape", weight, [compute(g, "mul", group, shape[1]), shape[0], *kernel])
+    # The channels are computed; the sizes of the kernel must stay known.
     weight.shape = ir.Shape([None, None, *kernel])
-    ones, zeros = [1] * dimensions, [0] * (2 * dimensions)
-    return _by_windows(g, input, weight, bias, dilations, group, zeros, ones)
+    unit_steps, zeros = [1] * dimensions, [0] * (2 * dimensions)
+    return _by_windows(g, input, weight, bias, dilations, group, zeros, unit_steps)
 
 
-def _spread(g: GraphContext, input: Value, strides: list[int]) -> Value:
+def _dilate_input(g: GraphContext, input: Value, strides: list[int]) -> Value:
     """The input with zeros behind each element, so that it takes up as many elements as its stride."""
     if all(step == 1 for step in strides):
         return input
     dimensions = len(strides)
     sizes = [g.size(input, dim) for dim in range(2)]
     lengths = [compute(g, "mul", g.size(input, 2 + i), step) for i, step in enumerate(strides)]
+    # A new dimension behind each spatial one is padded with zeros and merged with it.
     single = g.op("Unsqueeze", input, axes=[3 + 2 * i for i in range(dimensions)])
     ends = [0, 0, *(end for step in strides for end in (0, step - 1))]
-    filled = g.call("composed::pad", self=single, begins=[0] * len(ends), ends=ends, value=0)
-    return g.op("Reshape", filled, [*sizes, *lengths])
+    padded = g.call("composed::pad", self=single, begins=[0] * len(ends), ends=ends, value=0)
+    return g.op("Reshape", padded, [*sizes, *lengths])
 
 
 def _kernel(g: GraphContext, weight: Value) -> list[int]:

@@ -13,11 +13,6 @@ def _is_on(g: GraphContext, switch: Value) -> bool:
     return bool(state)
 
 
-def _every(g: GraphContext, input: Value) -> Value:
-    """A mask of the input's shape that is true everywhere."""
-    return g.op("Expand", g.constant(True), g.op("Shape", input))
-
-
 def _per_tensor(scale: Value | float, zero_point: Value | int, quant_min: int, quant_max: int) -> Grid:
     """ATen stores the scale in single precision."""
     scale = scale if isinstance(scale, Value) else float(np.float32(scale))
@@ -62,7 +57,8 @@ def _fake_quantize_per_tensor_affine_cachemask_tensor_qparams(
     quant_max: int,
 ) -> tuple[Value, Value]:
     if not _is_on(g, fake_quant_enabled):
-        return self, _every(g, self)
+        # Nothing is clamped, so the mask is true everywhere.
+        return self, g.op("Expand", g.constant(True), g.op("Shape", self))
     grid = _per_tensor(scale, zero_point, quant_min, quant_max)
     return fake_quantize(g, self, grid), is_within(g, self, grid)
 
@@ -87,8 +83,9 @@ _register_per_channel("fake_quantize_per_channel_affine", with_mask=False)
 _register_per_channel("fake_quantize_per_channel_affine_cachemask", with_mask=True)
 
 
-def _learned(g: GraphContext, zero_point: Value, quant_min: int, quant_max: int) -> Value:
+def _round_zero_point(g: GraphContext, zero_point: Value, quant_min: int, quant_max: int) -> Value:
     """A learned float zero point is rounded, then clamped to the range."""
+    # A constant is rounded at export, so that the file holds an integer zero point.
     array = g.constant_value(zero_point)
     if array is not None:
         return g.constant(array.round().clip(quant_min, quant_max))
@@ -101,7 +98,7 @@ def _fake_quantize_learnable_per_tensor_affine(
     g: GraphContext, self: Value, scale: Value, zero_point: Value, quant_min: int, quant_max: int
 ) -> Value:
     return fake_quantize(
-        g, self, Grid(scale, _learned(g, zero_point, quant_min, quant_max), quant_min, quant_max)
+        g, self, Grid(scale, _round_zero_point(g, zero_point, quant_min, quant_max), quant_min, quant_max)
     )
 
 
@@ -109,7 +106,7 @@ def _fake_quantize_learnable_per_tensor_affine(
 def _fake_quantize_learnable_per_channel_affine(
     g: GraphContext, self: Value, scale: Value, zero_point: Value, axis: int, quant_min: int, quant_max: int
 ) -> Value:
-    rounded = _learned(g, zero_point, quant_min, quant_max)
+    rounded = _round_zero_point(g, zero_point, quant_min, quant_max)
     return fake_quantize(g, self, Grid(scale, rounded, quant_min, quant_max, axis))
 
 

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
-from ....compositions.sizes import Size, compute
+from ....compositions.size_arithmetic import Size, compute
 from ....compositions.spatial.resampling import (
     Method,
     Numbers,
     arithmetic,
-    not_negative,
+    clip_negative,
     number,
     pixels,
     position_blocks,
-    resampled,
+    resample,
 )
 
 _ANY_SIZE = 1 << 16
@@ -25,7 +25,7 @@ _ANY_SIZE = 1 << 16
 
 
 @dataclasses.dataclass(frozen=True)
-class Axis:
+class InterpolationAxis:
     """One spatial axis of an interpolation.
 
     Attributes:
@@ -45,11 +45,12 @@ class Axis:
         """Whether the coordinates depend on the factor alone, for every size."""
         if self.scale is None or self.scale.is_integer():
             return True
-        whole = math.floor(self.scale)
-        return whole not in self.multiples or self.scale - whole >= 0.5
+        whole_scale = math.floor(self.scale)
+        return whole_scale not in self.multiples or self.scale - whole_scale >= 0.5
 
-    def by_sizes(self) -> "Axis":
+    def by_sizes(self) -> "InterpolationAxis":
         """This axis without a factor, if ATen ignores it."""
+        # ATen copies or repeats pixels at these multiples, whatever the factor is.
         if self.size and self.output is not None and self.output in [n * self.size for n in self.multiples]:
             return dataclasses.replace(self, count=self.output, scale=None)
         return self
@@ -77,8 +78,8 @@ class Axis:
             scale = np.nextafter(scale, np.float32(math.inf), dtype=np.float32)
         if self.size is not None and self.output is not None:
             # onnxruntime multiplies in FLOAT, the shape inference of ONNX in DOUBLE.
-            found = {int(np.float32(self.size) * scale), int(self.size * float(scale))}
-            return float(scale) if found == {self.output} else None
+            output_sizes = {int(np.float32(self.size) * scale), int(self.size * float(scale))}
+            return float(scale) if output_sizes == {self.output} else None
         return float(scale)
 
     def agrees(self, exact: bool) -> bool:
@@ -93,6 +94,7 @@ class Axis:
             step = np.float32(self.size) / np.float32(self.output)
         half = np.float32(0.5 if exact else 0)
         last = math.inf if self.size is None else self.size - 1
+        # Compares every output pixel: rounding differs only at a few of them.
         blocks = position_blocks(_ANY_SIZE if self.output is None else self.output)
         return blocks is not None and all(
             np.array_equal(
@@ -111,29 +113,32 @@ def _axes(
     scales: Sequence[Number | None] | None,
     mode: str,
     antialias: bool,
-) -> list[Axis]:
+) -> list[InterpolationAxis]:
     """The spatial axes of an interpolation to given sizes, by given factors, or both.
 
     If a size stays, linear interpolation and antialiasing copy. Nearest pixels of images are copied too, and
     repeated if the size doubles (ATen's `compute_source_index_and_lambda` and `nearest_idx`).
     """
     multiples: tuple[int, ...] = (1,) if mode == "linear" or antialias else ()
+    # ATen repeats pixels of images that double, without computing coordinates.
     if mode == "nearest" and dimensions == 2:
         multiples = (1, 2)
     shape = g.shape(input)
-    known = (None,) * dimensions if shape is None else shape[2:]
+    spatial_sizes = (None,) * dimensions if shape is None else shape[2:]
     return [
-        Axis(
+        InterpolationAxis(
             size if isinstance(size, int) else None,
             None if sizes is None else sizes[i],
             None if scales is None or scales[i] is None else float(scales[i]),  # type: ignore[arg-type]
             multiples,
         ).by_sizes()
-        for i, size in enumerate(known)
+        for i, size in enumerate(spatial_sizes)
     ]
 
 
-def _step(g: GraphContext, axis: Axis, size: Size, count: Size, corners: bool, dtype: DataType) -> Numbers:
+def _step(
+    g: GraphContext, axis: InterpolationAxis, size: Size, count: Size, corners: bool, dtype: DataType
+) -> Numbers:
     """Input pixels per output pixel (ATen's `area_pixel_compute_scale`)."""
     if corners:
         gaps = compute(g, "sub", count, 1)
@@ -144,41 +149,41 @@ def _step(g: GraphContext, axis: Axis, size: Size, count: Size, corners: bool, d
         return arithmetic(g, "Div", number(g, size, dtype), number(g, count, dtype))
     step = dtype.numpy().type(1.0 / axis.scale)
     for multiple in () if axis.is_known else axis.multiples:
-        here = arithmetic(g, "Equal", count, compute(g, "mul", size, multiple))
-        step = arithmetic(g, "Where", here, 1.0 / multiple, g.constant(step, dtype))
+        is_multiple = arithmetic(g, "Equal", count, compute(g, "mul", size, multiple))
+        step = arithmetic(g, "Where", is_multiple, 1.0 / multiple, g.constant(step, dtype))
     return step
 
 
-def _composed(
-    g: GraphContext, input: Value, spatial: list[Axis], mode: str, corners: bool, antialias: bool
+def _compose(
+    g: GraphContext, input: Value, spatial: list[InterpolationAxis], mode: str, corners: bool, antialias: bool
 ) -> Value:
     """ATen's own coordinates, one axis after the other."""
     is_nearest, dtype = mode.startswith("nearest"), DataType.FLOAT
     cubic = -0.5 if antialias else -0.75  # The first as in Pillow.
     method = Method("nearest" if is_nearest else mode, "floor", cubic, antialias, antialias)
-    for at, axis in enumerate(spatial, start=2):
+    for dim, axis in enumerate(spatial, start=2):
         if not is_nearest and (g.dtype(input) == DataType.DOUBLE or (antialias and axis.is_known)):
             dtype = DataType.DOUBLE
-        size, count = g.size(input, at), axis.count if axis.output is None else axis.output
+        size, count = g.size(input, dim), axis.count if axis.output is None else axis.output
         if count is None and axis.scale is None:
             raise g.refuse("neither sizes nor scale factors are given")
         if count is None:
             count = g.call("sym::trunc", a=g.call("sym::mul", a=size, b=axis.scale))
         step = _step(g, axis, size, count, corners, dtype)
-        places = pixels(g, count, dtype)
+        coordinates = pixels(g, count, dtype)
         if mode == "nearest" or (corners and not antialias):
-            places = arithmetic(g, "Mul", places, step)
+            coordinates = arithmetic(g, "Mul", coordinates, step)
         else:
-            places = arithmetic(g, "Mul", arithmetic(g, "Add", places, 0.5), step)
-            places = places if is_nearest else arithmetic(g, "Sub", places, 0.5)
+            coordinates = arithmetic(g, "Mul", arithmetic(g, "Add", coordinates, 0.5), step)
+            coordinates = coordinates if is_nearest else arithmetic(g, "Sub", coordinates, 0.5)
         if mode == "linear" and not antialias:
-            computed = isinstance(places, Value) or isinstance(size, Value)
-            places = not_negative(g, places) if computed else np.clip(places, 0, size - 1)
-        input = resampled(g, input, at, size, places, step, method)
+            computed = isinstance(coordinates, Value) or isinstance(size, Value)
+            coordinates = clip_negative(g, coordinates) if computed else np.clip(coordinates, 0, size - 1)
+        input = resample(g, input, dim, size, coordinates, step, method)
     return input
 
 
-def _resized(
+def _interpolate(
     g: GraphContext,
     input: Value,
     dimensions: int,
@@ -188,26 +193,26 @@ def _resized(
     align_corners: bool = False,
     antialias: bool = False,
 ) -> Value:
-    """Interpolation with ATen's coordinates: Resize if it takes the same pixels, else composed."""
+    """Interpolation with ATen's coordinates: Resize if it reads the same pixels, else a composition."""
     spatial = _axes(g, input, dimensions, sizes, scales, mode, antialias)
     is_nearest, exact = mode.startswith("nearest"), mode == "nearest_exact"
     factors = [axis.float_scale for axis in spatial]
     by_factors = all(factor is not None for factor in factors)
     by_sizes = sizes is not None and all(axis.scale is None for axis in spatial)
-    says = (by_factors or by_sizes) and all(axis.is_settled for axis in spatial)
-    says = says and g.has_kernel("Resize", input)
+    by_operator = (by_factors or by_sizes) and all(axis.is_settled for axis in spatial)
+    by_operator = by_operator and g.has_kernel("Resize", input)
     if is_nearest:
-        says = says and all(axis.agrees(exact) for axis in spatial)
+        by_operator = by_operator and all(axis.agrees(exact) for axis in spatial)
     if antialias:
-        known = all(axis.is_known for axis in spatial)
-        says = says and not known and not align_corners and g.has("Resize", "antialias")
-    if says and is_nearest and set(factors) == {1.0}:
+        sizes_known = all(axis.is_known for axis in spatial)
+        by_operator = by_operator and not sizes_known and not align_corners and g.has("Resize", "antialias")
+    if by_operator and is_nearest and set(factors) == {1.0}:
         return input
     repeats = is_nearest and by_factors and all(factor.is_integer() for factor in factors if factor)
-    if not says or not (repeats or g.has("Resize", "coordinate_transformation_mode")):
+    if not by_operator or not (repeats or g.has("Resize", "coordinate_transformation_mode")):
         # Resize below 11 does not have ATen's coordinates. What the version ladder composes in its place also
         # covers ONNX's rule for results of one pixel, and gives larger graphs than ATen's coordinates.
-        return _composed(g, input, spatial, mode, align_corners, antialias)
+        return _compose(g, input, spatial, mode, align_corners, antialias)
     modes: dict[str, Any] = {
         "mode": "nearest" if is_nearest else mode,
         "coordinate_transformation_mode": "half_pixel",
@@ -222,6 +227,7 @@ def _resized(
         modes["coordinate_transformation_mode"] = "align_corners"
     elif mode == "nearest":
         modes["coordinate_transformation_mode"] = "asymmetric"
+    # Factors keep the output size dynamic where the input's is.
     if by_factors:
         result: Value = g.op("Resize", input, scales=[1.0, 1.0, *factors], **modes)
         return result
@@ -240,7 +246,7 @@ def _register(name: str, dimensions: int, mode: str, antialias: bool = False) ->
     @onnx_symbolic(f"aten::{name}")
     def to_size(g: GraphContext, self: Value, output_size: list[int | Value], **options: Any) -> Value:
         factors = [options.pop(scale, None) for scale in _SCALES[dimensions - 1]]
-        return _resized(g, self, dimensions, mode, output_size, factors, antialias=antialias, **options)
+        return _interpolate(g, self, dimensions, mode, output_size, factors, antialias=antialias, **options)
 
     @onnx_symbolic(f"aten::{name}.vec")
     def by_factors(
@@ -250,7 +256,7 @@ def _register(name: str, dimensions: int, mode: str, antialias: bool = False) ->
         scale_factors: list[Number] | None,
         **options: Any,
     ) -> Value:
-        return _resized(
+        return _interpolate(
             g, input, dimensions, mode, output_size, scale_factors, antialias=antialias, **options
         )
 

@@ -8,13 +8,13 @@ from .....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....compositions.moments import (
     affine_of_channels,
     along_channels,
-    filled,
-    grouped,
+    cast_like,
+    filled_vector,
+    group_channels,
     moments,
-    narrowed,
     root_mean_square,
     trailing_axes,
-    widened,
+    widen_halves,
 )
 
 
@@ -39,12 +39,12 @@ def _by_batch_statistics(
     g: GraphContext, input: Value, weight: Value | None, bias: Value | None, eps: float
 ) -> tuple[Value, Value, Value]:
     """The normalized input, and mean and reciprocal standard deviation of each channel."""
-    wide, (weight, bias) = widened(g, input, weight, bias)
+    wide, (weight, bias) = widen_halves(g, input, weight, bias)
     axes = _axes(g, input, 0)
     centred, mean, deviation = moments(g, wide, axes, eps)
     scaled = affine_of_channels(g, g.op("Div", centred, deviation), weight, bias, input)
     inverse = g.op("Reciprocal", g.op("Squeeze", deviation, axes=axes))
-    return narrowed(g, scaled, input), g.op("Squeeze", mean, axes=axes), inverse
+    return cast_like(g, scaled, input), g.op("Squeeze", mean, axes=axes), inverse
 
 
 def _by_given_statistics(
@@ -63,17 +63,17 @@ def _by_given_statistics(
     dtypes = {g.dtype(value) for value in (input, weight, bias, mean, var) if value is not None}
     wide = input
     if len(dtypes) > 1:
-        wide, (weight, bias) = widened(g, input, weight, bias)
+        wide, (weight, bias) = widen_halves(g, input, weight, bias)
         mean, var = (g.cast(statistic, g.dtype(wide) or DataType.FLOAT) for statistic in (mean, var))
     if (weight is None or bias is None) and channels is None:
         scale = g.op("Sqrt", g.op("Add", along_channels(g, var, input), eps))
         normalised = g.op("Div", g.op("Sub", wide, along_channels(g, mean, input)), scale)
-        return narrowed(g, affine_of_channels(g, normalised, weight, bias, input), input)
+        return cast_like(g, affine_of_channels(g, normalised, weight, bias, input), input)
     if weight is None:
-        weight = filled(g, mean, channels, 1.0)  # type: ignore[arg-type]
+        weight = filled_vector(g, mean, channels, 1.0)  # type: ignore[arg-type]
     if bias is None:
-        bias = filled(g, mean, channels, 0.0)  # type: ignore[arg-type]
-    return narrowed(g, g.op("BatchNormalization", wide, weight, bias, mean, var, epsilon=eps), input)
+        bias = filled_vector(g, mean, channels, 0.0)  # type: ignore[arg-type]
+    return cast_like(g, g.op("BatchNormalization", wide, weight, bias, mean, var, epsilon=eps), input)
 
 
 @onnx_symbolic(["aten::native_batch_norm", "aten::_native_batch_norm_legit"])
@@ -106,7 +106,7 @@ def _updated_statistics(
     g: GraphContext, input: Value, running_mean: Value, running_var: Value, momentum: float
 ) -> list[Value]:
     """The running statistics after a batch, with the unbiased variance."""
-    wide, _ = widened(g, input)
+    wide, _ = widen_halves(g, input)
     axes = _axes(g, input, 0)
     moments = (
         g.call("aten::mean", self=wide, dim=axes),
@@ -206,12 +206,12 @@ def instance_norm(
         return g.op("Identity", input)
     channels = _channels(g, input, weight, bias)
     if channels is None or not g.has_kernel("InstanceNormalization", input):
-        wide, (weight, bias) = widened(g, input, weight, bias)
+        wide, (weight, bias) = widen_halves(g, input, weight, bias)
         centred, _, deviation = moments(g, wide, _axes(g, input, 2), eps)
         normalised = g.op("Div", centred, deviation)
-        return narrowed(g, affine_of_channels(g, normalised, weight, bias, input), input)
-    scale = filled(g, input, channels, 1.0) if weight is None else weight
-    shift = filled(g, input, channels, 0.0) if bias is None else bias
+        return cast_like(g, affine_of_channels(g, normalised, weight, bias, input), input)
+    scale = filled_vector(g, input, channels, 1.0) if weight is None else weight
+    shift = filled_vector(g, input, channels, 0.0) if bias is None else bias
     return g.op("InstanceNormalization", input, scale, shift, epsilon=eps)
 
 
@@ -219,13 +219,13 @@ def _scale(g: GraphContext, input: Value, weight: Value | None, sizes: list[int 
     """The weight, or ones where there is none and their number is known."""
     if weight is not None or any(isinstance(size, Value) for size in sizes):
         return weight
-    return filled(g, input, [size for size in sizes if isinstance(size, int)], 1.0)
+    return filled_vector(g, input, [size for size in sizes if isinstance(size, int)], 1.0)
 
 
 def _computed_in_float(g: GraphContext, *values: Value | None) -> bool:
     """Whether all have one element type, for which ONNX's operators, computing in FLOAT, are exact."""
-    found = {g.dtype(value) for value in values if value is not None}
-    return len(found) == 1 and DataType.DOUBLE not in found
+    element_types = {g.dtype(value) for value in values if value is not None}
+    return len(element_types) == 1 and DataType.DOUBLE not in element_types
 
 
 @onnx_symbolic("aten::layer_norm")
@@ -257,13 +257,13 @@ def native_layer_norm(
 ) -> tuple[Value, Value, Value]:
     """The statistics have the input's element type, as in torch.export."""
     output = g.call("aten::layer_norm", input, normalized_shape, weight, bias, eps)
-    wide, _ = widened(g, input, weight)
+    wide, _ = widen_halves(g, input, weight)
     axes = trailing_axes(g, input, len(normalized_shape))
     if 0 in normalized_shape:
         mean = g.op("ReduceSum", input, axes=axes, keepdims=1)
         return output, mean, g.op("Div", mean, 0.0)
     _, mean, deviation = moments(g, wide, axes, eps)
-    return output, narrowed(g, mean, input), narrowed(g, g.op("Reciprocal", deviation), input)
+    return output, cast_like(g, mean, input), cast_like(g, g.op("Reciprocal", deviation), input)
 
 
 @onnx_symbolic("aten::group_norm")
@@ -281,8 +281,8 @@ def group_norm(
     channels = None if shape is None else shape[1]
     scale, shift = weight, bias
     if isinstance(channels, int):
-        scale = filled(g, input, channels, 1.0) if weight is None else weight
-        shift = filled(g, input, channels, 0.0) if bias is None else bias
+        scale = filled_vector(g, input, channels, 1.0) if weight is None else weight
+        shift = filled_vector(g, input, channels, 0.0) if bias is None else bias
     if scale is None or shift is None or not _computed_in_float(g, input, weight, bias):
         return g.call("composed::group_norm", input, num_groups, weight, bias, eps)
     return g.op("GroupNormalization", input, scale, shift, num_groups=num_groups, epsilon=eps)
@@ -301,12 +301,12 @@ def native_group_norm(
     eps: float,
 ) -> tuple[Value, Value, Value]:
     output = g.call("aten::group_norm", input, group, weight, bias, eps)
-    wide, _ = widened(g, input)
-    _, mean, deviation = moments(g, grouped(g, wide, group), [2], eps)
+    wide, _ = widen_halves(g, input)
+    _, mean, deviation = moments(g, group_channels(g, wide, group), [2], eps)
     return (
         output,
-        narrowed(g, g.op("Squeeze", mean, axes=[2]), input),
-        narrowed(g, g.op("Reciprocal", g.op("Squeeze", deviation, axes=[2])), input),
+        cast_like(g, g.op("Squeeze", mean, axes=[2]), input),
+        cast_like(g, g.op("Reciprocal", g.op("Squeeze", deviation, axes=[2])), input),
     )
 
 
@@ -333,8 +333,8 @@ def rms_norm(
         return g.op("Identity", input)
     scale = _scale(g, input, weight, normalized_shape)
     if eps is None or scale is None or not _computed_in_float(g, input, weight):
-        given = _epsilon(g, input, eps)
-        return root_mean_square(g, input, len(normalized_shape), weight, given)[0]
+        epsilon = _epsilon(g, input, eps)
+        return root_mean_square(g, input, len(normalized_shape), weight, epsilon)[0]
     return g.op("RMSNormalization", input, scale, axis=-len(normalized_shape), epsilon=eps)
 
 

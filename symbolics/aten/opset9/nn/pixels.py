@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from .....registration import GraphContext, Value, onnx_symbolic
-from ....compositions.sizes import Size, compute, product, sizes_of
+from ....compositions.size_arithmetic import Size, compute, product, sizes_of
 
 
 @onnx_symbolic("aten::pixel_shuffle")
@@ -37,6 +37,7 @@ def pixel_unshuffle(g: GraphContext, self: Value, downscale_factor: int) -> Valu
         return g.call("aten::reshape", self=blocks, shape=[*batch, *sizes])
     result = g.op("SpaceToDepth", _as_images(g, self), blocksize=r)
     g.reserve(channels, r, r)
+    # SpaceToDepth puts the position in the block before the channel, and torch after it.
     order = np.arange(channels * r * r).reshape(r, r, channels).transpose(2, 0, 1).reshape(-1)
     result = g.op("Gather", result, order.tolist(), axis=1)
     return _from_images(g, result, batch, sizes)
@@ -58,9 +59,9 @@ def _from_images(g: GraphContext, images: Value, batch: Sequence[Size], sizes: S
 
 @onnx_symbolic(["aten::channel_shuffle", "aten::native_channel_shuffle"])
 def channel_shuffle(g: GraphContext, self: Value, groups: int | Value) -> Value:
+    """Interleave the channels of all groups."""
     if isinstance(groups, int) and groups < 1:
         raise g.refuse(f"it has {groups} groups")
-    """Interleave the channels of all groups."""
     [batch, channels, *spatial] = sizes_of(g, self)
     inner = product(g, spatial)
     parts = [batch, groups, compute(g, "floordiv", channels, groups), inner]

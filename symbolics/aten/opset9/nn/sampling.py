@@ -3,7 +3,7 @@
 from typing import Any
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
-from ....compositions.sizes import compute, known
+from ....compositions.size_arithmetic import compute, fold_size
 
 
 @onnx_symbolic(["aten::grid_sampler", "aten::grid_sampler_2d", "aten::grid_sampler_3d"])
@@ -30,21 +30,22 @@ def affine_grid_generator(
     centres. An only element is at 0. Torch decomposes the operator only for sizes that are numbers.
     """
     dtype = g.dtype(theta) or DataType.FLOAT
-    batch, spatial = size[0], [known(g, item) for item in size[2:]]
+    batch, spatial = size[0], [fold_size(g, dim_size) for dim_size in size[2:]]
     columns: list[Value] = []
     for axis, steps in enumerate(spatial):
         centres = g.call("aten::linspace", start=-1.0, end=1.0, steps=steps, dtype=dtype)
         gaps = compute(g, "sub", steps, 1)
+        # A single element has no gap, and its scale of 0 puts it in the middle.
         if align_corners:
             scale = g.constant(compute(g, "min", gaps, 1), dtype)
         else:
             scale = g.op("Div", g.constant(gaps, dtype), g.constant(steps, dtype))
-        own = g.op("Mul", centres, scale)
-        others = [other for other in range(len(spatial) + 1) if other != axis]
-        columns.insert(0, g.op("Expand", g.op("Unsqueeze", own, axes=others), [*spatial, 1]))
-    ones = g.call("composed::full", [*spatial, 1], 1.0, dtype)
-    places = g.op("Reshape", g.op("Concat", *columns, ones, axis=-1), [-1, len(spatial) + 1])
-    grid = g.op("MatMul", places, g.op("Transpose", theta, perm=[0, 2, 1]))
+        coordinates = g.op("Mul", centres, scale)
+        broadcast_axes = [i for i in range(len(spatial) + 1) if i != axis]
+        columns.insert(0, g.op("Expand", g.op("Unsqueeze", coordinates, axes=broadcast_axes), [*spatial, 1]))
+    homogeneous = g.call("composed::full", [*spatial, 1], 1.0, dtype)
+    points = g.op("Reshape", g.op("Concat", *columns, homogeneous, axis=-1), [-1, len(spatial) + 1])
+    grid = g.op("MatMul", points, g.op("Transpose", theta, perm=[0, 2, 1]))
     return g.op("Reshape", grid, [batch, *spatial, len(spatial)])
 
 

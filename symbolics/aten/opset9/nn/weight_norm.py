@@ -4,8 +4,8 @@ Source: aten/src/ATen/native/WeightNorm.cpp.
 """
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
-from ....compositions.moments import narrowed, widened
-from ....compositions.sizes import known_rank
+from ....compositions.moments import cast_like, widen_halves
+from ....compositions.size_arithmetic import known_rank
 
 
 @onnx_symbolic("aten::norm_except_dim")
@@ -30,9 +30,9 @@ def _weight_norm(graph: GraphContext, v: Value, g: Value, dim: int = 0) -> Value
 @onnx_symbolic("aten::_weight_norm_interface")
 def _weight_norm_interface(graph: GraphContext, v: Value, g: Value, dim: int = 0) -> tuple[Value, Value]:
     """The weight and the norm, computed in FLOAT for half precision; the norm of BFLOAT16 stays FLOAT."""
-    direction, [magnitude] = widened(graph, v, g)
+    direction, [magnitude] = widen_halves(graph, v, g)
     assert magnitude is not None
     norm = graph.call("aten::norm_except_dim", direction, 2, dim)
     weight = graph.op("Mul", direction, graph.op("Div", magnitude, norm))
     is_narrow = graph.dtype(g) != DataType.BFLOAT16
-    return narrowed(graph, weight, v), narrowed(graph, norm, g) if is_narrow else norm
+    return cast_like(graph, weight, v), cast_like(graph, norm, g) if is_narrow else norm

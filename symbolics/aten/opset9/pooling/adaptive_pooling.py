@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....compositions.outputs import is_used
-from ....compositions.sizes import Size, compute, dimension, known, same
+from ....compositions.size_arithmetic import Size, compute, dimension, fold_size, same_size
 from ....compositions.spatial.sliding import largest_at
 from ....compositions.spatial.windows import spatial_sizes
-from .windows import Window, as_batch, pooled
+from .windows import PoolingWindow, as_batch, max_pool_windows
 
 
 def _intervals(g: GraphContext, size: Size, count: Size) -> tuple[Value, Value]:
@@ -23,18 +23,19 @@ def _intervals(g: GraphContext, size: Size, count: Size) -> tuple[Value, Value]:
     return starts, g.op("Div", ends, divisor)
 
 
-def _places(g: GraphContext, size: Size, count: Size, starts: Value, ends: Value) -> tuple[Value, Size]:
+def _positions(g: GraphContext, size: Size, count: Size, starts: Value, ends: Value) -> tuple[Value, Size]:
     """Positions of the elements of each window, `[count, length]`, and the length of the longest one.
 
     Shorter windows repeat their last element.
     """
     rounded_up = compute(g, "add", size, compute(g, "sub", count, 1))
     length = compute(g, "floordiv", rounded_up, compute(g, "max", count, 1))
+    # Windows that do not divide the size may be longer by one element.
     if not (isinstance(size, int) and isinstance(count, int) and size % count == 0):
         length = compute(g, "add", length, 1)
-    places = g.op("Add", g.op("Unsqueeze", starts, axes=[1]), g.call("sym::range", start=0, end=length))
+    positions = g.op("Add", g.op("Unsqueeze", starts, axes=[1]), g.call("sym::range", start=0, end=length))
     last = g.op("Unsqueeze", g.op("Sub", ends, 1), axes=[1])
-    return g.op("Where", g.op("Greater", places, last), last, places), length
+    return g.op("Where", g.op("Greater", positions, last), last, positions), length
 
 
 def _bounds(size: int, count: int) -> list[tuple[int, int]]:
@@ -48,30 +49,33 @@ def _regular(size: int, count: int) -> tuple[int, int] | None:
     kernel = bounds[0][1]
     stride = bounds[1][0] if count > 1 else kernel
     regular = [(i * stride, i * stride + kernel) for i in range(count)]
+    # A pooling operator must give the same number of windows, too.
     if not stride or bounds != regular or (size - kernel) // stride + 1 != count:
         return None
     return kernel, stride
 
 
-def _window(g: GraphContext, batched: Value, counts: Sequence[Size], overlapping: bool) -> Window | None:
+def _window(
+    g: GraphContext, batched: Value, counts: Sequence[Size], overlapping: bool
+) -> PoolingWindow | None:
     """The ordinary pooling window that gives the same result, with its own stride if windows may overlap."""
     sizes = spatial_sizes(g, batched, len(counts))
     numbers = [count for count in counts if isinstance(count, int)]
     if sizes is None or len(numbers) < len(counts):
         return None
-    found = [_regular(size, count) for size, count in zip(sizes, numbers, strict=True)]
-    pairs = [pair for pair in found if pair is not None]
-    if len(pairs) < len(found) or not (overlapping or all(kernel == stride for kernel, stride in pairs)):
+    windows = [_regular(size, count) for size, count in zip(sizes, numbers, strict=True)]
+    pairs = [pair for pair in windows if pair is not None]
+    if len(pairs) < len(windows) or not (overlapping or all(kernel == stride for kernel, stride in pairs)):
         return None
     kernel, stride = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    return Window(kernel, stride, [0] * len(kernel), [1] * len(kernel), False)
+    return PoolingWindow(kernel, stride, [0] * len(kernel), [1] * len(kernel), False)
 
 
 _LAID_OUT = 8
 """Up to this number, windows along a dimension are sliced one by one."""
 
 
-def _averaged_along(g: GraphContext, input: Value, axis: int, rank: int, count: Size) -> Value:
+def _average_along(g: GraphContext, input: Value, axis: int, rank: int, count: Size) -> Value:
     """Means over slices of one axis. A product with a matrix would spread NaN and infinity."""
     size = g.size(input, axis)
     if isinstance(size, int) and isinstance(count, int) and count <= _LAID_OUT:
@@ -79,40 +83,41 @@ def _averaged_along(g: GraphContext, input: Value, axis: int, rank: int, count: 
             g.call("aten::slice", self=input, dim=axis, start=start, end=end)
             for start, end in _bounds(size, count)
         ]
-        means = [g.op("ReduceMean", item, axes=[axis], keepdims=1) for item in slices]
+        means = [g.op("ReduceMean", part, axes=[axis], keepdims=1) for part in slices]
         return g.op("Concat", *means, axis=axis)
     starts, ends = _intervals(g, size, count)
-    places, length = _places(g, size, count, starts, ends)
+    positions, length = _positions(g, size, count, starts, ends)
     numbers = g.call("sym::range", start=0, end=length)
     lengths = g.op("Unsqueeze", g.op("Sub", ends, starts), axes=[1])
-    behind = list(range(2, rank - axis + 1))
+    trailing_axes = list(range(2, rank - axis + 1))
 
-    def beside(value: Value) -> Value:
-        return g.op("Unsqueeze", value, axes=behind) if behind else value
+    def broadcast(value: Value) -> Value:
+        return g.op("Unsqueeze", value, axes=trailing_axes) if trailing_axes else value
 
-    windows = g.op("Gather", input, places, axis=axis)
-    inside = beside(g.op("Less", numbers, lengths))
+    windows = g.op("Gather", input, positions, axis=axis)
+    inside = broadcast(g.op("Less", numbers, lengths))
+    # Repeated elements must not count twice in a sum.
     windows = g.call("composed::where", condition=inside, self=windows, other=0)
     total = g.op("ReduceSum", windows, axes=[axis + 1], keepdims=0)
-    lengths = g.op("Squeeze", beside(lengths), axes=[1])
+    lengths = g.op("Squeeze", broadcast(lengths), axes=[1])
     return g.op("Div", total, g.cast(lengths, g.dtype(input) or DataType.FLOAT))
 
 
-def _averaged(g: GraphContext, input: Value, counts: list[Size]) -> Value:
+def _average(g: GraphContext, input: Value, counts: list[Size]) -> Value:
     """Means of one axis after the other: windows are products of intervals."""
     rank = len(counts) + 2
     shape = g.shape(input)
     for axis, count in enumerate(counts, start=2):
         if not isinstance(count, Value) and count == 1:
             input = g.op("ReduceMean", input, axes=[axis], keepdims=1)
-        elif shape is None or not same(dimension(count), shape[axis]):
-            input = _averaged_along(g, input, axis, rank, count)
+        elif shape is None or not same_size(dimension(count), shape[axis]):
+            input = _average_along(g, input, axis, rank, count)
     return input
 
 
 def _counts(g: GraphContext, output_size: Sequence[int | Value], dimensions: int) -> list[Size]:
     """The number of windows along each dimension; a single one applies to all of them."""
-    counts = [known(g, count) for count in output_size]
+    counts = [fold_size(g, count) for count in output_size]
     return counts * dimensions if len(counts) == 1 else counts
 
 
@@ -129,16 +134,17 @@ def _register_adaptive_avg_pool(dimensions: int, *names: str) -> None:
     @onnx_symbolic([f"aten::{name}" for name in names])
     def adaptive_avg_pool(g: GraphContext, self: Value, output_size: list[int | Value]) -> Value:
         counts = _counts(g, output_size, dimensions)
-        batched, restored = as_batch(g, self, dimensions)
+        batched, restore = as_batch(g, self, dimensions)
         has_kernel = g.has_kernel("AveragePool", self)
+        # One window is the whole plane, for which runtimes have an operator without sizes.
         if set(counts) == {1} and has_kernel:
-            return restored(g.op("GlobalAveragePool", batched))
+            return restore(g.op("GlobalAveragePool", batched))
         if _is_empty(counts):
-            return restored(_empty(g, batched, counts, g.dtype(self)))
+            return restore(_empty(g, batched, counts, g.dtype(self)))
         window = _window(g, batched, counts, overlapping=True) if has_kernel else None
         if window is not None:
-            return restored(g.op("AveragePool", batched, **window.attributes))
-        return restored(_averaged(g, batched, counts))
+            return restore(g.op("AveragePool", batched, **window.attributes))
+        return restore(_average(g, batched, counts))
 
 
 def _largest_of_all(g: GraphContext, input: Value, dimensions: int) -> Value:
@@ -162,8 +168,8 @@ def _largest(g: GraphContext, input: Value, counts: list[Size], indices: bool) -
     positions, lengths = [], []
     for axis, count in enumerate(counts, start=2):
         size = g.size(input, axis)
-        places, length = _places(g, size, count, *_intervals(g, size, count))
-        positions.append(places)
+        axis_positions, length = _positions(g, size, count, *_intervals(g, size, count))
+        positions.append(axis_positions)
         lengths.append(length)
     return largest_at(g, input, positions, counts, lengths, indices)
 
@@ -174,21 +180,21 @@ def _register_adaptive_max_pool(dimensions: int) -> None:
         g: GraphContext, self: Value, output_size: list[int | Value]
     ) -> tuple[Value, Value | None]:
         counts = _counts(g, output_size, dimensions)
-        batched, restored = as_batch(g, self, dimensions)
+        batched, restore = as_batch(g, self, dimensions)
         if set(counts) == {1}:
-            values = restored(_largest_of_all(g, batched, dimensions))
+            values = restore(_largest_of_all(g, batched, dimensions))
             if not is_used(g, 1):
                 return values, None
-            return values, restored(_position_of_largest(g, batched, dimensions))
+            return values, restore(_position_of_largest(g, batched, dimensions))
         if _is_empty(counts):
-            values = restored(_empty(g, batched, counts, g.dtype(self)))
-            return values, restored(_empty(g, batched, counts, DataType.INT64))
+            values = restore(_empty(g, batched, counts, g.dtype(self)))
+            return values, restore(_empty(g, batched, counts, DataType.INT64))
         window = _window(g, batched, counts, overlapping=False)
         if window is not None:
-            values, indices = pooled(g, batched, window, indices=is_used(g, 1))
-            return restored(values), None if indices is None else restored(indices)
+            values, indices = max_pool_windows(g, batched, window, indices=is_used(g, 1))
+            return restore(values), None if indices is None else restore(indices)
         values, indices = _largest(g, batched, counts, is_used(g, 1))
-        return restored(values), None if indices is None else restored(indices)
+        return restore(values), None if indices is None else restore(indices)
 
 
 for _dimensions in (1, 2, 3):

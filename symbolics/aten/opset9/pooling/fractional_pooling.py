@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....compositions.matrices import dtype_of
-from ....compositions.sizes import Size, compute, known_rank, product
+from ....compositions.size_arithmetic import Size, compute, known_rank, product
 from ....compositions.spatial.windows import is_unbatched, per_dimension
 
 
@@ -22,17 +22,19 @@ def _starts(g: GraphContext, sample: Value, size: Size, count: int, kernel: int)
     last = compute(g, "sub", size, kernel)
     gaps = max(count - 1, 1)
     if isinstance(last, int):
-        kind = dtype.numpy().type
-        step = g.constant(np.asarray(kind(last) / kind(gaps)))
+        scalar_type = dtype.numpy().type
+        step = g.constant(np.asarray(scalar_type(last) / scalar_type(gaps)))
     else:
         step = g.op("Div", g.constant(last, dtype), float(gaps))
 
-    def whole(value: Value) -> Value:
+    def scale_to_integer(value: Value) -> Value:
         return g.cast(g.op("Mul", value, step), DataType.INT64)
 
     g.reserve(count)
     numbers = np.arange(count, dtype=np.int64)
-    spread = g.op("Sub", whole(g.op("Add", sample, g.constant(numbers, dtype))), whole(sample))
+    spread = g.op(
+        "Sub", scale_to_integer(g.op("Add", sample, g.constant(numbers, dtype))), scale_to_integer(sample)
+    )
     return g.op("Where", g.constant(numbers == count - 1), g.constant(last), spread)
 
 
@@ -40,21 +42,21 @@ def _windows(
     g: GraphContext, samples: Value, sizes: Sequence[Size], counts: list[int], kernel: list[int]
 ) -> Value:
     """The positions in their plane of the elements of each window, `[N, C, count..., kernel...]`."""
-    dimensions, parts = len(kernel), []
+    dimensions, axis_positions = len(kernel), []
     stride: Size = 1
     rank = 2 + 2 * dimensions
     for index in reversed(range(dimensions)):
         # The first of two samples is for the width.
-        place = 1 - index if dimensions == 2 else index
-        sample = g.call("aten::slice", self=samples, dim=2, start=place, end=place + 1)
+        sample_index = 1 - index if dimensions == 2 else index
+        sample = g.call("aten::slice", self=samples, dim=2, start=sample_index, end=sample_index + 1)
         starts = _starts(g, sample, sizes[index], counts[index], kernel[index])
         starts = g.op("Unsqueeze", starts, axes=[axis for axis in range(2, rank) if axis != 2 + index])
         shape = [-1 if axis == index else 1 for axis in range(dimensions)]
         g.reserve(kernel[index])
         offsets = np.arange(kernel[index], dtype=np.int64).reshape(shape)
-        parts.append(g.op("Mul", g.op("Add", starts, offsets), g.constant(stride)))
+        axis_positions.append(g.op("Mul", g.op("Add", starts, offsets), g.constant(stride)))
         stride = compute(g, "mul", stride, sizes[index])
-    return functools.reduce(lambda a, b: g.op("Add", a, b), parts)
+    return functools.reduce(lambda a, b: g.op("Add", a, b), axis_positions)
 
 
 def _register(dimensions: int) -> None:
@@ -76,18 +78,20 @@ def _register(dimensions: int) -> None:
         kernel, counts = per_dimension(kernel_size, dimensions), per_dimension(output_size, dimensions)
         sizes = [g.size(input, 2 + index) for index in range(dimensions)]
         leading = [g.size(input, 0), g.size(input, 1)]
-        places = _windows(g, random_samples, sizes, counts, kernel)
-        flat = g.op("Reshape", places, [*leading, math.prod(counts) * math.prod(kernel)])
+        positions = _windows(g, random_samples, sizes, counts, kernel)
+        flat = g.op("Reshape", positions, [*leading, math.prod(counts) * math.prod(kernel)])
         planes = g.op("Reshape", input, [*leading, product(g, sizes)])
         windows = g.op("GatherElements", planes, flat, axis=2)
-        each = [*leading, math.prod(counts), math.prod(kernel)]
-        windows, places = (g.op("Reshape", item, each) for item in (windows, flat))
+        window_shape = [*leading, math.prod(counts), math.prod(kernel)]
+        windows, positions = (g.op("Reshape", tensor, window_shape) for tensor in (windows, flat))
         values = g.op("ReduceMax", windows, axes=[3], keepdims=0)
-        chosen = g.op("ArgMax", windows, axis=3, keepdims=1)
-        chosen.shape = ir.Shape([*(size if isinstance(size, int) else None for size in each[:3]), 1])
-        indices = g.op("Squeeze", g.op("GatherElements", places, chosen, axis=3), axes=[3])
-        results = [g.op("Reshape", item, [*leading, *counts]) for item in (values, indices)]
-        first, second = (g.op("Squeeze", item, axes=[0]) if unbatched else item for item in results)
+        largest_index = g.op("ArgMax", windows, axis=3, keepdims=1)
+        largest_index.shape = ir.Shape(
+            [*(size if isinstance(size, int) else None for size in window_shape[:3]), 1]
+        )
+        indices = g.op("Squeeze", g.op("GatherElements", positions, largest_index, axis=3), axes=[3])
+        results = [g.op("Reshape", tensor, [*leading, *counts]) for tensor in (values, indices)]
+        first, second = (g.op("Squeeze", tensor, axes=[0]) if unbatched else tensor for tensor in results)
         return first, second
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from .....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ....compositions.outputs import is_used
-from ....compositions.spatial.sliding import Slide, averaged, largest
+from ....compositions.spatial.sliding import Slide, average_windows, largest
 from ....compositions.spatial.windows import is_unbatched, per_dimension, spatial_sizes
 
 
 @dataclasses.dataclass(frozen=True)
-class Window:
+class PoolingWindow:
     """A pooling window, with one number per spatial dimension in each list."""
 
     kernel: list[int]
@@ -31,7 +31,7 @@ class Window:
         padding: Sequence[int],
         dilation: Sequence[int],
         ceil_mode: bool,
-    ) -> "Window":
+    ) -> "PoolingWindow":
         kernel = per_dimension(kernel_size, dimensions)
         return cls(
             kernel,
@@ -52,6 +52,7 @@ class Window:
         ):
             extent = d * (k - 1) + 1
             count = -(-(size + 2 * p - extent) // s) + 1
+            # A window that would begin in the right padding does not count.
             if (count - 1) * s >= size + p:
                 count -= 1
             result.append(max(p, (count - 1) * s + extent - size - p))
@@ -78,6 +79,7 @@ class Window:
         if self.ceil_mode:
             sizes = spatial_sizes(g, input, len(self.kernel))
             right = None if sizes is None else self.right_pads(sizes)
+            # Runtimes refuse pads that are as large as the window.
             if right is None or any(pad >= k for pad, k in zip(right, self.kernel, strict=True)):
                 return {"pads": self.padding * 2, "ceil_mode": 1}
             return {"pads": self.padding + right}
@@ -109,19 +111,21 @@ def _has_kernel(g: GraphContext, input: Value) -> bool:
     )
 
 
-def pooled(g: GraphContext, input: Value, window: Window, indices: bool) -> tuple[Value, Value | None]:
+def max_pool_windows(
+    g: GraphContext, input: Value, window: PoolingWindow, indices: bool
+) -> tuple[Value, Value | None]:
     """MaxPool; if it has no kernel or returns no positions, gathered windows.
 
     Positions are those in their own plane.
     """
     attributes = {**window.attributes, **window.pads(g, input)}
-    given = [name for name, value in attributes.items() if value is not None]
-    if not _has_kernel(g, input) or (indices and not g.has("MaxPool", "storage_order", *given)):
+    argument_names = [name for name, value in attributes.items() if value is not None]
+    if not _has_kernel(g, input) or (indices and not g.has("MaxPool", "storage_order", *argument_names)):
         return largest(g, input, window.slides(g, input), indices)
     if not indices:
         return g.op("MaxPool", input, **attributes), None
-    values, found = g.op("MaxPool", input, **attributes, outputs=2)
-    return values, _within_plane(g, found, input, len(window.kernel))
+    values, positions = g.op("MaxPool", input, **attributes, outputs=2)
+    return values, _within_plane(g, positions, input, len(window.kernel))
 
 
 def _register_max_pool(name: str, dimensions: int, indices: bool) -> None:
@@ -135,65 +139,64 @@ def _register_max_pool(name: str, dimensions: int, indices: bool) -> None:
         dilation: Sequence[int] = (1,),
         ceil_mode: bool = False,
     ) -> Value | tuple[Value, Value | None]:
-        window = Window.of(dimensions, kernel_size, stride, padding, dilation, ceil_mode)
-        batched, restored = as_batch(g, self, dimensions)
-        values, found = pooled(g, batched, window, indices=indices and is_used(g, 1))
+        window = PoolingWindow.of(dimensions, kernel_size, stride, padding, dilation, ceil_mode)
+        batched, restore = as_batch(g, self, dimensions)
+        values, positions = max_pool_windows(g, batched, window, indices=indices and is_used(g, 1))
         if not indices:
-            return restored(values)
-        return restored(values), None if found is None else restored(found)
-
-
-def _zero_padded(g: GraphContext, input: Value, padding: list[int]) -> Value:
-    pads = [0, 0, *padding]
-    return g.op("Pad", input, pads=pads * 2, mode="constant", value=0.0)
+            return restore(values)
+        return restore(values), None if positions is None else restore(positions)
 
 
 def _avg_pool(
     g: GraphContext,
     input: Value,
     dimensions: int,
-    window: Window,
+    window: PoolingWindow,
     count_include_pad: bool,
     divisor_override: int | None = None,
 ) -> Value:
-    batched, restored = as_batch(g, input, dimensions)
+    batched, restore = as_batch(g, input, dimensions)
     sizes = spatial_sizes(g, batched, dimensions)
     padding = window.padding
     right = padding
     if g.dtype(input) in dtypes.INTEGERS or not g.has_kernel("AveragePool", input):
-        return restored(averaged(g, batched, window.slides(g, batched), count_include_pad, divisor_override))
+        return restore(
+            average_windows(g, batched, window.slides(g, batched), count_include_pad, divisor_override)
+        )
     if window.ceil_mode:
         if sizes is None:
-            return restored(
-                _avg_pool_of_unknown_size(g, batched, window, count_include_pad, divisor_override)
-            )
+            return restore(_avg_pool_of_unknown_size(g, batched, window, count_include_pad, divisor_override))
         right = window.right_pads(sizes)
     if divisor_override is not None:
         pads = padding + right
+        # The mean over all positions, padding included, times their number is the sum.
         summed = g.op("AveragePool", batched, **window.attributes, pads=pads, count_include_pad=1)
-        return restored(g.op("Mul", summed, math.prod(window.kernel) / divisor_override))
+        return restore(g.op("Mul", summed, math.prod(window.kernel) / divisor_override))
     if right != padding and any(padding) and count_include_pad:
         # ATen counts its padding, but nothing beyond it: make the padding part of the input.
-        batched = _zero_padded(g, batched, padding)
+        batched = g.op("Pad", batched, pads=[0, 0, *padding] * 2, mode="constant", value=0.0)
         right = [max(r - p, 0) for r, p in zip(right, padding, strict=True)]
         padding = [0] * dimensions
     includes = count_include_pad and right == padding
     result = g.op(
         "AveragePool", batched, **window.attributes, pads=padding + right, count_include_pad=int(includes)
     )
-    return restored(result)
+    return restore(result)
 
 
 def _avg_pool_of_unknown_size(
-    g: GraphContext, input: Value, window: Window, count_include_pad: bool, divisor_override: int | None
+    g: GraphContext,
+    input: Value,
+    window: PoolingWindow,
+    count_include_pad: bool,
+    divisor_override: int | None,
 ) -> Value:
     """With `ceil_mode`: windows over the right edge count only the elements that they cover."""
     attributes = {**window.attributes, "pads": window.padding * 2, "ceil_mode": 1, "count_include_pad": 0}
     counts = divisor_override is not None or (count_include_pad and any(window.padding))
     if counts:
-        return averaged(g, input, window.slides(g, input), count_include_pad, divisor_override)
-    result: Value = g.op("AveragePool", input, **attributes)
-    return result
+        return average_windows(g, input, window.slides(g, input), count_include_pad, divisor_override)
+    return g.op("AveragePool", input, **attributes)
 
 
 def _register_avg_pool(dimensions: int) -> None:
@@ -208,7 +211,7 @@ def _register_avg_pool(dimensions: int) -> None:
         count_include_pad: bool = True,
         **divisor_override: int | None,
     ) -> Value:
-        window = Window.of(dimensions, kernel_size, stride, padding, [1], ceil_mode)
+        window = PoolingWindow.of(dimensions, kernel_size, stride, padding, [1], ceil_mode)
         return _avg_pool(g, self, dimensions, window, count_include_pad, **divisor_override)
 
 

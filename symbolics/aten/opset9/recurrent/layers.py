@@ -14,9 +14,9 @@ import numpy as np
 import onnx_ir as ir
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
-from ....compositions.initial_states import unless_zero
-from ....compositions.sizes import compute, static_size
-from .recurrent_steps import CELLS, LSTM, Cell, Parameters, by_steps, hidden_size, zero_state
+from ....compositions.initial_states import drop_zero_state
+from ....compositions.size_arithmetic import compute, static_size
+from .recurrent_steps import CELLS, LSTM, Parameters, RecurrentCell, by_steps, hidden_size, zero_state
 
 _DIRECTIONS = ("forward", "reverse")
 _NARROW = (DataType.FLOAT16, DataType.BFLOAT16)
@@ -24,28 +24,35 @@ _NARROW = (DataType.FLOAT16, DataType.BFLOAT16)
 
 def _parameters(g: GraphContext, params: Sequence[Value], has_biases: bool, runs: int) -> list[Parameters]:
     """A `Parameters` for each of the `runs` layers and directions."""
-    plain = 4 if has_biases else 2
-    each, rest = divmod(len(params), runs)
-    if rest or each not in (plain, plain + 1):
+    minimum_count = 4 if has_biases else 2
+    count, excess = divmod(len(params), runs)
+    if excess or count not in (minimum_count, minimum_count + 1):
         raise g.refuse(f"{len(params)} parameters do not fit {runs} layers and directions")
-    groups = [params[start : start + each] for start in range(0, len(params), each)]
+    groups = [params[start : start + count] for start in range(0, len(params), count)]
     return [
-        Parameters(group[0], group[1], tuple(group[2:plain]), group[plain] if each > plain else None)
+        Parameters(
+            group[0],
+            group[1],
+            tuple(group[2:minimum_count]),
+            group[minimum_count] if count > minimum_count else None,
+        )
         for group in groups
     ]
 
 
-def _arranged(g: GraphContext, cell: Cell, parts: Sequence[Value], hidden: int, directions: int) -> Value:
+def _arrange_gates(
+    g: GraphContext, cell: RecurrentCell, tensors: Sequence[Value], hidden: int, directions: int
+) -> Value:
     """Reorder ATen's parameters into one ONNX tensor `[directions, gates * hidden, ...]`."""
-    joined = parts[0] if len(parts) == 1 else g.op("Concat", *parts, axis=0)
+    stacked = tensors[0] if len(tensors) == 1 else g.op("Concat", *tensors, axis=0)
     gates = len(cell.order)
-    rows = np.arange(len(parts) * gates * hidden).reshape(len(parts), gates, hidden)
-    return g.op("Gather", joined, rows[:, list(cell.order)].reshape(directions, -1), axis=0)
+    rows = np.arange(len(tensors) * gates * hidden).reshape(len(tensors), gates, hidden)
+    return g.op("Gather", stacked, rows[:, list(cell.order)].reshape(directions, -1), axis=0)
 
 
 def _run(
     g: GraphContext,
-    cell: Cell,
+    cell: RecurrentCell,
     x: Value,
     sets: Sequence[Parameters],
     initial: Sequence[Value | None],
@@ -55,14 +62,14 @@ def _run(
     """Emit one operator: Y `[length, directions, batch, hidden]`, Y_h, Y_c `[directions, batch, hidden]`."""
     directions = len(sets)
     hidden = hidden_size(g, cell, sets[0].hidden)
-    biases = [bias for each in sets for bias in each.biases]
+    biases = [bias for parameters in sets for bias in parameters.biases]
     named = dict(zip(("initial_h", "initial_c"), initial, strict=False))
     results = g.op(
         cell.op_type,
         x,
-        _arranged(g, cell, [each.input for each in sets], hidden, directions),
-        _arranged(g, cell, [each.hidden for each in sets], hidden, directions),
-        _arranged(g, cell, biases, hidden, directions) if biases else None,
+        _arrange_gates(g, cell, [parameters.input for parameters in sets], hidden, directions),
+        _arrange_gates(g, cell, [parameters.hidden for parameters in sets], hidden, directions),
+        _arrange_gates(g, cell, biases, hidden, directions) if biases else None,
         hidden_size=hidden,
         direction=direction,
         activations=list(cell.activations) * directions or None,
@@ -83,7 +90,7 @@ def _run(
 def _run_projected(
     g: GraphContext,
     x: Value,
-    each: Parameters,
+    parameters: Parameters,
     initial: Sequence[Value | None],
     direction: str,
     lengths: Value | None,
@@ -94,14 +101,15 @@ def _run_projected(
     equivalent, and the projection follows at the end. A given initial state is already projected: it becomes
     additional columns of the first step's input, with weights `w_hh`.
     """
-    weight, (start, cell_state) = each.input, initial
+    weight, (start, cell_state) = parameters.input, initial
     if start is not None:
         x = g.op("Concat", x, _at_first_step(g, x, start, direction, lengths), axis=2)
-        weight = g.op("Concat", weight, each.hidden, axis=1)
-    recurrence = g.op("MatMul", each.hidden, each.projection)
-    unprojected = Parameters(weight, recurrence, each.biases)
+        weight = g.op("Concat", weight, parameters.hidden, axis=1)
+    # A product of weights, which is folded at export.
+    recurrence = g.op("MatMul", parameters.hidden, parameters.projection)
+    unprojected = Parameters(weight, recurrence, parameters.biases)
     y, y_h, y_c = _run(g, LSTM, x, [unprojected], [None, cell_state], direction, lengths)
-    projection = g.op("Transpose", each.projection, perm=[1, 0])
+    projection = g.op("Transpose", parameters.projection, perm=[1, 0])
     return [g.op("MatMul", y, projection), g.op("MatMul", y_h, projection), y_c]
 
 
@@ -110,6 +118,7 @@ def _at_first_step(g: GraphContext, x: Value, start: Value, direction: str, leng
     if direction == "reverse" and lengths is not None:
         positions = g.op("Unsqueeze", g.call("packed::positions", count=g.size(x, 0)), axes=[1])
         last = g.op("Unsqueeze", g.op("Sub", lengths, 1), axes=[0])
+        # The reverse direction starts at the last element of each sequence.
         mask = g.op("Unsqueeze", g.op("Equal", positions, last), axes=[2])
         return g.op("Mul", start, g.cast(mask, g.dtype(x) or DataType.FLOAT))
     zeros = zero_state(g, g.size(start, 2), x, compute(g, "sub", g.size(x, 0), 1))
@@ -118,7 +127,7 @@ def _at_first_step(g: GraphContext, x: Value, start: Value, direction: str, leng
 
 def _layer(
     g: GraphContext,
-    cell: Cell,
+    cell: RecurrentCell,
     x: Value,
     sets: Sequence[Parameters],
     initial: Sequence[Value | None],
@@ -126,19 +135,20 @@ def _layer(
 ) -> list[Value]:
     """One layer: Y, Y_h and Y_c as in `_run`; directions run separately if necessary."""
     has_kernel = g.has_kernel(cell.op_type, x)
+    # One operator computes both directions.
     if sets[0].projection is None and has_kernel:
         return _run(g, cell, x, sets, initial, "bidirectional" if len(sets) > 1 else "forward", lengths)
     runs = []
-    for index, (each, direction) in enumerate(zip(sets, _DIRECTIONS, strict=False)):
-        own = [_rows(g, state, index, 1, len(sets)) for state in initial]
+    for index, (parameters, direction) in enumerate(zip(sets, _DIRECTIONS, strict=False)):
+        states = [_rows(g, state, index, 1, len(sets)) for state in initial]
         if not has_kernel:
-            runs.append(by_steps(g, cell, x, each, own, direction, lengths))
+            runs.append(by_steps(g, cell, x, parameters, states, direction, lengths))
         else:
-            runs.append(_run_projected(g, x, each, own, direction, lengths))
+            runs.append(_run_projected(g, x, parameters, states, direction, lengths))
     if len(runs) == 1:
         return runs[0]
-    first, *rest = zip(*runs, strict=True)
-    return [g.op("Concat", *first, axis=1), *(g.op("Concat", *parts, axis=0) for parts in rest)]
+    sequences, *final_states = zip(*runs, strict=True)
+    return [g.op("Concat", *sequences, axis=1), *(g.op("Concat", *parts, axis=0) for parts in final_states)]
 
 
 def _rows(g: GraphContext, state: Value | None, start: int, count: int, total: int) -> Value | None:
@@ -148,7 +158,9 @@ def _rows(g: GraphContext, state: Value | None, start: int, count: int, total: i
     return g.op("Slice", state, starts=[start], ends=[start + count], axes=[0])
 
 
-def _merged(g: GraphContext, y: Value, features: int | None, directions: int, batch_first: bool) -> Value:
+def _merge_directions(
+    g: GraphContext, y: Value, features: int | None, directions: int, batch_first: bool
+) -> Value:
     """Y in ATen's layout: the directions concatenated in the last dimension."""
     if directions == 1:
         y = g.op("Squeeze", y, axes=[1])
@@ -161,7 +173,7 @@ def _merged(g: GraphContext, y: Value, features: int | None, directions: int, ba
 
 def _recurrent(
     g: GraphContext,
-    cell: Cell,
+    cell: RecurrentCell,
     input: Value,
     states: Sequence[Value | None],
     params: Sequence[Value],
@@ -179,30 +191,35 @@ def _recurrent(
     if g.rank(input) not in (3, None):
         raise g.refuse(f"its input must have 3 dimensions, not {g.rank(input)}")
     dtype = g.dtype(input) or g.dtype(params[0])
-    kind = DataType.FLOAT if dtype in _NARROW else dtype
-    if kind is not None:
+    compute_dtype = DataType.FLOAT if dtype in _NARROW else dtype
+    if compute_dtype is not None:
         # Cast an unknown element type to that of the weights.
-        input = g.cast(input, kind)
-        states = [None if state is None else g.cast(state, kind) for state in states]
-        params = [g.cast(value, kind) for value in params]
+        input = g.cast(input, compute_dtype)
+        states = [None if state is None else g.cast(state, compute_dtype) for state in states]
+        params = [g.cast(value, compute_dtype) for value in params]
     sets = _parameters(g, params, has_biases, num_layers * directions)
-    given = states if dtype == DataType.DOUBLE else [unless_zero(g, state) for state in states]
+    nonzero_states = states if dtype == DataType.DOUBLE else [drop_zero_state(g, state) for state in states]
     x = g.op("Transpose", input, perm=[1, 0, 2]) if batch_first else input
     finals: list[list[Value]] = [[] for _ in states]
     for start in range(0, len(sets), directions):
-        own = sets[start : start + directions]
-        initial = [_rows(g, state, start, directions, len(sets)) for state in given]
-        y, *ends = _layer(g, cell, x, own, initial, lengths)
-        last = start + directions == len(sets)
-        x = _merged(g, y, static_size(g, own[0].hidden, 1), directions, batch_first and last)
-        for parts, end in zip(finals, ends, strict=True):
-            parts.append(end)
-    joined = [parts[0] if len(parts) == 1 else g.op("Concat", *parts, axis=0) for parts in finals]
-    return [g.cast(value, dtype) if dtype is not None else value for value in (x, *joined)]
+        layer_sets = sets[start : start + directions]
+        initial = [_rows(g, state, start, directions, len(sets)) for state in nonzero_states]
+        y, *ends = _layer(g, cell, x, layer_sets, initial, lengths)
+        is_last = start + directions == len(sets)
+        x = _merge_directions(
+            g, y, static_size(g, layer_sets[0].hidden, 1), directions, batch_first and is_last
+        )
+        for layer_states, end in zip(finals, ends, strict=True):
+            layer_states.append(end)
+    final_states = [
+        layer_states[0] if len(layer_states) == 1 else g.op("Concat", *layer_states, axis=0)
+        for layer_states in finals
+    ]
+    return [g.cast(value, dtype) if dtype is not None else value for value in (x, *final_states)]
 
 
-def _register(name: str, cell: Cell) -> None:
-    """Register a cell's operators on padded sequences; those of the domain `packed` also take lengths."""
+def _register(name: str, cell: RecurrentCell) -> None:
+    """Register a cell's layers over padded sequences; the operators of domain `packed` also take lengths."""
 
     @onnx_symbolic([f"aten::{name}.input", f"packed::{name}"])
     def recurrent(

@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 
 from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
-from ....compositions.sizes import Size, compute, dimension, known, known_rank, same, where_true
+from ....compositions.size_arithmetic import (
+    Size,
+    compute,
+    dimension,
+    fold_size,
+    known_rank,
+    same_size,
+    where_true,
+)
 
 
 @onnx_symbolic("packed::longest")
@@ -24,7 +32,7 @@ def longest(g: GraphContext, lengths: Value) -> Value:
 @onnx_symbolic("packed::positions")
 def positions(g: GraphContext, count: int | Value) -> Value:
     """The numbers from 0 to `count - 1`, INT64 `[count]`."""
-    count = known(g, count)
+    count = fold_size(g, count)
     if isinstance(count, int):
         g.reserve(count)
         return g.constant(np.arange(count, dtype=np.int64))
@@ -49,11 +57,11 @@ def chosen(g: GraphContext, mask: Value, self: Value, other: Value | Number) -> 
     if g.has("Where"):
         return g.op("Where", mask, self, g.constant(other, g.dtype(self)))
     dtype = g.dtype(self) or DataType.FLOAT
-    kept = g.op("Mul", self, g.cast(mask, dtype))
+    masked = g.op("Mul", self, g.cast(mask, dtype))
     if not isinstance(other, Value) and other == 0:
-        return kept
-    rest = g.op("Mul", g.cast(g.op("Not", mask), dtype), g.constant(other, dtype))
-    return g.op("Add", kept, rest)
+        return masked
+    replacement = g.op("Mul", g.cast(g.op("Not", mask), dtype), g.constant(other, dtype))
+    return g.op("Add", masked, replacement)
 
 
 @onnx_symbolic("packed::head")
@@ -64,10 +72,10 @@ def head(g: GraphContext, self: Value, count: Value) -> Value:
     return g.op("Gather", self, g.call("packed::positions", count=count), axis=0)
 
 
-def _resized(g: GraphContext, self: Value, count: Size) -> Value:
+def _resize(g: GraphContext, self: Value, count: Size) -> Value:
     """Crop or extend the first dimension to a size; the new elements are arbitrary."""
     size, shape = g.size(self, 0), g.shape(self)
-    if shape is not None and same(shape[0], dimension(count)):
+    if shape is not None and same_size(shape[0], dimension(count)):
         return self
     if isinstance(size, int) and isinstance(count, int):
         g.reserve(count)
@@ -76,10 +84,11 @@ def _resized(g: GraphContext, self: Value, count: Size) -> Value:
 
 
 @onnx_symbolic("packed::resized")
-def resized(g: GraphContext, self: Value, count: int | Value) -> Value:
+def composed_resize(g: GraphContext, self: Value, count: int | Value) -> Value:
     """Crop the first dimension to a size, or extend it by repeating its elements."""
     if not g.has("Where"):
         first = g.op("Slice", self, starts=[0], ends=[1], axes=[0])
+        # `count` copies are enough whatever the size is.
         added = g.op("Tile", first, [count, *[1] * (known_rank(g, self) - 1)])
         return g.call("packed::head", self=g.op("Concat", self, added, axis=0), count=g.constant(count))
     steps = g.call("packed::positions", count=count)
@@ -87,9 +96,9 @@ def resized(g: GraphContext, self: Value, count: int | Value) -> Value:
     return g.op("Gather", self, g.op("Where", g.op("Less", steps, last), steps, last), axis=0)
 
 
-def _swapped(g: GraphContext, self: Value, wanted: bool) -> Value:
+def _swap_if(g: GraphContext, self: Value, swap: bool) -> Value:
     """The value, with its first two dimensions swapped on request."""
-    if not wanted:
+    if not swap:
         return self
     return g.op("Transpose", self, perm=[1, 0, *range(2, known_rank(g, self))])
 
@@ -111,16 +120,16 @@ def pad(
         count: Size = g.call("packed::longest", lengths=lengths)
         input = g.call("packed::head", self=input, count=count)
     else:
-        count = known(g, total_length)
-        input = _resized(g, input, count)
+        count = fold_size(g, total_length)
+        input = _resize(g, input, count)
     valid = g.call("packed::mask", lengths=lengths, count=count)
-    beyond = list(range(2, known_rank(g, input)))
-    valid = g.op("Unsqueeze", valid, axes=beyond) if beyond else valid
+    trailing_axes = list(range(2, known_rank(g, input)))
+    valid = g.op("Unsqueeze", valid, axes=trailing_axes) if trailing_axes else valid
     result = g.call("packed::chosen", mask=valid, self=input, other=padding_value)
-    return _swapped(g, result, batch_first)
+    return _swap_if(g, result, batch_first)
 
 
-def _picked(g: GraphContext, padded: Value, mask: Value) -> Value:
+def _gather_valid(g: GraphContext, padded: Value, mask: Value) -> Value:
     """The elements of time-major sequences at which a mask `[length, batch]` is true."""
     flat = g.call("aten::flatten", self=padded, start_dim=0, end_dim=1)
     return g.op("Gather", flat, where_true(g, g.op("Reshape", mask, [-1])), axis=0)
@@ -128,21 +137,23 @@ def _picked(g: GraphContext, padded: Value, mask: Value) -> Value:
 
 @onnx_symbolic("aten::_pack_padded_sequence")
 def _pack_padded_sequence(g: GraphContext, input: Value, lengths: Value, batch_first: bool) -> list[Value]:
-    padded = _swapped(g, input, batch_first)
+    padded = _swap_if(g, input, batch_first)
     valid = g.call("packed::mask", lengths=lengths, count=g.size(padded, 0))
     sizes = g.op("ReduceSum", g.cast(valid, DataType.INT64), axes=[1], keepdims=0)
     sizes = g.call("packed::head", self=sizes, count=g.call("packed::longest", lengths=lengths))
-    return [_picked(g, padded, valid), sizes]
+    return [_gather_valid(g, padded, valid), sizes]
 
 
-def _unpacked(g: GraphContext, data: Value, batch_sizes: Value) -> tuple[Value, Value, Value]:
+def _unpack(g: GraphContext, data: Value, batch_sizes: Value) -> tuple[Value, Value, Value]:
     """The time-major padded sequences, their lengths, and the mask of elements that are not padding."""
     batch = g.op("Squeeze", g.op("Gather", batch_sizes, [0], axis=0), axes=[0])
-    places = g.op("Unsqueeze", g.call("packed::positions", count=batch), axes=[0])
-    valid = g.op("Less", places, g.op("Unsqueeze", batch_sizes, axes=[1]))
+    numbers = g.op("Unsqueeze", g.call("packed::positions", count=batch), axes=[0])
+    valid = g.op("Less", numbers, g.op("Unsqueeze", batch_sizes, axes=[1]))
     lengths = g.op("ReduceSum", g.cast(valid, DataType.INT64), axes=[0], keepdims=0)
     before = g.op("Sub", g.call("aten::cumsum", self=batch_sizes, dim=0), batch_sizes)
-    index = g.op("Add", g.op("Unsqueeze", before, axes=[1]), places)
+    # A packed sequence has the elements of a step side by side, after all earlier steps.
+    index = g.op("Add", g.op("Unsqueeze", before, axes=[1]), numbers)
+    # Padding reads element 0, which always exists, because an index must not be out of range.
     padded = g.op("Gather", data, g.op("Where", valid, index, 0), axis=0)
     return padded, lengths, valid
 
@@ -156,7 +167,7 @@ def _pad_packed_sequence(
     padding_value: Number,
     total_length: int | Value,
 ) -> list[Value]:
-    padded, lengths, _ = _unpacked(g, data, batch_sizes)
+    padded, lengths, _ = _unpack(g, data, batch_sizes)
     return [g.call("packed::pad", padded, lengths, batch_first, padding_value, total_length), lengths]
 
 
@@ -164,9 +175,9 @@ def _over_packed(name: str) -> Callable[..., list[Value]]:
     def recurrent(
         g: GraphContext, data: Value, batch_sizes: Value, hx: Value | list[Value], **layers: Any
     ) -> list[Value]:
-        padded, lengths, valid = _unpacked(g, data, batch_sizes)
-        output, *states = g.call_outputs(f"packed::{name}", input=padded, lengths=lengths, hx=hx, **layers)
-        return [_picked(g, output, valid), *states]
+        padded, lengths, valid = _unpack(g, data, batch_sizes)
+        output, *states = g.call(f"packed::{name}", input=padded, lengths=lengths, hx=hx, **layers)
+        return [_gather_valid(g, output, valid), *states]
 
     return recurrent
 

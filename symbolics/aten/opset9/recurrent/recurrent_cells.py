@@ -4,21 +4,20 @@ These compositions support every float type and need no shapes.
 """
 
 from .....registration import GraphContext, Value, onnx_symbolic
-from ....compositions.sizes import static_size
-from .recurrent_steps import CELLS, LSTM, Cell, advance
+from ....compositions.size_arithmetic import static_size
+from .recurrent_steps import CELLS, LSTM, RecurrentCell, advance
 
 
 def _gates(g: GraphContext, value: Value, count: int, weight: Value) -> list[Value]:
     """Split gates that are concatenated in the second of two dimensions."""
     rows = static_size(g, weight, 0)
     if rows is not None:
-        result: list[Value] = g.op("Split", value, axis=1, split=[rows // count] * count, outputs=count)
-        return result
-    apart = g.op("Reshape", value, [0, count, -1])
-    return [g.op("Squeeze", g.op("Gather", apart, [gate], axis=1), axes=[1]) for gate in range(count)]
+        return g.op("Split", value, axis=1, split=[rows // count] * count, outputs=count)
+    split_gates = g.op("Reshape", value, [0, count, -1])
+    return [g.op("Squeeze", g.op("Gather", split_gates, [gate], axis=1), axes=[1]) for gate in range(count)]
 
 
-def _register(name: str, cell: Cell) -> None:
+def _register(name: str, cell: RecurrentCell) -> None:
     @onnx_symbolic(f"aten::{name}_cell")
     def step(
         g: GraphContext,
@@ -37,5 +36,5 @@ def _register(name: str, cell: Cell) -> None:
         return new[0] if isinstance(hx, Value) else new
 
 
-for _name, _kind in {"lstm": LSTM, **CELLS}.items():
-    _register(_name, _kind)
+for _name, _cell in {"lstm": LSTM, **CELLS}.items():
+    _register(_name, _cell)

@@ -7,11 +7,11 @@ import numpy as np
 import onnx_ir as ir
 
 from .....registration import DataType, GraphContext, Value
-from ....compositions.sizes import Size, compute, static_size
+from ....compositions.size_arithmetic import Size, compute, static_size
 
 
 @dataclasses.dataclass(frozen=True)
-class Cell:
+class RecurrentCell:
     """How ONNX represents a cell.
 
     Attributes:
@@ -27,11 +27,11 @@ class Cell:
     states: int = 1
 
 
-LSTM = Cell("LSTM", (0, 3, 1, 2), states=2)  # ATen: i, f, g, o; ONNX: i, o, f, c
+LSTM = RecurrentCell("LSTM", (0, 3, 1, 2), states=2)  # ATen: i, f, g, o; ONNX: i, o, f, c
 CELLS = {
-    "gru": Cell("GRU", (1, 0, 2)),  # ATen: r, z, n; ONNX: z, r, h
-    "rnn_tanh": Cell("RNN", (0,), ("Tanh",)),
-    "rnn_relu": Cell("RNN", (0,), ("Relu",)),
+    "gru": RecurrentCell("GRU", (1, 0, 2)),  # ATen: r, z, n; ONNX: z, r, h
+    "rnn_tanh": RecurrentCell("RNN", (0,), ("Tanh",)),
+    "rnn_relu": RecurrentCell("RNN", (0,), ("Relu",)),
 }
 
 
@@ -45,7 +45,7 @@ class Parameters:
     projection: Value | None = None
 
 
-def hidden_size(g: GraphContext, cell: Cell, weight: Value) -> int:
+def hidden_size(g: GraphContext, cell: RecurrentCell, weight: Value) -> int:
     """The hidden size, from a matrix with all gates in its rows.
 
     Raises:
@@ -65,7 +65,7 @@ def zero_state(g: GraphContext, width: Size, x: Value, count: Size = 1) -> Value
 
 def advance(
     g: GraphContext,
-    cell: Cell,
+    cell: RecurrentCell,
     inward: Value,
     recurrent: Value,
     states: Sequence[Value],
@@ -81,10 +81,11 @@ def advance(
 
     if cell.op_type == "LSTM":
         i, f, c, o = split(g.op("Add", inward, recurrent))
-        kept = g.op("Mul", g.op("Sigmoid", f), states[1])
-        new = g.op("Add", kept, g.op("Mul", g.op("Sigmoid", i), g.op("Tanh", c)))
+        remembered = g.op("Mul", g.op("Sigmoid", f), states[1])
+        new = g.op("Add", remembered, g.op("Mul", g.op("Sigmoid", i), g.op("Tanh", c)))
         return [g.op("Mul", g.op("Sigmoid", o), g.op("Tanh", new)), new]
     (r_in, z_in, n_in), (r_h, z_h, n_h) = split(inward), split(recurrent)
+    # The reset gate applies after the matrix product, as with `linear_before_reset=1`.
     reset, update = (g.op("Sigmoid", g.op("Add", a, b)) for a, b in ((r_in, r_h), (z_in, z_h)))
     new = g.op("Tanh", g.op("Add", n_in, g.op("Mul", reset, n_h)))
     return [g.op("Add", new, g.op("Mul", update, g.op("Sub", states[0], new)))]
@@ -92,9 +93,9 @@ def advance(
 
 def by_steps(
     g: GraphContext,
-    cell: Cell,
+    cell: RecurrentCell,
     x: Value,
-    each: Parameters,
+    parameters: Parameters,
     initial: Sequence[Value | None],
     direction: str,
     lengths: Value | None,
@@ -111,48 +112,49 @@ def by_steps(
         Y `[length, 1, batch, hidden]`, then the final states.
     """
     length = g.size(x, 0)
-    hidden, gates = hidden_size(g, cell, each.hidden), len(cell.order)
-    by_name = {"input": each.input, "hidden": each.hidden, "projection": each.projection}
+    hidden, gates = hidden_size(g, cell, parameters.hidden), len(cell.order)
+    by_name = {"input": parameters.input, "hidden": parameters.hidden, "projection": parameters.projection}
     matrices = {k: g.op("Transpose", v, perm=[1, 0]) for k, v in by_name.items() if v is not None}
 
     def linear(value: Value, name: str, bias: int) -> Value:
         product = g.op("MatMul", value, matrices[name])
-        return g.op("Add", product, each.biases[bias]) if each.biases else product
+        return g.op("Add", product, parameters.biases[bias]) if parameters.biases else product
 
     def split(value: Value) -> list[Value]:
         result: list[Value] = g.op("Split", value, axis=2, split=[hidden] * gates, outputs=gates)
         return result
 
     inward = linear(x, "input", 0)
-    widths = (g.size(each.hidden, 1), hidden)
+    widths = (g.size(parameters.hidden, 1), hidden)
     states = [zero_state(g, w, x) if s is None else s for s, w in zip(initial, widths, strict=False)]
     masks = None if lengths is None else g.call("packed::mask", lengths=lengths, count=length)
 
-    def step(place: Value, *states: Value) -> list[Value]:
-        now = g.op("Gather", inward, place, axis=0)
-        new = advance(g, cell, now, linear(states[0], "hidden", 1), states, split)
-        if each.projection is not None:
-            new[0] = g.op("MatMul", new[0], matrices["projection"])
+    def step(position: Value, *states: Value) -> list[Value]:
+        current = g.op("Gather", inward, position, axis=0)
+        new_states = advance(g, cell, current, linear(states[0], "hidden", 1), states, split)
+        if parameters.projection is not None:
+            new_states[0] = g.op("MatMul", new_states[0], matrices["projection"])
         if masks is None:
-            return new
-        mask = g.op("Unsqueeze", g.op("Gather", masks, place, axis=0), axes=[2])
-        pairs = zip(new, states, strict=True)
+            return new_states
+        mask = g.op("Unsqueeze", g.op("Gather", masks, position, axis=0), axes=[2])
+        # Beyond its end a sequence keeps its last state.
+        pairs = zip(new_states, states, strict=True)
         return [g.call("packed::chosen", mask=mask, self=a, other=b) for a, b in pairs]
 
     if isinstance(length, Value):
-        y, *states = _looped(g, step, length, states, direction)
+        y, *states = _loop_over_steps(g, step, length, states, direction)
     else:
         outputs = []
-        for place in range(length) if direction == "forward" else reversed(range(length)):
-            states = step(g.constant([place]), *states)
+        for position in range(length) if direction == "forward" else reversed(range(length)):
+            states = step(g.constant([position]), *states)
             outputs.append(g.op("Unsqueeze", states[0], axes=[0]))
         ordered = outputs if direction == "forward" else outputs[::-1]
         y = ordered[0] if length == 1 else g.op("Concat", *ordered, axis=0)
-    y.shape = ir.Shape([static_size(g, x, 0), 1, None, static_size(g, each.hidden, 1)])
+    y.shape = ir.Shape([static_size(g, x, 0), 1, None, static_size(g, parameters.hidden, 1)])
     return [y, *states]
 
 
-def _looped(
+def _loop_over_steps(
     g: GraphContext,
     step: Callable[..., list[Value]],
     length: Value,
@@ -162,10 +164,10 @@ def _looped(
     """A Loop over the steps of a sequence: the stacked hidden states, and the final states."""
     last = compute(g, "sub", length, 1)
 
-    def build(iteration: Value, going: Value, *states: Value) -> list[Value]:
-        place = iteration if direction == "forward" else g.op("Sub", last, iteration)
-        new = step(g.op("Unsqueeze", place, axes=[0]), *states)
-        return [g.constant(True), *new, new[0]]
+    def build(iteration: Value, keep_going: Value, *states: Value) -> list[Value]:
+        position = iteration if direction == "forward" else g.op("Sub", last, iteration)
+        new_states = step(g.op("Unsqueeze", position, axes=[0]), *states)
+        return [g.constant(True), *new_states, new_states[0]]
 
     number, flag = (ir.TensorType(dtype) for dtype in (DataType.INT64, DataType.BOOL))
     formals = [

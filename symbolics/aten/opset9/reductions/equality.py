@@ -7,25 +7,29 @@ import onnx_ir as ir
 
 from .....registration import GraphContext, Value, onnx_symbolic
 from ....compositions.branches import choose
-from ....compositions.sizes import same
+from ....compositions.size_arithmetic import same_size
 
 _FLAG = ir.Shape([])
 
 
-def _equal_shapes(g: GraphContext, self: Value, other: Value) -> Value | bool:
+def _equal_shapes(g: GraphContext, self: Value, operand: Value) -> Value | bool:
     """Whether the shapes are equal, as a constant or computed at run time."""
-    ours, theirs = g.shape(self), g.shape(other)
-    if ours is None or theirs is None:
+    first_shape, second_shape = g.shape(self), g.shape(operand)
+    if first_shape is None or second_shape is None:
         raise g.refuse("the ranks of both tensors must be known")
-    if len(ours) != len(theirs):
+    if len(first_shape) != len(second_shape):
         return False
-    pairs = [(at, a, b) for at, (a, b) in enumerate(zip(ours, theirs, strict=True)) if not same(a, b)]
+    pairs = [
+        (dim, a, b)
+        for dim, (a, b) in enumerate(zip(first_shape, second_shape, strict=True))
+        if not same_size(a, b)
+    ]
     if any(isinstance(a, int) and isinstance(b, int) for _, a, b in pairs):
         return False
     if not pairs:
         return True
-    found = [g.call("sym::eq", a=g.size(self, at), b=g.size(other, at)) for at, _, _ in pairs]
-    return functools.reduce(lambda a, b: g.op("And", a, b), found)
+    equal_sizes = [g.call("sym::eq", a=g.size(self, dim), b=g.size(operand, dim)) for dim, _, _ in pairs]
+    return functools.reduce(lambda a, b: g.op("And", a, b), equal_sizes)
 
 
 @onnx_symbolic("aten::is_same_size")
@@ -36,14 +40,15 @@ def is_same_size(g: GraphContext, self: Value, other: Value) -> Value:
 @onnx_symbolic("aten::equal")
 def equal(g: GraphContext, self: Value, other: Value) -> Value:
     """True if the shapes and all elements are equal."""
-    alike = _equal_shapes(g, self, other)
+    same_shape = _equal_shapes(g, self, other)
 
-    def compared() -> list[Value]:
+    def compare_elements() -> list[Value]:
         return [g.call("aten::all", g.call("aten::eq", self, other))]
 
-    if isinstance(alike, bool):
-        return compared()[0] if alike else g.constant(False)
-    return choose(g, alike, [compared, lambda: [g.constant(False)]], [[_FLAG], [_FLAG]])[0]
+    if isinstance(same_shape, bool):
+        return compare_elements()[0] if same_shape else g.constant(False)
+    # An If, because tensors of different shapes may not broadcast.
+    return choose(g, same_shape, [compare_elements, lambda: [g.constant(False)]], [[_FLAG], [_FLAG]])[0]
 
 
 @onnx_symbolic("aten::allclose")

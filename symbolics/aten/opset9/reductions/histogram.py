@@ -6,10 +6,10 @@ The choice of bins follows aten/src/ATen/native/cpu/HistogramKernel.cpp.
 import numpy as np
 
 from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
-from ....compositions.sizes import Size, compute, known_rank, product
+from ....compositions.size_arithmetic import Size, compute, known_rank, product
 
 
-def _counted(g: GraphContext, bins: Value, count: Size, weight: Value | None, dtype: DataType) -> Value:
+def _count_bins(g: GraphContext, bins: Value, count: Size, weight: Value | None, dtype: DataType) -> Value:
     """The number of positions in each of `count` bins, or the sum of their weights."""
     weights = g.call("aten::full_like", bins, 1, dtype) if weight is None else weight
     zeros = g.call("composed::full", size=[count], fill_value=0, dtype=dtype)
@@ -28,14 +28,7 @@ def bincount(g: GraphContext, self: Value, weights: Value | None = None, minleng
     if weights is not None and g.dtype(weights) == DataType.FLOAT:
         dtype = DataType.FLOAT
     weight = None if weights is None else g.cast(weights, dtype)
-    return _counted(g, values, count, weight, dtype)
-
-
-def _widened(g: GraphContext, low: Value, high: Value, margin: float) -> tuple[Value, Value]:
-    """Widen an empty range on both sides."""
-    alike = g.call("aten::eq", low, high)
-    below, above = g.op("Sub", low, margin), g.op("Add", high, margin)
-    return g.op("Where", alike, below, low), g.op("Where", alike, above, high)
+    return _count_bins(g, values, count, weight, dtype)
 
 
 def _is_empty(g: GraphContext, self: Value) -> bool:
@@ -43,42 +36,46 @@ def _is_empty(g: GraphContext, self: Value) -> bool:
 
 
 def _limits(
-    g: GraphContext, self: Value, given: tuple[Number, Number] | None, margin: float, empty: bool
+    g: GraphContext, self: Value, requested_range: tuple[Number, Number] | None, margin: float, empty: bool
 ) -> tuple[Value, Value]:
     """The outer edges: the given ones, else the extremes of the data, or 0 and 1 without data."""
     dtype = g.dtype(self) or DataType.FLOAT
-    if given is not None:
-        low, high = g.constant(float(given[0]), dtype), g.constant(float(given[1]), dtype)
+    if requested_range is not None:
+        low, high = g.constant(float(requested_range[0]), dtype), g.constant(float(requested_range[1]), dtype)
     elif empty:
         low, high = g.constant(0.0, dtype), g.constant(1.0, dtype)
     else:
         low, high = (g.op(op, self, keepdims=0) for op in ("ReduceMin", "ReduceMax"))
-    return _widened(g, low, high, margin)
+    # An empty range is widened on both sides, so that bins have a width.
+    is_empty = g.call("aten::eq", low, high)
+    below, above = g.op("Sub", low, margin), g.op("Add", high, margin)
+    return g.op("Where", is_empty, below, low), g.op("Where", is_empty, above, high)
 
 
 def _edges(g: GraphContext, low: Value, high: Value, bins: int) -> Value:
     """Equidistant edges, computed from both ends to the middle, as in linspace."""
     dtype = low.dtype or DataType.FLOAT
     g.reserve(bins + 1)
-    places = np.arange(bins + 1)
+    numbers = np.arange(bins + 1)
     step = g.op("Div", g.op("Sub", high, low), float(bins))
-    rising = g.op("Add", low, g.op("Mul", step, g.constant(places.astype(float), dtype)))
-    falling = g.op("Sub", high, g.op("Mul", step, g.constant((bins - places).astype(float), dtype)))
-    return g.op("Where", g.constant(places < (bins + 1) // 2), rising, falling)
+    rising = g.op("Add", low, g.op("Mul", step, g.constant(numbers.astype(float), dtype)))
+    falling = g.op("Sub", high, g.op("Mul", step, g.constant((bins - numbers).astype(float), dtype)))
+    return g.op("Where", g.constant(numbers < (bins + 1) // 2), rising, falling)
 
 
-def _place(g: GraphContext, values: Value, edges: Value) -> Value:
+def _bin_of_values(g: GraphContext, values: Value, edges: Value) -> Value:
     """The bin of each value; -1 for NaN and for values outside of the edges.
 
     A bin includes its left edge; the last bin also includes its right edge.
     """
     count = compute(g, "sub", g.size(edges, 0), 1)
     reached = g.call("aten::le", g.op("Unsqueeze", edges, axes=[0]), g.op("Unsqueeze", values, axes=[1]))
-    place = g.op("Sub", g.op("ReduceSum", g.cast(reached, DataType.INT64), axes=[1], keepdims=0), 1)
+    bin_index = g.op("Sub", g.op("ReduceSum", g.cast(reached, DataType.INT64), axes=[1], keepdims=0), 1)
     last = g.op("Gather", edges, count, axis=0)
-    place = g.op("Sub", place, g.cast(g.call("aten::eq", values, last), DataType.INT64))
+    # The right edge of the last bin would begin another bin.
+    bin_index = g.op("Sub", bin_index, g.cast(g.call("aten::eq", values, last), DataType.INT64))
     outside = g.op("Not", g.call("aten::le", values, last))
-    return g.op("Where", outside, g.constant(-1), place)
+    return g.op("Where", outside, g.constant(-1), bin_index)
 
 
 def _histogram(
@@ -91,44 +88,50 @@ def _histogram(
     position: Value | None = None
     for dimension, edge in enumerate(edges):
         values = g.op("Gather", points, dimension, axis=1)
-        place = _place(g, values, edge)
-        missed = g.op("Less", place, 0)
-        outside = missed if outside is None else g.op("Or", outside, missed)
-        position = place if position is None else g.op("Add", g.op("Mul", position, counts[dimension]), place)
+        bin_index = _bin_of_values(g, values, edge)
+        is_outside = g.op("Less", bin_index, 0)
+        outside = is_outside if outside is None else g.op("Or", outside, is_outside)
+        position = (
+            bin_index
+            if position is None
+            else g.op("Add", g.op("Mul", position, counts[dimension]), bin_index)
+        )
     dtype = g.dtype(points) or DataType.FLOAT
     # An additional bin, which is cut off, takes the points outside.
     position = g.op("Where", outside, g.constant(total, DataType.INT64), position)
     weights = None if weight is None else g.op("Reshape", weight, [-1])
-    found = _counted(g, position, compute(g, "add", total, 1), weights, dtype)
-    found = g.call("aten::slice", self=found, dim=0, start=0, end=total)
-    found = g.call("aten::reshape", found, counts)
+    histogram_values = _count_bins(g, position, compute(g, "add", total, 1), weights, dtype)
+    histogram_values = g.call("aten::slice", self=histogram_values, dim=0, start=0, end=total)
+    histogram_values = g.call("aten::reshape", histogram_values, counts)
     if density:
-        found = g.op("Div", found, g.op("ReduceSum", found, keepdims=0))
+        histogram_values = g.op("Div", histogram_values, g.op("ReduceSum", histogram_values, keepdims=0))
         for dimension, edge in enumerate(edges):
             width = g.call("aten::diff", edge)
             after = len(edges) - dimension - 1
             width = g.op("Unsqueeze", width, axes=list(range(1, after + 1))) if after else width
-            found = g.op("Div", found, width)
-    return found
+            histogram_values = g.op("Div", histogram_values, width)
+    return histogram_values
 
 
 @onnx_symbolic("aten::histc")
 def histc(g: GraphContext, self: Value, bins: int = 100, min: Number = 0, max: Number = 0) -> Value:
     """Bins by the distance from the lower edge; values outside, and NaN, are not counted."""
     flat = g.op("Reshape", self, [-1]) if g.rank(self) != 1 else self
-    kind = g.dtype(self) or DataType.FLOAT
-    values = g.cast(flat, DataType.FLOAT) if kind in (DataType.FLOAT16, DataType.BFLOAT16) else flat
-    if kind not in (DataType.FLOAT, DataType.DOUBLE, DataType.FLOAT16, DataType.BFLOAT16):
+    dtype_of_values = g.dtype(self) or DataType.FLOAT
+    values = (
+        g.cast(flat, DataType.FLOAT) if dtype_of_values in (DataType.FLOAT16, DataType.BFLOAT16) else flat
+    )
+    if dtype_of_values not in (DataType.FLOAT, DataType.DOUBLE, DataType.FLOAT16, DataType.BFLOAT16):
         values = g.cast(flat, DataType.DOUBLE)
     low, high = _limits(g, values, None if min == max else (min, max), 1.0, _is_empty(g, self))
     distance = g.op("Mul", g.op("Sub", values, low), float(bins))
-    place = g.op("Floor", g.op("Div", distance, g.op("Sub", high, low)))
+    bin_number = g.op("Floor", g.op("Div", distance, g.op("Sub", high, low)))
     inside = g.op("And", g.call("aten::ge", values, low), g.call("aten::le", values, high))
-    place = g.call("aten::clamp_max", g.op("Where", inside, place, 0.0), bins - 1)
-    position = g.op("Where", inside, g.cast(place, DataType.INT64), g.constant(bins))
+    bin_number = g.call("aten::clamp_max", g.op("Where", inside, bin_number, 0.0), bins - 1)
+    position = g.op("Where", inside, g.cast(bin_number, DataType.INT64), g.constant(bins))
     dtype = values.dtype or DataType.FLOAT
-    found = _counted(g, position, bins + 1, None, dtype)
-    return g.cast(g.call("aten::slice", self=found, dim=0, start=0, end=bins), kind)
+    counts = _count_bins(g, position, bins + 1, None, dtype)
+    return g.cast(g.call("aten::slice", self=counts, dim=0, start=0, end=bins), dtype_of_values)
 
 
 @onnx_symbolic("aten::histogram.bin_ct")
@@ -140,8 +143,8 @@ def histogram(
     weight: Value | None = None,
     density: bool = False,
 ) -> list[Value]:
-    given = None if range is None else (range[0], range[1])
-    edges = _edges(g, *_limits(g, self, given, 0.5, _is_empty(g, self)), bins)
+    requested_range = None if range is None else (range[0], range[1])
+    edges = _edges(g, *_limits(g, self, requested_range, 0.5, _is_empty(g, self)), bins)
     return [_histogram(g, g.op("Reshape", self, [-1, 1]), [edges], weight, density), edges]
 
 
@@ -159,9 +162,9 @@ def _grid(
     points = g.op("Reshape", self, [-1, len(bins)]) if known_rank(g, self) != 2 else self
     edges = []
     for dimension, count in enumerate(bins):
-        given = None if range is None else (range[2 * dimension], range[2 * dimension + 1])
+        requested_range = None if range is None else (range[2 * dimension], range[2 * dimension + 1])
         column = g.op("Gather", points, dimension, axis=1)
-        edges.append(_edges(g, *_limits(g, column, given, 0.5, _is_empty(g, self)), count))
+        edges.append(_edges(g, *_limits(g, column, requested_range, 0.5, _is_empty(g, self)), count))
     return points, edges
 
 

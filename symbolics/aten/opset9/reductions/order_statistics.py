@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
-from ....compositions.sizes import axis, known_rank, product, sizes_of
+from ....compositions.size_arithmetic import axis, known_rank, product, sizes_of
 from .._common import is_integral
 
 
@@ -16,8 +16,8 @@ def _flat(g: GraphContext, self: Value) -> Value:
 
 def _as_row(g: GraphContext, name: str, self: Value, keepdim: bool) -> list[Value]:
     """Remove the dimension that was added to a zero-dim tensor."""
-    found = g.call_outputs(name, g.op("Unsqueeze", self, axes=[0]), 0, keepdim)
-    return [g.op("Squeeze", result, axes=[0]) for result in found] if keepdim else found
+    results = g.call(name, g.op("Unsqueeze", self, axes=[0]), 0, keepdim)
+    return [g.op("Squeeze", result, axes=[0]) for result in results] if keepdim else results
 
 
 @onnx_symbolic("aten::mode")
@@ -28,24 +28,28 @@ def mode(g: GraphContext, self: Value, dim: int = -1, keepdim: bool = False) -> 
     """
     if g.rank(self) == 0:
         return _as_row(g, "aten::mode", self, keepdim)
-    kind, at, rank = g.dtype(self), axis(g, self, dim), known_rank(g, self)
-    held = g.cast(self, DataType.INT64) if is_integral(g, self) else self
-    last = [i for i in range(rank) if i != at] + [at]
-    rows = g.op("Transpose", held, perm=last)
+    dtype, dimension, rank = g.dtype(self), axis(g, self, dim), known_rank(g, self)
+    values = g.cast(self, DataType.INT64) if is_integral(g, self) else self
+    perm = [i for i in range(rank) if i != dimension] + [dimension]
+    rows = g.op("Transpose", values, perm=perm)
     equal = g.call("aten::eq", g.op("Unsqueeze", rows, axes=[rank]), g.op("Unsqueeze", rows, axes=[rank - 1]))
     counts = g.op("ReduceSum", g.cast(equal, DataType.INT32), axes=[rank], keepdims=0)
-    most = g.op("ReduceMax", counts, axes=[rank - 1], keepdims=1)
+    largest_count = g.op("ReduceMax", counts, axes=[rank - 1], keepdims=1)
     highest = np.iinfo(np.int64).max if is_integral(g, self) else float("inf")
-    candidates = g.op("Where", g.op("Equal", counts, most), rows, highest)
+    # Less frequent elements become larger than all others, so that the minimum ignores them.
+    candidates = g.op("Where", g.op("Equal", counts, largest_count), rows, highest)
     value = g.op("ReduceMin", candidates, axes=[rank - 1], keepdims=1)
-    here = g.call("aten::eq", rows, value)
-    places = g.call("sym::range", start=0, end=g.size(rows, rank - 1))
-    index = g.op("ReduceMax", g.op("Where", here, places, 0), axes=[rank - 1], keepdims=int(keepdim))
+    is_mode = g.call("aten::eq", rows, value)
+    positions = g.call("sym::range", start=0, end=g.size(rows, rank - 1))
+    index = g.op("ReduceMax", g.op("Where", is_mode, positions, 0), axes=[rank - 1], keepdims=int(keepdim))
     value = value if keepdim else g.op("Squeeze", value, axes=[rank - 1])
     if keepdim:
-        back = [last.index(i) for i in range(rank)]
-        value, index = g.op("Transpose", value, perm=back), g.op("Transpose", index, perm=back)
-    return [value if kind is None else g.cast(value, kind), index]
+        inverse_perm = [perm.index(i) for i in range(rank)]
+        value, index = (
+            g.op("Transpose", value, perm=inverse_perm),
+            g.op("Transpose", index, perm=inverse_perm),
+        )
+    return [value if dtype is None else g.cast(value, dtype), index]
 
 
 @onnx_symbolic("aten::nanmedian")
@@ -67,30 +71,31 @@ def nanmedian(g: GraphContext, self: Value, dim: int, keepdim: bool = False) -> 
         return g.call_outputs("aten::median.dim", self, dim, keepdim)
     if g.rank(self) == 0:
         return _as_row(g, "aten::nanmedian.dim", self, keepdim)
-    at = axis(g, self, dim)
+    dimension = axis(g, self, dim)
     missing = g.call("aten::isnan", self)
-    ordered, order = g.call_outputs("aten::sort", g.op("Where", missing, float("inf"), self), at)
+    ordered, order = g.call("aten::sort", g.op("Where", missing, float("inf"), self), dimension)
     order.shape = ordered.shape
     numbers = g.cast(g.op("Not", missing), DataType.INT64)
-    count = g.op("ReduceSum", numbers, axes=[at], keepdims=1)
+    count = g.op("ReduceSum", numbers, axes=[dimension], keepdims=1)
+    # NaN, replaced by infinity, sorts behind the numbers that count.
     middle = g.op("Div", g.op("Sub", count, 1), 2)
-    value = g.op("GatherElements", ordered, middle, axis=at)
-    index = g.op("GatherElements", order, middle, axis=at)
+    value = g.op("GatherElements", ordered, middle, axis=dimension)
+    index = g.op("GatherElements", order, middle, axis=dimension)
     value = g.op("Where", g.op("Equal", count, 0), float("nan"), value)
     results = [value, index]
-    return results if keepdim else [g.op("Squeeze", result, axes=[at]) for result in results]
+    return results if keepdim else [g.op("Squeeze", result, axes=[dimension]) for result in results]
 
 
-def _weights(g: GraphContext, at: Value, interpolation: str) -> tuple[Value, Value, Value]:
+def _weights(g: GraphContext, ranks: Value, interpolation: str) -> tuple[Value, Value, Value]:
     """The ranks below and above fractional ranks, and the fractions between them."""
-    low, high = g.op("Floor", at), g.op("Ceil", at)
+    low, high = g.op("Floor", ranks), g.op("Ceil", ranks)
     if interpolation in ("lower", "higher", "nearest"):
-        one = g.call("aten::round", at) if interpolation == "nearest" else low
-        one = high if interpolation == "higher" else one
-        return one, one, g.op("Sub", one, one)
+        exact = g.call("aten::round", ranks) if interpolation == "nearest" else low
+        exact = high if interpolation == "higher" else exact
+        return exact, exact, g.op("Sub", exact, exact)
     if interpolation == "midpoint":
         return low, high, g.op("Where", g.op("Less", low, high), 0.5, 0.0)
-    return low, high, g.op("Sub", at, low)
+    return low, high, g.op("Sub", ranks, low)
 
 
 def _quantiles(g: GraphContext, self: Value, q: Value, keepdim: bool, interpolation: str, nan: bool) -> Value:
@@ -100,7 +105,7 @@ def _quantiles(g: GraphContext, self: Value, q: Value, keepdim: bool, interpolat
     ordered, _ = g.call_outputs("aten::sort", g.op("Where", missing, float("inf"), self), rank - 1)
     dtype = g.dtype(self) or DataType.FLOAT
     several = known_rank(g, q) == 1
-    places = q if several else g.op("Unsqueeze", q, axes=[0])
+    fractions = q if several else g.op("Unsqueeze", q, axes=[0])
     numbers = g.op("ReduceSum", g.cast(g.op("Not", missing), dtype), axes=[rank - 1], keepdims=1)
     if nan:
         top = g.call("aten::clamp_min", g.op("Sub", numbers, 1.0), 0)
@@ -108,27 +113,27 @@ def _quantiles(g: GraphContext, self: Value, q: Value, keepdim: bool, interpolat
     else:
         top = g.op("Sub", g.constant(g.size(self, rank - 1), dtype), 1.0)
         unusable = g.call("aten::any", missing, [rank - 1], True)
-    low, high, weight = _weights(g, g.op("Mul", g.cast(places, dtype), top), interpolation)
-    shape = [*sizes_of(g, self)[:-1], g.size(places, 0)]
+    low, high, weight = _weights(g, g.op("Mul", g.cast(fractions, dtype), top), interpolation)
+    shape = [*sizes_of(g, self)[:-1], g.size(fractions, 0)]
 
-    def taken(place: Value) -> Value:
-        index = g.call("aten::expand", self=g.cast(place, DataType.INT64), size=shape)
+    def gather_ranks(ranks: Value) -> Value:
+        index = g.call("aten::expand", self=g.cast(ranks, DataType.INT64), size=shape)
         return g.op("GatherElements", ordered, index, axis=rank - 1)
 
-    below, above = taken(low), taken(high)
-    found = g.call("aten::lerp", below, above, weight)
+    below, above = gather_ranks(low), gather_ranks(high)
+    quantiles = g.call("aten::lerp", below, above, weight)
     # Interpolation between two infinities would give NaN.
-    found = g.op("Where", g.call("aten::eq", below, above), below, found)
-    found = g.op("Where", unusable, float("nan"), found)
-    found = g.call("aten::movedim", self=found, source=-1, destination=0)
+    quantiles = g.op("Where", g.call("aten::eq", below, above), below, quantiles)
+    quantiles = g.op("Where", unusable, float("nan"), quantiles)
+    quantiles = g.call("aten::movedim", self=quantiles, source=-1, destination=0)
     if keepdim:
-        found = g.op("Unsqueeze", found, axes=[rank])
-    return found if several else g.op("Squeeze", found, axes=[0])
+        quantiles = g.op("Unsqueeze", quantiles, axes=[rank])
+    return quantiles if several else g.op("Squeeze", quantiles, axes=[0])
 
 
 def _register_quantile(name: str, nan: bool) -> None:
     @onnx_symbolic(f"aten::{name}.default")
-    def at_places(
+    def at_fractions(
         g: GraphContext,
         self: Value,
         q: Value,
@@ -139,17 +144,17 @@ def _register_quantile(name: str, nan: bool) -> None:
         """The quantiles at computed positions; several come first in the shape."""
         rank = known_rank(g, self)
         if dim is None or rank == 0:
-            found = _quantiles(g, _flat(g, self), q, False, interpolation, nan)
+            quantiles = _quantiles(g, _flat(g, self), q, False, interpolation, nan)
             if not keepdim or not rank:
-                return found
+                return quantiles
             front = [g.size(q, 0)] if known_rank(g, q) else []
-            return g.call("aten::reshape", found, [*front, *[1] * rank])
-        at = axis(g, self, dim)
-        rows = g.call("aten::movedim", self=self, source=at, destination=-1)
-        found = _quantiles(g, rows, q, keepdim, interpolation, nan)
+            return g.call("aten::reshape", quantiles, [*front, *[1] * rank])
+        dimension = axis(g, self, dim)
+        rows = g.call("aten::movedim", self=self, source=dimension, destination=-1)
+        quantiles = _quantiles(g, rows, q, keepdim, interpolation, nan)
         if not keepdim:
-            return found
-        return g.call("aten::movedim", self=found, source=-1, destination=at + known_rank(g, q))
+            return quantiles
+        return g.call("aten::movedim", self=quantiles, source=-1, destination=dimension + known_rank(g, q))
 
 
 _register_quantile("quantile", nan=False)

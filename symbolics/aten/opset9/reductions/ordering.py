@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 from .....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ....compositions.doubling import inclusive_scan
-from ....compositions.sizes import axis, compute, known, known_rank, product, sizes_of
-from .._common import counted, is_integral
+from ....compositions.size_arithmetic import axis, compute, fold_size, known_rank, product, sizes_of
+from .._common import cast_integers_to_int64, is_integral
 
 
 def _as_list(g: GraphContext, value: Value, results: list[Value]) -> list[Value]:
@@ -25,11 +25,8 @@ def topk(
 ) -> list[Value]:
     """The result is always sorted, which `sorted=False` allows."""
     if g.rank(self) == 0:
-        return _as_list(
-            g, self, g.call_outputs("aten::topk", g.op("Unsqueeze", self, axes=[0]), k, 0, largest)
-        )
-    result: list[Value] = g.op("TopK", self, K=[known(g, k)], axis=dim, largest=int(largest), outputs=2)
-    return result
+        return _as_list(g, self, g.call("aten::topk", g.op("Unsqueeze", self, axes=[0]), k, 0, largest))
+    return g.op("TopK", self, K=[fold_size(g, k)], axis=dim, largest=int(largest), outputs=2)
 
 
 @onnx_symbolic("composed::top")
@@ -40,11 +37,13 @@ def top(g: GraphContext, self: Value, k: int | Value, dim: int, largest: bool) -
         return g.call_outputs("composed::top_by_rank", self, k, dim, largest)
     floats = self
     if is_integral(g, self):
+        # FLOAT represents integers up to 16 bits exactly, and DOUBLE those of 32.
         wide = g.dtype(self) in (DataType.INT32, DataType.UINT32)
         floats = g.cast(self, DataType.DOUBLE if wide else DataType.FLOAT)
     if largest:
         values, indices = g.op_of_target("TopK", floats, K=[k], axis=dim, outputs=2)
     else:
+        # Below 11 TopK has no `largest`.
         values, indices = g.op_of_target("TopK", g.op("Neg", floats), K=[k], axis=dim, outputs=2)
         values = g.op("Neg", values)
     return [g.cast(values, g.dtype(self) or DataType.FLOAT) if is_integral(g, self) else values, indices]
@@ -54,19 +53,21 @@ def top(g: GraphContext, self: Value, k: int | Value, dim: int, largest: bool) -
 def top_by_rank(g: GraphContext, self: Value, k: int | Value, dim: int, largest: bool) -> list[Value]:
     """Sort by the number of smaller elements; memory is quadratic in the dim. NaN is above all numbers."""
     rank, size = known_rank(g, self), g.size(self, dim)
-    last = [i for i in range(rank) if i != dim] + [dim]
-    keys = g.op("Transpose", _comparable(g, self), perm=last)
-    ours, others = g.op("Unsqueeze", keys, axes=[rank]), g.op("Unsqueeze", keys, axes=[rank - 1])
-    above, below = _exceeds(g, others, ours), _exceeds(g, ours, others)
-    first, behind = (above, below) if largest else (below, above)
-    places = g.call("aten::arange", end=size)
-    earlier = g.op("Less", g.op("Unsqueeze", places, axes=[0]), g.op("Unsqueeze", places, axes=[1]))
-    before = g.op("Or", first, g.op("And", g.op("Not", behind), earlier))
+    perm = [i for i in range(rank) if i != dim] + [dim]
+    keys = g.op("Transpose", _comparable(g, self), perm=perm)
+    own_keys, compared_keys = g.op("Unsqueeze", keys, axes=[rank]), g.op("Unsqueeze", keys, axes=[rank - 1])
+    above, below = _exceeds(g, compared_keys, own_keys), _exceeds(g, own_keys, compared_keys)
+    first, second = (above, below) if largest else (below, above)
+    positions = g.call("aten::arange", end=size)
+    earlier = g.op("Less", g.op("Unsqueeze", positions, axes=[0]), g.op("Unsqueeze", positions, axes=[1]))
+    before = g.op("Or", first, g.op("And", g.op("Not", second), earlier))
     ranks = g.op("ReduceSum", g.cast(before, DataType.INT64), axes=[rank], keepdims=0)
-    wanted = g.op("Unsqueeze", g.call("aten::arange", end=k), axes=[1])
-    chosen = g.op("Equal", g.op("Unsqueeze", ranks, axes=[rank - 1]), wanted)
-    found = g.op("ReduceSum", g.op("Mul", g.cast(chosen, DataType.INT64), places), axes=[rank], keepdims=0)
-    indices = g.op("Transpose", found, perm=[last.index(i) for i in range(rank)])
+    top_ranks = g.op("Unsqueeze", g.call("aten::arange", end=k), axes=[1])
+    is_top = g.op("Equal", g.op("Unsqueeze", ranks, axes=[rank - 1]), top_ranks)
+    top_positions = g.op(
+        "ReduceSum", g.op("Mul", g.cast(is_top, DataType.INT64), positions), axes=[rank], keepdims=0
+    )
+    indices = g.op("Transpose", top_positions, perm=[perm.index(i) for i in range(rank)])
     return [g.op("GatherElements", self, indices, axis=dim), indices]
 
 
@@ -109,12 +110,12 @@ def kthvalue(
     g: GraphContext, self: Value, k: int | Value, dim: int = -1, keepdim: bool = False
 ) -> list[Value]:
     if g.rank(self) == 0:
-        return g.call_outputs("aten::topk", self, k, 0, False)
-    at = axis(g, self, dim)
-    smallest = g.call_outputs("aten::topk", self, k, dim, False)
+        return g.call("aten::topk", self, k, 0, False)
+    dimension = axis(g, self, dim)
+    smallest = g.call("aten::topk", self, k, dim, False)
     position = g.op("Sub", k, 1) if isinstance(k, Value) else k - 1
-    found = [g.op("Gather", result, g.stack([position]), axis=at) for result in smallest]
-    return found if keepdim else [g.op("Squeeze", result, axes=[at]) for result in found]
+    results = [g.op("Gather", result, g.stack([position]), axis=dimension) for result in smallest]
+    return results if keepdim else [g.op("Squeeze", result, axes=[dimension]) for result in results]
 
 
 @onnx_symbolic("aten::median")
@@ -131,14 +132,12 @@ def median_of_all(g: GraphContext, self: Value) -> Value:
     flat = g.cast(g.op("Reshape", self, [-1]), wide)
     middle = compute(g, "max", compute(g, "floordiv", compute(g, "add", count, 1), 2), 1)
     # An appended element, which sorts last, is the result if there are no others.
-    found = g.call_outputs(
-        "aten::kthvalue", g.op("Concat", flat, g.constant([high], wide), axis=0), middle, 0
-    )[0]
+    result = g.call("aten::kthvalue", g.op("Concat", flat, g.constant([high], wide), axis=0), middle, 0)[0]
     unusable = g.op("Equal", g.constant(count), g.constant(0))
     if dtype in dtypes.FLOATS:
         unusable = g.op("Or", unusable, g.call("aten::any", g.call("aten::isnan", flat)))
-    found = g.call("composed::where", condition=unusable, self=g.constant(low, wide), other=found)
-    return g.cast(found, dtype)
+    result = g.call("composed::where", condition=unusable, self=g.constant(low, wide), other=result)
+    return g.cast(result, dtype)
 
 
 @onnx_symbolic("aten::median.dim")
@@ -150,28 +149,33 @@ def median(g: GraphContext, self: Value, dim: int = -1, keepdim: bool = False) -
     if size == 1 or is_integral(g, self):
         return [value, index]
     missing = g.call("aten::isnan", self)
-    some = g.call("aten::any", missing, [dim], keepdim)
-    value = g.call("composed::where", condition=some, self=g.constant(math.nan, g.dtype(self)), other=value)
+    any_missing = g.call("aten::any", missing, [dim], keepdim)
+    value = g.call(
+        "composed::where", condition=any_missing, self=g.constant(math.nan, g.dtype(self)), other=value
+    )
+    # torch returns the position of the first NaN.
     first = g.op("ArgMax", g.cast(missing, DataType.FLOAT), axis=axis(g, self, dim), keepdims=int(keepdim))
-    return [value, g.call("composed::where", condition=some, self=first, other=index)]
+    return [value, g.call("composed::where", condition=any_missing, self=first, other=index)]
 
 
 def _running(g: GraphContext, self: Value, dim: int, combine: Callable[[Value, Value], Value]) -> Value:
     """A cumulative reduction, from a function that combines a later and an earlier part."""
     if g.rank(self) == 0:
         return self
-    return inclusive_scan(g, [self], axis(g, self, dim), lambda before, now: [combine(now[0], before[0])])[0]
+    return inclusive_scan(
+        g, [self], axis(g, self, dim), lambda earlier, element: [combine(element[0], earlier[0])]
+    )[0]
 
 
 @onnx_symbolic("aten::cumsum")
 def cumsum(g: GraphContext, self: Value, dim: int, dtype: DataType | None = None) -> Value:
-    self = counted(g, self) if dtype is None else g.cast(self, dtype)
+    self = cast_integers_to_int64(g, self) if dtype is None else g.cast(self, dtype)
     return self if g.rank(self) == 0 else g.op("CumSum", self, axis=dim)
 
 
 @onnx_symbolic("aten::cumprod")
 def cumprod(g: GraphContext, self: Value, dim: int, dtype: DataType | None = None) -> Value:
-    self = counted(g, self) if dtype is None else g.cast(self, dtype)
+    self = cast_integers_to_int64(g, self) if dtype is None else g.cast(self, dtype)
     return self if g.rank(self) == 0 else g.op("CumProd", self, axis=dim)
 
 
@@ -196,19 +200,21 @@ def quantile(
     if dim is None or g.rank(self) == 0:
         count = product(g, sizes_of(g, self))
         flat = g.op("Reshape", self, [count if isinstance(count, int) else -1])
-        found = g.call("aten::quantile", flat, q, 0, False, interpolation)
-        return g.op("Reshape", found, [1] * (g.rank(self) or 0)) if keepdim else found
-    at = axis(g, self, dim)
-    size = g.size(self, at)
+        result = g.call("aten::quantile", flat, q, 0, False, interpolation)
+        return g.op("Reshape", result, [1] * (g.rank(self) or 0)) if keepdim else result
+    dimension = axis(g, self, dim)
+    size = g.size(self, dimension)
     if isinstance(size, Value):
-        place = g.constant(q, g.dtype(self))
-        return g.call("aten::quantile.default", self, place, dim, keepdim, interpolation)
-    ordered = g.call_outputs("aten::sort", self, at)[0]
+        fraction = g.constant(q, g.dtype(self))
+        return g.call("aten::quantile.default", self, fraction, dim, keepdim, interpolation)
+    ordered = g.call("aten::sort", self, dimension)[0]
     low, high, weight = _quantile_position(q * (size - 1), interpolation)
-    below, above = (g.op("Gather", ordered, [position], axis=at) for position in (low, high))
-    found = below if weight == 0 else g.call("aten::lerp", below, above, weight)
-    found = g.op("Where", g.call("aten::any", g.call("aten::isnan", self), [at], True), math.nan, found)
-    return found if keepdim else g.op("Squeeze", found, axes=[at])
+    below, above = (g.op("Gather", ordered, [position], axis=dimension) for position in (low, high))
+    result = below if weight == 0 else g.call("aten::lerp", below, above, weight)
+    result = g.op(
+        "Where", g.call("aten::any", g.call("aten::isnan", self), [dimension], True), math.nan, result
+    )
+    return result if keepdim else g.op("Squeeze", result, axes=[dimension])
 
 
 def _quantile_position(rank: float, interpolation: str) -> tuple[int, int, float]:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
-from ....compositions.doubling import reduced_by_halves
-from ....compositions.sizes import axis, known_rank, product
-from .._common import counted, floating, is_integral
+from ....compositions.doubling import reduce_by_halves
+from ....compositions.size_arithmetic import axis, known_rank, product
+from .._common import cast_integers_to_int64, floating, is_integral
 
 Dims = Sequence[int] | int | None
 
@@ -31,13 +31,13 @@ def _axes(g: GraphContext, value: Value, dims: Sequence[int] | None) -> list[int
 
 
 def _mean(g: GraphContext, value: Value, dims: Dims, keepdim: bool) -> Value:
-    """The mean; NaN without elements, where onnxruntime's ReduceMean gives 0.
+    """The mean; NaN without elements, although onnxruntime's ReduceMean returns 0.
 
     Divides by 1, or by 0 if the tensor has no elements.
     """
     shape = g.shape(value)
     axes = _axes(g, value, [dims] if isinstance(dims, int) else dims) if shape else None
-    reduced = None if shape is None else shape if axes is None else [shape[at] for at in axes]
+    reduced = None if shape is None else shape if axes is None else [shape[axis_index] for axis_index in axes]
     if reduced is not None and 0 in reduced:
         return g.op("Div", _reduce(g, "ReduceSum", value, dims, keepdim), 0.0)
     result = _reduce(g, "ReduceMean", value, dims, keepdim)
@@ -55,14 +55,8 @@ def _element_count(g: GraphContext, value: Value, dims: Dims) -> int | Value:
     return product(g, [g.size(value, dim) for dim in dims or range(known_rank(g, value))])
 
 
-def _known_count(g: GraphContext, value: Value) -> int:
-    """The number of elements of a value; -1 if unknown."""
-    count = _element_count(g, value, None)
-    return count if isinstance(count, int) else -1
-
-
 def _sum(g: GraphContext, self: Value, dim: Dims, keepdim: bool, dtype: DataType | None) -> Value:
-    self = counted(g, self) if dtype is None else g.cast(self, dtype)
+    self = cast_integers_to_int64(g, self) if dtype is None else g.cast(self, dtype)
     return _reduce(g, "ReduceSum", self, dim, keepdim)
 
 
@@ -111,15 +105,21 @@ def prod(
     if dtype is not None:
         self = g.cast(self, dtype)
     if not is_integral(g, self) or g.rank(self) == 0:
-        return _reduce(g, "ReduceProd", self if dtype is not None else counted(g, self), dim, keepdim)
-    whole = g.cast(self, DataType.INT64)
+        return _reduce(
+            g, "ReduceProd", self if dtype is not None else cast_integers_to_int64(g, self), dim, keepdim
+        )
+    integers = g.cast(self, DataType.INT64)
     if _is_exact_product(g, self, dim):
-        result = _reduce(g, "ReduceProd", whole, dim, keepdim)
+        result = _reduce(g, "ReduceProd", integers, dim, keepdim)
     else:
-        flat = whole if dim is not None else g.op("Reshape", whole, [_known_count(g, whole)])
-        at = axis(g, flat, dim or 0)
-        result = reduced_by_halves(g, flat, at, 1, lambda a, b: g.op("Mul", a, b))
-        result = result if keepdim else g.op("Squeeze", result, axes=[at])
+        flat = integers
+        if dim is None:
+            count = _element_count(g, integers, None)
+            flat = g.op("Reshape", integers, [count if isinstance(count, int) else -1])
+        dimension = axis(g, flat, dim or 0)
+        # Mul of INT64 wraps around, as torch's product does.
+        result = reduce_by_halves(g, flat, dimension, 1, lambda a, b: g.op("Mul", a, b))
+        result = result if keepdim else g.op("Squeeze", result, axes=[dimension])
     return result if dtype is None else g.cast(result, dtype)
 
 
@@ -175,6 +175,7 @@ def any(g: GraphContext, self: Value, dim: list[int] | int | None = None, keepdi
     """Whether the number of true elements is not 0; an empty list of dims reduces nothing."""
     truth = g.cast(self, DataType.BOOL)
     if dim != []:
+        # No reduction takes BOOL before opset 20.
         count = _reduce(g, "ReduceSum", g.cast(truth, DataType.INT32), dim, keepdim)
         truth = g.cast(count, DataType.BOOL)
     return g.cast(truth, _truth_dtype(g, self))
@@ -211,6 +212,7 @@ def _degrees_of_freedom(g: GraphContext, self: Value, dim: Dims, correction: Num
     count = _element_count(g, self, dim)
     if not isinstance(count, Value):
         return float(max(count - correction, 0))
+    # A count that is computed may be below the correction.
     freedom = g.op("Sub", g.op("Cast", count, to=int(g.dtype(self) or DataType.FLOAT)), float(correction))
     return g.op("Relu", freedom)
 

@@ -3,7 +3,7 @@
 import onnx_ir as ir
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
-from ....compositions.sizes import axis, compute, known_rank, sizes_of, where_true
+from ....compositions.size_arithmetic import axis, compute, known_rank, sizes_of, where_true
 from .._common import is_integral
 
 _NOTHING: list[int] = []
@@ -34,15 +34,17 @@ def _runs(g: GraphContext, rows: Value) -> tuple[Value, Value, Value]:
     if rank > 1:
         differs = g.call("aten::any", differs, list(range(1, rank)))
     # The first row starts a run, if there are rows.
-    every = g.call("aten::ones_like", g.call("sym::range", start=0, end=g.size(rows, 0)), DataType.BOOL)
-    first = g.call("aten::slice", self=every, dim=0, end=1)
+    all_true = g.call("aten::ones_like", g.call("sym::range", start=0, end=g.size(rows, 0)), DataType.BOOL)
+    first = g.call("aten::slice", self=all_true, dim=0, end=1)
     starts = g.op("Concat", first, differs, axis=0)
-    at = where_true(g, starts)
+    run_starts = where_true(g, starts)
     run = g.op("Sub", g.call("aten::cumsum", g.cast(starts, DataType.INT64), 0), 1)
-    ends = g.op("Concat", g.call("aten::slice", self=at, dim=0, start=1), g.stack([g.size(rows, 0)]), axis=0)
+    ends = g.op(
+        "Concat", g.call("aten::slice", self=run_starts, dim=0, start=1), g.stack([g.size(rows, 0)]), axis=0
+    )
     # Without rows there is one end too many.
-    ends = g.call("aten::slice", self=ends, dim=0, start=0, end=g.size(at, 0))
-    return at, run, g.op("Sub", ends, at)
+    ends = g.call("aten::slice", self=ends, dim=0, start=0, end=g.size(run_starts, 0))
+    return run_starts, run, g.op("Sub", ends, run_starts)
 
 
 @onnx_symbolic("composed::unique")
@@ -56,9 +58,9 @@ def unique(g: GraphContext, self: Value) -> list[Value]:
         for result in (values, inverse, counts):
             result.shape = ir.Shape([None]) if result is not inverse else self.shape
         return [values, inverse, counts]
-    ordered, order = g.call_outputs("aten::sort", self, 0)
-    at, run, counts = _runs(g, ordered)
-    values = g.op("Gather", ordered, at)
+    ordered, order = g.call("aten::sort", self, 0)
+    run_starts, run, counts = _runs(g, ordered)
+    values = g.op("Gather", ordered, run_starts)
     inverse = g.op("ScatterElements", run, order, run, axis=0)
     return [values, inverse, counts]
 
@@ -72,12 +74,12 @@ def _unique2(
     return_counts: bool = False,
 ) -> list[Value]:
     """The result is always sorted, which `sorted=False` allows."""
-    kind = g.dtype(self)
+    dtype = g.dtype(self)
     flat = g.op("Reshape", _comparable(g, self), [-1])
     values, inverse, counts = g.call_outputs("composed::unique", flat)
     if return_inverse and g.rank(self) != 1:
         inverse = g.call("aten::reshape", inverse, sizes_of(g, self))
-    values = values if kind is None else g.cast(values, kind)
+    values = values if dtype is None else g.cast(values, dtype)
     return _results(g, values, inverse if return_inverse else None, counts if return_counts else None)
 
 
@@ -95,13 +97,13 @@ def unique_consecutive(
     dim: int | None = None,
 ) -> list[Value]:
     if dim is None:
-        kept = g.op("Reshape", self, [-1])
+        rows = g.op("Reshape", self, [-1])
     elif g.rank(self) == 0:
         raise g.refuse("dim is not supported for a zero-dimensional tensor")
     else:
-        kept = g.call("aten::movedim", self=self, source=axis(g, self, dim), destination=0)
-    at, run, counts = _runs(g, _comparable(g, kept))
-    values = g.op("Gather", kept, at)
+        rows = g.call("aten::movedim", self=self, source=axis(g, self, dim), destination=0)
+    run_starts, run, counts = _runs(g, _comparable(g, rows))
+    values = g.op("Gather", rows, run_starts)
     if dim is not None:
         values = g.call("aten::movedim", self=values, source=0, destination=axis(g, self, dim))
     elif return_inverse and g.rank(self) != 1:
@@ -119,17 +121,19 @@ def unique_dim(
     return_counts: bool = False,
 ) -> list[Value]:
     """Unique slices in lexicographic order."""
-    rank, at = known_rank(g, self), axis(g, self, dim)
+    rank, dimension = known_rank(g, self), axis(g, self, dim)
     rows = (
-        g.call("aten::movedim", self=self, source=at, destination=0) if rank else g.op("Reshape", self, [1])
+        g.call("aten::movedim", self=self, source=dimension, destination=0)
+        if rank
+        else g.op("Reshape", self, [1])
     )
     keys = _comparable(g, rows)
     order = _lexicographic(g, keys)
-    at_runs, run, counts = _runs(g, g.op("Gather", keys, order))
-    values = g.op("Gather", rows, g.op("Gather", order, at_runs))
+    run_starts, run, counts = _runs(g, g.op("Gather", keys, order))
+    values = g.op("Gather", rows, g.op("Gather", order, run_starts))
     inverse = g.op("ScatterElements", run, order, run, axis=0)
     if rank > 1:
-        values = g.call("aten::movedim", self=values, source=0, destination=at)
+        values = g.call("aten::movedim", self=values, source=0, destination=dimension)
     return _results(g, values, inverse if return_inverse else None, counts if return_counts else None)
 
 
@@ -143,15 +147,19 @@ def _lexicographic(g: GraphContext, rows: Value) -> Value:
     for size in sizes_of(g, rows)[1:]:
         width = compute(g, "mul", width, size)  # type: ignore[assignment]
     flat = g.op("Reshape", rows, [count if isinstance(count, int) else -1, width])
-    ours, others = g.op("Unsqueeze", flat, axes=[1]), g.op("Unsqueeze", flat, axes=[0])
-    above, below = g.op("Greater", ours, others), g.op("Less", ours, others)
+    own_elements, compared_elements = g.op("Unsqueeze", flat, axes=[1]), g.op("Unsqueeze", flat, axes=[0])
+    above, below = (
+        g.op("Greater", own_elements, compared_elements),
+        g.op("Less", own_elements, compared_elements),
+    )
     sign = g.op("Sub", g.cast(above, DataType.INT32), g.cast(below, DataType.INT32))
     differs = g.cast(g.op("Or", above, below), DataType.INT64)
     first = g.op("Equal", g.op("Mul", g.call("aten::cumsum", differs, 2), differs), 1)
-    decided = g.op("ReduceSum", g.op("Mul", sign, g.cast(first, DataType.INT32)), axes=[2], keepdims=0)
-    places = g.call("sym::range", start=0, end=count)
-    earlier = g.op("Less", g.op("Unsqueeze", places, axes=[0]), g.op("Unsqueeze", places, axes=[1]))
-    tied = g.op("And", g.op("Equal", decided, 0), earlier)
-    before = g.op("Or", g.op("Greater", decided, 0), tied)
+    comparison = g.op("ReduceSum", g.op("Mul", sign, g.cast(first, DataType.INT32)), axes=[2], keepdims=0)
+    positions = g.call("sym::range", start=0, end=count)
+    earlier = g.op("Less", g.op("Unsqueeze", positions, axes=[0]), g.op("Unsqueeze", positions, axes=[1]))
+    tied = g.op("And", g.op("Equal", comparison, 0), earlier)
+    before = g.op("Or", g.op("Greater", comparison, 0), tied)
+    # The rank of a row is the number of rows before it; equal rows keep their order.
     rank = g.op("ReduceSum", g.cast(before, DataType.INT64), axes=[1], keepdims=0)
-    return g.op("ScatterElements", places, rank, places, axis=0)
+    return g.op("ScatterElements", positions, rank, positions, axis=0)

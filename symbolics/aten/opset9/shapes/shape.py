@@ -6,25 +6,25 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
-from ....compositions.sizes import (
+from ....compositions.size_arithmetic import (
     UNKNOWN,
     Dim,
     Size,
     axis,
     compute,
     dimension,
-    known,
+    fold_size,
     known_rank,
     origin,
     product,
-    same,
+    same_size,
     sizes_of,
 )
 
 _RESHAPES = frozenset({"view", "view_copy", "_unsafe_view", "reshape"})
 
 
-def _promised(g: GraphContext, names: frozenset[str], rank: int) -> Sequence[Dim] | None:
+def _declared_dims(g: GraphContext, names: frozenset[str], rank: int) -> Sequence[Dim] | None:
     """The shape of the source node's output, if the node is one of these operators."""
     if g.node is None or g.node.domain != "aten" or g.node.op_type not in names:
         return None
@@ -32,11 +32,13 @@ def _promised(g: GraphContext, names: frozenset[str], rank: int) -> Sequence[Dim
     return shape.dims if shape is not None and len(shape) == rank else None
 
 
-def _is_copy(own: Sequence[Dim] | None, x: Value, position: int, size: Size, dim: Dim) -> bool:
-    """Whether a size of the result is the input's own at the same position."""
-    if own is None or position >= len(own):
+def _is_copy(input_dims: Sequence[Dim] | None, x: Value, position: int, size: Size, dim: Dim) -> bool:
+    """Whether a size of the result equals the input's size at the same position."""
+    if input_dims is None or position >= len(input_dims):
         return False
-    return same(own[position], dim) or (not isinstance(size, int) and origin(size) == (x, position))
+    return same_size(input_dims[position], dim) or (
+        not isinstance(size, int) and origin(size) == (x, position)
+    )
 
 
 @onnx_symbolic(["aten::view", "aten::view_copy", "aten::_unsafe_view"])
@@ -60,15 +62,16 @@ def reshape(g: GraphContext, self: Value, shape: list[int | Value] | Value) -> V
     """
     if not isinstance(shape, list):
         return g.call("composed::reshape", self=self, shape=shape, target=shape)
-    sizes = [known(g, size) for size in shape]
-    own = g.shape(self)
-    promised = _promised(g, _RESHAPES, len(sizes)) or [UNKNOWN] * len(sizes)
-    dims = [_dimension(size, dim) for size, dim in zip(sizes, promised, strict=True)]
-    dims = _resolved(own, sizes, dims)
+    sizes = [fold_size(g, size) for size in shape]
+    input_dims = g.shape(self)
+    declared = _declared_dims(g, _RESHAPES, len(sizes)) or [UNKNOWN] * len(sizes)
+    dims = [_dimension(size, dim) for size, dim in zip(sizes, declared, strict=True)]
+    dims = _resolve_dimensions(input_dims, sizes, dims)
     copied = [
-        _is_copy(own, self, i, size, dim) for i, (size, dim) in enumerate(zip(sizes, dims, strict=True))
+        _is_copy(input_dims, self, i, size, dim)
+        for i, (size, dim) in enumerate(zip(sizes, dims, strict=True))
     ]
-    if own is not None and len(own) == len(sizes) and all(copied):
+    if input_dims is not None and len(input_dims) == len(sizes) and all(copied):
         return self
     if 0 in dims and not _copies_zeros(dims, copied):
         real = [dim if isinstance(dim, int) else size for size, dim in zip(sizes, dims, strict=True)]
@@ -78,22 +81,26 @@ def reshape(g: GraphContext, self: Value, shape: list[int | Value] | Value) -> V
         for dim, copy in zip(dims, copied, strict=True)
     ]
     missing = target.count(None)
+    # Reshape infers one size by itself.
     if missing <= 1:
-        result = g.op("Reshape", self, [-1 if item is None else item for item in target])
+        result = g.op("Reshape", self, [-1 if target_size is None else target_size for target_size in target])
     else:
-        filled = [size if item is None else item for size, item in zip(sizes, target, strict=True)]
-        result = g.call("composed::reshape", self=self, shape=sizes, target=filled)
+        real_target = [
+            size if target_size is None else target_size
+            for size, target_size in zip(sizes, target, strict=True)
+        ]
+        result = g.call("composed::reshape", self=self, shape=sizes, target=real_target)
     if result.producer() is not None and g.shape(result) != tuple(dims):
         result.shape = ir.Shape(dims)
     return result
 
 
-def _dimension(size: Size, promised: Dim) -> Dim:
-    """The given size; the one of the source graph where nothing is known of the given one."""
+def _dimension(size: Size, declared: Dim) -> Dim:
+    """The dimension of a requested size; the source graph's dimension if the size is unknown."""
     if isinstance(size, int):
-        return size if size >= 0 else promised
-    given = dimension(size)
-    return given if isinstance(given, int) or given.value is not None else promised
+        return size if size >= 0 else declared
+    size_dim = dimension(size)
+    return size_dim if isinstance(size_dim, int) or size_dim.value is not None else declared
 
 
 def _copies_zeros(dims: Sequence[Dim], copied: Sequence[bool]) -> bool:
@@ -103,14 +110,16 @@ def _copies_zeros(dims: Sequence[Dim], copied: Sequence[bool]) -> bool:
     return is_whole and all(copy for dim, copy in pairs if dim == 0)
 
 
-def _resolved(own: Sequence[Dim] | None, sizes: Sequence[Size], dims: list[Dim]) -> list[Dim]:
+def _resolve_dimensions(
+    input_dims: Sequence[Dim] | None, sizes: Sequence[Size], dims: list[Dim]
+) -> list[Dim]:
     """The dimensions, with a single -1 replaced if all other sizes are known."""
     unknown = [i for i, dim in enumerate(dims) if not isinstance(dim, int)]
-    if len(unknown) == 1 and sizes[unknown[0]] == -1 and own is not None:
-        rest = math.prod(dim for dim in dims if isinstance(dim, int))
-        given = [dim for dim in own if isinstance(dim, int)]
-        if rest and len(given) == len(own):
-            dims[unknown[0]] = math.prod(given) // rest
+    if len(unknown) == 1 and sizes[unknown[0]] == -1 and input_dims is not None:
+        known_product = math.prod(dim for dim in dims if isinstance(dim, int))
+        known_dims = [dim for dim in input_dims if isinstance(dim, int)]
+        if known_product and len(known_dims) == len(input_dims):
+            dims[unknown[0]] = math.prod(known_dims) // known_product
     return dims
 
 
@@ -141,23 +150,30 @@ def flatten(g: GraphContext, self: Value, start_dim: int = 0, end_dim: int = -1)
         return g.op("Reshape", self, [1])
     sizes = sizes_of(g, self)
     return g.call(
-        "aten::reshape", self=self, shape=[*sizes[:start], _merged(sizes[start : end + 1]), *sizes[end + 1 :]]
+        "aten::reshape",
+        self=self,
+        shape=[*sizes[:start], _merge_sizes(sizes[start : end + 1]), *sizes[end + 1 :]],
     )
 
 
-def _merged(sizes: Sequence[Size]) -> Size:
+def _merge_sizes(sizes: Sequence[Size]) -> Size:
     """The product of sizes; -1 if it is not constant."""
     if len(sizes) == 1:
         return sizes[0]
+    # A product that is 0 for certain is known even if other sizes are not.
     static = [size for size in sizes if isinstance(size, int)]
     return math.prod(static) if 0 in static or len(static) == len(sizes) else -1
 
 
 @onnx_symbolic("aten::unflatten")
 def unflatten(g: GraphContext, self: Value, dim: int, sizes: list[int | Value]) -> Value:
-    at = axis(g, self, dim)
-    own = sizes_of(g, self)
-    return g.call("aten::reshape", self=self, shape=[*own[:at], *sizes, *own[at + 1 :]])
+    dimension_index = axis(g, self, dim)
+    input_sizes = sizes_of(g, self)
+    return g.call(
+        "aten::reshape",
+        self=self,
+        shape=[*input_sizes[:dimension_index], *sizes, *input_sizes[dimension_index + 1 :]],
+    )
 
 
 @onnx_symbolic("aten::permute")
@@ -195,18 +211,21 @@ def mT(g: GraphContext, self: Value) -> Value:
 @onnx_symbolic(["aten::movedim", "aten::moveaxis"])
 def movedim(g: GraphContext, self: Value, source: int | list[int], destination: int | list[int]) -> Value:
     sources = [axis(g, self, dim) for dim in (source if isinstance(source, list) else [source])]
-    places = [axis(g, self, dim) for dim in (destination if isinstance(destination, list) else [destination])]
-    moved = dict(zip(places, sources, strict=True))
+    destinations = [
+        axis(g, self, dim) for dim in (destination if isinstance(destination, list) else [destination])
+    ]
+    source_of = dict(zip(destinations, sources, strict=True))
     rank = known_rank(g, self)
-    rest = iter(dim for dim in range(rank) if dim not in sources)
-    order = [moved[place] if place in moved else next(rest) for place in range(rank)]
+    remaining = iter(dim for dim in range(rank) if dim not in sources)
+    # Dimensions that are not moved fill the other places in their order.
+    order = [source_of[position] if position in source_of else next(remaining) for position in range(rank)]
     return g.call("aten::permute", self=self, dims=order)
 
 
 @onnx_symbolic("aten::unsqueeze")
 def unsqueeze(g: GraphContext, self: Value, dim: int) -> Value:
-    at = dim if dim >= 0 else dim + known_rank(g, self) + 1
-    return g.op("Unsqueeze", self, axes=[at])
+    position = dim if dim >= 0 else dim + known_rank(g, self) + 1
+    return g.op("Unsqueeze", self, axes=[position])
 
 
 @onnx_symbolic("aten::squeeze")
@@ -214,18 +233,18 @@ def squeeze(g: GraphContext, self: Value, dim: int | list[int] | None = None) ->
     """Removes only dimensions of size 1; for symbolic sizes the rank of the captured output decides."""
     rank = known_rank(g, self)
     dims = list(range(rank)) if dim is None else [dim] if isinstance(dim, int) else dim
-    chosen = sorted({axis(g, self, item) for item in dims if rank})
+    candidates = sorted({axis(g, self, axis_number) for axis_number in dims if rank})
     shape = g.shape(self) or ()
-    ones = [item for item in chosen if shape[item] == 1]
-    computed = [item for item in chosen if not isinstance(shape[item], int)]
+    removed = [axis_number for axis_number in candidates if shape[axis_number] == 1]
+    computed = [axis_number for axis_number in candidates if not isinstance(shape[axis_number], int)]
     if computed and g.node is not None and g.node.op_type == "squeeze" and g.expected[0].shape is not None:
-        gone = rank - len(g.expected[0].shape) - len(ones)
-        if gone not in (0, len(computed)):
+        removed_count = rank - len(g.expected[0].shape) - len(removed)
+        if removed_count not in (0, len(computed)):
             raise g.refuse("the dimensions of size 1 must be known: name the dimensions to remove")
-        ones = chosen if gone else ones
-    elif computed and (dim is None or any(shape[item].value is None for item in computed)):  # type: ignore[union-attr]
+        removed = candidates if removed_count else removed
+    elif computed and (dim is None or any(shape[axis_number].value is None for axis_number in computed)):  # type: ignore[union-attr]
         raise g.refuse("the dimensions of size 1 must be known: name the dimensions to remove")
-    return g.op("Squeeze", self, axes=sorted(ones)) if ones else self
+    return g.op("Squeeze", self, axes=sorted(removed)) if removed else self
 
 
 @onnx_symbolic(["aten::expand", "aten::broadcast_to"])
@@ -234,8 +253,10 @@ def expand(g: GraphContext, self: Value, size: list[int | Value] | Value, implic
         # -1 keeps the input's size, and so does 1.
         return g.op("Expand", self, g.call("sym::max", a=size, b=g.call("sym::mul", a=size, b=-1)))
     target = _expansion(g, self, size)
-    if all(item == 1 for item in target if isinstance(item, int)) and not _values(target):
-        return _raised(g, self, len(target))
+    if all(target_size == 1 for target_size in target if isinstance(target_size, int)) and not _values(
+        target
+    ):
+        return _add_leading_dims(g, self, len(target))
     return g.op("Expand", self, target)
 
 
@@ -247,21 +268,25 @@ def _expansion(g: GraphContext, self: Value, size: Sequence[Size]) -> list[Size]
     """The target of Expand: 1 for each dimension that keeps its size."""
     shape = g.shape(self)
     added = len(size) - known_rank(g, self)
-    dims = _promised(g, frozenset({"expand", "broadcast_to"}), len(size)) or [UNKNOWN] * len(size)
+    dims = _declared_dims(g, frozenset({"expand", "broadcast_to"}), len(size)) or [UNKNOWN] * len(size)
     target: list[Size] = []
-    for position, (item, dim) in enumerate(zip(size, dims, strict=True)):
-        item = known(g, item)
+    for position, (requested, dim) in enumerate(zip(size, dims, strict=True)):
+        requested = fold_size(g, requested)
         if position < added:
-            target.append(dim if isinstance(dim, int) else item)
+            target.append(dim if isinstance(dim, int) else requested)
             continue
-        place = position - added
-        own = shape[place]  # type: ignore[index]
-        kept = same(own, dim) or same(own, dimension(item)) or origin(item) == (self, place)
-        target.append(1 if kept or (isinstance(item, int) and item == -1) else item)
+        input_position = position - added
+        input_dim = shape[input_position]  # type: ignore[index]
+        is_kept = (
+            same_size(input_dim, dim)
+            or same_size(input_dim, dimension(requested))
+            or origin(requested) == (self, input_position)
+        )
+        target.append(1 if is_kept or (isinstance(requested, int) and requested == -1) else requested)
     return target
 
 
-def _raised(g: GraphContext, self: Value, rank: int) -> Value:
+def _add_leading_dims(g: GraphContext, self: Value, rank: int) -> Value:
     """Add leading dimensions of size 1 up to a rank."""
     missing = rank - known_rank(g, self)
     return g.op("Unsqueeze", self, axes=list(range(missing))) if missing > 0 else self
@@ -269,12 +294,12 @@ def _raised(g: GraphContext, self: Value, rank: int) -> Value:
 
 @onnx_symbolic("aten::expand_as")
 def expand_as(g: GraphContext, self: Value, other: Value) -> Value:
-    own, shape = g.shape(self), g.shape(other)
-    if own is not None and shape is not None:
-        paired = list(zip(own[::-1], shape[::-1], strict=False))
+    input_shape, shape = g.shape(self), g.shape(other)
+    if input_shape is not None and shape is not None:
+        paired = list(zip(input_shape[::-1], shape[::-1], strict=False))
         if (
-            all(isinstance(dim, int) or same(mine, dim) for mine, dim in paired)
-            or len(own) == len(shape) == 1
+            all(isinstance(dim, int) or same_size(input_dim, dim) for input_dim, dim in paired)
+            or len(input_shape) == len(shape) == 1
         ):
             return g.call("aten::expand", self=self, size=sizes_of(g, other))
     return g.op("Expand", self, g.op("Shape", other))
@@ -293,15 +318,16 @@ def broadcast_sizes(g: GraphContext, tensors: Sequence[Value]) -> list[Size]:
     dims: list[Dim] = [1] * rank
     for tensor in tensors:
         shape = g.shape(tensor) or ()
-        for place, dim in enumerate(shape):
-            position = rank - len(shape) + place
+        for tensor_dim, dim in enumerate(shape):
+            position = rank - len(shape) + tensor_dim
             current = dims[position]
-            if dim == 1 or (isinstance(current, int) and current != 1) or same(current, dim):
+            if dim == 1 or (isinstance(current, int) and current != 1) or same_size(current, dim):
                 continue
-            size = dim if isinstance(dim, int) else g.size(tensor, place)
+            size = dim if isinstance(dim, int) else g.size(tensor, tensor_dim)
             if isinstance(dim, int) or current == 1:
                 result[position], dims[position] = size, dim
             else:
+                # Which of two symbolic sizes is 1 is known only at run time.
                 is_one = g.call("sym::eq", a=result[position], b=1)
                 result[position] = g.call("sym::ite", cond=is_one, a=size, b=result[position])
                 dims[position] = UNKNOWN
@@ -312,14 +338,14 @@ def broadcast_sizes(g: GraphContext, tensors: Sequence[Value]) -> list[Size]:
 def repeat(g: GraphContext, self: Value, repeats: list[int | Value] | Value) -> Value:
     if isinstance(repeats, Value):
         missing = g.op("Sub", g.op("Size", repeats), known_rank(g, self))
-        ones = g.call("aten::ones", size=[missing], dtype=DataType.INT64)
-        raised = g.op("Reshape", self, g.op("Concat", ones, g.op("Shape", self), axis=0))
-        return g.op("Tile", raised, repeats)
-    counts = [known(g, count) for count in repeats]
-    raised = _raised(g, self, len(counts))
+        leading_ones = g.call("aten::ones", size=[missing], dtype=DataType.INT64)
+        expanded = g.op("Reshape", self, g.op("Concat", leading_ones, g.op("Shape", self), axis=0))
+        return g.op("Tile", expanded, repeats)
+    counts = [fold_size(g, count) for count in repeats]
+    expanded = _add_leading_dims(g, self, len(counts))
     if all(isinstance(count, int) and count == 1 for count in counts):
-        return raised
-    return g.op("Tile", raised, g.stack(counts))
+        return expanded
+    return g.op("Tile", expanded, g.stack(counts))
 
 
 @onnx_symbolic("aten::tile")
@@ -338,16 +364,18 @@ def repeat_interleave(
 ) -> Value:
     if dim is None:
         self, dim = g.call("aten::flatten", self=self), 0
-    at = axis(g, self, dim)
+    position = axis(g, self, dim)
     sizes = sizes_of(g, self)
-    spread = g.op("Unsqueeze", self, axes=[at + 1])
+    spread = g.op("Unsqueeze", self, axes=[position + 1])
     spread = g.call(
-        "aten::repeat", self=spread, repeats=[*[1] * (at + 1), repeats, *[1] * (len(sizes) - at - 1)]
+        "aten::repeat",
+        self=spread,
+        repeats=[*[1] * (position + 1), repeats, *[1] * (len(sizes) - position - 1)],
     )
     return g.call(
         "aten::reshape",
         self=spread,
-        shape=[*sizes[:at], compute(g, "mul", sizes[at], repeats), *sizes[at + 1 :]],
+        shape=[*sizes[:position], compute(g, "mul", sizes[position], repeats), *sizes[position + 1 :]],
     )
 
 
@@ -357,10 +385,10 @@ def repeated_positions(g: GraphContext, repeats: Value, output_size: int | Value
     counts = g.cast(repeats, DataType.INT64)
     ends = g.call("aten::cumsum", self=counts, dim=0)
     total = g.op("ReduceSum", counts, axes=[0], keepdims=0)
-    places = g.op("Unsqueeze", g.call("sym::range", start=0, end=total), axes=[1])
-    passed = g.call("aten::le", self=g.op("Unsqueeze", ends, axes=[0]), other=places)
-    found = g.op("ReduceSum", g.cast(passed, DataType.INT64), axes=[1], keepdims=0)
-    return g.cast(found, g.dtype(repeats) or DataType.INT64)
+    positions = g.op("Unsqueeze", g.call("sym::range", start=0, end=total), axes=[1])
+    passed = g.call("aten::le", self=g.op("Unsqueeze", ends, axes=[0]), other=positions)
+    counts_passed = g.op("ReduceSum", g.cast(passed, DataType.INT64), axes=[1], keepdims=0)
+    return g.cast(counts_passed, g.dtype(repeats) or DataType.INT64)
 
 
 @onnx_symbolic("aten::repeat_interleave.self_Tensor")
@@ -376,14 +404,14 @@ def repeat_interleave_by(
         self, dim = g.call("aten::flatten", self=self), 0
     if g.rank(self) == 0:
         self = g.op("Unsqueeze", self, axes=[0])
-    at = axis(g, self, dim)
+    position = axis(g, self, dim)
     counts = g.op("Reshape", repeats, [-1]) if g.rank(repeats) != 1 else repeats
-    counts = g.call("aten::expand", self=counts, size=[g.size(self, at)])
+    counts = g.call("aten::expand", self=counts, size=[g.size(self, position)])
     positions = g.call("aten::repeat_interleave.Tensor", repeats=counts)
-    return g.op("Gather", self, positions, axis=at)
+    return g.op("Gather", self, positions, axis=position)
 
 
-def _at_least(rank: int, axes: dict[int, list[int]]) -> None:
+def _register_at_least(rank: int, axes: dict[int, list[int]]) -> None:
     def symbolic(
         g: GraphContext, self: Value | None = None, tensors: list[Value] | None = None
     ) -> Value | list[Value]:
@@ -395,9 +423,9 @@ def _at_least(rank: int, axes: dict[int, list[int]]) -> None:
     onnx_symbolic(f"aten::atleast_{rank}d")(symbolic)
 
 
-_at_least(1, {0: [0]})
-_at_least(2, {0: [0, 1], 1: [0]})
-_at_least(3, {0: [0, 1, 2], 1: [0, 2], 2: [2]})
+_register_at_least(1, {0: [0]})
+_register_at_least(2, {0: [0, 1], 1: [0]})
+_register_at_least(3, {0: [0, 1, 2], 1: [0, 2], 2: [2]})
 
 
 @onnx_symbolic(["aten::sym_size", "aten::size"])

@@ -8,12 +8,12 @@ import numpy as np
 import onnx_ir as ir
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
-from ....compositions.sizes import (
+from ....compositions.size_arithmetic import (
     Size,
     axis,
     compute,
+    fold_size,
     is_non_negative,
-    known,
     known_rank,
     sizes_of,
     static_size,
@@ -33,22 +33,23 @@ def slice_(
     step: int | Value = 1,
 ) -> Value:
     """Bounds beyond the tensor are clamped, in ONNX as in ATen."""
-    at = axis(g, self, dim)
-    start = known(g, start) if start is not None else 0
-    end = known(g, end) if end is not None else END
-    step = known(g, step)
-    size = static_size(g, self, at)
+    dimension = axis(g, self, dim)
+    start = fold_size(g, start) if start is not None else 0
+    end = fold_size(g, end) if end is not None else END
+    step = fold_size(g, step)
+    size = static_size(g, self, dimension)
     if isinstance(size, int):
+        # Normalized bounds, so that a slice of everything is recognised and left out.
         start = start if not isinstance(start, int) else slice(start, None).indices(size)[0]
         end = end if not isinstance(end, int) else slice(None, end).indices(size)[1]
     if _covers(start, end, size if isinstance(size, int) else END) and step == 1:
         return self
-    result = g.call("composed::slice", self=self, dim=at, start=start, end=end, step=step)
+    result = g.call("composed::slice", self=self, dim=dimension, start=start, end=end, step=step)
     if result.producer() is not None and self.shape is not None:
         length = None
         if all(isinstance(bound, int) for bound in (size, start, end, step)):
             length = len(range(start, end, step))  # type: ignore[arg-type]
-        result.shape = ir.Shape([*self.shape[:at], length, *self.shape[at + 1 :]])
+        result.shape = ir.Shape([*self.shape[:dimension], length, *self.shape[dimension + 1 :]])
     return result
 
 
@@ -57,7 +58,7 @@ def _covers(start: Size, end: Size, size: int) -> bool:
 
 
 @onnx_symbolic("composed::slice")
-def sliced(
+def composed_slice(
     g: GraphContext, self: Value, dim: int, start: int | Value, end: int | Value, step: int | Value
 ) -> Value:
     """Slice with normalized bounds.
@@ -74,12 +75,12 @@ def sliced(
     size = g.size(self, dim)
     if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
         return g.op("Gather", self, list(range(size)[start:end:step]), axis=dim)
-    first = _clamped(g, start, size)
-    positions = g.call("sym::range", start=first, end=_clamped(g, end, size), step=step)
+    first = _clamp_bound(g, start, size)
+    positions = g.call("sym::range", start=first, end=_clamp_bound(g, end, size), step=step)
     return g.op("Gather", self, positions, axis=dim)
 
 
-def _clamped(g: GraphContext, bound: Size, size: Size) -> Size:
+def _clamp_bound(g: GraphContext, bound: Size, size: Size) -> Size:
     """Clamp a bound of a slice to a position from 0 to the size."""
     if isinstance(bound, int) and bound == END:
         return size
@@ -94,17 +95,18 @@ def _clamped(g: GraphContext, bound: Size, size: Size) -> Size:
 
 @onnx_symbolic("aten::select")
 def select(g: GraphContext, self: Value, dim: int, index: int | Value) -> Value:
-    at = axis(g, self, dim)
-    index = known(g, index)
-    size = static_size(g, self, at)
+    dimension = axis(g, self, dim)
+    index = fold_size(g, index)
+    size = static_size(g, self, dimension)
     if isinstance(index, int) and index < 0:
         if isinstance(size, int):
             index += size
         else:
+            # -1 + 1 would be 0, the start of the dimension.
             end = index + 1 if index != -1 else END
-            part = g.call("aten::slice", self=self, dim=at, start=index, end=end)
-            return g.op("Squeeze", part, axes=[at])
-    return g.op_of_any_data("Gather", self, g.constant(index), axis=at)
+            part = g.call("aten::slice", self=self, dim=dimension, start=index, end=end)
+            return g.op("Squeeze", part, axes=[dimension])
+    return g.op_of_any_data("Gather", self, g.constant(index), axis=dimension)
 
 
 @onnx_symbolic("composed::wrap")
@@ -118,7 +120,7 @@ def wrap(g: GraphContext, index: Value, size: int | Value) -> Value:
 
 @onnx_symbolic("aten::narrow")
 def narrow(g: GraphContext, self: Value, dim: int, start: int | Value, length: int | Value) -> Value:
-    start = known(g, start)
+    start = fold_size(g, start)
     if isinstance(start, Value) and known_rank(g, start) == 1:
         start = g.op("Squeeze", start, axes=[0])
     if not is_non_negative(start):
@@ -129,20 +131,20 @@ def narrow(g: GraphContext, self: Value, dim: int, start: int | Value, length: i
     return g.call("aten::slice", self=self, dim=dim, start=start, end=compute(g, "add", start, length))
 
 
-def _parts(g: GraphContext, self: Value, at: int, sizes: Sequence[Size]) -> list[Value]:
+def _parts(g: GraphContext, self: Value, dimension: int, sizes: Sequence[Size]) -> list[Value]:
     """Consecutive parts of a dimension. Computed sizes use Slice, because Split takes them from opset 13."""
-    sizes = [known(g, size) for size in sizes]
-    if len(sizes) == 1 and isinstance(sizes[0], int) and static_size(g, self, at) == sizes[0]:
+    sizes = [fold_size(g, size) for size in sizes]
+    if len(sizes) == 1 and isinstance(sizes[0], int) and static_size(g, self, dimension) == sizes[0]:
         return [self]
     if all(isinstance(size, int) for size in sizes):
-        parts = g.op("Split", self, axis=at, split=sizes, outputs=len(sizes))
+        parts = g.op("Split", self, axis=dimension, split=sizes, outputs=len(sizes))
         return parts if isinstance(parts, list) else [parts]
     start: Size = 0
     parts = []
     for position, size in enumerate(sizes):
         end = compute(g, "add", start, size)
         last = position == len(sizes) - 1
-        parts.append(g.call("aten::slice", self=self, dim=at, start=start, end=END if last else end))
+        parts.append(g.call("aten::slice", self=self, dim=dimension, start=start, end=END if last else end))
         start = end
     return parts
 
@@ -151,17 +153,19 @@ def _parts(g: GraphContext, self: Value, at: int, sizes: Sequence[Size]) -> list
 def split(
     g: GraphContext, self: Value, split_size: int | Value | list[int | Value], dim: int = 0
 ) -> list[Value]:
-    at = axis(g, self, dim)
+    dimension = axis(g, self, dim)
     if isinstance(split_size, list):
-        return _parts(g, self, at, split_size)
-    split_size = known(g, split_size)
-    size = g.size(self, at)
+        return _parts(g, self, dimension, split_size)
+    split_size = fold_size(g, split_size)
+    size = g.size(self, dimension)
     if isinstance(size, int) and isinstance(split_size, int):
         if size == 0 or split_size == 0:
-            return _parts(g, self, at, [size])
-        return _parts(g, self, at, [min(split_size, size - start) for start in range(0, size, split_size)])
+            return _parts(g, self, dimension, [size])
+        return _parts(
+            g, self, dimension, [min(split_size, size - start) for start in range(0, size, split_size)]
+        )
     count = _number_of_results(g, "split", "unsafe_split")
-    return _parts(g, self, at, [split_size] * (count - 1) + [size])
+    return _parts(g, self, dimension, [split_size] * (count - 1) + [size])
 
 
 def _number_of_results(g: GraphContext, *names: str) -> int:
@@ -180,25 +184,26 @@ def split_with_sizes(
 @onnx_symbolic(["aten::chunk", "aten::unsafe_chunk"])
 def chunk(g: GraphContext, self: Value, chunks: int, dim: int = 0) -> list[Value]:
     """Parts of the rounded-up size; there may be fewer than requested."""
-    at = axis(g, self, dim)
-    size = g.size(self, at)
+    dimension = axis(g, self, dim)
+    size = g.size(self, dimension)
     if isinstance(size, int):
         part = -(-size // chunks)
         sizes = [min(part, size - start) for start in range(0, size, part)] if part else [0] * chunks
-        return _parts(g, self, at, sizes)
+        return _parts(g, self, dimension, sizes)
+    # The captured graph tells how many parts there are, even where sizes are symbolic.
     computed = compute(g, "floordiv", compute(g, "add", size, chunks - 1), chunks)
     count = _number_of_results(g, "chunk", "unsafe_chunk")
-    return _parts(g, self, at, [computed] * (count - 1) + [size])
+    return _parts(g, self, dimension, [computed] * (count - 1) + [size])
 
 
-def _sections_or_indices(g: GraphContext, given: Value) -> tuple[int | None, list[int | Value] | None]:
+def _sections_or_indices(g: GraphContext, argument: Value) -> tuple[int | None, list[int | Value] | None]:
     """The number of parts, or the positions between them; a computed number is not supported."""
-    array, shape = g.constant_value(given), g.shape(given)
+    array, shape = g.constant_value(argument), g.shape(argument)
     if array is not None:
-        return (int(array), None) if array.ndim == 0 else (None, [int(item) for item in array])
+        return (int(array), None) if array.ndim == 0 else (None, [int(position) for position in array])
     if shape is None or len(shape) != 1 or not isinstance(shape[0], int):
         raise g.refuse("the number of parts of tensor_split must be known")
-    return None, [g.op("Gather", given, i, axis=0) for i in range(shape[0])]
+    return None, [g.op("Gather", argument, i, axis=0) for i in range(shape[0])]
 
 
 @onnx_symbolic("aten::tensor_split")
@@ -211,22 +216,24 @@ def tensor_split(
     tensor_indices_or_sections: Value | None = None,
 ) -> list[Value]:
     """Split at positions, or into parts whose sizes differ by at most one, larger ones first."""
-    at = axis(g, self, dim)
-    size = g.size(self, at)
+    dimension = axis(g, self, dim)
+    size = g.size(self, dimension)
     if tensor_indices_or_sections is not None:
         sections, indices = _sections_or_indices(g, tensor_indices_or_sections)
     if indices is None:
         count = sections or 1
         if isinstance(size, int):
-            return _parts(g, self, at, [size // count + (part < size % count) for part in range(count)])
-        least, rest = compute(g, "floordiv", size, count), compute(g, "mod", size, count)
+            return _parts(
+                g, self, dimension, [size // count + (part < size % count) for part in range(count)]
+            )
+        least, longer_count = compute(g, "floordiv", size, count), compute(g, "mod", size, count)
         indices = [
-            compute(g, "add", compute(g, "mul", least, i), compute(g, "min", rest, i))
+            compute(g, "add", compute(g, "mul", least, i), compute(g, "min", longer_count, i))
             for i in range(1, count)
         ]
     bounds = [0, *indices, END]
     return [
-        g.call("aten::slice", self=self, dim=at, start=start, end=end)
+        g.call("aten::slice", self=self, dim=dimension, start=start, end=end)
         for start, end in itertools.pairwise(bounds)
     ]
 
@@ -245,12 +252,12 @@ _register_split_of_axis("dsplit", 2, 2)
 
 @onnx_symbolic("aten::unbind")
 def unbind(g: GraphContext, self: Value, dim: int = 0) -> list[Value]:
-    at = axis(g, self, dim)
-    size = g.size(self, at)
+    dimension = axis(g, self, dim)
+    size = g.size(self, dimension)
     count = size if isinstance(size, int) else _number_of_results(g, "unbind")
     if count == 0:
         return []
-    return [g.op("Squeeze", part, axes=[at]) for part in _parts(g, self, at, [1] * count)]
+    return [g.op("Squeeze", part, axes=[dimension]) for part in _parts(g, self, dimension, [1] * count)]
 
 
 @onnx_symbolic("aten::roll")
@@ -262,17 +269,19 @@ def roll(g: GraphContext, self: Value, shifts: list[int | Value], dims: list[int
         rolled = g.call("aten::roll", self=g.call("aten::flatten", self=self), shifts=shifts, dims=[0])
         return g.call("aten::reshape", self=rolled, shape=sizes_of(g, self))
     for shift, dim in zip(shifts, dims, strict=True):
-        at = axis(g, self, dim)
-        size = g.size(self, at)
+        dimension = axis(g, self, dim)
+        size = g.size(self, dimension)
         if isinstance(size, int) and size == 0:
             continue
         # A symbolic size may be 0 at run time; avoid a remainder by 0.
         split = compute(g, "mod", compute(g, "mul", shift, -1), compute(g, "max", size, 1))
         if isinstance(split, int) and split == 0:
             continue
-        back = g.call("aten::slice", self=self, dim=at, start=split)
+        tail = g.call("aten::slice", self=self, dim=dimension, start=split)
         shape = self.shape
-        self = g.op("Concat", back, g.call("aten::slice", self=self, dim=at, end=split), axis=at)
+        self = g.op(
+            "Concat", tail, g.call("aten::slice", self=self, dim=dimension, end=split), axis=dimension
+        )
         self.shape = shape
     return self
 
@@ -287,17 +296,19 @@ def flip(g: GraphContext, self: Value, dims: list[int]) -> Value:
 def reverse(g: GraphContext, self: Value, dims: list[int]) -> Value:
     """Reverse dimensions. Before opset 10 Slice has no steps, so the positions are gathered."""
     if g.has("Slice", "steps"):
-        back = [-1] * len(dims)
-        return g.op("Slice", self, starts=back, ends=[-(2**63) + 1] * len(dims), axes=dims, steps=back)
-    for at in dims:
-        size = g.size(self, at)
+        minus_ones = [-1] * len(dims)
+        return g.op(
+            "Slice", self, starts=minus_ones, ends=[-(2**63) + 1] * len(dims), axes=dims, steps=minus_ones
+        )
+    for dimension in dims:
+        size = g.size(self, dimension)
         if isinstance(size, int):
             g.reserve(size)
             backwards = g.constant(np.arange(size, dtype=np.int64)[::-1])
         else:
             last = compute(g, "sub", size, 1)
             backwards = g.op("Sub", last, g.call("sym::range", start=0, end=size))
-        self = g.op("Gather", self, backwards, axis=at)
+        self = g.op("Gather", self, backwards, axis=dimension)
     return self
 
 
@@ -306,8 +317,8 @@ def unfold(g: GraphContext, self: Value, dimension: int, size: int, step: int) -
     """Windows of a dimension, which becomes the window index; a new last dimension has the contents."""
     if known_rank(g, self) == 0:
         return g.op("Reshape", self, [size])
-    at = axis(g, self, dimension)
-    length = g.size(self, at)
+    unfolded_dim = axis(g, self, dimension)
+    length = g.size(self, unfolded_dim)
     g.reserve(size)
     within = np.arange(size, dtype=np.int64)
     if isinstance(length, int):
@@ -319,5 +330,5 @@ def unfold(g: GraphContext, self: Value, dimension: int, size: int, step: int) -
         windows = g.op(
             "Add", g.op("Unsqueeze", g.call("sym::range", start=0, end=end, step=step), axes=[1]), within
         )
-    gathered = g.op("Gather", self, windows, axis=at)
-    return g.call("aten::movedim", self=gathered, source=at + 1, destination=-1)
+    gathered = g.op("Gather", self, windows, axis=unfolded_dim)
+    return g.call("aten::movedim", self=gathered, source=unfolded_dim + 1, destination=-1)

@@ -10,25 +10,25 @@ from typing import Any
 import numpy as np
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
-from ....compositions.sizes import Size, known
+from ....compositions.size_arithmetic import Size, fold_size
 
 
 def _positions(
     g: GraphContext, size: list[Size], stride: list[Size], storage_offset: Size | None
 ) -> tuple[Value, list[Size]]:
     """The position of each element of the view in the storage."""
-    sizes, strides = [known(g, item) for item in size], [known(g, item) for item in stride]
-    offset = 0 if storage_offset is None else known(g, storage_offset)
-    if all(isinstance(item, int) for item in (*sizes, *strides, offset)):
+    sizes, strides = [fold_size(g, number) for number in size], [fold_size(g, number) for number in stride]
+    offset = 0 if storage_offset is None else fold_size(g, storage_offset)
+    if all(isinstance(number, int) for number in (*sizes, *strides, offset)):
         g.reserve(*sizes)  # type: ignore[arg-type]
-        places = np.asarray(offset, dtype=np.int64)
+        positions = np.asarray(offset, dtype=np.int64)
         for count, step in zip(sizes, strides, strict=True):
-            places = places[..., None] + np.arange(count) * step  # type: ignore[arg-type]
-        return g.constant(places), sizes
+            positions = positions[..., None] + np.arange(count) * step  # type: ignore[arg-type]
+        return g.constant(positions), sizes
     total = g.constant(offset, DataType.INT64)
-    for at, (count, step) in enumerate(zip(sizes, strides, strict=True)):
+    for dim, (count, step) in enumerate(zip(sizes, strides, strict=True)):
         along = g.op("Mul", g.call("sym::range", start=0, end=count), g.constant(step, DataType.INT64))
-        after = len(sizes) - at - 1
+        after = len(sizes) - dim - 1
         total = g.op(
             "Add", total, g.op("Unsqueeze", along, axes=list(range(1, after + 1))) if after else along
         )
@@ -50,11 +50,11 @@ def as_strided(
 
 def _check_within(g: GraphContext, self: Value, positions: Value) -> None:
     """Refuse a view that reaches beyond the elements of the tensor."""
-    places, shape = g.constant_value(positions), g.shape(self)
-    if places is None or shape is None or not all(isinstance(item, int) for item in shape):
+    array, shape = g.constant_value(positions), g.shape(self)
+    if array is None or shape is None or not all(isinstance(item, int) for item in shape):
         return
     count = math.prod(size for size in shape if isinstance(size, int))
-    if places.size and int(places.max()) >= count:
+    if array.size and int(array.max()) >= count:
         raise g.refuse("the view reads elements of the storage outside of the tensor")
 
 
@@ -69,12 +69,12 @@ def as_strided_scatter(
 ) -> Value:
     positions, sizes = _positions(g, size, stride, storage_offset)
     _check_within(g, self, positions)
-    places = g.constant_value(positions)
-    if places is None or len(np.unique(places)) != places.size:
+    array = g.constant_value(positions)
+    if array is None or len(np.unique(array)) != array.size:
         raise g.refuse("a write to elements that may overlap has no defined result")
     flat = g.op("Reshape", self, [-1])
     updates = g.op("Reshape", g.call("aten::expand", self=src, size=sizes), [-1])
-    written = g.op("ScatterElements", flat, g.constant(places.reshape(-1)), updates, axis=0)
+    written = g.op("ScatterElements", flat, g.constant(array.reshape(-1)), updates, axis=0)
     return g.call("aten::view_as", self=written, other=self)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
 from ....compositions.special.formulas import Formula
-from .._common import both, floating
+from .._common import as_operands, floating
 
 _HALVES = (DataType.FLOAT16, DataType.BFLOAT16)
 
@@ -15,7 +15,7 @@ def wide(g: GraphContext, value: Value) -> Formula:
     return Formula(g, g.cast(value, DataType.FLOAT) if g.dtype(value) in _HALVES else value)
 
 
-def narrowed(g: GraphContext, result: Formula, like: Value) -> Value:
+def cast_result(g: GraphContext, result: Formula, like: Value) -> Value:
     """The result in the element type of the operand; FLOAT for integers."""
     dtype = g.dtype(like)
     return g.cast(result.value, dtype) if dtype in _HALVES else result.value
@@ -26,7 +26,7 @@ def unary(*names: str) -> Callable[[Callable[[Formula], Formula]], Callable[[For
 
     def register(formula: Callable[[Formula], Formula]) -> Callable[[Formula], Formula]:
         def function(g: GraphContext, self: Value) -> Value:
-            return narrowed(g, formula(wide(g, self)), self)
+            return cast_result(g, formula(wide(g, self)), self)
 
         function.__doc__ = formula.__doc__
         onnx_symbolic([f"aten::{name}" for name in names])(function)
@@ -40,7 +40,7 @@ def unary_of_x(name: str) -> Callable[[Callable[[Formula], Formula]], Callable[[
 
     def register(formula: Callable[[Formula], Formula]) -> Callable[[Formula], Formula]:
         def function(g: GraphContext, x: Value) -> Value:
-            return narrowed(g, formula(wide(g, x)), x)
+            return cast_result(g, formula(wide(g, x)), x)
 
         function.__doc__ = formula.__doc__
         onnx_symbolic(f"aten::{name}")(function)
@@ -55,7 +55,11 @@ def two_operands(
     """Both operands in the element type of the computation, and the operand that decides the result type."""
     like = first if isinstance(first, Value) else second
     assert isinstance(like, Value)
-    left, right = both(g, first, second)
-    a = wide(g, left)
-    b = wide(g, right) if isinstance(right, Value) else Formula(g, g.constant(right, a.value.dtype))
+    first_operand, second_operand = as_operands(g, first, second)
+    a = wide(g, first_operand)
+    b = (
+        wide(g, second_operand)
+        if isinstance(second_operand, Value)
+        else Formula(g, g.constant(second_operand, a.value.dtype))
+    )
     return a, b, like

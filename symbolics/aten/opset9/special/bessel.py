@@ -5,7 +5,7 @@ import math
 from .....registration import GraphContext, Value, onnx_symbolic
 from ....compositions.special import bessel_coefficients as table
 from ....compositions.special.formulas import Formula, chebyshev, polynomial, rational
-from ._registration import narrowed, unary, unary_of_x, wide
+from ._registration import cast_result, unary, unary_of_x, wide
 
 _TWO_OVER_PI = 2 / math.pi
 _ROOT_TWO_OVER_PI = math.sqrt(2 / math.pi)
@@ -86,10 +86,10 @@ def k1(x: Formula) -> Formula:
 
 def _register_scaled_k(name: str, near: str, far: tuple[float, ...]) -> None:
     @onnx_symbolic(f"aten::{name}")
-    def scaled(g: GraphContext, x: Value) -> Value:
+    def scaled_bessel_k(g: GraphContext, x: Value) -> Value:
         argument = wide(g, x)
         close = {"k0": _k0_near, "k1": _k1_near}[near](argument) * argument.exp()
-        return narrowed(g, _k(argument, close, _scaled_k_asymptotic(argument, far)), x)
+        return cast_result(g, _k(argument, close, _scaled_k_asymptotic(argument, far)), x)
 
 
 _register_scaled_k("special_scaled_modified_bessel_k0", "k0", table.K0_FAR)
@@ -102,6 +102,7 @@ def _j0_near(x: Formula) -> Formula:
     first, second = _ROOTS_J0
     quotient = rational(square, table.J0_RP, table.J0_RQ)
     result = (square - first) * (square - second) * quotient
+    # Two terms of the series are exact for tiny x, and avoid the rounded roots.
     return (x < 1e-5).chosen(1.0 - square * 0.25, result)
 
 
@@ -168,6 +169,7 @@ _HALF_ROOT_PI = 0.564189583547756286948
 
 def _airy_series(x: Formula) -> Formula:
     """The Maclaurin series, for |x| up to 2.09."""
+    # Enough terms for the digits of the element type.
     count = 18 if x.is_double else 11
     even, odd = [1.0], [1.0]
     for k in range(1, count):

@@ -60,6 +60,7 @@ def ndtr(x: Formula) -> Formula:
 def log_ndtr(x: Formula) -> Formula:
     """Below -sqrt(2) computed from `erfcx`."""
     t = x * math.sqrt(0.5)
+    # `erfc` would underflow to 0; the exponent is added as a logarithm instead.
     tail = (_erfcx_far(-t) * 0.5).log() - t * t
     return (t < -1.0).chosen(tail, (erfc(t) * -0.5).call("aten::log1p"))
 
@@ -67,6 +68,7 @@ def log_ndtr(x: Formula) -> Formula:
 @unary("special_ndtri")
 def ndtri(y: Formula) -> Formula:
     """The inverse of `ndtr`: infinite at 0 and 1, NaN outside."""
+    # By symmetry the upper tail is the negated lower one.
     upper = y > 1.0 - _EXP_MINUS_2
     p = upper.chosen(1.0 - y, y)
     centred = p - 0.5
@@ -92,9 +94,10 @@ def erfinv(y: Formula) -> Formula:
     z = ((1.0 - size) * 0.5).log()
     z = (-z).sqrt()
     x = (size <= 0.7).chosen(middle, rational(z, table.ERFINV_C, (*table.ERFINV_D, 1.0)))
-    left = 1.0 - size
+    complement = 1.0 - size
     for _ in range(2):
-        error = (size <= 0.7).chosen(_erf_near(x) - size, left - erfc(x))
+        # Close to 1 the difference of two values of erf loses its digits; erfc keeps them.
+        error = (size <= 0.7).chosen(_erf_near(x) - size, complement - erfc(x))
         x = x - error * (x * x).exp() * (math.sqrt(math.pi) / 2)
     x = size.equals(1.0).chosen(math.inf, x)
     return (y < 0.0).chosen(-x, x)

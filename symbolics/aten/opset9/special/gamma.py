@@ -4,8 +4,8 @@ import math
 
 from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
 from ....compositions.special import gamma_coefficients as table
-from ....compositions.special.formulas import Formula, iterate, polynomial, rational, spread
-from ._registration import narrowed, two_operands, unary, wide
+from ....compositions.special.formulas import Formula, broadcast, iterate, polynomial, rational
+from ._registration import cast_result, two_operands, unary, wide
 
 
 def _lgamma_near(x: Formula, limit: int) -> Formula:
@@ -19,17 +19,17 @@ def _lgamma_near(x: Formula, limit: int) -> Formula:
     for _ in range(limit - 3):
         is_large = above >= 1.0
         factor = factor - 1.0
-        taken = is_large.chosen(factor, 1.0)
-        product = taken if product is None else product * taken
+        chosen_factor = is_large.chosen(factor, 1.0)
+        product = chosen_factor if product is None else product * chosen_factor
         above = is_large.chosen(above - 1.0, above)
     assert product is not None
     below = (x < 1.0).chosen(x, x - 1.0)
     is_below = x < 1.9
-    rest = is_below.chosen(below, above)
+    distance = is_below.chosen(below, above)
     divisor = (x < 1.0).chosen(x * (x + 1.0), x)
     logarithm = is_below.chosen(divisor, product).log()
     logarithm = is_below.chosen(-logarithm, logarithm)
-    return logarithm + rest * rational(rest, table.LGAMMA_NUMERATOR, table.LGAMMA_DENOMINATOR)
+    return logarithm + distance * rational(distance, table.LGAMMA_NUMERATOR, table.LGAMMA_DENOMINATOR)
 
 
 def _lgamma_of_positive(x: Formula) -> Formula:
@@ -45,6 +45,7 @@ def lgamma(x: Formula) -> Formula:
     """Negative numbers use reflection; infinite at negative integers."""
     size = abs(x)
     positive = _lgamma_of_positive(size)
+    # The whole part is removed first, because the sine of a large multiple of pi is inaccurate.
     sine = abs(((size - size.call("aten::round")) * math.pi).sin())
     negative = math.log(math.pi) - size.log() - sine.log() - positive
     result = (x < 0.0).chosen(negative, positive)
@@ -57,7 +58,7 @@ def mvlgamma(g: GraphContext, self: Value, p: int) -> Value:
     result = lgamma(x) + p * (p - 1) / 4 * math.log(math.pi)
     for index in range(1, p):
         result = result + lgamma(x - index / 2)
-    return narrowed(g, result, self)
+    return cast_result(g, result, self)
 
 
 @unary("digamma", "special_digamma", "special_psi")
@@ -65,13 +66,14 @@ def digamma(x: Formula) -> Formula:
     """An asymptotic series from 10 on; negative numbers use reflection, NaN at negative integers."""
     is_negative = x < 0.0
     positive = is_negative.chosen(1.0 - x, x)
-    moved, terms = positive, None
+    shifted, terms = positive, None
+    # `digamma(x) = digamma(x + 1) - 1 / x`, until the series converges.
     for _ in range(10):
-        terms = 1.0 / moved if terms is None else terms + 1.0 / moved
-        moved = moved + 1.0
+        terms = 1.0 / shifted if terms is None else terms + 1.0 / shifted
+        shifted = shifted + 1.0
     assert terms is not None
     is_small = positive < 10.0
-    argument = is_small.chosen(moved, positive)
+    argument = is_small.chosen(shifted, positive)
     inverse = 1.0 / argument
     square = inverse * inverse
     result = argument.log() - inverse * 0.5 - square * polynomial(square, table.DIGAMMA)
@@ -104,10 +106,11 @@ def polygamma(g: GraphContext, n: int, self: Value) -> Value:
     """The derivatives of `digamma`; from n = 2 on `(-1)^(n+1) n! zeta(n + 1, x)`."""
     x = wide(g, self)
     if n < 2:
-        return narrowed(g, _trigamma(x) if n else digamma(x), self)
+        return cast_result(g, _trigamma(x) if n else digamma(x), self)
     order = Formula(g, g.constant(float(n + 1), x.value.dtype))
+    # 171! overflows DOUBLE.
     factor = math.factorial(n) if n < 171 else math.inf
-    return narrowed(g, _zeta(order, x) * float(factor if n % 2 else -factor), self)
+    return cast_result(g, _zeta(order, x) * float(factor if n % 2 else -factor), self)
 
 
 _FURTHEST_POLE = -1e6
@@ -118,7 +121,7 @@ def _zeta(x: Formula, q: Formula) -> Formula:
     """`sum((q + k) ** -x)`, in DOUBLE as in ATen: terms until 9 is passed, then Euler-Maclaurin's formula."""
     dtype = x.value.dtype
     x, q = x.cast(DataType.DOUBLE), q.cast(DataType.DOUBLE)
-    q = spread(q, x)
+    q = broadcast(q, x)
 
     def step(iteration: Formula, base: Formula, total: Formula) -> tuple[list[Formula], Formula]:
         base = base + 1.0
@@ -144,4 +147,4 @@ def _zeta(x: Formula, q: Formula) -> Formula:
 @onnx_symbolic("aten::special_zeta")
 def special_zeta(g: GraphContext, self: Value | Number, other: Value | Number) -> Value:
     x, q, like = two_operands(g, self, other)
-    return narrowed(g, _zeta(x, q), like)
+    return cast_result(g, _zeta(x, q), like)

@@ -7,8 +7,8 @@ import math
 
 from .....registration import GraphContext, Value, onnx_symbolic
 from ....compositions.special import gamma_coefficients as table
-from ....compositions.special.formulas import Formula, iterate, polynomial, rational, spread
-from ._registration import narrowed, two_operands
+from ....compositions.special.formulas import Formula, broadcast, iterate, polynomial, rational
+from ._registration import cast_result, two_operands
 from .error_functions import erfc
 from .gamma import lgamma
 
@@ -34,14 +34,14 @@ def _lanczos_sum(a: Formula) -> Formula:
 
 def _factor(a: Formula, x: Formula) -> Formula:
     """`x^a exp(-x) / gamma(a)`."""
-    apart = (a * x.log() - x - lgamma(a)).exp()
+    direct = (a * x.log() - x - lgamma(a)).exp()
     shifted = a + (_LANCZOS_G - 0.5)
     scale = (shifted / math.e).sqrt() / _lanczos_sum(a)
     small = (a - x).exp() * (x / shifted) ** a
     change = (x - a - (_LANCZOS_G - 0.5)) / shifted
     large = (a * (_log1p(change) - change) + x * (0.5 - _LANCZOS_G) / shifted).exp()
     close = scale * ((a < 200.0) & (x < 200.0)).chosen(small, large)
-    return (abs(a - x) > abs(a) * 0.4).chosen(apart, close)
+    return (abs(a - x) > abs(a) * 0.4).chosen(direct, close)
 
 
 def _series(begins: Formula, a: Formula, x: Formula, factor: Formula) -> Formula:
@@ -54,8 +54,8 @@ def _series(begins: Formula, a: Formula, x: Formula, factor: Formula) -> Formula
         total = total + term
         return [base, term, total], term > total * precision
 
-    one = a * 0.0 + 1.0
-    return iterate(begins, [a, one, one], step, _ITERATIONS)[2] * factor / a
+    unit = a * 0.0 + 1.0
+    return iterate(begins, [a, unit, unit], step, _ITERATIONS)[2] * factor / a
 
 
 def _upper_series(begins: Formula, a: Formula, x: Formula) -> Formula:
@@ -72,8 +72,8 @@ def _upper_series(begins: Formula, a: Formula, x: Formula) -> Formula:
     zero = a * 0.0
     total = iterate(begins, [zero + 1.0, zero], step, _ITERATIONS - 1)[1]
     exponent = a * x.log()
-    rest = -(exponent - lgamma(a + 1.0)).call("aten::expm1")
-    return rest - (exponent - lgamma(a)).exp() * total
+    leading_term = -(exponent - lgamma(a + 1.0)).call("aten::expm1")
+    return leading_term - (exponent - lgamma(a)).exp() * total
 
 
 def _continued_fraction(begins: Formula, a: Formula, x: Formula, factor: Formula) -> Formula:
@@ -91,6 +91,7 @@ def _continued_fraction(begins: Formula, a: Formula, x: Formula, factor: Formula
         vanishes = q.equals(0.0)
         ratio = vanishes.chosen(answer, p / q)
         error = abs((answer - ratio) / ratio)
+        # Numerator and denominator grow together; scaling both keeps them finite and their quotient equal.
         scale = (abs(p) > big).chosen(small, p * 0.0 + 1.0)
         state = [p1 * scale, q1 * scale, p * scale, q * scale, ratio]
         return state, vanishes | (error > precision)
@@ -142,10 +143,11 @@ def _upper_parts(
 ) -> tuple[Formula, Formula, Formula]:
     """A mask for the lower function's series, and the other two forms of the upper function."""
     least = (x <= 0.5).chosen(-0.4 / x.log(), (x <= 1.1).chosen(x * 1.1, x))
+    # Where the upper function is close to 1, it is 1 minus the lower one.
     by_lower = least < a
-    rest = begins & ~by_lower
-    fraction = _continued_fraction(rest & (x > 1.1), a, x, factor)
-    series = _upper_series(rest & (x <= 1.1), a, x)
+    by_upper = begins & ~by_lower
+    fraction = _continued_fraction(by_upper & (x > 1.1), a, x, factor)
+    series = _upper_series(by_upper & (x <= 1.1), a, x)
     return by_lower, fraction, series
 
 
@@ -153,20 +155,20 @@ def _upper_parts(
 def igammac(g: GraphContext, self: Value, other: Value) -> Value:
     """The upper function."""
     a, x, like = two_operands(g, self, other)
-    a, x = spread(a, x), spread(x, a)
+    a, x = broadcast(a, x), broadcast(x, a)
     factor, begins = _factor(a, x), _is_ordinary(a, x)
     by_lower, fraction, upper_series = _upper_parts(a, x, begins, factor)
     lower = _series(begins & by_lower, a, x, factor)
     result = by_lower.chosen(1.0 - lower, (x > 1.1).chosen(fraction, upper_series))
     result = _is_expanded(a, x).chosen(_expansion(a, x, 1.0), result)
-    return narrowed(g, _at_edges(a, x, result, 1.0), like)
+    return cast_result(g, _at_edges(a, x, result, 1.0), like)
 
 
 @onnx_symbolic(["aten::igamma", "aten::special_gammainc"])
 def igamma(g: GraphContext, self: Value, other: Value) -> Value:
     """The lower function."""
     a, x, like = two_operands(g, self, other)
-    a, x = spread(a, x), spread(x, a)
+    a, x = broadcast(a, x), broadcast(x, a)
     factor, begins = _factor(a, x), _is_ordinary(a, x)
     from_upper = (x > 1.0) & (x > a)
     by_lower, fraction, upper_series = _upper_parts(a, x, begins & from_upper, factor)
@@ -175,4 +177,4 @@ def igamma(g: GraphContext, self: Value, other: Value) -> Value:
     lower = _series(begins & takes_series, a, x, factor)
     result = takes_series.chosen(lower, 1.0 - upper)
     result = _is_expanded(a, x).chosen(_expansion(a, x, -1.0), result)
-    return narrowed(g, _at_edges(a, x, result, 0.0), like)
+    return cast_result(g, _at_edges(a, x, result, 0.0), like)

@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable
 
 from .....registration import GraphContext, Number, Value, onnx_symbolic
-from ....compositions.special.formulas import Formula, iterate, spread
-from ._registration import narrowed, two_operands
+from ....compositions.special.formulas import Formula, broadcast, iterate
+from ._registration import cast_result, two_operands
 
 Step = Callable[[Formula, Formula, Formula, Formula], Formula]
 """Maps the argument, the index k, and the polynomials of degree k - 1 and k to that of degree k + 1."""
@@ -17,7 +17,7 @@ Closed = Callable[[Formula, Formula], Formula]
 """Maps an argument in (-1, 1) and the degree to the polynomial."""
 
 
-def _doubled(x: Formula, k: Formula, p: Formula, q: Formula) -> Formula:
+def _chebyshev(x: Formula, k: Formula, p: Formula, q: Formula) -> Formula:
     return (x + x) * q - p
 
 
@@ -73,17 +73,18 @@ def _shifted_half_sines(x: Formula, n: Formula) -> Formula:
     return _half_sines(x, n, _alternating(n))
 
 
-def _evaluated(
+def _evaluate(
     x: Formula, n: Formula, first: Formula, step: Step, largest: int | None, closed: tuple[int, Closed] | None
 ) -> Formula:
-    """The polynomial of degree `n`; `first` is that of degree 1.
+    """The polynomial of degree `n`; `first` is the polynomial of degree 1.
 
     Args:
         largest: the degree from which the result is NaN.
         closed: the degree above which arguments in (-1, 1) use a closed form, and that form.
     """
+    # NaN and infinity become -1, whose polynomial is 0.
     n = (abs(n) < 2.0**62).chosen(n, -1.0).call("aten::trunc")
-    x, first, n = spread(x, n), spread(first, n), spread(n, x)
+    x, first, n = broadcast(x, n), broadcast(first, n), broadcast(n, x)
     begins = n > 1.0
     if largest is not None:
         begins = begins & (n <= float(largest))
@@ -94,15 +95,16 @@ def _evaluated(
 
     def advance(iteration: Formula, p: Formula, q: Formula) -> tuple[list[Formula], Formula]:
         later = step(x, iteration + 1.0, p, q)
+        # Stops at NaN, which never becomes a number again.
         return [q, later], (n > iteration + 2.0) & later.equals(later)
 
-    one = n * 0.0 + 1.0
-    result = iterate(begins, [one, first], advance)[1]
+    unit = n * 0.0 + 1.0
+    result = iterate(begins, [unit, first], advance)[1]
     if at_once is not None and closed is not None:
         result = at_once.chosen(closed[1](x, n), result)
     if largest is not None:
         result = (n > float(largest)).chosen(math.nan, result)
-    low = (n < 0.0).chosen(0.0, one)
+    low = (n < 0.0).chosen(0.0, unit)
     return (n < 1.0).chosen(low, result)
 
 
@@ -124,7 +126,7 @@ def _register(
         slope, intercept = degree_1
         first = argument * slope + intercept
         limit = None if largest is None else largest[argument.is_double]
-        return narrowed(g, _evaluated(argument, degree, first, step, limit, closed), like)
+        return cast_result(g, _evaluate(argument, degree, first, step, limit, closed), like)
 
 
 # Slope and intercept of degree 1; and for the polynomial and the shifted one, the degree above which ATen
@@ -136,10 +138,10 @@ _CHEBYSHEV: dict[str, tuple[tuple[float, float], tuple[int, Closed], tuple[int, 
     "w": ((2.0, 1.0), (8, _half_sines), (4, _shifted_half_sines)),
 }
 
-for _kind, (_degree_1, _closed, _shifted_closed) in _CHEBYSHEV.items():
-    _name = f"chebyshev_polynomial_{_kind}"
-    _register(f"special_{_name}", _degree_1, _doubled, _closed)
-    _register(f"special_shifted_{_name}", _degree_1, _doubled, _shifted_closed, shifted=True)
+for _letter, (_degree_1, _closed, _shifted_closed) in _CHEBYSHEV.items():
+    _name = f"chebyshev_polynomial_{_letter}"
+    _register(f"special_{_name}", _degree_1, _chebyshev, _closed)
+    _register(f"special_shifted_{_name}", _degree_1, _chebyshev, _shifted_closed, shifted=True)
 
 _register("special_hermite_polynomial_h", (2.0, 0.0), _hermite_h, largest=(128, 512))
 _register("special_hermite_polynomial_he", (1.0, 0.0), _hermite_he, largest=(128, 512))

@@ -68,5 +68,6 @@ def linear_cross_entropy(
     losses, weights = _losses(g, input, linear_weight, target, linear_bias, weight, ignore_index)
     total = g.op("ReduceSum", losses, axes=[0], keepdims=0)
     if reduction == "mean":
+        # As in cross_entropy, the mean is weighted, and does not count the ignored class.
         total = g.op("Div", total, g.op("ReduceSum", weights, axes=[0], keepdims=0))
     return total, None, None, None

@@ -6,7 +6,7 @@ Semantics: aten/src/ATen/native/LossNLL.cpp, LossNLL2d.cpp and LossMultiLabelMar
 from typing import Any
 
 from ......registration import DataType, GraphContext, Value, onnx_symbolic
-from .....compositions.sizes import known_rank
+from .....compositions.size_arithmetic import known_rank
 
 _NONE, _MEAN = 0, 1
 
@@ -22,17 +22,18 @@ def likelihood_losses(
         target: the classes, with the same shape without C.
         weight: `[C]`, a weight for each class.
     """
-    at = 0 if known_rank(g, logarithms) == 1 else 1
+    class_dim = 0 if known_rank(g, logarithms) == 1 else 1
     target = g.cast(target, DataType.INT64)
-    kept = g.op("Not", g.op("Equal", target, ignore_index))
-    classes = g.op("Mul", target, g.cast(kept, DataType.INT64))
-    found = g.call("aten::gather", logarithms, at, g.op("Unsqueeze", classes, axes=[at]))
-    losses = g.op("Neg", g.op("Squeeze", found, axes=[at]))
-    weights = g.cast(kept, g.dtype(logarithms) or DataType.FLOAT)
+    is_counted = g.op("Not", g.op("Equal", target, ignore_index))
+    # The ignored class may be outside of the classes: class 0 is read instead, and not counted.
+    classes = g.op("Mul", target, g.cast(is_counted, DataType.INT64))
+    likelihoods = g.call("aten::gather", logarithms, class_dim, g.op("Unsqueeze", classes, axes=[class_dim]))
+    losses = g.op("Neg", g.op("Squeeze", likelihoods, axes=[class_dim]))
+    weights = g.cast(is_counted, g.dtype(logarithms) or DataType.FLOAT)
     if weight is not None:
         weights = g.op("Mul", weights, g.op("Gather", weight, classes, axis=0))
         losses = g.op("Mul", losses, weights)
-    return g.call("composed::where", kept, losses, 0.0), weights
+    return g.call("composed::where", is_counted, losses, 0.0), weights
 
 
 @onnx_symbolic(["aten::nll_loss_forward", "aten::nll_loss2d_forward"])
@@ -48,8 +49,8 @@ def nll_loss_forward(
     losses, weights = g.call_outputs("composed::likelihood_losses", self, target, weight, ignore_index)
     if reduction == _NONE:
         return losses, g.constant(0, g.dtype(self))
-    total, over = (g.call("aten::sum", item) for item in (losses, weights))
-    return (g.op("Div", total, over) if reduction == _MEAN else total), over
+    total, total_weight = (g.call("aten::sum", summands) for summands in (losses, weights))
+    return (g.op("Div", total, total_weight) if reduction == _MEAN else total), total_weight
 
 
 @onnx_symbolic(["aten::nll_loss", "aten::nll_loss2d", "aten::nll_loss_nd"])
@@ -69,30 +70,31 @@ def multilabel_margin_loss_forward(
     if rank == 0:
         losses, labels = g.call_outputs(
             "aten::multilabel_margin_loss_forward",
-            *(g.op("Unsqueeze", item, axes=[0]) for item in (self, target)),
+            *(g.op("Unsqueeze", argument, axes=[0]) for argument in (self, target)),
             reduction,
         )
         return losses, g.op("Squeeze", labels, axes=[0])
     dtype, last = g.dtype(self), rank - 1
     count = g.size(self, last)
-    places = g.call("sym::range", start=0, end=count)
-    ends = g.op("Where", g.op("Less", target, 0), places, g.constant(count))
-    is_valid = g.op("Less", places, g.op("ReduceMin", ends, axes=[last], keepdims=1))
+    positions = g.call("sym::range", start=0, end=count)
+    # The first -1 has the smallest position among the ends.
+    ends = g.op("Where", g.op("Less", target, 0), positions, g.constant(count))
+    is_valid = g.op("Less", positions, g.op("ReduceMin", ends, axes=[last], keepdims=1))
     labels = g.op("Where", is_valid, target, 0)
     of_labels = g.op("Unsqueeze", g.call("aten::gather", self, last, labels), axes=[rank])
     margins = g.call(
         "aten::relu", g.op("Add", g.op("Sub", g.op("Unsqueeze", self, axes=[last]), of_labels), 1.0)
     )
     valid = g.op("Unsqueeze", is_valid, axes=[rank])
-    named = g.op("And", g.op("Equal", g.op("Unsqueeze", labels, axes=[rank]), places), valid)
-    named = g.op("ReduceMax", g.cast(named, DataType.INT32), axes=[last], keepdims=1)
-    others = g.op("And", g.op("Equal", named, 0), valid)
-    losses = g.op("Where", others, margins, 0.0)
+    is_label = g.op("And", g.op("Equal", g.op("Unsqueeze", labels, axes=[rank]), positions), valid)
+    is_label = g.op("ReduceMax", g.cast(is_label, DataType.INT32), axes=[last], keepdims=1)
+    is_other_class = g.op("And", g.op("Equal", is_label, 0), valid)
+    losses = g.op("Where", is_other_class, margins, 0.0)
     losses = g.op("ReduceSum", losses, axes=[last, rank], keepdims=0)
     losses = g.op("Div", losses, g.constant(count, dtype))
     if reduction != _NONE and rank > 1:
         losses = g.call("aten::mean" if reduction == _MEAN else "aten::sum", losses)
-    return losses, g.cast(g.op("Squeeze", named, axes=[last]), dtype or DataType.FLOAT)
+    return losses, g.cast(g.op("Squeeze", is_label, axes=[last]), dtype or DataType.FLOAT)
 
 
 @onnx_symbolic("aten::multilabel_margin_loss")

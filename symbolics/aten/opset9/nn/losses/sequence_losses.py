@@ -15,7 +15,7 @@ from ......registration import DataType, GraphContext, Value, onnx_symbolic
 from .....compositions.list_values import loop_inputs
 from .....compositions.matrices import dtype_of
 from .....compositions.outputs import is_used
-from .....compositions.sizes import Size, compute, sizes_of
+from .....compositions.size_arithmetic import Size, compute, sizes_of
 
 Lengths = Value | list[int | Value]
 
@@ -32,20 +32,21 @@ def _are_known(lengths: Sequence[int | Value]) -> bool:
     return all(isinstance(length, int) for length in lengths)
 
 
-def _padded(g: GraphContext, targets: Value, lengths: Value, longest: Size) -> Value:
+def _pad_targets(g: GraphContext, targets: Value, lengths: Value, longest: Size) -> Value:
     """Concatenated target sequences as rows, padded to the length of the longest."""
     ends = g.call("aten::cumsum", lengths, 0)
     starts = g.op("Unsqueeze", g.op("Sub", ends, lengths), axes=[1])
-    places = g.op("Add", starts, g.op("Unsqueeze", g.call("sym::range", start=0, end=longest), axes=[0]))
-    beyond = g.call("composed::full", size=[longest], fill_value=0, dtype=DataType.INT64)
-    return g.op("Gather", g.op("Concat", targets, beyond, axis=0), places)
+    positions = g.op("Add", starts, g.op("Unsqueeze", g.call("sym::range", start=0, end=longest), axes=[0]))
+    # Rows of the last sequences read beyond the end; the zeros are replaced by blanks later.
+    filler = g.call("composed::full", size=[longest], fill_value=0, dtype=DataType.INT64)
+    return g.op("Gather", g.op("Concat", targets, filler, axis=0), positions)
 
 
-def _with_blanks(g: GraphContext, targets: Value, lengths: Value, blank: int) -> Value:
+def _insert_blanks(g: GraphContext, targets: Value, lengths: Value, blank: int) -> Value:
     """Labels `[N, S]`: a blank before every target and after the last one. Padding is blank too."""
     rows, width = sizes_of(g, targets)
-    places = g.op("Unsqueeze", g.call("sym::range", start=0, end=width), axes=[0])
-    inside = g.op("Less", places, g.op("Unsqueeze", lengths, axes=[1]))
+    positions = g.op("Unsqueeze", g.call("sym::range", start=0, end=width), axes=[0])
+    inside = g.op("Less", positions, g.op("Unsqueeze", lengths, axes=[1]))
     targets = g.op("Unsqueeze", g.op("Where", inside, targets, blank), axes=[2])
     blanks = g.call("composed::full", size=[rows, width, 1], fill_value=blank, dtype=DataType.INT64)
     pairs = g.op("Reshape", g.op("Concat", blanks, targets, axis=2), [rows, compute(g, "mul", width, 2)])
@@ -53,10 +54,10 @@ def _with_blanks(g: GraphContext, targets: Value, lengths: Value, blank: int) ->
     return g.op("Concat", pairs, last, axis=1)
 
 
-def _skips(g: GraphContext, labels: Value, dtype: DataType) -> Value:
+def _skip_penalty(g: GraphContext, labels: Value, dtype: DataType) -> Value:
     """0 if the previous label may be followed directly without a blank, else minus infinity."""
-    ahead = g.call("aten::slice", self=labels, dim=1, start=0, end=2)
-    earlier = g.op("Concat", ahead, g.call("aten::slice", self=labels, dim=1, start=0, end=-2), axis=1)
+    first_labels = g.call("aten::slice", self=labels, dim=1, start=0, end=2)
+    earlier = g.op("Concat", first_labels, g.call("aten::slice", self=labels, dim=1, start=0, end=-2), axis=1)
     earlier = g.call("aten::slice", self=earlier, dim=1, start=0, end=g.size(labels, 1))
     return g.op("Where", g.op("Equal", labels, earlier), g.constant(-math.inf, dtype), g.constant(0.0, dtype))
 
@@ -67,9 +68,10 @@ def _log_sum(g: GraphContext, terms: Sequence[Value], least: Value) -> Value:
     Args:
         least: a finite lower bound in the shape of a term, subtracted if all terms are minus infinity.
     """
-    most = g.op("Max", *terms, least)
-    powers = [g.op("Exp", g.op("Sub", term, most)) for term in terms]
-    return g.op("Add", g.op("Log", g.op("Sum", *powers)), most)
+    # Subtracting minus infinity from itself would be NaN.
+    largest = g.op("Max", *terms, least)
+    powers = [g.op("Exp", g.op("Sub", term, largest)) for term in terms]
+    return g.op("Add", g.op("Log", g.op("Sum", *powers)), largest)
 
 
 def _least(g: GraphContext, rows: Size, columns: Size, dtype: DataType) -> Value:
@@ -88,26 +90,32 @@ def _log_alpha(g: GraphContext, log_probs: Value, labels: Value, lengths: Value)
     steps, (rows, width) = g.size(log_probs, 0), sizes_of(g, labels)
     emitted = g.call("aten::expand", self=g.op("Unsqueeze", labels, axes=[0]), size=[steps, rows, width])
     emitted = g.call("aten::gather", self=log_probs, dim=2, index=emitted)
-    skips, least = _skips(g, labels, dtype), _least(g, rows, width, dtype)
-    nothing = g.call("composed::full", size=[rows, 2], fill_value=-math.inf, dtype=dtype)
-    begun = g.call("composed::full", size=[rows, 1], fill_value=0.0, dtype=dtype)
-    others = compute(g, "sub", width, 1)
-    unreached = g.call("composed::full", size=[rows, others], fill_value=-math.inf, dtype=dtype)
+    skips, least = _skip_penalty(g, labels, dtype), _least(g, rows, width, dtype)
+    impossible = g.call("composed::full", size=[rows, 2], fill_value=-math.inf, dtype=dtype)
+    certain = g.call("composed::full", size=[rows, 1], fill_value=0.0, dtype=dtype)
+    remaining = compute(g, "sub", width, 1)
+    unreached = g.call("composed::full", size=[rows, remaining], fill_value=-math.inf, dtype=dtype)
     ends = g.op("Unsqueeze", lengths, axes=[1])
 
-    def build(iteration: Value, going: Value, alpha: Value) -> list[Value]:
-        shifted = g.op("Concat", nothing, alpha, axis=1)
-        one = g.call("aten::slice", self=shifted, dim=1, start=1, end=-1)
-        two = g.op("Add", g.call("aten::slice", self=shifted, dim=1, start=0, end=-2), skips)
-        new = g.op("Add", _log_sum(g, [alpha, one, two], least), g.op("Gather", emitted, iteration, axis=0))
-        return [going, g.op("Where", g.op("Less", iteration, ends), new, alpha)]
+    def build(iteration: Value, keep_going: Value, alpha: Value) -> list[Value]:
+        shifted = g.op("Concat", impossible, alpha, axis=1)
+        # A label is reached from itself, from the position before it, or, past a blank, from two before it.
+        one_before = g.call("aten::slice", self=shifted, dim=1, start=1, end=-1)
+        two_before = g.op("Add", g.call("aten::slice", self=shifted, dim=1, start=0, end=-2), skips)
+        next_alpha = g.op(
+            "Add",
+            _log_sum(g, [alpha, one_before, two_before], least),
+            g.op("Gather", emitted, iteration, axis=0),
+        )
+        # A sequence keeps its last probabilities after its end.
+        return [keep_going, g.op("Where", g.op("Less", iteration, ends), next_alpha, alpha)]
 
-    initial = g.op("Concat", begun, unreached, axis=1)
+    initial = g.op("Concat", certain, unreached, axis=1)
     formal = Value(name="log_alpha", type=ir.TensorType(dtype), shape=ir.Shape([None, None]))
     body = g.subgraph(build, [*loop_inputs(), formal], "steps")
     result = g.op("Loop", g.constant(steps, DataType.INT64), None, initial, body=body)
     result.type, result.shape = formal.type, initial.shape
-    return g.op("Concat", nothing, result, axis=1)
+    return g.op("Concat", impossible, result, axis=1)
 
 
 def _losses(
@@ -134,15 +142,15 @@ def _losses(
             longest = g.op("ReduceMax", lengths, axes=[0], keepdims=0)
         else:
             longest = max((int(length) for length in target_lengths), default=0)  # type: ignore[arg-type]
-        targets = _padded(g, targets, lengths, longest)
-    labels = _with_blanks(g, targets, lengths, blank)
-    found = _log_alpha(g, log_probs, labels, input_lengths)
+        targets = _pad_targets(g, targets, lengths, longest)
+    labels = _insert_blanks(g, targets, lengths, blank)
+    log_alpha = _log_alpha(g, log_probs, labels, input_lengths)
     # Two columns of minus infinity stand before the first label.
     last = g.op("Add", g.op("Mul", g.op("Unsqueeze", lengths, axes=[1]), 2), [[1, 2]])
-    ways = g.call("aten::gather", self=found, dim=1, index=last)
-    either = [g.call("aten::slice", self=ways, dim=1, start=i, end=i + 1) for i in (0, 1)]
+    endings = g.call("aten::gather", self=log_alpha, dim=1, index=last)
+    ending_columns = [g.call("aten::slice", self=endings, dim=1, start=i, end=i + 1) for i in (0, 1)]
     least = _least(g, g.size(labels, 0), 1, dtype_of(g, log_probs))
-    return g.op("Neg", g.op("Squeeze", _log_sum(g, either, least), axes=[1]))
+    return g.op("Neg", g.op("Squeeze", _log_sum(g, ending_columns, least), axes=[1]))
 
 
 @onnx_symbolic("aten::_ctc_loss")
@@ -172,7 +180,7 @@ def ctc_loss(
     reduction: int = 1,
     zero_infinity: bool = False,
 ) -> Value:
-    """The mean is that of the losses divided by the numbers of labels."""
+    """The mean divides each loss by its number of labels first."""
     losses = _losses(g, log_probs, targets, input_lengths, target_lengths, blank)
     if zero_infinity:
         losses = g.op("Where", g.call("aten::eq", losses, math.inf), 0.0, losses)

@@ -3,7 +3,7 @@
 import math
 
 from ....registration import GraphContext, Value, onnx_symbolic
-from ...compositions.sizes import known_rank
+from ...compositions.size_arithmetic import known_rank
 from ..support import below
 
 _SQRT_2 = math.sqrt(2.0)
@@ -49,13 +49,15 @@ def _register_softmax(op_type: str) -> None:
     def along(g: GraphContext, input: Value, axis: int = -1) -> Value:
         """Below 13 the operator flattens everything from the axis on: the axis is moved to the end."""
         rank = known_rank(g, input)
-        at = g.axis(axis, max(rank, 1))
-        if all(size == 1 for size in (g.shape(input) or ())[at + 1 :]):
-            return g.op(op_type, input, axis=at)
+        dim = g.axis(axis, max(rank, 1))
+        # Trailing dimensions of size 1 do not change the rows of the flattened matrix.
+        if all(size == 1 for size in (g.shape(input) or ())[dim + 1 :]):
+            return g.op(op_type, input, axis=dim)
         perm = list(range(rank))
-        perm[at], perm[-1] = perm[-1], perm[at]
-        last = g.op(op_type, g.op("Transpose", input, perm=perm), axis=rank - 1)
-        return g.op("Transpose", last, perm=perm)
+        # The permutation exchanges two dimensions, so it is its own inverse.
+        perm[dim], perm[-1] = perm[-1], perm[dim]
+        result = g.op(op_type, g.op("Transpose", input, perm=perm), axis=rank - 1)
+        return g.op("Transpose", result, perm=perm)
 
 
 for _op_type in ("Softmax", "LogSoftmax", "Hardmax"):

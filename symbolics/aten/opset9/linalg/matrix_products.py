@@ -4,12 +4,12 @@ import string
 
 from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
 from .....registration.dtypes import INTEGERS
-from ....compositions.einsum import parse_equation, written
-from ....compositions.integers import summed_as
-from ....compositions.sizes import known_rank
+from ....compositions.einsum import parse_equation, spell_equation
+from ....compositions.integers import widen_for_sum
+from ....compositions.size_arithmetic import known_rank
 
 
-def _scaled(g: GraphContext, value: Value, factor: Number) -> Value:
+def _times_factor(g: GraphContext, value: Value, factor: Number) -> Value:
     return value if factor == 1 else g.op("Mul", value, factor)
 
 
@@ -18,15 +18,16 @@ def _weighted_sum(g: GraphContext, self: Value, product: Value, beta: Number, al
 
     For integers the factors are truncated.
     """
+    # ATen converts the factors to the element type.
     if g.dtype(product) in INTEGERS:
         beta, alpha = int(beta), int(alpha)
-    product = _scaled(g, product, alpha)
+    product = _times_factor(g, product, alpha)
     if beta == 0:
         return product
-    return g.op("Add", _scaled(g, self, beta), product)
+    return g.op("Add", _times_factor(g, self, beta), product)
 
 
-def _transposed(g: GraphContext, value: Value) -> Value:
+def _transpose(g: GraphContext, value: Value) -> Value:
     """The value with its last two dimensions swapped."""
     rank = g.rank(value)
     if rank is None:
@@ -34,7 +35,7 @@ def _transposed(g: GraphContext, value: Value) -> Value:
     return g.op("Transpose", value, perm=[*range(rank - 2), rank - 1, rank - 2])
 
 
-def _widened(g: GraphContext, out_dtype: DataType | None, *values: Value) -> tuple[Value, ...]:
+def _cast_to(g: GraphContext, out_dtype: DataType | None, *values: Value) -> tuple[Value, ...]:
     """The factors cast to the requested element type of the product."""
     return values if out_dtype is None else tuple(g.cast(value, out_dtype) for value in values)
 
@@ -44,6 +45,7 @@ def linear(g: GraphContext, input: Value, weight: Value, bias: Value | None = No
     if g.rank(weight) == 1:
         product = g.op("MatMul", input, weight)
         return product if bias is None else g.op("Add", product, bias)
+    # Gemm takes matrices only, and transposes the weight without a node.
     if g.rank(input) == 2 and bias is not None and g.has_kernel("Gemm", input):
         return g.op("Gemm", input, weight, bias, transB=1)
     product = g.op("MatMul", input, g.op("Transpose", weight, perm=[1, 0]))
@@ -57,7 +59,7 @@ def matmul(g: GraphContext, self: Value, other: Value) -> Value:
 
 @onnx_symbolic(["aten::mm", "aten::bmm"])
 def bmm(g: GraphContext, self: Value, mat2: Value, out_dtype: DataType | None = None) -> Value:
-    return g.op("MatMul", *_widened(g, out_dtype, self, mat2))
+    return g.op("MatMul", *_cast_to(g, out_dtype, self, mat2))
 
 
 @onnx_symbolic("aten::mv")
@@ -81,7 +83,7 @@ def addmm(
     out_dtype: DataType | None = None,
 ) -> Value:
     """Gemm; not for empty factors, because onnxruntime then ignores `beta`."""
-    self, mat1, mat2 = _widened(g, out_dtype, self, mat1, mat2)
+    self, mat1, mat2 = _cast_to(g, out_dtype, self, mat1, mat2)
     is_empty = 0 in (g.shape(mat1) or ())
     if beta != 0 and g.has_kernel("Gemm", mat1) and not is_empty:
         return g.op("Gemm", mat1, mat2, self, alpha=float(alpha), beta=float(beta))
@@ -98,7 +100,7 @@ def baddbmm(
     alpha: Number = 1,
     out_dtype: DataType | None = None,
 ) -> Value:
-    self, batch1, batch2 = _widened(g, out_dtype, self, batch1, batch2)
+    self, batch1, batch2 = _cast_to(g, out_dtype, self, batch1, batch2)
     return _weighted_sum(g, self, g.op("MatMul", batch1, batch2), beta, alpha)
 
 
@@ -137,8 +139,9 @@ def inner(g: GraphContext, self: Value, other: Value) -> Value:
     if other_rank == 1:
         return g.op("MatMul", self, other)
     if other_rank == 2:
-        return g.op("MatMul", self, _transposed(g, other))
+        return g.op("MatMul", self, _transpose(g, other))
     features = g.size(other, -1)
+    # All leading dimensions of the second tensor become columns of one matrix.
     columns = g.op("Transpose", g.op("Reshape", other, [-1, features]), perm=[1, 0])
     sizes = [
         *(g.size(self, i) for i in range(rank - 1)),
@@ -177,8 +180,9 @@ def einsum(g: GraphContext, equation: str, tensors: list[Value]) -> Value:
     ranks = [rank for rank in map(g.rank, tensors) if rank is not None]
     text = equation.replace(" ", "")
     if "..." in text and len(ranks) == len(tensors):
-        text = written(parse_equation(g, text, ranks))
-    wide, dtype = summed_as(g, tensors)
+        text = spell_equation(parse_equation(g, text, ranks))
+    # Runtimes have kernels for few element types.
+    wide, dtype = widen_for_sum(g, tensors)
     is_empty = len(ranks) == len(tensors) and any(0 in (g.shape(tensor) or ()) for tensor in tensors)
     result = g.call("onnx::Einsum", wide, text) if is_empty else g.op("Einsum", *wide, equation=text)
     return result if dtype is None else g.cast(result, dtype)

@@ -19,16 +19,11 @@ def _real(z: Parts, name: str, *arguments: Value) -> Value:
 
 def exp(z: Parts) -> Parts:
     """`e^x (cos y + i sin y)`."""
-    modulus = z.g.op("Exp", z.re)
-    return _polar(z.g, modulus, z.im) if z.im is not None else Parts(z.g, modulus)
-
-
-def _polar(g: GraphContext, modulus: Value, angle: Value) -> Parts:
-    return Parts(
-        g,
-        g.op("Mul", modulus, g.call("aten::cos", angle)),
-        g.op("Mul", modulus, g.call("aten::sin", angle)),
-    )
+    g, modulus = z.g, z.g.op("Exp", z.re)
+    if z.im is None:
+        return Parts(g, modulus)
+    re = g.op("Mul", modulus, _real(z, "cos", z.im))
+    return Parts(g, re, g.op("Mul", modulus, _real(z, "sin", z.im)))
 
 
 def exp2(z: Parts) -> Parts:
@@ -39,6 +34,7 @@ def exp2(z: Parts) -> Parts:
 def expm1(z: Parts) -> Parts:
     """`e^z - 1`, accurate near zero: `expm1(x) cos y - 2 sin^2(y / 2)`."""
     g, y = z.g, z.imaginary
+    # `cos y - 1` loses its digits for a small y; `-2 sin^2(y / 2)` is the same number and does not.
     half = _real(z, "sin", g.op("Mul", y, 0.5))
     re = g.op(
         "Sub",
@@ -55,12 +51,12 @@ def log(z: Parts) -> Parts:
 
 def log2(z: Parts) -> Parts:
     """`log z / log 2`."""
-    return log(z).scaled(1.0 / math.log(2.0))
+    return log(z).scale(1.0 / math.log(2.0))
 
 
 def log10(z: Parts) -> Parts:
     """`log z / log 10`."""
-    return log(z).scaled(1.0 / math.log(10.0))
+    return log(z).scale(1.0 / math.log(10.0))
 
 
 def log1p(z: Parts) -> Parts:
@@ -73,13 +69,18 @@ def log1p(z: Parts) -> Parts:
 def sqrt(z: Parts) -> Parts:
     """The root with the non-negative real part."""
     g, y = z.g, z.imaginary
-    size = g.op("Sqrt", g.op("Mul", g.op("Add", z.modulus(), g.op("Abs", z.re)), 0.5))
-    zero = g.constant(0.0, g.dtype(size))
-    is_zero = g.call("aten::eq", size, 0)
-    safe = g.op("Where", is_zero, g.constant(1.0, g.dtype(size)), size)
-    other = g.op("Div", g.op("Mul", g.op("Abs", y), 0.5), safe)
+    larger_part = g.op("Sqrt", g.op("Mul", g.op("Add", z.modulus(), g.op("Abs", z.re)), 0.5))
+    zero = g.constant(0.0, g.dtype(larger_part))
+    is_zero = g.call("aten::eq", larger_part, 0)
+    safe = g.op("Where", is_zero, g.constant(1.0, g.dtype(larger_part)), larger_part)
+    smaller_part = g.op("Div", g.op("Mul", g.op("Abs", y), 0.5), safe)
+    # On the left half-plane the imaginary part is the larger one. The smaller part is computed by division,
+    # because the difference `|z| - |x|` would lose its digits.
     is_right = g.call("aten::ge", z.re, 0)
-    re, im = g.op("Where", is_right, size, other), g.op("Where", is_right, other, size)
+    re, im = (
+        g.op("Where", is_right, larger_part, smaller_part),
+        g.op("Where", is_right, smaller_part, larger_part),
+    )
     return Parts(g, re, g.op("Where", g.op("Less", y, zero), g.op("Neg", im), im))
 
 
@@ -107,10 +108,10 @@ def tanh(z: Parts) -> Parts:
     g = z.g
     s, t = g.op("Tanh", z.re), _real(z, "tan", z.imaginary)
     ss, tt = g.op("Mul", s, s), g.op("Mul", t, t)
-    one = g.constant(1.0, g.dtype(s))
+    unit = g.constant(1.0, g.dtype(s))
     denominator = g.op("Add", g.op("Mul", ss, tt), 1.0)
     re = g.op("Div", g.op("Mul", s, g.op("Add", tt, 1.0)), denominator)
-    return Parts(g, re, g.op("Div", g.op("Mul", t, g.op("Sub", one, ss)), denominator))
+    return Parts(g, re, g.op("Div", g.op("Mul", t, g.op("Sub", unit, ss)), denominator))
 
 
 def sin(z: Parts) -> Parts:
@@ -130,9 +131,9 @@ def tan(z: Parts) -> Parts:
 
 def acos(z: Parts) -> Parts:
     """`2 atan(Re sqrt(1 - z) / Re sqrt(1 + z)) + i asinh(Im(conj(sqrt(1 + z)) sqrt(1 - z)))`."""
-    below, above = sqrt(-z + 1), sqrt(z + 1)
-    re = z.g.op("Mul", _real(z, "atan2", below.re, above.re), 2.0)
-    return Parts(z.g, re, _real(z, "asinh", (above.conj() * below).imaginary))
+    root_below, root_above = sqrt(-z + 1), sqrt(z + 1)
+    re = z.g.op("Mul", _real(z, "atan2", root_below.re, root_above.re), 2.0)
+    return Parts(z.g, re, _real(z, "asinh", (root_above.conj() * root_below).imaginary))
 
 
 def asin(z: Parts) -> Parts:
@@ -152,11 +153,11 @@ def acosh(z: Parts) -> Parts:
 def atanh(z: Parts) -> Parts:
     """`log1p(4x / ((1 - x)^2 + y^2)) / 4 + i atan2(2y, (1 - x)(1 + x) - y^2) / 2`."""
     g, x, y = z.g, z.re, z.imaginary
-    one = g.constant(1.0, g.dtype(x))
-    rest, squared = g.op("Sub", one, x), g.op("Mul", y, y)
-    near = g.op("Add", g.op("Mul", rest, rest), squared)
+    unit = g.constant(1.0, g.dtype(x))
+    complement, squared = g.op("Sub", unit, x), g.op("Mul", y, y)
+    near = g.op("Add", g.op("Mul", complement, complement), squared)
     re = g.op("Mul", _real(z, "log1p", g.op("Div", g.op("Mul", x, 4.0), near)), 0.25)
-    far = g.op("Sub", g.op("Mul", rest, g.op("Add", x, 1.0)), squared)
+    far = g.op("Sub", g.op("Mul", complement, g.op("Add", x, 1.0)), squared)
     return Parts(g, re, g.op("Mul", _real(z, "atan2", g.op("Mul", y, 2.0), far), 0.5))
 
 
@@ -228,6 +229,7 @@ def pow_(g: GraphContext, self: Operand, exponent: Operand) -> Value:
         if abs(exponent) == 0.5:
             return (sqrt(base) if exponent > 0 else rsqrt(base)).pair()
     result = exp(log(base) * power).pair()
+    # The logarithm of zero is infinite, and its product with the exponent may be NaN.
     is_zero = g.call("complex::eq", base.pair(), 0)
     at_zero = g.call(
         "complex::where", g.call("complex::eq", power.pair(), 0), 1, number(g, 0, g.dtype(base.re)).pair()
@@ -237,8 +239,8 @@ def pow_(g: GraphContext, self: Operand, exponent: Operand) -> Value:
 
 def _whole_power(base: Parts, power: int) -> Parts:
     if power == 0:
-        one = base.g.call("aten::ones_like", base.re)
-        return Parts(base.g, one)
+        unit = base.g.call("aten::ones_like", base.re)
+        return Parts(base.g, unit)
     result = base
     for _ in range(abs(power) - 1):
         result = result * base

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from ...registration import Block, DataType, GraphContext, Number, Value, onnx_symbolic
 from ..compositions.branches import check_carried, choose, constant_condition
 from ..compositions.list_values import loop_inputs
-from ..compositions.sizes import compute, known
+from ..compositions.size_arithmetic import compute, fold_size
 
 Step = Callable[..., Sequence[Value]]
 """Maps carried values and slices to new carried values and results to stack."""
@@ -21,9 +21,9 @@ Step = Callable[..., Sequence[Value]]
 def cond(g: GraphContext, pred: Value | bool, operands: list[Value | Number]) -> Sequence[Value]:
     """A conditional; if the condition is constant, the taken branch is inlined."""
     true_graph, false_graph = g.blocks
-    decided = constant_condition(pred)
-    if decided is not None:
-        return (true_graph if decided else false_graph).inline(*operands)
+    constant = constant_condition(pred)
+    if constant is not None:
+        return (true_graph if constant else false_graph).inline(*operands)
     return choose(
         g,
         _flag(g, g.constant(pred)),
@@ -38,10 +38,10 @@ def while_loop(
 ) -> Sequence[Value]:
     """A loop whose condition is evaluated before each run of its body."""
     initial = _initial(g, carried_inputs)
-    going = _evaluated_condition(g, initial, additional_inputs)
-    if constant_condition(going) is False:
+    condition = _evaluate_condition(g, initial, additional_inputs)
+    if constant_condition(condition) is False:
         return initial
-    return _while(g, going, initial, additional_inputs, [])
+    return _while(g, condition, initial, additional_inputs, [])
 
 
 @onnx_symbolic("higher_order::while_loop_stack_output")
@@ -50,20 +50,21 @@ def while_loop_stack_output(
 ) -> Sequence[Value]:
     """The stacked carried values after every run of the body; the initial values if it never runs."""
     initial = _initial(g, carried_inputs)
-    going = _evaluated_condition(g, initial, additional_inputs)
+    condition = _evaluate_condition(g, initial, additional_inputs)
 
-    def given() -> list[Value]:
+    def return_initial() -> list[Value]:
         return [g.op("Unsqueeze", value, axes=[0]) for value in initial]
 
     def run() -> Sequence[Value]:
-        return _while(g, going, initial, additional_inputs, initial)[len(initial) :]
+        return _while(g, condition, initial, additional_inputs, initial)[len(initial) :]
 
-    decided = constant_condition(going)
-    if decided is not None:
-        return run() if decided else given()
+    constant = constant_condition(condition)
+    if constant is not None:
+        return run() if constant else return_initial()
+    # The branches return different numbers of rows, so the number of rows is unknown.
     length = ir.SymbolicDim(None)
     stacked = [None if v.shape is None else ir.Shape([length, *v.shape]) for v in initial]
-    return choose(g, going, [run, given], [stacked, stacked])
+    return choose(g, condition, [run, return_initial], [stacked, stacked])
 
 
 @onnx_symbolic("higher_order::map_impl")
@@ -96,8 +97,9 @@ def associative_scan(
     single slice.
     """
     [combine_fn] = g.blocks
+    # The first slice is its own result; the Loop starts with the second one.
     first = [g.op("Gather", x, 0, axis=0) for x in xs]
-    if known(g, g.size(xs[0], 0)) == 1:
+    if fold_size(g, g.size(xs[0], 0)) == 1:
         return xs
 
     def step(*values: Value) -> list[Value]:
@@ -105,10 +107,10 @@ def associative_scan(
         return [*combined, *combined]
 
     formals = combine_fn.graph.inputs[: len(xs)]
-    rest = _loop_over(g, step, formals, first, xs, len(xs), start=1)[len(xs) :]
+    later_results = _loop_over(g, step, formals, first, xs, len(xs), start=1)[len(xs) :]
     return [
         g.op("Concat", g.op("Unsqueeze", head, axes=[0]), tail, axis=0)
-        for head, tail in zip(first, rest, strict=True)
+        for head, tail in zip(first, later_results, strict=True)
     ]
 
 
@@ -126,7 +128,7 @@ def _initial(g: GraphContext, carried: Sequence[Value | Number]) -> list[Value]:
     ]
 
 
-def _evaluated_condition(
+def _evaluate_condition(
     g: GraphContext, carried: Sequence[Value], additional: Sequence[Value | Number]
 ) -> Value:
     """Evaluate the condition of a while_loop for some carried values."""
@@ -136,7 +138,7 @@ def _evaluated_condition(
 
 def _while(
     g: GraphContext,
-    going: Value,
+    initial_condition: Value,
     initial: Sequence[Value],
     additional: Sequence[Value | Number],
     stacked: Sequence[Value],
@@ -146,12 +148,12 @@ def _while(
 
     def build(iteration: Value, condition: Value, *carried: Value) -> list[Value]:
         new = body_fn.inline(*carried, *additional)
-        return [_evaluated_condition(g, new, additional), *new, *new[: len(stacked)]]
+        return [_evaluate_condition(g, new, additional), *new, *new[: len(stacked)]]
 
     formals = body_fn.graph.inputs[: len(initial)]
     graph = g.subgraph(build, [*loop_inputs(), *formals], body_fn.graph.name or "body")
-    decided = constant_condition(going)
-    return _loop(g, None, None if decided else going, initial, graph)
+    constant = constant_condition(initial_condition)
+    return _loop(g, None, None if constant else initial_condition, initial, graph)
 
 
 def _scan(
@@ -164,10 +166,10 @@ def _scan(
     formals = block.graph.inputs[: len(init) + len(xs)]
     body = g.subgraph(lambda *values: block.inline(*values, *additional), formals, block.graph.name or "body")
     results = g.op("Scan", *init, *xs, body=body, num_scan_inputs=len(xs), outputs=len(body.outputs))
-    return _typed(g, "Scan", results, body.outputs, len(init))
+    return _set_types(g, "Scan", results, body.outputs, len(init))
 
 
-def _indexed(
+def _scan_by_loop(
     g: GraphContext,
     block: Block,
     init: Sequence[Value],
@@ -191,7 +193,7 @@ def _register_scan(opset: int, over_slices: Callable[..., list[Value]]) -> None:
         return over_slices(g, combine_fn, init, xs, additional_inputs) if xs else init
 
 
-_register_scan(8, _indexed)  # Below opset 9 a Loop, because Scan has a batch dimension.
+_register_scan(8, _scan_by_loop)  # Below opset 9 a Loop, because Scan has a batch dimension.
 _register_scan(9, _scan)
 
 
@@ -221,13 +223,17 @@ def _loop_over(
 
 
 def _loop(
-    g: GraphContext, trips: Value | None, going: Value | None, initial: Sequence[Value], body: ir.Graph
+    g: GraphContext,
+    trips: Value | None,
+    initial_condition: Value | None,
+    initial: Sequence[Value],
+    body: ir.Graph,
 ) -> list[Value]:
-    results = g.op("Loop", trips, going, *initial, body=body, outputs=len(body.outputs) - 1)
-    return _typed(g, "Loop", results, list(body.outputs)[1:], len(initial))
+    results = g.op("Loop", trips, initial_condition, *initial, body=body, outputs=len(body.outputs) - 1)
+    return _set_types(g, "Loop", results, list(body.outputs)[1:], len(initial))
 
 
-def _typed(
+def _set_types(
     g: GraphContext, op_type: str, results: Value | list[Value], returned: Sequence[Value], carried: int
 ) -> list[Value]:
     """The outputs of a Loop or a Scan as a list, with types and ranks from its body."""
@@ -235,6 +241,8 @@ def _typed(
     results = results if isinstance(results, list) else [results]
     for index, (value, like) in enumerate(zip(results, returned, strict=True)):
         value.type = like.type
+        # Results that are stacked have the steps as their first dimension; carried ones may change their
+        # shape.
         if index >= carried and like.shape is not None:
             value.shape = ir.Shape([None, *like.shape])
     return results

@@ -8,7 +8,7 @@ import onnx_ir as ir
 from ...registration import DataType, GraphContext, Number, Value, onnx_symbolic
 from ...registration.inference.folding import MAXIMUM_ELEMENTS
 from ..compositions.integers import quotient
-from ..compositions.sizes import Size, compute, is_non_negative, known, where_true
+from ..compositions.size_arithmetic import Size, compute, fold_size, is_non_negative, where_true
 
 INT, FLOAT, BOOL = DataType.INT64, DataType.DOUBLE, DataType.BOOL
 
@@ -35,7 +35,7 @@ def _binary(op_type: str) -> Function:
     return lambda g, a, b: g.op(op_type, *_numbers(g, a, b))
 
 
-def _negated(function: Function) -> Function:
+def _negate(function: Function) -> Function:
     return lambda g, a, b: g.op("Not", function(g, a, b))
 
 
@@ -50,16 +50,16 @@ def _logical(op_type: str) -> Function:
     return symbolic
 
 
-def _whole(op_type: str) -> Function:
+def _rounding(op_type: str) -> Function:
     """Python's floor and ceil return ints."""
     return lambda g, a: g.constant(g.op(op_type, g.constant(a, FLOAT)) if _is_float(g, a) else a, INT)
 
 
 _UNARY: dict[str, Function] = {
     "abs": lambda g, a: g.op("Abs", *_numbers(g, a)),
-    "ceil": _whole("Ceil"),
+    "ceil": _rounding("Ceil"),
     "float": lambda g, a: g.constant(a, FLOAT),
-    "floor": _whole("Floor"),
+    "floor": _rounding("Floor"),
     # Cast rounds towards zero, as Python's int does.
     "int": lambda g, a: g.constant(a, INT),
     "neg": lambda g, a: g.op("Neg", *_numbers(g, a)),
@@ -73,12 +73,12 @@ _BINARY: dict[str, Function] = {
     "and": _logical("And"),
     # Equal takes no floats before opset 11.
     "eq": lambda g, a, b: g.call("aten::eq", *_numbers(g, a, b)),
-    "ge": _negated(_binary("Less")),
+    "ge": _negate(_binary("Less")),
     "gt": _binary("Greater"),
-    "le": _negated(_binary("Greater")),
+    "le": _negate(_binary("Greater")),
     "lt": _binary("Less"),
     "mul": _binary("Mul"),
-    "ne": _negated(lambda g, a, b: g.call("sym::eq", a, b)),
+    "ne": _negate(lambda g, a, b: g.call("sym::eq", a, b)),
     "or": _logical("Or"),
     "sub": _binary("Sub"),
     "truediv": lambda g, a, b: g.op("Div", g.constant(a, FLOAT), g.constant(b, FLOAT)),
@@ -107,15 +107,15 @@ for _name, _function in _BINARY.items():
 def _register_extreme(name: str, op_type: str, comparison: str) -> None:
     """Composed, because Max and Min take no integers before opset 12, and return NaN if a float is NaN."""
 
-    def composed(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
+    def select(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
         first, second = _numbers(g, a, b)
         return g.op("Where", g.op(comparison, first, second), first, second)
 
-    def of_ints(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
-        return composed(g, a, b) if _is_float(g, a, b) else g.op(op_type, *_numbers(g, a, b))
+    def by_operator(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
+        return select(g, a, b) if _is_float(g, a, b) else g.op(op_type, *_numbers(g, a, b))
 
-    _register_binary(name, composed)
-    _register_binary(name, of_ints, opset=12)
+    _register_binary(name, select)
+    _register_binary(name, by_operator, opset=12)
 
 
 _register_extreme("max", "Max", "Greater")
@@ -125,16 +125,16 @@ _register_extreme("min", "Min", "Less")
 @onnx_symbolic("sym::ite")
 def ite(g: GraphContext, cond: Value | bool, a: Value | Number, b: Value | Number) -> Value:
     if _dtype(g, a) == BOOL and _dtype(g, b) == BOOL:
-        chosen = g.op("Where", g.constant(cond, BOOL), g.constant(a, INT), g.constant(b, INT))
-        return g.cast(chosen, BOOL)
+        selected = g.op("Where", g.constant(cond, BOOL), g.constant(a, INT), g.constant(b, INT))
+        return g.cast(selected, BOOL)
     return g.op("Where", g.constant(cond, BOOL), *_numbers(g, a, b))
 
 
 @onnx_symbolic("sym::sum")
 def sum_(g: GraphContext, a: list[Value | Number]) -> Value | int:
     total: Size = 0
-    for item in a:
-        total = compute(g, "add", total, item)  # type: ignore[arg-type]
+    for number in a:
+        total = compute(g, "add", total, number)  # type: ignore[arg-type]
     return total
 
 
@@ -184,17 +184,19 @@ def mod_10(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
 @onnx_symbolic("sym::pow")
 def pow_(g: GraphContext, a: Value | Number, b: Value | Number) -> Value:
     """Small integer powers are products, which keeps integers exact at every opset."""
-    power = known(g, b) if isinstance(b, Value) and _dtype(g, b) == INT else b
+    power = fold_size(g, b) if isinstance(b, Value) and _dtype(g, b) == INT else b
     if isinstance(power, int) and 0 <= power <= 8:
         [base] = _numbers(g, a)
         if power == 0:
             return g.constant(1, g.dtype(base))
         result = base
+        # Pow takes no integers before opset 12.
         for _ in range(power - 1):
             result = g.op("Mul", result, base)
         return result
     if _is_float(g, a, b):
         return g.op("Pow", *_numbers(g, a, b))
+    # DOUBLE holds the integers up to 2**53 exactly.
     return g.cast(g.op("Pow", g.constant(a, FLOAT), g.constant(b, FLOAT)), INT)
 
 
@@ -222,7 +224,7 @@ def range_(g: GraphContext, start: Value | int, end: Value | int, step: int = 1)
 
     Range begins at opset 11. Below, the positions of nonzero elements in a tensor of ones.
     """
-    start, end = known(g, start), known(g, end)
+    start, end = fold_size(g, start), fold_size(g, end)
     if isinstance(start, int) and isinstance(end, int):
         numbers = range(start, end, step)
         if len(numbers) <= MAXIMUM_ELEMENTS:
@@ -234,8 +236,8 @@ def range_(g: GraphContext, start: Value | int, end: Value | int, step: int = 1)
         steps = span
     if not is_non_negative(steps):
         steps = compute(g, "max", steps, 0)
-    ones = g.op("ConstantOfShape", g.stack([steps]), value=[1])
-    result = where_true(g, ones)
+    filled = g.op("ConstantOfShape", g.stack([steps]), value=[1])
+    result = where_true(g, filled)
     result = result if step == 1 else g.op("Mul", result, step)
     return result if start == 0 and isinstance(start, int) else g.op("Add", result, g.constant(start, INT))
 
@@ -247,7 +249,7 @@ def range_11(g: GraphContext, start: Value | int, end: Value | int, step: int = 
     onnxruntime makes a Slice of a Range that only Gather reads. There, a negative number counts from the end
     of the axis, so a range whose ends may be negative counts from 0.
     """
-    start, end = known(g, start), known(g, end)
+    start, end = fold_size(g, start), fold_size(g, end)
     if not is_non_negative(end if step < 0 else start):
         first, last = (start, end) if step > 0 else (end, start)
         counted = g.call("sym::range", start=0, end=compute(g, "sub", last, first), step=abs(step))

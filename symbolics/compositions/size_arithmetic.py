@@ -27,14 +27,14 @@ _EXACT: dict[str, Callable[[int, int], int]] = {
 _NEUTRAL = {"add": 0, "sub": 0, "mul": 1, "floordiv": 1}
 
 
-def same(a: Dim, b: Dim) -> bool:
+def same_size(a: Dim, b: Dim) -> bool:
     """Whether two sizes are known to be equal; unknown ones are not."""
     if isinstance(a, int) or isinstance(b, int):
         return isinstance(a, int) and isinstance(b, int) and a == b
     return a.value is not None and a.value == b.value
 
 
-def known(g: GraphContext, size: Size) -> Size:
+def fold_size(g: GraphContext, size: Size) -> Size:
     """The size as an int if it is constant, else unchanged."""
     if is_value(size) and g.is_foldable(size):
         array = g.constant_value(size)
@@ -45,9 +45,10 @@ def known(g: GraphContext, size: Size) -> Size:
 
 def compute(g: GraphContext, operation: str, a: Size, b: Size) -> Size:
     """`a <operation> b` in Python's arithmetic: add, sub, mul, floordiv, mod, min, max."""
-    a, b = known(g, a), known(g, b)
+    a, b = fold_size(g, a), fold_size(g, b)
     if isinstance(a, int) and isinstance(b, int):
         return _EXACT[operation](a, b)
+    # Neutral operands leave no node, so that exported graphs of static models hold no shape arithmetic.
     if isinstance(b, int) and _NEUTRAL.get(operation) == b:
         return a
     if isinstance(a, int) and operation in ("add", "mul") and _NEUTRAL[operation] == a:
@@ -126,24 +127,25 @@ def origin(size: Size) -> tuple[Value, int] | None:
     node = None if isinstance(size, int) else size.producer()
     while node is not None and node.op_type in ("Squeeze", "Unsqueeze", "Identity"):
         node = node.inputs[0].producer() if node.inputs[0] is not None else None
+    # A size is read as Gather(Shape(x), dim), maybe with the dimension removed or added.
     if node is None or node.op_type != "Gather":
         return None
     data, indices = node.inputs[:2]
     shape = data.producer() if data is not None else None
     if shape is None or shape.op_type != "Shape" or indices is None or indices.const_value is None:
         return None
-    source, chosen = shape.inputs[0], indices.const_value.numpy()
-    if source is None or source.shape is None or chosen.size != 1 or "start" in shape.attributes:
+    source, position = shape.inputs[0], indices.const_value.numpy()
+    if source is None or source.shape is None or position.size != 1 or "start" in shape.attributes:
         return None
-    return source, int(chosen.item())
+    return source, int(position.item())
 
 
 def dimension(size: Size) -> Dim:
     """Return the int, or the dimension that the size was read from; an unknown dimension otherwise."""
     if isinstance(size, int):
         return size if size >= 0 else UNKNOWN
-    found = origin(size)
-    return UNKNOWN if found is None else found[0].shape[found[1]]  # type: ignore[index]
+    value_and_axis = origin(size)
+    return UNKNOWN if value_and_axis is None else value_and_axis[0].shape[value_and_axis[1]]  # type: ignore[index]
 
 
 _ALL_INPUTS = frozenset({"Add", "Mul", "Div", "Min", "Sum", "Concat"})
@@ -176,11 +178,11 @@ def is_non_negative(size: Size | None, depth: int = 12) -> bool:
     if node.op_type in _FIRST_INPUT:
         return is_non_negative(inputs[0], depth - 1)
     if node.op_type in _ALL_INPUTS:
-        return all(is_non_negative(item, depth - 1) for item in inputs)
+        return all(is_non_negative(operand, depth - 1) for operand in inputs)
     if node.op_type == "Max":
-        return any(is_non_negative(item, depth - 1) for item in inputs)
+        return any(is_non_negative(operand, depth - 1) for operand in inputs)
     if node.op_type == "Where":
-        return all(is_non_negative(item, depth - 1) for item in inputs[1:])
+        return all(is_non_negative(operand, depth - 1) for operand in inputs[1:])
     if node.op_type == "Mod":
         return not node.attributes.get("fmod") and is_non_negative(inputs[1], depth - 1)
     if node.op_type == "Range":

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from ...registration import GraphContext, Number, Value, onnx_symbolic
 from ..aten.opset9._common import floating
-from ..compositions.sizes import known_rank
+from ..compositions.size_arithmetic import known_rank
 from .real_and_imaginary import Operand, Parts, number, operands, split
 
 
@@ -113,6 +113,7 @@ def sgn(g: GraphContext, self: Value) -> Value:
     """`z / |z|`, and zero for zero."""
     parts = split(g, self)
     modulus = parts.modulus()
+    # Avoids 0 / 0, which is NaN.
     safe = g.op("Where", g.call("aten::eq", modulus, 0), g.constant(1.0, g.dtype(self)), modulus)
     return parts.map(lambda part: g.op("Div", part, safe)).pair()
 
@@ -141,12 +142,13 @@ def isclose(
     a, b = operands(g, self, other)
     distance = (a - b).modulus()
     allowed = g.op("Add", g.op("Mul", b.modulus(), rtol), atol)
+    # `inf <= inf` holds, but an infinite distance is never close.
     close = g.op("And", g.call("aten::le", distance, allowed), g.call("aten::isfinite", distance))
     close = g.op("Or", close, eq(g, self, other))
     if not equal_nan:
         return close
-    both = g.op("And", g.call("complex::isnan", self), g.call("complex::isnan", other))
-    return g.op("Or", close, both)
+    both_nan = g.op("And", g.call("complex::isnan", self), g.call("complex::isnan", other))
+    return g.op("Or", close, both_nan)
 
 
 @onnx_symbolic("complex::lerp")
@@ -164,7 +166,7 @@ def addbmm(
     return (product if beta == 0 else added * weight + product).pair()
 
 
-def _of_parts(name: str, combine: str) -> None:
+def _register_test_of_parts(name: str, combine: str) -> None:
     """A test of complex numbers that is true if it is true for both parts, or for either."""
 
     @onnx_symbolic(f"complex::{name}")
@@ -174,13 +176,16 @@ def _of_parts(name: str, combine: str) -> None:
 
 
 for _name, _combine in {"isfinite": "And", "isinf": "Or", "isnan": "Or"}.items():
-    _of_parts(_name, _combine)
+    _register_test_of_parts(_name, _combine)
 
 
 @onnx_symbolic("complex::where")
 def where(g: GraphContext, condition: Value, self: Operand, other: Operand) -> Value:
-    dtype = next((g.dtype(item) for item in (self, other) if isinstance(item, Value)), None)
-    a, b = (item if isinstance(item, Value) else number(g, item, dtype).pair() for item in (self, other))
+    dtype = next((g.dtype(operand) for operand in (self, other) if isinstance(operand, Value)), None)
+    a, b = (
+        operand if isinstance(operand, Value) else number(g, operand, dtype).pair()
+        for operand in (self, other)
+    )
     return g.call("aten::where", g.op("Unsqueeze", condition, axes=[known_rank(g, condition)]), a, b)
 
 
@@ -188,13 +193,10 @@ def where(g: GraphContext, condition: Value, self: Operand, other: Operand) -> V
 def prod(g: GraphContext, self: Value, dim: int | None = None, keepdim: bool = False) -> Value:
     """The product: its modulus is the product of the moduli, its angle the sum of the angles."""
     parts = split(g, self)
-    where = {} if dim is None else {"dim": dim, "keepdim": keepdim}
-    modulus = g.call("aten::prod", parts.modulus(), **where)
-    return polar(g, modulus, g.call("aten::sum", parts.argument(), **_listed(where)))
-
-
-def _listed(where: dict[str, int | bool]) -> dict[str, object]:
-    return {**where, "dim": [where["dim"]]} if where else {}
+    if dim is None:
+        return polar(g, g.call("aten::prod", parts.modulus()), g.call("aten::sum", parts.argument()))
+    modulus = g.call("aten::prod", parts.modulus(), dim=dim, keepdim=keepdim)
+    return polar(g, modulus, g.call("aten::sum", parts.argument(), dim=[dim], keepdim=keepdim))
 
 
 @onnx_symbolic("complex::cumprod")
@@ -218,17 +220,20 @@ def _register_variance(name: str, root: bool, with_mean: bool) -> None:
     ) -> Value | tuple[Value, Value]:
         correction = correction if unbiased is None else int(unbiased)
         parts = split(g, self)
-        both = (parts.re, parts.imaginary)
-        spread = g.op(
+        real_parts = (parts.re, parts.imaginary)
+        total = g.op(
             "Add",
-            *(g.call("aten::var", part, dim=dim, correction=correction, keepdim=keepdim) for part in both),
+            *(
+                g.call("aten::var", part, dim=dim, correction=correction, keepdim=keepdim)
+                for part in real_parts
+            ),
         )
-        spread = g.op("Sqrt", spread) if root else spread
+        total = g.op("Sqrt", total) if root else total
         if not with_mean:
-            return spread
+            return total
         dims = dim or list(range(known_rank(g, parts.re)))
         mean = parts.map(lambda part: g.call("aten::mean.dim", part, dim=dims, keepdim=keepdim))
-        return spread, mean.pair()
+        return total, mean.pair()
 
 
 for _name, _root in (("var", False), ("std", True)):
@@ -240,6 +245,7 @@ for _name, _root in (("var", False), ("std", True)):
 def logsumexp(g: GraphContext, self: Value, dim: list[int], keepdim: bool = False) -> Value:
     """`log sum e^z`, with the largest real part subtracted first and added again."""
     z = split(g, self)
+    # Powers of differences are at most 1 in size, so the sum does not overflow.
     largest = Parts(g, g.call("aten::amax", z.re, dim=dim, keepdim=True))
     powers = split(g, g.call("complex::exp", (z - largest).pair())).sum(dim, True)
     result = split(g, g.call("complex::log", powers.pair())) + largest

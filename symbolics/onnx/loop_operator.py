@@ -26,6 +26,7 @@ def loop(
         ir.Value(name=g.construction.names.unique("unused"), type=number.type, shape=number.shape)
     )
     scanned = list(body.outputs)[1:]
+    # A body returns its carried values before its scan outputs.
     del body.outputs[1:]
     g.extend(body, lambda *formals: [formals[-1]])
     body.outputs.extend(scanned)

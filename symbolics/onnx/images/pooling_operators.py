@@ -6,8 +6,8 @@ from typing import Any
 import onnx_ir as ir
 
 from ....registration import GraphContext, Value, onnx_symbolic, schemas
-from ...compositions.sizes import known_rank, product
-from ...compositions.spatial.sliding import Slide, averaged, largest, summed
+from ...compositions.size_arithmetic import known_rank, product
+from ...compositions.spatial.sliding import Slide, average_windows, largest, sum_windows
 from ..support import below
 
 _BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
@@ -26,15 +26,17 @@ def _slides(
     """The windows along each spatial dimension."""
     count, slides = known_rank(g, X) - 2, []
     for i in range(count):
-        size, around = g.size(X, 2 + i), (pads[i], pads[count + i])
+        size, window_pads = g.size(X, 2 + i), (pads[i], pads[count + i])
         if auto_pad.startswith("SAME"):
             if isinstance(size, Value):
                 raise g.refuse("the spatial sizes must be known, because the padding depends on them")
             extent = dilations[i] * (kernel[i] - 1) + 1
+            # SAME makes as many windows as strides fit; an odd amount of padding has the extra element
+            # behind for SAME_UPPER, and before for SAME_LOWER.
             total = max((-(-size // strides[i]) - 1) * strides[i] + extent - size, 0)
             less, more = total // 2, total - total // 2
-            around = (less, more) if auto_pad == "SAME_UPPER" else (more, less)
-        slides.append(Slide.over(g, size, kernel[i], strides[i], around, dilations[i], ceil_mode))
+            window_pads = (less, more) if auto_pad == "SAME_UPPER" else (more, less)
+        slides.append(Slide.over(g, size, kernel[i], strides[i], window_pads, dilations[i], ceil_mode))
     return slides
 
 
@@ -72,46 +74,46 @@ def _register(op_type: str) -> None:
         storage_order: int | None = None,
         p: int | None = None,
         outputs: int = 1,
-    ) -> Any:
+    ) -> Value | list[Value]:
         """Below 22, where `ceil_mode` also counts windows that begin after the input."""
-        ones = [1] * len(kernel_shape)
+        unit_steps = [1] * len(kernel_shape)
         ceil = bool(ceil_mode) and not auto_pad.startswith("SAME")
-        padding = pads if pads is not None and auto_pad == "NOTSET" else [0] * (2 * len(ones))
+        padding = pads if pads is not None and auto_pad == "NOTSET" else [0] * (2 * len(unit_steps))
         named: dict[str, Any] = {
             "auto_pad": auto_pad if auto_pad != "NOTSET" else None,
             "ceil_mode": int(ceil) or None,
             "count_include_pad": count_include_pad or None,
-            "dilations": dilations if any(item != 1 for item in dilations or []) else None,
+            "dilations": dilations if any(dilation != 1 for dilation in dilations or []) else None,
             "pads": pads,
             "strides": strides,
             "storage_order": storage_order or None,
             "p": p,
         }
-        windows = (kernel_shape, strides or ones, padding, dilations or ones, auto_pad, ceil)
-        wanted = [name for name, value in named.items() if value is not None]
-        takes = g.has(op_type, *wanted) and (op_type != "MaxPool" or _takes(g, X, outputs))
-        if takes and (not ceil or all(map(_counts_alike, _slides(g, X, *windows)))):
+        windows = (kernel_shape, strides or unit_steps, padding, dilations or unit_steps, auto_pad, ceil)
+        argument_names = [name for name, value in named.items() if value is not None]
+        is_supported = g.has(op_type, *argument_names) and (op_type != "MaxPool" or _takes(g, X, outputs))
+        if is_supported and (not ceil or all(map(_counts_alike, _slides(g, X, *windows)))):
             return g.op(op_type, X, kernel_shape=kernel_shape, outputs=outputs, **named)
         has_data = (
             named["dilations"] is None and not ceil and all(map(operator.lt, padding, kernel_shape * 2))
         )
-        kind = g.dtype(X)
-        are_bytes = op_type == "MaxPool" and kind in _BYTES and outputs == 1
-        if kind is not None and are_bytes and has_data and g.has(op_type, *wanted):
+        dtype = g.dtype(X)
+        are_bytes = op_type == "MaxPool" and dtype in _BYTES and outputs == 1
+        if dtype is not None and are_bytes and has_data and g.has(op_type, *argument_names):
             # Every window has an element, so no padding of float32 reaches the results.
             wide = g.op(op_type, g.cast(X, ir.DataType.FLOAT), kernel_shape=kernel_shape, **named)
-            return g.cast(wide, kind)
+            return g.cast(wide, dtype)
         slides = _slides(g, X, *windows)
         if op_type == "AveragePool":
-            return averaged(g, X, slides, bool(count_include_pad))
+            return average_windows(g, X, slides, bool(count_include_pad))
         if op_type == "LpPool":
             power = float(p or 2)
-            total = summed(g, g.op("Pow", g.op("Abs", X), power), slides)
+            total = sum_windows(g, g.op("Pow", g.op("Abs", X), power), slides)
             return g.op("Pow", total, 1.0 / power)
         if outputs > 1 and storage_order:
             raise g.refuse("storage_order=1 is not supported for the output Indices")
-        values, found = largest(g, X, slides, outputs > 1)
-        return values if found is None else [values, _positions_in_all(g, X, found)]
+        values, indices = largest(g, X, slides, outputs > 1)
+        return values if indices is None else [values, _positions_in_all(g, X, indices)]
 
 
 def _takes(g: GraphContext, X: Value, outputs: int) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
-from ....compositions.sizes import Size, axis, compute, known_rank, product, sizes_of, where_true
+from ....compositions.size_arithmetic import Size, axis, compute, known_rank, product, sizes_of, where_true
 
 
 @onnx_symbolic("aten::embedding")
@@ -40,12 +40,12 @@ def flat_positions(g: GraphContext, self: Value, dim: int, index: Value) -> Valu
     """The flattened positions of the elements that `index` selects along a dimension."""
     sizes, counts = sizes_of(g, self), sizes_of(g, index)
     positions = _times(g, g.cast(index, DataType.INT64), product(g, sizes[dim + 1 :]))
-    for place, count in enumerate(counts):
-        if place == dim or (isinstance(count, int) and count == 1):
+    for dimension, count in enumerate(counts):
+        if dimension == dim or (isinstance(count, int) and count == 1):
             continue
-        along = _times(g, g.call("sym::range", start=0, end=count), product(g, sizes[place + 1 :]))
-        others = [at for at in range(len(sizes)) if at != place]
-        positions = g.op("Add", positions, g.op("Unsqueeze", along, axes=others))
+        along = _times(g, g.call("sym::range", start=0, end=count), product(g, sizes[dimension + 1 :]))
+        remaining_axes = [i for i in range(len(sizes)) if i != dimension]
+        positions = g.op("Add", positions, g.op("Unsqueeze", along, axes=remaining_axes))
     return positions
 
 
@@ -57,10 +57,11 @@ def _modulo(g: GraphContext, index: Value, size: Size) -> Value:
     """Reduce positions modulo the size of the dimension, as `take_along_dim` does."""
     if isinstance(size, int) and size == 0:
         return index
+    # Below opset 9 `aten::remainder` would need a Where.
     if g.has("Where"):
         return g.call("aten::remainder", self=index, other=size)
-    taken = g.op("Mul", g.op("Div", index, size), size)
-    return g.call("composed::wrap", index=g.op("Sub", index, taken), size=size)
+    multiple = g.op("Mul", g.op("Div", index, size), size)
+    return g.call("composed::wrap", index=g.op("Sub", index, multiple), size=size)
 
 
 @onnx_symbolic("aten::take_along_dim")
@@ -70,42 +71,43 @@ def take_along_dim(g: GraphContext, self: Value, indices: Value, dim: int | None
         return g.call(
             "aten::gather", self=g.op("Reshape", self, [-1]), dim=0, index=g.op("Reshape", indices, [-1])
         )
-    at = axis(g, self, dim)
-    indices = _modulo(g, indices, g.size(self, at))
-    own, wanted = sizes_of(g, self), sizes_of(g, indices)
-    shared = [b if isinstance(a, int) and a == 1 else a for a, b in zip(own, wanted, strict=True)]
-    data = g.call("aten::expand", self=self, size=[*shared[:at], -1, *shared[at + 1 :]])
-    index = g.call("aten::expand", self=indices, size=[*shared[:at], -1, *shared[at + 1 :]])
-    return g.call("aten::gather", self=data, dim=at, index=index)
+    dimension = axis(g, self, dim)
+    indices = _modulo(g, indices, g.size(self, dimension))
+    sizes, index_sizes = sizes_of(g, self), sizes_of(g, indices)
+    shared = [b if isinstance(a, int) and a == 1 else a for a, b in zip(sizes, index_sizes, strict=True)]
+    data = g.call("aten::expand", self=self, size=[*shared[:dimension], -1, *shared[dimension + 1 :]])
+    index = g.call("aten::expand", self=indices, size=[*shared[:dimension], -1, *shared[dimension + 1 :]])
+    return g.call("aten::gather", self=data, dim=dimension, index=index)
 
 
 @onnx_symbolic(["aten::index", "aten::_unsafe_index"])
 def index(g: GraphContext, self: Value, indices: list[Value | None]) -> Value:
     """Index tensors broadcast; if their dimensions are not adjacent, the broadcast dimensions come first."""
     data, positions = without_masks(g, self, indices)
-    places = sorted(positions)
-    if not places:
+    dims = sorted(positions)
+    if not dims:
         return data
-    if len(places) == 1:
-        return g.op_of_any_data("Gather", data, positions[places[0]], axis=places[0])
-    first = places[0] if are_adjacent(places) else 0
-    if not are_adjacent(places):
-        data = g.call("aten::permute", self=data, dims=[*places, *_others(g, data, places)])
-    sizes = sizes_of(g, data)[first : first + len(places)]
-    picked = linear_positions(g, [positions[place] for place in places], sizes)
-    return g.op("Gather", merged(g, data, first, len(places)), picked, axis=first)
+    if len(dims) == 1:
+        return g.op_of_any_data("Gather", data, positions[dims[0]], axis=dims[0])
+    # As in NumPy, index tensors that are not adjacent put their dimensions first.
+    first = dims[0] if are_adjacent(dims) else 0
+    if not are_adjacent(dims):
+        data = g.call(
+            "aten::permute",
+            self=data,
+            dims=[*dims, *(dim for dim in range(known_rank(g, data)) if dim not in dims)],
+        )
+    sizes = sizes_of(g, data)[first : first + len(dims)]
+    index_of_merged = linear_positions(g, [positions[dimension] for dimension in dims], sizes)
+    return g.op("Gather", merge_dims(g, data, first, len(dims)), index_of_merged, axis=first)
 
 
-def _others(g: GraphContext, data: Value, places: Sequence[int]) -> list[int]:
-    return [place for place in range(known_rank(g, data)) if place not in places]
-
-
-def are_adjacent(places: Sequence[int]) -> bool:
+def are_adjacent(dims: Sequence[int]) -> bool:
     """Whether indexed dimensions are adjacent."""
-    return places[-1] - places[0] == len(places) - 1
+    return dims[-1] - dims[0] == len(dims) - 1
 
 
-def merged(g: GraphContext, data: Value, first: int, count: int) -> Value:
+def merge_dims(g: GraphContext, data: Value, first: int, count: int) -> Value:
     """The value with consecutive dimensions merged into one."""
     return g.call("aten::flatten", self=data, start_dim=first, end_dim=first + count - 1)
 
@@ -113,9 +115,9 @@ def merged(g: GraphContext, data: Value, first: int, count: int) -> Value:
 def linear_positions(g: GraphContext, positions: Sequence[Value], sizes: Sequence[Size]) -> Value:
     """One index tensor for merged dimensions, computed from an index tensor for each."""
     total: Value | None = None
-    for place, index in enumerate(positions):
-        front = g.cast(g.call("composed::wrap", index=index, size=sizes[place]), DataType.INT64)
-        term = _times(g, front, product(g, sizes[place + 1 :]))
+    for i, index in enumerate(positions):
+        front = g.cast(g.call("composed::wrap", index=index, size=sizes[i]), DataType.INT64)
+        term = _times(g, front, product(g, sizes[i + 1 :]))
         total = term if total is None else g.op("Add", total, term)
     assert total is not None
     return total
@@ -129,23 +131,23 @@ def without_masks(
     A mask of several dimensions merges them. UINT8 tensors are masks too.
     """
     positions: dict[int, Value] = {}
-    place = 0
+    dimension = 0
     for item in indices:
         if item is None:
-            place += 1
+            dimension += 1
             continue
         if g.dtype(item) not in (DataType.BOOL, DataType.UINT8):
-            positions[place] = item
-            place += 1
+            positions[dimension] = item
+            dimension += 1
             continue
         rank = known_rank(g, item)
         mask = g.cast(item, DataType.BOOL)
         if rank == 0:
-            self, mask = g.op("Unsqueeze", self, axes=[place]), g.op("Unsqueeze", mask, axes=[0])
+            self, mask = g.op("Unsqueeze", self, axes=[dimension]), g.op("Unsqueeze", mask, axes=[0])
         elif rank > 1:
-            self, mask = merged(g, self, place, rank), g.op("Reshape", mask, [-1])
-        positions[place] = where_true(g, mask)
-        place += 1
+            self, mask = merge_dims(g, self, dimension, rank), g.op("Reshape", mask, [-1])
+        positions[dimension] = where_true(g, mask)
+        dimension += 1
     return self, positions
 
 
@@ -159,15 +161,16 @@ def diagonal(g: GraphContext, self: Value, offset: int = 0, dim1: int = 0, dim2:
     down, right = max(-offset, 0), max(offset, 0)
     length = compute(g, "min", compute(g, "sub", height, down), compute(g, "sub", width, right))
     length = compute(g, "max", length, 0)
+    # In the flattened matrix neighbours on a diagonal are one row and one column apart.
     start = compute(g, "add", compute(g, "mul", width, down), right)
     stride = compute(g, "add", width, 1)
     if isinstance(length, int) and isinstance(start, int) and isinstance(stride, int):
         g.reserve(length)
-        picked = g.constant(start + stride * np.arange(length, dtype=np.int64))
+        diagonal_index = g.constant(start + stride * np.arange(length, dtype=np.int64))
     else:
-        picked = g.op("Mul", g.call("sym::range", start=0, end=length), stride)
-        picked = g.op("Add", picked, start)
-    return g.op("Gather", merged(g, data, rank - 2, 2), picked, axis=rank - 2)
+        diagonal_index = g.op("Mul", g.call("sym::range", start=0, end=length), stride)
+        diagonal_index = g.op("Add", diagonal_index, start)
+    return g.op("Gather", merge_dims(g, data, rank - 2, 2), diagonal_index, axis=rank - 2)
 
 
 @onnx_symbolic("aten::trace")

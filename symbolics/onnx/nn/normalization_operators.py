@@ -6,16 +6,16 @@ from ....registration import DataType, GraphContext, Value, dtypes, onnx_symboli
 from ...compositions.moments import (
     affine,
     affine_of_channels,
-    filled,
-    grouped,
+    cast_like,
+    filled_vector,
+    group_channels,
     moments,
-    narrowed,
     root_mean_square,
     trailing_axes,
-    ungrouped,
-    widened,
+    ungroup_channels,
+    widen_halves,
 )
-from ...compositions.sizes import known_rank
+from ...compositions.size_arithmetic import known_rank
 from ..support import below
 
 
@@ -30,13 +30,13 @@ def _dimensions(g: GraphContext, X: Value, axis: int) -> int:
     return -axis if axis < 0 else known_rank(g, X) - axis
 
 
-def _stashed(g: GraphContext, X: Value, stash_type: int) -> DataType | None:
+def _stash_dtype(g: GraphContext, X: Value, stash_type: int) -> DataType | None:
     """The `stash_type`, if it differs from the input's type and is not FLOAT for half precision."""
-    wide, own = dtypes.element_type(stash_type), g.dtype(X)
+    wide, dtype = dtypes.element_type(stash_type), g.dtype(X)
     if wide not in dtypes.FLOATS:
         raise g.refuse(f"stash_type {wide.name} is not a type of floats")
-    is_default = wide == DataType.FLOAT and own in (DataType.FLOAT16, DataType.BFLOAT16)
-    return None if own is None or own == wide or is_default else wide
+    is_default = wide == DataType.FLOAT and dtype in (DataType.FLOAT16, DataType.BFLOAT16)
+    return None if dtype is None or dtype == wide or is_default else wide
 
 
 @onnx_symbolic("composed::layer_norm")
@@ -44,9 +44,9 @@ def layer_norm(
     g: GraphContext, input: Value, dimensions: int, weight: Value | None, bias: Value | None, eps: float
 ) -> list[Value]:
     """Composed in the form that runtimes fuse: (x - mean) / sqrt(mean((x - mean) ** 2) + eps)."""
-    wide, (weight, bias) = widened(g, input, weight, bias)
+    wide, (weight, bias) = widen_halves(g, input, weight, bias)
     centred, mean, deviation = moments(g, wide, trailing_axes(g, input, dimensions), eps)
-    result = narrowed(g, affine(g, g.op("Div", centred, deviation), weight, bias), input)
+    result = cast_like(g, affine(g, g.op("Div", centred, deviation), weight, bias), input)
     return [result, mean, deviation]
 
 
@@ -62,15 +62,14 @@ def layer_normalization(
     outputs: int = 1,
 ) -> list[Value]:
     """Below 17."""
+    # A scale of ones would only add a multiplication.
     weight = None if _is_all(g, Scale, 1.0) else Scale
-    wide, count = _stashed(g, X, stash_type), _dimensions(g, X, axis)
+    wide, count = _stash_dtype(g, X, stash_type), _dimensions(g, X, axis)
     if wide is None:
         result, mean, root = g.call_outputs("composed::layer_norm", X, count, weight, B, epsilon)
     else:
-        result, mean, root = g.call_outputs(
-            "composed::layer_norm", g.cast(X, wide), count, None, None, epsilon
-        )
-        result = affine(g, narrowed(g, result, X), weight, B)
+        result, mean, root = g.call("composed::layer_norm", g.cast(X, wide), count, None, None, epsilon)
+        result = affine(g, cast_like(g, result, X), weight, B)
     return [result] if outputs == 1 else [result, mean, g.op("Div", 1.0, root)]
 
 
@@ -80,11 +79,11 @@ def rms_normalization(
 ) -> Value:
     """Below 23."""
     weight = None if _is_all(g, scale, 1.0) else scale
-    wide, count = _stashed(g, X, stash_type), _dimensions(g, X, axis)
+    wide, count = _stash_dtype(g, X, stash_type), _dimensions(g, X, axis)
     if wide is None:
         return root_mean_square(g, X, count, weight, epsilon)[0]
     result = root_mean_square(g, g.cast(X, wide), count, None, epsilon)[0]
-    return affine(g, narrowed(g, result, X), weight, None)
+    return affine(g, cast_like(g, result, X), weight, None)
 
 
 @onnx_symbolic("composed::group_norm")
@@ -94,16 +93,17 @@ def group_norm(
     """InstanceNormalization with groups as channels."""
     if (weight is not None or bias is not None) and g.rank(input) is None:
         raise g.refuse("the rank of the input must be known")
-    wide, (weight, bias) = widened(g, input, weight, bias)
-    groups = grouped(g, wide, num_groups)
+    wide, (weight, bias) = widen_halves(g, input, weight, bias)
+    groups = group_channels(g, wide, num_groups)
     if g.has_kernel("InstanceNormalization", wide):
-        ones, zeros = (filled(g, wide, num_groups, number) for number in (1.0, 0.0))
-        normalised = g.op("InstanceNormalization", groups, ones, zeros, epsilon=eps)
+        # The scale and bias of InstanceNormalization would be per group; the real ones are per channel.
+        unit_scales, zeros = (filled_vector(g, wide, num_groups, number) for number in (1.0, 0.0))
+        normalised = g.op("InstanceNormalization", groups, unit_scales, zeros, epsilon=eps)
     else:
         centred, _, deviation = moments(g, groups, [2], eps)
         normalised = g.op("Div", centred, deviation)
-    whole = ungrouped(g, normalised, input)
-    return narrowed(g, affine_of_channels(g, whole, weight, bias, input), input)
+    restored = ungroup_channels(g, normalised, input)
+    return cast_like(g, affine_of_channels(g, restored, weight, bias, input), input)
 
 
 @below("GroupNormalization", 21)
@@ -119,8 +119,8 @@ def group_normalization(
     """Below 21."""
     weight = None if _is_all(g, scale, 1.0) else scale
     shift = None if _is_all(g, bias, 0.0) else bias
-    wide = _stashed(g, X, stash_type)
+    wide = _stash_dtype(g, X, stash_type)
     if wide is None:
         return g.call("composed::group_norm", X, num_groups, weight, shift, epsilon)
     result = g.call("composed::group_norm", g.cast(X, wide), num_groups, None, None, epsilon)
-    return affine_of_channels(g, narrowed(g, result, X), weight, shift, X)
+    return affine_of_channels(g, cast_like(g, result, X), weight, shift, X)

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
-from ....compositions.sizes import known_rank, product
+from ....compositions.size_arithmetic import known_rank, product
 from ....compositions.spatial.windows import spatial_sizes
-from ..pooling.windows import Window
-from .convolution import transposed_to
-from .matrices import along
+from ..pooling.windows import PoolingWindow
+from .axis_products import multiply_along
+from .convolution_gradients import transpose_convolution_to
 
 
 def _sizes(g: GraphContext, value: Value, dimensions: int) -> list[int]:
-    found = spatial_sizes(g, value, dimensions)
-    if found is None:
+    sizes = spatial_sizes(g, value, dimensions)
+    if sizes is None:
         raise g.refuse("the spatial sizes must be known for the gradient of this pooling")
-    return found
+    return sizes
 
 
 def _planes(g: GraphContext, value: Value, dimensions: int) -> Value:
@@ -28,7 +28,7 @@ def _planes(g: GraphContext, value: Value, dimensions: int) -> Value:
     )
 
 
-def _spread(g: GraphContext, planes: Value, weight: Value, like: Value, window: Window) -> Value:
+def _sum_windows(g: GraphContext, planes: Value, weight: Value, like: Value, window: PoolingWindow) -> Value:
     """Sum overlapping windows `[planes, K, places...]` to the shape of the pooling's input."""
     dimensions = len(window.kernel)
     sizes, counts = spatial_sizes(g, like, dimensions), spatial_sizes(g, planes, dimensions)
@@ -41,40 +41,44 @@ def _spread(g: GraphContext, planes: Value, weight: Value, like: Value, window: 
             like,
             g.stack([-1, 1, *(g.size(like, rank - dimensions + i) for i in range(dimensions))]),
         )
-        spread = transposed_to(g, planes, weight, shaped, window.stride, window.padding, window.dilation, 1)
+        summed = transpose_convolution_to(
+            g, planes, weight, shaped, window.stride, window.padding, window.dilation, 1
+        )
     else:
         numbers = zip(
             sizes, counts, window.kernel, window.stride, window.padding, window.dilation, strict=True
         )
-        behind = [
+        overhang = [
             (count - 1) * stride + step * (length - 1) + 1 - pad - size
             for size, count, length, stride, pad, step in numbers
         ]
-        extra = [max(-more, 0) for more in behind]
-        spread = g.op(
+        # Windows that overhang are cropped as padding, and a gap behind the last one is output padding.
+        extra = [max(-more, 0) for more in overhang]
+        summed = g.op(
             "ConvTranspose",
             planes,
             weight,
             dilations=window.dilation,
             kernel_shape=window.kernel,
             output_padding=extra if any(extra) else None,
-            pads=[*window.padding, *(max(more, 0) for more in behind)],
+            pads=[*window.padding, *(max(more, 0) for more in overhang)],
             strides=window.stride,
         )
-    return g.call("aten::reshape_as", self=spread, other=like)
+    return g.call("aten::reshape_as", self=summed, other=like)
 
 
 def _counts(
-    g: GraphContext, input: Value, window: Window, places: list[int] | None, padded: bool
+    g: GraphContext, input: Value, window: PoolingWindow, output_sizes: list[int] | None, padded: bool
 ) -> np.ndarray:
     """The number of elements of each window, `[places...]`, or one number for all."""
+    # Every window then has the same number of elements.
     if not window.ceil_mode and (padded or not any(window.padding)):
         return np.asarray(math.prod(window.kernel))
-    g.reserve(*(places or []))
-    found = np.ones(())
+    g.reserve(*(output_sizes or []))
+    counts = np.ones(())
     for size, count, length, stride, pad in zip(
         _sizes(g, input, len(window.kernel)),
-        places or [],
+        output_sizes or [],
         window.kernel,
         window.stride,
         window.padding,
@@ -83,8 +87,8 @@ def _counts(
         begins = np.arange(count) * stride - pad
         ends = np.minimum(begins + length, size + pad)
         inside = ends - begins if padded else np.minimum(ends, size) - np.maximum(begins, 0)
-        found = found[..., None] * inside
-    return found
+        counts = counts[..., None] * inside
+    return counts
 
 
 def _register_average(dimensions: int) -> None:
@@ -100,27 +104,27 @@ def _register_average(dimensions: int) -> None:
         count_include_pad: bool,
         divisor_override: int | None,
     ) -> Value:
-        window = Window.of(dimensions, kernel_size, stride, padding, [1], ceil_mode)
-        places = spatial_sizes(g, grad_output, dimensions)
+        window = PoolingWindow.of(dimensions, kernel_size, stride, padding, [1], ceil_mode)
+        output_sizes = spatial_sizes(g, grad_output, dimensions)
         count = (
             np.asarray(divisor_override)
             if divisor_override is not None
-            else _counts(g, self, window, places, count_include_pad)
+            else _counts(g, self, window, output_sizes, count_include_pad)
         )
         dtype = g.dtype(grad_output) or DataType.FLOAT
         shares = g.op("Div", grad_output, g.constant(count, dtype))
         g.reserve(*window.kernel)
         weight = g.constant(np.ones((1, 1, *window.kernel)), dtype)
-        return _spread(g, _planes(g, shares, dimensions), weight, self, window)
+        return _sum_windows(g, _planes(g, shares, dimensions), weight, self, window)
 
 
-def _scattered(
-    g: GraphContext, gradient: Value, indices: Value, like: Value, dimensions: int, once: bool
+def _scatter_gradient(
+    g: GraphContext, gradient: Value, indices: Value, like: Value, dimensions: int, unique: bool
 ) -> Value:
     """Scatter gradients to positions in their planes.
 
     Args:
-        once: whether no position comes twice.
+        unique: whether no position comes twice.
     """
     rank = known_rank(g, like)
     outer = list(range(rank - dimensions))
@@ -128,23 +132,25 @@ def _scattered(
     lead = [g.size(like, axis) for axis in outer]
     zeros = g.call("aten::zeros", size=[*lead, product(g, spatial)], dtype=g.dtype(gradient))
     flat = [g.op("Reshape", value, g.stack([*lead, -1])) for value in (indices, gradient)]
-    at = len(outer)
-    if once:
-        found = g.op("ScatterElements", zeros, *flat, axis=at)
+    plane_axis = len(outer)
+    if unique:
+        scattered = g.op("ScatterElements", zeros, *flat, axis=plane_axis)
     else:
-        found = g.call("composed::scatter_reduce", zeros, at, *flat, "add")
-    return g.call("aten::reshape_as", self=found, other=like)
+        scattered = g.call("composed::scatter_reduce", zeros, plane_axis, *flat, "add")
+    return g.call("aten::reshape_as", self=scattered, other=like)
 
 
-def _selected(g: GraphContext, gradient: Value, indices: Value, like: Value, window: Window) -> Value:
-    """The same for opsets without a scatter that sums: compares each element of a window with its maximum."""
+def _sum_maxima(
+    g: GraphContext, gradient: Value, indices: Value, like: Value, window: PoolingWindow
+) -> Value:
+    """`_scatter_gradient` for opsets without a scatter that sums: compares each element with its maximum."""
     dimensions = len(window.kernel)
-    sizes, places = _sizes(g, like, dimensions), _sizes(g, gradient, dimensions)
-    g.reserve(*window.kernel, *places)
+    sizes, output_sizes = _sizes(g, like, dimensions), _sizes(g, gradient, dimensions)
+    g.reserve(*window.kernel, *output_sizes)
     g.reserve(*window.kernel, *window.kernel)
     flat = np.zeros((1,) * (2 * dimensions), np.int64)
     for i, size in enumerate(sizes):
-        begins = np.arange(places[i]) * window.stride[i] - window.padding[i]
+        begins = np.arange(output_sizes[i]) * window.stride[i] - window.padding[i]
         positions = np.arange(window.kernel[i])[:, None] * window.dilation[i] + begins
         shape = [1] * (2 * dimensions)
         shape[i], shape[dimensions + i] = positions.shape
@@ -153,12 +159,12 @@ def _selected(g: GraphContext, gradient: Value, indices: Value, like: Value, win
         positions = np.where(outside, -(math.prod(sizes)), positions)
         flat = flat * size + positions.reshape(shape)
     count = math.prod(window.kernel)
-    own = g.constant(flat.reshape(1, count, *places), DataType.INT64)
-    chosen = g.op("Equal", _planes(g, indices, dimensions), own)
-    parts = g.call("composed::where", condition=chosen, self=_planes(g, gradient, dimensions), other=0)
+    window_positions = g.constant(flat.reshape(1, count, *output_sizes), DataType.INT64)
+    is_maximum = g.op("Equal", _planes(g, indices, dimensions), window_positions)
+    selected = g.call("composed::where", condition=is_maximum, self=_planes(g, gradient, dimensions), other=0)
     dtype = g.dtype(gradient) or DataType.FLOAT
     weight = g.constant(np.eye(count).reshape(count, 1, *window.kernel), dtype)
-    return _spread(g, parts, weight, like, window)
+    return _sum_windows(g, selected, weight, like, window)
 
 
 def _register_maximum(dimensions: int) -> None:
@@ -174,24 +180,25 @@ def _register_maximum(dimensions: int) -> None:
         ceil_mode: bool,
         indices: Value,
     ) -> Value:
-        window = Window.of(dimensions, kernel_size, stride, padding, dilation, ceil_mode)
+        window = PoolingWindow.of(dimensions, kernel_size, stride, padding, dilation, ceil_mode)
         numbers = zip(window.kernel, window.stride, window.dilation, strict=True)
-        apart = all(step * (length - 1) < jump for length, jump, step in numbers)
-        known = all(spatial_sizes(g, value, dimensions) for value in (self, grad_output))
-        if apart or g.has("ScatterElements", reduction="add") or not known:
-            return _scattered(g, grad_output, indices, self, dimensions, apart)
-        return _selected(g, grad_output, indices, self, window)
+        disjoint = all(step * (length - 1) < jump for length, jump, step in numbers)
+        sizes_known = all(spatial_sizes(g, value, dimensions) for value in (self, grad_output))
+        # Disjoint windows cannot share a maximum, so a plain scatter is enough.
+        if disjoint or g.has("ScatterElements", reduction="add") or not sizes_known:
+            return _scatter_gradient(g, grad_output, indices, self, dimensions, disjoint)
+        return _sum_maxima(g, grad_output, indices, self, window)
 
 
 def _register_adaptive(dimensions: int) -> None:
     @onnx_symbolic(f"aten::adaptive_max_pool{dimensions}d_backward")
     def adaptive_max_pool_backward(g: GraphContext, grad_output: Value, self: Value, indices: Value) -> Value:
-        sizes, places = (spatial_sizes(g, value, dimensions) for value in (self, grad_output))
-        apart = sizes is not None and places is not None
-        apart = apart and all(
-            size % count == 0 for size, count in zip(sizes or [], places or [], strict=True)
+        sizes, output_sizes = (spatial_sizes(g, value, dimensions) for value in (self, grad_output))
+        disjoint = sizes is not None and output_sizes is not None
+        disjoint = disjoint and all(
+            size % count == 0 for size, count in zip(sizes or [], output_sizes or [], strict=True)
         )
-        return _scattered(g, grad_output, indices, self, dimensions, apart)
+        return _scatter_gradient(g, grad_output, indices, self, dimensions, disjoint)
 
     @onnx_symbolic(f"aten::_adaptive_avg_pool{dimensions}d_backward")
     def adaptive_avg_pool_backward(g: GraphContext, grad_output: Value, self: Value) -> Value:
@@ -204,10 +211,10 @@ def _register_adaptive(dimensions: int) -> None:
         ):
             g.reserve(count, size)
             shares = np.zeros((count, size))
-            for place in range(count):
-                begin, end = place * size // count, -(-(place + 1) * size // count)
-                shares[place, begin:end] = 1.0 / (end - begin)
-            result = along(g, result, rank - dimensions + i, rank, g.constant(shares, dtype))
+            for output in range(count):
+                begin, end = output * size // count, -(-(output + 1) * size // count)
+                shares[output, begin:end] = 1.0 / (end - begin)
+            result = multiply_along(g, result, rank - dimensions + i, rank, g.constant(shares, dtype))
         return result
 
 

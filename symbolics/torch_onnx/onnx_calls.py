@@ -19,13 +19,13 @@ def symbolic(
     domain: str = "",
     version: int | None = None,
     **encoded: Any,
-) -> Any:
+) -> Value:
     """`torch.onnx.ops.symbolic`: an operator with one result.
 
     Args:
         encoded: attributes and metadata as lists, and the shape that the captured graph knows too.
     """
-    [result] = _emitted(g, domain, version, op_type, inputs, encoded, [onnx_dtype])
+    [result] = _emit(g, domain, version, op_type, inputs, encoded, [onnx_dtype])
     return result
 
 
@@ -38,24 +38,24 @@ def symbolic_multi_out(
     domain: str = "",
     version: int | None = None,
     **encoded: Any,
-) -> Any:
-    """`torch.onnx.ops.symbolic_multi_out`: the same with a list of results."""
-    return _emitted(g, domain, version, op_type, inputs, encoded, onnx_dtypes)
+) -> list[Value]:
+    """`torch.onnx.ops.symbolic_multi_out`: an operator with a list of results."""
+    return _emit(g, domain, version, op_type, inputs, encoded, onnx_dtypes)
 
 
 def _attributes(encoded: Mapping[str, Any]) -> dict[str, Any]:
     """Attributes by name; a type is `i`, `f` or `s`, with another `s` for a list."""
     lists = {"i": encoded["attr_ints"], "f": encoded["attr_floats"], "s": encoded["attr_strs"]}
-    found = {}
-    for key, kind, (start, end) in zip(
+    attributes = {}
+    for key, type_code, (start, end) in zip(
         encoded["attr_keys"], encoded["attr_types"], encoded["attr_pos"], strict=True
     ):
-        items = list(lists[kind[0]][start:end])
-        found[key] = items if len(kind) > 1 else items[0]
-    return found
+        items = list(lists[type_code[0]][start:end])
+        attributes[key] = items if len(type_code) > 1 else items[0]
+    return attributes
 
 
-def _emitted(
+def _emit(
     g: GraphContext,
     domain: str,
     version: int | None,
@@ -69,8 +69,8 @@ def _emitted(
     if foreign:
         g.construction.opset_import(domain, version)
     name = f"{domain}::{op_type}" if foreign else op_type
-    found = g.op(name, *inputs, outputs=len(dtypes), **_attributes(encoded))
-    results = found if isinstance(found, list) else [found]
+    outputs = g.op(name, *inputs, outputs=len(dtypes), **_attributes(encoded))
+    results = outputs if isinstance(outputs, list) else [outputs]
     if foreign:
         for result, dtype, expected in zip(results, dtypes, g.expected, strict=False):
             result.dtype, result.shape = ir.DataType(dtype), expected.shape
@@ -97,12 +97,12 @@ def attention(
     scale: float | None = None,
     softcap: float = 0.0,
     softmax_precision: int | None = None,
-) -> Any:
+) -> list[Value | None]:
     """`torch.onnx.ops.attention`: the results that the model uses, up to the last of them."""
     used = [index for index, value in enumerate(g.expected) if value.uses() or value.is_graph_output()]
     count = max(used, default=0) + 1
     heads = {"kv_num_heads": kv_num_heads, "q_num_heads": q_num_heads} if q_num_heads else {}
-    found = g.op(
+    outputs = g.op(
         "Attention",
         Q,
         K,
@@ -118,7 +118,8 @@ def attention(
         softmax_precision=softmax_precision,
         **heads,
     )
-    results = found if isinstance(found, list) else [found]
+    results = outputs if isinstance(outputs, list) else [outputs]
+    # `torch.onnx.ops.attention` always returns four results.
     return [*results, *[None] * (4 - count)]
 
 
@@ -132,7 +133,7 @@ def rotary_embedding(
     interleaved: bool = False,
     num_heads: int = 0,
     rotary_embedding_dim: int = 0,
-) -> Any:
+) -> Value:
     """`torch.onnx.ops.rotary_embedding`."""
     return g.op(
         "RotaryEmbedding",

@@ -1,13 +1,13 @@
 """Gradients of operators that read a part of a tensor: pad with zeros."""
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
-from ....compositions.sizes import Size, known, sizes_of
+from ....compositions.size_arithmetic import Size, fold_size, sizes_of
 
 _END = 2**62
 """Ends of slices from here on mean the end of the dimension."""
 
 
-def _padded(g: GraphContext, part: Value, sizes: list[Size], dim: int, start: int, end: int) -> Value:
+def _pad_part(g: GraphContext, part: Value, sizes: list[Size], dim: int, start: int, end: int) -> Value:
     """A part with zeros before and after it along one dimension."""
     size = sizes[dim]
     assert isinstance(size, int)
@@ -20,14 +20,15 @@ def _padded(g: GraphContext, part: Value, sizes: list[Size], dim: int, start: in
 def select_backward(
     g: GraphContext, grad_output: Value, input_sizes: list[int | Value], dim: int, index: int | Value
 ) -> Value:
-    sizes = [known(g, size) for size in input_sizes]
-    at, place = dim % len(sizes), known(g, index)
-    size = sizes[at]
-    if isinstance(place, int) and isinstance(size, int):
-        row = g.op("Unsqueeze", grad_output, axes=[at])
-        return _padded(g, row, sizes, at, place % size, place % size + 1)
+    sizes = [fold_size(g, size) for size in input_sizes]
+    axis, position = dim % len(sizes), fold_size(g, index)
+    size = sizes[axis]
+    if isinstance(position, int) and isinstance(size, int):
+        # Padding with zeros needs no tensor of zeros to write into.
+        row = g.op("Unsqueeze", grad_output, axes=[axis])
+        return _pad_part(g, row, sizes, axis, position % size, position % size + 1)
     zeros = g.call("aten::zeros", size=sizes, dtype=g.dtype(grad_output))
-    return g.call("aten::select_scatter", self=zeros, src=grad_output, dim=at, index=place)
+    return g.call("aten::select_scatter", self=zeros, src=grad_output, dim=axis, index=position)
 
 
 @onnx_symbolic("aten::slice_backward")
@@ -40,15 +41,15 @@ def slice_backward(
     end: int | Value,
     step: int | Value,
 ) -> Value:
-    sizes = [known(g, size) for size in input_sizes]
-    at, begin, stop = dim % len(sizes), known(g, start), known(g, end)
-    size = sizes[at]
+    sizes = [fold_size(g, size) for size in input_sizes]
+    axis, begin, stop = dim % len(sizes), fold_size(g, start), fold_size(g, end)
+    size = sizes[axis]
     if step == 1 and isinstance(size, int) and isinstance(begin, int) and isinstance(stop, int):
         begin, stop, _ = slice(begin, min(stop, _END)).indices(size)
-        return _padded(g, grad_output, sizes, at, begin, max(stop, begin))
+        return _pad_part(g, grad_output, sizes, axis, begin, max(stop, begin))
     zeros = g.call("aten::zeros", size=sizes, dtype=g.dtype(grad_output))
     return g.call(
-        "aten::slice_scatter", self=zeros, src=grad_output, dim=at, start=begin, end=stop, step=step
+        "aten::slice_scatter", self=zeros, src=grad_output, dim=axis, start=begin, end=stop, step=step
     )
 
 
@@ -70,15 +71,16 @@ def embedding_dense_backward(
     rows = g.op("Reshape", grad_output, g.stack([-1, width]))
     flat = g.cast(g.op("Reshape", indices, [-1]), DataType.INT64)
     if scale_grad_by_freq:
-        same = g.op("Equal", g.op("Unsqueeze", flat, axes=[1]), g.op("Unsqueeze", flat, axes=[0]))
-        counts = g.op("ReduceSum", g.cast(same, dtype), axes=[1], keepdims=1)
+        is_equal = g.op("Equal", g.op("Unsqueeze", flat, axes=[1]), g.op("Unsqueeze", flat, axes=[0]))
+        # Every row is divided by the number of times that its index occurs.
+        counts = g.op("ReduceSum", g.cast(is_equal, dtype), axes=[1], keepdims=1)
         rows = g.op("Div", rows, counts)
     if padding_idx != -1:
-        real = g.op("Not", g.op("Equal", flat, padding_idx))
-        rows = g.op("Mul", rows, g.op("Unsqueeze", g.cast(real, dtype), axes=[1]))
+        is_real_index = g.op("Not", g.op("Equal", flat, padding_idx))
+        rows = g.op("Mul", rows, g.op("Unsqueeze", g.cast(is_real_index, dtype), axes=[1]))
     if g.has("ScatterND", reduction="add"):
         zeros = g.call("aten::zeros", size=[num_weights, width], dtype=dtype)
         return g.call("composed::accumulate_rows", zeros, flat, rows)
-    places = g.call("sym::range", start=0, end=num_weights)
-    chosen = g.op("Equal", g.op("Unsqueeze", places, axes=[1]), g.op("Unsqueeze", flat, axes=[0]))
-    return g.op("MatMul", g.cast(chosen, dtype), rows)
+    positions = g.call("sym::range", start=0, end=num_weights)
+    one_hot = g.op("Equal", g.op("Unsqueeze", positions, axes=[1]), g.op("Unsqueeze", flat, axes=[0]))
+    return g.op("MatMul", g.cast(one_hot, dtype), rows)

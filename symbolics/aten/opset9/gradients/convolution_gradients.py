@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from .....registration import GraphContext, Value, onnx_symbolic
-from ....compositions.sizes import known_rank
+from ....compositions.size_arithmetic import known_rank
 from ....compositions.spatial.windows import per_dimension, spatial_sizes
 
 
@@ -28,13 +28,13 @@ def convolution_backward(
     gradient, with batch and channels swapped, and strides and dilations too.
     """
     dimensions = known_rank(g, weight) - 2
-    strides, pads, steps = (per_dimension(each, dimensions) for each in (stride, padding, dilation))
+    strides, pads, steps = (per_dimension(argument, dimensions) for argument in (stride, padding, dilation))
     of_input = of_weight = of_bias = None
     if output_mask[0]:
         of_input = (
             g.call(f"aten::conv{dimensions}d", grad_output, weight, None, strides, pads, steps, groups)
             if transposed
-            else transposed_to(g, grad_output, weight, input, strides, pads, steps, groups)
+            else transpose_convolution_to(g, grad_output, weight, input, strides, pads, steps, groups)
         )
     if output_mask[1]:
         data, kernel = (grad_output, input) if transposed else (input, grad_output)
@@ -45,7 +45,7 @@ def convolution_backward(
     return [value for value in (of_input, of_weight, of_bias) if value is not None]
 
 
-def transposed_to(
+def transpose_convolution_to(
     g: GraphContext,
     input: Value,
     weight: Value,
@@ -62,20 +62,21 @@ def transposed_to(
     dimensions = len(strides)
     sizes, kernel, counts = (spatial_sizes(g, value, dimensions) for value in (like, weight, input))
     if sizes is None or kernel is None or counts is None:
-        extra, cut = [stride - 1 for stride in strides], any(stride > 1 for stride in strides)
+        # Several input sizes give the same output size; the largest of them is cropped.
+        extra, is_cut = [stride - 1 for stride in strides], any(stride > 1 for stride in strides)
     else:
         numbers = zip(sizes, kernel, counts, strides, pads, dilations, strict=True)
         extra = [
             size - ((count - 1) * stride - 2 * pad + step * (length - 1) + 1)
             for size, length, count, stride, pad, step in numbers
         ]
-        cut = False
+        is_cut = False
     name = f"aten::conv_transpose{dimensions}d"
     result = g.call(name, input, weight, None, strides, pads, extra, groups, dilations)
-    return _cut(g, result, like) if cut else result
+    return _crop_like(g, result, like) if is_cut else result
 
 
-def _cut(g: GraphContext, value: Value, like: Value) -> Value:
+def _crop_like(g: GraphContext, value: Value, like: Value) -> Value:
     """Crop each spatial dimension to the size of another value."""
     for axis in range(2, known_rank(g, like)):
         value = g.call("aten::slice", self=value, dim=axis, start=0, end=g.size(like, axis))
@@ -104,7 +105,8 @@ def _of_weight(
         data = g.op("Transpose", split, perm=[2, 1, 0, *range(3, 3 + dimensions)])
         data = g.op("Reshape", data, g.stack([g.size(weight, 1), -1, *spatial]))
     kernel = g.op("Transpose", gradient, perm=swapped)
-    found = g.call(f"aten::conv{dimensions}d", data, kernel, None, dilations, pads, strides, groups)
+    # Strides and dilations change their roles: the gradient slides over the input in steps of the dilation.
+    result = g.call(f"aten::conv{dimensions}d", data, kernel, None, dilations, pads, strides, groups)
     lengths, sizes, counts = (spatial_sizes(g, value, dimensions) for value in (weight, input, gradient))
     if lengths is not None and sizes is not None and counts is not None:
         numbers = zip(sizes, counts, strides, pads, dilations, strict=True)
@@ -116,5 +118,5 @@ def _of_weight(
         covered = None
     if covered != lengths or lengths is None:
         # Elements that no window reaches make the result longer than the kernel.
-        found = _cut(g, found, weight)
-    return g.op("Transpose", found, perm=swapped)
+        result = _crop_like(g, result, weight)
+    return g.op("Transpose", result, perm=swapped)

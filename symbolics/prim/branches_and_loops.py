@@ -9,20 +9,20 @@ import onnx_ir as ir
 from ...registration import Block, DataType, GraphContext, Number, Value, onnx_symbolic, schemas
 from ..compositions.branches import check_carried, constant_condition, extend_branch, open_branch
 from ..compositions.list_values import (
-    Known,
+    KnownList,
     as_sequence,
     as_stacked,
-    common,
-    concatenated,
+    common_shape,
+    concatenate_stacked,
     element_shape,
     is_sequence,
     is_settled,
     is_stacked,
     loop_inputs,
     may_stack,
-    merged,
+    merge_dimensions,
 )
-from ..compositions.sizes import Dim, known, mark_non_negative
+from ..compositions.size_arithmetic import Dim, fold_size, mark_non_negative
 from .list_flow import grows_evenly, is_list, is_stacked_later
 
 _ENDLESS = np.iinfo(np.int64).max
@@ -38,7 +38,7 @@ def constant(g: GraphContext, value: Number) -> Value:
     return g.constant(value, expected.dtype)
 
 
-def _unchanged(g: GraphContext, value: Value) -> Value:
+def _keep(g: GraphContext, value: Value) -> Value:
     return value
 
 
@@ -52,7 +52,7 @@ def _form_of_list(
 ) -> _Form:
     """The representation of a list that an If or a Loop returns: stacked if possible, else a sequence.
 
-    Below the opset of sequence results: stacked if the model itself stacks the list later.
+    Opsets that cannot return sequences stack the list if the model itself stacks it later.
 
     Args:
         output: the source value of the result.
@@ -63,27 +63,31 @@ def _form_of_list(
     Raises:
         UnsupportedError: no form is certain to work.
     """
-    empty = any(isinstance(item, Known) and not item.items for item in lists)
-    rest = [item for item in lists if not isinstance(item, Known) or item.items]
-    sized = not empty or (shape is not None and all(isinstance(size, int) for size in shape))
-    even = uniform and all(map(may_stack, rest))
+    may_be_empty = any(isinstance(candidate, KnownList) and not candidate.items for candidate in lists)
+    nonempty_lists = [
+        candidate for candidate in lists if not isinstance(candidate, KnownList) or candidate.items
+    ]
+    fixed_size = not may_be_empty or (shape is not None and all(isinstance(size, int) for size in shape))
+    equal_shapes = uniform and all(map(may_stack, nonempty_lists))
 
-    dtype = output.dtype or next((item.dtype for item in lists if item.dtype is not None), None)
+    dtype = output.dtype or next(
+        (candidate.dtype for candidate in lists if candidate.dtype is not None), None
+    )
 
-    def stacked(g: GraphContext, value: Value) -> Value:
+    def stack_list(g: GraphContext, value: Value) -> Value:
         return as_stacked(g, value, shape, dtype)
 
-    def listed(g: GraphContext, value: Value) -> Value:
+    def make_sequence(g: GraphContext, value: Value) -> Value:
         return as_sequence(g, value, dtype)
 
-    if even and sized:
-        return stacked
+    if equal_shapes and fixed_size:
+        return stack_list
     sequence = Value(type=ir.SequenceType(ir.TensorType(dtype or DataType.FLOAT)))
     if g.has(op_type, result=sequence):
-        return listed
-    certain = not any(map(is_sequence, rest)) and (even or is_stacked_later(g, output))
-    if certain and (shape is not None or not empty):
-        return stacked
+        return make_sequence
+    certain = not any(map(is_sequence, nonempty_lists)) and (equal_shapes or is_stacked_later(g, output))
+    if certain and (shape is not None or not may_be_empty):
+        return stack_list
     raise g.refuse(
         f"the elements of list '{output.name}' may differ in shape, and ONNX operator {op_type} cannot "
         f"return sequences at opset {g.opset}",
@@ -91,12 +95,13 @@ def _form_of_list(
     )
 
 
-def _own_lists(g: GraphContext, values: Sequence[Value]) -> list[Value]:
+def _copy_outside_lists(g: GraphContext, values: Sequence[Value]) -> list[Value]:
     """Copy the sequences among a sub-graph's results that come from outside or are returned twice."""
     result: list[Value] = []
     for value in values:
         node = value.producer()
         if is_sequence(value) and (node is None or node.graph is not g.graph or value in result):
+            # ONNX wants each output of a sub-graph to be a different value, computed inside it.
             value = g.call("composed::copied_list", self=value)
         result.append(value)
     return result
@@ -114,20 +119,20 @@ def if_(g: GraphContext, condition: Value | bool) -> Sequence[Value]:
         return []
     branches = [open_branch(g, block.inline, block.graph.name or "branch") for block in blocks]
     forms = [_branch_form(g, o, [results[i] for _, results in branches]) for i, o in enumerate(expected)]
-    formed = [_formed(g, graph, forms, results) for graph, results in branches]
-    types = [_branch_type(g, output, pair) for output, *pair in zip(expected, *formed, strict=True)]
+    converted = [_convert_results(g, graph, forms, results) for graph, results in branches]
+    types = [_branch_type(g, output, pair) for output, *pair in zip(expected, *converted, strict=True)]
     choice = g.cast(g.constant(condition), DataType.BOOL)
-    for (graph, _), results, taken in zip(branches, formed, (True, False), strict=True):
-        _close(g, graph, choice, taken, results, types)
+    for (graph, _), results, is_then in zip(branches, converted, (True, False), strict=True):
+        _close(g, graph, choice, is_then, results, types)
     graphs = [graph for graph, _ in branches]
-    made = g.op("If", choice, then_branch=graphs[0], else_branch=graphs[1], outputs=len(expected))
-    made = made if isinstance(made, list) else [made]
-    for value, like in zip(made, types, strict=True):
+    outputs = g.op("If", choice, then_branch=graphs[0], else_branch=graphs[1], outputs=len(expected))
+    outputs = outputs if isinstance(outputs, list) else [outputs]
+    for value, like in zip(outputs, types, strict=True):
         value.type, value.shape = like.type, like.shape
-    return made
+    return outputs
 
 
-def _formed(
+def _convert_results(
     g: GraphContext, graph: ir.Graph, forms: Sequence[_Form], results: Sequence[Value]
 ) -> list[Value]:
     """Convert the results of a branch to the representations common to both branches."""
@@ -140,7 +145,7 @@ def _close(
     g: GraphContext,
     graph: ir.Graph,
     condition: Value,
-    taken: bool,
+    is_then: bool,
     results: Sequence[Value],
     types: Sequence[Value],
 ) -> None:
@@ -150,19 +155,21 @@ def _close(
         outputs = list(results)
         for i, (value, like) in enumerate(zip(results, types, strict=True)):
             if not is_sequence(value) and not is_settled(like.shape):
-                chosen = condition if taken else g.op("Not", condition)
+                branch_runs = condition if is_then else g.op("Not", condition)
                 same_rank = like.shape is not None
-                outputs[i] = g.call("composed::branch_result", value, chosen, same_rank)
-        return _own_lists(g, outputs)
+                outputs[i] = g.call("composed::branch_result", value, branch_runs, same_rank)
+        return _copy_outside_lists(g, outputs)
 
     g.extend(graph, build)
 
 
 def _branch_form(g: GraphContext, output: Value, results: Sequence[Value]) -> _Form:
-    if not is_list(output) and not any(isinstance(item, Known) or is_sequence(item) for item in results):
-        return _unchanged
+    if not is_list(output) and not any(
+        isinstance(result, KnownList) or is_sequence(result) for result in results
+    ):
+        return _keep
     shapes = [shape for shape in map(element_shape, results) if shape is not None]
-    shape = list(output.shape) if output.shape is not None else common(shapes)
+    shape = list(output.shape) if output.shape is not None else common_shape(shapes)
     return _form_of_list(g, "If", output, results, shape, uniform=True)
 
 
@@ -174,7 +181,7 @@ def _branch_type(g: GraphContext, output: Value, results: Sequence[Value]) -> Va
             f"one branch returns {first.dtype.name} as '{output.name}', and the other {second.dtype.name}: "
             "convert one of them"
         )
-    shape = common([first.shape, second.shape])
+    shape = common_shape([first.shape, second.shape])
     like = Value(
         type=first.type if first.dtype is not None else second.type,
         shape=None if shape is None else ir.Shape(shape),
@@ -200,27 +207,28 @@ class _Carried:
     formal: Value
 
 
-def _plan(g: GraphContext, body: ir.Graph, index: int, initial: Value, output: Value) -> _Carried:
+def _plan_carried(g: GraphContext, body: ir.Graph, index: int, initial: Value, output: Value) -> _Carried:
     formal = body.inputs[index + 1]
     evenly = grows_evenly(body, index)
-    if not is_list(formal) and not isinstance(initial, Known) and not is_sequence(initial):
+    if not is_list(formal) and not isinstance(initial, KnownList) and not is_sequence(initial):
         if evenly:
-            return _Carried(True, initial, _unchanged, Known([], formal.dtype, ir.Shape([])))
-        return _Carried(False, initial, _unchanged, formal)
-    shape = common([formal.shape, output.shape])
+            return _Carried(True, initial, _keep, KnownList([], formal.dtype, ir.Shape([])))
+        return _Carried(False, initial, _keep, formal)
+    shape = common_shape([formal.shape, output.shape])
     uniform = is_settled(shape)
     if evenly and not is_sequence(initial):
-        empty = isinstance(initial, Known) and not initial.items
-        kind = Value(type=ir.SequenceType(ir.TensorType(formal.dtype or DataType.FLOAT)))
-        unlisted = empty and not g.has("Loop", result=kind)
+        # An empty list with unknown element sizes can be carried only as a sequence.
+        empty = isinstance(initial, KnownList) and not initial.items
+        sequence = Value(type=ir.SequenceType(ir.TensorType(formal.dtype or DataType.FLOAT)))
+        unlisted = empty and not g.has("Loop", result=sequence)
         if uniform or unlisted or is_stacked_later(g, output):
-            return _Carried(True, initial, _unchanged, Known([], formal.dtype, formal.shape))
+            return _Carried(True, initial, _keep, KnownList([], formal.dtype, formal.shape))
     form = _form_of_list(g, "Loop", output, [initial], shape, uniform)
     first = form(g, initial)
-    own = common([element_shape(first), shape])
+    element_sizes = common_shape([element_shape(first), shape])
     like = Value(name=formal.name, type=first.type)
-    if own is not None:
-        like.shape = ir.Shape([None, *own] if is_stacked(first) else own)
+    if element_sizes is not None:
+        like.shape = ir.Shape([None, *element_sizes] if is_stacked(first) else element_sizes)
     return _Carried(False, first, form, like)
 
 
@@ -234,26 +242,27 @@ def loop(
     """
     [body] = g.blocks
     expected = list(g.expected)
-    given = [
-        value if isinstance(value, Known) else g.constant(value, output.dtype)
+    initial_values = [
+        value if isinstance(value, KnownList) else g.constant(value, output.dtype)
         for value, output in zip(carried, expected, strict=True)
     ]
-    trips = known(g, max_trip_count)
+    trips = fold_size(g, max_trip_count)
     decided = constant_condition(condition)
-    if decided is False or (isinstance(trips, int) and trips <= 0) or not given:
-        return given
+    if decided is False or (isinstance(trips, int) and trips <= 0) or not initial_values:
+        return initial_values
     plans = [
-        _plan(g, body.graph, i, value, output)
-        for i, (value, output) in enumerate(zip(given, expected, strict=True))
+        _plan_carried(g, body.graph, i, value, output)
+        for i, (value, output) in enumerate(zip(initial_values, expected, strict=True))
     ]
-    kept = [plan for plan in plans if not plan.scanned]
-    check_carried(g, "Loop", [plan.initial for plan in kept])
-    graph, scans, going_on = _loop_body(g, body, plans)
-    initial = [plan.initial for plan in kept] or [g.constant(False)]
+    carried_plans = [plan for plan in plans if not plan.scanned]
+    check_carried(g, "Loop", [plan.initial for plan in carried_plans])
+    graph, scans, always_continues = _loop_body(g, body, plans)
+    initial = [plan.initial for plan in carried_plans] or [g.constant(False)]
     results = g.op(
         "Loop",
+        # TorchScript writes `while` as a loop with the largest trip count.
         None if trips == _ENDLESS else g.constant(trips, DataType.INT64),
-        None if decided and going_on else g.constant(condition),
+        None if decided and always_continues else g.constant(condition),
         *initial,
         body=graph,
         outputs=len(graph.outputs) - 1,
@@ -269,22 +278,24 @@ def _loop_body(
 
     Below opset 11 Loop must carry at least one value: without one, a dummy is added.
     """
-    kept = [plan for plan in plans if not plan.scanned]
+    carried_plans = [plan for plan in plans if not plan.scanned]
     scans: dict[int, list[Value]] = {}
-    going_on = False
+    always_continues = False
 
-    def build(iteration: Value, going: Value, *formal: Value) -> list[Value]:
-        nonlocal going_on
+    def build(iteration: Value, keep_going: Value, *formal: Value) -> list[Value]:
+        nonlocal always_continues
         mark_non_negative(iteration)
-        rest = iter(formal)
-        values = [plan.formal if plan.scanned else next(rest) for plan in plans]
+        carried_inputs = iter(formal)
+        values = [plan.formal if plan.scanned else next(carried_inputs) for plan in plans]
         condition, *returned = body.inline(iteration, *values)
-        going_on = constant_condition(condition) is True
+        always_continues = constant_condition(condition) is True
         results = []
         for index, (plan, value) in enumerate(zip(plans, returned, strict=True)):
             if plan.scanned:
-                # None if an append was refused; then the graph is not used.
-                scans[index] = value.items if isinstance(value, Known) else []
+                # The list starts each iteration empty, so the body returns what it appended. After a refused
+                # append it returns something else; then the graph is not used.
+
+                scans[index] = value.items if isinstance(value, KnownList) else []
                 continue
             value = plan.form(g, value)
             if value.dtype is not None and plan.initial.dtype not in (None, value.dtype):
@@ -294,13 +305,21 @@ def _loop_body(
                     f"{value.dtype} after it: convert one of them"
                 )
             results.append(value)
-        if not kept:
+        if not carried_plans:
             results.append(formal[0])
-        return [condition, *_own_lists(g, results), *(item for items in scans.values() for item in items)]
+        return [
+            condition,
+            *_copy_outside_lists(g, results),
+            *(appended for items in scans.values() for appended in items),
+        ]
 
-    dummy = [] if kept else [Value(name="nothing", type=ir.TensorType(DataType.BOOL), shape=ir.Shape([]))]
-    formals = [*loop_inputs(), *(plan.formal for plan in kept), *dummy]
-    return g.subgraph(build, formals, body.graph.name or "body"), scans, going_on
+    dummy = (
+        []
+        if carried_plans
+        else [Value(name="nothing", type=ir.TensorType(DataType.BOOL), shape=ir.Shape([]))]
+    )
+    formals = [*loop_inputs(), *(plan.formal for plan in carried_plans), *dummy]
+    return g.subgraph(build, formals, body.graph.name or "body"), scans, always_continues
 
 
 def _loop_results(
@@ -311,49 +330,53 @@ def _loop_results(
     graph: ir.Graph,
 ) -> list[Value]:
     """The carried values after the loop, from the outputs of the ONNX Loop."""
-    kept = sum(not plan.scanned for plan in plans)
-    final, scanned = iter(results[:kept]), iter(results[max(kept, 1) :])
-    items = iter(graph.outputs[1 + max(kept, 1) :])
-    made = []
+    carried_count = sum(not plan.scanned for plan in plans)
+    final, scanned = iter(results[:carried_count]), iter(results[max(carried_count, 1) :])
+    items = iter(graph.outputs[1 + max(carried_count, 1) :])
+    values = []
     for index, plan in enumerate(plans):
         if not plan.scanned:
             value = next(final)
             value.type, value.shape = plan.initial.type, plan.formal.shape
-            made.append(value)
+            values.append(value)
             continue
-        parts = []
+        appended = []
         for _ in scans[index]:
             value, item = next(scanned), next(items)
             value.type, value.shape = item.type, _scanned_shape(item, plan.formal)
-            parts.append(value)
-        made.append(_grown(g, plan.initial, parts))
-    return made
+            appended.append(value)
+        values.append(_final_list(g, plan.initial, appended))
+    return values
 
 
-def _scanned_shape(item: Value, formal: Value) -> ir.Shape | None:
+def _scanned_shape(element: Value, formal: Value) -> ir.Shape | None:
     """The shape of a scan output; a size named only in the body is unknown outside.
 
     Args:
-        item: the element that an iteration appends.
+        element: the element that an iteration appends.
         formal: the list, whose shape holds for all of its elements.
     """
-    if item.shape is None:
+    if element.shape is None:
         return None
-    sizes: list[Dim | None] = [size if isinstance(size, int) else None for size in item.shape]
+    sizes: list[Dim | None] = [size if isinstance(size, int) else None for size in element.shape]
     if formal.shape is not None and len(formal.shape) == len(sizes):
-        sizes = [own if own is not None else size for own, size in zip(sizes, formal.shape, strict=True)]
+        sizes = [
+            declared if declared is not None else size
+            for declared, size in zip(sizes, formal.shape, strict=True)
+        ]
     return ir.Shape([None, *sizes])
 
 
-def _grown(g: GraphContext, initial: Value, parts: Sequence[Value]) -> Value:
-    """The list after a loop: `parts` are the elements that each append of the body produced."""
-    if not parts:
+def _final_list(g: GraphContext, initial: Value, appended: Sequence[Value]) -> Value:
+    """The list after a loop: `appended` are the elements that each append of the body produced."""
+    if not appended:
         return initial
-    if len(parts) == 1:
-        grown = parts[0]
+    if len(appended) == 1:
+        grown = appended[0]
     else:
-        raised = [g.op("Unsqueeze", part, axes=[1]) for part in parts]
-        grown = merged(g, g.op("Concat", *raised, axis=1))
-    if isinstance(initial, Known) and not initial.items:
+        # Several appends of one iteration alternate in the list: stacked side by side, then merged.
+        expanded = [g.op("Unsqueeze", elements, axes=[1]) for elements in appended]
+        grown = merge_dimensions(g, g.op("Concat", *expanded, axis=1))
+    if isinstance(initial, KnownList) and not initial.items:
         return grown
-    return concatenated(g, as_stacked(g, initial), grown)
+    return concatenate_stacked(g, as_stacked(g, initial), grown)

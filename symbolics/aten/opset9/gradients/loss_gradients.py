@@ -1,7 +1,7 @@
 """Gradients of losses."""
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
-from ....compositions.sizes import known_rank
+from ....compositions.size_arithmetic import known_rank
 
 
 def _register(name: str) -> None:
@@ -18,23 +18,27 @@ def _register(name: str) -> None:
     ) -> Value:
         """Minus the gradient, times the class's weight, at the class of each target, and 0 elsewhere."""
         rank = known_rank(g, self)
-        at = 1 if rank > 1 else 0
+        class_axis = 1 if rank > 1 else 0
         dtype = g.dtype(self) or DataType.FLOAT
-        classes = g.call("sym::range", start=0, end=g.size(self, at))
-        behind = rank - at - 1
-        if behind:
-            classes = g.op("Unsqueeze", classes, axes=list(range(1, 1 + behind)))
-        wide = g.op("Unsqueeze", g.cast(target, DataType.INT64), axes=[at])
-        chosen = g.op("And", g.op("Equal", classes, wide), g.op("Not", g.op("Equal", wide, ignore_index)))
+        classes = g.call("sym::range", start=0, end=g.size(self, class_axis))
+        trailing_count = rank - class_axis - 1
+        if trailing_count:
+            classes = g.op("Unsqueeze", classes, axes=list(range(1, 1 + trailing_count)))
+        wide = g.op("Unsqueeze", g.cast(target, DataType.INT64), axes=[class_axis])
+        is_target = g.op("And", g.op("Equal", classes, wide), g.op("Not", g.op("Equal", wide, ignore_index)))
         gradient = g.op("Neg", grad_output)
         if reduction == 1:
             gradient = g.op("Div", gradient, total_weight)
         elif reduction == 0 and rank > 1:
-            gradient = g.op("Unsqueeze", gradient, axes=[at])
+            gradient = g.op("Unsqueeze", gradient, axes=[class_axis])
         if weight is not None:
-            shaped = g.op("Unsqueeze", weight, axes=list(range(1, 1 + behind))) if behind else weight
+            shaped = (
+                g.op("Unsqueeze", weight, axes=list(range(1, 1 + trailing_count)))
+                if trailing_count
+                else weight
+            )
             gradient = g.op("Mul", gradient, shaped)
-        return g.op("Mul", g.cast(chosen, dtype), gradient)
+        return g.op("Mul", g.cast(is_target, dtype), gradient)
 
 
 _register("nll_loss_backward")

@@ -10,28 +10,28 @@ import numpy as np
 from ...registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
 from ..compositions.doubling import inclusive_scan
 from ..compositions.einsum import contract, parse_equation
-from ..compositions.remainders import remainder
-from ..compositions.sizes import axis as front
-from ..compositions.sizes import known_rank, same
+from ..compositions.remainders import emit_remainder
+from ..compositions.size_arithmetic import axis as front
+from ..compositions.size_arithmetic import known_rank, same_size
 from .support import below, by_axis, integers
 
 
 @onnx_symbolic("onnx::Mod")
 def mod(g: GraphContext, A: Value, B: Value | Number, fmod: int = 0) -> Value:
     """Below 10: the remainder with the sign of the divisor, or of the dividend."""
-    return remainder(g, A, B, floored=not fmod)
+    return emit_remainder(g, A, B, floored=not fmod)
 
 
 @below("Mod", 28)
 def mod_of_floats(g: GraphContext, A: Value, B: Value | Number, fmod: int = 0) -> Value:
-    """Below 28 Mod of floats gives only the remainder with the dividend's sign."""
+    """Below 28 Mod of floats returns only the remainder with the dividend's sign."""
     if fmod or g.dtype(A) not in dtypes.FLOATS or not g.has("Mod"):
         return g.op("Mod", A, B, fmod=fmod)
     B = g.constant(B, g.dtype(A))
-    rest = g.op("Mod", A, B, fmod=1)
-    opposite = g.op("Xor", g.op("Less", rest, 0.0), g.op("Less", B, 0.0))
-    wrong = g.op("And", opposite, g.cast(rest, DataType.BOOL))
-    return g.op("Where", wrong, g.op("Add", rest, B), rest)
+    remainder = g.op("Mod", A, B, fmod=1)
+    opposite = g.op("Xor", g.op("Less", remainder, 0.0), g.op("Less", B, 0.0))
+    wrong = g.op("And", opposite, g.cast(remainder, DataType.BOOL))
+    return g.op("Where", wrong, g.op("Add", remainder, B), remainder)
 
 
 @onnx_symbolic("onnx::BitShift")
@@ -40,14 +40,15 @@ def bit_shift(g: GraphContext, X: Value, Y: Value, direction: str) -> Value:
     name = "aten::bitwise_left_shift" if direction == "LEFT" else "aten::bitwise_right_shift"
     dtype = g.dtype(X)
     if dtype == DataType.UINT64:
-        return _shifted_wide(g, X, Y, direction)
+        return _shift_unsigned_64(g, X, Y, direction)
     return g.call(name, self=X, other=Y)
 
 
-def _shifted_wide(g: GraphContext, X: Value, Y: Value, direction: str) -> Value:
+def _shift_unsigned_64(g: GraphContext, X: Value, Y: Value, direction: str) -> Value:
     """Shift of unsigned 64-bit integers by powers of two; 0 if the shift is not less than 64."""
     amount = g.cast(Y, DataType.INT64)
     inside = g.op("Less", amount, 64)
+    # A table of powers, because Pow does not take UINT64.
     powers = g.constant(np.left_shift(np.uint64(1), np.arange(64, dtype=np.uint64)))
     power = g.op("Gather", powers, g.op("Where", inside, amount, 0))
     shifted = g.op("Mul" if direction == "LEFT" else "Div", X, power)
@@ -58,62 +59,65 @@ def _shifted_wide(g: GraphContext, X: Value, Y: Value, direction: str) -> Value:
 def bitwise_not(g: GraphContext, X: Value) -> Value:
     """Below 18: in two's complement `~x` is all bits set minus x."""
     dtype = g.dtype(X)
-    everything = dtypes.limits(dtype)[1] if dtype in dtypes.UNSIGNED else -1
-    return g.op("Sub", g.constant(everything, dtype), X)
+    all_bits = dtypes.limits(dtype)[1] if dtype in dtypes.UNSIGNED else -1
+    return g.op("Sub", g.constant(all_bits, dtype), X)
 
 
 @onnx_symbolic("onnx::BitCast")
 def bit_cast(g: GraphContext, input: Value, to: int) -> Value:
     """Below 26: between integers of the same width, for which Cast keeps the bits."""
-    own, wanted = g.dtype(input), dtypes.element_type(to)
-    if own == wanted:
+    dtype, result_dtype = g.dtype(input), dtypes.element_type(to)
+    if dtype == result_dtype:
         return g.op("Identity", input)
-    integral = own in dtypes.INTEGERS and wanted in dtypes.INTEGERS
-    if own is None or not integral or own.itemsize != wanted.itemsize:
+    integral = dtype in dtypes.INTEGERS and result_dtype in dtypes.INTEGERS
+    if dtype is None or not integral or dtype.itemsize != result_dtype.itemsize:
         raise g.refuse("the bits of a number cannot be reinterpreted before opset 26", first_opset=26)
-    return g.cast(input, wanted)
+    return g.cast(input, result_dtype)
 
 
-def _running(g: GraphContext, x: Value, at: int, op_type: str) -> Value:
+def _running(g: GraphContext, x: Value, dim: int, op_type: str) -> Value:
     if g.rank(x) == 0:
         return x
-    if op_type == "Add" and isinstance(g.size(x, at), Value):
-        return _masked_sum(g, x, at)
-    return inclusive_scan(g, [x], at, lambda before, now: [g.op(op_type, now[0], before[0])])[0]
+    # A scan over an unknown size needs a Loop; a masked sum needs none.
+    if op_type == "Add" and isinstance(g.size(x, dim), Value):
+        return _masked_sum(g, x, dim)
+    return inclusive_scan(g, [x], dim, lambda earlier, element: [g.op(op_type, element[0], earlier[0])])[0]
 
 
 def _masked_sum(g: GraphContext, x: Value, dim: int) -> Value:
     """A cumulative sum over a dim of unknown size: element i sums row i of a square that is 0 beyond i."""
     rank, size = known_rank(g, x), g.size(x, dim)
-    places = g.call("aten::arange", end=size)
-    beyond = g.op("Greater", g.op("Unsqueeze", places, axes=[0]), g.op("Unsqueeze", places, axes=[1]))
+    positions = g.call("aten::arange", end=size)
+    is_later = g.op("Greater", g.op("Unsqueeze", positions, axes=[0]), g.op("Unsqueeze", positions, axes=[1]))
     last = [i for i in range(rank) if i != dim] + [dim]
     rows = g.op("Unsqueeze", g.op("Transpose", x, perm=last), axes=[rank - 1])
-    sums = g.op("ReduceSum", g.op("Where", beyond, 0, rows), axes=[rank], keepdims=0)
+    sums = g.op("ReduceSum", g.op("Where", is_later, 0, rows), axes=[rank], keepdims=0)
     return g.op("Transpose", sums, perm=[last.index(i) for i in range(rank)])
 
 
 def _cumulative(
     g: GraphContext, x: Value, axis: Value | int, op_type: str, exclusive: int, reverse: int
 ) -> Value:
-    known = [axis] if isinstance(axis, int) else integers(g, axis)
-    if known is None:
+    axes = [axis] if isinstance(axis, int) else integers(g, axis)
+    if axes is None:
         assert isinstance(axis, Value)
         rank = known_rank(g, x)
         if not rank:
             raise g.refuse("a scalar has no axis")
-        found = [_cumulative(g, x, at, op_type, exclusive, reverse) for at in range(rank)]
-        return by_axis(g, axis, found)
-    at = front(g, x, known[0])
+        candidates = [_cumulative(g, x, dim, op_type, exclusive, reverse) for dim in range(rank)]
+        return by_axis(g, axis, candidates)
+    dim = front(g, x, axes[0])
     dtype = g.dtype(x)
-    x = g.call("aten::flip", self=x, dims=[at]) if reverse else x
+    # A reversed sum is the sum of the flipped tensor, flipped back.
+    x = g.call("aten::flip", self=x, dims=[dim]) if reverse else x
     if exclusive:
         neutral = g.constant(0 if op_type == "Add" else 1, dtype or DataType.FLOAT)
-        sizes = [g.size(x, dim) if dim != at else 1 for dim in range(known_rank(g, x))]
+        sizes = [g.size(x, i) if i != dim else 1 for i in range(known_rank(g, x))]
+        # An exclusive sum starts with the neutral element and leaves out the last one.
         first = g.op("Expand", neutral, g.stack(sizes))
-        x = g.op("Concat", first, g.call("aten::slice", self=x, dim=at, start=0, end=-1), axis=at)
-    total = _running(g, x, at, op_type)
-    return g.call("aten::flip", self=total, dims=[at]) if reverse else total
+        x = g.op("Concat", first, g.call("aten::slice", self=x, dim=dim, start=0, end=-1), axis=dim)
+    total = _running(g, x, dim, op_type)
+    return g.call("aten::flip", self=total, dims=[dim]) if reverse else total
 
 
 def _register_cumulative(name: str, op_type: str) -> None:
@@ -132,36 +136,33 @@ _register_cumulative("CumProd", "Mul")  # Below 26.
 def round_(g: GraphContext, X: Value) -> Value:
     """Below 11: up if the fraction is above one half, or one half and the floor is odd."""
     floor = g.op("Floor", X)
-    left = g.op("Sub", X, floor)
+    fraction = g.op("Sub", X, floor)
+    # A whole number is odd if its half has a fraction.
     halved = g.op("Mul", floor, 0.5)
     odd = g.op("Greater", g.op("Sub", halved, g.op("Floor", halved)), 0.25)
-    tie = g.op("And", g.op("Not", g.op("Less", left, 0.5)), odd)
-    up = g.op("Or", g.op("Greater", left, 0.5), tie)
+    tie = g.op("And", g.op("Not", g.op("Less", fraction, 0.5)), odd)
+    up = g.op("Or", g.op("Greater", fraction, 0.5), tie)
     return g.op("Add", floor, g.op("Cast", up, to=int(g.dtype(X) or DataType.FLOAT)))
 
 
 @onnx_symbolic("onnx::IsInf")
 def is_inf(g: GraphContext, X: Value, detect_negative: int = 1, detect_positive: int = 1) -> Value:
     """Below 10: numbers above the largest finite one."""
-    found = g.op("Greater", g.op("Abs", X), float(dtypes.limits(g.dtype(X) or DataType.FLOAT)[1]))
+    is_infinite = g.op("Greater", g.op("Abs", X), float(dtypes.limits(g.dtype(X) or DataType.FLOAT)[1]))
     if not detect_negative:
-        found = g.op("And", found, g.op("Greater", X, 0.0))
+        is_infinite = g.op("And", is_infinite, g.op("Greater", X, 0.0))
     if not detect_positive:
-        found = g.op("And", found, g.op("Less", X, 0.0))
-    return found
-
-
-def _unordered(g: GraphContext, A: Value, B: Value | Number) -> Value:
-    """Whether an operand is NaN, for which every comparison is false."""
-    nan = g.op("IsNaN", A)
-    if not isinstance(B, Value) or g.is_foldable(B):
-        return nan
-    return g.op("Or", nan, g.op("IsNaN", B))
+        is_infinite = g.op("And", is_infinite, g.op("Less", X, 0.0))
+    return is_infinite
 
 
 def _neither(g: GraphContext, failed: Value, A: Value, B: Value | Number) -> Value:
     if g.dtype(A) not in dtypes.INTEGERS and g.dtype(A) != DataType.BOOL:
-        failed = g.op("Or", failed, _unordered(g, A, B))
+        # Every comparison with NaN is false.
+        is_nan = g.op("IsNaN", A)
+        if isinstance(B, Value) and not g.is_foldable(B):
+            is_nan = g.op("Or", is_nan, g.op("IsNaN", B))
+        failed = g.op("Or", failed, is_nan)
     return g.op("Not", failed)
 
 
@@ -169,6 +170,7 @@ def _neither(g: GraphContext, failed: Value, A: Value, B: Value | Number) -> Val
 def equal(g: GraphContext, A: Value, B: Value | Number) -> Value:
     """Below 11 for floats; short integers and UINT64 compare their difference with 0."""
     if g.dtype(A) == DataType.UINT64:
+        # UINT64 wraps around, so only equal numbers have a difference of 0.
         return g.op("Not", g.cast(g.op("Sub", A, B), DataType.BOOL))
     if g.dtype(A) not in dtypes.FLOATS:
         raise g.refuse(f"ONNX operator Equal does not support {g.dtype(A)} here", first_opset=19)
@@ -188,33 +190,33 @@ _register_comparison("LessOrEqual", "Greater")
 
 def _register_extreme(op_type: str, comparison: str) -> None:
     @below(op_type, 8)
-    def of_one_shape(g: GraphContext, data_0: list[Value]) -> Value:
+    def extreme_at_7(g: GraphContext, data_0: list[Value]) -> Value:
         """At 7: no broadcasting; with a number it is Clip."""
-        first, *others = data_0
-        for other in others:
-            limit = g.constant_value(other) if g.is_foldable(other) else None
+        result, *operands = data_0
+        for operand in operands:
+            limit = g.constant_value(operand) if g.is_foldable(operand) else None
             if (
                 limit is not None
                 and limit.ndim == 0
-                and g.dtype(first) in dtypes.FLOATS
-                and g.has_kernel("Clip", first)
+                and g.dtype(result) in dtypes.FLOATS
+                and g.has_kernel("Clip", result)
             ):
                 bound = float(limit)
                 low, high = (bound, math.inf) if op_type == "Max" else (-math.inf, bound)
-                first = g.op("Clip", first, min=low, max=high)
+                result = g.op("Clip", result, min=low, max=high)
             else:
-                first = g.call(f"composed::broadcast_{op_type.lower()}", first, other)
-        return first if others else g.op("Identity", first)
+                result = g.call(f"composed::broadcast_{op_type.lower()}", result, operand)
+        return result if operands else g.op("Identity", result)
 
     @below(op_type, 12)
     def extreme(g: GraphContext, data_0: list[Value]) -> Value:
         """Below 12 for integers: selected by a comparison."""
-        first, *others = data_0
-        if g.dtype(first) in dtypes.FLOATS or g.dtype(first) is None:
+        result, *operands = data_0
+        if g.dtype(result) in dtypes.FLOATS or g.dtype(result) is None:
             return g.op(op_type, *data_0)
-        for other in others:
-            first = g.op("Where", g.op(comparison, first, other), first, other)
-        return first if others else g.op("Identity", first)
+        for operand in operands:
+            result = g.op("Where", g.op(comparison, result, operand), result, operand)
+        return result if operands else g.op("Identity", result)
 
 
 _register_extreme("Max", "Greater")
@@ -228,7 +230,7 @@ def _have_one_shape(values: Sequence[Value]) -> bool:
         shape is not None
         and value.shape is not None
         and len(shape) == len(value.shape)
-        and all(map(same, shape, value.shape))
+        and all(map(same_size, shape, value.shape))
         for value in values[1:]
     )
 
@@ -255,8 +257,8 @@ def clip(
     g: GraphContext, input: Value, min: Value | Number | None = None, max: Value | Number | None = None
 ) -> Value:
     """Below 12 for integers, and below 11 for computed bounds: Max and Min."""
-    bounds = [item for item in (min, max) if item is not None]
-    contents = [g.constant_value(item) if isinstance(item, Value) else item for item in bounds]
+    bounds = [bound for bound in (min, max) if bound is not None]
+    contents = [g.constant_value(bound) if isinstance(bound, Value) else bound for bound in bounds]
     arrays = [content for content in contents if content is not None]
     constant = len(arrays) == len(bounds)
     if g.dtype(input) in (DataType.FLOAT, DataType.DOUBLE, DataType.FLOAT16) and constant:
@@ -276,18 +278,23 @@ def clip(
 @below("Pow", 12)
 def pow_(g: GraphContext, X: Value, Y: Value) -> Value:
     """Below 12: both operands in the same float type."""
-    own, other = g.dtype(X), g.dtype(Y)
-    if own == other and own in dtypes.FLOATS:
+    base_dtype, exponent_dtype = g.dtype(X), g.dtype(Y)
+    if base_dtype == exponent_dtype and base_dtype in dtypes.FLOATS:
         return g.op("Pow", X, Y)
-    if own is None or other is None:
+    if base_dtype is None or exponent_dtype is None:
         raise g.refuse("the element types of its inputs are unknown", first_opset=12)
-    if own in dtypes.FLOATS:
-        wide = DataType.DOUBLE if other in (DataType.INT64, DataType.UINT64, DataType.DOUBLE) else own
-        return g.cast(g.op("Pow", g.cast(X, wide), g.cast(Y, wide)), own)
-    if other in dtypes.FLOATS:
+    if base_dtype in dtypes.FLOATS:
+        wide = (
+            DataType.DOUBLE
+            if exponent_dtype in (DataType.INT64, DataType.UINT64, DataType.DOUBLE)
+            else base_dtype
+        )
+        return g.cast(g.op("Pow", g.cast(X, wide), g.cast(Y, wide)), base_dtype)
+    if exponent_dtype in dtypes.FLOATS:
         power = g.op("Pow", g.cast(X, DataType.DOUBLE), g.cast(Y, DataType.DOUBLE))
-        return g.cast(power, own)
-    if own.itemsize > 4 or other.itemsize > 4:
+        return g.cast(power, base_dtype)
+    # DOUBLE represents integers up to 53 bits.
+    if base_dtype.itemsize > 4 or exponent_dtype.itemsize > 4:
         constant = g.constant_value(Y)
         if constant is None:
             raise g.refuse(
@@ -295,9 +302,9 @@ def pow_(g: GraphContext, X: Value, Y: Value) -> Value:
                 first_opset=12,
             )
         is_number = constant.size == 1 and constant.ndim <= (g.rank(X) or 0)
-        return g.cast(g.call("aten::pow", self=X, exponent=constant.item() if is_number else Y), own)
+        return g.cast(g.call("aten::pow", self=X, exponent=constant.item() if is_number else Y), base_dtype)
     power = g.op("Pow", g.cast(X, DataType.DOUBLE), g.cast(Y, DataType.DOUBLE))
-    return g.cast(power, own)
+    return g.cast(power, base_dtype)
 
 
 @onnx_symbolic("onnx::Det")
@@ -323,11 +330,12 @@ def _register_position(op_type: str) -> None:
         """Below 12 the last of equal elements is the first of the reversed tensor."""
         if not select_last_index:
             raise g.refuse(f"ONNX operator {op_type} does not support {g.dtype(data)} here")
-        at = front(g, data, axis)
-        backwards = g.call("aten::flip", self=data, dims=[at])
-        found = g.op(op_type, backwards, axis=at, keepdims=keepdims)
-        last = g.call("sym::sub", a=g.size(data, at), b=1)
-        return g.op("Sub", last, found)
+        dim = front(g, data, axis)
+        # The first of equal elements of the reversed tensor is the last one of the tensor.
+        backwards = g.call("aten::flip", self=data, dims=[dim])
+        reversed_index = g.op(op_type, backwards, axis=dim, keepdims=keepdims)
+        last = g.call("sym::sub", a=g.size(data, dim), b=1)
+        return g.op("Sub", last, reversed_index)
 
 
 _register_position("ArgMax")

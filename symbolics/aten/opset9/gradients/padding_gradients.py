@@ -3,9 +3,9 @@
 import numpy as np
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
-from ....compositions.sizes import known_rank
+from ....compositions.size_arithmetic import known_rank
 from ....compositions.spatial.windows import spatial_sizes
-from .matrices import along
+from .axis_products import multiply_along
 
 
 def _register(dimensions: int) -> None:
@@ -19,12 +19,12 @@ def _register(dimensions: int) -> None:
             raise g.refuse("the spatial sizes must be known")
         rank, result = known_rank(g, self), grad_output
         for i, size in enumerate(sizes):
-            before, behind = padding[2 * (dimensions - 1 - i) : 2 * (dimensions - i)]
-            if before or behind:
-                g.reserve(before + size + behind, size)
-                source = np.clip(np.arange(-before, size + behind), 0, size - 1)
+            leading, trailing = padding[2 * (dimensions - 1 - i) : 2 * (dimensions - i)]
+            if leading or trailing:
+                g.reserve(leading + size + trailing, size)
+                source = np.clip(np.arange(-leading, size + trailing), 0, size - 1)
                 matrix = g.constant(np.eye(size)[source], g.dtype(grad_output) or DataType.FLOAT)
-                result = along(g, result, rank - dimensions + i, rank, matrix)
+                result = multiply_along(g, result, rank - dimensions + i, rank, matrix)
         return result
 
 
