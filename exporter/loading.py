@@ -9,8 +9,8 @@ from ..registration import ModelFileError, UsageError
 from .capture.caffe2.capture import load_nets
 from .capture.caffe2.reading import is_net
 from .capture.caffe2.shapes import Given
-from .capture.tensorflow.capture import TensorFlowOptions, capture_file
 from .capture.tensorflow.recognition import recognise
+from .capture.tensorflow.tensorflow_capture import TensorFlowOptions, capture_file
 from .files.garbage_collection import rare_collections
 from .files.reading import ModelFolder, bounds_of, map_external_data, read_model, to_ir
 from .files.source_file.layout import format_version
@@ -132,7 +132,7 @@ def _load(
     path: str | os.PathLike, weights: Weights, options: TensorFlowOptions, trusted: bool
 ) -> SourceModel | OnnxModel:
     """Load a file that is no Caffe2 net."""
-    if options.given or recognise(path) is not None:
+    if options.changed_options or recognise(path) is not None:
         return _load_tensorflow(path, options, weights, trusted)
     folder, bounds = ModelFolder.of(path, options.allow_links), bounds_of(trusted)
     model = read_model(path, bounds)

@@ -180,22 +180,22 @@ class _Net:
         """Add one operator: a weight for a filler, else a node."""
         kind = text_of(operator.type, place)
         inputs, outputs = _blob_names(operator.input, place), _blob_names(operator.output, place)
-        label = text_of(operator.name, place) or (outputs[0] if outputs else kind)
-        shown = f"{kind} '{label}' ({place})"
-        tensor = self._fillers.tensor(operator, shown, random=random)
+        operator_name = text_of(operator.name, place) or (outputs[0] if outputs else kind)
+        label = f"{kind} '{operator_name}' ({place})"
+        tensor = self._fillers.tensor(operator, label, random=random)
         if tensor is not None:
             self._blobs[outputs[0]] = self._weight(outputs[0], tensor)
             if kind.startswith("Int8"):
-                messages = by_name(operator, shown)
-                own = {name: value_of(messages[name], shown) for name in _QUANTIZATION if name in messages}
+                messages = by_name(operator, label)
+                own = {name: value_of(messages[name], label) for name in _QUANTIZATION if name in messages}
                 self._quantize(self._blobs[outputs[0]], own, None)
             return
         values = []
         for name in inputs:
             if name not in self._blobs:
-                raise CaptureError(f"{shown} reads blob '{name}', which no operator before it writes")
+                raise CaptureError(f"{label} reads blob '{name}', which no operator before it writes")
             values.append(self._blobs[name])
-        arguments = self._arguments(operator, values, shown)
+        arguments = self._arguments(operator, values, label)
         results = [ir.Value(name=self._names.unique(name)) for name in outputs]
         domain = text_of(operator.domain, place)
         domain = "caffe2" if domain in _OWN_DOMAINS else f"caffe2.{domain}"
@@ -204,8 +204,8 @@ class _Net:
                 f"{domain}::{kind}",
                 arguments,
                 outputs=results,
-                node_name=self._names.unique(f"{label}/{kind}"),
-                metadata_props={MODULE: label},
+                node_name=self._names.unique(f"{operator_name}/{kind}"),
+                metadata_props={MODULE: operator_name},
             )
         )
         if kind.startswith("Int8") and kind != "Int8Dequantize" and results:
@@ -225,10 +225,10 @@ class _Net:
         self._graph.initializers.add(value)
         return value
 
-    def _arguments(self, operator: Any, values: list[ir.Value], shown: str) -> dict[str, Any]:
+    def _arguments(self, operator: Any, values: list[ir.Value], label: str) -> dict[str, Any]:
         """The inputs and arguments of a node, by name."""
         schema = table().get(operator.type)
-        arguments = arguments_of(operator, shown)
+        arguments = arguments_of(operator, label)
         if schema is None:
             return {"inputs": values, **arguments}
         bound: dict[str, Any] = {}
@@ -238,16 +238,16 @@ class _Net:
             elif index < len(values):
                 bound[name] = values[index]
         if len(values) > len(schema.inputs) and not schema.variadic:
-            raise ModelFileError(f"{shown} has {len(values)} inputs, more than {len(schema.inputs)}")
+            raise ModelFileError(f"{label} has {len(values)} inputs, more than {len(schema.inputs)}")
         twice = next((name for name in bound if name in arguments), None)
         if twice is not None:
-            raise ModelFileError(f"{shown} has '{twice}' both as an input and as an argument")
+            raise ModelFileError(f"{label} has '{twice}' both as an input and as an argument")
         bound |= arguments
-        self._bind_quantization(operator.type, schema.inputs, values, bound, shown)
+        self._bind_quantization(operator.type, schema.inputs, values, bound, label)
         return bound
 
     def _bind_quantization(
-        self, kind: str, names: tuple[str, ...], values: list[ir.Value], bound: dict[str, Any], shown: str
+        self, kind: str, names: tuple[str, ...], values: list[ir.Value], bound: dict[str, Any], label: str
     ) -> None:
         """Write the scales and zero points of Int8 inputs and results on the node.
 
@@ -259,13 +259,13 @@ class _Net:
             odd = next((value for value, each in zip(values, found, strict=True) if each is not None), None)
             if odd is not None:
                 raise CaptureError(
-                    f"{shown} reads blob '{odd.name}', which is Int8; it needs floating-point numbers"
+                    f"{label} reads blob '{odd.name}', which is Int8; it needs floating-point numbers"
                 )
             return
         plain = INTEGER_INPUTS.get(kind, ())
         for index, (value, each) in enumerate(zip(values, found, strict=True)):
             if each is None and names[min(index, len(names) - 1)] not in plain:
-                raise CaptureError(f"{shown} reads blob '{value.name}', which is not Int8")
+                raise CaptureError(f"{label} reads blob '{value.name}', which is not Int8")
         pairs = [each if each is not None else (1.0, 0) for each in found]
         bound["input_scales"] = [scale for scale, _ in pairs]
         bound["input_zero_points"] = [zero_point for _, zero_point in pairs]
@@ -316,15 +316,15 @@ def _is_single_zero(operator: Any) -> bool:
     return bool(shape) and set(shape) == {1} and not any(held)
 
 
-def _blob_names(names: Iterable[str], shown: str) -> list[str]:
+def _blob_names(names: Iterable[str], label: str) -> list[str]:
     """The names of blobs.
 
     Raises:
         ModelFileError: one is empty, or not UTF-8.
     """
-    found = [text_of(name, shown) for name in names]
+    found = [text_of(name, label) for name in names]
     if "" in found:
-        raise ModelFileError(f"{shown} has a blob without a name")
+        raise ModelFileError(f"{label} has a blob without a name")
     return found
 
 

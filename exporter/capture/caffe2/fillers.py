@@ -56,7 +56,7 @@ class Fillers:
         self._left = bounds.memory
         self.random: dict[str, str] = {}
 
-    def tensor(self, operator: Any, shown: str, *, random: bool) -> ir.TensorProtocol | None:
+    def tensor(self, operator: Any, label: str, *, random: bool) -> ir.TensorProtocol | None:
         """Return the tensor of a filler; None for other operators, and for fillers with inputs.
 
         Args:
@@ -68,51 +68,51 @@ class Fillers:
         kind = operator.type
         if not is_filler(operator) or (kind in _RANDOM and not random):
             return None
-        messages = by_name(operator, shown)
-        shape = sizes_of(value_of(messages["shape"], shown) if "shape" in messages else [], shown)
+        messages = by_name(operator, label)
+        shape = sizes_of(value_of(messages["shape"], label) if "shape" in messages else [], label)
         if kind in _GIVEN or kind in _BYTES:
-            return self._given_values(kind, messages, shape, shown)
+            return self._given_values(kind, messages, shape, label)
         if kind in _CONSTANT:
-            return self._constant(kind, messages, shape, shown)
-        self._take(math.prod(shape) * 4, shown)
+            return self._constant(kind, messages, shape, label)
+        self._take(math.prod(shape) * 4, label)
         if kind == "RangeFill":
             return ir.Tensor(np.arange(math.prod(shape), dtype=np.float32).reshape(shape))
-        blob = text_of(operator.output[0], shown)
+        blob = text_of(operator.output[0], label)
         self.random[blob] = kind
         draw = np.random.Generator(np.random.PCG64(zlib.crc32(blob.encode())))
-        numbers = {name: value_of(message, shown) for name, message in messages.items()}
+        numbers = {name: value_of(message, label) for name, message in messages.items()}
         try:
             return ir.Tensor(_RANDOM[kind](draw, shape, numbers))
         except (TypeError, ValueError, OverflowError, IndexError) as error:
-            raise ModelFileError(f"{shown} cannot be filled: {error}") from None
+            raise ModelFileError(f"{label} cannot be filled: {error}") from None
 
-    def _take(self, size: int, shown: str) -> None:
+    def _take(self, size: int, label: str) -> None:
         """Subtract bytes from the remaining limit."""
         self._left -= size
         if self._left < 0:
-            raise ModelFileError(f"{shown} exceeds the limit on generated weights; {REMEDY}")
+            raise ModelFileError(f"{label} exceeds the limit on generated weights; {REMEDY}")
 
     def _given_values(
-        self, kind: str, messages: Mapping[str, Any], shape: tuple[int, ...], shown: str
+        self, kind: str, messages: Mapping[str, Any], shape: tuple[int, ...], label: str
     ) -> ir.TensorProtocol:
         if kind in _BYTES:
-            data = _byte_values(messages, shown)
-            return ir.Tensor(_reshaped(np.frombuffer(data, np.uint8), shape, shown))
+            data = _byte_values(messages, label)
+            return ir.Tensor(_reshaped(np.frombuffer(data, np.uint8), shape, label))
         dtype = _GIVEN[kind]
         if kind == "GivenTensorFill" and "dtype" in messages:
-            dtype = element_type(value_of(messages["dtype"], shown), shown)
+            dtype = element_type(value_of(messages["dtype"], label), label)
         held: Any = []
         if "values" in messages:
             field = "strings" if dtype == ir.DataType.STRING else "floats" if dtype in _FLOATS else "ints"
-            found = kind_of(messages["values"], shown)
+            found = kind_of(messages["values"], label)
             if found not in ("", field):
                 raise ModelFileError(
-                    f"{shown} has its values in field {found}, but Caffe2 reads field {field}"
+                    f"{label} has its values in field {found}, but Caffe2 reads field {field}"
                 )
             held = getattr(messages["values"], field)
         if dtype == ir.DataType.STRING:
             if math.prod(shape) != len(held):
-                raise ModelFileError(f"{shown} has {len(held)} values for the shape {list(shape)}")
+                raise ModelFileError(f"{label} has {len(held)} values for the shape {list(shape)}")
             return ir.StringTensor(list(held), shape=ir.Shape(shape))
         if dtype in _FLOATS:
             array = np.array(held, dtype=np.float32).astype(dtype.numpy(), copy=False)
@@ -121,43 +121,43 @@ class Fillers:
             with np.errstate(invalid="ignore"):
                 array = whole.astype(dtype.numpy())
             if dtype != ir.DataType.BOOL and not np.array_equal(array.astype(np.int64), whole):
-                raise ModelFileError(f"{shown} has values outside of the range of {dtype.name}")
-        return ir.Tensor(_reshaped(array, shape, shown))
+                raise ModelFileError(f"{label} has values outside of the range of {dtype.name}")
+        return ir.Tensor(_reshaped(array, shape, label))
 
     def _constant(
-        self, kind: str, messages: Mapping[str, Any], shape: tuple[int, ...], shown: str
+        self, kind: str, messages: Mapping[str, Any], shape: tuple[int, ...], label: str
     ) -> ir.TensorProtocol:
-        dtype = _CONSTANT[kind] or constant_type(messages, shown)
-        value = value_of(messages["value"], shown) if "value" in messages else 0
+        dtype = _CONSTANT[kind] or constant_type(messages, label)
+        value = value_of(messages["value"], label) if "value" in messages else 0
         if dtype == ir.DataType.STRING or not isinstance(value, (int, float)):
-            raise ModelFileError(f"{shown} fills with {value!r}, which is not a number"[:300])
-        self._take(int(math.prod(shape) * dtype.itemsize), shown)
+            raise ModelFileError(f"{label} fills with {value!r}, which is not a number"[:300])
+        self._take(int(math.prod(shape) * dtype.itemsize), label)
         with np.errstate(over="ignore"):
             if dtype not in _FLOATS and not float(value).is_integer():
-                raise ModelFileError(f"{shown} fills {dtype.name} with {value}")
+                raise ModelFileError(f"{label} fills {dtype.name} with {value}")
             try:
                 return ir.Tensor(np.full(shape, value, dtype=dtype.numpy()))
             except (OverflowError, ValueError) as error:
-                raise ModelFileError(f"{shown} cannot be filled: {error}") from None
+                raise ModelFileError(f"{label} cannot be filled: {error}") from None
 
 
-def _byte_values(messages: Mapping[str, Any], shown: str) -> bytes:
+def _byte_values(messages: Mapping[str, Any], label: str) -> bytes:
     """Return the bytes of a filler: one string, alone or in a list."""
     if "values" not in messages:
         return b""
-    kind = kind_of(messages["values"], shown)
+    kind = kind_of(messages["values"], label)
     if kind == "s":
         return bytes(messages["values"].s)
     if kind == "strings" and len(messages["values"].strings) == 1:
         return bytes(messages["values"].strings[0])
-    raise ModelFileError(f"{shown} must have its values as one string of bytes")
+    raise ModelFileError(f"{label} must have its values as one string of bytes")
 
 
-def _reshaped(array: np.ndarray, shape: tuple[int, ...], shown: str) -> np.ndarray:
+def _reshaped(array: np.ndarray, shape: tuple[int, ...], label: str) -> np.ndarray:
     try:
         return array.reshape(shape)
     except ValueError:
-        raise ModelFileError(f"{shown} has {array.size} values for the shape {list(shape)}"[:300]) from None
+        raise ModelFileError(f"{label} has {array.size} values for the shape {list(shape)}"[:300]) from None
 
 
 _Draw = Callable[[np.random.Generator, tuple[int, ...], Mapping[str, Any]], np.ndarray]

@@ -53,11 +53,11 @@ def read_net(path: str | os.PathLike, bounds: Bounds, *, may_be_empty: bool = Fa
     Raises:
         ModelFileError: the file cannot be read, holds no net, or is beyond a bound.
     """
-    shown = f"'{os.fspath(path)!s}'"
+    label = f"'{os.fspath(path)!s}'"
     net = message_type("NetDef")()
     try:
         data, form = regular_contents(
-            path, shown, lambda head, size: _form(head, size, shown, may_be_empty), bounds
+            path, label, lambda head, size: _form(head, size, label, may_be_empty), bounds
         )
         if form == "binary":
             wire.check(data, bounds, _memory())
@@ -65,16 +65,16 @@ def read_net(path: str | os.PathLike, bounds: Bounds, *, may_be_empty: bool = Fa
         else:
             text.parse(data, form, net, bounds)
     except DecodeError as error:
-        raise ModelFileError(f"{shown} is not a Caffe2 net: {reason_of(error)}") from None
+        raise ModelFileError(f"{label} is not a Caffe2 net: {reason_of(error)}") from None
     except wire.BoundError as error:
-        raise ModelFileError(f"{shown} cannot be read: {error}") from None
+        raise ModelFileError(f"{label} cannot be read: {error}") from None
     except text.SyntaxFault as error:
-        raise ModelFileError(f"{shown} is not a Caffe2 net: {error}") from None
+        raise ModelFileError(f"{label} is not a Caffe2 net: {error}") from None
     if not (net.op or may_be_empty) or not all(operator.type for operator in net.op):
-        raise ModelFileError(f"{shown} is not a Caffe2 net: it has no operators, or one without a type")
+        raise ModelFileError(f"{label} is not a Caffe2 net: it has no operators, or one without a type")
     allowed = bounds.memory + 3 * len(data)
     if len(net.op) > bounds.nodes or len(net.op) * _OF_OPERATOR > allowed:
-        raise ModelFileError(f"{shown} cannot be read: it has {len(net.op)} operators; {REMEDY}")
+        raise ModelFileError(f"{label} cannot be read: it has {len(net.op)} operators; {REMEDY}")
     return net
 
 
@@ -84,10 +84,10 @@ def _memory() -> wire.MessageMemory:
     return wire.MessageMemory(message_type("NetDef").DESCRIPTOR, free_per_byte=2)
 
 
-def _form(head: bytes, size: int, shown: str, may_be_empty: bool) -> str:
+def _form(head: bytes, size: int, label: str, may_be_empty: bool) -> str:
     form = _form_of(head, size if may_be_empty else None)
     if not form:
-        raise ModelFileError(f"{shown} is not a Caffe2 net: its first bytes are not those of a NetDef")
+        raise ModelFileError(f"{label} is not a Caffe2 net: its first bytes are not those of a NetDef")
     return form
 
 

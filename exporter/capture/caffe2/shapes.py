@@ -101,13 +101,13 @@ def read_value_info(path: str | os.PathLike) -> dict[str, Description]:
         ModelFileError: the file cannot be read, or does not have the form.
     """
     file = pathlib.Path(os.fsdecode(path)).with_name(VALUE_INFO)
-    shown = f"'{file}'"
+    label = f"'{file}'"
     try:
         data = read_small(file, _MAXIMUM_BYTES)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise ModelFileError(f"{shown} cannot be read: {reason_of(error)}") from error
+        raise ModelFileError(f"{label} cannot be read: {reason_of(error)}") from error
     try:
         found = parse_json(data)
         return {
@@ -115,4 +115,4 @@ def read_value_info(path: str | os.PathLike) -> dict[str, Description]:
             for name, (kind, sizes) in found.items()
         }
     except (ValueError, TypeError, AttributeError, RecursionError, UsageError) as error:
-        raise ModelFileError(f"{shown} must describe inputs as name: [type, [sizes]]: {error}") from None
+        raise ModelFileError(f"{label} must describe inputs as name: [type, [sizes]]: {error}") from None

@@ -1,4 +1,4 @@
-"""A frozen graph with weights in the checkpoint; makes its message and writes its file."""
+"""A frozen graph whose weights stay in the checkpoint until its message or file is written."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .....registration import ModelFileError
 from ....files.message import varint
 from ..element_types import numpy_type
 from ..messages import message_type
-from .variables import Stored
+from .variables import StoredVariable
 
 LARGEST = 2**31 - 1
-"""Bytes of a GraphDef at most, by protobuf's limit for one message."""
+"""Maximum bytes of a GraphDef: protobuf's limit for one message."""
 _NODE, _ATTR, _KEY, _VALUE, _TENSOR, _CONTENT = 1, 5, 1, 2, 8, 4
 """The numbers of GraphDef.node, NodeDef.attr, the key and the value of its entries, AttrValue.tensor and
 TensorProto.tensor_content.
@@ -28,13 +28,13 @@ class FrozenGraph:
     """A graph without variables.
 
     Attributes:
-        graph_def: its GraphDef. The Const nodes of variables have a type and a shape, and no contents.
-        weights: the contents of these, by the names of the nodes.
-        outputs: the results that it was frozen for, "name" or "name:1".
+        graph_def: its GraphDef. The Const nodes of variables have a type and a shape, but no contents.
+        weights: the contents of those nodes, by node name.
+        outputs: the results that the graph was frozen for, "name" or "name:1".
     """
 
     graph_def: Any
-    weights: Mapping[str, Stored]
+    weights: Mapping[str, StoredVariable]
     outputs: list[str]
 
     def message(self) -> Any:
@@ -44,17 +44,19 @@ class FrozenGraph:
             ModelFileError: it would be too large, or the checkpoint is damaged.
         """
         self._check_size()
-        found = message_type("GraphDef")()
-        found.CopyFrom(self.graph_def)
-        for node in found.node:
+        message = message_type("GraphDef")()
+        message.CopyFrom(self.graph_def)
+        for node in message.node:
             if node.name in self.weights:
                 node.attr["value"].tensor.tensor_content = self.weights[node.name].read().tobytes()
-        return found
+        return message
 
     def size(self) -> int:
         """The bytes of the message."""
-        heads = sum(len(self._head(node)) + self._content(node) for node in self.graph_def.node)
-        return heads + len(self._rest())
+        node_bytes = sum(
+            len(self._node_start(node)) + self._content_size(node) for node in self.graph_def.node
+        )
+        return node_bytes + len(self._remaining_fields())
 
     def write(self, file: IO[bytes]) -> None:
         """Write the message to a binary file, one weight at a time.
@@ -64,11 +66,11 @@ class FrozenGraph:
         """
         self._check_size()
         for node in self.graph_def.node:
-            file.write(self._head(node))
-            if self._content(node):
+            file.write(self._node_start(node))
+            if self._content_size(node):
                 array = np.ascontiguousarray(self.weights[node.name].read())
                 file.write(array.reshape(-1).view(np.uint8).data)
-        file.write(self._rest())
+        file.write(self._remaining_fields())
 
     def _check_size(self) -> None:
         size = self.size()
@@ -78,33 +80,33 @@ class FrozenGraph:
                 "the graph with its checkpoint instead"
             )
 
-    def _content(self, node: Any) -> int:
-        """The bytes of a node's weight."""
+    def _content_size(self, node: Any) -> int:
+        """The number of bytes of a node's weight; 0 for a node without one."""
         weight = self.weights.get(node.name)
-        kind = None if weight is None else numpy_type(weight.dtype)
-        return 0 if weight is None or kind is None else math.prod(weight.shape) * kind.itemsize
+        dtype = None if weight is None else numpy_type(weight.dtype)
+        return 0 if weight is None or dtype is None else math.prod(weight.shape) * dtype.itemsize
 
-    def _head(self, node: Any) -> bytes:
-        """The field of a node in the GraphDef, up to the contents of its weight."""
-        size = self._content(node)
+    def _node_start(self, node: Any) -> bytes:
+        """The encoded field of a node in the GraphDef, up to the contents of its weight."""
+        size = self._content_size(node)
         if not size:
             data = node.SerializeToString(deterministic=True)
             return _field(_NODE, len(data)) + data
         # Fields of one message may stand in any order, so the weight is the last.
-        head = node.attr["value"].tensor.SerializeToString(deterministic=True) + _field(_CONTENT, size)
-        head = _field(_TENSOR, len(head) + size) + head
-        head = _field(_KEY, len(b"value")) + b"value" + _field(_VALUE, len(head) + size) + head
-        head = _field(_ATTR, len(head) + size) + head
-        without = message_type("NodeDef")()
-        without.CopyFrom(node)
-        del without.attr["value"]
-        head = without.SerializeToString(deterministic=True) + head
-        return _field(_NODE, len(head) + size) + head
+        start = node.attr["value"].tensor.SerializeToString(deterministic=True) + _field(_CONTENT, size)
+        start = _field(_TENSOR, len(start) + size) + start
+        start = _field(_KEY, len(b"value")) + b"value" + _field(_VALUE, len(start) + size) + start
+        start = _field(_ATTR, len(start) + size) + start
+        without_value = message_type("NodeDef")()
+        without_value.CopyFrom(node)
+        del without_value.attr["value"]
+        start = without_value.SerializeToString(deterministic=True) + start
+        return _field(_NODE, len(start) + size) + start
 
-    def _rest(self) -> bytes:
+    def _remaining_fields(self) -> bytes:
         """The fields of the GraphDef that are not nodes."""
-        rest = message_type("GraphDef")(versions=self.graph_def.versions, library=self.graph_def.library)
-        return bytes(rest.SerializeToString(deterministic=True))
+        remaining = message_type("GraphDef")(versions=self.graph_def.versions, library=self.graph_def.library)
+        return bytes(remaining.SerializeToString(deterministic=True))
 
 
 def _field(number: int, length: int) -> bytes:

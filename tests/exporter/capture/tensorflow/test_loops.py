@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import opsetta
-from opsetta.exporter.capture.tensorflow.graph.capture import capture_graph
+from opsetta.exporter.capture.tensorflow.graph.graph_capture import capture_graph
 
 from .graphs import FLOAT, INT32, Graph
 

@@ -5,7 +5,7 @@ import onnx
 import pytest
 
 import opsetta
-from opsetta.exporter.capture.tensorflow.graph.capture import capture_graph
+from opsetta.exporter.capture.tensorflow.graph.graph_capture import capture_graph
 
 from .graphs import FLOAT, INT32, Graph
 

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 import opsetta
-from opsetta.exporter.capture.tensorflow.graph.capture import capture_graph
+from opsetta.exporter.capture.tensorflow.graph.graph_capture import capture_graph
 from opsetta.exporter.capture.tensorflow.messages import message_type
 from tests.opsets import is_full_run
 

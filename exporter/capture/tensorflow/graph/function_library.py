@@ -1,4 +1,4 @@
-"""The function library of a GraphDef: bodies with the attributes of a call bound."""
+"""The function library of a GraphDef; resolves the body of a function for the attributes of a call."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from .....registration import ModelFileError
-from .nodes import ARGUMENT, Define, Edge, Node, nodes_of, resolved
+from .nodes import ARGUMENT, Define, Edge, GraphNode, nodes_of, resolve_edge
 
 CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 """Operators that call the function of their attribute `f`."""
 
 
 @dataclasses.dataclass(eq=False)
-class Body:
+class FunctionBody:
     """The body of a function, for one set of attributes.
 
     Attributes:
         name: the function's name.
         nodes: its nodes by name, those of its arguments among them.
-        arguments: a result for each value that a call gives.
-        results: what it returns, in order.
+        arguments: a result for each value that a call passes.
+        results: the results that it returns, in order.
     """
 
     name: str
-    nodes: dict[str, Node]
+    nodes: dict[str, GraphNode]
     arguments: list[Edge]
     results: list[Edge]
 
@@ -37,7 +37,7 @@ class Library:
         """Make a library of FunctionDef messages and OpDefs."""
         self._functions: dict[str, Any] = {}
         self._define = define
-        self._bodies: dict[tuple[str, bytes], Body] = {}
+        self._bodies: dict[tuple[str, bytes], FunctionBody] = {}
         for message in messages:
             if message.signature.name in self._functions:
                 raise ModelFileError(f"two functions have the name '{message.signature.name}'")
@@ -51,30 +51,30 @@ class Library:
         function = self._functions.get(op)
         return self._define(op) if function is None else function.signature
 
-    def called(self, node: Node) -> tuple[str, Mapping[str, Any]] | None:
+    def callee(self, node: GraphNode) -> tuple[str, Mapping[str, Any]] | None:
         """The function that a node calls, with the attributes of the call; None if it calls none."""
         if node.op in self._functions:
-            return node.op, node.stored
+            return node.op, node.stated_attributes
         if node.op in CALLS:
             return self.function_of(node, "f")
         return None
 
-    def function_of(self, node: Node, attribute: str) -> tuple[str, Mapping[str, Any]]:
+    def function_of(self, node: GraphNode, attribute: str) -> tuple[str, Mapping[str, Any]]:
         """The function that an attribute of a node names, with its attributes."""
-        return self._named(node, node.attribute(attribute).func)
+        return self._bind_attributes(node, node.attribute(attribute).func)
 
-    def functions_of(self, node: Node, attribute: str) -> list[tuple[str, Mapping[str, Any]]]:
+    def functions_of(self, node: GraphNode, attribute: str) -> list[tuple[str, Mapping[str, Any]]]:
         """The functions that a list of a node names, each with its attributes."""
-        return [self._named(node, each) for each in node.attribute(attribute).list.func]
+        return [self._bind_attributes(node, function) for function in node.attribute(attribute).list.func]
 
-    def _named(self, node: Node, function: Any) -> tuple[str, Mapping[str, Any]]:
+    def _bind_attributes(self, node: GraphNode, function: Any) -> tuple[str, Mapping[str, Any]]:
         bound = dict(function.attr)
         for name, value in bound.items():
             if value.WhichOneof("value") == "placeholder" and value.placeholder in node.bindings:
                 bound[name] = node.bindings[value.placeholder]
         return function.name, bound
 
-    def body(self, name: str, bindings: Mapping[str, Any], caller: Node) -> Body:
+    def body(self, name: str, bindings: Mapping[str, Any], caller: GraphNode) -> FunctionBody:
         """The body of a function; equal calls share one.
 
         Raises:
@@ -82,59 +82,55 @@ class Library:
         """
         function = self._functions.get(name)
         if function is None:
-            raise ModelFileError(f"{caller.shown} calls function '{name}', which the library does not have")
-        relevant = {each.name for each in function.signature.attr}
+            raise ModelFileError(f"{caller.label} calls function '{name}', which the library does not have")
+        relevant = {attribute.name for attribute in function.signature.attr}
         bound = {
-            each.name: each.default_value
-            for each in function.signature.attr
-            if each.HasField("default_value")
+            attribute.name: attribute.default_value
+            for attribute in function.signature.attr
+            if attribute.HasField("default_value")
         }
         bound |= {key: value for key, value in bindings.items() if key in relevant}
         missing = next((name for name in sorted(relevant) if name not in bound), None)
         if missing is not None:
-            raise ModelFileError(f"{caller.shown} does not give attribute '{missing}' of function '{name}'")
+            raise ModelFileError(f"{caller.label} does not give attribute '{missing}' of function '{name}'")
         signature = b"".join(
             key.encode() + b"\0" + bound[key].SerializeToString(deterministic=True) for key in sorted(bound)
         )
-        found = self._bodies.get((name, signature))
-        if found is None:
-            found = self._bodies[name, signature] = self._instantiated(function, bound)
-        return found
+        body = self._bodies.get((name, signature))
+        if body is None:
+            body = self._bodies[name, signature] = self._instantiate(function, bound)
+        return body
 
-    def _instantiated(self, function: Any, bindings: Mapping[str, Any]) -> Body:
+    def _instantiate(self, function: Any, bindings: Mapping[str, Any]) -> FunctionBody:
         name = function.signature.name
         formal = [
-            Node(each.name, ARGUMENT, _definition_of(each), bindings, {})
-            for each in function.signature.input_arg
+            GraphNode(argument.name, ARGUMENT, _Signature([argument]), bindings, {})
+            for argument in function.signature.input_arg
         ]
         nodes = nodes_of(
             function.node_def,
             self.define,
             arguments=formal,
             bindings=bindings,
-            where=f" of function '{name}'",
+            place_text=f" of function '{name}'",
         )
-        given = [Edge(node, index) for node in formal for index in range(len(node.results()))]
-        returning = Node("return", "_Return", None, {}, {})
+        argument_edges = [Edge(node, index) for node in formal for index in range(len(node.result_types()))]
+        return_node = GraphNode("return", "_Return", None, {}, {})
         results = []
-        for each in function.signature.output_arg:
-            reference = function.ret.get(each.name)
+        for argument in function.signature.output_arg:
+            reference = function.ret.get(argument.name)
             if reference is None:
-                raise ModelFileError(f"function '{name}' does not define its result '{each.name}'")
-            first = resolved(reference, nodes, returning, True)
-            count = len(Node(name, name, None, bindings, {}).types(each))
+                raise ModelFileError(f"function '{name}' does not define its result '{argument.name}'")
+            first = resolve_edge(reference, nodes, return_node, True)
+            count = len(GraphNode(name, name, None, bindings, {}).types(argument))
             results += [Edge(first.node, first.output + index) for index in range(count)]
-        return Body(name, nodes, given, results)
+        return FunctionBody(name, nodes, argument_edges, results)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Signature:
-    """The OpDef of a function."""
+    """The part of an OpDef that the node of a function's argument needs: its one result."""
 
     output_arg: list[Any]
     attr: tuple[Any, ...] = ()
     input_arg: tuple[Any, ...] = ()
-
-
-def _definition_of(argument: Any) -> _Signature:
-    return _Signature([argument])
