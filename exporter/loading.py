@@ -6,9 +6,9 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 
 from ..registration import ModelFileError, UsageError
-from .capture.caffe2.capture import load_nets
-from .capture.caffe2.reading import is_net
-from .capture.caffe2.shapes import Given
+from .capture.caffe2.input_descriptions import ShapeArgument
+from .capture.caffe2.net_capture import load_nets
+from .capture.caffe2.net_reading import is_net
 from .capture.tensorflow.recognition import recognise
 from .capture.tensorflow.tensorflow_capture import TensorFlowOptions, capture_file
 from .files.garbage_collection import rare_collections
@@ -29,7 +29,7 @@ def load(
     *,
     weights: Weights = None,
     init_net: str | os.PathLike | None = None,
-    shapes: Mapping[str, Given] | None = None,
+    shapes: Mapping[str, ShapeArgument] | None = None,
     allow_links: bool = False,
     trusted: bool = False,
     inputs: Sequence[str] | Mapping[str, Sequence[int] | None] | None = None,

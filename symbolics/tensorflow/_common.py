@@ -71,6 +71,7 @@ def number(g: GraphContext, value: Value) -> Size:
     numbers = integers(g, value)
     if numbers is not None and len(numbers) == 1:
         return numbers[0]
+    # The operand may also be a vector of one element, or of unknown rank.
     size = g.cast(value, DataType.INT64)
     return size if g.rank(value) == 0 else g.op("Reshape", size, g.constant([], DataType.INT64))
 
@@ -81,6 +82,7 @@ def sizes(g: GraphContext, value: Value) -> list[int] | Value:
     if numbers is not None:
         return numbers
     vector_int64 = g.cast(value, DataType.INT64)
+    # TensorFlow accepts a scalar as a shape of one dimension.
     return g.op("Reshape", vector_int64, [1]) if g.rank(value) == 0 else vector_int64
 
 
@@ -247,6 +249,7 @@ def is_dimension(size: Size, dim: int | ir.SymbolicDim, depth: int = 8) -> bool:
     if same(dimension(size), dim):
         return True
     operation, operands = _min_or_max(size)
+    # The depth bounds the work for a long chain of Min and Max.
     if not operands or depth == 0:
         return False
     equal = [is_dimension(value, dim, depth - 1) for value in operands]
@@ -271,6 +274,7 @@ def _min_or_max(size: Value) -> tuple[str, list[Value]]:
     node = size.producer()
     if node is not None and node.op_type in ("Max", "Min"):
         return node.op_type, [value for value in node.inputs if value is not None]
+    # Where Min and Max take no integers, they are composed of a comparison and Where.
     if node is None or node.op_type != "Where" or node.inputs[0] is None:
         return "", []
     comparison = node.inputs[0].producer()

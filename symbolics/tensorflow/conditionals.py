@@ -44,6 +44,7 @@ def case(g: GraphContext, branch_index: Value, input: list[Value]) -> Sequence[V
     if isinstance(index, int):
         return blocks[index if 0 <= index < len(blocks) else -1].inline(*input)
     last_block = len(blocks) - 1
+    # An index out of range selects the last branch.
     is_in_range = g.op("And", g.op("Less", index, last_block), g.op("Not", g.op("Less", index, 0)))
     return _select_block(g, g.op("Where", is_in_range, index, last_block), blocks, 0, input)
 

@@ -90,6 +90,7 @@ def one_hot(
     column = g.op("Unsqueeze", g.cast(indices, DataType.INT64), axes=[new_axis])
     positions = g.call("sym::range", start=0, end=count)
     trailing = rank - new_axis
+    # The positions must broadcast along the new axis, which may have dimensions after it.
     positions = g.op("Unsqueeze", positions, axes=list(range(1, trailing + 1))) if trailing else positions
     is_hot = g.op("Equal", column, positions)
     dtype = g.dtype(on_value)

@@ -132,6 +132,7 @@ def resize_list(g: GraphContext, items: Value, count: Size) -> Value:
             g.op("Slice", items, starts=[0], ends=[count], axes=[0]) if count < current_count else items
         )
         return truncated if count <= current_count else _append_zeros(g, items, count - current_count)
+    # Append as many zeros as may be missing, then cut: one form for a longer and a shorter list.
     extra_count = compute(g, "max", compute(g, "sub", count, current_count), 0)
     return part(g, _append_zeros(g, items, extra_count), 0, count)
 
@@ -152,6 +153,7 @@ def write_element(g: GraphContext, items: Value, index: Size, item: Value) -> Va
     """Replace one element of a list."""
     if isinstance(items, ScannedList):
         return ScannedList(items.dtype, item)
+    # The only element is the whole list; another index is an error in TensorFlow.
     if element_count(g, items) == 1:
         return g.op("Unsqueeze", item, axes=[0])
     tensor = tensor_like_element(g, items, item)
@@ -176,6 +178,7 @@ def scatter_elements(g: GraphContext, items: Value, indices: Value, values: Valu
         raise g.refuse(f"it writes the elements {positions} of a list of {count} elements")
     if isinstance(items, UnwrittenList):
         covers_list = values.shape is not None and is_dimension(items.count, values.shape[0])
+        # All elements are written, so no zeros are needed.
         if covers_list and covers_all_elements(g, indices, values):
             return values
         sizes = element_sizes(values)

@@ -215,6 +215,7 @@ def tensor_list_resize(g: GraphContext, input_handle: Value, size: Value) -> Val
 def tensor_list_concat_lists(
     g: GraphContext, input_a: Value, input_b: Value, element_dtype: ElementType
 ) -> Value:
+    # The elements of an empty list have no shape, so there is nothing to concatenate.
     for empty, remaining in ((input_a, input_b), (input_b, input_a)):
         if isinstance(empty, UnwrittenList) and empty.count == 0:
             return remaining

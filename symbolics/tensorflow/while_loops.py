@@ -104,7 +104,9 @@ def _trip_count(g: GraphContext, bounds: Sequence[CounterBound]) -> Size:
     for bound in bounds:
         limit = number(g, bound.limit) if isinstance(bound.limit, Value) else bound.limit
         distance = compute(g, "sub", compute(g, "add", limit, bound.limit_offset), number(g, bound.start))
+        # Round up: a last iteration may start anywhere below the limit.
         iterations = compute(g, "floordiv", compute(g, "add", distance, bound.step - 1), bound.step)
+        # The loop stops at the first counter that reaches its limit.
         count = iterations if count is None else compute(g, "min", count, iterations)
     assert count is not None
     return max(count, 0) if isinstance(count, int) else count
@@ -298,6 +300,7 @@ def _discard(graph: ir.Graph) -> None:
     """Detach the nodes of a sub-graph from their inputs."""
     for node in list(graph.all_nodes()):
         for index in range(len(node.inputs)):
+            # Outer values must not list uses in a body that is thrown away.
             node.replace_input_with(index, None)
 
 
@@ -324,6 +327,7 @@ def _emit_loop(
     outputs = outputs if isinstance(outputs, list) else [outputs]
     for value, body_output in zip(outputs, body_outputs, strict=True):
         value.type = body_output.type
+    # A Loop without carried variables has the dummy in their place.
     scan_start = max(len(passed_variables), 1)
     carried, scans = (
         iter(outputs[: len(passed_variables)]),
@@ -355,6 +359,7 @@ def _list_of_scan(
     assert isinstance(initial, UnwrittenList)
     count = trip_count if isinstance(trip_count, int) else None
     [first, *further_bounds] = bounds
+    # The loop counts from 0 to the stated number of elements, so it writes all of them.
     fills_list = (
         not further_bounds
         and first.limit is initial.stated_count

@@ -51,6 +51,9 @@ ONNX has no quantized types: the integers of a `DT_QINT8` have no meaning withou
 """
 
 
+ElementType = ir.DataType | str
+"""An ONNX element type, or the name of a type that ONNX lacks: "variant", "qint8"."""
+
 _CACHE_SIZE = 256
 """Numbers of element types whose names are cached: a file may contain any number."""
 
@@ -80,8 +83,9 @@ def numpy_type(number: int) -> np.dtype | None:
 
 
 @functools.lru_cache(_CACHE_SIZE)
-def onnx_type(number: int) -> ir.DataType | str:
+def onnx_type(number: int) -> ElementType:
     """The ONNX element type; if there is none, the name without "DT_": "variant", "qint8"."""
+    # The name without "DT_" is what TensorFlow's own messages call a type.
     name = type_name(number)
     onnx = _TYPES.get(name, (None, None))[1]
     return name.removeprefix("DT_").lower() if onnx is None else onnx

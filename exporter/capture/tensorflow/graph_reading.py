@@ -18,7 +18,7 @@ from ...files.reading.checks.memory import PROPORTION
 from ...files.reading.encodings import text, wire
 from ...files.reading.encodings.files import reason_of, regular_contents
 from ...files.reading.names import listed, quoted
-from .messages import message_type
+from .messages import GraphDef, MetaGraphDef, SignatureDef, TensorInfo, message_type
 from .operator_definitions import Definitions
 from .recognition import GRAPH, META_GRAPH, SAVED_MODEL, Format, file_of, recognise, recognise_head
 from .tensor_protos import repeated_bytes
@@ -54,7 +54,7 @@ class GraphFile:
         meta_graph: the `MetaGraphDef`, None for a GraphDef.
     """
 
-    graph_def: Any
+    graph_def: GraphDef
     definitions: Definitions
     file_type: str
     encoding: str
@@ -62,7 +62,7 @@ class GraphFile:
     inputs: Mapping[str, str] = dataclasses.field(default_factory=dict)
     outputs: Mapping[str, str] = dataclasses.field(default_factory=dict)
     checkpoint_prefix: pathlib.Path | None = None
-    meta_graph: Any = None
+    meta_graph: MetaGraphDef = None
 
 
 @rare_collections()
@@ -123,6 +123,7 @@ def _read_message(
     file: pathlib.Path, label: str, file_type: str | None, encoding: str | None, bounds: Bounds
 ) -> tuple[Format, Any]:
     """Return the format of a file and its message."""
+    # The callback recognises the format from the first bytes; the message type is needed afterwards.
     formats: list[Format] = []
 
     def recognise_encoding(head: bytes, size: int) -> str:
@@ -172,7 +173,7 @@ def _message_memory(file_type: str) -> wire.MessageMemory:
     return wire.MessageMemory(message_type(file_type).DESCRIPTOR)
 
 
-def _graph_with_tags(graphs: Iterable[Any], tags: Collection[str] | None) -> Any:
+def _graph_with_tags(graphs: Iterable[MetaGraphDef], tags: Collection[str] | None) -> MetaGraphDef:
     """The graph of a SavedModel that has exactly these tags."""
     by_tags = [(frozenset(graph.meta_info_def.tags), graph) for graph in graphs]
     if tags is None and len(by_tags) == 1:
@@ -193,7 +194,7 @@ def _quote_tags(names: Iterable[str]) -> str:
 
 
 def _graph_of_meta_graph(
-    graph: Any,
+    graph: MetaGraphDef,
     format: Format,
     checkpoint: pathlib.Path | None,
     signature: str | None,
@@ -216,7 +217,9 @@ def _graph_of_meta_graph(
     )
 
 
-def _choose_signature(signatures: Mapping[str, Any], requested: str | None, is_needed: bool) -> str | None:
+def _choose_signature(
+    signatures: Mapping[str, SignatureDef], requested: str | None, is_needed: bool
+) -> str | None:
     """The name of the signature to use; None if the file has none, or none is needed."""
     # A signature such as `__saved_model_init_op` only initializes, and returns nothing.
     names = sorted(name for name in signatures if not name.startswith("__"))
@@ -234,7 +237,7 @@ def _choose_signature(signatures: Mapping[str, Any], requested: str | None, is_n
     return requested or SERVING
 
 
-def _tensors(tensors: Mapping[str, Any], role: str, signature: str) -> dict[str, str]:
+def _tensors(tensors: Mapping[str, TensorInfo], role: str, signature: str) -> dict[str, str]:
     """The tensors of a signature's arguments or results, in the order of their names."""
     for name, tensor in tensors.items():
         if not tensor.name:
@@ -255,7 +258,7 @@ def _checkpoint(file: pathlib.Path, file_type: str) -> pathlib.Path | None:
     return prefix if file_type == META_GRAPH and file.suffix == ".meta" and prefix.is_file() else None
 
 
-def _check_bounds(graph: Any, bounds: Bounds) -> None:
+def _check_bounds(graph: GraphDef, bounds: Bounds) -> None:
     """Check the limits on nodes, memory, and constants that repeat an element."""
     bodies = [graph.node, *(function.node_def for function in graph.library.function)]
     count = sum(map(len, bodies))

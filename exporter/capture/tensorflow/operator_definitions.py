@@ -10,18 +10,17 @@ import functools
 import importlib.resources
 import zlib
 from collections.abc import Iterable, Mapping
-from typing import Any
 
-from .messages import message_type
+from .messages import OpDef, message_type
 
 
-def definition(operator: str) -> Any | None:
+def definition(operator: str) -> OpDef | None:
     """The `OpDef` of an operator in the table, None if there is none."""
     return table().get(operator)
 
 
 @functools.cache
-def table() -> Mapping[str, Any]:
+def table() -> Mapping[str, OpDef]:
     """The `OpDef` of each operator in the table, by name."""
     data = importlib.resources.files(__package__).joinpath("operators.binpb.z").read_bytes()
     return {
@@ -36,9 +35,9 @@ class Definitions:
     defaults that keep the older behaviour.
     """
 
-    def __init__(self, stripped_op_list: Iterable[Any] = ()):
+    def __init__(self, stripped_op_list: Iterable[OpDef] = ()):
         self._file_definitions = {operator.name: operator for operator in stripped_op_list}
 
-    def __call__(self, operator: str) -> Any | None:
+    def __call__(self, operator: str) -> OpDef | None:
         """The `OpDef` of an operator, None if neither the table nor the file has it."""
         return definition(operator) or self._file_definitions.get(operator)

@@ -10,6 +10,7 @@ from typing import Any
 from ...files.reading import bounds_of
 from .element_types import onnx_type
 from .graph_reading import GraphFile, read_graph
+from .messages import NodeDef, TensorShapeProto
 from .recognition import file_of
 
 _PLACEHOLDERS = ("Placeholder", "PlaceholderV2", "PlaceholderWithDefault")
@@ -89,7 +90,7 @@ def _outputs(graph_file: GraphFile) -> Iterator[dict[str, Any]]:
             yield _value(node.name, _first_type(graph_file, node), None)
 
 
-def _first_type(graph_file: GraphFile, node: Any) -> int:
+def _first_type(graph_file: GraphFile, node: NodeDef) -> int:
     """The element type of a node's first output, by the operator's definition; 0 if unknown."""
     definition = graph_file.definitions(node.op)
     if definition is None or not definition.output_arg:
@@ -98,7 +99,7 @@ def _first_type(graph_file: GraphFile, node: Any) -> int:
     return output.type or (node.attr[output.type_attr].type if output.type_attr in node.attr else 0)
 
 
-def _value(name: str, number: int, shape: Any) -> dict[str, Any]:
+def _value(name: str, number: int, shape: TensorShapeProto | None) -> dict[str, Any]:
     element_type = onnx_type(number) if number else "unknown"
     sizes = None
     if shape is not None and not shape.unknown_rank:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from ....registration import ModelFileError
 from ...files.reading.bounds import BOUNDS, REMEDY, Bounds
 from ...files.reading.encodings.wire import varint
 from .element_types import numpy_type, type_name
+from .messages import TensorProto
 
 _MAXIMUM_RANK = 32
 """Maximum number of dimensions that every supported numpy allows."""
@@ -43,7 +43,7 @@ _NARROW_TYPE_BITS = {"DT_INT4": 4, "DT_UINT4": 4, "DT_INT2": 2, "DT_UINT2": 2, "
 """The number of low bits that an element type of less than a byte uses in the byte of each element."""
 
 
-def array_of(tensor: Any, label: str, bounds: Bounds = BOUNDS) -> np.ndarray:
+def array_of(tensor: TensorProto, label: str, bounds: Bounds = BOUNDS) -> np.ndarray:
     """The contents of a TensorProto, as a read-only array over `tensor_content` where possible.
 
     Strings are objects, `bytes`. An array that repeats one element stores it once.
@@ -68,11 +68,12 @@ def array_of(tensor: Any, label: str, bounds: Bounds = BOUNDS) -> np.ndarray:
     else:
         array = _repeat_last(_list_elements(tensor, name, dtype, count), count)
     array = array.reshape(shape)
+    # The array may be a view of the file, and callers share it.
     array.flags.writeable = False
     return array
 
 
-def repeated_bytes(tensor: Any, label: str) -> int:
+def repeated_bytes(tensor: TensorProto, label: str) -> int:
     """The number of bytes of repeated elements, which the message does not store.
 
     Raises:
@@ -88,7 +89,7 @@ def repeated_bytes(tensor: Any, label: str) -> int:
     return max(0, repeated) * dtype.itemsize
 
 
-def _header(tensor: Any, label: str) -> tuple[str, np.dtype, tuple[int, ...]]:
+def _header(tensor: TensorProto, label: str) -> tuple[str, np.dtype, tuple[int, ...]]:
     """The name of the element type, its numpy type, and the shape; an unknown rank means a scalar."""
     name, dtype = type_name(tensor.dtype), numpy_type(tensor.dtype)
     if dtype is None:
@@ -110,7 +111,7 @@ def _list_field(name: str) -> str:
     return _LISTS.get(name, "float8_val" if "FLOAT" in name else "int_val")
 
 
-def _content_elements(tensor: Any, count: int, label: str) -> np.ndarray:
+def _content_elements(tensor: TensorProto, count: int, label: str) -> np.ndarray:
     """The elements of `tensor_content`."""
     if type_name(tensor.dtype) == "DT_STRING":
         return _object_array(_split_strings(tensor.tensor_content, count, label))
@@ -158,12 +159,13 @@ def _split_strings(content: bytes, count: int, label: str) -> list[bytes]:
     return [content[start:end] for start, end in itertools.pairwise(ends)]
 
 
-def _list_elements(tensor: Any, name: str, dtype: np.dtype, count: int) -> np.ndarray:
+def _list_elements(tensor: TensorProto, name: str, dtype: np.dtype, count: int) -> np.ndarray:
     """The elements in the list field, at most `count`; one zero if the list is empty."""
     field = _list_field(name)
     elements = getattr(tensor, field)
     if name == "DT_STRING":
         return _object_array(elements[:count] or [b""])
+    # The list has the real and the imaginary part of each number.
     if "COMPLEX" in name:
         pairs = np.array(elements[: 2 * count], np.empty(0, dtype).real.dtype)
         return pairs[: len(pairs) // 2 * 2].view(dtype) if len(pairs) > 1 else np.zeros(1, dtype)
@@ -199,6 +201,7 @@ def _repeat_last(elements: np.ndarray, count: int) -> np.ndarray:
     if len(elements) == count:
         return elements
     if len(elements) == 1:
+        # One element in memory serves the whole array.
         return np.broadcast_to(elements, count)
     repeated = np.empty(count, elements.dtype)
     repeated[: len(elements)] = elements

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Collection, Sequence
-from typing import Any
 
 from ....registration import UsageError
 from ...files.reading.bounds import BOUNDS, TRUSTED, Bounds
@@ -13,6 +12,7 @@ from ...source.capture import Capture
 from .freezing import freeze
 from .graph.graph_capture import VARIABLES, Names, capture_graph
 from .graph_reading import GraphFile, read_graph
+from .messages import GraphDef
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +116,7 @@ def _freeze_if_needed(
     inputs: Names | None,
     outputs: Sequence[str] | None,
     bounds: Bounds,
-) -> Any:
+) -> GraphDef:
     """The GraphDef of a file, with the values of its variables if there is a checkpoint."""
     nodes = [file.graph_def.node, *(function.node_def for function in file.graph_def.library.function)]
     has_variables = any(node.op in VARIABLES for body in nodes for node in body)

@@ -50,6 +50,7 @@ def div(g: GraphContext, x: Value, y: Value) -> Value:
     if not is_integral(g, x):
         return g.op("Div", x, y)
     dtype = g.dtype(x)
+    # No type is wider; without signs, the division already truncates.
     if dtype == DataType.UINT64:
         return g.op("Div", x, y)
     return restore_dtype(g, integers.quotient(g, integers.widened(g, x), integers.widened(g, y)), dtype)
@@ -60,6 +61,7 @@ def floor_div(g: GraphContext, x: Value, y: Value) -> Value:
     """Flooring division."""
     if not is_integral(g, x):
         return g.op("Floor", g.op("Div", x, y))
+    # Without signs, flooring and truncating are the same.
     if g.dtype(x) in dtypes.UNSIGNED:
         return g.call("tf::Div", x=x, y=y)
     wide_x, wide_y = integers.widened(g, x), integers.widened(g, y)

@@ -55,6 +55,7 @@ def gelu_operand(g: GraphContext, x: Value, y: Value) -> Value | None:
         producer = half.producer()
         if producer is None or producer.op_type != "Mul":
             return None
+        # The lowered half is a product of x and a constant, so x is its only computed operand.
         operands = [item for item in producer.inputs if item is not None and item.const_value is None]
         return operands[0] if len(operands) == 1 else None
     return None

@@ -42,6 +42,7 @@ def dynamic_stitch(g: GraphContext, indices: list[Value], data: list[Value]) -> 
         rows.append(g.call("aten::reshape", self=values, shape=[-1, *row_sizes]))
     positions = flat[0] if len(flat) == 1 else g.op("Concat", *flat, axis=0)
     all_rows = rows[0] if len(rows) == 1 else g.op("Concat", *rows, axis=0)
+    # The result has as many rows as the highest index needs.
     count = g.op("Add", g.op("ReduceMax", positions, axes=[0], keepdims=0), 1)
     zeros = g.call(
         "composed::full",

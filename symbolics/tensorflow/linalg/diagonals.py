@@ -26,6 +26,7 @@ def _matrix_positions(
     g: GraphContext, rows: int, columns: int, band: tuple[int, int], align: str
 ) -> np.ndarray:
     """The flat position of each element of the diagonals, highest diagonal first; -1 for padding."""
+    # Bound the constants that a small file can ask for.
     g.reserve(max(0, band[1] - band[0] + 1), min(rows, columns))
     above_is_left, below_is_left = (part == "LEFT" for part in align.split("_"))
     lengths = {k: min(rows + min(k, 0), columns - max(k, 0)) for k in range(band[0], band[1] + 1)}

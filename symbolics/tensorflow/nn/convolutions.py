@@ -95,6 +95,7 @@ def convolve(
     pad_list = constant_pads(pads)
     if pad_list is None or is_integer:
         images, pad_list = pad_images(g, images, pads), [0] * (2 * layout.dimensions)
+    # ONNX's Conv takes floats only.
     if is_integer:
         no_pads = [0] * layout.dimensions
         result = g.call(
@@ -274,6 +275,7 @@ def _convolve_and_crop(
 ) -> Value:
     """Convolve without padding, and crop the result to the sizes by a Slice."""
     output_padding = [step - 1 for step in steps]
+    # Without output padding the result may lack up to stride - 1 elements at the end.
     result = convolve(output_padding=output_padding if any(output_padding) else None)
     begins = [pair[0] for pair in pads]
     ends = [compute(g, "add", begin, size) for begin, size in zip(begins, sizes, strict=True)]

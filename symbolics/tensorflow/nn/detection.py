@@ -24,6 +24,7 @@ def _select_boxes(
     """The indices of the selected boxes, best first, INT64."""
     selected = g.op(
         "NonMaxSuppression",
+        # ONNX's NonMaxSuppression takes FLOAT only.
         g.op("Unsqueeze", g.cast(boxes, DataType.FLOAT), axes=[0]),
         g.op("Unsqueeze", g.cast(scores, DataType.FLOAT), axes=[0, 1]),
         _one_element_vector(g, max_output_size, DataType.INT64),
@@ -182,6 +183,7 @@ def combined_non_max_suppression(
         set_rank(g, value, 2) for value in g.op("TopK", all_scores, k=[total], axis=1, outputs=2)
     )
     valid = g.op("Greater", best, float("-inf"))
+    # The positions of padding are out of range.
     best_positions = g.op("Where", valid, best_positions, 0)
     class_ids = g.op("Div", best_positions, g.constant(count))
     box_ids = g.op("Sub", best_positions, g.op("Mul", class_ids, count))
@@ -222,6 +224,7 @@ def ctc_greedy_decoder(
     is_label = g.op("And", within, g.op("Not", g.op("Equal", labels, g.constant(blank))))
     if merge_repeated:
         previous_labels = g.op("Slice", labels, starts=[0], ends=[-1], axes=[1])
+        # -1 is not a label, so the first step never repeats one.
         previous_labels = g.call("composed::pad", previous_labels, [0, 1], [0, 0], -1)
         is_label = g.op("And", is_label, g.op("Not", g.op("Equal", labels, previous_labels)))
     label_flags = g.cast(is_label, DataType.INT64)

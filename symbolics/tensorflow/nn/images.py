@@ -28,6 +28,7 @@ def _hue_saturation_value(g: GraphContext, images: Value) -> tuple[Formula, Form
     value = red.op("Max", green, blue)
     span = value - red.op("Min", green, blue)
     zero = red * 0.0
+    # Black has no saturation, and gray no hue: both are 0, where a division by zero gives NaN.
     saturation = (value > 0.0).chosen(span / value, zero)
     sixth = (span * 6.0).op("Reciprocal")
     hue = value.equals(green).chosen(sixth * (blue - red) + 2.0 / 6.0, sixth * (red - green) + 4.0 / 6.0)
@@ -139,6 +140,7 @@ def _crop_coordinates(g: GraphContext, low: Formula, high: Formula, size: Value,
     """The coordinates of the pixels of crops along one dimension, `[boxes, count]`."""
     last = Formula(g, g.cast(g.op("Sub", size, 1), DataType.FLOAT))
     numbers = Formula(g, g.cast(g.constant(g.call("sym::range", start=0, end=count)), DataType.FLOAT))
+    # A single pixel is the centre of the box.
     if isinstance(count, int) and count == 1:
         return (low + high) * 0.5 * last + numbers
     gaps = Formula(g, g.cast(g.constant(compute(g, "sub", count, 1)), DataType.FLOAT))
@@ -248,6 +250,7 @@ def image_projective_transform_v3(
         inside = None
         for offsets, size in ((row, pixels.height), (column, pixels.width)):
             bound = Formula(g, g.cast(size, DataType.FLOAT))
+            # Between -1 and 0 a pixel is still interpolated with the edge of the image.
             is_within = (offsets > -1.0) & (offsets < bound)
             inside = is_within if inside is None else inside & is_within
         assert inside is not None
@@ -273,6 +276,7 @@ def image_projective_transform_v3(
         result = upper * (1.0 - down) + lower * down
     else:
         raise g.refuse(f"interpolation '{interpolation}' is not supported")
+    # The projection divides by zero there.
     vanishing = Formula(g, g.op("Unsqueeze", depth.equals(0.0).value, axes=[3]))
     result = vanishing.chosen(fill, result)
     dtype = g.dtype(images)

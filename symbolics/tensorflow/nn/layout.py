@@ -159,6 +159,7 @@ def pad_images(g: GraphContext, input: Value, pads: Pads, value: float | int = 0
     ends: list[Size] = [0, 0, *(pair[1] for pair in pads)]
     dtype = g.dtype(input)
     if dtype in dtypes.INTEGERS and dtype != DataType.INT64 and not g.has_kernel("Pad", input):
+        # Runtimes pad no narrow integers, and INT32 holds them exactly.
         padded_int32 = g.call("composed::pad", g.cast(input, DataType.INT32), begins, ends, value)
         return g.cast(padded_int32, dtype)
     return g.call("composed::pad", input, begins, ends, value)

@@ -65,6 +65,7 @@ def _normalize_by_batch(
     result = g.op("Add", g.op("Mul", g.op("Div", centred, deviation), weight), bias)
     average = g.op("Squeeze", average, axes=axes)
     count = product(g, [g.size(images, axis) for axis in axes])
+    # TensorFlow's running variance is the unbiased one, of count - 1 degrees of freedom.
     divisor = compute(g, "max", compute(g, "sub", count, 1), 1)
     ratio = g.op("Div", g.constant(count, DataType.FLOAT), g.constant(divisor, DataType.FLOAT))
     unbiased = g.op("Mul", batch_variance, ratio)

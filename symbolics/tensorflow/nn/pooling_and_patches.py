@@ -76,6 +76,7 @@ def _max_pool(
     images = layout.channels_first(g, input)
     attributes = _attributes(g, layout, images, ksize, strides, padding, explicit_paddings)
     dtype = g.dtype(input)
+    # Runtimes lack most integer kernels of MaxPool, and that of DOUBLE before version 8.
     composed = dtype in dtypes.INTEGERS or (
         dtype == DataType.DOUBLE and not g.has("MaxPool", "storage_order")
     )
@@ -141,6 +142,7 @@ def max_pool_with_argmax(
     values, plane_indices = g.op("MaxPool", images, **attributes, outputs=2)
     batch, channels, height, width = (g.size(images, axis) for axis in range(4))
     plane = compute(g, "mul", height, width)
+    # ONNX's index also counts the batch and the channels before the plane.
     index_in_plane = g.op("Sub", plane_indices, g.op("Mul", g.op("Div", plane_indices, plane), plane))
     numbers_of_channels = g.op("Reshape", _range(g, channels), [-1, 1, 1])
     argmax = g.op("Add", g.op("Mul", index_in_plane, channels), numbers_of_channels)

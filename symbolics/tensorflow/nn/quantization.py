@@ -151,6 +151,7 @@ def _reshape_range(g: GraphContext, value: Formula, axis: int) -> Value:
 def _factor_of_bound(bound: Formula, end: float) -> Formula:
     """The factor that maps a bound to an end of the integers; the largest number if their signs differ."""
     if end == 0:
+        # The product gives the number the shape of the bound, which may be one per channel.
         return bound * 0.0 + _LARGEST
     is_same_sign = bound * end > 0.0
     return is_same_sign.chosen(bound.op("Reciprocal") * end, _LARGEST)
@@ -177,6 +178,7 @@ def quantize_v2(
         _broadcast_range(g, min_range, input, axis),
         _broadcast_range(g, max_range, input, axis),
     )
+    # TensorFlow widens the range until it contains 0 and has a minimal width.
     low = minimum.op("Min", 0.0)
     margin = abs(minimum).op("Max", abs(maximum)).op("Max", 1.0) * ensure_minimum_range
     high = maximum.op("Max", low + margin).op("Max", 0.0)

@@ -184,7 +184,9 @@ def _emit_lstm(
     ]
     i, o, f, c = reorder_gates(cell.b, 0)
     if cell.forget_bias:
+        # ONNX's LSTM has no such attribute.
         f = g.op("Add", f, cell.forget_bias)
+    # ONNX has a second bias for the hidden state.
     zeros = g.constant([0.0] * (4 * units), g.dtype(cell.b) or DataType.FLOAT)
     bias = g.op("Unsqueeze", g.op("Concat", i, o, f, c, zeros, axis=0), axes=[0])
     peepholes = None

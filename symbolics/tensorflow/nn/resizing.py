@@ -121,6 +121,7 @@ def _selects_same_pixels(size: Size, count: Size, align_corners: bool, half_pixe
 def _selects_same_pixels_at(
     positions: np.ndarray, size: int, count: int, align_corners: bool, half_pixel_centers: bool
 ) -> bool:
+    # Both sides compute in single precision, whose rounding decides between two pixels.
     single, half = np.float32, np.float32(0.5)
     corners = align_corners and count > 1
     step = single(size - 1) / single(count - 1) if corners else single(size) / single(count)
@@ -221,6 +222,7 @@ def resize_area(g: GraphContext, images: Value, size: Value, align_corners: bool
         pixel_starts = pixels(g, input_size, DataType.FLOAT)
         pixel_ends = arithmetic(g, "Add", pixel_starts, np.float32(1))
         is_last = arithmetic(g, "Equal", pixel_ends, number(g, input_size, DataType.FLOAT))
+        # The last pixel extends beyond the image.
         pixel_ends = arithmetic(g, "Where", is_last, np.float32(_FAR), pixel_ends)
         ends = arithmetic(g, "Add", starts, step)
         begins = arithmetic(g, "Where", arithmetic(g, "Less", pixel_starts, starts), starts, pixel_starts)

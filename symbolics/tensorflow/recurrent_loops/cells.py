@@ -152,6 +152,7 @@ class _Finder:
         """`c' = f * c + i * g` and `h' = o * a(c')`."""
         if not isinstance(new_hidden, Multiplied) or not isinstance(new_cell, Added):
             return None
+        # The operands of products and sums may stand in either order.
         for output, activated_cell in (new_hidden.factors, new_hidden.factors[::-1]):
             activation = _match_activation(activated_cell, new_cell)
             o = self._match_activated_linear(output) if activation is not None else None
@@ -179,6 +180,7 @@ class _Finder:
         state = next(factor for factor in carried_term.factors if _is_state(factor, cell))  # type: ignore[union-attr]
         f = self._match_activated_linear(forget)
         pair = [self._match_activated_linear(factor) for factor in candidate_term.factors]
+        # ONNX's LSTM has one activation for the gates i, o and f.
         if f is None or pair[0] is None or pair[1] is None or f[0] != o[0]:
             return None
         for i, c in (pair, pair[::-1]):
@@ -204,6 +206,7 @@ class _Finder:
                 continue
             complement = self._algebra.affine(update, -1.0, 1.0)
             new = next(
+                # Equal expressions are one object, so `is` recognises 1 - z.
                 (a for a, b in (candidate_term.factors, candidate_term.factors[::-1]) if b is complement),
                 None,
             )
@@ -238,6 +241,7 @@ class _Finder:
             if parts is None:
                 return None
             gru_input, candidate, reset = parts
+            # The reset gate multiplies the product with the hidden state, not the state itself.
             linear_before_reset = 1
         else:
             return None

@@ -203,6 +203,7 @@ class Algebra:
                 return self.make(Mapped, "Clip", low, high, a)
             low, high = max(low, a.alpha), min(high, a.beta)
             a = a.argument
+        # Keras divides a Relu6 by 6, so the upper bound may differ from 1 by rounding.
         if low == 0 and abs(high - 1) < 1e-6:
             scale, offset, argument = 1.0, 0.0, a
             if isinstance(a, Mapped) and a.function == "Affine":
@@ -219,6 +220,7 @@ class Algebra:
         widths = [width_of(part) for part in a.parts]
         if widths.count(None) > 1:
             return None
+        # At most one part has an unknown width: it takes the remaining rows of the matrix.
         unknown_width = b.shape[0] - sum(width for width in widths if width is not None)
         ends = list(itertools.accumulate(unknown_width if width is None else width for width in widths))
         if ends[-1] != b.shape[0] or (None in widths and unknown_width <= 0):

@@ -138,6 +138,7 @@ class _TermReader:
             return None
         self.sequences.add(position)
         shape = self._g.shape(self._initial_values[position].value)
+        # A sequence is [time, batch, features].
         width = shape[2] if shape is not None and len(shape) == 3 else None
         return self.algebra.make(LoopOperand, INPUT, width if isinstance(width, int) else None)
 
@@ -284,6 +285,7 @@ def _unpack(r: _TermReader, node_arguments: Mapping[str, Any], node: ir.Node) ->
 
 def _squeeze(r: _TermReader, node_arguments: Mapping[str, Any], node: ir.Node) -> OptionalTerm:
     a, dims = r.term(node_arguments["input"]), node_arguments["squeeze_dims"]
+    # Expressions are matrices, which the operators of recurrent cells do not squeeze.
     if not isinstance(a, Weights) or len(a.shape) != 2 or not dims or len(dims) != 1:
         return None
     axis = dims[0] % 2

@@ -71,6 +71,7 @@ def recurrent_layer(
     x, backwards = sequence, None
     if sequence.shape is None or not is_dimension(trip_count, sequence.shape[0]):
         x = part(g, sequence, 0, compute(g, "max", trip_count, 0))
+    # With direction "reverse" the operator returns all steps in the original order, but the loop in reverse.
     elif not is_used(g, *scanned):
         backwards = _original_sequence(g, iteration.sequence, sequence)
     results = _emit_operator(g, cell, x if backwards is None else backwards, initial, backwards is not None)

@@ -17,6 +17,7 @@ def _register(name: str, op_type: str) -> None:
         g: GraphContext, x: Value, axis: Value, exclusive: bool = False, reverse: bool = False
     ) -> Value:
         dtype = g.dtype(x)
+        # Runtimes have no CumSum for half precision and narrow integers.
         wide = g.cast(x, DataType.FLOAT) if dtype in HALVES else widened(g, x)
         constant_axis = integers(g, axis)
         axis_operand = g.cast(axis, DataType.INT64) if constant_axis is None else constant_axis[0]
@@ -42,6 +43,7 @@ def cumulative_logsumexp(
     values = g.call("aten::flip", self=x, dims=[dim]) if reverse else x
     if exclusive:
         first = g.call("aten::slice", self=values, dim=dim, end=1)
+        # The logarithm of an empty sum.
         neutral = g.call("aten::full_like", first, -math.inf, dtype)
         values = g.op("Concat", neutral, g.call("aten::slice", self=values, dim=dim, end=-1), axis=dim)
         values.shape = x.shape
@@ -54,4 +56,5 @@ def _log_sum(g: GraphContext, a: Value, b: Value) -> Value:
     larger = g.call("aten::maximum", a, b)
     distance = g.op("Abs", g.op("Sub", a, b))
     result = g.op("Add", larger, g.call("aten::log1p", g.op("Exp", g.op("Neg", distance))))
+    # The difference of two minus infinities is NaN.
     return g.op("Where", g.call("aten::eq", larger, -math.inf), larger, result)

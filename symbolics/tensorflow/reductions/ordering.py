@@ -48,6 +48,7 @@ def _in_top(g: GraphContext, predictions: Value, targets: Value, k: Size) -> Val
     classes = g.size(predictions, 1)
     whole = g.cast(targets, DataType.INT64)
     is_class = g.op("And", g.op("Less", whole, g.constant(classes)), g.op("Greater", whole, -1))
+    # GatherElements must not read out of range; the result is false there anyway.
     safe_target = g.op("Where", is_class, whole, 0)
     target_prediction = g.op("GatherElements", predictions, g.op("Unsqueeze", safe_target, axes=[1]), axis=1)
     above = g.cast(g.op("Greater", predictions, target_prediction), DataType.INT64)
@@ -72,6 +73,7 @@ def _unique_elements(
 ) -> list[Value]:
     """Unique elements in the order of their first occurrence, the index of each element, and the counts."""
     dtype = g.dtype(x)
+    # Runtimes have Unique for few types; the casts lose nothing.
     wide = g.cast(x, DataType.INT64) if widened(g, x) is not x or dtype == DataType.INT32 else x
     wide = g.cast(wide, DataType.FLOAT) if dtype in (DataType.FLOAT16, DataType.BFLOAT16) else wide
     dim = None if not axis else axis[0]

@@ -29,6 +29,7 @@ def _reduce(g: GraphContext, op_type: str, value: Value, axes: Value, keep_dims:
     if constant_axes is None:
         vector = g.op("Reshape", g.cast(axes, DataType.INT64), [-1]) if g.rank(axes) != 1 else axes
         vector = g.cast(vector, DataType.INT64)
+        # Computed axes may be empty, which TensorFlow takes as no reduction at all.
         result = g.op(op_type, value, axes=vector, keepdims=int(keep_dims), noop_with_empty_axes=1)
         rank, shape = g.rank(value), g.shape(axes) or ()
         counts = [size for size in shape if isinstance(size, int)]
@@ -146,6 +147,7 @@ def _register_position(name: str) -> None:
         if g.dtype(input) == DataType.BOOL:
             input = g.cast(input, DataType.INT32)
         if is_integral(g, input) and g.dtype(input) != DataType.INT32:
+            # INT32 does not hold these types, and runtimes have TopK, but no ArgMax, for INT64.
             if g.dtype(input) in (DataType.INT64, DataType.UINT32, DataType.UINT64):
                 position_values = g.call("aten::topk", widened(g, input), 1, dim, name == "ArgMax")[1]
                 result = set_shape(g.op("Squeeze", position_values, axes=[dim]), without_axis(g, input, dim))
@@ -180,6 +182,7 @@ def dense_bincount(
     shape = g.shape(weights)
     if shape is None or not all(isinstance(size, int) for size in shape):
         raise g.refuse("the number of weights must be known")
+    # Empty weights mean that each number counts once.
     if 0 not in shape:
         weights = g.op("Reshape", weights, [-1]) if rank == 1 else weights
         weights_of_numbers = g.op("Mul", weights_of_numbers, g.op("Unsqueeze", weights, axes=[rank]))

@@ -99,6 +99,7 @@ def _with_channels_first(g: GraphContext, op_type: str, input: Value, block_size
             raise g.refuse(
                 f"{op_type} of {dtype.name} is not supported, because FLOAT does not represent it exactly"
             )
+        # The float type must represent all values of the integer type.
         wide = DataType.DOUBLE if dtype == DataType.INT32 else DataType.FLOAT
         result = _with_channels_first(g, op_type, g.cast(input, wide), block_size, layout)
         return g.cast(result, dtype or DataType.FLOAT)

@@ -22,6 +22,7 @@ def _pad(g: GraphContext, input: Value, paddings: Value, filler: Value | Number)
     if isinstance(amounts, list) and not any(amounts):
         return input
     dtype = g.dtype(input)
+    # INT32, which runtimes do pad, holds all narrower integers and BOOL.
     if dtype is not None and not g.has_kernel("Pad", input):
         padded_int32 = _pad(
             g, g.cast(input, DataType.INT32), paddings, g.cast(g.constant(filler, dtype), DataType.INT32)
@@ -67,6 +68,7 @@ def mirror_pad(g: GraphContext, input: Value, paddings: Value, mode: str) -> Val
 def _mirror_positions(g: GraphContext, size: Size, before: Size, after: Size, edge: int) -> Value:
     """The source positions of the elements; `edge` is 1 if the edge is not repeated."""
     if all(isinstance(item, int) for item in (size, before, after)):
+        # Bound the constants that a small file can ask for.
         g.reserve(max(0, int(before) + int(size) + int(after)))  # type: ignore[arg-type]
         numbers = np.arange(-int(before), int(size) + int(after))  # type: ignore[arg-type]
         numbers = np.where(numbers < 0, -1 + edge - numbers, numbers)

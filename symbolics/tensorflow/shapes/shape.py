@@ -79,6 +79,7 @@ def expand_dims(g: GraphContext, input: Value, dim: Value) -> Value:
 @onnx_symbolic(["tf::Transpose", "tf::ConjugateTranspose"])
 def transpose(g: GraphContext, x: Value, perm: Value) -> Value:
     order = constant_integers(g, perm, "perm")
+    # An empty permutation belongs to a scalar.
     return g.call("aten::permute", self=x, dims=order) if order else x
 
 

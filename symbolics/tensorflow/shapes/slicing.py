@@ -51,6 +51,7 @@ def _apply_slices(g: GraphContext, value: Value, ranges: Sequence[_AxisSlice]) -
     constant: list[_AxisSlice] = []
     for axis_slice in ranges:
         axis_slice.start, axis_slice.end = known(g, axis_slice.start), known(g, axis_slice.end)
+        # Slice has steps from opset 10.
         needs_composition = axis_slice.step != 1 and not g.has("Slice", "steps")
         if needs_composition or isinstance(axis_slice.start, Value) or isinstance(axis_slice.end, Value):
             value = g.call(
@@ -177,6 +178,7 @@ def _slice_strided(
         value = g.call("composed::reverse", self=value, dims=[axis for axis, _ in backwards])
         skips = [_AxisSlice(axis, 0, END, -step) for axis, step in backwards if step != -1]
         value = _apply_slices(g, value, skips)
+    # From the last axis on, so that the other axes keep their numbers.
     for axis in sorted(plan.removed_axes, reverse=True):
         value = g.call("aten::select", self=value, dim=axis, index=starts[plan.bound_indices[axis]])
     return g.op("Unsqueeze", value, axes=plan.new_axes) if plan.new_axes else value

@@ -15,7 +15,7 @@ from onnx import helper
 
 import opsetta
 from opsetta import ModelFileError
-from opsetta.exporter.capture.caffe2.shapes import read_value_info
+from opsetta.exporter.capture.caffe2.input_descriptions import read_value_info
 from opsetta.exporter.deployment.plan import Plan
 from opsetta.exporter.deployment.prepack.manifest import Manifest
 from opsetta.exporter.deployment.streaming.folder import Index

@@ -88,6 +88,7 @@ class Bundle:
         shape = check_shape(message.dtype, sizes, message.shape.unknown_rank, label)
         if not message.slices:
             self._entries[key] = self._entry(message, shape, label)
+        # The entry of a slice is found through its variable.
         if key.startswith(PREFIX):
             return
         try:

@@ -136,6 +136,8 @@ def _tables(prefix: str, names: list[str]) -> list[str]:
             numbers_by_count.setdefault(match[2], set()).add(int(match[1]))
     if not numbers_by_count:
         return []
+    # A folder may have shards of several checkpoints: take the most complete set. The count stays text,
+    # because names pad it with zeros.
     count_text = max(numbers_by_count, key=lambda count: (len(numbers_by_count[count]), count))
     count = int(count_text)
     if count > _MOST_FILES or numbers_by_count[count_text] != set(range(count)):

@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 
 from .....registration import ModelFileError
 from ....files.reading.encodings import wire
-from ..messages import message_type
+from ..messages import TensorSliceProto, message_type
 from .variables import Region
 
 
@@ -37,7 +37,7 @@ def _message_memory(name: str) -> wire.MessageMemory:
     return wire.MessageMemory(message_type(name).DESCRIPTOR)
 
 
-def extents_of(message: Any) -> list[tuple[int, int]]:
+def extents_of(message: TensorSliceProto) -> list[tuple[int, int]]:
     """The start and the length of each dimension of a TensorSliceProto; (0, -1) is the whole dimension."""
     return [(e.start, e.length if e.WhichOneof("has_length_hack") else -1) for e in message.extent]
 

@@ -22,6 +22,7 @@ def decompress(data: memoryview) -> bytes:
         BadBlock: it is malformed.
     """
     size, position = varint(data, 0, len(data))
+    # Refuse before allocating what a malformed length asks for.
     if position < 0 or size > _MOST_PER_BYTE * len(data):
         raise BadBlock
     contents = bytearray()

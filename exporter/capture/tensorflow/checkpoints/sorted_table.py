@@ -68,10 +68,12 @@ class SortedTable:
         last, end = None, 0
         for _, value in self._entries(self._block(self._index)):
             handle, _ = self._read_handle(value, 0)
+            # Overlapping blocks would let a small file yield any number of entries.
             if handle.offset < end:
                 raise self._damage_error("its blocks overlap or are out of order")
             end = handle.offset + handle.size + _TRAILER
             for key, entry_value in self._entries(self._block(handle)):
+                # Equal keys would let the later entry replace the earlier one silently.
                 if last is not None and key <= last:
                     raise self._damage_error("its keys are not in order")
                 last = key
@@ -106,6 +108,7 @@ class SortedTable:
     def _entries(self, block: memoryview) -> Iterator[tuple[bytes, memoryview]]:
         """Yield the entries of a block. The offsets at its end serve a binary search, and are skipped."""
         restarts = int.from_bytes(block[-4:], "little") if len(block) >= 4 else 0
+        # The offsets and their number are at the end of the block, four bytes each.
         end = len(block) - 4 * (restarts + 1)
         if end < 0 or not restarts:
             raise self._damage_error("a block has a malformed end")

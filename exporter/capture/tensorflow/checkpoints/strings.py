@@ -26,6 +26,7 @@ def strings_of(data: np.ndarray, shape: tuple[int, ...], checksum: int, order: s
         ModelFileError: the bytes are not as many strings, or a checksum does not match.
     """
     count = math.prod(shape)
+    # The length of each string takes at least a byte: refuse before allocating the array.
     if count > data.size:
         raise ModelFileError(f"{label} has {count} strings by its shape, but {data.size} bytes")
     strings = np.empty(count, object)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from .....registration import CaptureError, Names
+from ..messages import NodeDef
 from .dropout import replace_full_dropout
 from .plans import NodePlan, Planner, has_no_results
 from .ranges import ElementRange
@@ -25,7 +25,7 @@ class FrozenScope:
         result_variables: for each result, the variable whose handle or reference it is; None for a value.
     """
 
-    nodes: list[Any]
+    nodes: list[NodeDef]
     results: list[ResultName]
     arguments: set[str]
     result_variables: list[VariableReference | None]
@@ -39,7 +39,7 @@ def freeze_scope(
     ranges: Mapping[str, ElementRange],
     written_inputs: WrittenInputs,
     plan_call: Callable[[MessageNode, ScopeAnalysis, Names], NodePlan | None],
-    constants: Mapping[str, Any] | None = None,
+    constants: Mapping[str, NodeDef] | None = None,
 ) -> FrozenScope:
     """Freeze the nodes that results depend on.
 
@@ -146,7 +146,7 @@ class _Freezer:
                 control_names.append(name)
                 self._pending.append(name)
 
-    def _write_messages(self, name: str, plan: NodePlan) -> list[Any]:
+    def _write_messages(self, name: str, plan: NodePlan) -> list[NodeDef]:
         """The messages of a plan, with their inputs."""
         for node_plan in (plan, *plan.helpers):
             node_plan.message.input.extend(str(self._resolve(result)) for result in node_plan.inputs)

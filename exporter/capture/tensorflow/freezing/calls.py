@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from .....registration import CaptureError, ModelFileError, Names
 from ....files.reading.names import quoted
-from ..messages import message_type
+from ..messages import ArgDef, FunctionDef, NameAttrList, NodeDef, message_type
 from .bodies import freeze_scope
 from .handles import plan_handles, set_types
 from .plans import NodePlan, copy_without_inputs, make_node
@@ -57,8 +56,8 @@ class Functions:
         library: the FunctionDefs.
     """
 
-    def __init__(self, library: Iterable[Any]):
-        self.definitions: list[Any] = []
+    def __init__(self, library: Iterable[FunctionDef]):
+        self.definitions: list[FunctionDef] = []
         self._functions = {function.signature.name: function for function in library}
         self._versions: dict[tuple[str, Dtypes, Flags, bool], Version | None] = {}
         self._written_arguments: dict[str, tuple[int, ...] | None] = {}
@@ -144,11 +143,14 @@ class Functions:
             return None
         if node.op in _BRANCHES:
             return branches[0 if predicate else 1]
+        # An index out of range selects the last branch.
         return branches[int(predicate) if 0 <= predicate < len(branches) else -1]
 
     def _plan_call(self, node: MessageNode, branch: str | None, dtypes: Dtypes, flags: Flags) -> NodePlan:
         """Plan the call of one function, with only the arguments that its results depend on."""
         name, first = (branch, 1) if branch is not None else self.callees(node)[0]
+        # A node may have the function's name as its operator. Then no attribute lists the types of its
+        # arguments, so all of them must stay.
         by_name = branch is None and node.op in self._functions
         version = self._specialize(name, dtypes[first:], flags[first:], prune=not by_name)
         message = copy_without_inputs(node)
@@ -182,7 +184,7 @@ class Functions:
         self._set_results(message, "Tout", version)
         return NodePlan(message, inputs)
 
-    def _function_attribute(self, node: MessageNode, name: str) -> Any:
+    def _function_attribute(self, node: MessageNode, name: str) -> NameAttrList:
         """The attribute value of a node that names a function and binds the function's attributes."""
         attributes = [node.attribute(a) for a in ("f", "then_branch", "else_branch", "branches")]
         functions = [f for a in attributes for f in (a.func, *a.list.func)]
@@ -208,6 +210,7 @@ class Functions:
 
     def _plan_loop(self, node: MessageNode, dtypes: Dtypes) -> NodePlan:
         message = copy_without_inputs(node)
+        # A flag may change from one iteration to the next.
         no_flags = (None,) * len(dtypes)
         cond, body = (self._specialize(name, dtypes, no_flags, prune=False) for name, _ in self.callees(node))
         arguments = [a.name for a in self._find_function(self.callees(node)[1][0]).signature.input_arg]
@@ -215,6 +218,7 @@ class Functions:
             if dtype is None:
                 continue
             returned_variable = body.result_variables[index] if index < len(body.result_variables) else None
+            # The constant that replaces a handle is the same in all iterations.
             if returned_variable is None or returned_variable.origin != arguments[index]:
                 raise CaptureError(
                     f"{node.label} exchanges variables between iterations, which is not supported"
@@ -228,14 +232,14 @@ class Functions:
         return NodePlan(message, list(node.inputs))
 
     @staticmethod
-    def _set_results(message: Any, attribute: str, version: Version) -> None:
+    def _set_results(message: NodeDef, attribute: str, version: Version) -> None:
         set_types(
             message,
             attribute,
             [None if variable is None else variable.dtype for variable in version.result_variables],
         )
 
-    def _find_function(self, name: str) -> Any:
+    def _find_function(self, name: str) -> FunctionDef:
         if name not in self._functions:
             raise ModelFileError(f"the function {quoted(name)} is called, but is not in the library")
         return self._functions[name]
@@ -331,7 +335,7 @@ class _CallDepth:
         self._functions._depth -= 1
 
 
-def _set_type(argument: Any, dtype: int) -> None:
+def _set_type(argument: ArgDef, dtype: int) -> None:
     argument.type = dtype
     # Both fields describe the handle that the argument no longer is.
     argument.ClearField("handle_data")

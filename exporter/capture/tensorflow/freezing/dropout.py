@@ -69,6 +69,7 @@ def replace_full_dropout(
         source = masks.get(analysis.root(mask).node)
         if source is not None and _has_shape_of_value(analysis, source, value):
             replacements[node.name] = value
+            # Dropout divides by the probability of keeping an element, which is 1 here.
             unscaled = _unscaled_operand(analysis, value)
             if unscaled is not None:
                 replacements[value.node] = unscaled

@@ -15,7 +15,7 @@ from ....files.reading.names import listed, quoted
 from ..checkpoints import Checkpoint, open_checkpoint
 from ..element_types import numpy_type
 from ..graph_reading import GraphFile, read_graph
-from ..messages import message_type
+from ..messages import FunctionDef, GraphDef, message_type
 from ..operator_definitions import Definitions
 from .bodies import freeze_scope
 from .calls import Functions
@@ -30,7 +30,12 @@ Names = str | Iterable[str]
 """Names, or one text of names with commas between them."""
 
 
-def freeze(graph: Any, checkpoint: Any = None, outputs: Names | None = None, **options: Any) -> Any:
+def freeze(
+    graph: str | os.PathLike | GraphFile | GraphDef,
+    checkpoint: Any = None,
+    outputs: Names | None = None,
+    **options: Any,
+) -> GraphDef:
     """Freeze a graph, and return a new GraphDef with its weights in it.
 
     The arguments and the errors are those of `frozen_graph`, which does not hold the weights in memory.
@@ -39,7 +44,7 @@ def freeze(graph: Any, checkpoint: Any = None, outputs: Names | None = None, **o
 
 
 def frozen_graph(
-    graph: str | os.PathLike | GraphFile | Any,
+    graph: str | os.PathLike | GraphFile | GraphDef,
     checkpoint: str | os.PathLike | Checkpoint | None = None,
     outputs: Names | None = None,
     *,
@@ -90,6 +95,7 @@ def frozen_graph(
         ranges={},
         written_inputs=calls.written_inputs,
         plan_call=calls.plan,
+        # The contents follow later, when it is known which variables the frozen graph needs.
         constants={
             variable.node: make_node(variable.node, "Const", dtype=variable.dtype)
             for variable in variables.values()
@@ -187,7 +193,7 @@ def checkpoint_of_graph(
 
 def _read_stored_variables(
     scope: MessageScope,
-    functions: Sequence[Any],
+    functions: Sequence[FunctionDef],
     needed: Sequence[GraphVariable],
     checkpoint: Checkpoint | None,
     keys: Mapping[str, str],
@@ -203,7 +209,7 @@ def _read_stored_variables(
     return VariableKeys(scope, functions, checkpoint, keys).find_stored(needed)
 
 
-def _set_weights(message: Any, stored: Mapping[str, StoredVariable]) -> dict[str, StoredVariable]:
+def _set_weights(message: GraphDef, stored: Mapping[str, StoredVariable]) -> dict[str, StoredVariable]:
     """Set the types and shapes of Const nodes, and return the weights to write later, by node name.
 
     Strings are set at once: `string_val` stores each with its own length, not all as one run of bytes.

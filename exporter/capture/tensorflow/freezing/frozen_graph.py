@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
 from .....registration import ModelFileError
 from ....files.message import varint
 from ..element_types import numpy_type
-from ..messages import message_type
+from ..messages import GraphDef, NodeDef, message_type
 from .variables import StoredVariable
 
 LARGEST = 2**31 - 1
@@ -33,11 +33,11 @@ class FrozenGraph:
         outputs: the results that the graph was frozen for, "name" or "name:1".
     """
 
-    graph_def: Any
+    graph_def: GraphDef
     weights: Mapping[str, StoredVariable]
     outputs: list[str]
 
-    def message(self) -> Any:
+    def message(self) -> GraphDef:
         """The GraphDef with the contents of all constants: a new message, as large as the weights.
 
         Raises:
@@ -80,16 +80,17 @@ class FrozenGraph:
                 "the graph with its checkpoint instead"
             )
 
-    def _content_size(self, node: Any) -> int:
+    def _content_size(self, node: NodeDef) -> int:
         """The number of bytes of a node's weight; 0 for a node without one."""
         weight = self.weights.get(node.name)
         dtype = None if weight is None else numpy_type(weight.dtype)
         return 0 if weight is None or dtype is None else math.prod(weight.shape) * dtype.itemsize
 
-    def _node_start(self, node: Any) -> bytes:
+    def _node_start(self, node: NodeDef) -> bytes:
         """The encoded field of a node in the GraphDef, up to the contents of its weight."""
         size = self._content_size(node)
         if not size:
+            # The attributes are a protobuf map, whose order would otherwise vary from run to run.
             data = node.SerializeToString(deterministic=True)
             return _field(_NODE, len(data)) + data
         # Fields of one message may stand in any order, so the weight is the last.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from .....registration import CaptureError, Names
+from ..messages import NodeDef
 from .plans import NodePlan, copy_without_inputs, make_node, make_scalar_constant
 from .scope import MessageNode, ResultName
 from .scope_analysis import ScopeAnalysis
@@ -55,7 +55,7 @@ def plan_handles(node: MessageNode, analysis: ScopeAnalysis, names: Names) -> No
     raise CaptureError(f"{node.label} has the handle of a variable as an input, which is not supported")
 
 
-def set_types(message: Any, attribute: str, dtypes: Sequence[int | None]) -> None:
+def set_types(message: NodeDef, attribute: str, dtypes: Sequence[int | None]) -> None:
     """Replace element types in a list attribute; None keeps the type at that index."""
     types = message.attr[attribute].list.type
     for index, dtype in enumerate(dtypes[: len(types)]):

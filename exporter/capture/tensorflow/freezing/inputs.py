@@ -10,7 +10,7 @@ import numpy as np
 from .....registration import UsageError
 from ....files.reading.names import quoted
 from ..element_types import numpy_type, type_name
-from ..messages import message_type
+from ..messages import TensorShapeProto, message_type
 from ..operator_definitions import Definitions
 from .plans import make_node
 from .scope import MessageNode, MessageScope, ResultName, parse_result_name
@@ -45,6 +45,7 @@ def feed_results(scope: MessageScope, definitions: Definitions, inputs: Iterable
         message.attr["shape"].shape.CopyFrom(_result_shape(node, index, len(types)))
         placeholder_of_result[result] = ResultName(name, "")
         scope.nodes[name] = MessageNode(message, (), ())
+    # Readers of result 1 and further now read a placeholder with another name.
     for node in list(scope.nodes.values()):
         if any(
             result in placeholder_of_result and placeholder_of_result[result] != result
@@ -102,7 +103,7 @@ def _result_types(node: MessageNode, definitions: Definitions) -> list[int]:
     return dtypes
 
 
-def _result_shape(node: MessageNode, index: int, count: int) -> Any:
+def _result_shape(node: MessageNode, index: int, count: int) -> TensorShapeProto:
     """The shape of a result that the node states."""
     for name in ("output_shapes", "_output_shapes", "shapes"):
         shapes = node.attribute(name).list.shape

@@ -10,12 +10,11 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from .....registration import CaptureError, Names
 from ....files.reading.names import quoted
 from ..element_types import numpy_type
-from ..messages import message_type
+from ..messages import AttrValue, NodeDef, message_type
 from .dropout import DropoutReplacement, FilledMask
 from .scope import MessageNode, ResultName
 from .scope_analysis import HANDLE_VARIABLES, REFERENCE_VARIABLES, SWITCH, WRITING_OPERATORS, ScopeAnalysis
@@ -55,14 +54,14 @@ class NodePlan:
             the replaced node.
     """
 
-    message: Any
+    message: NodeDef
     inputs: list[ResultName]
     helpers: list[NodePlan] = dataclasses.field(default_factory=list)
     has_single_output: bool = False
     controls: tuple[str, ...] | None = None
 
 
-def make_node(name: str, op: str, device: str = "", **attributes: Any) -> Any:
+def make_node(name: str, op: str, device: str = "", **attributes: int | AttrValue) -> NodeDef:
     """Make a NodeDef; each attribute is the number of an element type, or an AttrValue message."""
     message = message_type("NodeDef")(name=name, op=op, device=device)
     for attribute, value in attributes.items():
@@ -73,7 +72,7 @@ def make_node(name: str, op: str, device: str = "", **attributes: Any) -> Any:
     return message
 
 
-def make_scalar_constant(name: str, dtype: int, value: float) -> Any:
+def make_scalar_constant(name: str, dtype: int, value: float) -> NodeDef:
     """Make a scalar Const."""
     numpy_dtype = numpy_type(dtype)
     message = make_node(name, "Const", dtype=dtype)
@@ -84,7 +83,7 @@ def make_scalar_constant(name: str, dtype: int, value: float) -> Any:
     return message
 
 
-def copy_without_inputs(node: MessageNode) -> Any:
+def copy_without_inputs(node: MessageNode) -> NodeDef:
     """Copy a node's message without its inputs."""
     message = message_type("NodeDef")()
     message.CopyFrom(node.message)
@@ -117,7 +116,7 @@ class Planner:
     def __init__(
         self,
         analysis: ScopeAnalysis,
-        constants: Mapping[str, Any],
+        constants: Mapping[str, NodeDef],
         simplified: Mapping[str, DropoutReplacement],
         plan_handles: Callable[[MessageNode, ScopeAnalysis, Names], NodePlan | None],
         names: Names,
@@ -166,6 +165,7 @@ class Planner:
             return self._plan_identity(node, node.inputs[0] if simplified is None else simplified)
         if node.op == "PlaceholderWithDefault" and node.name in analysis.ranges:
             return self._plan_identity(node, node.inputs[0])
+        # Variables of the graph are replaced above; a variable that is left is one within a function.
         self._check(node)
         plan = self._plan_handles(node, analysis, self._names)
         if plan is not None:
@@ -221,6 +221,7 @@ class Planner:
                 )
 
     def _plan_identity(self, node: MessageNode, source: ResultName) -> NodePlan:
+        # PlaceholderWithDefault states its type as `dtype`.
         dtype = node.attribute("T" if "T" in node.message.attr else "dtype")
         variable = self._analysis.variables.get(source)
         if variable is not None and variable.is_handle:

@@ -10,11 +10,11 @@ import dataclasses
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from ..element_types import numpy_type
+from ..messages import TensorProto
 from ..tensor_protos import array_of
 from .scope import MessageNode
 
@@ -49,12 +49,13 @@ class ElementRange:
         return self.low if self.low == self.high and not self.is_open else None
 
 
-def constant_range(tensor: Any, label: str) -> ElementRange | None:
+def constant_range(tensor: TensorProto, label: str) -> ElementRange | None:
     """The range of a scalar constant, from its TensorProto; None for other constants."""
     dtype = numpy_type(tensor.dtype)
     if dtype is None or dtype.kind in "Oc" or tensor.tensor_shape.dim:
         return None
     number = float(array_of(tensor, label))
+    # A double would round a larger integer, and comparisons could be decided wrongly.
     if math.isnan(number) or (dtype.kind in "iu" and abs(number) > _LARGEST_INTEGER):
         return None
     return ElementRange(number, number, is_scalar=True)
@@ -151,6 +152,7 @@ def _floor(elements: ElementRange) -> ElementRange | None:
         return None
     low, high = (
         math.floor(elements.low),
+        # The bound of [0, 1) does not occur: the floor is 0.
         math.ceil(elements.high) - 1 if elements.is_open else math.floor(elements.high),
     )
     return ElementRange(low, high, is_scalar=elements.is_scalar)
@@ -187,6 +189,7 @@ _ROUNDED_OPERATORS = frozenset("Add AddV2 Sub Mul RealDiv Div Floor".split())
 def infer_range(node: MessageNode, inputs: Sequence[ElementRange | None]) -> ElementRange | None:
     """The range of a node's first result, from those of its inputs; None if it is not known."""
     if node.op in RANDOM:
+        # TensorFlow's uniform numbers are in [0, 1).
         return ElementRange(0.0, 1.0, is_open=True)
     if node.op in IDENTITIES:
         return inputs[0] if inputs else None

@@ -7,11 +7,12 @@ from a constant. In TensorFlow 2 these nodes are in functions, which take the ha
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from .....registration import ModelFileError
+from ..messages import FunctionDef
 from ..tensor_protos import array_of
 from .scope import MessageNode, MessageScope, ResultName
 from .scope_analysis import HANDLE_VARIABLES, REFERENCE_VARIABLES
@@ -51,13 +52,14 @@ class _SaverScope(NamedTuple):
     arguments: Mapping[str, ResultName]
 
 
-def saver_keys(graph: MessageScope, functions: Iterable[Any]) -> dict[str, list[CheckpointKey]]:
+def saver_keys(graph: MessageScope, functions: Iterable[FunctionDef]) -> dict[str, list[CheckpointKey]]:
     """The keys of each variable of a graph, those of RestoreV2 first.
 
     Raises:
         ModelFileError: a saver is malformed.
     """
     keys_by_variable: dict[str, list[CheckpointKey]] = {}
+    # A key that restores a variable has priority over one that only saves it.
     for read_assigns in (True, False):
         for saver_scope in _saver_scopes(graph, functions):
             for node in saver_scope.scope.nodes.values():
@@ -71,7 +73,7 @@ def saver_keys(graph: MessageScope, functions: Iterable[Any]) -> dict[str, list[
     return keys_by_variable
 
 
-def _saver_scopes(graph: MessageScope, functions: Iterable[Any]) -> list[_SaverScope]:
+def _saver_scopes(graph: MessageScope, functions: Iterable[FunctionDef]) -> list[_SaverScope]:
     """The graph, and the functions with savers that the graph calls."""
     savers = {
         function.signature.name: function
@@ -143,6 +145,7 @@ def _constant_strings(scope: MessageScope, result: ResultName) -> list[str] | No
 
 def _skip_identities(scope: MessageScope, result: ResultName) -> ResultName:
     """Skip nodes that return their input."""
+    # A malformed graph may have a cycle of such nodes.
     for _ in range(_MOST_STEPS):
         node = scope.nodes.get(result.node)
         if node is None or node.op not in _IDENTITIES or not node.inputs:

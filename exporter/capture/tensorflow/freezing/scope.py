@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .....registration import ModelFileError
 from ....files.reading.names import quoted
-from ..messages import message_type
+from ..messages import AttrValue, NodeDef, message_type
 
 NEXT_ITERATION = frozenset({"NextIteration", "RefNextIteration"})
 MERGE = frozenset({"Merge", "RefMerge"})
@@ -38,7 +38,7 @@ class MessageNode(NamedTuple):
         controls: the nodes that it runs after.
     """
 
-    message: Any
+    message: NodeDef
     inputs: tuple[ResultName, ...]
     controls: tuple[str, ...]
 
@@ -57,7 +57,7 @@ class MessageNode(NamedTuple):
         """Its description in errors."""
         return f"node {quoted(self.name)} ({self.op})"
 
-    def attribute(self, name: str) -> Any:
+    def attribute(self, name: str) -> AttrValue:
         """The AttrValue of an attribute; an empty one if the node does not state it."""
         # Reading a missing entry of a map would add it to the message.
         attributes = self.message.attr
@@ -70,7 +70,7 @@ def parse_result_name(text: str, *, in_function: bool = False) -> ResultName:
     return ResultName(name, "" if port == "0" and not in_function else port)
 
 
-def parse_node(message: Any, in_function: bool) -> MessageNode:
+def parse_node(message: NodeDef, in_function: bool) -> MessageNode:
     """Parse the inputs of a node message."""
     inputs = tuple(
         parse_result_name(text, in_function=in_function) for text in message.input if not text.startswith("^")
@@ -92,7 +92,7 @@ class MessageScope:
         ModelFileError: two nodes have one name.
     """
 
-    def __init__(self, messages: Iterable[Any], label: str, arguments: Sequence[str] | None = None):
+    def __init__(self, messages: Iterable[NodeDef], label: str, arguments: Sequence[str] | None = None):
         """Make a scope of nodes.
 
         Args:

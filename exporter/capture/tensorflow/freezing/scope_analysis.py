@@ -170,6 +170,7 @@ def _mark_dead(analysis: ScopeAnalysis, node: MessageNode) -> None:
         alive = [i for i in entered if not analysis.is_dead(node.inputs[i])]
         if not alive:
             analysis.dead.add(node.name)
+        # The Merge of a loop variable has a further input from the next iteration, so it stays.
         elif len(alive) == 1 and 1 < len(node.inputs) == len(entered):
             analysis.live_inputs[node.name] = alive[0]
         elif len(alive) < len(entered):
@@ -207,6 +208,7 @@ def _add_conditions_of_node(analysis: ScopeAnalysis, node: MessageNode) -> None:
         conditions |= {loop}
     elif node.op in EXIT:
         loops = [name for predicate, name in conditions if predicate == "loop"]
+        # The innermost loop is the one that is entered under the most conditions.
         innermost = max(
             loops, key=lambda name: (len(analysis.conditions_around_loops.get(name, ())), name), default=""
         )
@@ -266,6 +268,7 @@ def _pass_on_variables(analysis: ScopeAnalysis, node: MessageNode) -> None:
     ):
         return
     second = ("1", "output_true:0") if node.op in SWITCH else ()
+    # A graph and the body of a function name the same result differently.
     for port in ("", "output:0", "output_false:0", *second):
         analysis.variables[ResultName(node.name, port)] = variable
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from .....registration import CaptureError, ModelFileError
 from ....files.reading.names import listed, quoted
 from ..checkpoints import Checkpoint, Region, keys_by_name
 from ..element_types import numpy_type, type_name
+from ..messages import FunctionDef
 from .saver_keys import CheckpointKey, saver_keys
 from .scope import MessageScope
 from .scope_analysis import HANDLE_VARIABLES, REFERENCE_VARIABLES
@@ -89,7 +89,11 @@ class VariableKeys:
     """
 
     def __init__(
-        self, graph: MessageScope, functions: Iterable[Any], checkpoint: Checkpoint, keys: Mapping[str, str]
+        self,
+        graph: MessageScope,
+        functions: Iterable[FunctionDef],
+        checkpoint: Checkpoint,
+        keys: Mapping[str, str],
     ):
         self._checkpoint, self._keys = checkpoint, keys
         self._saver_keys = saver_keys(graph, functions)
@@ -159,6 +163,7 @@ class VariableKeys:
             key for key in self._saver_keys.get(variable.node, ()) if key.name in self._checkpoint
         ]
         exact_keys = [key for key in saver_keys_present if key.name in (variable.name, variable.node)]
+        # A key that equals the variable's name is not ambiguous.
         if len({key.name for key in saver_keys_present}) > 1 and not exact_keys:
             raise CaptureError(
                 f"variable {quoted(variable.name)} is saved under several keys: "

@@ -9,9 +9,10 @@ import onnx_ir as ir
 
 from .....registration import ModelFileError
 from ..element_types import onnx_type
+from ..messages import AttrDef, AttrValue, TensorProto, TensorShapeProto
 from .nodes import GraphNode
 
-MakeInitializer = Callable[[GraphNode, str, Any], ir.Value]
+MakeInitializer = Callable[[GraphNode, str, TensorProto], ir.Value]
 """Makes an initializer of a TensorProto; takes the node, the name of its attribute, and the message."""
 
 
@@ -23,7 +24,7 @@ def text_of(content: bytes) -> str:
         return content.decode("latin-1")
 
 
-def shape_of(message: Any) -> list[int] | None:
+def shape_of(message: TensorShapeProto) -> list[int] | None:
     """The sizes in a TensorShapeProto, -1 for an unknown size; None if the rank is unknown."""
     return None if message.unknown_rank else [max(int(dimension.size), -1) for dimension in message.dim]
 
@@ -71,7 +72,9 @@ def attributes_of(node: GraphNode, make_initializer: MakeInitializer) -> dict[st
     return attributes
 
 
-def _read_checked(node: GraphNode, definition: Any, value: Any, make_initializer: MakeInitializer) -> Any:
+def _read_checked(
+    node: GraphNode, definition: AttrDef, value: AttrValue, make_initializer: MakeInitializer
+) -> Any:
     type_text = definition.type
     is_list = type_text.startswith("list(")
     expected_field = "list" if is_list else _VALUE_FIELDS.get(type_text)
@@ -96,7 +99,7 @@ def _read_checked(node: GraphNode, definition: Any, value: Any, make_initializer
     ]
 
 
-def _check_allowed(node: GraphNode, definition: Any, value: Any) -> None:
+def _check_allowed(node: GraphNode, definition: AttrDef, value: AttrValue) -> None:
     """Check a value against the words and the least number that the OpDef allows."""
     stored_field = value.WhichOneof("value")
     allowed_words = definition.allowed_values.list.s
@@ -122,7 +125,7 @@ def _check_allowed(node: GraphNode, definition: Any, value: Any) -> None:
         )
 
 
-def _read_attribute(node: GraphNode, name: str, value: Any, make_initializer: MakeInitializer) -> Any:
+def _read_attribute(node: GraphNode, name: str, value: AttrValue, make_initializer: MakeInitializer) -> Any:
     """Read an attribute that no OpDef describes, from whichever field is set."""
     field = value.WhichOneof("value")
     if field is None:

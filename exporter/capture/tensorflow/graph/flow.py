@@ -132,6 +132,7 @@ class Flow:
         for node in nodes:
             predecessors = [e.node for e in node.inputs if e not in self._cut] + node.controls
             predecessors += waits.get(node, ())
+            # A NextIteration closes the cycle of its loop; without these edges there are no cycles.
             present_predecessors = {
                 predecessor
                 for predecessor in predecessors
@@ -159,9 +160,11 @@ class Flow:
             predecessor_frames = [
                 self._frames.get(predecessor) for predecessor in (*predecessors, *node.controls)
             ]
+            # A node may read results from outside of its loop, so the innermost one counts.
             frame = max(predecessor_frames, key=_depth, default=None)
             if node.op in ENTER:
                 name = node.attribute("frame_name").s.decode(errors="replace")
+                # Enters with one frame name in one parent lead into the same loop.
                 frame = frames_by_name.setdefault((frame, name), LoopFrame(name, frame))
                 if _depth(frame) > _MAXIMUM_DEPTH:
                     raise CaptureError(f"loops are nested more than {_MAXIMUM_DEPTH} deep at {node.label}")
@@ -226,6 +229,7 @@ class Flow:
             if node in self._loop_merges:
                 frame = self._frame_of(node)
                 if frame not in loop_guards:
+                    # A loop runs only if all its Enters do.
                     loop_guards[frame] = _NO_GUARDS.union(*(self._guards[enter] for enter in frame.enters))
                 levels += [self._levels[enter] for enter in frame.enters]
                 self._guards[node] = loop_guards[frame]
@@ -263,9 +267,12 @@ class Flow:
             )
             return common
         predicate, positions = decision
+        # A Merge that depends on another one cannot be a result of the same If, although the predicate is the
+        # same.
         key = (predicate, level, self._frames.get(merge), common, len(positions))
         group = groups.setdefault(key, Branching(predicate, []))
         self._branching[merge] = group
+        # A Merge that only orders nodes, by control inputs, is not a result.
         if any(self.is_read(Edge(merge, index)) for index in (0, 1)):
             group.merges.append((merge, positions))
         return common
@@ -291,6 +298,7 @@ class Flow:
 
     def _find_constant(self, edge: Edge) -> int | None:
         negated = False
+        # A malformed graph may have a cycle of Identity nodes.
         for _ in range(_MAXIMUM_CHAIN):
             node = edge.node
             if (
@@ -345,10 +353,12 @@ def _find_deciding_predicate(sides: Sequence[frozenset[Guard]]) -> tuple[Edge, t
     for predicate in shared:
         branches = [decision[predicate] for decision in guards_of_sides]
         boolean = predicate.node.result_type(predicate.output) == ir.DataType.BOOL
+        # Every branch must occur once. A boolean predicate has two; the index of a _SwitchN may have more.
         if sorted(branches) == list(range(len(branches))) and (len(branches) == 2 or not boolean):
             decisions.append((predicate, tuple(branches.index(branch) for branch in range(len(branches)))))
     if not decisions:
         return None
+    # Several predicates may decide. The choice must not depend on the order of a set.
     return min(decisions, key=lambda decision: (decision[0].node.name, decision[0].output))
 
 

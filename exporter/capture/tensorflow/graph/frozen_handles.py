@@ -7,9 +7,8 @@ pass on the handle and read it: a ReadVariableOp of a Switch of a Const.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
-from ..messages import message_type
+from ..messages import AttrValue, message_type
 from .nodes import Define, GraphNode
 
 _PASS_ON = frozenset("Enter Identity RefEnter RefIdentity RefSwitch Switch".split())
@@ -32,6 +31,7 @@ def read_constants(nodes: Mapping[str, GraphNode], define: Define) -> None:
         dtype = constant.attribute("dtype")
         for handle_node in handle_nodes:
             _set_type(handle_node, dtype)
+        # The handle already is the value: reading it returns it unchanged.
         node.op, node.definition = "Identity", define("Identity")
         _set_type(node, dtype)
 
@@ -46,7 +46,7 @@ def _handle_nodes(node: GraphNode) -> Iterable[GraphNode]:
             node = node.inputs[0].node
 
 
-def _set_type(node: GraphNode, dtype: Any) -> None:
+def _set_type(node: GraphNode, dtype: AttrValue) -> None:
     other_attributes = {
         name: value for name, value in node.stated_attributes.items() if name not in ("T", "dtype")
     }

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 from .....registration import ModelFileError
+from ..messages import ArgDef, AttrValue, FunctionDef, NameAttrList, OpDef
 from .nodes import ARGUMENT, Define, Edge, GraphNode, nodes_of, resolve_edge
 
 CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
@@ -33,9 +33,9 @@ class FunctionBody:
 class Library:
     """The functions and the operators of a GraphDef."""
 
-    def __init__(self, messages: Any, define: Define):
+    def __init__(self, messages: Iterable[FunctionDef], define: Define):
         """Make a library of FunctionDef messages and OpDefs."""
-        self._functions: dict[str, Any] = {}
+        self._functions: dict[str, FunctionDef] = {}
         self._define = define
         self._bodies: dict[tuple[str, bytes], FunctionBody] = {}
         for message in messages:
@@ -46,12 +46,12 @@ class Library:
     def __contains__(self, name: str) -> bool:
         return name in self._functions
 
-    def define(self, op: str) -> Any:
+    def define(self, op: str) -> OpDef | None:
         """The OpDef of an operator, or the signature of a function."""
         function = self._functions.get(op)
         return self._define(op) if function is None else function.signature
 
-    def callee(self, node: GraphNode) -> tuple[str, Mapping[str, Any]] | None:
+    def callee(self, node: GraphNode) -> tuple[str, Mapping[str, AttrValue]] | None:
         """The function that a node calls, with the attributes of the call; None if it calls none."""
         if node.op in self._functions:
             return node.op, node.stated_attributes
@@ -59,22 +59,24 @@ class Library:
             return self.function_of(node, "f")
         return None
 
-    def function_of(self, node: GraphNode, attribute: str) -> tuple[str, Mapping[str, Any]]:
+    def function_of(self, node: GraphNode, attribute: str) -> tuple[str, Mapping[str, AttrValue]]:
         """The function that an attribute of a node names, with its attributes."""
         return self._bind_attributes(node, node.attribute(attribute).func)
 
-    def functions_of(self, node: GraphNode, attribute: str) -> list[tuple[str, Mapping[str, Any]]]:
+    def functions_of(self, node: GraphNode, attribute: str) -> list[tuple[str, Mapping[str, AttrValue]]]:
         """The functions that a list of a node names, each with its attributes."""
         return [self._bind_attributes(node, function) for function in node.attribute(attribute).list.func]
 
-    def _bind_attributes(self, node: GraphNode, function: Any) -> tuple[str, Mapping[str, Any]]:
+    def _bind_attributes(
+        self, node: GraphNode, function: NameAttrList
+    ) -> tuple[str, Mapping[str, AttrValue]]:
         bound = dict(function.attr)
         for name, value in bound.items():
             if value.WhichOneof("value") == "placeholder" and value.placeholder in node.bindings:
                 bound[name] = node.bindings[value.placeholder]
         return function.name, bound
 
-    def body(self, name: str, bindings: Mapping[str, Any], caller: GraphNode) -> FunctionBody:
+    def body(self, name: str, bindings: Mapping[str, AttrValue], caller: GraphNode) -> FunctionBody:
         """The body of a function; equal calls share one.
 
         Raises:
@@ -89,6 +91,7 @@ class Library:
             for attribute in function.signature.attr
             if attribute.HasField("default_value")
         }
+        # The call's node has further attributes, such as Tin, which are not the function's.
         bound |= {key: value for key, value in bindings.items() if key in relevant}
         missing = next((name for name in sorted(relevant) if name not in bound), None)
         if missing is not None:
@@ -101,7 +104,7 @@ class Library:
             body = self._bodies[name, signature] = self._instantiate(function, bound)
         return body
 
-    def _instantiate(self, function: Any, bindings: Mapping[str, Any]) -> FunctionBody:
+    def _instantiate(self, function: FunctionDef, bindings: Mapping[str, AttrValue]) -> FunctionBody:
         name = function.signature.name
         formal = [
             GraphNode(argument.name, ARGUMENT, _Signature([argument]), bindings, {})
@@ -131,6 +134,6 @@ class Library:
 class _Signature:
     """The part of an OpDef that the node of a function's argument needs: its one result."""
 
-    output_arg: list[Any]
-    attr: tuple[Any, ...] = ()
-    input_arg: tuple[Any, ...] = ()
+    output_arg: list[ArgDef]
+    attr: tuple[()] = ()
+    input_arg: tuple[()] = ()

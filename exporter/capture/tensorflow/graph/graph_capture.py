@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import onnx_ir as ir
 from onnx_ir.passes import common
@@ -14,6 +13,7 @@ from .....passes import real_pairs
 from .....registration import COMPLEX, FROZEN, KIND, UNSHAPED, CaptureError, UsageError
 from ....files.reading.bounds import BOUNDS, Bounds
 from ....source.capture import Capture, Interface
+from ..messages import GraphDef
 from ..operator_definitions import definition
 from .attributes import shape_of
 from .frozen_handles import read_constants
@@ -52,7 +52,7 @@ _SCALAR_IS_UNKNOWN = 21
 
 
 def capture_graph(
-    message: Any,
+    message: GraphDef,
     *,
     inputs: Names | None = None,
     outputs: Sequence[str] | None = None,
@@ -105,6 +105,7 @@ def capture_graph(
     for name, edge in zip(inputs or (), input_edges, strict=True):
         scope.values[edge] = add_input(edge, shapes.get(name))
     results = scope.demand(output_edges)
+    # Results are emitted backwards, which meets placeholders in another order than that of the file.
     positions = {node: position for position, node in enumerate(nodes.values())}
     order = input_edges if inputs is not None else sorted(graph_inputs, key=lambda edge: positions[edge.node])
     graph.inputs.extend(graph_inputs[edge] for edge in order)
@@ -176,6 +177,7 @@ def _default_outputs(nodes: Mapping[str, GraphNode]) -> list[Edge]:
         if node.op.startswith(_NO_RESULTS_BEGIN) or node.op.endswith(_NO_RESULTS_END):
             continue
         count = (
+            # The further results of FusedBatchNorm serve training.
             1 if node.definition is None or node.op.startswith("FusedBatchNorm") else len(node.result_types())
         )
         output_edges += [Edge(node, index) for index in range(count)]
@@ -222,6 +224,7 @@ def _make_input(scope: GraphScope, edge: Edge, sizes: Sizes, channels_first: boo
         sizes = [sizes[dim] for dim in _TO_NCHW]
     value = scope.value(edge.label, element_type)
     if sizes is not None:
+        # Conditions on sizes are expressions, in which the name of a dimension must be an identifier.
         stem = re.sub(r"\W", "_", edge.label)
         value.shape = ir.Shape([size if size >= 0 else f"{stem}_{dim}" for dim, size in enumerate(sizes)])
     value.metadata_props[KIND] = "user"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import onnx_ir as ir
 
 from .....registration import CaptureError, ModelFileError
+from ..messages import AttrValue
 from . import raising
 from .flow import OPERATORS, Flow
 from .function_library import FunctionBody
@@ -16,7 +16,7 @@ from .scope import GraphScope, Unit, check_type
 
 PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2"})
 OPTIONAL_PLACEHOLDER = "PlaceholderWithDefault"
-_Call = tuple[str, Mapping[str, Any]]
+_Call = tuple[str, Mapping[str, AttrValue]]
 
 
 def begin(scope: GraphScope, edge: Edge) -> Unit | None:
@@ -74,6 +74,7 @@ def _body(
             f"{len(body.arguments)}"
         )
     for formal, actual in zip(body.arguments, node.inputs[len(node.inputs) - value_count :], strict=True):
+        # A malformed call could otherwise pass a value of another type than the body expects.
         check_type(node, actual, formal.node.result_type(formal.output))
     return body, flow_of(body.results, body.nodes, {})
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .....registration import ModelFileError
-from ..element_types import onnx_type
+from ..element_types import ElementType, onnx_type
+from ..messages import ArgDef, AttrValue, NodeDef, OpDef
 
-Definition = Any
-"""An OpDef message."""
-Define = Callable[[str], "Definition | None"]
+Define = Callable[[str], "OpDef | None"]
 """Finds the OpDef of an operator by its name; returns None for an unknown operator."""
 ARGUMENT = "_Arg"
 """The operator of the nodes that represent the arguments of a function."""
@@ -47,14 +46,14 @@ class GraphNode:
 
     name: str
     op: str
-    definition: Definition | None
-    stated_attributes: Mapping[str, Any]
-    bindings: Mapping[str, Any]
+    definition: OpDef | None
+    stated_attributes: Mapping[str, AttrValue]
+    bindings: Mapping[str, AttrValue]
     device: str = ""
     inputs: list[Edge] = dataclasses.field(default_factory=list)
     controls: list[GraphNode] = dataclasses.field(default_factory=list)
     highest_read_output: int = 0
-    _results: list[Any] | None = None
+    _results: list[ElementType] | None = None
 
     @property
     def label(self) -> str:
@@ -68,7 +67,7 @@ class GraphNode:
         """Whether it states an attribute or the operator has a default for it."""
         return name in self.stated_attributes or self._default(name) is not None
 
-    def attribute(self, name: str) -> Any:
+    def attribute(self, name: str) -> AttrValue:
         """The AttrValue of an attribute, the operator's default if the node does not state it.
 
         Raises:
@@ -77,6 +76,7 @@ class GraphNode:
         value = self.stated_attributes[name] if name in self.stated_attributes else self._default(name)
         if value is None:
             raise ModelFileError(f"{self.label} lacks attribute '{name}', which has no default")
+        # In the body of a generic function, an attribute may refer to an attribute of the call.
         if value.WhichOneof("value") == "placeholder":
             if value.placeholder not in self.bindings:
                 raise ModelFileError(
@@ -86,20 +86,20 @@ class GraphNode:
             return self.bindings[value.placeholder]
         return value
 
-    def _default(self, name: str) -> Any:
+    def _default(self, name: str) -> AttrValue | None:
         for attribute in self.definition.attr if self.definition is not None else ():
             if attribute.name == name and attribute.HasField("default_value"):
                 return attribute.default_value
         return None
 
-    def result_types(self) -> list[Any]:
+    def result_types(self) -> list[ElementType]:
         """The element type of each of its results, by its OpDef; empty for an unknown operator."""
         if self._results is None:
             arguments = () if self.definition is None else self.definition.output_arg
             self._results = [element_type for argument in arguments for element_type in self.types(argument)]
         return self._results
 
-    def types(self, argument: Any) -> list[Any]:
+    def types(self, argument: ArgDef) -> list[ElementType]:
         """The element types of the values of an argument: `onnx_ir.DataType`, or text if ONNX lacks it."""
         if argument.type_list_attr:
             return [onnx_type(number) for number in self.attribute(argument.type_list_attr).list.type]
@@ -119,7 +119,7 @@ class GraphNode:
             raise ModelFileError(f"{self.label} has the number {count} as its attribute '{name}'")
         return count
 
-    def result_type(self, index: int) -> Any:
+    def result_type(self, index: int) -> ElementType | None:
         """The element type of one result; None if it is not known.
 
         Raises:
@@ -149,11 +149,11 @@ _MAXIMUM_VALUES = 2**20
 
 
 def nodes_of(
-    messages: Iterable[Any],
+    messages: Iterable[NodeDef],
     define: Define,
     *,
     arguments: Sequence[GraphNode] = (),
-    bindings: Mapping[str, Any] | None = None,
+    bindings: Mapping[str, AttrValue] | None = None,
     place_text: str = "",
 ) -> dict[str, GraphNode]:
     """The nodes of a graph, or of the body of a function, by name, with their inputs resolved.
@@ -177,6 +177,7 @@ def nodes_of(
         nodes[message.name] = node
         unresolved.append((node, message.input))
     in_function = bool(place_text)
+    # A node may read nodes that follow it in the file.
     for node, references in unresolved:
         _resolve_inputs(node, references, nodes, in_function)
     return nodes
@@ -188,6 +189,7 @@ def _resolve_inputs(
     for reference in references:
         if reference.startswith("^"):
             node.controls.append(_find_node(reference[1:], nodes, node))
+        # TensorFlow demands that control inputs are last.
         elif node.controls:
             raise ModelFileError(f"{node.label} has the input '{reference}' after its control inputs")
         else:
@@ -207,7 +209,9 @@ def resolve_edge(
     """The result that a reference names: `name`, `name:1`, or in a function `name:output_argument:0`."""
     name, *port = reference.split(":")
     node = _find_node(name, nodes, reader)
+    # str.isdecimal() also accepts the digits of other scripts.
     number = port.pop() if port and port[-1].isdecimal() and port[-1].isascii() else "0"
+    # No node has that many results, and int() takes quadratic time for long texts.
     if len(number) > 9 or len(port) > (1 if in_function else 0):
         raise ModelFileError(f"{reader.label} has the input '{reference}', which names no result")
     first = node.offset(port[0]) if port else 0

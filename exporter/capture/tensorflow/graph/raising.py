@@ -113,6 +113,7 @@ def _merge(scope: GraphScope, flow: Flow, edge: Edge) -> Unit | None:
     constant_branch = flow.constant_branch(group.predicate)
     if constant_branch is None:
         return _branches(scope, flow, group)
+    # An index out of range selects the last branch, as in Case.
     position = positions[constant_branch if 0 <= constant_branch < len(positions) else -1]
     if edge.output == 0:
         return _make_alias(scope, edge, merge.inputs[position])
@@ -160,7 +161,12 @@ def _branches(scope: GraphScope, flow: Flow, group: Branching) -> Unit:
         if group.predicate.node.result_type(group.predicate.output) == ir.DataType.BOOL:
             arguments = {"cond": decision, **branch_inputs}
             scope.add(
-                stem, arguments, outputs, op="If", blocks={"then_branch": graphs[1], "else_branch": graphs[0]}
+                # Result 1 of a Switch belongs to the branch for True.
+                stem,
+                arguments,
+                outputs,
+                op="If",
+                blocks={"then_branch": graphs[1], "else_branch": graphs[0]},
             )
         else:
             branch_graphs = {f"branches_{index}": graph for index, graph in enumerate(graphs)}
@@ -184,6 +190,7 @@ def _loop(scope: GraphScope, flow: Flow, frame: LoopFrame) -> Unit:
     condition_results = condition.demand([frame.condition.inputs[0]])
     exits = [(node, _variable(flow, node)) for node in frame.exits if flow.is_read(Edge(node, 0))]
     for _, variable in exits:
+        # The results of a While are its variables, so it must have the variable that an Exit returns.
         slots.setdefault(variable)
     results: dict[Slot, ir.Value] = {}
     while len(results) < len(slots):

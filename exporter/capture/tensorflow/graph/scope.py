@@ -16,7 +16,8 @@ import onnx_ir as ir
 from .....registration import KIND, MODULE, CaptureError, ModelFileError, Names
 from .....registration.arguments import source_node
 from ....files.reading.bounds import REMEDY, Bounds
-from ..element_types import onnx_type
+from ..element_types import ElementType, onnx_type
+from ..messages import TensorProto
 from ..tensor_protos import array_of
 from .attributes import attributes_of, shape_of
 from .flow import Flow, cycle_error
@@ -99,6 +100,7 @@ class Emitter:
         self.placeholder: Callable[[GraphNode], ir.Value | None] = lambda node: None
         self._bounds = bounds
         self._constants: dict[GraphNode, ir.Value] = {}
+        # Nested calls let a small file expand to exponentially many nodes.
         self._remaining = min(bounds.nodes, bounds.expanded_nodes + 16 * node_count)
 
     def charge(self, node: GraphNode) -> None:
@@ -140,7 +142,7 @@ class Emitter:
         self.graph.initializers.add(value)
         return value
 
-    def initializer(self, name: str, node: GraphNode, message: Any) -> ir.Value:
+    def initializer(self, name: str, node: GraphNode, message: TensorProto) -> ir.Value:
         """Make an initializer from a TensorProto, under a unique name."""
         array = array_of(message, node.label, self._bounds)
         element_type = onnx_type(message.dtype)
@@ -152,6 +154,7 @@ class Emitter:
             tensor = ir.Tensor(array, dtype=element_type, name=name)
         else:
             tensor = ir.Tensor(array, name=name)
+        # Scalars and integers are constants of the computation, not weights that a user looks up.
         is_weight = bool(array.ndim) and tensor.dtype in _FLOATS
         value = ir.Value(
             name=name,
@@ -164,7 +167,7 @@ class Emitter:
         return value
 
 
-def _type_title(element_type: ir.DataType | str) -> str:
+def _type_title(element_type: ElementType) -> str:
     return element_type if isinstance(element_type, str) else element_type.name
 
 
@@ -220,6 +223,7 @@ class GraphScope:
             ModelFileError: the graph is malformed.
             CaptureError: it has no ONNX form.
         """
+        # An explicit stack: graphs are deeper than Python's recursion limit.
         pending = [*reversed(edges)]
         open_units: dict[object, Unit] = {}
         units: dict[Edge, Unit] = {}
@@ -234,6 +238,7 @@ class GraphScope:
                 if unit is None:
                     continue
                 units[edge] = unit
+                # The unit waits for one of its own results.
                 if unit.key in open_units:
                     raise self._cycle_error(open_units)
                 open_units[unit.key] = unit
@@ -248,6 +253,7 @@ class GraphScope:
         return [self.values[edge] for edge in edges]
 
     def _begin(self, edge: Edge) -> Unit | None:
+        # Blocks can read the initializers of the model: a Const needs no block input.
         slot = self._region.slot(edge) if self._region is not None and edge.node.op != "Const" else None
         if slot is not None:
             self.values[edge] = self.formal(slot)
@@ -274,7 +280,9 @@ class GraphScope:
         """Whether the block is this branch of a predicate."""
         return (predicate, branch) in self._branches
 
-    def value(self, name: str, element_type: Any, shape: Sequence[int] | None = None) -> ir.Value:
+    def value(
+        self, name: str, element_type: ElementType | None, shape: Sequence[int] | None = None
+    ) -> ir.Value:
         """A new value.
 
         Args:
@@ -336,6 +344,7 @@ class GraphScope:
         """
         self.graph.inputs.extend(formals)
         for value in results:
+            # ONNX demands that a node of the subgraph computes its outputs.
             self.graph.outputs.append(self.copy_value(value) if value.is_initializer() else value)
         return self.graph
 
@@ -390,12 +399,14 @@ class GraphScope:
     def define(self, node: GraphNode, values: Iterable[ir.Value]) -> None:
         """Give a node's results their values."""
         for index, value in enumerate(values):
+            # A result that a caller feeds has a value already, and keeps it.
             self.values.setdefault(Edge(node, index), value)
 
     def emit(self, node: GraphNode) -> None:
         """Append the source node of an operator."""
         input_values = [self.values[edge] for edge in node.inputs]
         arguments = self._bind_inputs(node, input_values) | attributes_of(node, self._make_initializer)
+        # Without an OpDef, only the nodes that read the results tell how many there are.
         element_types = (
             node.result_types() if node.definition is not None else [None] * (node.highest_read_output + 1)
         )
@@ -409,7 +420,7 @@ class GraphScope:
         self.add(node, arguments, outputs)
         self.define(node, outputs)
 
-    def _make_initializer(self, node: GraphNode, name: str, message: Any) -> ir.Value:
+    def _make_initializer(self, node: GraphNode, name: str, message: TensorProto) -> ir.Value:
         return self.emitter.initializer(f"{self.prefix}{node.name}/{name}", node, message)
 
     def _bind_inputs(self, node: GraphNode, input_values: Sequence[ir.Value]) -> dict[str, Any]:
@@ -431,13 +442,14 @@ class GraphScope:
         return bound_inputs
 
 
-def check_type(node: GraphNode, edge: Edge, expected_type: Any) -> None:
+def check_type(node: GraphNode, edge: Edge, expected_type: ElementType | None) -> None:
     """Check that a node's input has the type of the result that it reads.
 
     Raises:
         ModelFileError: it has another element type.
     """
     actual_type = edge.node.result_type(edge.output)
+    # None stands for a result of an unknown operator, which may have any type.
     if actual_type != expected_type and actual_type is not None and expected_type is not None:
         raise ModelFileError(
             f"{node.label} reads '{edge.label}' as {_type_title(expected_type)}, but it is "

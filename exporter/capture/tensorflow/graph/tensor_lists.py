@@ -110,7 +110,7 @@ class _ListGroups:
             yield value, self.group_of(value)
 
 
-def add_type(group: _ListGroup, dtype: Any, shape: Sequence[int | None] | None) -> None:
+def add_type(group: _ListGroup, dtype: object, shape: Sequence[int | None] | None) -> None:
     """Add the element type and shape that an operator states; the first statement of a size counts."""
     if isinstance(dtype, ir.DataType):
         group.dtype = group.dtype or dtype
@@ -150,6 +150,7 @@ def find_lists(graph: ir.Graph) -> None:
             value.shape = None if group.shape is None else ir.Shape([None, *group.shape])
     for node in nodes:
         if node.op_type in _IDENTITIES:
+            # The attribute T still is `variant` or `resource`.
             replace_arguments(node, {**arguments(node), "T": node.outputs[0].dtype})
 
 
@@ -163,10 +164,12 @@ def _join_blocks(node: ir.Node, lists: _ListGroups) -> None:
     if not graphs:
         return
     is_loop = node.op_type == "While"
+    # The first input of If and Case is the predicate, which their blocks do not take.
     passed_values = list(node.inputs) if is_loop else list(node.inputs)[1:]
     for graph in graphs:
         for pair in zip(passed_values, graph.inputs, strict=True):
             lists.join(_present_values(pair))
+    # The first block of While is its condition, which returns no variables.
     for graph in graphs[1:] if is_loop else graphs:
         for pair in zip(graph.outputs, node.outputs, strict=True):
             lists.join(pair)
@@ -182,6 +185,7 @@ def _read_operator(node: ir.Node, argument_values: Mapping[str, Any], lists: _Li
     read = [argument_values.get(name) for name in _LIST_ARGUMENTS.get(op, ())]
     members = [value for value in read if isinstance(value, ir.Value)]
     if op in _LIST_PRODUCERS:
+        # A TensorArrayV3 returns its handle first.
         members.append(node.outputs[1 if op == _ARRAY_OPERATOR else 0])
     if members:
         lists.join(members)
@@ -207,7 +211,7 @@ def _static_sizes(shape: ir.Shape) -> list[int | None]:
     return [size if isinstance(size, int) else None for size in shape]
 
 
-def _stated_sizes(element_shape: Any) -> list[int | None] | None:
+def _stated_sizes(element_shape: object) -> list[int | None] | None:
     """The sizes in an `element_shape` argument; None if it is computed or its rank is unknown."""
     if isinstance(element_shape, ir.Value):
         tensor = element_shape.const_value

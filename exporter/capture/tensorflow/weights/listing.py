@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -14,6 +13,8 @@ from ..element_types import numpy_type, type_name
 from ..freezing.freeze import Names, checkpoint_of_graph, graph_file, output_results
 from ..freezing.scope import MessageNode, MessageScope
 from ..freezing.variables import VariableKeys, variables_of
+from ..graph_reading import GraphFile
+from ..messages import GraphDef
 from ..tensor_protos import array_of
 from .layouts import WeightLayout
 from .readers import Readers
@@ -39,7 +40,7 @@ class Weight:
 
 
 def weights_of_graph(
-    graph: Any,
+    graph: str | os.PathLike | GraphFile | GraphDef,
     checkpoint: str | os.PathLike | Checkpoint | None = None,
     outputs: Names | None = None,
     *,
@@ -109,6 +110,7 @@ def _constant(node: MessageNode, readers: Readers, *, only_read: bool) -> Weight
     if dtype is None or not shape:
         return None
     layout = readers.layout(node.name, shape)
+    # In a graph with variables, the constants are parameters of operators rather than weights.
     if layout is None and (only_read or dtype.kind in "iubO"):
         return None
     return Weight(node.name, _dtype_name(tensor.dtype), shape, layout, lambda: array_of(tensor, node.label))

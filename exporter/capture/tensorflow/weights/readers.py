@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ..freezing.calls import Functions
 from ..freezing.scope import MessageNode, MessageScope, ResultName
+from ..messages import FunctionDef
 from ..tensor_protos import array_of
 from .layouts import WeightLayout, layout_of
 
@@ -45,7 +46,7 @@ class Readers:
         library: the FunctionDefs.
     """
 
-    def __init__(self, graph: MessageScope, library: Iterable[Any]):
+    def __init__(self, graph: MessageScope, library: Iterable[FunctionDef]):
         library = list(library)
         self._functions = Functions(library)
         self._library = {function.signature.name: function for function in library}
@@ -57,6 +58,7 @@ class Readers:
         """The layout of the weight in a node; None if no operator defines it."""
         if shape is None:
             return None
+        # Breadth first: the nearest operator defines the layout.
         pending = collections.deque([_WeightResult("", node, ())])
         seen = set(pending)
         for _ in range(min(_MAXIMUM_STEPS, self._remaining_steps)):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import opsetta
-from opsetta.exporter.capture.caffe2.operators import table
+from opsetta.exporter.capture.caffe2.operator_schemas import table
 from opsetta.symbolics import caffe2  # noqa: F401
 
 from .nets import Net, converted, run

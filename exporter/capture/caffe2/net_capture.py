@@ -1,8 +1,8 @@
 """Converts an init_net and a predict_net to a source graph.
 
 A net is a list of operators on named blobs, and may write a blob several times; each write becomes a new
-value. The init_net runs first. What its fillers make are the weights; its other operators become nodes in
-front of those of the predict_net.
+value. The init_net runs first. The results of its fillers are the weights; its other operators become nodes
+before those of the predict_net.
 """
 
 from __future__ import annotations
@@ -19,60 +19,61 @@ from ....registration.arguments import source_node
 from ....registration.warning import warn
 from ...files.reading import Bounds
 from ...source.capture import Capture, Interface
-from .arguments import arguments_of, by_name, text_of, value_of
+from .arguments import arguments_by_name, arguments_of, text_of, value_of
 from .fillers import Fillers
-from .operators import BOOL_INPUTS, EQUAL_QUANTIZATION, INTEGER_INPUTS, WINDOWS, table
-from .reading import read_net
-from .shapes import Description, Given, parse_descriptions, read_value_info
+from .input_descriptions import Description, ShapeArgument, parse_descriptions, read_value_info
+from .messages import NetDef, OperatorDef
+from .net_reading import read_net
+from .operator_schemas import BOOL_INPUTS, EQUAL_QUANTIZATION, INTEGER_INPUTS, WINDOWS, table
 
 INIT_NET, PREDICT_NET = "init_net", "predict_net"
 _SUFFIXES = (".pb", ".pbtxt", ".prototxt")
-_SMALL = 4096
-"""Integers of up to this many elements may be sizes."""
-_OWN_DOMAINS = ("", "caffe2")
+_MAXIMUM_CONSTANT_SIZE = 4096
+"""Integer weights of up to this many elements may be sizes, so they are constants."""
+_CAFFE2_DOMAINS = ("", "caffe2")
 _WEIGHTS = frozenset("filter bias W b scale mean var gamma beta Slope".split())
-"""Inputs of operators that are weights."""
+"""The names of operator inputs that are weights."""
 _QUANTIZATION = ("Y_scale", "Y_zero_point")
 
 
 def load_nets(
     path: str | os.PathLike,
     init_net: str | os.PathLike | None,
-    shapes: Mapping[str, Given] | None,
+    shapes: Mapping[str, ShapeArgument] | None,
     bounds: Bounds,
 ) -> Capture:
     """Capture the predict_net in a file.
 
     Args:
         path: the file of the predict_net.
-        init_net: the file of the init_net. By default the one beside a predict_net, which is named like it:
+        init_net: the file of the init_net. By default the one beside the predict_net with a similar name:
             init_net.pb beside predict_net.pb.
-        shapes: the shapes of inputs, see `shapes.parse_descriptions`.
-        bounds: what the files may take.
+        shapes: the shapes of inputs, see `parse_descriptions`.
+        bounds: bounds on memory and nodes.
 
     Raises:
-        ModelFileError: a file cannot be read, holds no net, or contradicts itself.
+        ModelFileError: a file cannot be read, is not a net, or contradicts itself.
         CaptureError: the nets cannot run: a blob is read before it is written.
-        UsageError: `shapes` has another form, or names no input.
+        UsageError: `shapes` has another form, or names a blob that is not an input.
     """
-    given = parse_descriptions(shapes)
+    caller_descriptions = parse_descriptions(shapes)
     predict = read_net(path, bounds)
     file = init_net if init_net is not None else _find_init_net(path)
     init = read_net(file, bounds, may_be_empty=True) if file is not None else None
-    described_inputs = {**read_value_info(path), **given}
+    described_inputs = {**read_value_info(path), **caller_descriptions}
     net = _Net(Fillers(bounds), described_inputs)
     if init is not None:
         net.initialize(init, _placeholders(init, predict, described_inputs))
-    return net.capture(predict, given)
+    return net.capture(predict, caller_descriptions)
 
 
 def _find_init_net(path: str | os.PathLike) -> pathlib.Path | None:
     """Find the init_net in the folder of a predict_net, binary or text; None if there is none."""
     file = pathlib.Path(os.fsdecode(path))
-    before, name, after = file.name.rpartition(PREDICT_NET)
+    prefix, name, suffix_text = file.name.rpartition(PREDICT_NET)
     if not name:
         return None
-    candidates = [file.with_name(f"{before}{INIT_NET}{suffix}") for suffix in (after, *_SUFFIXES)]
+    candidates = [file.with_name(f"{prefix}{INIT_NET}{suffix}") for suffix in (suffix_text, *_SUFFIXES)]
     return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 
@@ -87,31 +88,34 @@ class _Net:
         self._blobs: dict[str, ir.Value] = {}
         self._quantization: dict[ir.Value, tuple[float, int]] = {}
 
-    def initialize(self, init: Any, placeholders: set[str]) -> None:
-        """Add the operators of the init_net, except those that only allocate inputs."""
+    def initialize(self, init: NetDef, placeholders: set[str]) -> None:
+        """Add the operators of the init_net, except those that only fill placeholders."""
         for index, operator in enumerate(init.op):
             if not operator.input and set(operator.output) and set(operator.output) <= placeholders:
                 continue
             self._add(operator, f"operator {index} of the init_net", random=True)
 
-    def capture(self, predict: Any, given: Mapping[str, Description]) -> Capture:
+    def capture(self, predict: NetDef, caller_descriptions: Mapping[str, Description]) -> Capture:
         """Add the operators of the predict_net, and finish."""
         operators = list(predict.op)
         inputs = self._declare_inputs(predict, operators)
         _warn_of_weights(operators, inputs, has_weights=bool(self._graph.initializers))
-        unknown = [name for name in given if name not in inputs]
-        if unknown:
-            known = ", ".join(inputs) or "none"
+        unknown_names = [name for name in caller_descriptions if name not in inputs]
+        if unknown_names:
+            input_names = ", ".join(inputs) or "none"
             raise UsageError(
-                f"shapes names '{unknown[0]}', which is not an input of the net; its inputs are {known}"
+                f"shapes names '{unknown_names[0]}', which is not an input of the net; its inputs are "
+                f"{input_names}"
             )
         for index, operator in enumerate(operators):
             self._add(operator, f"operator {index} of the predict_net", random=False)
-        outputs = self._outputs(predict, operators)
+        outputs = self._find_outputs(predict, operators)
         if self._fillers.random:
-            filled = ", ".join(f"{blob} ({kind})" for blob, kind in self._fillers.random.items())
+            filled_blobs = ", ".join(
+                f"{blob} ({operator_type})" for blob, operator_type in self._fillers.random.items()
+            )
             text = "the init_net fills blobs with random numbers, which are not those that Caffe2 would draw"
-            warn(f"{text}: {filled}"[:1000])
+            warn(f"{text}: {filled_blobs}"[:1000])
         for name in outputs:
             self._graph.outputs.append(self._blobs[name])
         interface = Interface(
@@ -125,7 +129,7 @@ class _Net:
         model = ir.Model(self._graph, ir_version=10, metadata_props={UNSHAPED: "true"})
         return Capture(model, interface, output_names=outputs)
 
-    def _declare_inputs(self, predict: Any, operators: list[Any]) -> list[str]:
+    def _declare_inputs(self, predict: NetDef, operators: list[OperatorDef]) -> list[str]:
         """Declare the external inputs that the init_net does not write.
 
         In a net without a list of external inputs, they are the blobs that are read before they are written.
@@ -134,35 +138,35 @@ class _Net:
         if not declared:
             written: set[str] = set()
             for operator in operators:
-                read = [name for name in operator.input if name not in written]
-                declared += _blob_names(read, f"operator {operator.type}")
+                unwritten = [name for name in operator.input if name not in written]
+                declared += _blob_names(unwritten, f"operator {operator.type}")
                 written.update(operator.output)
         names = [name for name in dict.fromkeys(declared) if name not in self._blobs]
         readers = _first_readers(operators)
         for name in names:
-            self._blobs[name] = self._input(name, readers.get(name))
+            self._blobs[name] = self._add_input(name, readers.get(name))
         return names
 
-    def _input(self, name: str, reader: tuple[Any, int] | None) -> ir.Value:
-        """Make a graph input; its first reader implies an unstated element type and rank."""
-        known = self._descriptions.get(name)
-        dtype = known.dtype if known is not None else None
-        shape = None if known is None else ir.Shape(known.shape)
+    def _add_input(self, name: str, reader: tuple[OperatorDef, int] | None) -> ir.Value:
+        """Add a graph input; without a description, its first reader implies element type and rank."""
+        description = self._descriptions.get(name)
+        dtype = description.dtype if description is not None else None
+        shape = None if description is None else ir.Shape(description.shape)
         if dtype is None:
-            dtype = _read_as(*reader) if reader is not None else ir.DataType.FLOAT
+            dtype = _implied_element_type(*reader) if reader is not None else ir.DataType.FLOAT
         if shape is None and reader is not None and reader[1] == 0:
-            rank = _rank_read(reader[0])
+            rank = _implied_rank(reader[0])
             shape = None if rank is None else ir.Shape([None] * rank)
         value = ir.Value(name=self._names.unique(name), type=ir.TensorType(dtype), shape=shape)
         self._graph.inputs.append(value)
         return value
 
-    def _outputs(self, predict: Any, operators: list[Any]) -> list[str]:
-        """Return the external outputs; without a list of them, the unread first results of operators."""
+    def _find_outputs(self, predict: NetDef, operators: list[OperatorDef]) -> list[str]:
+        """The external outputs; if the net lists none, the first results of operators that nobody reads."""
         declared = _blob_names(predict.external_output, "external_output")
         if not declared:
-            read = {name for operator in operators for name in operator.input}
-            declared = [op.output[0] for op in operators if len(op.output) and op.output[0] not in read]
+            read_names = {name for operator in operators for name in operator.input}
+            declared = [op.output[0] for op in operators if len(op.output) and op.output[0] not in read_names]
         names = list(dict.fromkeys(declared))
         missing = [name for name in names if name not in self._blobs]
         if missing:
@@ -176,56 +180,64 @@ class _Net:
             warn(f"output '{quantized}' is Int8: {text}")
         return names
 
-    def _add(self, operator: Any, place: str, *, random: bool) -> None:
+    def _add(self, operator: OperatorDef, position_text: str, *, random: bool) -> None:
         """Add one operator: a weight for a filler, else a node."""
-        kind = text_of(operator.type, place)
-        inputs, outputs = _blob_names(operator.input, place), _blob_names(operator.output, place)
-        operator_name = text_of(operator.name, place) or (outputs[0] if outputs else kind)
-        label = f"{kind} '{operator_name}' ({place})"
+        operator_type = text_of(operator.type, position_text)
+        inputs, outputs = (
+            _blob_names(operator.input, position_text),
+            _blob_names(operator.output, position_text),
+        )
+        operator_name = text_of(operator.name, position_text) or (outputs[0] if outputs else operator_type)
+        label = f"{operator_type} '{operator_name}' ({position_text})"
         tensor = self._fillers.tensor(operator, label, random=random)
         if tensor is not None:
-            self._blobs[outputs[0]] = self._weight(outputs[0], tensor)
-            if kind.startswith("Int8"):
-                messages = by_name(operator, label)
-                own = {name: value_of(messages[name], label) for name in _QUANTIZATION if name in messages}
-                self._quantize(self._blobs[outputs[0]], own, None)
+            self._blobs[outputs[0]] = self._add_weight(outputs[0], tensor)
+            if operator_type.startswith("Int8"):
+                messages = arguments_by_name(operator, label)
+                quantization_arguments = {
+                    name: value_of(messages[name], label) for name in _QUANTIZATION if name in messages
+                }
+                self._quantize(self._blobs[outputs[0]], quantization_arguments, None)
             return
         values = []
         for name in inputs:
             if name not in self._blobs:
                 raise CaptureError(f"{label} reads blob '{name}', which no operator before it writes")
             values.append(self._blobs[name])
-        arguments = self._arguments(operator, values, label)
+        arguments = self._bind_arguments(operator, values, label)
         results = [ir.Value(name=self._names.unique(name)) for name in outputs]
-        domain = text_of(operator.domain, place)
-        domain = "caffe2" if domain in _OWN_DOMAINS else f"caffe2.{domain}"
+        domain = text_of(operator.domain, position_text)
+        domain = "caffe2" if domain in _CAFFE2_DOMAINS else f"caffe2.{domain}"
         self._graph.append(
             source_node(
-                f"{domain}::{kind}",
+                f"{domain}::{operator_type}",
                 arguments,
                 outputs=results,
-                node_name=self._names.unique(f"{operator_name}/{kind}"),
+                node_name=self._names.unique(f"{operator_name}/{operator_type}"),
                 metadata_props={MODULE: operator_name},
             )
         )
-        if kind.startswith("Int8") and kind != "Int8Dequantize" and results:
-            first = self._quantization.get(values[0]) if values and kind in EQUAL_QUANTIZATION else None
-            self._quantize(results[0], arguments, first)
+        if operator_type.startswith("Int8") and operator_type != "Int8Dequantize" and results:
+            inherited = (
+                self._quantization.get(values[0]) if values and operator_type in EQUAL_QUANTIZATION else None
+            )
+            self._quantize(results[0], arguments, inherited)
+        # After the node, because an operator may write a blob that it reads.
         self._blobs.update(zip(outputs, results, strict=True))
 
-    def _weight(self, name: str, tensor: ir.TensorProtocol) -> ir.Value:
+    def _add_weight(self, name: str, tensor: ir.TensorProtocol) -> ir.Value:
         value = ir.Value(
             name=self._names.unique(name),
             type=ir.TensorType(tensor.dtype),
             shape=ir.Shape(tensor.shape.numpy()),
             const_value=tensor,
         )
-        if tensor.dtype in (ir.DataType.INT32, ir.DataType.INT64) and tensor.size <= _SMALL:
+        if tensor.dtype in (ir.DataType.INT32, ir.DataType.INT64) and tensor.size <= _MAXIMUM_CONSTANT_SIZE:
             value.metadata_props[KIND] = "constant"
         self._graph.initializers.add(value)
         return value
 
-    def _arguments(self, operator: Any, values: list[ir.Value], label: str) -> dict[str, Any]:
+    def _bind_arguments(self, operator: OperatorDef, values: list[ir.Value], label: str) -> dict[str, Any]:
         """The inputs and arguments of a node, by name."""
         schema = table().get(operator.type)
         arguments = arguments_of(operator, label)
@@ -239,37 +251,49 @@ class _Net:
                 bound[name] = values[index]
         if len(values) > len(schema.inputs) and not schema.variadic:
             raise ModelFileError(f"{label} has {len(values)} inputs, more than {len(schema.inputs)}")
-        twice = next((name for name in bound if name in arguments), None)
-        if twice is not None:
-            raise ModelFileError(f"{label} has '{twice}' both as an input and as an argument")
+        duplicate = next((name for name in bound if name in arguments), None)
+        if duplicate is not None:
+            raise ModelFileError(f"{label} has '{duplicate}' both as an input and as an argument")
         bound |= arguments
         self._bind_quantization(operator.type, schema.inputs, values, bound, label)
         return bound
 
     def _bind_quantization(
-        self, kind: str, names: tuple[str, ...], values: list[ir.Value], bound: dict[str, Any], label: str
+        self,
+        operator_type: str,
+        names: tuple[str, ...],
+        values: list[ir.Value],
+        bound: dict[str, Any],
+        label: str,
     ) -> None:
-        """Write the scales and zero points of Int8 inputs and results on the node.
+        """Add the scales and zero points of Int8 inputs and results to the bound arguments.
 
         Raises:
-            CaptureError: an operator reads an Int8 blob that it does not take, or another one where it does.
+            CaptureError: an operator for floats reads an Int8 blob, or an Int8 operator reads another blob.
         """
-        found = [self._quantization.get(value) for value in values]
-        if not kind.startswith("Int8") or kind == "Int8Quantize":
-            odd = next((value for value, each in zip(values, found, strict=True) if each is not None), None)
-            if odd is not None:
+        quantizations = [self._quantization.get(value) for value in values]
+        if not operator_type.startswith("Int8") or operator_type == "Int8Quantize":
+            int8_value = next(
+                (
+                    value
+                    for value, quantization in zip(values, quantizations, strict=True)
+                    if quantization is not None
+                ),
+                None,
+            )
+            if int8_value is not None:
                 raise CaptureError(
-                    f"{label} reads blob '{odd.name}', which is Int8; it needs floating-point numbers"
+                    f"{label} reads blob '{int8_value.name}', which is Int8; it needs floating-point numbers"
                 )
             return
-        plain = INTEGER_INPUTS.get(kind, ())
-        for index, (value, each) in enumerate(zip(values, found, strict=True)):
-            if each is None and names[min(index, len(names) - 1)] not in plain:
+        plain_inputs = INTEGER_INPUTS.get(operator_type, ())
+        for index, (value, quantization) in enumerate(zip(values, quantizations, strict=True)):
+            if quantization is None and names[min(index, len(names) - 1)] not in plain_inputs:
                 raise CaptureError(f"{label} reads blob '{value.name}', which is not Int8")
-        pairs = [each if each is not None else (1.0, 0) for each in found]
+        pairs = [quantization if quantization is not None else (1.0, 0) for quantization in quantizations]
         bound["input_scales"] = [scale for scale, _ in pairs]
         bound["input_zero_points"] = [zero_point for _, zero_point in pairs]
-        if kind in EQUAL_QUANTIZATION and pairs:
+        if operator_type in EQUAL_QUANTIZATION and pairs:
             bound.setdefault("Y_scale", pairs[0][0])
             bound.setdefault("Y_zero_point", pairs[0][1])
 
@@ -287,49 +311,52 @@ class _Net:
         self._quantization[value] = float(scale), zero_point
 
 
-def _placeholders(init: Any, predict: Any, described_inputs: Iterable[str]) -> set[str]:
-    """The inputs that the init_net fills so that they exist, as Caffe2's exporter for mobiles writes it.
+def _placeholders(init: NetDef, predict: NetDef, described_inputs: Iterable[str]) -> set[str]:
+    """The inputs that the init_net fills only so that they exist, as Caffe2's mobile exporter does.
 
-    They are those with a description. If a net has no description and would have no inputs, they are the
-    external inputs that hold a single zero, of which it warns.
+    They are the inputs with a description. If no input has one and all are filled, the external inputs that
+    are filled with a single zero count as placeholders, with a warning.
     """
     external = set(predict.external_input)
-    named = external.intersection(described_inputs)
-    filled = {name: operator for operator in init.op for name in operator.output}
-    if named or not external or external - filled.keys():
-        return named
-    found = {name for name in external if _is_single_zero(filled[name])}
-    if found:
+    described = external.intersection(described_inputs)
+    writers = {name: operator for operator in init.op for name in operator.output}
+    if described or not external or external - writers.keys():
+        return described
+    placeholders = {name for name in external if _is_single_zero(writers[name])}
+    if placeholders:
         text = "the init_net fills these inputs with a single zero, which is taken as a placeholder"
-        warn(f"{text}: {', '.join(sorted(found))}"[:1000])
-    return found
+        warn(f"{text}: {', '.join(sorted(placeholders))}"[:1000])
+    return placeholders
 
 
-def _is_single_zero(operator: Any) -> bool:
-    """Whether a filler without inputs makes one zero of rank 1 or more."""
+def _is_single_zero(operator: OperatorDef) -> bool:
+    """Whether a filler without inputs makes a single zero, of rank 1 or higher."""
     if operator.input or operator.type not in ("GivenTensorFill", "ConstantFill"):
         return False
     arguments = {argument.name: argument for argument in operator.arg}
     shape = list(arguments["shape"].ints) if "shape" in arguments else []
     value = arguments.get("values" if operator.type == "GivenTensorFill" else "value")
-    held = [] if value is None else [*value.floats, value.f]
-    return bool(shape) and set(shape) == {1} and not any(held)
+    numbers = [] if value is None else [*value.floats, value.f]
+    return bool(shape) and set(shape) == {1} and not any(numbers)
 
 
 def _blob_names(names: Iterable[str], label: str) -> list[str]:
     """The names of blobs.
 
     Raises:
-        ModelFileError: one is empty, or not UTF-8.
+        ModelFileError: a name is empty, or not UTF-8.
     """
-    found = [text_of(name, label) for name in names]
-    if "" in found:
+    blob_names = [text_of(name, label) for name in names]
+    if "" in blob_names:
         raise ModelFileError(f"{label} has a blob without a name")
-    return found
+    return blob_names
 
 
-def _warn_of_weights(operators: list[Any], inputs: list[str], *, has_weights: bool) -> None:
-    """Warn of inputs that seem to be weights: without an init_net every input but an operator's first."""
+def _warn_of_weights(operators: list[OperatorDef], inputs: list[str], *, has_weights: bool) -> None:
+    """Warn of inputs that seem to be weights, by the operator input that reads them first.
+
+    Without an init_net, every input but an operator's first seems to be a weight.
+    """
     readers = _first_readers(operators)
     weights = []
     for name in inputs:
@@ -342,22 +369,22 @@ def _warn_of_weights(operators: list[Any], inputs: list[str], *, has_weights: bo
         warn(text if len(text) < 1000 else f"{text[:1000]}…")
 
 
-def _first_readers(operators: list[Any]) -> dict[str, tuple[Any, int]]:
-    """Return the first operator that reads each blob, and the index of its input."""
-    found: dict[str, tuple[Any, int]] = {}
+def _first_readers(operators: list[OperatorDef]) -> dict[str, tuple[OperatorDef, int]]:
+    """The first operator that reads each blob, with the index of its input."""
+    readers: dict[str, tuple[OperatorDef, int]] = {}
     for operator in operators:
         for index, name in enumerate(operator.input):
-            found.setdefault(name, (operator, index))
-    return found
+            readers.setdefault(name, (operator, index))
+    return readers
 
 
-def _input_name(operator: Any, index: int) -> str:
-    """The name of an input in the operator's schema, "" if there is none."""
+def _input_name(operator: OperatorDef, index: int) -> str:
+    """The name of an input in the operator's schema; "" if the operator is unknown."""
     schema = table().get(operator.type)
     return schema.inputs[index] if schema is not None and index < len(schema.inputs) else ""
 
 
-def _read_as(operator: Any, index: int) -> ir.DataType:
+def _implied_element_type(operator: OperatorDef, index: int) -> ir.DataType:
     """The default element type of an input: FLOAT, unless its reader needs another one."""
     name = _input_name(operator, index)
     if name in INTEGER_INPUTS.get(operator.type, ()):
@@ -365,7 +392,7 @@ def _read_as(operator: Any, index: int) -> ir.DataType:
     return ir.DataType.BOOL if name in BOOL_INPUTS.get(operator.type, ()) else ir.DataType.FLOAT
 
 
-def _rank_read(operator: Any) -> int | None:
+def _implied_rank(operator: OperatorDef) -> int | None:
     """The rank of the first input of an operator, if the operator implies it."""
     if operator.type in ("LRN", "NHWC2NCHW", "NCHW2NHWC", "ResizeNearest", "UpsampleBilinear"):
         return 4
@@ -374,5 +401,5 @@ def _rank_read(operator: Any) -> int | None:
     arguments = arguments_of(operator, operator.type)
     lists = [arguments.get(name) for name in ("kernels", "strides")]
     lists += [arguments["pads"][::2]] if isinstance(arguments.get("pads"), list) else []
-    count = next((len(found) for found in lists if isinstance(found, list) and found), 2)
+    count = next((len(numbers) for numbers in lists if isinstance(numbers, list) and numbers), 2)
     return count + 2

@@ -1,7 +1,7 @@
-"""The shapes of a net's inputs, which the net does not contain.
+"""Reads the element types and shapes of a net's inputs, which the net itself does not contain.
 
-They come from the caller, or from the file value_info.json in the folder of the net, as in published nets:
-`{"data": [1, [1, 3, 224, 224]]}`, with ONNX's number of the element type.
+They come from the caller, or from the file value_info.json in the folder of the net, which published nets
+have: `{"data": [1, [1, 3, 224, 224]]}`, where 1 is ONNX's number of the element type.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _TYPES = {
 _TEXT = re.compile(r"\s*(?:(\w+)\s*\[)?\s*([^\[\]]*?)\s*(\])?\s*")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
-Given = Sequence[int | str | None] | str
-"""A shape as callers give it: sizes, names of dynamic sizes, and None, or the text of them."""
+ShapeArgument = Sequence[int | str | None] | str
+"""A shape as a caller states it: a list of sizes, names of dynamic sizes and None; or text."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,48 +43,48 @@ class Description:
     """The element type and shape of an input.
 
     Attributes:
-        dtype: its element type, or None.
-        shape: its sizes; a name or None for each that is dynamic.
+        dtype: its element type; None if it is unknown.
+        shape: its sizes; a name or None for a dynamic size.
     """
 
     dtype: ir.DataType | None
     shape: tuple[int | str | None, ...]
 
 
-def parse_descriptions(shapes: Mapping[str, Given] | None) -> dict[str, Description]:
-    """Parse the descriptions of inputs that a caller gives, by name.
+def parse_descriptions(shapes: Mapping[str, ShapeArgument] | None) -> dict[str, Description]:
+    """Parse the shapes of inputs that a caller states, by name.
 
-    A text is `1,3,224,224`, with names for dynamic sizes (`batch,3,224,224`), and may state the element type:
-    `int64[batch,7]`.
+    The form of a text is `1,3,224,224`, with names for dynamic sizes (`batch,3,224,224`), or with the element
+    type, `int64[batch,7]`.
 
     Raises:
-        UsageError: one does not have this form.
+        UsageError: a shape has another form.
     """
     if shapes is None:
         return {}
     if not isinstance(shapes, Mapping):
         raise UsageError(f"shapes must be a mapping from inputs to shapes, not {type(shapes).__name__}")
-    return {name: _description(name, given) for name, given in shapes.items()}
+    return {name: _parse_description(name, shape) for name, shape in shapes.items()}
 
 
-def _description(name: str, given: Given) -> Description:
-    if not isinstance(given, str):
-        if not isinstance(given, Sequence):
-            raise UsageError(f"the shape of '{name}' must be a list of sizes, not {given!r}")
-        return Description(None, tuple(_size(name, size) for size in given))
-    found = _TEXT.fullmatch(given)
-    if found is None or (found[1] is None) != (found[3] is None):
+def _parse_description(name: str, shape: ShapeArgument) -> Description:
+    if not isinstance(shape, str):
+        if not isinstance(shape, Sequence):
+            raise UsageError(f"the shape of '{name}' must be a list of sizes, not {shape!r}")
+        return Description(None, tuple(_parse_size(name, size) for size in shape))
+    match = _TEXT.fullmatch(shape)
+    if match is None or (match[1] is None) != (match[3] is None):
         raise UsageError(
-            f"the shape of '{name}' must have the form 1,3,224,224 or float32[1,3,224,224], not '{given}'"
+            f"the shape of '{name}' must have the form 1,3,224,224 or float32[1,3,224,224], not '{shape}'"
         )
-    if found[1] is not None and found[1] not in _TYPES:
-        raise UsageError(f"there is no element type '{found[1]}' (known: {', '.join(_TYPES)})")
-    dtype = _TYPES[found[1]] if found[1] is not None else None
-    sizes = [part.strip() for part in found[2].split(",")] if found[2] else []
-    return Description(dtype, tuple(_size(name, int(s) if s.isdecimal() else s) for s in sizes))
+    if match[1] is not None and match[1] not in _TYPES:
+        raise UsageError(f"there is no element type '{match[1]}' (known: {', '.join(_TYPES)})")
+    dtype = _TYPES[match[1]] if match[1] is not None else None
+    sizes = [part.strip() for part in match[2].split(",")] if match[2] else []
+    return Description(dtype, tuple(_parse_size(name, int(s) if s.isdecimal() else s) for s in sizes))
 
 
-def _size(name: str, size: Any) -> int | str | None:
+def _parse_size(name: str, size: Any) -> int | str | None:
     if size is None or size in (-1, "-1", "?"):
         return None
     if isinstance(size, str) and _NAME.fullmatch(size):
@@ -98,7 +98,7 @@ def read_value_info(path: str | os.PathLike) -> dict[str, Description]:
     """Read the descriptions in value_info.json in the folder of a net; none if there is no such file.
 
     Raises:
-        ModelFileError: the file cannot be read, or does not have the form.
+        ModelFileError: the file cannot be read, or has another form.
     """
     file = pathlib.Path(os.fsdecode(path)).with_name(VALUE_INFO)
     label = f"'{file}'"
@@ -109,10 +109,10 @@ def read_value_info(path: str | os.PathLike) -> dict[str, Description]:
     except (OSError, ValueError) as error:
         raise ModelFileError(f"{label} cannot be read: {reason_of(error)}") from error
     try:
-        found = parse_json(data)
+        entries = parse_json(data)
         return {
-            name: Description(ir.DataType(kind), tuple(_size(name, size) for size in sizes))
-            for name, (kind, sizes) in found.items()
+            name: Description(ir.DataType(type_number), tuple(_parse_size(name, size) for size in sizes))
+            for name, (type_number, sizes) in entries.items()
         }
     except (ValueError, TypeError, AttributeError, RecursionError, UsageError) as error:
         raise ModelFileError(f"{label} must describe inputs as name: [type, [sizes]]: {error}") from None

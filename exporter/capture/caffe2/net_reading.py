@@ -1,11 +1,10 @@
-"""Reads the file of a net, binary or text, within bounds. Detects the format by content."""
+"""Reads the file of a net, binary or text, within bounds. The content decides the encoding."""
 
 from __future__ import annotations
 
 import functools
 import os
 import re
-from typing import Any
 
 from google.protobuf.message import DecodeError
 
@@ -13,57 +12,57 @@ from ....registration import ModelFileError
 from ...files.reading import REMEDY, Bounds
 from ...files.reading.encodings import text, wire
 from ...files.reading.encodings.files import reason_of, regular_contents
-from .messages import message_type
+from .messages import NetDef, message_type
 
-_HEAD = 2**16
-"""Bytes by which a net is told from other files."""
+_HEAD_BYTES = 2**16
+"""The number of first bytes that distinguish a net from other files."""
 _TYPE = re.compile(rb"[A-Za-z_]\w{0,200}")
 _NAME, _OPERATOR, _OPERATOR_TYPE, _OPERATOR_ARGUMENT = 0x0A, 0x12, 0x22, 0x2A
 """Tags of fields: the net's name and operators, an operator's type and its arguments."""
-_OF_OPERATOR = 4_000
-"""Bytes of an operator in memory, beside those of its message."""
+_OPERATOR_BYTES = 4_000
+"""Bytes of memory that an operator takes, besides its message."""
 
 
-def form_of(path: str | os.PathLike) -> str:
-    """Detect the format of a net, "binary" or "text"; "" for other and unreadable files."""
+def encoding_of(path: str | os.PathLike) -> str:
+    """Detect the encoding of a net, "binary" or "text"; "" for other and unreadable files."""
     try:
-        # Opening a pipe waits for its writer.
+        # Opening a named pipe would wait for its writer.
         if not os.path.isfile(path):
             return ""
         with open(path, "rb") as file:
-            return _form_of(file.read(_HEAD))
+            return _recognise_encoding(file.read(_HEAD_BYTES))
     except (OSError, ValueError):
         return ""
 
 
 def is_net(path: str | os.PathLike) -> bool:
     """Whether the first bytes of a file are those of a net; False if it cannot be read."""
-    return bool(form_of(path))
+    return bool(encoding_of(path))
 
 
-def read_net(path: str | os.PathLike, bounds: Bounds, *, may_be_empty: bool = False) -> Any:
+def read_net(path: str | os.PathLike, bounds: Bounds, *, may_be_empty: bool = False) -> NetDef:
     """Read the net in a file.
 
     Args:
-        may_be_empty: whether the net may have no operators, as the init_net of a net without weights.
+        may_be_empty: whether the net may have no operators, like the init_net of a net without weights.
 
     Returns:
         A `NetDef`.
 
     Raises:
-        ModelFileError: the file cannot be read, holds no net, or is beyond a bound.
+        ModelFileError: the file cannot be read, is not a net, or exceeds a bound.
     """
     label = f"'{os.fspath(path)!s}'"
     net = message_type("NetDef")()
     try:
-        data, form = regular_contents(
-            path, label, lambda head, size: _form(head, size, label, may_be_empty), bounds
+        data, encoding = regular_contents(
+            path, label, lambda head, size: _require_encoding(head, size, label, may_be_empty), bounds
         )
-        if form == "binary":
-            wire.check(data, bounds, _memory())
+        if encoding == "binary":
+            wire.check(data, bounds, _message_memory())
             net.ParseFromString(data)
         else:
-            text.parse(data, form, net, bounds)
+            text.parse(data, encoding, net, bounds)
     except DecodeError as error:
         raise ModelFileError(f"{label} is not a Caffe2 net: {reason_of(error)}") from None
     except wire.BoundError as error:
@@ -72,45 +71,45 @@ def read_net(path: str | os.PathLike, bounds: Bounds, *, may_be_empty: bool = Fa
         raise ModelFileError(f"{label} is not a Caffe2 net: {error}") from None
     if not (net.op or may_be_empty) or not all(operator.type for operator in net.op):
         raise ModelFileError(f"{label} is not a Caffe2 net: it has no operators, or one without a type")
-    allowed = bounds.memory + 3 * len(data)
-    if len(net.op) > bounds.nodes or len(net.op) * _OF_OPERATOR > allowed:
+    maximum_bytes = bounds.memory + 3 * len(data)
+    if len(net.op) > bounds.nodes or len(net.op) * _OPERATOR_BYTES > maximum_bytes:
         raise ModelFileError(f"{label} cannot be read: it has {len(net.op)} operators; {REMEDY}")
     return net
 
 
 @functools.cache
-def _memory() -> wire.MessageMemory:
-    # Nets store the numbers of a list as fields of their own, of five bytes for a float.
+def _message_memory() -> wire.MessageMemory:
+    # Nets are proto2: each number of a list is a field, which takes five bytes for a float.
     return wire.MessageMemory(message_type("NetDef").DESCRIPTOR, free_per_byte=2)
 
 
-def _form(head: bytes, size: int, label: str, may_be_empty: bool) -> str:
-    form = _form_of(head, size if may_be_empty else None)
-    if not form:
+def _require_encoding(head: bytes, size: int, label: str, may_be_empty: bool) -> str:
+    encoding = _recognise_encoding(head, size if may_be_empty else None)
+    if not encoding:
         raise ModelFileError(f"{label} is not a Caffe2 net: its first bytes are not those of a NetDef")
-    return form
+    return encoding
 
 
-def _form_of(head: bytes, empty_size: int | None = None) -> str:
-    """Return "binary" or "text", the format of a net that begins with these bytes; "" for other files.
+def _recognise_encoding(head: bytes, empty_size: int | None = None) -> str:
+    """The encoding of a net that begins with these bytes, "binary" or "text"; "" for other files.
 
     Args:
-        empty_size: the size of a file that may hold a net without operators; None if it may not.
+        empty_size: the size of a file whose net may have no operators; None if it must have some.
     """
     if text.first_word(head) in message_type("NetDef").DESCRIPTOR.fields_by_name:
         return "text"
     position = 0
     while position < len(head):
         tag, position = wire.varint(head, position, len(head))
-        kind = tag & 7
-        if position < 0 or tag >> 3 not in range(1, 10) or kind not in (0, 2):
+        wire_type = tag & 7
+        if position < 0 or tag >> 3 not in range(1, 10) or wire_type not in (0, 2):
             return ""
         number, position = wire.varint(head, position, len(head))
         if position < 0:
             return ""
         if tag == _OPERATOR:
             return "binary" if _is_operator(head[position : position + number]) else ""
-        if kind == 2:
+        if wire_type == 2:
             if tag == _NAME and not head[position : position + number].isascii():
                 return ""
             position += number
@@ -118,7 +117,7 @@ def _form_of(head: bytes, empty_size: int | None = None) -> str:
 
 
 def _is_operator(data: bytes) -> bool:
-    """Whether bytes begin with the fields of an operator: blobs, a name and the type."""
+    """Whether bytes begin with the fields of an operator: the names of blobs, its name and its type."""
     position = 0
     while position < len(data):
         tag, position = wire.varint(data, position, len(data))
