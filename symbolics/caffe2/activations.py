@@ -66,6 +66,7 @@ def gelu(g: GraphContext, X: Value, fast_gelu: int = 0) -> Value:
 
 @onnx_symbolic("caffe2::PRelu")
 def prelu(g: GraphContext, X: Value, Slope: Value, order: str = "NCHW") -> Value:
+    # Refuse an unknown order.
     is_channels_last(g, order)
     return g.op("PRelu", X, along_channels(g, X, Slope, order))
 
@@ -75,6 +76,7 @@ def _register_softmax(name: str) -> None:
         """Softmax over all dimensions from the axis on, as one flattened dimension."""
         axis = axis_from_front(g, X, axis)
         shape = g.shape(X)
+        # Dimensions of size 1 after the axis do not change the result.
         if shape is not None and all(size == 1 for size in shape[axis:][1:]):
             result: Value = g.op(name, X, axis=axis)
             return result

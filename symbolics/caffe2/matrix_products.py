@@ -43,6 +43,7 @@ def _restore_rows(g: GraphContext, result: Value, X: Value, axis: int) -> Value:
     axis = flatten_axis(g, X, axis)
     if axis == 1:
         return result
+    # Without dimensions before the axis, X is a single row.
     if not axis:
         return g.op("Reshape", result, [-1])
     rows = g.op("Slice", g.op("Shape", X), starts=[0], ends=[axis], axes=[0])

@@ -109,6 +109,7 @@ def average_pool(
     if legacy_pad == CAFFE_LEGACY_POOLING:
         sizes = _pool_sizes(g, data, window)
         arguments: dict[str, Any] = {**_ceil_mode_arguments(g, window), "count_include_pad": False}
+        # ATen's avg_pool1d has no divisor_override.
         if count_include_pad and window.count > 1:
             arguments["divisor_override"] = math.prod(window.kernels)
         elif count_include_pad:

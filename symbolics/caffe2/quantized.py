@@ -81,6 +81,7 @@ def _register_convolution(name: str, operator: str, activation: bool) -> None:
         weight = _dequantize(
             g, to_channels_first(g, filter, order, rank), input_scales[1], input_zero_points[1]
         )
+        # Conv has no adjs, and ConvTranspose no dilations.
         specific_arguments = (
             {"adjs": list(adjs)} if operator == "ConvTranspose" else {"dilations": list(dilations)}
         )

@@ -31,6 +31,7 @@ def reshape(
         raise g.refuse("its shape must be given, as an argument or as an input")
     else:
         result = g.op("Reshape", data, g.constant(list(shape), DataType.INT64))
+    # Nets may omit the second output.
     return [result, g.cast(g.op("Shape", data), dtype)][: len(g.expected)]
 
 
@@ -52,6 +53,7 @@ def resize_like(g: GraphContext, data: Value, shape_tensor: Value) -> Value:
 
 @onnx_symbolic("caffe2::Squeeze")
 def squeeze(g: GraphContext, data: Value, dims: Sequence[int]) -> Value:
+    # Caffe2 drops repeated dimensions, which ONNX forbids.
     return g.op("Squeeze", data, axes=sorted(set(dims)))
 
 
@@ -84,6 +86,7 @@ def shuffle_channels(g: GraphContext, X: Value, group: int, order: str) -> Value
     rank = g.rank(X) or 4
     copied_sizes = [0] * (rank - 1)
     parts = g.op("Reshape", X, [*copied_sizes, group, -1])
+    # Channel c of group k moves to position c * groups + k.
     interleaved = g.op("Transpose", parts, perm=[*range(rank - 1), rank, rank - 1])
     return set_shape_like(g.op("Reshape", interleaved, [*copied_sizes, -1]), X)
 

@@ -197,6 +197,7 @@ def cast(g: GraphContext, x: Value, SrcT: DataType, DstT: DataType, Truncate: bo
     """A cast from complex to real keeps the real part."""
     if DstT not in _PART:
         return g.call("tf::Cast", split(g, x).re, DstT, Truncate)
+    # Both parts are cast at once.
     if SrcT in _PART:
         return g.cast(x, _PART[DstT])
     return Parts(g, g.cast(x, _PART[DstT])).pair()

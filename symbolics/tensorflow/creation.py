@@ -94,6 +94,7 @@ def one_hot(
     positions = g.op("Unsqueeze", positions, axes=list(range(1, trailing + 1))) if trailing else positions
     is_hot = g.op("Equal", column, positions)
     dtype = g.dtype(on_value)
+    # The usual 1 and 0 need no Where: the comparison itself is cast.
     if dtype is not None and _is_number(g, on_value, 1) and _is_number(g, off_value, 0):
         return g.cast(is_hot, dtype)
     return select_elements(g, is_hot, on_value, off_value)

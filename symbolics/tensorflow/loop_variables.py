@@ -50,6 +50,7 @@ def step_of(body: ir.Graph, index: int) -> int | None:
         return None
     node_arguments = arguments(node)
     terms = [origin(node_arguments["x"]), origin(node_arguments["y"])]
+    # The variable may be either operand.
     for first_term, second_term in (terms, terms[::-1]):
         if first_term is formal:
             return _constant_integer(second_term)
@@ -120,9 +121,11 @@ def _bound(
     lower, higher, limit_offset = comparison
     operands = arguments(node)
     counter, limit = _variable(condition, operands[lower]), _variable(condition, operands[higher])
+    # Sums of floats are rounded, so the number of iterations could not be computed before the loop.
     if counter is None or initial_values[counter].dtype not in _INTEGERS:
         return None
     step = step_of(body, counter)
+    # A counter that does not increase never reaches its upper limit.
     if step is None or step <= 0:
         return None
     if limit is not None:

@@ -36,6 +36,7 @@ def random_standard_normal(
 @onnx_symbolic("tf::TruncatedNormal")
 def truncated_normal(g: GraphContext, shape: Value, dtype: DataType, seed: int = 0, seed2: int = 0) -> Value:
     """Normal numbers within two standard deviations, by the inverse of their distribution."""
+    # The inverse distribution is steep at its ends, where half precision is too coarse.
     compute_dtype = DataType.DOUBLE if dtype == DataType.DOUBLE else DataType.FLOAT
     unit = g.call(
         "composed::uniform", _sizes(g, shape), compute_dtype, _TAIL_PROBABILITY, 1 - _TAIL_PROBABILITY

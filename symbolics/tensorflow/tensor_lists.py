@@ -107,6 +107,7 @@ def tensor_list_set_item(
 ) -> Value:
     """Replace an element of a list; extend the list up to the index if it may grow."""
     position = number(g, index)
+    # The loop that writes a scanned list decides its size.
     if resize_if_index_out_of_bounds and not isinstance(input_handle, ScannedList):
         count = compute(g, "max", element_count(g, input_handle), compute(g, "add", position, 1))
         input_handle = resize_list(g, input_handle, count)
@@ -139,6 +140,7 @@ def tensor_list_element_shape(g: GraphContext, input_handle: Value, shape_type: 
     if sizes is not None and all(isinstance(size, int) for size in sizes):
         return g.constant(np.asarray(sizes, dtype=shape_type.numpy()))
     if isinstance(input_handle, UnwrittenList):
+        # TensorFlow's shape of unknown rank is the scalar -1.
         stated_sizes = [size if isinstance(size, int) else -1 for size in sizes] if sizes is not None else -1
         return g.constant(np.asarray(stated_sizes, dtype=shape_type.numpy()))
     shape = g.op("Slice", g.op("Shape", input_handle), starts=[1], ends=[np.iinfo(np.int64).max], axes=[0])
@@ -202,6 +204,7 @@ def _count_to_highest(g: GraphContext, indices: Value) -> Size:
     positions = integers(g, indices)
     if positions is not None:
         return max(positions, default=-1) + 1
+    # Of no indices, ReduceMax returns the lowest integer: the count is 0.
     highest_index = g.op("ReduceMax", g.cast(indices, DataType.INT64), keepdims=0)
     return compute(g, "max", compute(g, "add", highest_index, 1), 0)
 
@@ -308,6 +311,7 @@ def tensor_array_gather_v3(
     element_shape: Sequence[int] | None = None,
 ) -> Value:
     items = as_tensor(g, flow_in)
+    # All elements in order are the list itself.
     return items if covers_all_elements(g, indices, items) else g.op("Gather", items, indices, axis=0)
 
 

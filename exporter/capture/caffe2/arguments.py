@@ -121,6 +121,7 @@ def arguments_of(operator: OperatorDef, label: str) -> dict[str, Any]:
 
 def _convert_window_arguments(values: dict[str, Any], label: str) -> None:
     """Convert legacy window arguments to lists; ignore pairs and quadruples that are incomplete."""
+    # The legacy arguments describe windows over images: two dimensions, four sides.
     for name, single in _WINDOW_LISTS.items():
         pair = [values.get(f"{single}_h"), values.get(f"{single}_w")]
         legacy_numbers = [values[single]] * 2 if single in values else pair if None not in pair else None

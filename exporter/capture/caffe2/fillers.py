@@ -127,6 +127,7 @@ class Fillers:
             integers = np.array(values, dtype=np.int64)
             with np.errstate(invalid="ignore"):
                 array = integers.astype(dtype.numpy())
+            # The conversion wraps values out of range without an error.
             if dtype != ir.DataType.BOOL and not np.array_equal(array.astype(np.int64), integers):
                 raise ModelFileError(f"{label} has values outside of the range of {dtype.name}")
         return ir.Tensor(_reshape(array, shape, label))

@@ -89,6 +89,7 @@ def _parse_size(name: str, size: Any) -> int | str | None:
         return None
     if isinstance(size, str) and _NAME.fullmatch(size):
         return size
+    # True is an int in Python.
     if isinstance(size, int) and not isinstance(size, bool) and 0 <= size < 2**31:
         return size
     raise UsageError(f"the shape of '{name}' has the entry {size!r}, which is neither a size nor a name")

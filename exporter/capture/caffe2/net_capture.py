@@ -173,6 +173,7 @@ class _Net:
             raise CaptureError(f"output '{missing[0]}' of the predict_net is written by no operator")
         if not names:
             raise CaptureError("the predict_net has no outputs")
+        # The caller gets integers instead of numbers, which is easily overlooked.
         quantized = next((name for name in names if self._blobs[name] in self._quantization), None)
         if quantized is not None:
             scale, zero_point = self._quantization[self._blobs[quantized]]
@@ -193,6 +194,7 @@ class _Net:
         if tensor is not None:
             self._blobs[outputs[0]] = self._add_weight(outputs[0], tensor)
             if operator_type.startswith("Int8"):
+                # The scale and zero point of an Int8 weight are arguments of its filler.
                 messages = arguments_by_name(operator, label)
                 quantization_arguments = {
                     name: value_of(messages[name], label) for name in _QUANTIZATION if name in messages
@@ -290,6 +292,7 @@ class _Net:
         for index, (value, quantization) in enumerate(zip(values, quantizations, strict=True)):
             if quantization is None and names[min(index, len(names) - 1)] not in plain_inputs:
                 raise CaptureError(f"{label} reads blob '{value.name}', which is not Int8")
+        # An input that is not quantized needs an entry, so that both lists match the inputs.
         pairs = [quantization if quantization is not None else (1.0, 0) for quantization in quantizations]
         bound["input_scales"] = [scale for scale, _ in pairs]
         bound["input_zero_points"] = [zero_point for _, zero_point in pairs]

@@ -77,6 +77,7 @@ def match(model: torch.nn.Module, stored_tensors: Mapping[str, ir.TensorProtocol
         names = [holder.name for holder in group]
         present = [name for name in names if name in stored_tensors]
         if not present:
+            # A state_dict does not have non-persistent buffers.
             if any(holder.persistent for holder in group):
                 missing.append(names[0])
             elif without_data(group[0].tensor) is not None:
@@ -131,6 +132,7 @@ def _describe_difference(
         if shape != tuple(tensor.shape) or not fits:
             model_text = f"{model_type.name}{list(tensor.shape)}"
             return f"{quoted(name)} is {stored_tensor.dtype.name}{list(shape)}, and {model_text} in the model"
+    # A checkpoint may have a tied tensor under several names, with different contents.
     for name in names[1:]:
         if not _equal(stored_tensors[names[0]], stored_tensors[name]):
             return f"{quoted(names[0])} and {quoted(name)} are one tensor in the model, and differ"

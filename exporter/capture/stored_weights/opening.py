@@ -90,6 +90,7 @@ def _tensor(file: StoredFile, location: Any, name: str, label: str) -> ir.Tensor
     tensor = FileTensor(file, location.offset, dtype, location.shape, name)
     if 0 in location.shape or _is_contiguous(location.shape, location.strides):
         return tensor
+    # numpy counts strides in bytes, torch in elements.
     steps = [stride * (dtype.bitwidth // 8) for stride in location.strides]
     flat = FileTensor(
         file, location.offset, dtype, ((location.end - location.offset) // location.dtype.itemsize,), name

@@ -154,6 +154,7 @@ def _check_format(
     if recognised is None:
         if not head:
             raise ModelFileError(f"{label} is not a TensorFlow graph: it is empty")
+        # An empty graph has the same bytes in every format, so only the caller can tell which it is.
         if file_type is None or encoding is None:
             raise ModelFileError(
                 f"{label} is not a TensorFlow graph: it is not a GraphDef, MetaGraphDef or SavedModel"

@@ -94,6 +94,7 @@ def capture_file(
     inputs: Names | None = options.inputs
     outputs: Sequence[str] | None = options.outputs
     input_names = output_names = None
+    # Other outputs may not depend on the inputs of the signature.
     if inputs is None and file.inputs and outputs is None:
         inputs, input_names = list(file.inputs.values()), list(file.inputs)
     if outputs is None and file.outputs:
@@ -121,6 +122,7 @@ def _freeze_if_needed(
     nodes = [file.graph_def.node, *(function.node_def for function in file.graph_def.library.function)]
     has_variables = any(node.op in VARIABLES for body in nodes for node in body)
     has_checkpoint = options.checkpoint is not None or file.checkpoint_prefix is not None
+    # A graph without variables needs no checkpoint, even if there is one.
     if options.checkpoint is None and not (has_variables and has_checkpoint):
         return file.graph_def
     return freeze(

@@ -61,4 +61,5 @@ def polygamma(g: GraphContext, a: Value, x: Value) -> Value:
     if order is None or np.unique(order).size != 1 or float(order.flat[0]) % 1:
         raise g.refuse("the order of Polygamma must be a constant integer")
     result: Value = g.call("aten::polygamma", int(order.flat[0]), x)
+    # The sum with zeros broadcasts the result to the shape of the order.
     return result if order.ndim == 0 else g.op("Add", result, g.constant(np.zeros_like(order)))

@@ -34,6 +34,7 @@ def sparse_to_dense(
     filled = g.call("composed::full", size=_sizes(g, output_shape), fill_value=default_value, dtype=dtype)
     positions = _columns(g, sparse_indices)
     values = sparse_values
+    # One value may be written to all positions.
     if known_rank(g, values) == 0:
         values = g.op("Expand", values, g.stack([g.size(positions, 0)]))
     return g.op("ScatterND", filled, positions, values)

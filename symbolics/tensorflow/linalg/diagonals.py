@@ -42,7 +42,9 @@ def _matrix_positions(
 
 def _gather_positions(g: GraphContext, rows: Value, positions: np.ndarray, filler: Value) -> Value:
     """Gather elements of flattened matrices at constant positions; -1 is padding."""
+    # Padding reads any element, which `filler` replaces below.
     gathered = g.op("Gather", rows, np.maximum(positions, 0), axis=known_rank(g, rows) - 1)
+    # Diagonals of the same length have no padding.
     if (positions >= 0).all():
         return gathered
     return g.call("composed::where", condition=g.constant(positions >= 0), self=gathered, other=filler)

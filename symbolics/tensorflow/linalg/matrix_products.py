@@ -57,6 +57,7 @@ def einsum(g: GraphContext, inputs: list[Value], equation: str) -> Value:
 def cross(g: GraphContext, a: Value, b: Value) -> Value:
     """The cross product of the 3-vectors along the last dimension."""
     last = known_rank(g, a) - 1
+    # Component k of the product is a[k+1] * b[k+2] - a[k+2] * b[k+1], indices modulo 3.
     x, y = (
         [g.op("Gather", value, [(index + shift) % 3 for index in range(3)], axis=last) for shift in (1, 2)]
         for value in (a, b)

@@ -39,6 +39,7 @@ def matrix_triangular_solve(
 ) -> Value:
     """Only one triangle of the matrix is read."""
     system = transposed(g, matrix) if adjoint else matrix
+    # The adjoint of a lower triangle is an upper one.
     return g.call("aten::linalg_solve_triangular", system, rhs, upper=lower == adjoint)
 
 

@@ -72,6 +72,7 @@ def convolve(
     rates = layout.spatial(g, dilations, "dilations") if dilations else [1] * layout.dimensions
     extents = [step * (size - 1) + 1 for step, size in zip(rates, kernel, strict=True)]
     if depthwise:
+        # A depthwise convolution has a group for each input channel.
         group = static_size(g, filter, 2) or static_size(g, input, layout.channel)
         if group is None:
             raise g.refuse("the number of channels is unknown")
@@ -85,6 +86,7 @@ def convolve(
         for i, (extent, stride) in enumerate(zip(extents, steps, strict=True))
     )
     is_integer = g.dtype(input) in dtypes.INTEGERS
+    # For a window smaller than its stride auto_pad may compute negative pads.
     fits = all(e == 1 or e >= s for e, s in zip(extents, steps, strict=True))
     if unknown and not is_integer and fits and set(rates) == {1} and all(extent > 1 for extent in extents):
         result = g.op(
@@ -160,6 +162,7 @@ def conv(
     if batch_dims != 1 or data_format not in ("CHANNELS_LAST", "CHANNELS_FIRST"):
         raise g.refuse(f"batch_dims={batch_dims} or data_format '{data_format}' is not supported")
     layout = DataLayout(known_rank(g, filter) - 2, data_format == "CHANNELS_LAST")
+    # The groups follow from the channels of input and filter; the attribute only confirms them.
     if groups > 1 and _groups(g, layout, input, filter) != groups:
         raise g.refuse("the number of channels of a grouped convolution is unknown")
     return convolve(g, layout, input, filter, strides, padding, explicit_paddings, dilations)
@@ -216,6 +219,7 @@ def _convolve_transposed(
         if isinstance(size, Value):
             counts.append(g.size(images, 2 + i))
         else:
+            # As many windows as the forward convolution has over the requested size.
             covered = size - 1 if padding == "SAME" else size + sum(pair) - extent
             counts.append(covered // step + 1)
     full_sizes = [

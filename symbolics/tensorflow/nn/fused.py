@@ -36,6 +36,7 @@ def _apply_fused_operators(
     operand_count = sum(_ARGUMENTS.get(name, 0) for name in fused_ops)
     if operand_count != len(args):
         raise g.refuse(f"fused_ops={list(fused_ops)} do not take {len(args)} operands, but {operand_count}")
+    # All operators take from one iterator, in the order of `fused_ops`.
     remaining_args: Iterator[Value] = iter(args)
 
     def norm(value: Value) -> Value:

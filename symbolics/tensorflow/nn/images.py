@@ -30,6 +30,7 @@ def _hue_saturation_value(g: GraphContext, images: Value) -> tuple[Formula, Form
     zero = red * 0.0
     # Black has no saturation, and gray no hue: both are 0, where a division by zero gives NaN.
     saturation = (value > 0.0).chosen(span / value, zero)
+    # A hue is a fraction of a turn; each of the six sectors of the colour wheel is a sixth.
     sixth = (span * 6.0).op("Reciprocal")
     hue = value.equals(green).chosen(sixth * (blue - red) + 2.0 / 6.0, sixth * (red - green) + 4.0 / 6.0)
     hue = value.equals(red).chosen(sixth * (green - blue), hue)
@@ -90,6 +91,7 @@ def adjust_contrast_v2(g: GraphContext, images: Value, contrast_factor: Value) -
     """Scale the difference from the mean of each channel of each image."""
     wide, dtype = _in_single(g, images)
     rank = g.rank(images)
+    # The images may have any number of leading dimensions.
     axes = [-3, -2] if rank is None else [rank - 3, rank - 2]
     mean = g.op("ReduceMean", wide, axes=axes, keepdims=1)
     return g.cast(g.op("Add", g.op("Mul", g.op("Sub", wide, mean), contrast_factor), mean), dtype)

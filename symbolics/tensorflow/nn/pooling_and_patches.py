@@ -250,6 +250,7 @@ def _patches(
     depth = compute(g, "mul", g.size(padded_images, 1), math.prod(kernel))
     sizes = [slide.count for slide in slides]
     unknown = [size for size in (g.size(padded_images, 0), *sizes) if isinstance(size, Value)]
+    # Reshape infers one size; a batch of -1 keeps the shape free of computed sizes.
     batch: Size = -1 if len(unknown) == 1 and unknown[0] not in sizes else g.size(padded_images, 0)
     return g.op("Reshape", windows, [batch, *sizes, depth])
 

@@ -44,6 +44,7 @@ def _nudge_range(low: np.ndarray, high: np.ndarray, least: int, most: int) -> tu
     scale = (high - low) / float32(most - least)
     with np.errstate(all="ignore"):
         zero_point = float32(least) - low / scale
+    # TensorFlow rounds halves up.
     zero_point = np.clip(np.floor(zero_point + float32(0.5)), least, most)
     return scale.astype(np.float32), zero_point
 
@@ -66,6 +67,7 @@ def _emit_fake_quantize(
     if constants[0] is None or constants[1] is None:
         return _by_computed_range(g, inputs, low, high, least, most)
     bounds = [np.asarray(item, dtype=np.float32) for item in constants]
+    # The scale of an empty range is 0.
     if not np.all(bounds[0] < bounds[1]):
         return _by_computed_range(g, inputs, low, high, least, most)
     scale, zero_point = _nudge_range(bounds[0], bounds[1], least, most)
@@ -221,6 +223,7 @@ def dequantize(
     if mode == "SCALED":
         first = least + int(narrow_range)
         factor = high / float(most)
+        # An unsigned type has no negative end.
         if first:
             factor = factor.op("Max", low / float(first))
         result = x * factor
@@ -263,6 +266,7 @@ def _quantize_and_restore(
             for name in ("ReduceMin", "ReduceMax")
         )
     from_low, from_high = _factor_of_bound(low, float(least)), _factor_of_bound(high, float(most))
+    # The smaller factor decides, so that both bounds stay within the integers.
     by_low = from_low < from_high
     factor = by_low.chosen(from_low, from_high)
     from_top = high / float(most)

@@ -42,6 +42,7 @@ class _BlockCell:
         if self.forget_bias:
             f = g.op("Add", f, self.forget_bias)
         if self.peepholes is not None:
+            # The gates i and f see the previous cell state, the gate o below the new one.
             i = g.op("Add", i, g.op("Mul", cs_prev, self.peepholes[0]))
             f = g.op("Add", f, g.op("Mul", cs_prev, self.peepholes[1]))
         i, f, ci = g.op("Sigmoid", i), g.op("Sigmoid", f), g.op("Tanh", ci)
@@ -60,6 +61,7 @@ def _split_gates(g: GraphContext, gates: Value, count: int, weight: Value) -> li
     if columns is not None:
         parts = g.op("Split", gates, axis=1, split=[columns // count] * count, outputs=count)
         return [set_rank(g, part, 2) for part in parts]
+    # Split would need the size of the gates, which is unknown.
     stacked_gates = g.op("Reshape", gates, [0, count, -1])
     return [g.op("Squeeze", g.op("Gather", stacked_gates, [gate], axis=1), axes=[1]) for gate in range(count)]
 
@@ -164,6 +166,7 @@ def _emit_lstm(
     lengths: Value | None,
 ) -> Value:
     """Emit the operator LSTM, whose gates are i, o, f and c; return the hidden states of all steps."""
+    # The positions of the gates f and c among TensorFlow's columns.
     second, third = (1, 2) if cell.forget_first else (2, 1)
     order = (0, 3, second, third)
 
@@ -251,6 +254,7 @@ def gru_block_cell(
     r, u = (g.op("Sigmoid", part) for part in _split_gates(g, gates, 2, w_ru))
     reset = g.op("Concat", x, g.op("Mul", h_prev, r), axis=1)
     c = g.op("Tanh", g.op("Add", g.op("MatMul", reset, w_c), b_c))
+    # u * h + (1 - u) * c, with one product.
     return [r, u, c, g.op("Add", g.op("Mul", u, g.op("Sub", h_prev, c)), c)]
 
 

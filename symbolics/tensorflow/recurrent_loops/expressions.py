@@ -190,6 +190,7 @@ class Algebra:
         if isinstance(a, Mapped) and a.function == "Affine":
             scale, offset = scale * a.alpha, scale * a.beta + offset
             a = a.argument
+        # A positive factor keeps the order of the limits, so the Clip can stay outermost.
         if isinstance(a, Mapped) and a.function == "Clip" and offset == 0 and scale > 0:
             return self.clip(self.affine(a.argument, scale, 0.0), scale * a.alpha, scale * a.beta)
         if (scale, offset) == (1, 0):

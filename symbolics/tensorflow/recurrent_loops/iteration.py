@@ -71,6 +71,7 @@ def read_iteration(
         for value, term in zip(node.outputs, results, strict=False):
             if term is not None:
                 reader.terms[value] = term
+    # A recurrent operator has one input sequence.
     if reader.sequences - {reader.sequence}:
         return None
     results = [reader.term(value) for value in body.outputs]
@@ -158,6 +159,7 @@ def _weights(value: Value, sizes: Sequence[int]) -> Weights | None:
 def _integers(value: Any) -> list[int] | None:
     """The elements of a small constant of the source graph; None for other values."""
     tensor = value.const_value if isinstance(value, Value) else None
+    # Axes, bounds and sizes of a cell are short; larger constants are weights.
     if tensor is None or tensor.size > 8 or tensor.numpy().dtype.kind not in "iu":
         return None
     return [int(item) for item in tensor.numpy().reshape(-1)]
@@ -256,6 +258,7 @@ def _split(r: _TermReader, node_arguments: Mapping[str, Any], node: ir.Node) -> 
     rank = len(a.shape) if isinstance(a, Weights) else 2
     axis = axes[0] % rank
     size = a.shape[axis] if isinstance(a, Weights) else width_of(a)
+    # The rows of an expression are the batch, which a recurrent operator does not split.
     if size is None or (axis == 0 and not isinstance(a, Weights)):
         return []
     sizes = [size // len(node.outputs)] * len(node.outputs)

@@ -50,6 +50,7 @@ def recurrent_layer(
     written_elements = {position: _written_element(body, position) for position in (*carried, *scanned)}
     overwritten_lists = [position for position in carried if written_elements[position] is not None]
     states = [position for position in carried if written_elements[position] is None]
+    # RNN and GRU have one state, LSTM two.
     iteration = read_iteration(g, body, initial_values) if len(states) in (1, 2) else None
     if iteration is None or iteration.sequence is None:
         return None
@@ -70,6 +71,7 @@ def recurrent_layer(
         return None
     x, backwards = sequence, None
     if sequence.shape is None or not is_dimension(trip_count, sequence.shape[0]):
+        # The loop may run fewer times than the sequence has steps.
         x = part(g, sequence, 0, compute(g, "max", trip_count, 0))
     # With direction "reverse" the operator returns all steps in the original order, but the loop in reverse.
     elif not is_used(g, *scanned):

@@ -54,6 +54,7 @@ def _in_top(g: GraphContext, predictions: Value, targets: Value, k: Size) -> Val
     above = g.cast(g.op("Greater", predictions, target_prediction), DataType.INT64)
     count = g.op("ReduceSum", above, axes=[1], keepdims=0)
     infinite = g.cast(g.op("Not", g.call("aten::isfinite", predictions)), DataType.INT64)
+    # TensorFlow returns false for a row with a prediction that is not finite.
     finite = g.op("Less", g.op("ReduceSum", infinite, axes=[1], keepdims=0), 1)
     return g.op("And", g.op("And", is_class, finite), g.op("Less", count, g.constant(k, DataType.INT64)))
 

@@ -38,6 +38,7 @@ def _reduce_rows(
     initial = g.call(
         "composed::full", size=[compute(g, "add", count, 1), *row_sizes], fill_value=start, dtype=dtype
     )
+    # A negative number selects the extra segment at the end.
     positions = g.op("Where", g.op("Less", ids, 0), g.constant(count, DataType.INT64), ids)
     if reduction == "add":
         total = g.call("composed::accumulate_rows", initial, positions, rows)
@@ -60,6 +61,7 @@ def _counts(g: GraphContext, ids: Value, count: Size, row_sizes: Sequence[Size])
 def _neutral(dtype: DataType, name: str) -> Number:
     if name in ("Sum", "Prod"):
         return int(name == "Prod")
+    # A segment without rows keeps this number, as in TensorFlow's unsorted reductions.
     low, high = dtypes.limits(dtype)
     return low if name == "Max" else high
 
@@ -82,6 +84,7 @@ def _register_unsorted(name: str) -> None:
 def _number_of_segments(g: GraphContext, segment_ids: Value) -> Size:
     """The number of sorted segments: the last segment number plus 1."""
     ids = g.cast(segment_ids, DataType.INT64)
+    # Without rows the maximum is -1, so there are no segments.
     all_ids = g.op("Concat", g.constant([-1]), ids, axis=0)
     return g.op("Add", g.op("ReduceMax", all_ids, axes=[0], keepdims=0), 1)
 

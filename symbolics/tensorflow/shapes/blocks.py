@@ -39,6 +39,7 @@ def _move_blocks_to_batch(g: GraphContext, input: Value, block: Sequence[int], p
     rest_sizes = spatial[count:]
     split = g.call("aten::reshape", self=input, shape=[*sizes, *rest_sizes])
     last = 1 + 2 * count
+    # The positions within a block vary slowest, then the batch, then the blocks.
     order = [*range(2, last, 2), 0, *range(1, last, 2), *range(last, last + len(rest_sizes))]
     transposed = g.op("Transpose", split, perm=order)
     new_batch = batch
@@ -56,6 +57,7 @@ def _move_batch_to_space(g: GraphContext, input: Value, block: Sequence[int], cr
     unblocked = spatial[count:]
     split = g.call("aten::reshape", self=input, shape=[*block, new_batch, *spatial])
     order = [count]
+    # The position within a block follows its block again.
     for dim in range(count):
         order += [count + 1 + dim, dim]
     order += range(2 * count + 1, 2 * count + 1 + len(unblocked))

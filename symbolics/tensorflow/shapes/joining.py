@@ -85,6 +85,7 @@ def unpack(g: GraphContext, value: Value, num: int, axis: int = 0) -> list[Value
     if num == 0:
         return []
     if g.rank(value) == 1:
+        # Sizes that are known one by one need no Split, and stay constants.
         known_elements = traced_elements(g, value)
         if known_elements is not None and len(known_elements) == num:
             return [g.cast(g.constant(item), g.dtype(value) or DataType.INT32) for item in known_elements]

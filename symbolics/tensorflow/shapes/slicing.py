@@ -115,11 +115,13 @@ def _plan_slices(g: GraphContext, input: Value, count: int, masks: _Masks) -> _S
     ellipsis = next((i for i in range(count) if masks.ellipsis >> i & 1), None)
     axes_after = 0
     if ellipsis is not None:
+        # New axes after the ellipsis take no axis of the input.
         axes_after = sum(not masks.new_axis >> i & 1 for i in range(ellipsis + 1, count))
     plan = _SlicePlan({}, [], [])
     axis = new_position = 0
     for index in range(count):
         if index == ellipsis:
+            # Only what follows an ellipsis depends on the rank.
             if axes_after or any(masks.new_axis >> i & 1 for i in range(index + 1, count)):
                 skipped = known_rank(g, input) - axes_after - axis
                 axis, new_position = axis + skipped, new_position + skipped

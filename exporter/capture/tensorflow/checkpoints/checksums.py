@@ -33,6 +33,7 @@ def _fold_rows(state: int, data: np.ndarray, rows: tuple[int, ...]) -> int:
         words = data[: count * 4 * rows[0]].view("<u4").reshape(count, rows[0])
         low, high = _shifts(rows[0])
         total = words[0].astype(np.uint32)
+        # The CRC of the preceding data enters like four leading bytes of this data.
         total[0] ^= np.uint32(state)
         for row in words[1:]:
             total = low.take(total & 0xFFFF) ^ high.take(total >> 16) ^ row

@@ -89,6 +89,7 @@ def _contents(value: memoryview, dtype: int, region: Region, label: str) -> np.n
     """
     tensor = parse_message("SavedTensorSlices", value, label).data.data
     tensor.dtype = dtype
+    # The stored message lacks the type and the shape, which are in the list of variables.
     tensor.tensor_shape.Clear()
     for _, length in region:
         tensor.tensor_shape.dim.add(size=length)

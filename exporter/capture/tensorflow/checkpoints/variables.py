@@ -90,6 +90,7 @@ class Variable:
             meets = (starts[:index] < ends[index]) & (starts[index] < ends[:index])
             if meets.all(axis=1).any():
                 raise ModelFileError(f"{self._label} has slices that overlap")
+        # The slices do not overlap, so their volumes add up to that of their union.
         if covered != _volume(requested):
             raise ModelFileError(f"{self._label} is incomplete: the checkpoint lacks some of its slices")
 

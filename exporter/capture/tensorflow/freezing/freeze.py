@@ -150,6 +150,7 @@ def output_results(scope: MessageScope, file: GraphFile, outputs: Names | None) 
     if output_names:
         return [parse_result_name(name) for name in output_names]
     last = _unread_nodes(scope)
+    # A graph for training has many nodes that nobody reads, and few of them are outputs.
     if not last or any(_TRAINING_OPERATORS.fullmatch(node.op) for node in scope.nodes.values()):
         raise UsageError(
             "the graph has training operators: name its outputs with outputs= or --outputs; no node reads "

@@ -34,6 +34,7 @@ def plan_handles(node: MessageNode, analysis: ScopeAnalysis, names: Names) -> No
             make_node(node.name, "Identity", device, T=variable_dtype), inputs, has_single_output=True
         )
     if node.op in ("VarIsInitializedOp", "IsVariableInitialized"):
+        # A frozen variable always has a value.
         return NodePlan(make_scalar_constant(node.name, _BOOL, 1), [], has_single_output=True)
     if node.op == "VariableShape":
         out_type = node.attribute("out_type").type or _INT32

@@ -79,6 +79,7 @@ def _saver_scopes(graph: MessageScope, functions: Iterable[FunctionDef]) -> list
         function.signature.name: function
         for function in functions
         if any(node.op in _RESTORES or node.op in _SAVES for node in function.node_def)
+        # Without handles as arguments, a function cannot restore variables of the graph.
         and any(argument.type == _RESOURCE for argument in function.signature.input_arg)
     }
     scopes = [_SaverScope(graph, {})]

@@ -140,6 +140,7 @@ class VariableKeys:
         region = _region_of_slice(key, checkpoint_variable.shape)
         shape = checkpoint_variable.shape if region is None else tuple(length for _, length in region)
         declared = variable.shape
+        # A size of -1 in the graph may be any.
         if declared is not None and (
             len(declared) != len(shape) or any(d not in (-1, s) for d, s in zip(declared, shape, strict=True))
         ):
@@ -159,6 +160,7 @@ class VariableKeys:
                         f"it has no variable {quoted(self._keys[name])}, the key of {quoted(name)}"
                     )
                 return CheckpointKey(self._keys[name], "")
+        # A saver may name variables that this checkpoint does not have.
         saver_keys_present = [
             key for key in self._saver_keys.get(variable.node, ()) if key.name in self._checkpoint
         ]

@@ -66,6 +66,7 @@ def attributes_of(node: GraphNode, make_initializer: MakeInitializer) -> dict[st
     for definition in node.definition.attr if node.definition is not None else ():
         value = node.attribute(definition.name)
         attributes[definition.name] = _read_checked(node, definition, value, make_initializer)
+    # The order of a protobuf map is undefined.
     for name in sorted(node.stated_attributes):
         if name not in attributes and not name.startswith("_"):
             attributes[name] = _read_attribute(node, name, node.attribute(name), make_initializer)

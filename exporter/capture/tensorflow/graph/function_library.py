@@ -125,6 +125,7 @@ class Library:
             if reference is None:
                 raise ModelFileError(f"function '{name}' does not define its result '{argument.name}'")
             first = resolve_edge(reference, nodes, return_node, True)
+            # An output argument may be a list of several values.
             count = len(GraphNode(name, name, None, bindings, {}).types(argument))
             results += [Edge(first.node, first.output + index) for index in range(count)]
         return FunctionBody(name, nodes, argument_edges, results)

@@ -99,6 +99,7 @@ class Readers:
         """The results of a reader, and the arguments of a called function, that still are the weight."""
         for name, first in self._functions.callees(node):
             arguments = self._library[name].signature.input_arg if name in self._library else ()
+            # `first` skips the predicate of an If, which its branches do not take.
             if 0 <= index - first < len(arguments):
                 yield _WeightResult(name, arguments[index - first].name, weight_result.expanded)
         if index == 0 and (

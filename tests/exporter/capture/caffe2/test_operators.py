@@ -1,4 +1,4 @@
-"""Single operators against what Caffe2 computes: with all shapes, with unknown sizes, and with none."""
+"""Single operators against Caffe2's results: with all shapes, with unknown sizes, and without shapes."""
 
 import numpy as np
 import pytest

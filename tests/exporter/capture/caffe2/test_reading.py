@@ -1,4 +1,4 @@
-"""Files of nets: both forms, files of other kinds, and damaged ones."""
+"""Files of nets: both encodings, other files, and damaged ones."""
 
 import os
 import random

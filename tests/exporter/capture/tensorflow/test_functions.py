@@ -1,4 +1,4 @@
-"""The function library: calls are written out, If and Case get blocks; recursion and bombs are refused."""
+"""The function library: calls are inlined, If and Case get blocks; recursion is refused, growth bounded."""
 
 import numpy as np
 import pytest

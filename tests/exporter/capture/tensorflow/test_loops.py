@@ -1,4 +1,4 @@
-"""While as Loop: iterations counted before or asked for each time, and variables whose shape changes."""
+"""While as Loop: with a trip count or a condition, and with variables whose shape changes."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Axes, words and counts that TensorFlow refuses, and what older tools leave in frozen graphs."""
+"""Axes, attributes and counts that TensorFlow refuses, and nodes that older tools leave in frozen graphs."""
 
 import numpy as np
 import onnx

@@ -1,4 +1,4 @@
-"""TensorFlow 1 control flow: what becomes a loop or a branch, and what is refused by name."""
+"""TensorFlow 1 control flow: nodes that become loops and branches, and nodes that are refused by name."""
 
 import numpy as np
 import pytest

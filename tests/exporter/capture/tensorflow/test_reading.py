@@ -1,4 +1,4 @@
-"""Files of TensorFlow are read as they are, or refused with a short reason."""
+"""TensorFlow files are read unchanged, or refused with a short reason."""
 
 import re
 import time

@@ -1,4 +1,4 @@
-"""Every TensorProto of the records gives what TensorFlow reads, or is refused where TensorFlow refuses it."""
+"""TensorProtos decode to the arrays that TensorFlow reads, or are refused if TensorFlow refuses them."""
 
 import json
 import pathlib

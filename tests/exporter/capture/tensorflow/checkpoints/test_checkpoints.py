@@ -1,4 +1,4 @@
-"""Checkpoints of TensorFlow, of forms that it can write, and damaged ones."""
+"""TensorFlow checkpoints in the formats that it can write, and damaged ones."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""Frozen graphs compute what TensorFlow computed with the graph and its checkpoint, and hold nothing else."""
+"""Frozen graphs return TensorFlow's results for the graph and its checkpoint, without superfluous nodes."""
 
 import io
 import pathlib
