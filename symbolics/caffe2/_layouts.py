@@ -52,11 +52,3 @@ def set_shape_like(value: Value, reference: Value) -> Value:
     if value.shape is None and reference.shape is not None:
         value.shape = ir.Shape(reference.shape.dims)
     return value
-
-
-def is_used(g: GraphContext, output: int) -> bool:
-    """Whether this output of the source node is used."""
-    if len(g.expected) <= output:
-        return False
-    value = g.expected[output]
-    return bool(value.uses()) or value.is_graph_output()

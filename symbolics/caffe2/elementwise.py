@@ -71,6 +71,7 @@ def _register_binary(name: str, op_type: str) -> None:
 
 def _register_variadic(name: str) -> None:
     def variadic(g: GraphContext, inputs: list[Value]) -> Value:
+        # A single input is its own maximum, mean, minimum and sum.
         result: Value = g.op(name, *inputs) if len(inputs) > 1 else inputs[0]
         return result
 

@@ -107,6 +107,7 @@ _NAMED_INPUT = frozenset({"Conj", "FFT", "FFT2D", "IFFT", "IFFT2D", "Imag", "Rea
 
 
 def _register_by_parts(name: str, operands: list[str]) -> None:
+    # Opset 9 is the base, which later opsets inherit.
     original = default_registry.versions(f"tf::{name}")[9].function
 
     def by_parts(g: GraphContext, **arguments: Any) -> Any:

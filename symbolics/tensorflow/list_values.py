@@ -116,6 +116,7 @@ def _expand_to_element(g: GraphContext, items: Value, item: Value) -> Value:
     else:
         sizes = None
     result = g.op("Expand", items, g.op("Concat", g.constant([1]), g.op("Shape", item), axis=0))
+    # A folded constant has its exact shape already.
     if result.producer() is not None and items.shape is not None:
         result.shape = None if sizes is None else ir.Shape([items.shape[0], *sizes])
     return result

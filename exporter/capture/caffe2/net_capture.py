@@ -73,6 +73,7 @@ def _find_init_net(path: str | os.PathLike) -> pathlib.Path | None:
     prefix, name, suffix_text = file.name.rpartition(PREDICT_NET)
     if not name:
         return None
+    # The suffix of the predict_net first: the other encodings may be leftovers.
     candidates = [file.with_name(f"{prefix}{INIT_NET}{suffix}") for suffix in (suffix_text, *_SUFFIXES)]
     return next((candidate for candidate in candidates if candidate.is_file()), None)
 
@@ -209,6 +210,7 @@ class _Net:
         arguments = self._bind_arguments(operator, values, label)
         results = [ir.Value(name=self._names.unique(name)) for name in outputs]
         domain = text_of(operator.domain, position_text)
+        # An operator of another domain must not be mistaken for Caffe2's of the same name.
         domain = "caffe2" if domain in _CAFFE2_DOMAINS else f"caffe2.{domain}"
         self._graph.append(
             source_node(

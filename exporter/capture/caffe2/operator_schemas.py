@@ -111,6 +111,7 @@ class Schema:
 def table() -> dict[str, Schema]:
     """The schema of each operator, by its type."""
     schemas = {}
+    # Arguments may follow on an indented line of their own.
     for line in _TABLE.replace("\n    |", " |").strip().splitlines():
         names, _, signature = line.partition(":")
         inputs, _, arguments = signature.partition("|")

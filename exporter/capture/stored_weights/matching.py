@@ -128,6 +128,7 @@ def _describe_difference(
     for name in names:
         stored_tensor = stored_tensors[name]
         shape = tuple(stored_tensor.shape.numpy())
+        # Weights of another float type are converted when the file is written.
         fits = stored_tensor.dtype == model_type or {stored_tensor.dtype, model_type} <= _CONVERTIBLE
         if shape != tuple(tensor.shape) or not fits:
             model_text = f"{model_type.name}{list(tensor.shape)}"
@@ -159,6 +160,7 @@ def _limit_lines(lines: Iterable[str], count: int) -> list[str]:
 
 
 def _closest_name_hint(name: str, unexpected: Sequence[str]) -> str:
+    # Checkpoints often have a prefix on all names, or lack one.
     with_same_end = [
         unexpected_name
         for unexpected_name in unexpected

@@ -107,6 +107,7 @@ def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     expected_stride = math.prod(shape)
     for size, stride in zip(shape, strides, strict=True):
         expected_stride //= size
+        # The stride of a dimension of size 1 has no effect.
         if size != 1 and stride != expected_stride:
             return False
     return True

@@ -163,6 +163,7 @@ def _stand_in(matched: Match, placeholder: Placeholders | None) -> torch.Tensor:
     dtype = tensor_adapters.to_torch_dtype(contents.dtype)
     shape = tuple(contents.shape.numpy())
     if isinstance(contents, FileTensor):
+        # The tensor lies over the mapped file, so nothing is read.
         return over(contents.data, dtype, shape)
     raw = contents.raw
     if isinstance(raw, torch.Tensor):

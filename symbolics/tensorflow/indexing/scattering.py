@@ -45,6 +45,7 @@ def _register(name: str, reduction: str) -> None:
         g: GraphContext, tensor: Value, indices: Value, updates: Value, bad_indices_policy: str = ""
     ) -> Value:
         check_policy(g, bad_indices_policy)
+        # ScatterND has no subtraction.
         signed_updates = g.op("Neg", _wide(g, updates)) if name == "Sub" else updates
         return scatter_updates(g, tensor, indices, signed_updates, reduction)
 

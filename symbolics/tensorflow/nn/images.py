@@ -14,6 +14,7 @@ from .size_operands import list_sizes
 def _channel(g: GraphContext, images: Value, index: int) -> Formula:
     """One channel; the last axis stays, with size 1."""
     rank = g.rank(images)
+    # Gather takes a negative axis only from opset 11.
     return Formula(g, g.op("Gather", images, [index], axis=-1 if rank is None else rank - 1))
 
 

@@ -106,6 +106,7 @@ def same_pads(g: GraphContext, size: Size, extent: int, stride: int) -> tuple[Si
     """
     if extent == 1:
         return 0, 0
+    # The total does not depend on the size.
     if stride == 1:
         total: Size = extent - 1
     else:

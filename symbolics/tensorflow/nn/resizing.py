@@ -50,6 +50,7 @@ def _resize(g: GraphContext, data: Value, sizes: list[Size], **modes: Any) -> Va
         raise g.refuse("its images have no pixels")
     pairs = [(g.size(data, axis), size) for axis, size in zip((2, 3), sizes, strict=True)]
     factors = [new / old for old, new in pairs if isinstance(old, int) and isinstance(new, int)]
+    # Integer factors are exact as FLOAT scales, and need no sizes at run time.
     if len(factors) == 2 and all(factor.is_integer() for factor in factors):
         return g.op("Resize", data, scales=[1.0, 1.0, *factors], **modes)
     return g.op("Resize", data, sizes=[g.size(data, 0), g.size(data, 1), *sizes], **modes)

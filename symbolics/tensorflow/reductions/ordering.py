@@ -78,6 +78,7 @@ def _unique_elements(
     wide = g.cast(x, DataType.INT64) if widened(g, x) is not x or dtype == DataType.INT32 else x
     wide = g.cast(wide, DataType.FLOAT) if dtype in (DataType.FLOAT16, DataType.BFLOAT16) else wide
     dim = None if not axis else axis[0]
+    # Slices of a vector are its elements.
     if g.rank(x) == 1:
         dim = None
     values, _, inverse, counts = g.op("Unique", wide, axis=dim, sorted=0, outputs=4)

@@ -101,6 +101,7 @@ def prod(g: GraphContext, input: Value, reduction_indices: Value, keep_dims: boo
     if not is_integral(g, input):
         return _reduce(g, "ReduceProd", input, reduction_indices, keep_dims)
     axes = integers(g, reduction_indices)
+    # The product of known sizes, such as a number of elements, stays a constant.
     factors = traced_elements(g, input) if g.rank(input) == 1 and axes in ([0], [-1]) else None
     if factors is not None:
         element_product = g.constant(product(g, factors))

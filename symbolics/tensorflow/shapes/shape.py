@@ -64,6 +64,7 @@ def squeeze(g: GraphContext, input: Value, squeeze_dims: list[int] = []) -> Valu
     if squeeze_dims:
         axes = [front_axis(g, axis, input) for axis in squeeze_dims]
         return g.op("Squeeze", input, axes=sorted(set(axes)))
+    # Squeeze without axes finds the sizes of 1 at run time.
     if known_shape is None or not all(isinstance(item, int) for item in known_shape):
         return g.op("Squeeze", input)
     unit_axes = [axis for axis, item in enumerate(known_shape) if item == 1]
@@ -181,6 +182,7 @@ def data_format_dim_map(
 ) -> Value:
     """Map dimensions from one layout to another; negative numbers count from the end."""
     positions = _dimension_positions(g, dst_format, src_format)
+    # The positions stand twice, so that x + rank is an index for a negative x too.
     table = g.constant(positions + positions, g.dtype(x))
     return g.op("Gather", table, g.op("Add", g.cast(x, DataType.INT64), len(positions)), axis=0)
 

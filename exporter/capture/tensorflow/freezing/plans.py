@@ -170,6 +170,8 @@ class Planner:
         plan = self._plan_handles(node, analysis, self._names)
         if plan is not None:
             return plan
+        # Only functions of the operators above are specialized, and the library has the specialized ones
+        # only.
         if any(value.HasField("func") or value.list.func for value in node.message.attr.values()):
             raise CaptureError(f"{node.label} calls a function, which is not supported for this operator")
         message = copy_without_inputs(node)

@@ -55,7 +55,7 @@ class LoopFrame:
 
     @property
     def label(self) -> str:
-        """What errors call it."""
+        """Its description in errors."""
         return f"the loop '{self.name}'"
 
 
@@ -123,32 +123,32 @@ class Flow:
         self._find_guards(self._sort(order, enters))
 
     def _sort(
-        self, nodes: Sequence[GraphNode], waits: Mapping[GraphNode, Sequence[GraphNode]]
+        self, nodes: Sequence[GraphNode], extra_predecessors: Mapping[GraphNode, Sequence[GraphNode]]
     ) -> list[GraphNode]:
         """Sort the nodes topologically, ignoring the back edges of loops."""
         readers: dict[GraphNode, list[GraphNode]] = defaultdict(list)
-        unsorted_predecessors: dict[GraphNode, int] = {}
+        predecessor_counts: dict[GraphNode, int] = {}
         present = set(nodes)
         for node in nodes:
             predecessors = [e.node for e in node.inputs if e not in self._cut] + node.controls
-            predecessors += waits.get(node, ())
+            predecessors += extra_predecessors.get(node, ())
             # A NextIteration closes the cycle of its loop; without these edges there are no cycles.
-            present_predecessors = {
+            required_nodes = {
                 predecessor
                 for predecessor in predecessors
                 if predecessor in present and predecessor.op not in NEXT_ITERATION
             }
-            unsorted_predecessors[node] = len(present_predecessors)
-            for predecessor in present_predecessors:
+            predecessor_counts[node] = len(required_nodes)
+            for predecessor in required_nodes:
                 readers[predecessor].append(node)
-        order = [node for node in nodes if not unsorted_predecessors[node]]
+        order = [node for node in nodes if not predecessor_counts[node]]
         for node in order:
             for reader in readers[node]:
-                unsorted_predecessors[reader] -= 1
-                if not unsorted_predecessors[reader]:
+                predecessor_counts[reader] -= 1
+                if not predecessor_counts[reader]:
                     order.append(reader)
         if len(order) != len(nodes):
-            raise cycle_error([node for node in nodes if unsorted_predecessors[node]])
+            raise cycle_error([node for node in nodes if predecessor_counts[node]])
         return order
 
     def _find_frames(self, order: Iterable[GraphNode]) -> None:

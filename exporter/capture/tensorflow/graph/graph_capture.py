@@ -90,15 +90,18 @@ def capture_graph(
     graph = ir.Graph([], [], nodes=[], name="main_graph", opset_imports={"tf": 1})
     emitter = Emitter(graph, library, begin, bounds, node_count)
     scope = GraphScope(emitter, graph, flow_of(output_edges, nodes, dict.fromkeys(input_edges)))
-    moved = _find_edges("inputs_as_nchw", inputs_as_nchw, nodes)
+    nchw_edges = _find_edges("inputs_as_nchw", inputs_as_nchw, nodes)
     graph_inputs: dict[Edge, ir.Value] = {}
 
     def add_input(edge: Edge, sizes: Sizes) -> ir.Value:
         sizes = sizes if sizes is not None else _stated_shape(edge, message.versions.producer)
-        graph_inputs[edge] = _make_input(scope, edge, sizes, edge in moved)
-        return scope.transpose_value(graph_inputs[edge], _TO_NHWC) if edge in moved else graph_inputs[edge]
+        graph_inputs[edge] = _make_input(scope, edge, sizes, edge in nchw_edges)
+        return (
+            scope.transpose_value(graph_inputs[edge], _TO_NHWC) if edge in nchw_edges else graph_inputs[edge]
+        )
 
     if inputs is None:
+        # A node in the body of a function may have the name of a placeholder of the graph.
         emitter.placeholder = lambda node: (
             add_input(Edge(node, 0), None) if nodes.get(node.name) is node else None
         )
@@ -109,11 +112,11 @@ def capture_graph(
     positions = {node: position for position, node in enumerate(nodes.values())}
     order = input_edges if inputs is not None else sorted(graph_inputs, key=lambda edge: positions[edge.node])
     graph.inputs.extend(graph_inputs[edge] for edge in order)
-    _check_among("inputs_as_nchw", moved, order)
-    moved = _find_edges("outputs_as_nchw", outputs_as_nchw, nodes)
-    _check_among("outputs_as_nchw", moved, output_edges)
+    _check_among("inputs_as_nchw", nchw_edges, order)
+    nchw_edges = _find_edges("outputs_as_nchw", outputs_as_nchw, nodes)
+    _check_among("outputs_as_nchw", nchw_edges, output_edges)
     for edge, value in zip(output_edges, results, strict=True):
-        graph.outputs.append(scope.transpose_value(value, _TO_NCHW) if edge in moved else value)
+        graph.outputs.append(scope.transpose_value(value, _TO_NCHW) if edge in nchw_edges else value)
     find_lists(graph)
     metadata = {UNSHAPED: "true", FROZEN: "true"}
     model = ir.Model(graph, ir_version=10, producer_name="opsetta", metadata_props=metadata)

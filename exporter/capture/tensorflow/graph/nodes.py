@@ -57,7 +57,7 @@ class GraphNode:
 
     @property
     def label(self) -> str:
-        """What errors call it."""
+        """Its description in errors."""
         return f"node '{self.name}' ({self.op})"
 
     def __repr__(self) -> str:
@@ -94,6 +94,7 @@ class GraphNode:
 
     def result_types(self) -> list[ElementType]:
         """The element type of each of its results, by its OpDef; empty for an unknown operator."""
+        # Each reader of the node asks for its types.
         if self._results is None:
             arguments = () if self.definition is None else self.definition.output_arg
             self._results = [element_type for argument in arguments for element_type in self.types(argument)]

@@ -107,6 +107,7 @@ class Readers:
             or (node.op == "Reshape" and self._keeps_shape(weight_result, node, shape))
         ):
             yield weight_result._replace(result=node.name)
+        # TensorFlow writes Conv1D as Conv2D of an expanded weight.
         elif node.op == "ExpandDims" and index == 0 and not weight_result.expanded:
             axis = self._constant_integers(weight_result, node.inputs[1])
             if axis is not None and len(axis) == 1 and -len(shape) - 1 <= axis[0] <= len(shape):
