@@ -75,8 +75,12 @@ def while_(g: GraphContext, input: list[Value]) -> Sequence[Value]:
     for index, variable in enumerate(variables if bounds else ()):
         # Only a scalar is a counter: a tensor that each iteration increases is carried.
         variable.step = step_of(body.graph, index) if g.rank(variable.initial) == 0 else None
-    for index, variable in enumerate(variables):
-        variable.is_scanned = bool(bounds) and _is_scanned(g, body.graph, index, variables)
+    for index, variable in enumerate(variables if bounds else ()):
+        counter = writing_counter(body.graph, index)
+        if counter is not None and isinstance(variable.initial, UnwrittenList):
+            # Element i is written in iteration i only if the counter starts at 0 and advances by 1.
+            counter_variable = variables[counter]
+            variable.is_scanned = counter_variable.step == 1 and number(g, counter_variable.initial) == 0
     if trip_count is not None:
         layer_values = _run_recurrent_layer(g, body, variables, trip_count)
         if layer_values is not None:
@@ -110,13 +114,6 @@ def _trip_count(g: GraphContext, bounds: Sequence[CounterBound]) -> Size:
         count = iterations if count is None else compute(g, "min", count, iterations)
     assert count is not None
     return max(count, 0) if isinstance(count, int) else count
-
-
-def _is_scanned(g: GraphContext, body: ir.Graph, index: int, variables: Sequence[_LoopVariable]) -> bool:
-    counter = writing_counter(body, index)
-    if counter is None or not isinstance(variables[index].initial, UnwrittenList):
-        return False
-    return variables[counter].step == 1 and number(g, variables[counter].initial) == 0
 
 
 def _run_recurrent_layer(

@@ -54,10 +54,15 @@ def read_net(path: str | os.PathLike, bounds: Bounds, *, may_be_empty: bool = Fa
     """
     label = f"'{os.fspath(path)!s}'"
     net = message_type("NetDef")()
+
+    def require_encoding(head: bytes, size: int) -> str:
+        encoding = _recognise_encoding(head, size if may_be_empty else None)
+        if not encoding:
+            raise ModelFileError(f"{label} is not a Caffe2 net: its first bytes are not those of a NetDef")
+        return encoding
+
     try:
-        data, encoding = regular_contents(
-            path, label, lambda head, size: _require_encoding(head, size, label, may_be_empty), bounds
-        )
+        data, encoding = regular_contents(path, label, require_encoding, bounds)
         if encoding == "binary":
             wire.check(data, bounds, _message_memory())
             net.ParseFromString(data)
@@ -81,13 +86,6 @@ def read_net(path: str | os.PathLike, bounds: Bounds, *, may_be_empty: bool = Fa
 def _message_memory() -> wire.MessageMemory:
     # Nets are proto2: each number of a list is a field, which takes five bytes for a float.
     return wire.MessageMemory(message_type("NetDef").DESCRIPTOR, free_per_byte=2)
-
-
-def _require_encoding(head: bytes, size: int, label: str, may_be_empty: bool) -> str:
-    encoding = _recognise_encoding(head, size if may_be_empty else None)
-    if not encoding:
-        raise ModelFileError(f"{label} is not a Caffe2 net: its first bytes are not those of a NetDef")
-    return encoding
 
 
 def _recognise_encoding(head: bytes, empty_size: int | None = None) -> str:

@@ -63,8 +63,10 @@ def array_of(tensor: TensorProto, label: str, bounds: Bounds = BOUNDS) -> np.nda
     count = math.prod(shape)
     if not count:
         array = np.empty(0, dtype)
+    elif tensor.tensor_content and name == "DT_STRING":
+        array = _object_array(_split_strings(tensor.tensor_content, count, label))
     elif tensor.tensor_content:
-        array = _content_elements(tensor, count, label)
+        array = elements_of(tensor.tensor_content, tensor.dtype, count, label)
     else:
         array = _repeat_last(_list_elements(tensor, name, dtype, count), count)
     array = array.reshape(shape)
@@ -109,13 +111,6 @@ def _header(tensor: TensorProto, label: str) -> tuple[str, np.dtype, tuple[int, 
 def _list_field(name: str) -> str:
     """The list field that has the elements of a type."""
     return _LISTS.get(name, "float8_val" if "FLOAT" in name else "int_val")
-
-
-def _content_elements(tensor: TensorProto, count: int, label: str) -> np.ndarray:
-    """The elements of `tensor_content`."""
-    if type_name(tensor.dtype) == "DT_STRING":
-        return _object_array(_split_strings(tensor.tensor_content, count, label))
-    return elements_of(tensor.tensor_content, tensor.dtype, count, label)
 
 
 def elements_of(content: bytes | np.ndarray, number: int, count: int, label: str) -> np.ndarray:

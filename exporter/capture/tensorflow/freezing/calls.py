@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from .....registration import CaptureError, ModelFileError, Names
 from ....files.reading.names import quoted
-from ..messages import ArgDef, FunctionDef, NameAttrList, NodeDef, message_type
+from ..messages import ArgDef, FunctionDef, NodeDef, message_type
 from .bodies import freeze_scope
 from .handles import plan_handles, set_types
 from .plans import NodePlan, copy_without_inputs, make_node
@@ -179,16 +179,14 @@ class Functions:
             if is_used
         ]
         message.attr["Tin"].list.type[:] = argument_dtypes
-        message.attr["f"].func.CopyFrom(self._function_attribute(node, name))
+        # The attribute that names the function also binds the attributes of a generic function.
+        attributes = [node.attribute(a) for a in ("f", "then_branch", "else_branch", "branches")]
+        functions = [f for a in attributes for f in (a.func, *a.list.func) if f.name == name]
+        if functions:
+            message.attr["f"].func.CopyFrom(functions[0])
         message.attr["f"].func.name = version.name
         self._set_results(message, "Tout", version)
         return NodePlan(message, inputs)
-
-    def _function_attribute(self, node: MessageNode, name: str) -> NameAttrList:
-        """The attribute value of a node that names a function and binds the function's attributes."""
-        attributes = [node.attribute(a) for a in ("f", "then_branch", "else_branch", "branches")]
-        functions = [f for a in attributes for f in (a.func, *a.list.func)]
-        return next((f for f in functions if f.name == name), message_type("NameAttrList")(name=name))
 
     def _plan_branches(self, node: MessageNode, dtypes: Dtypes) -> NodePlan:
         """Plan a node with branches, each of which takes all arguments."""

@@ -131,6 +131,12 @@ def _equal(first: ElementRange, second: ElementRange) -> bool | None:
     return None
 
 
+def _not_equal(first: ElementRange, second: ElementRange) -> bool | None:
+    if first.point is not None and second.point is not None:
+        return first.point != second.point
+    return None
+
+
 def _and(first: ElementRange, second: ElementRange) -> bool | None:
     return (
         False if 0.0 in (first.point, second.point) else True if first.point == second.point == 1.0 else None
@@ -141,10 +147,6 @@ def _or(first: ElementRange, second: ElementRange) -> bool | None:
     return (
         True if 1.0 in (first.point, second.point) else False if first.point == second.point == 0.0 else None
     )
-
-
-def _negate(truth: bool | None) -> bool | None:
-    return None if truth is None else not truth
 
 
 def _floor(elements: ElementRange) -> ElementRange | None:
@@ -174,7 +176,7 @@ _BINARY_OPERATORS: dict[str, Callable[[ElementRange, ElementRange], ElementRange
     "Greater": _make_comparison(lambda first, second: _less(second, first, or_equal=False)),
     "GreaterEqual": _make_comparison(lambda first, second: _less(second, first, or_equal=True)),
     "Equal": _make_comparison(_equal),
-    "NotEqual": _make_comparison(lambda first, second: _negate(_equal(first, second))),
+    "NotEqual": _make_comparison(_not_equal),
     "LogicalAnd": _make_comparison(_and),
     "LogicalOr": _make_comparison(_or),
 }

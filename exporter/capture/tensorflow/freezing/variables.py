@@ -123,9 +123,11 @@ class VariableKeys:
     def _find_stored_variable(self, variable: GraphVariable) -> StoredVariable:
         key = self._find_key(variable)
         if key is None:
-            raise CaptureError(
-                f"it has no variable {quoted(variable.name)}{self._similar_keys_hint(variable.name)}"
-            )
+            # A key with the same last component is probably the variable under another scope.
+            last = variable.name.rpartition("/")[2]
+            similar_keys = [key for key in self._checkpoint if last in key.split("/")][:3]
+            hint = f"; it has {listed([quoted(key) for key in similar_keys])}" if similar_keys else ""
+            raise CaptureError(f"it has no variable {quoted(variable.name)}{hint}")
         checkpoint_variable = self._checkpoint[key.name]
         if variable.dtype not in (0, checkpoint_variable.dtype):
             raise CaptureError(
@@ -191,12 +193,6 @@ class VariableKeys:
             return False
         first_bytes = first.read().tobytes()
         return all(copy.read().tobytes() == first_bytes for copy in copies)
-
-    def _similar_keys_hint(self, name: str) -> str:
-        """Keys with the same last component as a variable's name, for an error message."""
-        last = name.rpartition("/")[2]
-        similar_keys = [key for key in self._checkpoint if last in key.split("/")][:3]
-        return f"; it has {listed([quoted(key) for key in similar_keys])}" if similar_keys else ""
 
 
 def _region_of_slice(key: CheckpointKey, shape: tuple[int, ...]) -> Region | None:
