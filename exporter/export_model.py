@@ -195,7 +195,7 @@ def capture_model(
             "source_lines": source_lines,
         }
         stored = None if weights is None else StoredWeights(model, weights)
-        with explaining_absence(model) if stored is None else stored.attached():
+        with explaining_absence(model) if stored is None else stored.attach():
             if torchscript.is_torchscript(model):
                 found = torchscript.capture(model, args, kwargs, **wanted)
             elif by == "trace":
@@ -206,7 +206,7 @@ def capture_model(
             if stored is None:
                 check_initializers(found.source)
             else:
-                stored.place(found.source)
+                stored.refer_to_files(found.source)
         found.module = None if model is found.exported else model
         found.weights = stored
         if is_training(model):

@@ -6,11 +6,11 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 
 from ..registration import ModelFileError, UsageError
-from .capture.caffe2.capture import load_nets
-from .capture.caffe2.reading import is_net
-from .capture.caffe2.shapes import Given
-from .capture.tensorflow.capture import TensorFlowOptions, capture_file
+from .capture.caffe2.input_descriptions import ShapeArgument
+from .capture.caffe2.net_capture import load_nets
+from .capture.caffe2.net_reading import is_net
 from .capture.tensorflow.recognition import recognise
+from .capture.tensorflow.tensorflow_capture import TensorFlowOptions, capture_file
 from .files.garbage_collection import rare_collections
 from .files.graph_file.graph_reader import read_source
 from .files.graph_file.layout import format_version
@@ -28,8 +28,8 @@ def load(
     path: str | os.PathLike[str],
     *,
     weights: Weights = None,
-    init_net: str | os.PathLike[str] | None = None,
-    shapes: Mapping[str, Given] | None = None,
+    init_net: str | os.PathLike | None = None,
+    shapes: Mapping[str, ShapeArgument] | None = None,
     allow_links: bool = False,
     trusted: bool = False,
     inputs: Sequence[str] | Mapping[str, Sequence[int] | None] | None = None,
@@ -132,7 +132,7 @@ def _load(
     path: str | os.PathLike[str], weights: Weights, options: TensorFlowOptions, trusted: bool
 ) -> SourceModel | OnnxModel:
     """Load a file that is no Caffe2 net."""
-    if options.given or recognise(path) is not None:
+    if options.changed_options or recognise(path) is not None:
         return _load_tensorflow(path, options, weights, trusted)
     folder, bounds = ModelFolder.of(path, options.allow_links), bounds_of(trusted)
     model = read_model(path, bounds)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from opsetta.exporter.capture.tensorflow.checkpoints.checksums import crc32c, masked
+from opsetta.exporter.capture.tensorflow.checkpoints.checksums import crc32c, mask_checksum
 from opsetta.exporter.capture.tensorflow.checkpoints.slice_keys import slice_key
 from opsetta.exporter.capture.tensorflow.element_types import type_number
 from opsetta.exporter.capture.tensorflow.messages import message_type
@@ -91,7 +91,7 @@ def stored(contents: bytes, compression: int = 0) -> bytes:
 def checked(held: bytes, compression: int) -> bytes:
     """The bytes of a block that may be compressed, with its trailer."""
     kind = bytes([compression])
-    return held + kind + masked(crc32c(held + kind)).to_bytes(4, "little")
+    return held + kind + mask_checksum(crc32c(held + kind)).to_bytes(4, "little")
 
 
 def table(entries: Sequence[tuple[bytes, bytes]], *, size: int = 4096, compression: int = 0) -> bytes:
@@ -129,7 +129,7 @@ def contents_of(array: np.ndarray, order: str = "<") -> tuple[bytes, int]:
         strings = array.reshape(-1).tolist()
         lengths = np.array([len(s) for s in strings], f"{order}u4").tobytes()
         crc = crc32c(lengths)
-        check = masked(crc).to_bytes(4, "little" if order == "<" else "big")
+        check = mask_checksum(crc).to_bytes(4, "little" if order == "<" else "big")
         data = b"".join(varint(len(s)) for s in strings) + check + b"".join(strings)
         return data, crc32c(b"".join(strings), crc32c(check, crc))
     words = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
@@ -184,7 +184,7 @@ def write_bundle(
         contents, crc = contents_of(array, order)
         entries[key] = entry = entry_of(array)
         entry.shard_id, entry.offset, entry.size = shard, len(data[shard]), len(contents)
-        entry.crc32c = masked(crc)
+        entry.crc32c = mask_checksum(crc)
         data[shard] += contents
 
     for name, array in tensors.items():

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from opsetta.exporter.capture.tensorflow.element_types import numpy_type
-from opsetta.exporter.capture.tensorflow.tensors import array_of
+from opsetta.exporter.capture.tensorflow.tensor_protos import array_of
 
 DEAD = object()
 

@@ -1,4 +1,4 @@
-"""Storage orders: NCHW, as in ONNX, and NHWC, for which tensors are transposed before and after."""
+"""Storage orders: NCHW, which ONNX uses, and NHWC, for which tensors are transposed before and after."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ def is_channels_last(g: GraphContext, order: str) -> bool:
     return order == "NHWC"
 
 
-def _transposed(g: GraphContext, value: Value, perm: Sequence[int]) -> Value:
+def _transpose(g: GraphContext, value: Value, perm: Sequence[int]) -> Value:
     return g.op("Transpose", value, perm=list(perm))
 
 
@@ -29,7 +29,7 @@ def to_channels_first(g: GraphContext, value: Value, order: str, rank: int = 4) 
     if not is_channels_last(g, order):
         return value
     rank = g.rank(value) or rank
-    return _transposed(g, value, [0, rank - 1, *range(1, rank - 1)])
+    return _transpose(g, value, [0, rank - 1, *range(1, rank - 1)])
 
 
 def from_channels_first(g: GraphContext, value: Value, order: str, rank: int = 4) -> Value:
@@ -37,26 +37,18 @@ def from_channels_first(g: GraphContext, value: Value, order: str, rank: int = 4
     if not is_channels_last(g, order):
         return value
     rank = g.rank(value) or rank
-    return _transposed(g, value, [0, *range(2, rank), 1])
+    return _transpose(g, value, [0, *range(2, rank), 1])
 
 
-def shaped(value: Value, dims: Sequence[int | ir.SymbolicDim | None]) -> Value:
+def set_shape(value: Value, dims: Sequence[int | ir.SymbolicDim | None]) -> Value:
     """Set the shape of the value if emission did not infer it."""
     if value.shape is None:
         value.shape = ir.Shape(list(dims))
     return value
 
 
-def shaped_like(value: Value, other: Value) -> Value:
+def set_shape_like(value: Value, reference: Value) -> Value:
     """Set the shape of the value to that of another one if emission did not infer it."""
-    if value.shape is None and other.shape is not None:
-        value.shape = ir.Shape(other.shape.dims)
+    if value.shape is None and reference.shape is not None:
+        value.shape = ir.Shape(reference.shape.dims)
     return value
-
-
-def is_used(g: GraphContext, output: int) -> bool:
-    """Whether this output of the source node is used."""
-    if len(g.expected) <= output:
-        return False
-    value = g.expected[output]
-    return bool(value.uses()) or value.is_graph_output()

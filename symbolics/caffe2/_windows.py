@@ -10,12 +10,13 @@ from ...registration import GraphContext, Value
 from ..compositions.spatial.windows import spatial_sizes
 
 NOTSET, VALID, SAME, CAFFE_LEGACY_POOLING = range(4)
-"""The values of `legacy_pad`: explicit pads, none, as many as keep ceil(size / stride) windows with the odd
-one at the end, and Caffe's pooling, which rounds the number of windows up."""
+"""The values of `legacy_pad`: explicit pads; no pads; pads for ceil(size / stride) windows, an odd pad at the
+end; Caffe's pooling, which rounds the number of windows up.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
-class Window:
+class SlidingWindow:
     """A window, with one number per spatial dimension in each list; `pads` has all begins, then all ends."""
 
     kernels: list[int]
@@ -33,36 +34,36 @@ class Window:
         pads: Sequence[int],
         dilations: Sequence[int],
         legacy_pad: int,
-    ) -> Window:
-        """The window of an operator's arguments, with Caffe2's defaults.
+    ) -> SlidingWindow:
+        """Make the window from an operator's arguments, with Caffe2's defaults.
 
         Raises:
-            UnsupportedError: Caffe2 refuses the arguments, too.
+            UnsupportedError: the arguments are invalid in Caffe2 too.
         """
         count = len(kernels)
-        found = cls(
+        window = cls(
             list(kernels),
             list(strides) or [1] * count,
             list(pads) or [0] * (2 * count),
             list(dilations) or [1] * count,
             legacy_pad,
         )
-        if not count or min(found.kernels) < 1:
+        if not count or min(window.kernels) < 1:
             raise g.refuse("it has no kernel size, or one that is not positive")
-        if len(found.strides) != count or len(found.dilations) != count or len(found.pads) != 2 * count:
+        if len(window.strides) != count or len(window.dilations) != count or len(window.pads) != 2 * count:
             raise g.refuse(
-                f"it has {count} kernel sizes, {len(found.strides)} strides, {len(found.dilations)} "
-                f"dilations and {len(found.pads)} pads"
+                f"it has {count} kernel sizes, {len(window.strides)} strides, {len(window.dilations)} "
+                f"dilations and {len(window.pads)} pads"
             )
-        if min(found.strides) < 1 or min(found.dilations) < 1 or min(found.pads) < 0:
+        if min(window.strides) < 1 or min(window.dilations) < 1 or min(window.pads) < 0:
             raise g.refuse("it has a stride or dilation that is not positive, or a negative pad")
         if legacy_pad not in range(4):
             raise g.refuse(f"legacy_pad must be from 0 to 3, not {legacy_pad}")
         if legacy_pad in (VALID, SAME) and any(pads):
             raise g.refuse("it has pads together with legacy_pad VALID or SAME, which computes them")
-        if legacy_pad == SAME and set(found.dilations) != {1}:
+        if legacy_pad == SAME and set(window.dilations) != {1}:
             raise g.refuse("it has dilations together with legacy_pad SAME, which is not supported")
-        return found
+        return window
 
     @property
     def count(self) -> int:
@@ -70,13 +71,13 @@ class Window:
         return len(self.kernels)
 
     @property
-    def heads(self) -> list[int]:
+    def begin_pads(self) -> list[int]:
         """The pads before each dimension."""
         return self.pads[: self.count]
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """The attributes of an ONNX operator besides pads."""
+        """The attributes of the ONNX operator, except for its pads."""
         return {
             "kernel_shape": self.kernels,
             "strides": self.strides,
@@ -84,28 +85,28 @@ class Window:
         }
 
     def same_pads(self, sizes: Sequence[int]) -> tuple[list[int], list[int]]:
-        """The pads of SAME for known sizes; a stride above the kernel size crops with negative pads."""
-        heads, tails = [], []
+        """The pads of SAME for known sizes; negative pads crop if the stride is larger than the kernel."""
+        begins, ends = [], []
         for size, kernel, stride in zip(sizes, self.kernels, self.strides, strict=True):
-            needed = (-(-size // stride) - 1) * stride + kernel - size
-            heads.append(needed // 2 if needed >= 0 else -(-needed // 2))
-            tails.append(needed - heads[-1])
-        return heads, tails
+            total = (-(-size // stride) - 1) * stride + kernel - size
+            begins.append(total // 2 if total >= 0 else -(-total // 2))
+            ends.append(total - begins[-1])
+        return begins, ends
 
     def output_sizes(self, sizes: Sequence[int] | None, pads: Sequence[int] | None) -> list[int | None]:
         """The number of windows along each spatial dimension; None where it is unknown."""
         if sizes is None or pads is None:
             return [None] * self.count
-        found: list[int | None] = []
+        counts: list[int | None] = []
         for i, size in enumerate(sizes):
             extent = self.dilations[i] * (self.kernels[i] - 1) + 1
-            found.append((size + pads[i] + pads[self.count + i] - extent) // self.strides[i] + 1)
-        return found
+            counts.append((size + pads[i] + pads[self.count + i] - extent) // self.strides[i] + 1)
+        return counts
 
-    def placed(self, g: GraphContext, input: Value) -> tuple[Value, dict[str, Any], list[int | None]]:
-        """The [N, C, spatial...] input, the padding attributes, and the sizes of the result.
+    def pad_input(self, g: GraphContext, input: Value) -> tuple[Value, dict[str, Any], list[int | None]]:
+        """Return the [N, C, spatial...] input, the padding attributes, and the sizes of the result.
 
-        SAME with a stride above the kernel size crops the input.
+        If SAME has negative pads, the input is cropped by a Slice, because ONNX has no negative pads.
 
         Raises:
             UnsupportedError: the padding depends on sizes that are unknown.
@@ -116,7 +117,7 @@ class Window:
         if self.legacy_pad == CAFFE_LEGACY_POOLING:
             if sizes is None:
                 raise g.refuse("legacy_pad CAFFE_LEGACY_POOLING needs the sizes of its input: pass its shape")
-            pads = self.heads + self.legacy_tails(sizes)
+            pads = self.begin_pads + self.legacy_end_pads(sizes)
             return input, {"pads": pads}, self.output_sizes(sizes, pads)
         if sizes is None:
             if any(kernel < stride for kernel, stride in zip(self.kernels, self.strides, strict=True)):
@@ -125,21 +126,22 @@ class Window:
                     "its shape"
                 )
             return input, {"auto_pad": "SAME_UPPER"}, [None] * self.count
-        heads, tails = self.same_pads(sizes)
-        results = self.output_sizes(sizes, heads + tails)
-        if min(heads + tails) < 0:
+        begins, end_pads = self.same_pads(sizes)
+        results = self.output_sizes(sizes, begins + end_pads)
+        if min(begins + end_pads) < 0:
             spatial = range(self.count)
-            starts = [max(-heads[i], 0) for i in spatial]
-            ends = [sizes[i] + min(tails[i], 0) for i in spatial]
+            starts = [max(-begins[i], 0) for i in spatial]
+            ends = [sizes[i] + min(end_pads[i], 0) for i in spatial]
             input = g.op("Slice", input, starts=starts, ends=ends, axes=[i + 2 for i in spatial])
-        return input, {"pads": [max(pad, 0) for pad in heads + tails]}, results
+        return input, {"pads": [max(pad, 0) for pad in begins + end_pads]}, results
 
-    def legacy_tails(self, sizes: Sequence[int]) -> list[int]:
-        """The end pads with which floor gives the same count as Caffe's ceil, for known sizes."""
-        tails = []
-        for size, kernel, stride, pad in zip(sizes, self.kernels, self.strides, self.heads, strict=True):
+    def legacy_end_pads(self, sizes: Sequence[int]) -> list[int]:
+        """The end pads with which rounding down gives as many windows as Caffe, which rounds up."""
+        end_pads = []
+        for size, kernel, stride, pad in zip(sizes, self.kernels, self.strides, self.begin_pads, strict=True):
             count = -(-(size + 2 * pad - kernel) // stride) + 1
+            # Caffe drops a last window that would begin in the end pads.
             if pad > 0 and (count - 1) * stride >= size + pad:
                 count -= 1
-            tails.append(max((count - 1) * stride + kernel - size - pad, 0))
-        return tails
+            end_pads.append(max((count - 1) * stride + kernel - size - pad, 0))
+        return end_pads

@@ -71,6 +71,7 @@ def _register_binary(name: str, op_type: str) -> None:
 
 def _register_variadic(name: str) -> None:
     def variadic(g: GraphContext, inputs: list[Value]) -> Value:
+        # A single input is its own maximum, mean, minimum and sum.
         result: Value = g.op(name, *inputs) if len(inputs) > 1 else inputs[0]
         return result
 
@@ -156,12 +157,12 @@ def half_to_float(g: GraphContext, X: Value) -> Value:
 
 @onnx_symbolic("caffe2::FloatToHalf")
 def float_to_half(g: GraphContext, X: Value, clip: int = 0) -> Value:
-    """With `clip`, numbers beyond the largest half become the largest half."""
+    """With `clip`, numbers beyond the range of half precision become its limits instead of infinity."""
     return g.cast(g.op("Clip", X, min=-65504.0, max=65504.0) if clip else X, DataType.FLOAT16)
 
 
 def _by_rows(g: GraphContext, condition: Value, X: Value) -> Value:
-    """A condition for each index of the first dimension, in a shape that broadcasts against X."""
+    """Reshape a condition for each index of the first dimension, so that it broadcasts against X."""
     trailing = known_rank(g, X) - 1
     return g.op("Unsqueeze", condition, axes=list(range(1, trailing + 1))) if trailing else condition
 

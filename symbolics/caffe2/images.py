@@ -7,27 +7,27 @@ import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
 from ..compositions.size_arithmetic import UNKNOWN
-from ._layouts import from_channels_first, is_channels_last, shaped, to_channels_first
+from ._layouts import from_channels_first, is_channels_last, set_shape, to_channels_first
 
 
 def _scales(g: GraphContext, scales: Value | None, height: float, width: float) -> Value | list[float]:
-    """The scales of N, C, height and width; an input with two scales replaces the arguments."""
+    """The scales of N, C, height and width; an input with two scales overrides the arguments."""
     if scales is None:
-        return [1.0, 1.0, *_checked(g, [height, width])]
-    found = g.constant_value(scales)
-    if found is not None:
-        return [1.0, 1.0, *_checked(g, [float(scale) for scale in found.reshape(-1)])]
+        return [1.0, 1.0, *_check_scales(g, [height, width])]
+    constant_scales = g.constant_value(scales)
+    if constant_scales is not None:
+        return [1.0, 1.0, *_check_scales(g, [float(scale) for scale in constant_scales.reshape(-1)])]
     return g.op("Concat", g.constant([1.0, 1.0], DataType.FLOAT), scales, axis=0)
 
 
-def _checked(g: GraphContext, scales: list[float]) -> list[float]:
+def _check_scales(g: GraphContext, scales: list[float]) -> list[float]:
     if not all(0 < scale < math.inf for scale in scales):
         raise g.refuse(f"its scales {scales} are not all positive numbers")
     return scales
 
 
-def _sizes(value: Value, scales: Value | list[float]) -> list[int | ir.SymbolicDim]:
-    """The sizes of [N, C, H, W] after scaling; unknown ones stay unknown."""
+def _scaled_sizes(value: Value, scales: Value | list[float]) -> list[int | ir.SymbolicDim]:
+    """The sizes of [N, C, H, W] after scaling; unknown sizes stay unknown."""
     shape = value.shape.dims if value.shape is not None else (UNKNOWN,) * 4
     if isinstance(scales, Value):
         return [shape[0], shape[1], UNKNOWN, UNKNOWN]
@@ -53,9 +53,10 @@ def resize_nearest(
         scales=factors,
         mode="nearest",
         coordinate_transformation_mode="asymmetric",
+        # Caffe2 selects the pixel floor(output / scale).
         nearest_mode="floor",
     )
-    result.shape = ir.Shape(_sizes(data, factors))
+    result.shape = ir.Shape(_scaled_sizes(data, factors))
     return from_channels_first(g, result, order)
 
 
@@ -73,7 +74,7 @@ def upsample_bilinear(
     result = g.op(
         "Resize", data, scales=factors, mode="linear", coordinate_transformation_mode="align_corners"
     )
-    result.shape = ir.Shape(_sizes(data, factors))
+    result.shape = ir.Shape(_scaled_sizes(data, factors))
     return from_channels_first(g, result, order)
 
 
@@ -90,16 +91,16 @@ def pad_image(
         raise g.refuse(f"its mode must be constant, reflect or edge, not '{mode}'")
     if len(pads) not in (0, 4):
         raise g.refuse(f"it has {len(pads)} pads, not 4")
-    top, left, bottom, right = list(pads) or [0] * 4
-    before, after = [top, left], [bottom, right]
-    whole = [0, *before, 0, 0, *after, 0] if is_channels_last(g, order) else [0, 0, *before, 0, 0, *after]
-    result = g.op("Pad", X, pads=whole, mode=mode, value=value if mode == "constant" else None)
+    top_pad, left_pad, bottom_pad, right_pad = list(pads) or [0] * 4
+    before, after = [top_pad, left_pad], [bottom_pad, right_pad]
+    all_pads = [0, *before, 0, 0, *after, 0] if is_channels_last(g, order) else [0, 0, *before, 0, 0, *after]
+    result = g.op("Pad", X, pads=all_pads, mode=mode, value=value if mode == "constant" else None)
     shape = g.shape(X) or [UNKNOWN] * 4
-    grown = [
+    padded_sizes = [
         size + first + last if isinstance(size, int) else size if not first + last else UNKNOWN
-        for size, first, last in zip(shape, whole[:4], whole[4:], strict=True)
+        for size, first, last in zip(shape, all_pads[:4], all_pads[4:], strict=True)
     ]
-    result.shape = ir.Shape(grown)
+    result.shape = ir.Shape(padded_sizes)
     return result
 
 
@@ -122,16 +123,19 @@ def roi_align(
         raise g.refuse("the number of columns of RoIs, 4 or 5, is unknown: pass the shape of RoIs")
     if columns == 5:
         batch = g.op("Squeeze", g.op("Slice", RoIs, starts=[0], ends=[1], axes=[1]), axes=[1])
-        regions, numbers = g.op("Slice", RoIs, starts=[1], ends=[5], axes=[1]), g.cast(batch, DataType.INT64)
+        regions, batch_indices = (
+            g.op("Slice", RoIs, starts=[1], ends=[5], axes=[1]),
+            g.cast(batch, DataType.INT64),
+        )
     else:
         count = g.op("Slice", g.op("Shape", RoIs), starts=[0], ends=[1], axes=[0])
-        regions, numbers = RoIs, g.op("Expand", g.constant([0]), count)
+        regions, batch_indices = RoIs, g.op("Expand", g.constant([0]), count)
     data = to_channels_first(g, X, order)
     result = g.op(
         "RoiAlign",
         data,
         regions,
-        numbers,
+        batch_indices,
         mode="avg",
         output_height=pooled_h,
         output_width=pooled_w,
@@ -140,5 +144,5 @@ def roi_align(
         coordinate_transformation_mode="half_pixel" if aligned else "output_half_pixel",
     )
     channels = g.shape(data)
-    shaped(result, [UNKNOWN, channels[1] if channels is not None else UNKNOWN, pooled_h, pooled_w])
+    set_shape(result, [UNKNOWN, channels[1] if channels is not None else UNKNOWN, pooled_h, pooled_w])
     return from_channels_first(g, result, order)

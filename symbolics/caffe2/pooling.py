@@ -7,52 +7,55 @@ from typing import Any
 from ...registration import GraphContext, Value, onnx_symbolic
 from ..compositions.size_arithmetic import UNKNOWN
 from ..compositions.spatial.windows import spatial_sizes
-from ._layouts import from_channels_first, shaped, to_channels_first
-from ._windows import CAFFE_LEGACY_POOLING, Window
+from ._layouts import from_channels_first, set_shape, to_channels_first
+from ._windows import CAFFE_LEGACY_POOLING, SlidingWindow
 
 
 def _names(name: str) -> list[str]:
     return [f"caffe2::{name}{suffix}" for suffix in ("", "1D", "2D", "3D")]
 
 
-def _shaped(g: GraphContext, result: Value, data: Value, sizes: Sequence[Any]) -> Value:
+def _set_pooled_shape(g: GraphContext, result: Value, data: Value, sizes: Sequence[Any]) -> Value:
     shape = g.shape(data)
     batch, channels = shape[:2] if shape is not None else (UNKNOWN, UNKNOWN)
-    return shaped(result, [batch, channels, *sizes])
+    return set_shape(result, [batch, channels, *sizes])
 
 
-def _global(g: GraphContext, op_type: str, X: Value, window: Sequence[int], order: str) -> Value:
-    """Pooling over everything, with one size of 1 for each spatial dimension."""
+def _pool_globally(g: GraphContext, op_type: str, X: Value, window: Sequence[int], order: str) -> Value:
+    """Pool over the whole image; the result has size 1 in each spatial dimension."""
     data = to_channels_first(g, X, order, len(window) + 2 if window else 4)
     result = g.op(op_type, data)
     rank = g.rank(data)
     if rank is not None:
-        _shaped(g, result, data, [1] * (rank - 2))
+        _set_pooled_shape(g, result, data, [1] * (rank - 2))
     return from_channels_first(g, result, order)
 
 
-def _rounded_up(g: GraphContext, window: Window) -> dict[str, Any]:
-    """The arguments of ATen's pooling with `ceil_mode`, which is Caffe's.
+def _ceil_mode_arguments(g: GraphContext, window: SlidingWindow) -> dict[str, Any]:
+    """The arguments of ATen's pooling with `ceil_mode`, which counts windows as Caffe does.
 
-    Without pads Caffe2 keeps windows that begin beyond the input, which a stride above the kernel size has.
+    One case differs and is refused: without pads Caffe2 keeps a window that begins beyond the input, which
+    occurs if the stride is larger than the kernel.
     """
-    for kernel, stride, pad in zip(window.kernels, window.strides, window.heads, strict=True):
+    for kernel, stride, pad in zip(window.kernels, window.strides, window.begin_pads, strict=True):
         if stride > kernel and not pad:
             raise g.refuse("CAFFE_LEGACY_POOLING with a stride above the kernel size has empty windows")
     return {
         "kernel_size": window.kernels,
         "stride": window.strides,
-        "padding": window.heads,
+        "padding": window.begin_pads,
         "ceil_mode": True,
     }
 
 
-def _pool_sizes(g: GraphContext, data: Value, window: Window) -> list[int | None]:
+def _pool_sizes(g: GraphContext, data: Value, window: SlidingWindow) -> list[int | None]:
     sizes = spatial_sizes(g, data, window.count)
-    return window.output_sizes(sizes, None if sizes is None else window.heads + window.legacy_tails(sizes))
+    return window.output_sizes(
+        sizes, None if sizes is None else window.begin_pads + window.legacy_end_pads(sizes)
+    )
 
 
-def _checked(g: GraphContext, window: Window) -> Window:
+def _check_window(g: GraphContext, window: SlidingWindow) -> SlidingWindow:
     if set(window.dilations) != {1}:
         raise g.refuse("dilations are not supported, and Caffe2 does not support them either")
     if any(pad >= kernel for pad, kernel in zip(window.pads, window.kernels * 2, strict=True)):
@@ -73,16 +76,16 @@ def max_pool(
     order: str = "NCHW",
 ) -> Value:
     if global_pooling:
-        return _global(g, "GlobalMaxPool", X, kernels, order)
-    window = _checked(g, Window.of(g, kernels, strides, pads, dilations, legacy_pad))
+        return _pool_globally(g, "GlobalMaxPool", X, kernels, order)
+    window = _check_window(g, SlidingWindow.of(g, kernels, strides, pads, dilations, legacy_pad))
     data = to_channels_first(g, X, order, window.count + 2)
     if legacy_pad == CAFFE_LEGACY_POOLING:
         sizes = _pool_sizes(g, data, window)
-        result = g.call(f"aten::max_pool{window.count}d", self=data, **_rounded_up(g, window))
+        result = g.call(f"aten::max_pool{window.count}d", self=data, **_ceil_mode_arguments(g, window))
     else:
-        placed, padding, sizes = window.placed(g, data)
-        result = g.op("MaxPool", placed, **window.attributes, **padding)
-    return from_channels_first(g, _shaped(g, result, data, sizes), order, window.count + 2)
+        padded, padding, sizes = window.pad_input(g, data)
+        result = g.op("MaxPool", padded, **window.attributes, **padding)
+    return from_channels_first(g, _set_pooled_shape(g, result, data, sizes), order, window.count + 2)
 
 
 @onnx_symbolic(_names("AveragePool"))
@@ -98,26 +101,27 @@ def average_pool(
     count_include_pad: int = 0,
     order: str = "NCHW",
 ) -> Value:
-    """A window over the edge divides by what it covers, or with `count_include_pad` by the kernel's size."""
+    """A window over the edge divides by its elements inside, or with `count_include_pad` by all elements."""
     if global_pooling:
-        return _global(g, "GlobalAveragePool", X, kernels, order)
-    window = _checked(g, Window.of(g, kernels, strides, pads, dilations, legacy_pad))
+        return _pool_globally(g, "GlobalAveragePool", X, kernels, order)
+    window = _check_window(g, SlidingWindow.of(g, kernels, strides, pads, dilations, legacy_pad))
     data = to_channels_first(g, X, order, window.count + 2)
     if legacy_pad == CAFFE_LEGACY_POOLING:
         sizes = _pool_sizes(g, data, window)
-        arguments: dict[str, Any] = {**_rounded_up(g, window), "count_include_pad": False}
+        arguments: dict[str, Any] = {**_ceil_mode_arguments(g, window), "count_include_pad": False}
+        # ATen's avg_pool1d has no divisor_override.
         if count_include_pad and window.count > 1:
             arguments["divisor_override"] = math.prod(window.kernels)
         elif count_include_pad:
             raise g.refuse("count_include_pad is not supported for one-dimensional CAFFE_LEGACY_POOLING")
         result = g.call(f"aten::avg_pool{window.count}d", self=data, **arguments)
     else:
-        placed, padding, sizes = window.placed(g, data)
+        padded, padding, sizes = window.pad_input(g, data)
         result = g.op(
             "AveragePool",
-            placed,
+            padded,
             **window.attributes,
             **padding,
             count_include_pad=1 if count_include_pad else None,
         )
-    return from_channels_first(g, _shaped(g, result, data, sizes), order, window.count + 2)
+    return from_channels_first(g, _set_pooled_shape(g, result, data, sizes), order, window.count + 2)

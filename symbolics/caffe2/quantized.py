@@ -1,8 +1,7 @@
-"""The Int8 operators, between DequantizeLinear and QuantizeLinear.
+"""The Int8 operators, emitted as float operators between DequantizeLinear and QuantizeLinear.
 
-A tensor of the Int8 operators is UINT8 (bias: INT32) with a scale and a zero point. Those of the inputs come
-as `input_scales` and `input_zero_points`, in the order of the inputs; those of the result as `Y_scale` and
-`Y_zero_point`.
+A tensor of the Int8 operators is UINT8 (a bias: INT32) with a scale and a zero point. `input_scales` and
+`input_zero_points` have those of the inputs, in order; `Y_scale` and `Y_zero_point` those of the result.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,45 +12,48 @@ from ...registration import DataType, GraphContext, Value, onnx_symbolic
 from ..compositions import affine_quantization
 from ..compositions.affine_quantization import Grid
 from ._layouts import from_channels_first, is_channels_last, to_channels_first
-from .products import as_matrix
-from .shapes import shuffled, sliced
+from .matrix_products import as_matrix
+from .shape_operators import shuffle_channels, slice_first_dims
 
 _LOW, _HIGH = 0, 255
 
 
-def _real(g: GraphContext, value: Value, scale: float, zero_point: int) -> Value:
+def _dequantize(g: GraphContext, value: Value, scale: float, zero_point: int) -> Value:
     return affine_quantization.dequantize(g, value, Grid(scale, zero_point, _LOW, _HIGH), DataType.FLOAT)
 
 
-def _bias(g: GraphContext, value: Value, scales: Sequence[float]) -> Value:
-    """The bias counts in units of the product of the input's and the weight's scale, whatever its own is."""
+def _dequantize_bias(g: GraphContext, value: Value, scales: Sequence[float]) -> Value:
+    """Dequantize a bias by the product of the input's and the weight's scale, whatever its blob states."""
+    # Caffe2 multiplies in double precision and stores a float.
     scale = float(np.float32(np.float64(scales[0]) * np.float64(scales[1])))
     low, high = -(2**31), 2**31 - 1
     return affine_quantization.dequantize(g, value, Grid(scale, None, low, high), DataType.FLOAT)
 
 
-def _quantized(g: GraphContext, value: Value, scale: float, zero_point: int) -> Value:
+def _quantize(g: GraphContext, value: Value, scale: float, zero_point: int) -> Value:
     return affine_quantization.quantize(g, value, Grid(scale, zero_point, _LOW, _HIGH), DataType.UINT8)
 
 
-def _check_same(
+def _check_same_quantization(
     g: GraphContext, scales: Sequence[float], zero_points: Sequence[int], scale: float, zero_point: int
 ) -> None:
-    """Refuse a result whose quantization differs from that of its inputs; Caffe2 refuses to run it too."""
-    if any(each != scale for each in scales) or any(each != zero_point for each in zero_points):
+    """Refuse a result whose quantization differs from that of its inputs, which Caffe2 refuses to run too."""
+    if any(input_scale != scale for input_scale in scales) or any(
+        input_zero_point != zero_point for input_zero_point in zero_points
+    ):
         raise g.refuse("its Y_scale and Y_zero_point must equal those of its input, as in Caffe2")
 
 
 @onnx_symbolic("caffe2::Int8Quantize")
 def int8_quantize(g: GraphContext, X: Value, Y_scale: float = 1.0, Y_zero_point: int = 0) -> Value:
-    return _quantized(g, X, Y_scale, Y_zero_point)
+    return _quantize(g, X, Y_scale, Y_zero_point)
 
 
 @onnx_symbolic("caffe2::Int8Dequantize")
 def int8_dequantize(
     g: GraphContext, X: Value, input_scales: list[float], input_zero_points: list[int]
 ) -> Value:
-    return _real(g, X, input_scales[0], input_zero_points[0])
+    return _dequantize(g, X, input_scales[0], input_zero_points[0])
 
 
 def _register_convolution(name: str, operator: str, activation: bool) -> None:
@@ -75,23 +77,28 @@ def _register_convolution(name: str, operator: str, activation: bool) -> None:
     ) -> Value:
         """Transpose the integers, so that DequantizeLinear and QuantizeLinear surround the float operator."""
         rank = len(kernels) + 2
-        data = _real(g, to_channels_first(g, X, order, rank), input_scales[0], input_zero_points[0])
-        weight = _real(g, to_channels_first(g, filter, order, rank), input_scales[1], input_zero_points[1])
-        own = {"adjs": list(adjs)} if operator == "ConvTranspose" else {"dilations": list(dilations)}
+        data = _dequantize(g, to_channels_first(g, X, order, rank), input_scales[0], input_zero_points[0])
+        weight = _dequantize(
+            g, to_channels_first(g, filter, order, rank), input_scales[1], input_zero_points[1]
+        )
+        # Conv has no adjs, and ConvTranspose no dilations.
+        specific_arguments = (
+            {"adjs": list(adjs)} if operator == "ConvTranspose" else {"dilations": list(dilations)}
+        )
         result = g.call(
             f"caffe2::{operator}",
             X=data,
             filter=weight,
-            bias=_bias(g, bias, input_scales),
+            bias=_dequantize_bias(g, bias, input_scales),
             kernels=list(kernels),
             strides=list(strides),
             pads=list(pads),
             legacy_pad=legacy_pad,
             group=group,
-            **own,
+            **specific_arguments,
         )
         result = g.op("Relu", result) if activation else result
-        return from_channels_first(g, _quantized(g, result, Y_scale, Y_zero_point), order, rank)
+        return from_channels_first(g, _quantize(g, result, Y_scale, Y_zero_point), order, rank)
 
     onnx_symbolic(f"caffe2::{name}")(convolution)
 
@@ -112,10 +119,10 @@ def int8_fc(
     Y_scale: float = 1.0,
     Y_zero_point: int = 0,
 ) -> Value:
-    data = _real(g, as_matrix(g, X, 1), input_scales[0], input_zero_points[0])
-    weight = _real(g, W, input_scales[1], input_zero_points[1])
-    product = g.op("Gemm", data, weight, _bias(g, b, input_scales), transB=1)
-    return _quantized(g, product, Y_scale, Y_zero_point)
+    data = _dequantize(g, as_matrix(g, X, 1), input_scales[0], input_zero_points[0])
+    weight = _dequantize(g, W, input_scales[1], input_zero_points[1])
+    product = g.op("Gemm", data, weight, _dequantize_bias(g, b, input_scales), transB=1)
+    return _quantize(g, product, Y_scale, Y_zero_point)
 
 
 def _register_sum(names: Sequence[str], activation: bool) -> None:
@@ -130,12 +137,12 @@ def _register_sum(names: Sequence[str], activation: bool) -> None:
         Y_zero_point: int = 0,
     ) -> Value:
         first, second = (
-            _real(g, value, scale, zero_point)
+            _dequantize(g, value, scale, zero_point)
             for value, scale, zero_point in zip((A, B), input_scales, input_zero_points, strict=True)
         )
         result = g.op("Add", first, second)
         result = g.op("Relu", result) if activation else result
-        return _quantized(g, result, Y_scale, Y_zero_point)
+        return _quantize(g, result, Y_scale, Y_zero_point)
 
 
 _register_sum(("Int8Add", "Int8Sum"), activation=False)
@@ -161,7 +168,7 @@ def _register_pooling(name: str, operator: str, activation: bool) -> None:
         Y_zero_point: int = 0,
     ) -> Value:
         """QNNPACK's averages count pads, which are the input's zero point."""
-        data = _real(g, to_channels_first(g, X, order), input_scales[0], input_zero_points[0])
+        data = _dequantize(g, to_channels_first(g, X, order), input_scales[0], input_zero_points[0])
         result = g.call(
             f"caffe2::{operator}",
             X=data,
@@ -174,7 +181,7 @@ def _register_pooling(name: str, operator: str, activation: bool) -> None:
             **average,
         )
         result = g.op("Relu", result) if activation else result
-        return from_channels_first(g, _quantized(g, result, Y_scale, Y_zero_point), order)
+        return from_channels_first(g, _quantize(g, result, Y_scale, Y_zero_point), order)
 
     onnx_symbolic(f"caffe2::{name}")(pooling)
 
@@ -194,8 +201,8 @@ def _register_activation(name: str, apply: Callable[[GraphContext, Value], Value
         Y_scale: float = 1.0,
         Y_zero_point: int = 0,
     ) -> Value:
-        result = apply(g, _real(g, X, input_scales[0], input_zero_points[0]))
-        return _quantized(g, result, Y_scale, Y_zero_point)
+        result = apply(g, _dequantize(g, X, input_scales[0], input_zero_points[0]))
+        return _quantize(g, result, Y_scale, Y_zero_point)
 
     onnx_symbolic(f"caffe2::{name}")(activation)
 
@@ -215,8 +222,8 @@ def int8_leaky_relu(
     Y_scale: float = 1.0,
     Y_zero_point: int = 0,
 ) -> Value:
-    real = _real(g, X, input_scales[0], input_zero_points[0])
-    return _quantized(g, g.op("LeakyRelu", real, alpha=alpha), Y_scale, Y_zero_point)
+    real = _dequantize(g, X, input_scales[0], input_zero_points[0])
+    return _quantize(g, g.op("LeakyRelu", real, alpha=alpha), Y_scale, Y_zero_point)
 
 
 @onnx_symbolic("caffe2::Int8Concat")
@@ -230,8 +237,8 @@ def int8_concat(
     Y_scale: float = 1.0,
     Y_zero_point: int = 0,
 ) -> list[Value]:
-    """Without an axis along the channels of an order, or along the first dimension where it has none."""
-    _check_same(g, input_scales, input_zero_points, Y_scale, Y_zero_point)
+    """Without an axis, concatenate along the channels of the order; without an order, along axis 0."""
+    _check_same_quantization(g, input_scales, input_zero_points, Y_scale, Y_zero_point)
     if axis is None:
         axis = 0 if not order else 3 if is_channels_last(g, order) else 1
     return g.call_outputs("caffe2::Concat", inputs=inputs, axis=axis)
@@ -248,8 +255,8 @@ def int8_reshape(
     Y_scale: float = 1.0,
     Y_zero_point: int = 0,
 ) -> list[Value]:
-    _check_same(g, input_scales[:1], input_zero_points[:1], Y_scale, Y_zero_point)
-    return g.call_outputs(
+    _check_same_quantization(g, input_scales[:1], input_zero_points[:1], Y_scale, Y_zero_point)
+    results: list[Value] = g.call(
         "caffe2::Reshape", data=data, new_shape=new_shape, shape=None if shape is None else list(shape)
     )
 
@@ -264,7 +271,7 @@ def int8_flatten(
     Y_scale: float = 1.0,
     Y_zero_point: int = 0,
 ) -> Value:
-    _check_same(g, input_scales, input_zero_points, Y_scale, Y_zero_point)
+    _check_same_quantization(g, input_scales, input_zero_points, Y_scale, Y_zero_point)
     return g.call("caffe2::Flatten", input=input, axis=axis)
 
 
@@ -278,7 +285,7 @@ def int8_transpose(
     Y_scale: float = 1.0,
     Y_zero_point: int = 0,
 ) -> Value:
-    _check_same(g, input_scales, input_zero_points, Y_scale, Y_zero_point)
+    _check_same_quantization(g, input_scales, input_zero_points, Y_scale, Y_zero_point)
     return g.call("caffe2::Transpose", X=X, axes=list(axes))
 
 
@@ -293,8 +300,8 @@ def int8_channel_shuffle(
     Y_scale: float = 1.0,
     Y_zero_point: int = 0,
 ) -> Value:
-    _check_same(g, input_scales, input_zero_points, Y_scale, Y_zero_point)
-    return shuffled(g, X, group, order)
+    _check_same_quantization(g, input_scales, input_zero_points, Y_scale, Y_zero_point)
+    return shuffle_channels(g, X, group, order)
 
 
 @onnx_symbolic("caffe2::Int8Slice")
@@ -308,8 +315,8 @@ def int8_slice(
     Y_scale: float = 1.0,
     Y_zero_point: int = 0,
 ) -> Value:
-    _check_same(g, input_scales[:1], input_zero_points[:1], Y_scale, Y_zero_point)
-    return sliced(g, data, starts, ends)
+    _check_same_quantization(g, input_scales[:1], input_zero_points[:1], Y_scale, Y_zero_point)
+    return slice_first_dims(g, data, starts, ends)
 
 
 @onnx_symbolic("caffe2::Int8ResizeNearest")
@@ -324,7 +331,7 @@ def int8_resize_nearest(
     Y_zero_point: int = 0,
 ) -> Value:
     """Always NHWC."""
-    _check_same(g, input_scales, input_zero_points, Y_scale, Y_zero_point)
+    _check_same_quantization(g, input_scales, input_zero_points, Y_scale, Y_zero_point)
     return g.call(
         "caffe2::ResizeNearest", X=X, width_scale=width_scale, height_scale=height_scale, order="NHWC"
     )

@@ -10,8 +10,8 @@ _REDUCTIONS = ("ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "
 
 def _register_reduction(name: str) -> None:
     def reduction(g: GraphContext, X: Value, axes: Sequence[int] = (), keepdims: int = 1) -> Value:
-        found = [axis_from_front(g, X, axis) for axis in axes]
-        result: Value = g.op(name, X, axes=found or None, keepdims=int(bool(keepdims)))
+        positive_axes = [axis_from_front(g, X, axis) for axis in axes]
+        result: Value = g.op(name, X, axes=positive_axes or None, keepdims=int(bool(keepdims)))
         return result
 
     onnx_symbolic(f"caffe2::{name}")(reduction)
@@ -23,8 +23,8 @@ for _name in _REDUCTIONS:
 
 def _register_position(name: str) -> None:
     def position(g: GraphContext, X: Value, axis: int = -1, keepdims: int = 1) -> Value:
-        at = axis_from_front(g, X, axis)
-        result: Value = g.op(name, X, axis=at, keepdims=int(bool(keepdims)))
+        positive_axis = axis_from_front(g, X, axis)
+        result: Value = g.op(name, X, axis=positive_axis, keepdims=int(bool(keepdims)))
         return result
 
     onnx_symbolic(f"caffe2::{name}")(position)
@@ -36,12 +36,14 @@ for _name in ("ArgMax", "ArgMin"):
 
 @onnx_symbolic("caffe2::TopK")
 def topk(g: GraphContext, X: Value, k: Value | int, axis: int = -1) -> list[Value]:
-    """Gives values and positions. Caffe2 fills up with 0 and -1 where there are fewer than `k` elements."""
-    at = axis_from_front(g, X, axis)
+    """Returns values and positions. Refused for fewer than `k` elements, where Caffe2 pads with 0 and -1."""
+    positive_axis = axis_from_front(g, X, axis)
     shape = g.shape(X)
-    size = shape[at] if shape is not None else None
+    size = shape[positive_axis] if shape is not None else None
     if isinstance(k, int) and isinstance(size, int) and k > size:
         raise g.refuse(f"its k is {k}, but its input has only {size} elements")
     count = k if isinstance(k, int) else g.op("Reshape", g.cast(k, DataType.INT64), [1])
-    values, positions = g.op("TopK", X, count if isinstance(count, Value) else [count], axis=at, outputs=2)
+    values, positions = g.op(
+        "TopK", X, count if isinstance(count, Value) else [count], axis=positive_axis, outputs=2
+    )
     return [values, positions]

@@ -10,8 +10,7 @@ import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
 from ...registration.inference import shape_inference
-from ..compositions.integers import widen_integers
-from ..compositions.size_arithmetic import Size, dimension, fold_size, same_size
+from ..compositions.size_arithmetic import Size, dimension, same_size
 
 HALVES = (DataType.FLOAT16, DataType.BFLOAT16)
 
@@ -21,22 +20,24 @@ def is_integral(g: GraphContext, value: Value) -> bool:
     return g.dtype(value) in dtypes.INTEGERS
 
 
-def restored(g: GraphContext, result: Value, dtype: DataType | None) -> Value:
+def restore_dtype(g: GraphContext, result: Value, dtype: DataType | None) -> Value:
     """Cast a result back to the element type of the operands, if known."""
     return result if dtype is None else g.cast(result, dtype)
 
 
 def binary(g: GraphContext, op_type: str, x: Value, y: Value | Number) -> Value:
-    """An operator on two tensors of one type; runtimes compute narrow integers in INT32 or INT64 only."""
+    """Emit an operator on two tensors of one type; runtimes compute narrow integers as INT32 or INT64."""
     dtype = g.dtype(x)
-    other = widen_integers(g, y) if isinstance(y, Value) else y
-    return restored(g, g.op(op_type, widen_integers(g, x), other), dtype)
+    second = widened(g, y) if isinstance(y, Value) else y
+    return restore_dtype(g, g.op(op_type, widened(g, x), second), dtype)
 
 
-def chosen(g: GraphContext, condition: Value, t: Value, e: Value) -> Value:
-    """`t` where the condition is true, else `e`; of integers, runtimes have Where for INT32 and INT64."""
-    wide, other = widen_integers(g, t), widen_integers(g, e)
-    return restored(g, g.call("composed::where", condition=condition, self=wide, other=other), g.dtype(t))
+def select_elements(g: GraphContext, condition: Value, t: Value, e: Value) -> Value:
+    """`t` where the condition is true, else `e`. Runtimes have no Where for narrow integers."""
+    wide_t, wide_e = widened(g, t), widened(g, e)
+    return restore_dtype(
+        g, g.call("composed::where", condition=condition, self=wide_t, other=wide_e), g.dtype(t)
+    )
 
 
 def integers(g: GraphContext, value: Value) -> list[int] | None:
@@ -51,56 +52,58 @@ def constant_integers(g: GraphContext, value: Value, name: str) -> list[int]:
     Raises:
         UnsupportedError: it is computed.
     """
-    found = integers(g, value)
-    if found is None:
+    numbers = integers(g, value)
+    if numbers is None:
         raise g.refuse(f"'{name}' must be constant")
-    return found
+    return numbers
 
 
 def constant_integer(g: GraphContext, value: Value, name: str) -> int:
     """The single element of a constant integer tensor."""
-    found = constant_integers(g, value, name)
-    if len(found) != 1:
-        raise g.refuse(f"'{name}' must have one element, not {len(found)}")
-    return found[0]
+    numbers = constant_integers(g, value, name)
+    if len(numbers) != 1:
+        raise g.refuse(f"'{name}' must have one element, not {len(numbers)}")
+    return numbers[0]
 
 
 def number(g: GraphContext, value: Value) -> Size:
     """Convert a tensor of one integer to a size: an int, or a zero-dim INT64 value."""
-    found = integers(g, value)
-    if found is not None and len(found) == 1:
-        return found[0]
-    whole = g.cast(value, DataType.INT64)
-    return whole if g.rank(value) == 0 else g.op("Reshape", whole, g.constant([], DataType.INT64))
+    numbers = integers(g, value)
+    if numbers is not None and len(numbers) == 1:
+        return numbers[0]
+    # The operand may also be a vector of one element, or of unknown rank.
+    size = g.cast(value, DataType.INT64)
+    return size if g.rank(value) == 0 else g.op("Reshape", size, g.constant([], DataType.INT64))
 
 
 def sizes(g: GraphContext, value: Value) -> list[int] | Value:
     """Convert a shape operand: a list of ints if it is constant, else an INT64 vector."""
-    found = integers(g, value)
-    if found is not None:
-        return found
-    whole = g.cast(value, DataType.INT64)
-    return g.op("Reshape", whole, [1]) if g.rank(value) == 0 else whole
+    numbers = integers(g, value)
+    if numbers is not None:
+        return numbers
+    vector_int64 = g.cast(value, DataType.INT64)
+    # TensorFlow accepts a scalar as a shape of one dimension.
+    return g.op("Reshape", vector_int64, [1]) if g.rank(value) == 0 else vector_int64
 
 
 def elements(g: GraphContext, value: Value, count: int | None = None) -> list[Size] | None:
     """The elements of a vector of integers, one by one; None if their number is unknown.
 
     Args:
-        count: their number where the caller knows it.
+        count: their number, if the caller knows it.
     """
     constant = integers(g, value)
     if constant is not None:
         return list(constant)
-    found = joined(g, value)
-    if found is not None:
-        return found
+    traced = traced_elements(g, value)
+    if traced is not None:
+        return traced
     shape = g.shape(value)
     length = shape[0] if shape is not None and len(shape) == 1 and isinstance(shape[0], int) else count
     if length is None:
         return None
-    whole = g.cast(value, DataType.INT64)
-    return [fold_size(g, g.op("Gather", whole, place, axis=0)) for place in range(length)]
+    vector_int64 = g.cast(value, DataType.INT64)
+    return [known(g, g.op("Gather", vector_int64, index, axis=0)) for index in range(length)]
 
 
 def vector(g: GraphContext, items: Sequence[Size] | Value) -> Value:
@@ -112,7 +115,7 @@ def check_policy(g: GraphContext, bad_indices_policy: str) -> None:
     """Check the policy of an operator for indices out of range.
 
     Raises:
-        UnsupportedError: it does not exist, or ignores them, which no ONNX operator does.
+        UnsupportedError: the policy does not exist, or ignores such indices, which no ONNX operator does.
     """
     if bad_indices_policy not in ("", "DEFAULT", "ERROR", "IGNORE"):
         raise g.refuse(f"bad_indices_policy '{bad_indices_policy}' does not exist")
@@ -122,45 +125,46 @@ def check_policy(g: GraphContext, bad_indices_policy: str) -> None:
         )
 
 
-def shaped(value: Value, shape: Sequence[int | ir.SymbolicDim | None] | None) -> Value:
+def set_shape(value: Value, shape: Sequence[int | ir.SymbolicDim | None] | None) -> Value:
     """Set the shape of the value if emission did not infer it, because a later operator may need the rank."""
     if value.shape is None and shape is not None:
         value.shape = ir.Shape(shape)
     return value
 
 
-def concatenated(g: GraphContext, x: Value, y: Value) -> Value:
+def concatenate_strings(g: GraphContext, x: Value, y: Value) -> Value:
     """Concatenate two tensors of strings elementwise."""
     shapes = g.shape(x), g.shape(y)
     known_shapes = [shape for shape in shapes if shape is not None]
     joined_shape = shape_inference.broadcast(known_shapes) if len(known_shapes) == 2 else None
-    return shaped(g.op("StringConcat", x, y), joined_shape)
+    return set_shape(g.op("StringConcat", x, y), joined_shape)
 
 
 def without_axis(g: GraphContext, value: Value, axis: int) -> list[int | ir.SymbolicDim] | None:
     """The sizes of a value except for one axis."""
     shape = g.shape(value)
     return (
-        None if shape is None else [size for at, size in enumerate(shape) if at != g.axis(axis, len(shape))]
+        None if shape is None else [size for dim, size in enumerate(shape) if dim != g.axis(axis, len(shape))]
     )
 
 
-def flattened(g: GraphContext, value: Value) -> Value:
-    """All elements in one dimension."""
+def flatten(g: GraphContext, value: Value) -> Value:
+    """Reshape a tensor to one dimension."""
     if g.rank(value) == 1:
         return value
-    return shaped(g.op("Reshape", value, [-1]), [None])
+    return set_shape(g.op("Reshape", value, [-1]), [None])
 
 
-def front(g: GraphContext, axis: int, *values: Value, added: int = 0) -> int:
+def front_axis(g: GraphContext, axis: int, *values: Value, added: int = 0) -> int:
     """Convert an axis to a non-negative one, by the rank of any of the values.
 
     Args:
-        added: how many dimensions the result has more than the values; the axis may be one of them.
+        added: the number of dimensions that the result has beyond those of the values; the axis may be one
+            of them.
 
     Raises:
-        UnsupportedError: the values do not have it; or it counts from the last one, the ranks are unknown,
-            and the opset does not count so.
+        UnsupportedError: the values do not have the axis; or it is negative, all ranks are unknown, and the
+            opset has no negative axes.
     """
     ranks = [g.rank(value) for value in values]
     rank = next((rank for rank in ranks if rank is not None), None)
@@ -179,14 +183,14 @@ def axis_from_the_end(g: GraphContext, axis: int) -> int:
 
 @onnx_symbolic("composed::axis_from_the_end", opset=11)
 def negative_axis(g: GraphContext, axis: int) -> int:
-    """From 11 axes may be negative."""
+    """From opset 11 axes may be negative."""
     return axis
 
 
 _SIZES = (DataType.INT32, DataType.INT64)
 
 
-def _maker(value: Value) -> ir.Node | None:
+def _size_vector_producer(value: Value) -> ir.Node | None:
     """The node that produces a vector of sizes, ignoring casts between integer types."""
     node = value.producer()
     while node is not None and node.op_type == "Cast":
@@ -197,31 +201,33 @@ def _maker(value: Value) -> ir.Node | None:
     return node
 
 
-def joined(g: GraphContext, value: Value) -> list[Size] | None:
-    """The elements of a vector of sizes that was concatenated from scalars, or read from a shape."""
+def traced_elements(g: GraphContext, value: Value) -> list[Size] | None:
+    """The elements of a vector of sizes that a Concat of scalars or a Shape produces; None for others."""
     if g.dtype(value) not in _SIZES:
         return None
-    node = _maker(value)
+    node = _size_vector_producer(value)
     if node is not None and node.op_type == "Shape" and not node.attributes:
         source = node.inputs[0]
         assert source is not None
         rank = g.rank(source)
-        return None if rank is None else [g.size(source, place) for place in range(rank)]
+        return None if rank is None else [g.size(source, axis) for axis in range(rank)]
     if node is None or node.op_type != "Concat":
-        return _single(g, value)
-    found: list[Size] = []
+        return _single_element(g, value)
+    collected: list[Size] = []
     for part in node.inputs:
         assert part is not None
         constant = integers(g, part) if g.is_foldable(part) else None
-        inner: list[Size] | None = list(constant) if constant is not None else joined(g, part)
-        if inner is None:
+        part_elements: list[Size] | None = (
+            list(constant) if constant is not None else traced_elements(g, part)
+        )
+        if part_elements is None:
             return None
-        found += inner
-    return found
+        collected += part_elements
+    return collected
 
 
-def _single(g: GraphContext, value: Value) -> list[Size] | None:
-    """The element of a vector of length one."""
+def _single_element(g: GraphContext, value: Value) -> list[Size] | None:
+    """The element of a vector of length one, in a list; None for other values."""
     if value.shape is None or value.shape.dims != (1,):
         return None
     node = value.producer()
@@ -243,41 +249,45 @@ def is_dimension(size: Size, dim: int | ir.SymbolicDim, depth: int = 8) -> bool:
     size = _before_casts(size)
     if same_size(dimension(size), dim):
         return True
-    operation, operands = _extreme(size)
+    operation, operands = _min_or_max(size)
+    # The depth bounds the work for a long chain of Min and Max.
     if not operands or depth == 0:
         return False
     equal = [is_dimension(value, dim, depth - 1) for value in operands]
-    rest = [value for value, found in zip(operands, equal, strict=True) if not found]
+    unequal = [value for value, is_equal in zip(operands, equal, strict=True) if not is_equal]
     if operation == "Min":
-        return any(equal) and all(_is_at_least(value, dim, depth - 1) for value in rest)
-    return any(equal) and all(map(_is_zero, rest))
+        return any(equal) and all(_is_at_least(value, dim, depth - 1) for value in unequal)
+    return any(equal) and all(map(_is_zero, unequal))
 
 
 def _is_at_least(size: Value, dim: ir.SymbolicDim, depth: int) -> bool:
     """Whether a size is certainly not less than a dimension."""
     if is_dimension(size, dim, depth):
         return True
-    operation, operands = _extreme(_before_casts(size))
+    operation, operands = _min_or_max(_before_casts(size))
     if operation != "Max" or depth <= 0:
         return False
     return any(_is_at_least(value, dim, depth - 1) for value in operands)
 
 
-def _extreme(size: Value) -> tuple[str, list[Value]]:
-    """`Min` or `Max` and its operands, if a size is the result of one."""
+def _min_or_max(size: Value) -> tuple[str, list[Value]]:
+    """`Min` or `Max` and its operands, if a size is the result of one, or of a Where with that meaning."""
     node = size.producer()
     if node is not None and node.op_type in ("Max", "Min"):
         return node.op_type, [value for value in node.inputs if value is not None]
+    # Where Min and Max take no integers, they are composed of a comparison and Where.
     if node is None or node.op_type != "Where" or node.inputs[0] is None:
         return "", []
     comparison = node.inputs[0].producer()
     if comparison is None or comparison.op_type not in ("Less", "Greater"):
         return "", []
-    chosen = [value for value in node.inputs[1:] if value is not None]
-    compared = [value for value in comparison.inputs if value is not None]
-    if [id(_before_casts(value)) for value in chosen] != [id(_before_casts(value)) for value in compared]:
+    branches = [value for value in node.inputs[1:] if value is not None]
+    compared_values = [value for value in comparison.inputs if value is not None]
+    if [id(_before_casts(value)) for value in branches] != [
+        id(_before_casts(value)) for value in compared_values
+    ]:
         return "", []
-    return ("Min" if comparison.op_type == "Less" else "Max"), chosen
+    return ("Min" if comparison.op_type == "Less" else "Max"), branches
 
 
 def _is_zero(size: Value) -> bool:

@@ -15,17 +15,16 @@ from ..compositions.matrices import transpose
 from ..compositions.size_arithmetic import Size
 from . import creation, passthrough
 from ._common import elements
-from .elementwise import arithmetic, comparison, functions
+from .elementwise import binary_arithmetic, comparison, unary_functions
 from .indexing import gathering, scattering
 from .reductions import cumulative, reduction, segments
 from .shapes import joining, padding, shape, slicing
 
-_LOADED = (
-    arithmetic,
+_MODULES_BY_PARTS = (
+    binary_arithmetic,
     comparison,
     creation,
     cumulative,
-    functions,
     gathering,
     joining,
     padding,
@@ -35,8 +34,9 @@ _LOADED = (
     segments,
     shape,
     slicing,
+    unary_functions,
 )
-"""The modules whose functions work on each part."""
+"""The modules that register the functions which then work on each part: they must be imported first."""
 
 # The complex operands of operators that treat the real and the imaginary part alike.
 _BY_PARTS = {
@@ -82,8 +82,8 @@ _BY_PARTS = {
     "ZerosLike": "x",
 }
 
-# The function of pairs that computes an operator.
-_OF_PAIRS = {
+# The function on real pairs that computes an operator.
+_PAIR_FUNCTIONS = {
     "Conj": "conj",
     "Cos": "cos",
     "Exp": "exp",
@@ -103,27 +103,31 @@ _OF_PAIRS = {
     "Tanh": "tanh",
 }
 _NAMED_INPUT = frozenset({"Conj", "FFT", "FFT2D", "IFFT", "IFFT2D", "Imag", "Real"})
-"""Operators whose operand is `input`; that of the others is `x`."""
+"""Operators whose operand is called `input`; the operand of the others is called `x`."""
 
 
 def _register_by_parts(name: str, operands: list[str]) -> None:
+    # Opset 9 is the base, which later opsets inherit.
     original = default_registry.versions(f"tf::{name}")[9].function
 
-    def by_parts(g: GraphContext, **given: Any) -> Any:
-        halves: list[dict[str, Any]] = [dict(given), dict(given)]
+    def by_parts(g: GraphContext, **arguments: Any) -> Any:
+        arguments_of_parts: list[dict[str, Any]] = [dict(arguments), dict(arguments)]
         for operand in operands:
-            item = given[operand]
-            pairs = [split(g, value) for value in (item if isinstance(item, list) else [item])]
-            for half, found in zip(
-                halves, ([p.re for p in pairs], [p.imaginary for p in pairs]), strict=True
+            operand_value = arguments[operand]
+            pairs = [
+                split(g, value)
+                for value in (operand_value if isinstance(operand_value, list) else [operand_value])
+            ]
+            for part_arguments, part_values in zip(
+                arguments_of_parts, ([p.re for p in pairs], [p.imaginary for p in pairs]), strict=True
             ):
-                half[operand] = found if isinstance(item, list) else found[0]
-        re, im = (g.call(f"tf::{name}", **half) for half in halves)
+                part_arguments[operand] = part_values if isinstance(operand_value, list) else part_values[0]
+        re, im = (g.call(f"tf::{name}", **part_arguments) for part_arguments in arguments_of_parts)
         if isinstance(re, list):
             return [Parts(g, *pair).pair() for pair in zip(re, im, strict=True)]
         return Parts(g, re, im).pair()
 
-    # The parameters are those of the function for real numbers, which also converts the arguments.
+    # The dispatcher binds and converts arguments by the signature of the function for real numbers.
     by_parts.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]
     onnx_symbolic(f"tf_complex::{name}")(by_parts)
 
@@ -146,7 +150,7 @@ def _register_of_pairs(name: str, function: str) -> None:
             return g.call(f"complex::{function}", x)
 
 
-for _name, _function in _OF_PAIRS.items():
+for _name, _function in _PAIR_FUNCTIONS.items():
     _register_of_pairs(_name, _function)
 
 
@@ -194,6 +198,7 @@ def cast(g: GraphContext, x: Value, SrcT: DataType, DstT: DataType, Truncate: bo
     """A cast from complex to real keeps the real part."""
     if DstT not in _PART:
         return g.call("tf::Cast", split(g, x).re, DstT, Truncate)
+    # Both parts are cast at once.
     if SrcT in _PART:
         return g.cast(x, _PART[DstT])
     return Parts(g, g.cast(x, _PART[DstT])).pair()
@@ -233,9 +238,9 @@ def matmul(
 
 
 def _lengths(g: GraphContext, fft_length: Value, count: int) -> list[Size]:
-    found = elements(g, fft_length, count)
-    assert found is not None
-    return found
+    lengths = elements(g, fft_length, count)
+    assert lengths is not None
+    return lengths
 
 
 def _register_over_three(name: str, function: str) -> None:

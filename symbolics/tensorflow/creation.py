@@ -1,4 +1,4 @@
-"""Tensors from numbers and shapes: fills, ranges, one-hot rows."""
+"""Creates tensors from numbers and shapes: fills, ranges, one-hot rows."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ..compositions.size_arithmetic import fold_size, known_rank
-from ._common import chosen, elements, integers, number, sizes
+from ._common import elements, integers, number, select_elements, sizes
 
 
 @onnx_symbolic("tf::Fill")
 def fill(g: GraphContext, dims: Value, value: Value) -> Value:
-    wanted = elements(g, dims)
-    size = sizes(g, dims) if wanted is None else wanted
+    dimensions = elements(g, dims)
+    size = sizes(g, dims) if dimensions is None else dimensions
     dtype = g.dtype(value) or DataType.FLOAT
     return g.call("composed::full", size=size, fill_value=value, dtype=dtype)
 
@@ -29,15 +29,18 @@ def ones_like(g: GraphContext, x: Value) -> Value:
 
 @onnx_symbolic("tf::Empty")
 def empty(g: GraphContext, shape: Value, dtype: DataType, init: bool = False) -> Value:
-    """Elements without a value are 0."""
-    wanted = elements(g, shape)
+    """TensorFlow leaves the elements undefined; here they are 0."""
+    dimensions = elements(g, shape)
     return g.call(
-        "composed::full", size=sizes(g, shape) if wanted is None else wanted, fill_value=0, dtype=dtype
+        "composed::full",
+        size=sizes(g, shape) if dimensions is None else dimensions,
+        fill_value=0,
+        dtype=dtype,
     )
 
 
 def _scalar(g: GraphContext, value: Value) -> Value:
-    """Set the rank of an operand that is always a scalar to 0."""
+    """Set the rank of an operand to 0, which the operator demands."""
     if g.rank(value) is None:
         value = g.op("Reshape", value, g.constant([], DataType.INT64))
         value.shape = ir.Shape([])
@@ -66,32 +69,38 @@ def lin_space(g: GraphContext, start: Value, stop: Value, num: Value) -> Value:
     if count is not None:
         return g.call("aten::linspace", start=first, end=last, steps=count[0], dtype=dtype)
     total = number(g, num)
+    # One element has no gap: a divisor of 1 avoids a division by zero.
     gaps = g.call("sym::max", a=g.call("sym::sub", a=total, b=1), b=1)
     step = g.op("Div", g.op("Sub", last, first), g.cast(gaps, dtype))
-    places = g.cast(g.call("sym::range", start=0, end=total), dtype)
-    return g.op("Add", first, g.op("Mul", places, step))
+    positions = g.cast(g.call("sym::range", start=0, end=total), dtype)
+    return g.op("Add", first, g.op("Mul", positions, step))
 
 
 @onnx_symbolic("tf::OneHot")
 def one_hot(
     g: GraphContext, indices: Value, depth: Value, on_value: Value, off_value: Value, axis: int = -1
 ) -> Value:
-    """Rows of `off_value` with one `on_value`; none for a negative index, which ONNX counts from the end."""
+    """Rows of `off_value` with one `on_value`, or with none for an index out of range.
+
+    ONNX's OneHot would count a negative index from the end.
+    """
     rank = known_rank(g, indices)
-    at = g.axis(axis, rank + 1)
+    new_axis = g.axis(axis, rank + 1)
     count = fold_size(g, number(g, depth))
-    column = g.op("Unsqueeze", g.cast(indices, DataType.INT64), axes=[at])
-    places = g.call("sym::range", start=0, end=count)
-    behind = rank - at
-    places = g.op("Unsqueeze", places, axes=list(range(1, behind + 1))) if behind else places
-    here = g.op("Equal", column, places)
+    column = g.op("Unsqueeze", g.cast(indices, DataType.INT64), axes=[new_axis])
+    positions = g.call("sym::range", start=0, end=count)
+    trailing = rank - new_axis
+    # The positions must broadcast along the new axis, which may have dimensions after it.
+    positions = g.op("Unsqueeze", positions, axes=list(range(1, trailing + 1))) if trailing else positions
+    is_hot = g.op("Equal", column, positions)
     dtype = g.dtype(on_value)
+    # The usual 1 and 0 need no Where: the comparison itself is cast.
     if dtype is not None and _is_number(g, on_value, 1) and _is_number(g, off_value, 0):
-        return g.cast(here, dtype)
-    return chosen(g, here, on_value, off_value)
+        return g.cast(is_hot, dtype)
+    return select_elements(g, is_hot, on_value, off_value)
 
 
-def _is_number(g: GraphContext, value: Value, wanted: int) -> bool:
+def _is_number(g: GraphContext, value: Value, expected: int) -> bool:
     """Whether a value is a constant with this one number."""
     array = g.constant_value(value)
-    return array is not None and array.dtype.kind in "fiub" and array.item() == wanted
+    return array is not None and array.dtype.kind in "fiub" and array.item() == expected

@@ -1,7 +1,7 @@
 """TensorFlow's lists of tensors: one tensor of stacked elements, [count, *element].
 
-An unwritten list has no such tensor as long as the shape of its elements is unknown. If a loop writes one
-element per iteration, the elements become a scan output, and the body sees a marker instead.
+An unwritten list whose element shape is unknown has no tensor; `UnwrittenList` represents it. If a loop
+writes one element per iteration, the elements become a scan output, and the body sees a `ScannedList`.
 """
 
 from collections.abc import Sequence
@@ -9,31 +9,31 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Value
-from ..compositions.list_values import common_shape, part
+from ..compositions.list_values import part
 from ..compositions.matrices import zeros
-from ..compositions.size_arithmetic import UNKNOWN, Dim, Size, compute, same_size
+from ..compositions.size_arithmetic import UNKNOWN, Dim, Size, compute
 from ._common import integers, is_dimension
 
 
-class Unwritten(Value):
+class UnwrittenList(Value):
     """A list without written elements, which TensorFlow reads as zeros. It is not a value of the ONNX graph.
 
     Attributes:
         count: the number of elements.
-        sizes: the shape of an element, UNKNOWN for sizes that are not known; None if the rank is not known.
-        stated: the value that the model gives for the number of elements.
+        sizes: the shape of an element, UNKNOWN for unknown sizes; None if the rank is unknown.
+        stated_count: the operand of the model that states the number of elements.
     """
 
     def __init__(
-        self, count: Size, dtype: DataType, sizes: Sequence[Dim] | None, stated: Value | None = None
+        self, count: Size, dtype: DataType, sizes: Sequence[Dim] | None, stated_count: Value | None = None
     ):
         super().__init__(type=ir.TensorType(dtype))
         self.count = count
         self.sizes = None if sizes is None else list(sizes)
-        self.stated = stated
+        self.stated_count = stated_count
 
 
-class Scanned(Value):
+class ScannedList(Value):
     """A list to which iteration i of a loop writes element i.
 
     Attributes:
@@ -45,27 +45,27 @@ class Scanned(Value):
         self.item = item
 
 
-def count_of(g: GraphContext, items: Value) -> Size:
+def element_count(g: GraphContext, items: Value) -> Size:
     """The number of elements of a list."""
-    return items.count if isinstance(items, Unwritten) else g.size(items, 0)
+    return items.count if isinstance(items, UnwrittenList) else g.size(items, 0)
 
 
 def element_sizes(items: Value) -> list[Dim] | None:
     """The known part of the shape of a list's elements."""
-    if isinstance(items, Unwritten):
+    if isinstance(items, UnwrittenList):
         return items.sizes
     return None if items.shape is None else list(items.shape)[1:]
 
 
 def as_tensor(g: GraphContext, items: Value) -> Value:
-    """A list as one tensor.
+    """The list as one tensor.
 
     Raises:
-        UnsupportedError: nothing has been written into it, and the shape of its elements is unknown.
+        UnsupportedError: no element is written yet, and the shape of the elements is unknown.
     """
-    if isinstance(items, Scanned):
+    if isinstance(items, ScannedList):
         raise g.refuse("a list that is read in the loop that writes it is not supported")
-    if not isinstance(items, Unwritten):
+    if not isinstance(items, UnwrittenList):
         return items
     if items.sizes is None or not all(isinstance(size, int) for size in items.sizes):
         raise g.refuse("a list is read before it is written to, and the shape of its elements is unknown")
@@ -76,118 +76,128 @@ def _dtype(items: Value) -> DataType:
     return items.dtype or DataType.FLOAT
 
 
-def broadcastable(g: GraphContext, items: Unwritten, sizes: Sequence[Dim]) -> Value:
-    """The tensor of a list before a loop writes into it; symbolic sizes are 1 until then."""
-    found = zeros(g, [items.count, *[size if isinstance(size, int) else 1 for size in sizes]], _dtype(items))
-    if found.producer() is None:
-        return found
+def broadcastable_tensor(g: GraphContext, items: UnwrittenList, sizes: Sequence[Dim]) -> Value:
+    """The tensor of a list before a loop writes into it; unknown sizes are 1 until the first write."""
+    tensor = zeros(g, [items.count, *[size if isinstance(size, int) else 1 for size in sizes]], _dtype(items))
+    if tensor.producer() is None:
+        return tensor
     count = items.count if isinstance(items.count, int) else None
-    found.shape = ir.Shape([count, *[size if isinstance(size, int) else UNKNOWN for size in sizes]])
-    return found
+    tensor.shape = ir.Shape([count, *[size if isinstance(size, int) else UNKNOWN for size in sizes]])
+    return tensor
 
 
-def like_element(g: GraphContext, items: Value, item: Value) -> Value:
-    """A list as one tensor whose elements have the shape of `item`."""
-    if not isinstance(items, Unwritten):
-        return _expanded(g, as_tensor(g, items), item)
+def tensor_like_element(g: GraphContext, items: Value, item: Value) -> Value:
+    """The list as one tensor whose elements have the shape of `item`."""
+    if not isinstance(items, UnwrittenList):
+        return _expand_to_element(g, as_tensor(g, items), item)
     if item.shape is None:
         shape = g.op("Concat", g.stack([items.count]), g.op("Shape", item), axis=0)
         return g.op("Expand", g.constant(0, _dtype(items)), shape)
-    known: Sequence[Dim] = items.sizes if items.sizes is not None else [UNKNOWN] * len(item.shape)
-    if len(known) != len(item.shape):
+    stated_sizes: Sequence[Dim] = items.sizes if items.sizes is not None else [UNKNOWN] * len(item.shape)
+    if len(stated_sizes) != len(item.shape):
         raise g.refuse(
-            f"an element of rank {len(item.shape)} is written to a list of elements of rank {len(known)}"
+            f"an element of rank {len(item.shape)} is written to a list of elements of rank "
+            f"{len(stated_sizes)}"
         )
-    sizes = [size if isinstance(size, int) else g.size(item, dim) for dim, size in enumerate(known)]
+    sizes = [size if isinstance(size, int) else g.size(item, dim) for dim, size in enumerate(stated_sizes)]
     return zeros(g, [items.count, *sizes], _dtype(items))
 
 
-def _expanded(g: GraphContext, items: Value, item: Value) -> Value:
+def _expand_to_element(g: GraphContext, items: Value, item: Value) -> Value:
     """Expand a list to the element shape of an item; sizes of an unwritten list may be 1."""
-    own = element_sizes(items)
-    if own is not None and item.shape is not None and len(own) == len(item.shape):
-        if all(map(same_size, own, item.shape)):
+    list_sizes = element_sizes(items)
+    if list_sizes is not None and item.shape is not None and len(list_sizes) == len(item.shape):
+        if all(map(same, list_sizes, item.shape)):
             return items
-        found = common_shape([own, item.shape])
+        common_sizes = common([list_sizes, item.shape])
         sizes: list[Dim] | None = [
-            b if isinstance(b, int) else a for a, b in zip(found or (), item.shape, strict=True)
+            b if isinstance(b, int) else a for a, b in zip(common_sizes or (), item.shape, strict=True)
         ]
     else:
         sizes = None
     result = g.op("Expand", items, g.op("Concat", g.constant([1]), g.op("Shape", item), axis=0))
+    # A folded constant has its exact shape already.
     if result.producer() is not None and items.shape is not None:
         result.shape = None if sizes is None else ir.Shape([items.shape[0], *sizes])
     return result
 
 
-def resized(g: GraphContext, items: Value, count: Size) -> Value:
+def resize_list(g: GraphContext, items: Value, count: Size) -> Value:
     """Truncate a list, or extend it by unwritten elements."""
-    if isinstance(items, Unwritten):
-        return Unwritten(count, _dtype(items), items.sizes)
+    if isinstance(items, UnwrittenList):
+        return UnwrittenList(count, _dtype(items), items.sizes)
     items = as_tensor(g, items)
-    own = count_of(g, items)
-    if isinstance(own, int) and isinstance(count, int):
-        longer = g.op("Slice", items, starts=[0], ends=[count], axes=[0]) if count < own else items
-        return longer if count <= own else _lengthened(g, items, count - own)
-    more = compute(g, "max", compute(g, "sub", count, own), 0)
-    return part(g, _lengthened(g, items, more), 0, count)
+    current_count = element_count(g, items)
+    if isinstance(current_count, int) and isinstance(count, int):
+        truncated = (
+            g.op("Slice", items, starts=[0], ends=[count], axes=[0]) if count < current_count else items
+        )
+        return truncated if count <= current_count else _append_zeros(g, items, count - current_count)
+    # Append as many zeros as may be missing, then cut: one form for a longer and a shorter list.
+    extra_count = compute(g, "max", compute(g, "sub", count, current_count), 0)
+    return part(g, _append_zeros(g, items, extra_count), 0, count)
 
 
-def _lengthened(g: GraphContext, items: Value, more: Size) -> Value:
-    """A list with zeros appended."""
-    rest = g.op("Slice", g.op("Shape", items), starts=[1], ends=[2**63 - 1], axes=[0])
-    shape = g.op("Concat", g.stack([more]), rest, axis=0)
-    added = g.op("Expand", g.constant(0, _dtype(items)), shape)
-    result = g.op("Concat", items, added, axis=0)
+def _append_zeros(g: GraphContext, items: Value, count: Size) -> Value:
+    """Append zeros to a list."""
+    element_shape = g.op("Slice", g.op("Shape", items), starts=[1], ends=[2**63 - 1], axes=[0])
+    shape = g.op("Concat", g.stack([count]), element_shape, axis=0)
+    zeros_appended = g.op("Expand", g.constant(0, _dtype(items)), shape)
+    result = g.op("Concat", items, zeros_appended, axis=0)
     sizes = element_sizes(items)
     if result.producer() is not None:
         result.shape = None if sizes is None else ir.Shape([None, *sizes])
     return result
 
 
-def written(g: GraphContext, items: Value, index: Size, item: Value) -> Value:
+def write_element(g: GraphContext, items: Value, index: Size, item: Value) -> Value:
     """Replace one element of a list."""
-    if isinstance(items, Scanned):
-        return Scanned(items.dtype, item)
-    if count_of(g, items) == 1:
+    if isinstance(items, ScannedList):
+        return ScannedList(items.dtype, item)
+    # The only element is the whole list; another index is an error in TensorFlow.
+    if element_count(g, items) == 1:
         return g.op("Unsqueeze", item, axes=[0])
-    whole = like_element(g, items, item)
-    place = g.op("Reshape", g.constant(index, DataType.INT64), [1, 1])
-    result = g.op("ScatterND", whole, place, g.op("Unsqueeze", item, axes=[0]))
+    tensor = tensor_like_element(g, items, item)
+    index_vector = g.op("Reshape", g.constant(index, DataType.INT64), [1, 1])
+    result = g.op("ScatterND", tensor, index_vector, g.op("Unsqueeze", item, axes=[0]))
     if result.producer() is not None:
-        result.shape = whole.shape
+        result.shape = tensor.shape
     return result
 
 
-def scattered(g: GraphContext, items: Value, indices: Value, values: Value) -> Value:
+def scatter_elements(g: GraphContext, items: Value, indices: Value, values: Value) -> Value:
     """Replace elements of a list by slices of a tensor.
 
     Raises:
         UnsupportedError: the list does not have an element.
     """
-    count, positions = (None if isinstance(items, Scanned) else count_of(g, items)), integers(g, indices)
+    count, positions = (
+        (None if isinstance(items, ScannedList) else element_count(g, items)),
+        integers(g, indices),
+    )
     if isinstance(count, int) and positions and not 0 <= min(positions) <= max(positions) < count:
         raise g.refuse(f"it writes the elements {positions} of a list of {count} elements")
-    if isinstance(items, Unwritten):
-        covers = values.shape is not None and is_dimension(items.count, values.shape[0])
-        if covers and are_all(g, indices, values):
+    if isinstance(items, UnwrittenList):
+        covers_list = values.shape is not None and is_dimension(items.count, values.shape[0])
+        # All elements are written, so no zeros are needed.
+        if covers_list and covers_all_elements(g, indices, values):
             return values
         sizes = element_sizes(values)
-        own = Unwritten(items.count, _dtype(items), sizes if sizes is not None else items.sizes)
-        whole = (
-            like_element(g, own, g.op("Gather", values, 0, axis=0))
+        sized_list = UnwrittenList(items.count, _dtype(items), sizes if sizes is not None else items.sizes)
+        tensor = (
+            tensor_like_element(g, sized_list, g.op("Gather", values, 0, axis=0))
             if sizes is None
-            else _zeros_like(g, own, values)
+            else _zeros_like(g, sized_list, values)
         )
     else:
-        whole = _expanded(g, as_tensor(g, items), g.op("Gather", values, 0, axis=0))
-    result = g.op("ScatterND", whole, g.op("Unsqueeze", g.cast(indices, DataType.INT64), axes=[1]), values)
+        tensor = _expand_to_element(g, as_tensor(g, items), g.op("Gather", values, 0, axis=0))
+    result = g.op("ScatterND", tensor, g.op("Unsqueeze", g.cast(indices, DataType.INT64), axes=[1]), values)
     if result.producer() is not None:
-        result.shape = whole.shape
+        result.shape = tensor.shape
     return result
 
 
-def are_all(g: GraphContext, indices: Value, items: Value) -> bool:
+def covers_all_elements(g: GraphContext, indices: Value, items: Value) -> bool:
     """Whether indices are certainly the positions of all elements in order."""
     if items.shape is None:
         return False
@@ -205,8 +215,11 @@ def are_all(g: GraphContext, indices: Value, items: Value) -> bool:
     return integers(g, start) == [0] and integers(g, delta) == [1]
 
 
-def _zeros_like(g: GraphContext, items: Unwritten, values: Value) -> Value:
-    """A list of zeros whose elements have the shape of a tensor's slices; the tensor may be empty."""
+def _zeros_like(g: GraphContext, items: UnwrittenList, values: Value) -> Value:
+    """A list of zeros whose elements have the shape of a tensor's slices.
+
+    The tensor may be empty, so the shape cannot come from a Gather of its first slice.
+    """
     assert items.sizes is not None
     sizes = [
         size if isinstance(size, int) else g.size(values, dim + 1) for dim, size in enumerate(items.sizes)
@@ -214,16 +227,16 @@ def _zeros_like(g: GraphContext, items: Unwritten, values: Value) -> Value:
     return zeros(g, [items.count, *sizes], _dtype(items))
 
 
-def appended(g: GraphContext, items: Value, item: Value) -> Value:
+def append_element(g: GraphContext, items: Value, item: Value) -> Value:
     """Append an element to a list."""
-    raised = g.op("Unsqueeze", item, axes=[0])
-    if isinstance(items, Unwritten) and items.count == 0:
-        return raised
-    whole = like_element(g, items, item)
-    result = g.op("Concat", whole, raised, axis=0)
-    sizes = element_sizes(whole)
+    item_row = g.op("Unsqueeze", item, axes=[0])
+    if isinstance(items, UnwrittenList) and items.count == 0:
+        return item_row
+    tensor = tensor_like_element(g, items, item)
+    result = g.op("Concat", tensor, item_row, axis=0)
+    sizes = element_sizes(tensor)
     if result.producer() is not None:
-        count = count_of(g, whole)
+        count = element_count(g, tensor)
         result.shape = (
             None if sizes is None else ir.Shape([count + 1 if isinstance(count, int) else None, *sizes])
         )

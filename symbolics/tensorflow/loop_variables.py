@@ -10,32 +10,34 @@ import onnx_ir as ir
 from ...registration import Value
 from ...registration.arguments import arguments
 
-_SAME = frozenset({"Identity", "StopGradient", "PreventGradient", "Snapshot", "CheckNumerics"})
+_IDENTITIES = frozenset({"Identity", "StopGradient", "PreventGradient", "Snapshot", "CheckNumerics"})
 _INTEGERS = frozenset({ir.DataType.INT32, ir.DataType.INT64})
 WRITES = {
     "TensorListSetItem": ("input_handle", "index"),
     "TensorArrayWriteV3": ("flow_in", "index"),
 }
-"""The operators that write an element of a list: their arguments for the list and the position."""
+"""The operators that write an element of a list, with the names of their arguments list and position."""
 _COMPARISONS = {
     "Less": ("x", "y", 0),
     "LessEqual": ("x", "y", 1),
     "Greater": ("y", "x", 0),
     "GreaterEqual": ("y", "x", 1),
 }
-"""The lower and the higher argument of each comparison, and what makes the higher one exclusive."""
+"""The lower and the higher argument of each comparison, and the number to add to the higher one to make it an
+exclusive limit.
+"""
 
 
 def origin(value: Value) -> Value:
     """Skip Identity nodes."""
     node = value.producer()
-    while node is not None and node.op_type in _SAME and node.inputs[0] is not None:
+    while node is not None and node.op_type in _IDENTITIES and node.inputs[0] is not None:
         value = node.inputs[0]
         node = value.producer()
     return value
 
 
-def is_kept(body: ir.Graph, index: int) -> bool:
+def is_invariant(body: ir.Graph, index: int) -> bool:
     """Whether a variable is loop-invariant."""
     return origin(body.outputs[index]) is body.inputs[index]
 
@@ -46,15 +48,16 @@ def step_of(body: ir.Graph, index: int) -> int | None:
     node = result.producer()
     if node is None or node.op_type not in ("Add", "AddV2") or result.dtype not in _INTEGERS:
         return None
-    given = arguments(node)
-    terms = [origin(given["x"]), origin(given["y"])]
-    for own, other in (terms, terms[::-1]):
-        if own is formal:
-            return _number(other)
+    node_arguments = arguments(node)
+    terms = [origin(node_arguments["x"]), origin(node_arguments["y"])]
+    # The variable may be either operand.
+    for first_term, second_term in (terms, terms[::-1]):
+        if first_term is formal:
+            return _constant_integer(second_term)
     return None
 
 
-def _number(value: Value) -> int | None:
+def _constant_integer(value: Value) -> int | None:
     tensor = value.const_value
     if tensor is None or len(tensor.shape) or value.dtype not in _INTEGERS:
         return None
@@ -62,35 +65,37 @@ def _number(value: Value) -> int | None:
 
 
 @dataclasses.dataclass(frozen=True)
-class Bound:
+class CounterBound:
     """A counter and the limit below which the loop continues.
 
     Attributes:
-        start: its value before the loop.
+        start: the counter's value before the loop.
         limit: the limit, a value before the loop or a number.
-        beyond: what is added to the limit.
-        step: what an iteration adds, more than 0.
+        limit_offset: the number to add to the limit: 1 if the loop also runs for the limit itself.
+        step: the number that an iteration adds, more than 0.
     """
 
     start: Value
     limit: Value | int
-    beyond: int
+    limit_offset: int
     step: int
 
 
-def bounds_of(condition: ir.Graph, body: ir.Graph, given: Sequence[Value]) -> list[Bound] | None:
+def bounds_of(
+    condition: ir.Graph, body: ir.Graph, initial_values: Sequence[Value]
+) -> list[CounterBound] | None:
     """The bounds in a loop's condition; None if the condition contains anything else.
 
     Args:
-        given: the variables before the loop.
+        initial_values: the variables before the loop.
     """
-    found = []
-    for part in _conjuncts(condition.outputs[0]):
-        bound = _bound(part, condition, body, given)
+    bounds = []
+    for conjunct in _conjuncts(condition.outputs[0]):
+        bound = _bound(conjunct, condition, body, initial_values)
         if bound is None:
             return None
-        found.append(bound)
-    return found
+        bounds.append(bound)
+    return bounds
 
 
 def _conjuncts(value: Value) -> Iterator[Value]:
@@ -100,56 +105,60 @@ def _conjuncts(value: Value) -> Iterator[Value]:
         value = origin(pending.pop())
         node = value.producer()
         if node is not None and node.op_type == "LogicalAnd":
-            both = arguments(node)
-            pending += [both["x"], both["y"]]
+            operands = arguments(node)
+            pending += [operands["x"], operands["y"]]
         else:
             yield value
 
 
-def _bound(value: Value, condition: ir.Graph, body: ir.Graph, given: Sequence[Value]) -> Bound | None:
+def _bound(
+    value: Value, condition: ir.Graph, body: ir.Graph, initial_values: Sequence[Value]
+) -> CounterBound | None:
     node = value.producer()
     comparison = _COMPARISONS.get(node.op_type) if node is not None else None
     if node is None or comparison is None:
         return None
-    lower, higher, beyond = comparison
-    both = arguments(node)
-    counter, limit = _variable(condition, both[lower]), _variable(condition, both[higher])
-    if counter is None or given[counter].dtype not in _INTEGERS:
+    lower, higher, limit_offset = comparison
+    operands = arguments(node)
+    counter, limit = _variable(condition, operands[lower]), _variable(condition, operands[higher])
+    # Sums of floats are rounded, so the number of iterations could not be computed before the loop.
+    if counter is None or initial_values[counter].dtype not in _INTEGERS:
         return None
     step = step_of(body, counter)
+    # A counter that does not increase never reaches its upper limit.
     if step is None or step <= 0:
         return None
     if limit is not None:
-        if not is_kept(body, limit) or given[limit].dtype not in _INTEGERS:
+        if not is_invariant(body, limit) or initial_values[limit].dtype not in _INTEGERS:
             return None
-        return Bound(given[counter], given[limit], beyond, step)
-    number = _number(origin(both[higher]))
-    return None if number is None else Bound(given[counter], number, beyond, step)
+        return CounterBound(initial_values[counter], initial_values[limit], limit_offset, step)
+    number = _constant_integer(origin(operands[higher]))
+    return None if number is None else CounterBound(initial_values[counter], number, limit_offset, step)
 
 
 def _variable(graph: ir.Graph, value: Value) -> int | None:
-    """The index of the loop variable that a value is."""
-    found = origin(value)
-    return next((index for index, formal in enumerate(graph.inputs) if formal is found), None)
+    """The index of the loop variable that a value equals; None if it is another value."""
+    source = origin(value)
+    return next((index for index, formal in enumerate(graph.inputs) if formal is source), None)
 
 
 def writing_counter(body: ir.Graph, index: int) -> int | None:
-    """The variable that is the index of the writes to a list that the loop does not read."""
+    """The index of the variable that counts the writes to a list; None if the loop also reads the list."""
     result = body.outputs[index]
     node = origin(result).producer()
     names = WRITES.get(node.op_type) if node is not None else None
     if node is None or names is None:
         return None
-    given = arguments(node)
+    node_arguments = arguments(node)
     formal = body.inputs[index]
-    if origin(given[names[0]]) is not formal or not _leads_only_to(formal, node):
+    if origin(node_arguments[names[0]]) is not formal or not _is_read_only_by(formal, node):
         return None
     if not _is_only_returned(node.outputs[0], result):
         return None
-    return _variable(body, given[names[1]])
+    return _variable(body, node_arguments[names[1]])
 
 
-def _leads_only_to(value: Value, node: ir.Node) -> bool:
+def _is_read_only_by(value: Value, node: ir.Node) -> bool:
     """Whether a value has a single reader, apart from Identity nodes."""
     while True:
         uses = list(value.uses())

@@ -79,9 +79,9 @@ def placeholder_with_default(g: GraphContext, input: Value, shape: list[int] | N
 
 @onnx_symbolic("tf::EnsureShape")
 def ensure_shape(g: GraphContext, input: Value, shape: list[int] | None = None) -> Value:
-    """The check is omitted; its shape becomes that of the value."""
-    known = g.shape(input)
-    if shape is None or known is not None:
+    """The check is omitted; the value gets the stated shape."""
+    current_shape = g.shape(input)
+    if shape is None or current_shape is not None:
         return input
     result: Value = g.op("Identity", input)
     result.shape = ir.Shape([None if size < 0 else size for size in shape])

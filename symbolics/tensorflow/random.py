@@ -1,23 +1,23 @@
-"""Random numbers: ONNX's generators, which give other numbers of the same distribution.
+"""Random numbers: ONNX's generators, which draw other numbers from the same distribution.
 
-Stateless operators return the numbers of a seed, which no ONNX operator does; they are refused.
+Stateless operators return the same numbers for the same seed, which no ONNX operator does: they are refused.
 """
 
 from __future__ import annotations
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
 from ..compositions.size_arithmetic import Size
-from ._common import constant_integer, elements, number, shaped
+from ._common import constant_integer, elements, number, set_shape
 
-_OUTSIDE = 0.022750131948179195
-"""The probability that a normal number is below -2."""
+_TAIL_PROBABILITY = 0.022750131948179195
+"""The probability that a standard normal number is less than -2."""
 
 
 def _sizes(g: GraphContext, shape: Value) -> list[Size]:
-    found = elements(g, shape)
-    if found is None:
+    sizes = elements(g, shape)
+    if sizes is None:
         raise g.refuse("the number of dimensions is unknown")
-    return found
+    return sizes
 
 
 @onnx_symbolic("tf::RandomUniform")
@@ -36,8 +36,11 @@ def random_standard_normal(
 @onnx_symbolic("tf::TruncatedNormal")
 def truncated_normal(g: GraphContext, shape: Value, dtype: DataType, seed: int = 0, seed2: int = 0) -> Value:
     """Normal numbers within two standard deviations, by the inverse of their distribution."""
-    kind = DataType.DOUBLE if dtype == DataType.DOUBLE else DataType.FLOAT
-    unit = g.call("composed::uniform", _sizes(g, shape), kind, _OUTSIDE, 1 - _OUTSIDE)
+    # The inverse distribution is steep at its ends, where half precision is too coarse.
+    compute_dtype = DataType.DOUBLE if dtype == DataType.DOUBLE else DataType.FLOAT
+    unit = g.call(
+        "composed::uniform", _sizes(g, shape), compute_dtype, _TAIL_PROBABILITY, 1 - _TAIL_PROBABILITY
+    )
     return g.cast(g.call("aten::special_ndtri", unit), dtype)
 
 
@@ -53,7 +56,7 @@ def random_uniform_int(
 @onnx_symbolic("tf::RandomShuffle")
 def random_shuffle(g: GraphContext, value: Value, seed: int = 0, seed2: int = 0) -> Value:
     order = g.call("aten::randperm", g.size(value, 0))
-    return shaped(g.op("Gather", value, order, axis=0), g.shape(value))
+    return set_shape(g.op("Gather", value, order, axis=0), g.shape(value))
 
 
 @onnx_symbolic("tf::Multinomial")
@@ -67,6 +70,6 @@ def multinomial(
 ) -> Value:
     count = constant_integer(g, num_samples, "num_samples")
     rows = g.cast(logits, DataType.FLOAT)
-    drawn = g.op("Multinomial", rows, dtype=int(DataType.INT32), sample_size=count)
-    drawn = shaped(drawn, [None, count])
-    return g.cast(drawn, output_dtype)
+    samples = g.op("Multinomial", rows, dtype=int(DataType.INT32), sample_size=count)
+    samples = set_shape(samples, [None, count])
+    return g.cast(samples, output_dtype)

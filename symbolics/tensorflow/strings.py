@@ -5,31 +5,31 @@ from __future__ import annotations
 import numpy as np
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
-from ._common import concatenated, shaped
+from ._common import concatenate_strings, set_shape
 
 
 @onnx_symbolic("tf::StringJoin")
 def string_join(g: GraphContext, inputs: list[Value], separator: str = "") -> Value:
     result = inputs[0]
-    between = g.constant(np.array(separator, dtype=object))
+    separator_value = g.constant(np.array(separator, dtype=object))
     for item in inputs[1:]:
-        result = concatenated(g, result, between) if separator else result
-        result = concatenated(g, result, item)
+        result = concatenate_strings(g, result, separator_value) if separator else result
+        result = concatenate_strings(g, result, item)
     return result
 
 
 @onnx_symbolic("tf::StaticRegexFullMatch")
 def static_regex_full_match(g: GraphContext, input: Value, pattern: str) -> Value:
-    return shaped(g.op("RegexFullMatch", input, pattern=pattern), g.shape(input))
+    return set_shape(g.op("RegexFullMatch", input, pattern=pattern), g.shape(input))
 
 
 @onnx_symbolic("tf::RegexFullMatch")
 def regex_full_match(g: GraphContext, input: Value, pattern: Value) -> Value:
     """The pattern must be constant."""
-    found = g.constant_value(pattern)
-    if found is None or found.size != 1:
+    pattern_array = g.constant_value(pattern)
+    if pattern_array is None or pattern_array.size != 1:
         raise g.refuse("'pattern' must be constant")
-    text = found.reshape(-1)[0]
+    text = pattern_array.reshape(-1)[0]
     return g.call("tf::StaticRegexFullMatch", input, text.decode() if isinstance(text, bytes) else str(text))
 
 

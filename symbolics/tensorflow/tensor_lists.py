@@ -1,6 +1,6 @@
 """TensorList and TensorArray operators.
 
-A TensorArray's handle is a number, and its flow is the list.
+The handle of a TensorArray is a number, and its flow is the list.
 """
 
 from collections.abc import Sequence
@@ -13,32 +13,32 @@ from ..compositions.list_values import merge_dimensions
 from ..compositions.size_arithmetic import UNKNOWN, Dim, Size, compute
 from ._common import constant_integers, integers, number
 from .list_values import (
-    Scanned,
-    Unwritten,
-    appended,
-    are_all,
+    ScannedList,
+    UnwrittenList,
+    append_element,
     as_tensor,
-    count_of,
+    covers_all_elements,
+    element_count,
     element_sizes,
-    resized,
-    scattered,
-    written,
+    resize_list,
+    scatter_elements,
+    write_element,
 )
 
 ElementType = DataType | str
 
 
 def _unwritten(
-    g: GraphContext, count: Size, dtype: ElementType, stated: Value | None = None, output: int = 0
-) -> Unwritten:
-    """An unwritten list, whose element shape is that in the source graph."""
+    g: GraphContext, count: Size, dtype: ElementType, stated_count: Value | None = None, output: int = 0
+) -> UnwrittenList:
+    """Make an unwritten list with the element shape that the source graph states for the output."""
     if not isinstance(dtype, DataType):
         raise g.refuse(f"lists of {dtype} are not supported")
     shape = g.expected[output].shape
     sizes: list[Dim] | None = None
     if shape is not None:
         sizes = [size if isinstance(size, int) else UNKNOWN for size in list(shape)[1:]]
-    return Unwritten(count, dtype, sizes, stated)
+    return UnwrittenList(count, dtype, sizes, stated_count)
 
 
 @onnx_symbolic("tf::TensorListReserve")
@@ -69,22 +69,24 @@ def tensor_list_stack(
     num_elements: int = -1,
 ) -> Value:
     """Stack all elements; `num_elements` is only a check in TensorFlow."""
-    return as_tensor(g, _shaped(g, input_handle, element_shape))
+    return as_tensor(g, _with_stated_shape(g, input_handle, element_shape))
 
 
-def _shaped(g: GraphContext, items: Value, element_shape: Value) -> Value:
-    """Set the element shape of an unwritten list to the operator's, if that is constant."""
-    stated = integers(g, element_shape)
-    if not isinstance(items, Unwritten) or stated is None or g.rank(element_shape) == 0:
+def _with_stated_shape(g: GraphContext, items: Value, element_shape: Value) -> Value:
+    """Give an unwritten list the operator's `element_shape`, if that is constant."""
+    stated_sizes = integers(g, element_shape)
+    if not isinstance(items, UnwrittenList) or stated_sizes is None or g.rank(element_shape) == 0:
         return items
-    return Unwritten(items.count, items.dtype or DataType.FLOAT, [UNKNOWN if s < 0 else s for s in stated])
+    return UnwrittenList(
+        items.count, items.dtype or DataType.FLOAT, [UNKNOWN if s < 0 else s for s in stated_sizes]
+    )
 
 
 @onnx_symbolic("tf::TensorListGetItem")
 def tensor_list_get_item(
     g: GraphContext, input_handle: Value, index: Value, element_shape: Value, element_dtype: ElementType
 ) -> Value:
-    return _element(g, as_tensor(g, _shaped(g, input_handle, element_shape)), index)
+    return _element(g, as_tensor(g, _with_stated_shape(g, input_handle, element_shape)), index)
 
 
 def _element(g: GraphContext, items: Value, index: Value | int) -> Value:
@@ -104,16 +106,17 @@ def tensor_list_set_item(
     resize_if_index_out_of_bounds: bool = False,
 ) -> Value:
     """Replace an element of a list; extend the list up to the index if it may grow."""
-    place = number(g, index)
-    if resize_if_index_out_of_bounds and not isinstance(input_handle, Scanned):
-        needed = compute(g, "max", count_of(g, input_handle), compute(g, "add", place, 1))
-        input_handle = resized(g, input_handle, needed)
-    return written(g, input_handle, place, item)
+    position = number(g, index)
+    # The loop that writes a scanned list decides its size.
+    if resize_if_index_out_of_bounds and not isinstance(input_handle, ScannedList):
+        count = compute(g, "max", element_count(g, input_handle), compute(g, "add", position, 1))
+        input_handle = resize_list(g, input_handle, count)
+    return write_element(g, input_handle, position, item)
 
 
 @onnx_symbolic("tf::TensorListPushBack")
 def tensor_list_push_back(g: GraphContext, input_handle: Value, tensor: Value) -> Value:
-    return appended(g, input_handle, tensor)
+    return append_element(g, input_handle, tensor)
 
 
 @onnx_symbolic("tf::TensorListPopBack")
@@ -121,14 +124,14 @@ def tensor_list_pop_back(
     g: GraphContext, input_handle: Value, element_shape: Value, element_dtype: ElementType
 ) -> list[Value]:
     """Remove the last element; return the list and that element."""
-    items = as_tensor(g, _shaped(g, input_handle, element_shape))
-    last = compute(g, "sub", count_of(g, items), 1)
-    return [resized(g, items, last), _element(g, items, g.constant(last))]
+    items = as_tensor(g, _with_stated_shape(g, input_handle, element_shape))
+    last = compute(g, "sub", element_count(g, items), 1)
+    return [resize_list(g, items, last), _element(g, items, g.constant(last))]
 
 
 @onnx_symbolic("tf::TensorListLength")
 def tensor_list_length(g: GraphContext, input_handle: Value) -> Value:
-    return g.constant(count_of(g, input_handle), DataType.INT32)
+    return g.constant(element_count(g, input_handle), DataType.INT32)
 
 
 @onnx_symbolic("tf::TensorListElementShape")
@@ -136,9 +139,10 @@ def tensor_list_element_shape(g: GraphContext, input_handle: Value, shape_type: 
     sizes = element_sizes(input_handle)
     if sizes is not None and all(isinstance(size, int) for size in sizes):
         return g.constant(np.asarray(sizes, dtype=shape_type.numpy()))
-    if isinstance(input_handle, Unwritten):
-        stated = [size if isinstance(size, int) else -1 for size in sizes] if sizes is not None else -1
-        return g.constant(np.asarray(stated, dtype=shape_type.numpy()))
+    if isinstance(input_handle, UnwrittenList):
+        # TensorFlow's shape of unknown rank is the scalar -1.
+        stated_sizes = [size if isinstance(size, int) else -1 for size in sizes] if sizes is not None else -1
+        return g.constant(np.asarray(stated_sizes, dtype=shape_type.numpy()))
     shape = g.op("Slice", g.op("Shape", input_handle), starts=[1], ends=[np.iinfo(np.int64).max], axes=[0])
     return g.cast(shape, shape_type)
 
@@ -147,7 +151,7 @@ def tensor_list_element_shape(g: GraphContext, input_handle: Value, shape_type: 
 def tensor_list_gather(
     g: GraphContext, input_handle: Value, indices: Value, element_shape: Value, element_dtype: ElementType
 ) -> Value:
-    return g.op("Gather", as_tensor(g, _shaped(g, input_handle, element_shape)), indices, axis=0)
+    return g.op("Gather", as_tensor(g, _with_stated_shape(g, input_handle, element_shape)), indices, axis=0)
 
 
 @onnx_symbolic("tf::TensorListScatterIntoExistingList")
@@ -155,16 +159,18 @@ def tensor_list_scatter_into_existing_list(
     g: GraphContext, input_handle: Value, tensor: Value, indices: Value
 ) -> Value:
     """Write elements into a list, which grows up to the highest index."""
-    return scattered(g, _grown(g, input_handle, indices), indices, tensor)
+    return scatter_elements(g, _grow_to_indices(g, input_handle, indices), indices, tensor)
 
 
-def _grown(g: GraphContext, items: Value, indices: Value) -> Value:
-    """A list with as many elements as it has, or up to the highest of some indices."""
-    if isinstance(items, Scanned) or (not isinstance(items, Unwritten) and are_all(g, indices, items)):
+def _grow_to_indices(g: GraphContext, items: Value, indices: Value) -> Value:
+    """Extend a list, if necessary, so that it has an element for the highest index."""
+    if isinstance(items, ScannedList) or (
+        not isinstance(items, UnwrittenList) and covers_all_elements(g, indices, items)
+    ):
         return items
-    count = count_of(g, items)
-    needed = compute(g, "max", count, _highest(g, indices))
-    return items if needed is count or needed == count else resized(g, items, needed)
+    count = element_count(g, items)
+    grown_count = compute(g, "max", count, _count_to_highest(g, indices))
+    return items if grown_count is count or grown_count == count else resize_list(g, items, grown_count)
 
 
 @onnx_symbolic("tf::TensorListScatterV2")
@@ -176,14 +182,14 @@ def tensor_list_scatter_v2(
     num_elements: Value | int,
     element_dtype: ElementType,
 ) -> Value:
-    """A list of `num_elements`, or if that is negative up to the highest index."""
+    """A list of `num_elements` elements; if that is negative, of as many as the highest index needs."""
     count: Size = number(g, num_elements) if isinstance(num_elements, Value) else num_elements
     if isinstance(count, Value):
-        highest = _highest(g, indices)
-        count = g.op("Where", g.op("Less", count, 0), g.constant(highest), count)
+        count_to_highest = _count_to_highest(g, indices)
+        count = g.op("Where", g.op("Less", count, 0), g.constant(count_to_highest), count)
     elif count < 0:
-        count = _highest(g, indices)
-    return scattered(g, _unwritten(g, count, element_dtype), indices, tensor)
+        count = _count_to_highest(g, indices)
+    return scatter_elements(g, _unwritten(g, count, element_dtype), indices, tensor)
 
 
 @onnx_symbolic("tf::TensorListScatter")
@@ -193,27 +199,29 @@ def tensor_list_scatter(
     return tensor_list_scatter_v2(g, tensor, indices, element_shape, -1, element_dtype)
 
 
-def _highest(g: GraphContext, indices: Value) -> Size:
-    """The number of elements up to the highest of some indices."""
-    known = integers(g, indices)
-    if known is not None:
-        return max(known, default=-1) + 1
-    highest = g.op("ReduceMax", g.cast(indices, DataType.INT64), keepdims=0)
-    return compute(g, "max", compute(g, "add", highest, 1), 0)
+def _count_to_highest(g: GraphContext, indices: Value) -> Size:
+    """The number of elements that a list needs for the highest of some indices."""
+    positions = integers(g, indices)
+    if positions is not None:
+        return max(positions, default=-1) + 1
+    # Of no indices, ReduceMax returns the lowest integer: the count is 0.
+    highest_index = g.op("ReduceMax", g.cast(indices, DataType.INT64), keepdims=0)
+    return compute(g, "max", compute(g, "add", highest_index, 1), 0)
 
 
 @onnx_symbolic("tf::TensorListResize")
 def tensor_list_resize(g: GraphContext, input_handle: Value, size: Value) -> Value:
-    return resized(g, input_handle, number(g, size))
+    return resize_list(g, input_handle, number(g, size))
 
 
 @onnx_symbolic("tf::TensorListConcatLists")
 def tensor_list_concat_lists(
     g: GraphContext, input_a: Value, input_b: Value, element_dtype: ElementType
 ) -> Value:
-    for empty, rest in ((input_a, input_b), (input_b, input_a)):
-        if isinstance(empty, Unwritten) and empty.count == 0:
-            return rest
+    # The elements of an empty list have no shape, so there is nothing to concatenate.
+    for empty, remaining in ((input_a, input_b), (input_b, input_a)):
+        if isinstance(empty, UnwrittenList) and empty.count == 0:
+            return remaining
     return g.op("Concat", as_tensor(g, input_a), as_tensor(g, input_b), axis=0)
 
 
@@ -225,8 +233,8 @@ def tensor_list_concat_v2(
     leading_dims: Value,
     element_dtype: ElementType,
 ) -> list[Value]:
-    """The elements joined along their first dimension, which is the same for all, and its size for each."""
-    return _joined(g, as_tensor(g, input_handle))
+    """Concatenate the elements, which all have the same shape; also return the first size of each."""
+    return _concatenate_elements(g, as_tensor(g, input_handle))
 
 
 @onnx_symbolic("tf::TensorListConcat")
@@ -236,26 +244,26 @@ def tensor_list_concat(
     element_dtype: ElementType,
     element_shape: Sequence[int] | None = None,
 ) -> list[Value]:
-    return _joined(g, as_tensor(g, input_handle))
+    return _concatenate_elements(g, as_tensor(g, input_handle))
 
 
-def _joined(g: GraphContext, items: Value) -> list[Value]:
+def _concatenate_elements(g: GraphContext, items: Value) -> list[Value]:
     lengths = g.op("Expand", g.stack([g.size(items, 1)]), g.stack([g.size(items, 0)]))
     return [merge_dimensions(g, items), lengths]
 
 
 @onnx_symbolic("tf::TensorListSplit")
 def tensor_list_split(g: GraphContext, tensor: Value, element_shape: Value, lengths: Value) -> Value:
-    return _parts(g, tensor, lengths)
+    return _split_to_list(g, tensor, lengths)
 
 
-def _parts(g: GraphContext, tensor: Value, lengths: Value) -> Value:
-    """A tensor split along its first dimension into parts, which must be of the same length."""
+def _split_to_list(g: GraphContext, tensor: Value, lengths: Value) -> Value:
+    """Split a tensor along its first dimension into a list of parts, which must have the same length."""
     sizes = constant_integers(g, lengths, "lengths")
     if len(set(sizes)) != 1:
         raise g.refuse("the parts of a list must have the same length")
-    rest = g.op("Slice", g.op("Shape", tensor), starts=[1], ends=[np.iinfo(np.int64).max], axes=[0])
-    return g.op("Reshape", tensor, g.op("Concat", g.constant([len(sizes), sizes[0]]), rest, axis=0))
+    element_shape = g.op("Slice", g.op("Shape", tensor), starts=[1], ends=[np.iinfo(np.int64).max], axes=[0])
+    return g.op("Reshape", tensor, g.op("Concat", g.constant([len(sizes), sizes[0]]), element_shape, axis=0))
 
 
 @onnx_symbolic("tf::TensorArrayV3")
@@ -289,7 +297,7 @@ def tensor_array_write_v3(
 
 
 def _grows(g: GraphContext) -> bool:
-    """Whether the capture has marked the node as a write to an array that grows."""
+    """Whether the capture marked the node as a write to an array that may grow."""
     return g.node is not None and g.node.metadata_props.get(GROWS) == "true"
 
 
@@ -303,7 +311,8 @@ def tensor_array_gather_v3(
     element_shape: Sequence[int] | None = None,
 ) -> Value:
     items = as_tensor(g, flow_in)
-    return items if are_all(g, indices, items) else g.op("Gather", items, indices, axis=0)
+    # All elements in order are the list itself.
+    return items if covers_all_elements(g, indices, items) else g.op("Gather", items, indices, axis=0)
 
 
 @onnx_symbolic("tf::TensorArrayScatterV3")
@@ -311,12 +320,14 @@ def tensor_array_scatter_v3(
     g: GraphContext, handle: Value, indices: Value, value: Value, flow_in: Value
 ) -> Value:
     """Write elements; an array of dynamic size grows up to the highest index."""
-    return scattered(g, _grown(g, flow_in, indices) if _grows(g) else flow_in, indices, value)
+    return scatter_elements(
+        g, _grow_to_indices(g, flow_in, indices) if _grows(g) else flow_in, indices, value
+    )
 
 
 @onnx_symbolic("tf::TensorArraySizeV3")
 def tensor_array_size_v3(g: GraphContext, handle: Value, flow_in: Value) -> Value:
-    return g.constant(count_of(g, flow_in), DataType.INT32)
+    return g.constant(element_count(g, flow_in), DataType.INT32)
 
 
 @onnx_symbolic("tf::TensorArrayConcatV3")
@@ -327,11 +338,11 @@ def tensor_array_concat_v3(
     dtype: ElementType,
     element_shape_except0: Sequence[int] | None = None,
 ) -> list[Value]:
-    return _joined(g, as_tensor(g, flow_in))
+    return _concatenate_elements(g, as_tensor(g, flow_in))
 
 
 @onnx_symbolic("tf::TensorArraySplitV3")
 def tensor_array_split_v3(
     g: GraphContext, handle: Value, value: Value, lengths: Value, flow_in: Value
 ) -> Value:
-    return _parts(g, value, lengths)
+    return _split_to_list(g, value, lengths)

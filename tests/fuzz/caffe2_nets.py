@@ -10,7 +10,7 @@ from google.protobuf import text_format
 import opsetta
 import opsetta.symbolics
 from opsetta.exporter.capture.caffe2.messages import message_type
-from opsetta.exporter.capture.caffe2.reading import is_net, read_net
+from opsetta.exporter.capture.caffe2.net_reading import is_net, read_net
 from opsetta.exporter.files.reading import BOUNDS
 
 from . import mutations

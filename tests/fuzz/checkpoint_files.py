@@ -18,8 +18,8 @@ import opsetta
 from opsetta.exporter.capture.tensorflow.checkpoints import keys_by_name, open_checkpoint
 from opsetta.exporter.capture.tensorflow.checkpoints.sorted_table import SortedTable
 from opsetta.exporter.capture.tensorflow.freezing import frozen_graph
+from opsetta.exporter.capture.tensorflow.graph_reading import read_graph
 from opsetta.exporter.capture.tensorflow.messages import message_type
-from opsetta.exporter.capture.tensorflow.reading import read_graph
 from opsetta.exporter.capture.tensorflow.weights import weights_of_graph
 
 from .. import tensorflow_checkpoints as written

@@ -109,7 +109,7 @@ def _tensorflow() -> list[Base]:
 
 
 def _caffe2() -> list[Base]:
-    from opsetta.exporter.capture.caffe2.capture import load_nets
+    from opsetta.exporter.capture.caffe2.net_capture import load_nets
     from opsetta.exporter.files.reading.bounds import BOUNDS
 
     from ..exporter.capture.caffe2 import nets, records

@@ -10,9 +10,9 @@ import numpy as np
 from google.protobuf import text_format
 
 import opsetta
+from opsetta.exporter.capture.tensorflow.graph_reading import GraphFile, read_graph, recognise
 from opsetta.exporter.capture.tensorflow.messages import message_type
-from opsetta.exporter.capture.tensorflow.reading import GraphFile, read_graph, recognise
-from opsetta.exporter.capture.tensorflow.tensors import array_of
+from opsetta.exporter.capture.tensorflow.tensor_protos import array_of
 from opsetta.exporter.files.reading import read_model
 
 from . import mutations
@@ -76,11 +76,11 @@ def files() -> list[bytes]:
 
 def parse(data: bytes) -> object:
     """The message of a binary file."""
-    return message_type(recognise(data).kind).FromString(data)
+    return message_type(recognise(data).file_type).FromString(data)
 
 
 SOURCE = mutations.Source(
-    lambda data: recognise(data).form == "binary",
+    lambda data: recognise(data).encoding == "binary",
     parse,
     [mutations.write_binary, mutations.write_binary, mutations.write_text],
 )
@@ -104,7 +104,7 @@ def read_everything(path: pathlib.Path) -> str:
     path.write_bytes((read.meta_graph or read.graph_def).SerializeToString())
     # The name of an operator, by which a binary file is recognised, may be gone.
     kind = "GraphDef" if read.meta_graph is None else "MetaGraphDef"
-    again = read_graph(path, kind=kind, form="binary", need_signature=False)
+    again = read_graph(path, file_type=kind, encoding="binary", need_signature=False)
     if again.graph_def.SerializeToString(deterministic=True) != read.graph_def.SerializeToString(
         deterministic=True
     ):

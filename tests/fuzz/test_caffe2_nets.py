@@ -2,7 +2,7 @@
 
 import pytest
 
-from opsetta.exporter.capture.caffe2.reading import read_net
+from opsetta.exporter.capture.caffe2.net_reading import read_net
 from opsetta.exporter.files.reading import BOUNDS
 
 from . import caffe2_nets, cases

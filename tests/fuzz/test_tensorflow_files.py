@@ -2,7 +2,7 @@
 
 import pytest
 
-from opsetta.exporter.capture.tensorflow.reading import read_graph
+from opsetta.exporter.capture.tensorflow.graph_reading import read_graph
 
 from . import cases, tensorflow_files
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import opsetta
-from opsetta.exporter.capture.tensorflow.graph.capture import capture_graph
+from opsetta.exporter.capture.tensorflow.graph.graph_capture import capture_graph
 from opsetta.exporter.capture.tensorflow.messages import message_type
 
 DATA = pathlib.Path(__file__).resolve().parents[1] / "data" / "tensorflow"

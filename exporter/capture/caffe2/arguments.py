@@ -1,18 +1,18 @@
-"""The arguments of an operator as Python values."""
+"""Converts the arguments of an operator to Python values."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import onnx_ir as ir
 
 from ....registration import ModelFileError
-from .messages import message_type
-from .operators import WINDOWS, table
+from .messages import Argument, OperatorDef, message_type
+from .operator_schemas import WINDOWS, table
 
 MAXIMUM_LIST = 65_536
-"""Numbers in a list that is an argument; weights are not kept as arguments."""
+"""Maximum numbers in an argument's list; weights are no arguments."""
 _SINGLE, _LISTS = ("f", "i", "s", "n", "t"), ("floats", "ints", "strings", "nets", "tensors", "qtensors")
 _ELEMENT_TYPES = {
     "FLOAT": ir.DataType.FLOAT,
@@ -28,69 +28,69 @@ _ELEMENT_TYPES = {
     "FLOAT16": ir.DataType.FLOAT16,
     "DOUBLE": ir.DataType.DOUBLE,
 }
-_LAYERED = {"kernels": "kernel", "strides": "stride", "dilations": "dilation", "adjs": "adj"}
-"""The lists of windows, and the names of their older single arguments."""
+_WINDOW_LISTS = {"kernels": "kernel", "strides": "stride", "dilations": "dilation", "adjs": "adj"}
+"""The list arguments of windows, and the names of the legacy arguments with single numbers."""
 _SIDES = ("t", "l", "b", "r")
 
 
-def text_of(text: str | bytes, shown: str) -> str:
-    """Return a text field of a message, which protobuf returns as bytes if it is not UTF-8.
+def text_of(text: str | bytes, label: str) -> str:
+    """Check that a text field of a message is UTF-8; protobuf returns bytes if it is not.
 
     Raises:
-        ModelFileError: it is not.
+        ModelFileError: it is not UTF-8.
     """
     if not isinstance(text, str):
-        raise ModelFileError(f"{shown} holds text that is not UTF-8")
+        raise ModelFileError(f"{label} holds text that is not UTF-8")
     return text
 
 
-def by_name(operator: Any, shown: str) -> dict[str, Any]:
-    """The argument messages of an operator.
+def arguments_by_name(operator: OperatorDef, label: str) -> dict[str, Argument]:
+    """The argument messages of an operator by name.
 
     Raises:
-        ModelFileError: two arguments of one name differ.
+        ModelFileError: two arguments with one name differ.
     """
-    found: dict[str, Any] = {}
+    messages: dict[str, Argument] = {}
     for argument in operator.arg:
-        name = text_of(argument.name, shown)
-        if found.setdefault(name, argument) != argument:
-            raise ModelFileError(f"{shown} has two arguments named '{name}'")
-    return found
+        name = text_of(argument.name, label)
+        if messages.setdefault(name, argument) != argument:
+            raise ModelFileError(f"{label} has two arguments named '{name}'")
+    return messages
 
 
-def kind_of(argument: Any, shown: str) -> str:
-    """The field with an argument's value, "" for an empty list.
+def field_of(argument: Argument, label: str) -> str:
+    """The field that has an argument's value; "" for an empty list.
 
     Raises:
-        ModelFileError: several fields do.
+        ModelFileError: several fields have values.
     """
-    kinds = [kind for kind in _SINGLE if argument.HasField(kind)]
-    kinds += [kind for kind in _LISTS if len(getattr(argument, kind))]
-    if len(kinds) > 1:
-        raise ModelFileError(f"argument '{argument.name}' of {shown} has both {kinds[0]} and {kinds[1]}")
-    return kinds[0] if kinds else ""
+    fields = [field for field in _SINGLE if argument.HasField(field)]
+    fields += [field for field in _LISTS if len(getattr(argument, field))]
+    if len(fields) > 1:
+        raise ModelFileError(f"argument '{argument.name}' of {label} has both {fields[0]} and {fields[1]}")
+    return fields[0] if fields else ""
 
 
-def value_of(argument: Any, shown: str) -> Any:
-    """An argument as a Python value: a number, a text, or a list of these; a net or tensor as its name."""
-    kind = kind_of(argument, shown)
-    held: Any = getattr(argument, kind) if kind else []
-    if kind in ("f", "i"):
-        return held
-    if kind == "s":
-        return _decoded(held)
-    if kind in ("n", "t"):
-        return _decoded(held.name)
-    if len(held) > MAXIMUM_LIST:
+def value_of(argument: Argument, label: str) -> Any:
+    """The Python value of an argument: a number, a text or a list of these; the name of a net or tensor."""
+    field = field_of(argument, label)
+    content: Any = getattr(argument, field) if field else []
+    if field in ("f", "i"):
+        return content
+    if field == "s":
+        return _decode(content)
+    if field in ("n", "t"):
+        return _decode(content.name)
+    if len(content) > MAXIMUM_LIST:
         raise ModelFileError(
-            f"argument '{argument.name}' of {shown} has {len(held)} elements, more than {MAXIMUM_LIST}"
+            f"argument '{argument.name}' of {label} has {len(content)} elements, more than {MAXIMUM_LIST}"
         )
-    if kind in ("floats", "ints"):
-        return list(held)
-    return [_decoded(item if kind == "strings" else item.name) for item in held]
+    if field in ("floats", "ints"):
+        return list(content)
+    return [_decode(item if field == "strings" else item.name) for item in content]
 
 
-def _decoded(text: str | bytes) -> str:
+def _decode(text: str | bytes) -> str:
     if isinstance(text, str):
         return text
     try:
@@ -99,47 +99,48 @@ def _decoded(text: str | bytes) -> str:
         return text.decode("latin-1")
 
 
-def arguments_of(operator: Any, shown: str) -> dict[str, Any]:
+def arguments_of(operator: OperatorDef, label: str) -> dict[str, Any]:
     """The arguments that an operator reads, by name; all of them if it is not in the table.
 
     Raises:
-        ModelFileError: they contradict each other, or have no meaning.
+        ModelFileError: they contradict each other, or have invalid values.
     """
-    messages = by_name(operator, shown)
-    values = {name: value_of(argument, shown) for name, argument in messages.items()}
+    messages = arguments_by_name(operator, label)
+    values = {name: value_of(argument, label) for name, argument in messages.items()}
     schema = table().get(operator.type)
     if schema is None:
         return values
     if operator.type in WINDOWS:
-        _bring_to_lists(values, shown)
+        _convert_window_arguments(values, label)
     if operator.type == "ConstantFill":
-        values["dtype"] = constant_type(messages, shown)
+        values["dtype"] = constant_type(messages, label)
     elif "to" in schema.arguments:
-        values["to"] = element_type(values.get("to", 1), shown)
+        values["to"] = element_type(values.get("to", 1), label)
     return {name: value for name, value in values.items() if name in schema.arguments}
 
 
-def _bring_to_lists(values: dict[str, Any], shown: str) -> None:
-    """Convert legacy window arguments to lists; ignore incomplete ones."""
-    for name, single in _LAYERED.items():
+def _convert_window_arguments(values: dict[str, Any], label: str) -> None:
+    """Convert legacy window arguments to lists; ignore pairs and quadruples that are incomplete."""
+    # The legacy arguments describe windows over images: two dimensions, four sides.
+    for name, single in _WINDOW_LISTS.items():
         pair = [values.get(f"{single}_h"), values.get(f"{single}_w")]
-        older = [values[single]] * 2 if single in values else pair if None not in pair else None
-        _set_once(values, name, older, shown)
+        legacy_numbers = [values[single]] * 2 if single in values else pair if None not in pair else None
+        _set_once(values, name, legacy_numbers, label)
     sides = [values.get(f"pad_{side}") for side in _SIDES]
-    older = [values["pad"]] * 4 if "pad" in values else sides if None not in sides else None
-    _set_once(values, "pads", older, shown)
+    legacy_numbers = [values["pad"]] * 4 if "pad" in values else sides if None not in sides else None
+    _set_once(values, "pads", legacy_numbers, label)
 
 
-def _set_once(values: dict[str, Any], name: str, older: list[Any] | None, shown: str) -> None:
-    if older is None:
+def _set_once(values: dict[str, Any], name: str, legacy_numbers: list[Any] | None, label: str) -> None:
+    if legacy_numbers is None:
         return
-    if values.get(name, older) != older:
-        raise ModelFileError(f"{shown} gives {name} twice, as {values[name]} and as {older}")
-    values[name] = older
+    if values.get(name, legacy_numbers) != legacy_numbers:
+        raise ModelFileError(f"{label} gives {name} twice, as {values[name]} and as {legacy_numbers}")
+    values[name] = legacy_numbers
 
 
-def element_type(value: Any, shown: str) -> ir.DataType:
-    """The ONNX element type of one of Caffe2's, given by number or by name.
+def element_type(value: object, label: str) -> ir.DataType:
+    """The ONNX element type for the number or the name of a Caffe2 element type.
 
     Raises:
         ModelFileError: there is no such type.
@@ -148,18 +149,18 @@ def element_type(value: Any, shown: str) -> ir.DataType:
     names = {number: name for name, number in numbers.items()}
     name = value.upper() if isinstance(value, str) else names.get(value) if isinstance(value, int) else None
     if name not in _ELEMENT_TYPES:
-        raise ModelFileError(f"{shown} has the element type {value!r}, which no tensor has")
+        raise ModelFileError(f"{label} has the element type {value!r}, which no tensor has")
     return _ELEMENT_TYPES[name]
 
 
-def constant_type(messages: Mapping[str, Any], shown: str) -> ir.DataType:
-    """The element type of ConstantFill: `dtype`, or that of `value`."""
+def constant_type(messages: Mapping[str, Argument], label: str) -> ir.DataType:
+    """The element type of ConstantFill: `dtype`, or by default the type of `value`."""
     if "dtype" in messages:
-        return element_type(value_of(messages["dtype"], shown), shown)
+        return element_type(value_of(messages["dtype"], label), label)
     return ir.DataType.INT64 if "value" in messages and messages["value"].HasField("i") else ir.DataType.FLOAT
 
 
-def sizes_of(values: Sequence[int] | Any, shown: str) -> tuple[int, ...]:
+def sizes_of(values: object, label: str) -> tuple[int, ...]:
     """The sizes in a `shape` argument.
 
     Raises:
@@ -168,5 +169,5 @@ def sizes_of(values: Sequence[int] | Any, shown: str) -> tuple[int, ...]:
     if not isinstance(values, list) or not all(
         isinstance(size, int) and 0 <= size < 2**48 for size in values
     ):
-        raise ModelFileError(f"{shown} has an invalid shape: {values!r}"[:300])
+        raise ModelFileError(f"{label} has an invalid shape: {values!r}"[:300])
     return tuple(values)

@@ -1,7 +1,7 @@
-"""The weights of a net, which are the results of fillers without inputs.
+"""Makes the weights of a net, which are the results of fillers without inputs.
 
-The random fillers, which only training nets need, draw from a generator that the blob's name seeds: the same
-file always gives the same weights, which are not those that Caffe2 would draw.
+Random fillers, which only training nets need, draw from a generator whose seed is the blob's name. So the
+same file always gives the same weights, but not the ones that Caffe2 would draw.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import onnx_ir as ir
 
 from ....registration import ModelFileError
 from ...files.reading import REMEDY, Bounds
-from .arguments import by_name, constant_type, element_type, kind_of, sizes_of, text_of, value_of
+from .arguments import arguments_by_name, constant_type, element_type, field_of, sizes_of, text_of, value_of
+from .messages import Argument, OperatorDef
 
-_GIVEN = {
+_LIST_FILLERS = {
     "GivenTensorFill": ir.DataType.FLOAT,
     "GivenTensorDoubleFill": ir.DataType.DOUBLE,
     "GivenTensorFp16Fill": ir.DataType.FLOAT16,
@@ -33,131 +34,138 @@ _GIVEN = {
     "Int8GivenIntTensorFill": ir.DataType.INT32,
 }
 """Fillers with a list of values, and their element types."""
-_BYTES = ("GivenTensorByteStringToUInt8Fill", "Int8GivenTensorFill")
-"""Fillers with bytes as values."""
+_BYTE_FILLERS = ("GivenTensorByteStringToUInt8Fill", "Int8GivenTensorFill")
+"""Fillers whose values are bytes."""
 _FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16})
-_CONSTANT = {"ConstantFill": None, "Float16ConstantFill": ir.DataType.FLOAT16}
+_CONSTANT_FILLERS = {"ConstantFill": None, "Float16ConstantFill": ir.DataType.FLOAT16}
 
 
-def is_filler(operator: Any) -> bool:
+def is_filler(operator: OperatorDef) -> bool:
     """Whether an operator is a filler without inputs, including random ones."""
-    known = (*_GIVEN, *_BYTES, *_CONSTANT, *_RANDOM, "RangeFill")
-    return operator.type in known and not operator.input and len(operator.output) == 1
+    filler_types = (*_LIST_FILLERS, *_BYTE_FILLERS, *_CONSTANT_FILLERS, *_RANDOM_FILLERS, "RangeFill")
+    return operator.type in filler_types and not operator.input and len(operator.output) == 1
 
 
 class Fillers:
     """Makes the tensors of fillers, with a limit on the bytes that are not stored in the file.
 
     Attributes:
-        random: the blobs that random fillers filled, with the operator.
+        random: the blobs with random numbers, and the operators that filled them.
     """
 
     def __init__(self, bounds: Bounds):
-        self._left = bounds.memory
+        self._remaining_bytes = bounds.memory
         self.random: dict[str, str] = {}
 
-    def tensor(self, operator: Any, shown: str, *, random: bool) -> ir.TensorProtocol | None:
+    def tensor(self, operator: OperatorDef, label: str, *, random: bool) -> ir.TensorProtocol | None:
         """Return the tensor of a filler; None for other operators, and for fillers with inputs.
 
         Args:
-            random: whether random fillers count.
+            random: whether to evaluate random fillers too.
 
         Raises:
             ModelFileError: its arguments contradict each other, or the tensor is too large.
         """
-        kind = operator.type
-        if not is_filler(operator) or (kind in _RANDOM and not random):
+        filler_type = operator.type
+        if not is_filler(operator) or (filler_type in _RANDOM_FILLERS and not random):
             return None
-        messages = by_name(operator, shown)
-        shape = sizes_of(value_of(messages["shape"], shown) if "shape" in messages else [], shown)
-        if kind in _GIVEN or kind in _BYTES:
-            return self._given_values(kind, messages, shape, shown)
-        if kind in _CONSTANT:
-            return self._constant(kind, messages, shape, shown)
-        self._take(math.prod(shape) * 4, shown)
-        if kind == "RangeFill":
+        messages = arguments_by_name(operator, label)
+        shape = sizes_of(value_of(messages["shape"], label) if "shape" in messages else [], label)
+        if filler_type in _LIST_FILLERS or filler_type in _BYTE_FILLERS:
+            return self._listed_values(filler_type, messages, shape, label)
+        if filler_type in _CONSTANT_FILLERS:
+            return self._constant(filler_type, messages, shape, label)
+        # Random numbers and ranges are FLOAT or INT32.
+        self._charge(math.prod(shape) * 4, label)
+        if filler_type == "RangeFill":
             return ir.Tensor(np.arange(math.prod(shape), dtype=np.float32).reshape(shape))
-        blob = text_of(operator.output[0], shown)
-        self.random[blob] = kind
+        blob = text_of(operator.output[0], label)
+        self.random[blob] = filler_type
         draw = np.random.Generator(np.random.PCG64(zlib.crc32(blob.encode())))
-        numbers = {name: value_of(message, shown) for name, message in messages.items()}
+        numbers = {name: value_of(message, label) for name, message in messages.items()}
         try:
-            return ir.Tensor(_RANDOM[kind](draw, shape, numbers))
+            return ir.Tensor(_RANDOM_FILLERS[filler_type](draw, shape, numbers))
         except (TypeError, ValueError, OverflowError, IndexError) as error:
-            raise ModelFileError(f"{shown} cannot be filled: {error}") from None
+            raise ModelFileError(f"{label} cannot be filled: {error}") from None
 
-    def _take(self, size: int, shown: str) -> None:
-        """Subtract bytes from the remaining limit."""
-        self._left -= size
-        if self._left < 0:
-            raise ModelFileError(f"{shown} exceeds the limit on generated weights; {REMEDY}")
+    def _charge(self, size: int, label: str) -> None:
+        """Count bytes of a generated weight.
 
-    def _given_values(
-        self, kind: str, messages: Mapping[str, Any], shape: tuple[int, ...], shown: str
+        Raises:
+            ModelFileError: all generated weights together exceed the limit.
+        """
+        self._remaining_bytes -= size
+        if self._remaining_bytes < 0:
+            raise ModelFileError(f"{label} exceeds the limit on generated weights; {REMEDY}")
+
+    def _listed_values(
+        self, filler_type: str, messages: Mapping[str, Argument], shape: tuple[int, ...], label: str
     ) -> ir.TensorProtocol:
-        if kind in _BYTES:
-            data = _byte_values(messages, shown)
-            return ir.Tensor(_reshaped(np.frombuffer(data, np.uint8), shape, shown))
-        dtype = _GIVEN[kind]
-        if kind == "GivenTensorFill" and "dtype" in messages:
-            dtype = element_type(value_of(messages["dtype"], shown), shown)
-        held: Any = []
+        if filler_type in _BYTE_FILLERS:
+            data = _byte_values(messages, label)
+            return ir.Tensor(_reshape(np.frombuffer(data, np.uint8), shape, label))
+        dtype = _LIST_FILLERS[filler_type]
+        if filler_type == "GivenTensorFill" and "dtype" in messages:
+            dtype = element_type(value_of(messages["dtype"], label), label)
+        values: Any = []
         if "values" in messages:
             field = "strings" if dtype == ir.DataType.STRING else "floats" if dtype in _FLOATS else "ints"
-            found = kind_of(messages["values"], shown)
-            if found not in ("", field):
+            value_field = field_of(messages["values"], label)
+            if value_field not in ("", field):
                 raise ModelFileError(
-                    f"{shown} has its values in field {found}, but Caffe2 reads field {field}"
+                    f"{label} has its values in field {value_field}, but Caffe2 reads field {field}"
                 )
-            held = getattr(messages["values"], field)
+            values = getattr(messages["values"], field)
         if dtype == ir.DataType.STRING:
-            if math.prod(shape) != len(held):
-                raise ModelFileError(f"{shown} has {len(held)} values for the shape {list(shape)}")
-            return ir.StringTensor(list(held), shape=ir.Shape(shape))
+            if math.prod(shape) != len(values):
+                raise ModelFileError(f"{label} has {len(values)} values for the shape {list(shape)}")
+            return ir.StringTensor(list(values), shape=ir.Shape(shape))
         if dtype in _FLOATS:
-            array = np.array(held, dtype=np.float32).astype(dtype.numpy(), copy=False)
+            # The message stores floats, whatever the element type is.
+            array = np.array(values, dtype=np.float32).astype(dtype.numpy(), copy=False)
         else:
-            whole = np.array(held, dtype=np.int64)
+            integers = np.array(values, dtype=np.int64)
             with np.errstate(invalid="ignore"):
-                array = whole.astype(dtype.numpy())
-            if dtype != ir.DataType.BOOL and not np.array_equal(array.astype(np.int64), whole):
-                raise ModelFileError(f"{shown} has values outside of the range of {dtype.name}")
-        return ir.Tensor(_reshaped(array, shape, shown))
+                array = integers.astype(dtype.numpy())
+            # The conversion wraps values out of range without an error.
+            if dtype != ir.DataType.BOOL and not np.array_equal(array.astype(np.int64), integers):
+                raise ModelFileError(f"{label} has values outside of the range of {dtype.name}")
+        return ir.Tensor(_reshape(array, shape, label))
 
     def _constant(
-        self, kind: str, messages: Mapping[str, Any], shape: tuple[int, ...], shown: str
+        self, filler_type: str, messages: Mapping[str, Argument], shape: tuple[int, ...], label: str
     ) -> ir.TensorProtocol:
-        dtype = _CONSTANT[kind] or constant_type(messages, shown)
-        value = value_of(messages["value"], shown) if "value" in messages else 0
+        dtype = _CONSTANT_FILLERS[filler_type] or constant_type(messages, label)
+        value = value_of(messages["value"], label) if "value" in messages else 0
         if dtype == ir.DataType.STRING or not isinstance(value, (int, float)):
-            raise ModelFileError(f"{shown} fills with {value!r}, which is not a number"[:300])
-        self._take(int(math.prod(shape) * dtype.itemsize), shown)
+            raise ModelFileError(f"{label} fills with {value!r}, which is not a number"[:300])
+        self._charge(int(math.prod(shape) * dtype.itemsize), label)
         with np.errstate(over="ignore"):
             if dtype not in _FLOATS and not float(value).is_integer():
-                raise ModelFileError(f"{shown} fills {dtype.name} with {value}")
+                raise ModelFileError(f"{label} fills {dtype.name} with {value}")
             try:
                 return ir.Tensor(np.full(shape, value, dtype=dtype.numpy()))
             except (OverflowError, ValueError) as error:
-                raise ModelFileError(f"{shown} cannot be filled: {error}") from None
+                raise ModelFileError(f"{label} cannot be filled: {error}") from None
 
 
-def _byte_values(messages: Mapping[str, Any], shown: str) -> bytes:
-    """Return the bytes of a filler: one string, alone or in a list."""
+def _byte_values(messages: Mapping[str, Argument], label: str) -> bytes:
+    """The bytes of a filler: one string, alone or as the only element of a list."""
     if "values" not in messages:
         return b""
-    kind = kind_of(messages["values"], shown)
-    if kind == "s":
+    field = field_of(messages["values"], label)
+    if field == "s":
         return bytes(messages["values"].s)
-    if kind == "strings" and len(messages["values"].strings) == 1:
+    if field == "strings" and len(messages["values"].strings) == 1:
         return bytes(messages["values"].strings[0])
-    raise ModelFileError(f"{shown} must have its values as one string of bytes")
+    raise ModelFileError(f"{label} must have its values as one string of bytes")
 
 
-def _reshaped(array: np.ndarray, shape: tuple[int, ...], shown: str) -> np.ndarray:
+def _reshape(array: np.ndarray, shape: tuple[int, ...], label: str) -> np.ndarray:
     try:
         return array.reshape(shape)
     except ValueError:
-        raise ModelFileError(f"{shown} has {array.size} values for the shape {list(shape)}"[:300]) from None
+        raise ModelFileError(f"{label} has {array.size} values for the shape {list(shape)}"[:300]) from None
 
 
 _Draw = Callable[[np.random.Generator, tuple[int, ...], Mapping[str, Any]], np.ndarray]
@@ -187,10 +195,10 @@ def _msra(draw: np.random.Generator, shape: tuple[int, ...], numbers: Mapping[st
     return draw.normal(0.0, math.sqrt(2 / max(outputs, 1)), shape).astype(np.float32)
 
 
-_RANDOM: dict[str, _Draw] = {
+_RANDOM_FILLERS: dict[str, _Draw] = {
     "UniformFill": _uniform,
     "UniformIntFill": _integers,
-    "Float16UniformFill": lambda *given: _uniform(*given).astype(np.float16),
+    "Float16UniformFill": lambda draw, shape, numbers: _uniform(draw, shape, numbers).astype(np.float16),
     "GaussianFill": _gaussian,
     "XavierFill": _xavier,
     "MSRAFill": _msra,

@@ -1,1 +1,1 @@
-"""Weights that stay in files: matched with the parameters and buffers of a model, and never loaded."""
+"""Weights that stay in files: they are matched with a model's parameters and buffers, but not loaded."""

@@ -1,4 +1,4 @@
-"""Opens checkpoints: the tensors of .safetensors files and of torch.save, by name, without reading them."""
+"""Opens checkpoints: finds the tensors of .safetensors and torch.save files by name, without reading them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Weights = str | os.PathLike[str] | Mapping[str, Any]
 def open_weights(path: str | os.PathLike[str]) -> dict[str, ir.TensorProtocol]:
     """The tensors of a checkpoint by name. Their contents stay in the file until they are needed.
 
-    Change the names, leave tensors out or add some, and give the mapping to `export(weights=...)`.
+    To rename, omit or add tensors, change the mapping and pass it to `export(weights=...)`.
 
     Args:
         path: a .safetensors file, a checkpoint of torch.save, the index of a sharded checkpoint
@@ -39,69 +39,75 @@ def open_weights(path: str | os.PathLike[str]) -> dict[str, ir.TensorProtocol]:
     return read_checkpoint(path, _read_zip)
 
 
-def _read_zip(file: StoredFile, shown: str) -> dict[str, ir.TensorProtocol]:
+def _read_zip(file: StoredFile, label: str) -> dict[str, ir.TensorProtocol]:
     """The tensors of a checkpoint of torch.save.
 
     Raises:
-        ModelFileError: it holds something else, or tensors that are not stored as they are in memory.
+        ModelFileError: it contains other objects, or tensors that are not stored with their layout in memory.
     """
+    # Only files of torch.save need torch, whose import takes seconds.
     from ...torch_boundary.requirements import need_torch
     from ...torch_boundary.state.attached_state import Place, checkpoint_places
 
     need_torch("reading a checkpoint of torch.save")
-    _check_stored(file, shown)
+    _check_stored(file, label)
     try:
         content = checkpoint_places(file.path)
     except ValueError as error:
-        raise ModelFileError(f"{shown} cannot be read: {error}") from error
-    other = [name for name, item in content.items() if not isinstance(item, Place)]
-    if other or not all(isinstance(name, str) for name in content):
+        raise ModelFileError(f"{label} cannot be read: {error}") from error
+    other_names = [name for name, item in content.items() if not isinstance(item, Place)]
+    if other_names or not all(isinstance(name, str) for name in content):
         raise ModelFileError(
-            f"{shown} holds more than tensors by name, such as {quoted(str(other[0] if other else ''))}: "
-            "pass a mapping, such as torch.load(path, mmap=True, weights_only=True)['state_dict']"
+            f"{label} holds more than tensors by name, such as "
+            f"{quoted(str(other_names[0] if other_names else ''))}: pass a mapping, such as "
+            "torch.load(path, mmap=True, weights_only=True)['state_dict']"
         )
-    return {name: _tensor(file, place, name, shown) for name, place in content.items()}
+    return {name: _tensor(file, location, name, label) for name, location in content.items()}
 
 
-def _check_stored(file: StoredFile, shown: str) -> None:
-    """Refuse an archive whose records are not the bytes of the tensors."""
+def _check_stored(file: StoredFile, label: str) -> None:
+    """Refuse an archive whose records are not the plain bytes of the tensors."""
     try:
         with zipfile.ZipFile(file.path) as archive:
-            large = oversized_entry(archive, file.size)
-            if large is not None:
-                raise ModelFileError(f"{shown} {large}")
+            size_problem = oversized_entry(archive, file.size)
+            if size_problem is not None:
+                raise ModelFileError(f"{label} {size_problem}")
             for entry in archive.infolist():
                 if entry.compress_type != zipfile.ZIP_STORED:
-                    raise ModelFileError(f"{shown} is compressed: write it with torch.save")
+                    raise ModelFileError(f"{label} is compressed: write it with torch.save")
                 if entry.filename.endswith("/byteorder") and archive.read(entry) != b"little":
-                    raise ModelFileError(f"{shown} was written on a big-endian machine")
+                    raise ModelFileError(f"{label} was written on a big-endian machine")
     except zipfile.BadZipFile as error:
-        raise ModelFileError(f"{shown} is damaged: {error}") from error
+        raise ModelFileError(f"{label} is damaged: {error}") from error
 
 
-def _tensor(file: StoredFile, place: Any, name: str, shown: str) -> ir.TensorProtocol:
+def _tensor(file: StoredFile, location: Any, name: str, label: str) -> ir.TensorProtocol:
     from ..fx_import.source_values import element_type
 
-    dtype = element_type(place.dtype)
-    if place.end > file.size or place.offset < 0:
-        raise ModelFileError(f"tensor {quoted(name)} is outside of {shown}")
-    tensor = FileTensor(file, place.offset, dtype, place.shape, name)
-    if 0 in place.shape or _is_contiguous(place.shape, place.strides):
+    dtype = element_type(location.dtype)
+    if location.end > file.size or location.offset < 0:
+        raise ModelFileError(f"tensor {quoted(name)} is outside of {label}")
+    tensor = FileTensor(file, location.offset, dtype, location.shape, name)
+    if 0 in location.shape or _is_contiguous(location.shape, location.strides):
         return tensor
-    steps = [stride * (dtype.bitwidth // 8) for stride in place.strides]
-    flat = FileTensor(file, place.offset, dtype, ((place.end - place.offset) // place.dtype.itemsize,), name)
+    # numpy counts strides in bytes, torch in elements.
+    steps = [stride * (dtype.bitwidth // 8) for stride in location.strides]
+    flat = FileTensor(
+        file, location.offset, dtype, ((location.end - location.offset) // location.dtype.itemsize,), name
+    )
 
-    def gathered() -> ir.TensorProtocol:
-        view = np.lib.stride_tricks.as_strided(flat.numpy(), place.shape, steps, writeable=False)
+    def gather_elements() -> ir.TensorProtocol:
+        view = np.lib.stride_tricks.as_strided(flat.numpy(), location.shape, steps, writeable=False)
         return ir.Tensor(np.ascontiguousarray(view), dtype=dtype, name=name)
 
-    return ir.LazyTensor(gathered, dtype=dtype, shape=ir.Shape(place.shape), name=name)
+    return ir.LazyTensor(gather_elements, dtype=dtype, shape=ir.Shape(location.shape), name=name)
 
 
 def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    due = math.prod(shape)
+    expected_stride = math.prod(shape)
     for size, stride in zip(shape, strides, strict=True):
-        due //= size
-        if size != 1 and stride != due:
+        expected_stride //= size
+        # The stride of a dimension of size 1 has no effect.
+        if size != 1 and stride != expected_stride:
             return False
     return True

@@ -22,7 +22,10 @@ from .matching import Match, match
 from .opening import Weights, open_weights
 
 _CONVERTED_AT_ONCE = 2**20
-"""Tensors of at most this many bytes are converted before the capture, which may depend on their values."""
+"""Tensors of at most this many bytes are converted before the capture, which may depend on their values.
+
+Larger ones have no contents during the capture: converting them would take as much memory as the weights.
+"""
 
 
 @contextlib.contextmanager
@@ -30,20 +33,20 @@ def explaining_absence(model: Any) -> Iterator[None]:
     """Explain a capture that fails because parameters or buffers of the model have no data.
 
     Raises:
-        CaptureError: the capture failed; if there are such, the message says how to give them.
+        CaptureError: the capture failed; if parameters have no data, the message says how to pass weights.
     """
     try:
         yield
     except CaptureError as error:
         if not isinstance(model, torch.nn.Module) or isinstance(model, torch.jit.ScriptModule):
             raise
-        lacking = [holder for holder in holders(model) if without_data(holder.tensor) is not None]
-        if not lacking:
+        without_contents = [holder for holder in holders(model) if without_data(holder.tensor) is not None]
+        if not without_contents:
             raise
-        names = listed([quoted(holder.name) for holder in lacking])
+        names = listed([quoted(holder.name) for holder in without_contents])
         raise CaptureError(
-            f"{names} of the model {'have' if len(lacking) > 1 else 'has'} no data "
-            f"({without_data(lacking[0].tensor)}): pass the weights, opsetta.export(..., "
+            f"{names} of the model {'have' if len(without_contents) > 1 else 'has'} no data "
+            f"({without_data(without_contents[0].tensor)}): pass the weights, opsetta.export(..., "
             "weights='model.safetensors')"
         ) from error
 
@@ -52,7 +55,7 @@ def check_initializers(source: ir.Model) -> None:
     """Refuse a captured graph with initializers that have no data.
 
     Raises:
-        CaptureError: there is one; the message names it.
+        CaptureError: an initializer has no data; the message names it.
     """
     for value in source.graph.initializers.values():
         raw = value.const_value.raw if value.const_value is not None else None
@@ -65,7 +68,7 @@ class StoredWeights:
 
     Args:
         model: the model, which is not changed.
-        weights: where its weights are.
+        weights: a checkpoint, or a mapping from names to tensors.
 
     Raises:
         UsageError: the model is not a module, or `weights` is neither a path nor a mapping.
@@ -76,70 +79,71 @@ class StoredWeights:
         if not isinstance(model, torch.nn.Module) or isinstance(model, torch.jit.ScriptModule):
             raise UsageError(f"weights= needs an nn.Module as the model, not a {type(model).__name__}")
         self._model = model
-        given, shown = _opened_weights(weights)
-        self._matches = match(model, given, shown)
+        stored_tensors, label = _open_weights(weights)
+        self._matches = match(model, stored_tensors, label)
         self._stand_ins: dict[int, torch.Tensor] | None = None
         converted = self._matches.converted
         if converted:
-            kinds = ", ".join(sorted({kind for _, kind in converted}))
+            conversions = ", ".join(sorted({conversion for _, conversion in converted}))
             names = listed([quoted(name) for name, _ in converted])
             warn(
-                f"{shown} have other element types than the model, and are converted ({kinds}): {names}",
+                f"{label} have other element types than the model, and are converted ({conversions}): {names}"
             )
 
-    def attached(self, *, whole: bool = False) -> contextlib.AbstractContextManager[None]:
-        """Attach the weights to the model, mapped into memory and not read.
+    def attach(self, *, whole: bool = False) -> contextlib.AbstractContextManager[None]:
+        """Attach the weights to the model; files are mapped into memory, not read.
 
         Args:
-            whole: convert weights of another element type, so that the model can run. Otherwise large ones
-                have no contents, which is enough for a capture.
+            whole: whether to convert all weights of another element type, so that the model can run.
+                Otherwise large ones have no contents, which is enough for a capture.
         """
+        # A capture may be attempted several times; the weights are converted once.
         if not whole and self._stand_ins is not None:
             return self._explaining_conversion(self._stand_ins)
         placeholder = None if whole else Placeholders()
-        made = {id(each.tensor): _stand_in(each, placeholder) for each in self._matches.stored}
-        made |= self._matches.computed
+        stand_ins = {id(matched.tensor): _stand_in(matched, placeholder) for matched in self._matches.stored}
+        stand_ins |= self._matches.computed
         if whole:
-            return attached(made, self._model)
-        self._stand_ins = made
-        return self._explaining_conversion(made)
+            return attached(stand_ins, self._model)
+        self._stand_ins = stand_ins
+        return self._explaining_conversion(stand_ins)
 
     @contextlib.contextmanager
-    def _explaining_conversion(self, made: dict[int, torch.Tensor]) -> Iterator[None]:
-        """The model with its weights; a failed capture names those without contents."""
+    def _explaining_conversion(self, stand_ins: dict[int, torch.Tensor]) -> Iterator[None]:
+        """Attach the weights; if a capture fails, add the names of weights without contents to the error."""
         try:
-            with attached(made, self._model):
+            with attached(stand_ins, self._model):
                 yield
         except CaptureError as error:
             stored = self._matches.stored
-            empty = [each for each in stored if without_data(made[id(each.tensor)]) is not None]
+            empty = [matched for matched in stored if without_data(stand_ins[id(matched.tensor)]) is not None]
             if not empty:
                 raise
-            names = listed([quoted(each.names[0]) for each in empty])
+            names = listed([quoted(matched.names[0]) for matched in empty])
             raise CaptureError(
                 f"{error}\n  - {names} will be converted to another element type when the program is saved. "
                 "The capture cannot read the values of such weights. If the model's code reads them, give "
                 "the model the element type of the file first, for example with model.half()"
             ) from error
 
-    def place(self, source: ir.Model) -> None:
-        """Refer to the files in the initializers of a captured graph.
+    def refer_to_files(self, source: ir.Model) -> None:
+        """Make the initializers of a captured graph refer to the files.
 
         Raises:
-            CaptureError: an initializer has no data, and is none of the weights.
+            CaptureError: an initializer has no data, and is not one of the weights.
         """
-        contents = {name: each.contents for each in self._matches.stored for name in each.names}
+        contents = {name: matched.contents for matched in self._matches.stored for name in matched.names}
         for value in source.graph.initializers.values():
             tensor = value.const_value
             if tensor is None:
                 continue
             stored = contents.get(tensor.name or "") if value.metadata_props.get(KIND) != "constant" else None
             if stored is not None and (stored.dtype, stored.shape) == (tensor.dtype, tensor.shape):
-                value.const_value = _named(stored, tensor.name)
+                value.const_value = _rename_tensor(stored, tensor.name)
         check_initializers(source)
 
 
-def _opened_weights(weights: Any) -> tuple[Mapping[str, ir.TensorProtocol], str]:
+def _open_weights(weights: Any) -> tuple[Mapping[str, ir.TensorProtocol], str]:
     """Open `weights=`: the tensors by name, and a description of them for messages."""
     if isinstance(weights, (str, os.PathLike)):
         return open_weights(weights), f"the weights in {quoted(os.fspath(weights))}"
@@ -153,12 +157,13 @@ def _opened_weights(weights: Any) -> tuple[Mapping[str, ir.TensorProtocol], str]
     return {name: given_tensor(item, name) for name, item in weights.items()}, "the weights"
 
 
-def _stand_in(each: Match, placeholder: Placeholders | None) -> torch.Tensor:
-    """Make a tensor that replaces a parameter or buffer."""
-    contents = each.contents
+def _stand_in(matched: Match, placeholder: Placeholders | None) -> torch.Tensor:
+    """Make the tensor that replaces a parameter or buffer during the capture."""
+    contents = matched.contents
     dtype = tensor_adapters.to_torch_dtype(contents.dtype)
     shape = tuple(contents.shape.numpy())
     if isinstance(contents, FileTensor):
+        # The tensor lies over the mapped file, so nothing is read.
         return over(contents.data, dtype, shape)
     raw = contents.raw
     if isinstance(raw, torch.Tensor):
@@ -169,7 +174,7 @@ def _stand_in(each: Match, placeholder: Placeholders | None) -> torch.Tensor:
     return over(bytearray(contents.tobytes()), dtype, shape)
 
 
-def _named(tensor: ir.TensorProtocol, name: str | None) -> ir.TensorProtocol:
+def _rename_tensor(tensor: ir.TensorProtocol, name: str | None) -> ir.TensorProtocol:
     if tensor.name == name:
         return tensor
     if isinstance(tensor, FileTensor):

@@ -10,8 +10,8 @@ import onnx_ir as ir
 
 from .messages import message_type
 
-_REFERENCE = 100
-"""What a reference to a type adds to its number: DT_FLOAT is 1, DT_FLOAT_REF is 101."""
+_REFERENCE_OFFSET = 100
+"""The offset between a type's number and that of a reference to it: DT_FLOAT is 1, DT_FLOAT_REF is 101."""
 _TYPES: dict[str, tuple[type, ir.DataType | None]] = {
     "DT_FLOAT": (np.float32, ir.DataType.FLOAT),
     "DT_DOUBLE": (np.float64, ir.DataType.DOUBLE),
@@ -45,14 +45,17 @@ _TYPES: dict[str, tuple[type, ir.DataType | None]] = {
     "DT_BOOL": (np.bool_, ir.DataType.BOOL),
     "DT_STRING": (np.object_, ir.DataType.STRING),
 }
-"""The numpy type of each element type that has contents, and the ONNX type of the same values.
+"""The numpy type of each element type that has contents, and the ONNX type with the same values.
 
-ONNX has no quantized types: the integers of a `DT_QINT8` say nothing without the range that goes with them.
+ONNX has no quantized types: the integers of a `DT_QINT8` have no meaning without their range.
 """
 
 
-_MAXIMUM_KEPT = 256
-"""Element types that are looked up once; a file may state any number."""
+ElementType = ir.DataType | str
+"""An ONNX element type, or the name of a type that ONNX lacks: "variant", "qint8"."""
+
+_CACHE_SIZE = 256
+"""Numbers of element types whose names are cached: a file may contain any number."""
 
 
 @functools.cache
@@ -60,10 +63,10 @@ def _names() -> dict[int, str]:
     return {number: name for name, number in message_type.enumeration("DataType").items()}
 
 
-@functools.lru_cache(_MAXIMUM_KEPT)
+@functools.lru_cache(_CACHE_SIZE)
 def type_name(number: int) -> str:
-    """The name of an element type, "DT_FLOAT", of references too; "element type 77" for an unknown number."""
-    plain = number - _REFERENCE if number > _REFERENCE else number
+    """The name of an element type or of a reference to it, "DT_FLOAT"; "element type 77" if it is unknown."""
+    plain = number - _REFERENCE_OFFSET if number > _REFERENCE_OFFSET else number
     return _names().get(plain, f"element type {number}")
 
 
@@ -75,13 +78,14 @@ def type_number(name: str) -> int:
 
 def numpy_type(number: int) -> np.dtype | None:
     """The numpy type of the contents of tensors: object for strings, None for handles and unknown numbers."""
-    found = _TYPES.get(type_name(number))
-    return None if found is None else np.dtype(found[0])
+    types = _TYPES.get(type_name(number))
+    return None if types is None else np.dtype(types[0])
 
 
-@functools.lru_cache(_MAXIMUM_KEPT)
-def onnx_type(number: int) -> ir.DataType | str:
-    """The ONNX element type, or where there is none the name without "DT_": "variant", "qint8"."""
+@functools.lru_cache(_CACHE_SIZE)
+def onnx_type(number: int) -> ElementType:
+    """The ONNX element type; if there is none, the name without "DT_": "variant", "qint8"."""
+    # The name without "DT_" is what TensorFlow's own messages call a type.
     name = type_name(number)
-    found = _TYPES.get(name, (None, None))[1]
-    return name.removeprefix("DT_").lower() if found is None else found
+    onnx = _TYPES.get(name, (None, None))[1]
+    return name.removeprefix("DT_").lower() if onnx is None else onnx

@@ -2,7 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..protobuf_messages import MessageTypes
 
 message_type = MessageTypes(__package__, "protos/messages.binpb", "tensorflow")
 """`message_type("GraphDef")` is the class of GraphDef."""
+
+# protobuf makes the classes at run time, so type checkers do not know them. The names document signatures.
+ArgDef = Any
+AttrDef = Any
+AttrValue = Any
+FunctionDef = Any
+GraphDef = Any
+MetaGraphDef = Any
+NameAttrList = Any
+NodeDef = Any
+OpDef = Any
+SignatureDef = Any
+TensorInfo = Any
+TensorProto = Any
+TensorShapeProto = Any
+TensorSliceProto = Any

@@ -17,21 +17,21 @@ SAVED_MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
 
 _HEAD = 2**20
 _MOST_FIELDS = 1000
-"""Fields of one message that are looked at."""
+"""Maximum number of fields of one message that are examined."""
 _NUMBER, _CONTENTS = 0, 2
-"""Wire types: a number, and a length with as many bytes."""
+"""Wire types: a number, and a length followed by that many bytes."""
 _FIELDS: Mapping[str, Mapping[int, int]] = {
     GRAPH: {1: _CONTENTS, 2: _CONTENTS, 3: _NUMBER, 4: _CONTENTS, 5: _CONTENTS},
     META_GRAPH: dict.fromkeys(range(1, 8), _CONTENTS),
     SAVED_MODEL: {1: _NUMBER, 2: _CONTENTS},
     "NodeDef": dict.fromkeys(range(1, 8), _CONTENTS),
 }
-"""The wire types of the fields that these messages have. A later TensorFlow may add others."""
-_INNER = {GRAPH: (1, "NodeDef"), META_GRAPH: (2, GRAPH), SAVED_MODEL: (2, META_GRAPH)}
+"""The wire types of the known fields of these messages. A later TensorFlow may add fields."""
+_REQUIRED_FIELDS = {GRAPH: (1, "NodeDef"), META_GRAPH: (2, GRAPH), SAVED_MODEL: (2, META_GRAPH)}
 """The field that a message must have, and its type."""
-_OPERATOR = 2
+_OPERATOR_FIELD = 2
 _WORD = re.compile(rb"[^\x00-\x20\x7f]+")
-_TEXT = {
+_FILE_TYPES_BY_FIRST_WORD = {
     "node": GRAPH,
     "library": GRAPH,
     "version": GRAPH,
@@ -47,31 +47,31 @@ _TEXT = {
     "saved_model_schema_version": SAVED_MODEL,
     "meta_graphs": SAVED_MODEL,
 }
-"""What a text is that begins with one of these fields; no other format of models has them."""
+"""The file type of a text, by the field that it begins with; other model formats do not use these fields."""
 
 
 class Format(NamedTuple):
     """A file format.
 
     Attributes:
-        kind: `GRAPH`, `META_GRAPH` or `SAVED_MODEL`.
-        form: "binary" or "text".
+        file_type: `GRAPH`, `META_GRAPH` or `SAVED_MODEL`.
+        encoding: "binary" or "text".
     """
 
-    kind: str
-    form: str
+    file_type: str
+    encoding: str
 
 
 def recognise(source: str | os.PathLike[str] | bytes) -> Format | None:
     """Detect the format of a file, a SavedModel's folder or bytes; None if it is not TensorFlow's.
 
-    Unreadable files and graphs without nodes give None.
+    Unreadable files and graphs without nodes are not recognised: the result is None.
     """
     if isinstance(source, bytes):
         return recognise_head(source, len(source))
     try:
         path = file_of(source)
-        # Opening a pipe waits for its writer.
+        # Opening a named pipe would wait for its writer.
         if not path.is_file():
             return None
         with open(path, "rb") as file:
@@ -82,44 +82,46 @@ def recognise(source: str | os.PathLike[str] | bytes) -> Format | None:
 
 def file_of(path: str | os.PathLike[str]) -> pathlib.Path:
     """The file to read: the path itself, or the file in a SavedModel's folder."""
-    given = pathlib.Path(os.fsdecode(path))
-    if given.is_dir():
-        return next((given / name for name in SAVED_MODEL_FILES if (given / name).is_file()), given)
-    return given
+    location = pathlib.Path(os.fsdecode(path))
+    if location.is_dir():
+        return next((location / name for name in SAVED_MODEL_FILES if (location / name).is_file()), location)
+    return location
 
 
 def recognise_head(head: bytes, size: int) -> Format | None:
     """Return the format of a file of this size with these first bytes."""
-    for kind in (GRAPH, META_GRAPH, SAVED_MODEL):
-        if _fits(kind, head, 0, size, size):
-            return Format(kind, "binary")
+    for file_type in (GRAPH, META_GRAPH, SAVED_MODEL):
+        if _may_be_message(file_type, head, 0, size, size):
+            return Format(file_type, "binary")
     word = first_word(head)
-    return Format(_TEXT[word], "text") if word in _TEXT else None
+    return Format(_FILE_TYPES_BY_FIRST_WORD[word], "text") if word in _FILE_TYPES_BY_FIRST_WORD else None
 
 
 class _Malformed(Exception):
     """The bytes are not fields."""
 
 
-def _fits(kind: str, head: bytes, begin: int, end: int, size: int) -> bool:
+def _may_be_message(file_type: str, head: bytes, begin: int, end: int, size: int) -> bool:
     """Whether bytes may be a message: its fields have the right wire types, and required fields exist.
 
     A truncated message is accepted; its parser reports the error.
     """
-    found = False
+    has_required_field = False
     try:
         for number, wire_type, inner_begin, inner_end in _fields(head, begin, end, size):
-            if _FIELDS[kind].get(number, wire_type) != wire_type:
+            if _FIELDS[file_type].get(number, wire_type) != wire_type:
                 return False
-            if kind == "NodeDef" and number == _OPERATOR:
-                found = _WORD.fullmatch(head, inner_begin, inner_end) is not None
-            elif kind != "NodeDef" and number == _INNER[kind][0] and not found:
-                if not _fits(_INNER[kind][1], head, inner_begin, inner_end, size):
+            if file_type == "NodeDef" and number == _OPERATOR_FIELD:
+                has_required_field = _WORD.fullmatch(head, inner_begin, inner_end) is not None
+            elif (
+                file_type != "NodeDef" and number == _REQUIRED_FIELDS[file_type][0] and not has_required_field
+            ):
+                if not _may_be_message(_REQUIRED_FIELDS[file_type][1], head, inner_begin, inner_end, size):
                     return False
-                found = True
+                has_required_field = True
     except _Malformed:
-        return found and end >= size
-    return found
+        return has_required_field and end >= size
+    return has_required_field
 
 
 def _fields(head: bytes, begin: int, end: int, size: int) -> Iterator[tuple[int, int, int, int]]:

@@ -9,7 +9,8 @@ from typing import Any
 
 from ...files.reading import bounds_of
 from .element_types import onnx_type
-from .reading import GraphFile, read_graph
+from .graph_reading import GraphFile, read_graph
+from .messages import NodeDef, TensorShapeProto
 from .recognition import file_of
 
 _PLACEHOLDERS = ("Placeholder", "PlaceholderV2", "PlaceholderWithDefault")
@@ -27,8 +28,8 @@ def describe_graph(path: str | os.PathLike[str], *, trusted: bool = False) -> di
     Raises:
         ModelFileError: see `read_graph`.
     """
-    read = read_graph(path, need_signature=False, bounds=bounds_of(trusted))
-    graph = read.graph_def
+    graph_file = read_graph(path, need_signature=False, bounds=bounds_of(trusted))
+    graph = graph_file.graph_def
     bodies = [graph.node, *(function.node_def for function in graph.library.function)]
     operators = collections.Counter(node.op for nodes in bodies for node in nodes)
     constants = [
@@ -37,15 +38,19 @@ def describe_graph(path: str | os.PathLike[str], *, trusted: bool = False) -> di
     return {
         "file": os.fspath(path),
         "bytes": os.path.getsize(file_of(path)),
-        "kind": read.kind,
-        "form": read.form,
-        "producer": _producer(read),
-        "inputs": list(_inputs(read)),
-        "outputs": list(_outputs(read)),
-        "signature": read.signature,
-        "signatures": sorted(read.meta_graph.signature_def) if read.meta_graph is not None else [],
-        "tags": list(read.meta_graph.meta_info_def.tags) if read.meta_graph is not None else [],
-        "checkpoint": os.fspath(read.checkpoint_prefix) if read.checkpoint_prefix is not None else None,
+        "kind": graph_file.file_type,
+        "form": graph_file.encoding,
+        "producer": _producer(graph_file),
+        "inputs": list(_inputs(graph_file)),
+        "outputs": list(_outputs(graph_file)),
+        "signature": graph_file.signature,
+        "signatures": sorted(graph_file.meta_graph.signature_def)
+        if graph_file.meta_graph is not None
+        else [],
+        "tags": list(graph_file.meta_graph.meta_info_def.tags) if graph_file.meta_graph is not None else [],
+        "checkpoint": os.fspath(graph_file.checkpoint_prefix)
+        if graph_file.checkpoint_prefix is not None
+        else None,
         "nodes": operators.total(),
         "functions": len(graph.library.function),
         "operators": dict(sorted(operators.items(), key=lambda item: (-item[1], item[0]))),
@@ -53,46 +58,54 @@ def describe_graph(path: str | os.PathLike[str], *, trusted: bool = False) -> di
     }
 
 
-def _producer(read: GraphFile) -> str:
-    version = read.meta_graph.meta_info_def.tensorflow_version if read.meta_graph is not None else ""
-    return f"TensorFlow {version}" if version else f"GraphDef version {read.graph_def.versions.producer}"
+def _producer(graph_file: GraphFile) -> str:
+    version = (
+        graph_file.meta_graph.meta_info_def.tensorflow_version if graph_file.meta_graph is not None else ""
+    )
+    return (
+        f"TensorFlow {version}" if version else f"GraphDef version {graph_file.graph_def.versions.producer}"
+    )
 
 
-def _inputs(read: GraphFile) -> Iterator[dict[str, Any]]:
-    if read.signature is not None:
-        for name, tensor in sorted(read.meta_graph.signature_def[read.signature].inputs.items()):
+def _inputs(graph_file: GraphFile) -> Iterator[dict[str, Any]]:
+    if graph_file.signature is not None:
+        for name, tensor in sorted(graph_file.meta_graph.signature_def[graph_file.signature].inputs.items()):
             yield _value(name, tensor.dtype, tensor.tensor_shape)
         return
-    for node in read.graph_def.node:
+    for node in graph_file.graph_def.node:
         if node.op in _PLACEHOLDERS:
             shape = node.attr["shape"].shape if "shape" in node.attr else None
             yield _value(node.name, node.attr["dtype"].type if "dtype" in node.attr else 0, shape)
 
 
-def _outputs(read: GraphFile) -> Iterator[dict[str, Any]]:
-    if read.signature is not None:
-        for name, tensor in sorted(read.meta_graph.signature_def[read.signature].outputs.items()):
+def _outputs(graph_file: GraphFile) -> Iterator[dict[str, Any]]:
+    if graph_file.signature is not None:
+        for name, tensor in sorted(graph_file.meta_graph.signature_def[graph_file.signature].outputs.items()):
             yield _value(name, tensor.dtype, tensor.tensor_shape)
         return
-    nodes = read.graph_def.node
-    used = {name.removeprefix("^").partition(":")[0] for node in nodes for name in node.input}
+    nodes = graph_file.graph_def.node
+    read_names = {name.removeprefix("^").partition(":")[0] for node in nodes for name in node.input}
     for node in nodes:
-        if node.name not in used and node.op not in ("NoOp", "Const", *_PLACEHOLDERS):
-            yield _value(node.name, _first_type(read, node), None)
+        if node.name not in read_names and node.op not in ("NoOp", "Const", *_PLACEHOLDERS):
+            yield _value(node.name, _first_type(graph_file, node), None)
 
 
-def _first_type(read: GraphFile, node: Any) -> int:
+def _first_type(graph_file: GraphFile, node: NodeDef) -> int:
     """The element type of a node's first output, by the operator's definition; 0 if unknown."""
-    found = read.definitions(node.op)
-    if found is None or not found.output_arg:
+    definition = graph_file.definitions(node.op)
+    if definition is None or not definition.output_arg:
         return 0
-    output = found.output_arg[0]
+    output = definition.output_arg[0]
     return output.type or (node.attr[output.type_attr].type if output.type_attr in node.attr else 0)
 
 
-def _value(name: str, number: int, shape: Any) -> dict[str, Any]:
-    kind = onnx_type(number) if number else "unknown"
+def _value(name: str, number: int, shape: TensorShapeProto | None) -> dict[str, Any]:
+    element_type = onnx_type(number) if number else "unknown"
     sizes = None
     if shape is not None and not shape.unknown_rank:
         sizes = [dimension.size if dimension.size >= 0 else None for dimension in shape.dim]
-    return {"name": name, "type": kind if isinstance(kind, str) else kind.name, "shape": sizes}
+    return {
+        "name": name,
+        "type": element_type if isinstance(element_type, str) else element_type.name,
+        "shape": sizes,
+    }

@@ -106,7 +106,7 @@ def info(
     as_json: options.Json = False,
 ) -> None:
     """Show the opsets, inputs, outputs, operators and weights of a model file."""
-    from ...capture.caffe2.reading import is_net
+    from ...capture.caffe2.net_reading import is_net
     from ...capture.tensorflow.recognition import recognise
 
     if is_net(model):

@@ -49,6 +49,7 @@ def population_count(g: GraphContext, x: Value) -> Value:
     digits = g.op("Unsqueeze", x, axes=[rank])
     shifts = g.constant(np.arange(0, width, _BITS), g.dtype(x))
     digits = g.call("aten::bitwise_right_shift", digits, shifts)
+    # A shift keeps the sign of a negative number; the remainder makes its digits non-negative.
     digits = g.call("aten::remainder", g.cast(digits, DataType.INT64), 1 << _BITS)
     counts = g.op("Gather", g.constant(_COUNTS), digits)
     return g.cast(g.op("ReduceSum", counts, axes=[rank], keepdims=0), DataType.UINT8)

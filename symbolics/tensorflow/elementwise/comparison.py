@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.integers import widen_integers
-from .._common import binary, chosen
+from .._common import binary, select_elements
 
 
 def _comparable(g: GraphContext, value: Value) -> Value:
@@ -27,7 +27,7 @@ for _name, _op_type in {
     _register_comparison(_name, _op_type)
 
 
-def _fit(g: GraphContext, x: Value, y: Value) -> bool:
+def _may_broadcast(g: GraphContext, x: Value, y: Value) -> bool:
     """Whether two possibly unknown shapes may broadcast."""
     first, second = g.shape(x), g.shape(y)
     if first is None or second is None:
@@ -38,8 +38,8 @@ def _fit(g: GraphContext, x: Value, y: Value) -> bool:
 
 @onnx_symbolic("tf::Equal")
 def equal(g: GraphContext, x: Value, y: Value, incompatible_shape_error: bool = True) -> Value:
-    """If `incompatible_shape_error` is false, shapes that do not broadcast give a scalar false."""
-    if not incompatible_shape_error and not _fit(g, x, y):
+    """Shapes that do not broadcast are unequal, a scalar false, if `incompatible_shape_error` is false."""
+    if not incompatible_shape_error and not _may_broadcast(g, x, y):
         return g.constant(False)
     return g.call("aten::eq", _comparable(g, x), _comparable(g, y))
 
@@ -76,23 +76,23 @@ def logical_not(g: GraphContext, x: Value) -> Value:
 @onnx_symbolic("tf::Select")
 def select(g: GraphContext, condition: Value, t: Value, e: Value) -> Value:
     """A one-dimensional condition selects slices of the first dimension."""
-    rank, own = g.rank(condition), g.rank(t)
-    if own is None:
-        own = g.rank(e)
-    if rank is None or own is None:
+    rank, operand_rank = g.rank(condition), g.rank(t)
+    if operand_rank is None:
+        operand_rank = g.rank(e)
+    if rank is None or operand_rank is None:
         if rank != 0:
-            condition = _raised(g, condition, t)
-    elif rank == 1 and own > 1:
-        condition = g.op("Unsqueeze", condition, axes=list(range(1, own)))
-    return chosen(g, condition, t, e)
+            condition = _append_dimensions(g, condition, t)
+    elif rank == 1 and operand_rank > 1:
+        condition = g.op("Unsqueeze", condition, axes=list(range(1, operand_rank)))
+    return select_elements(g, condition, t, e)
 
 
-def _raised(g: GraphContext, condition: Value, like: Value) -> Value:
+def _append_dimensions(g: GraphContext, condition: Value, like: Value) -> Value:
     """Append dimensions of size 1 to the condition up to the rank of another tensor."""
     shape = g.op("Shape", like)
     rank = g.op("Shape", shape)
-    ones = g.op("ConstantOfShape", rank, value=g.constant_value(g.constant([1])))
-    target = g.op("Concat", g.op("Shape", condition), ones, axis=0)
+    unit_sizes = g.op("ConstantOfShape", rank, value=g.constant_value(g.constant([1])))
+    target = g.op("Concat", g.op("Shape", condition), unit_sizes, axis=0)
     return g.op(
         "Reshape", condition, g.call("aten::slice", self=target, start=0, end=g.op("Squeeze", rank, axes=[0]))
     )
@@ -100,4 +100,4 @@ def _raised(g: GraphContext, condition: Value, like: Value) -> Value:
 
 @onnx_symbolic("tf::SelectV2")
 def select_v2(g: GraphContext, condition: Value, t: Value, e: Value) -> Value:
-    return chosen(g, condition, t, e)
+    return select_elements(g, condition, t, e)

@@ -7,7 +7,7 @@ import numpy as np
 from ....registration import GraphContext, Value, onnx_symbolic
 
 # The ATen operator of the same meaning.
-_OF_ONE = {
+_ATEN_FUNCTIONS = {
     "BesselI0": "special_i0",
     "BesselI0e": "special_i0e",
     "BesselI1": "special_i1",
@@ -35,7 +35,7 @@ def _register(name: str, aten: str) -> None:
         return g.call(f"aten::{aten}", x)
 
 
-for _name, _aten in _OF_ONE.items():
+for _name, _aten in _ATEN_FUNCTIONS.items():
     _register(_name, _aten)
 
 
@@ -61,4 +61,5 @@ def polygamma(g: GraphContext, a: Value, x: Value) -> Value:
     if order is None or np.unique(order).size != 1 or float(order.flat[0]) % 1:
         raise g.refuse("the order of Polygamma must be a constant integer")
     result: Value = g.call("aten::polygamma", int(order.flat[0]), x)
+    # The sum with zeros broadcasts the result to the shape of the order.
     return result if order.ndim == 0 else g.op("Add", result, g.constant(np.zeros_like(order)))

@@ -5,21 +5,21 @@ from __future__ import annotations
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....registration.emission.operand_checks import check_scattered
 from ...compositions.integers import widen_integers
-from .._common import HALVES, check_policy, elements, restored, sizes
+from .._common import HALVES, check_policy, elements, restore_dtype, sizes
 
 
 def _wide(g: GraphContext, value: Value) -> Value:
-    """Cast half precision to FLOAT and narrow integers to INT32, because runtimes do not scatter them."""
+    """Cast half precision to FLOAT and narrow integers to INT32: runtimes scatter no narrower types."""
     return g.cast(value, DataType.FLOAT) if g.dtype(value) in HALVES else widen_integers(g, value)
 
 
-def combined(g: GraphContext, tensor: Value, indices: Value, updates: Value, reduction: str) -> Value:
+def scatter_updates(g: GraphContext, tensor: Value, indices: Value, updates: Value, reduction: str) -> Value:
     check_scattered(tensor, indices, updates)
-    places = g.cast(indices, DataType.INT64)
+    positions = g.cast(indices, DataType.INT64)
     if reduction == "none":
-        return g.op("ScatterND", tensor, places, updates)
-    result = g.op("ScatterND", _wide(g, tensor), places, _wide(g, updates), reduction=reduction)
-    return restored(g, result, g.dtype(tensor))
+        return g.op("ScatterND", tensor, positions, updates)
+    result = g.op("ScatterND", _wide(g, tensor), positions, _wide(g, updates), reduction=reduction)
+    return restore_dtype(g, result, g.dtype(tensor))
 
 
 @onnx_symbolic("tf::ScatterNd")
@@ -28,12 +28,15 @@ def scatter_nd(
 ) -> Value:
     """Scatter into zeros; updates of the same position are added."""
     check_policy(g, bad_indices_policy)
-    wanted = elements(g, shape)
+    dimensions = elements(g, shape)
     dtype = g.dtype(updates) or DataType.FLOAT
     zeros = g.call(
-        "composed::full", size=sizes(g, shape) if wanted is None else wanted, fill_value=0, dtype=dtype
+        "composed::full",
+        size=sizes(g, shape) if dimensions is None else dimensions,
+        fill_value=0,
+        dtype=dtype,
     )
-    return combined(g, zeros, indices, updates, "add")
+    return scatter_updates(g, zeros, indices, updates, "add")
 
 
 def _register(name: str, reduction: str) -> None:
@@ -42,8 +45,9 @@ def _register(name: str, reduction: str) -> None:
         g: GraphContext, tensor: Value, indices: Value, updates: Value, bad_indices_policy: str = ""
     ) -> Value:
         check_policy(g, bad_indices_policy)
-        new = g.op("Neg", _wide(g, updates)) if name == "Sub" else updates
-        return combined(g, tensor, indices, new, reduction)
+        # ScatterND has no subtraction.
+        signed_updates = g.op("Neg", _wide(g, updates)) if name == "Sub" else updates
+        return scatter_updates(g, tensor, indices, signed_updates, reduction)
 
 
 for _name, _reduction in (

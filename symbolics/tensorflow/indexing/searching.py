@@ -10,11 +10,11 @@ from ...compositions.size_arithmetic import where_true
 def list_diff(g: GraphContext, x: Value, y: Value, out_idx: DataType = DataType.INT32) -> list[Value]:
     """The elements of one vector that another one lacks, and their positions."""
     rows, columns = g.op("Unsqueeze", x, axes=[1]), g.op("Unsqueeze", y, axes=[0])
-    same = g.cast(g.call("tf::Equal", rows, columns), DataType.INT64)
-    # Without elements in `y` the count is 0.
-    found = g.op("ReduceSum", same, axes=[1], keepdims=0)
-    kept = where_true(g, g.op("Less", found, 1))
-    return [g.op("Gather", x, kept, axis=0), g.cast(kept, out_idx)]
+    is_equal = g.cast(g.call("tf::Equal", rows, columns), DataType.INT64)
+    # The sum over no elements is 0: an empty `y` keeps all of `x`.
+    match_counts = g.op("ReduceSum", is_equal, axes=[1], keepdims=0)
+    positions = where_true(g, g.op("Less", match_counts, 1))
+    return [g.op("Gather", x, positions, axis=0), g.cast(positions, out_idx)]
 
 
 @onnx_symbolic("tf::Bucketize")
@@ -30,8 +30,10 @@ def _register_bound(name: str, right: bool) -> None:
     def bound(
         g: GraphContext, sorted_inputs: Value, values: Value, out_type: DataType = DataType.INT32
     ) -> Value:
-        found = g.call("aten::searchsorted", sorted_sequence=sorted_inputs, self=values, right=right)
-        return g.cast(found, out_type)
+        insertion_points = g.call(
+            "aten::searchsorted", sorted_sequence=sorted_inputs, self=values, right=right
+        )
+        return g.cast(insertion_points, out_type)
 
 
 _register_bound("LowerBound", right=False)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.size_arithmetic import Size, known_rank
-from .._common import elements, flattened
-from ..linalg.products import swapped
-from .scattering import combined
+from .._common import elements, flatten
+from ..linalg.matrix_products import swap_last_axes
+from .scattering import scatter_updates
 
 
 def _sizes(g: GraphContext, shape: Value, count: int | None = None) -> list[Size]:
-    found = elements(g, shape, count)
-    if found is None:
+    sizes = elements(g, shape, count)
+    if sizes is None:
         raise g.refuse("the number of dimensions is unknown")
-    return found
+    return sizes
 
 
 def _columns(g: GraphContext, indices: Value) -> Value:
@@ -31,12 +31,13 @@ def sparse_to_dense(
 ) -> Value:
     """Fill with a default, and write values to the given positions."""
     dtype = g.dtype(sparse_values) or DataType.FLOAT
-    held = g.call("composed::full", size=_sizes(g, output_shape), fill_value=default_value, dtype=dtype)
-    places = _columns(g, sparse_indices)
+    filled = g.call("composed::full", size=_sizes(g, output_shape), fill_value=default_value, dtype=dtype)
+    positions = _columns(g, sparse_indices)
     values = sparse_values
+    # One value may be written to all positions.
     if known_rank(g, values) == 0:
-        values = g.op("Expand", values, g.stack([g.size(places, 0)]))
-    return g.op("ScatterND", held, places, values)
+        values = g.op("Expand", values, g.stack([g.size(positions, 0)]))
+    return g.op("ScatterND", filled, positions, values)
 
 
 @onnx_symbolic("tf::SparseTensorDenseMatMul")
@@ -52,29 +53,29 @@ def sparse_tensor_dense_matmul(
     """The product with the dense form of the sparse matrix."""
     dtype = g.dtype(a_values) or DataType.FLOAT
     zeros = g.call("composed::full", size=_sizes(g, a_shape, 2), fill_value=0, dtype=dtype)
-    dense = combined(g, zeros, a_indices, a_values, "add")
+    dense = scatter_updates(g, zeros, a_indices, a_values, "add")
     first = g.op("Transpose", dense, perm=[1, 0]) if adjoint_a else dense
-    return g.op("MatMul", first, swapped(g, b) if adjoint_b else b)
+    return g.op("MatMul", first, swap_last_axes(g, b) if adjoint_b else b)
 
 
-def _rows(g: GraphContext, i: Value) -> Value:
-    return flattened(g, g.cast(i, DataType.INT64))
+def _row_numbers(g: GraphContext, i: Value) -> Value:
+    return flatten(g, g.cast(i, DataType.INT64))
 
 
 @onnx_symbolic("tf::InplaceUpdate")
 def inplace_update(g: GraphContext, x: Value, i: Value, v: Value) -> Value:
     """Replace rows of a copy."""
-    return g.call("composed::write_rows", self=x, index=_rows(g, i), values=v)
+    return g.call("composed::write_rows", self=x, index=_row_numbers(g, i), values=v)
 
 
 @onnx_symbolic("tf::InplaceAdd")
 def inplace_add(g: GraphContext, x: Value, i: Value, v: Value) -> Value:
-    return g.call("composed::accumulate_rows", self=x, index=_rows(g, i), values=v)
+    return g.call("composed::accumulate_rows", self=x, index=_row_numbers(g, i), values=v)
 
 
 @onnx_symbolic("tf::InplaceSub")
 def inplace_sub(g: GraphContext, x: Value, i: Value, v: Value) -> Value:
-    return g.call("composed::accumulate_rows", self=x, index=_rows(g, i), values=g.op("Neg", v))
+    return g.call("composed::accumulate_rows", self=x, index=_row_numbers(g, i), values=g.op("Neg", v))
 
 
 @onnx_symbolic("tf::ScatterNdNonAliasingAdd")
@@ -88,11 +89,11 @@ def scatter_nd_add(
 def unravel_index(g: GraphContext, indices: Value, dims: Value) -> Value:
     """Convert flat positions to indices, one row per dimension."""
     lengths = _sizes(g, dims)
-    rest = g.cast(indices, DataType.INT64)
+    remaining = g.cast(indices, DataType.INT64)
     rows: list[Value] = []
     for length in reversed(lengths):
         size = g.constant(length, DataType.INT64)
-        rows.append(g.op("Sub", rest, g.op("Mul", g.op("Div", rest, size), size)))
-        rest = g.op("Div", rest, size)
-    raised = [g.op("Unsqueeze", row, axes=[0]) for row in reversed(rows)]
-    return g.cast(g.op("Concat", *raised, axis=0), g.dtype(indices) or DataType.INT32)
+        rows.append(g.op("Sub", remaining, g.op("Mul", g.op("Div", remaining, size), size)))
+        remaining = g.op("Div", remaining, size)
+    index_rows = [g.op("Unsqueeze", row, axes=[0]) for row in reversed(rows)]
+    return g.cast(g.op("Concat", *index_rows, axis=0), g.dtype(indices) or DataType.INT32)

@@ -10,42 +10,47 @@ from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.size_arithmetic import Size, compute, known_rank, product, sizes_of, static_size
 from .._common import constant_integer, constant_integers, integers, number
 
-_LEFT = "LEFT_LEFT"
-"""The alignment of the diagonals before the third version of the operators."""
+_LEFT_ALIGNED = "LEFT_LEFT"
+"""The alignment of the diagonals in the operators before version 3, which have no attribute for it."""
 
 
 def _range_of(g: GraphContext, k: Value) -> tuple[int, int]:
     """The lowest and the highest diagonal."""
-    found = constant_integers(g, k, "k")
-    if len(found) not in (1, 2) or found[0] > found[-1]:
-        raise g.refuse(f"'k' must be one number, or two in order, not {found}")
-    return found[0], found[-1]
+    diagonals = constant_integers(g, k, "k")
+    if len(diagonals) not in (1, 2) or diagonals[0] > diagonals[-1]:
+        raise g.refuse(f"'k' must be one number, or two in order, not {diagonals}")
+    return diagonals[0], diagonals[-1]
 
 
-def _positions(g: GraphContext, rows: int, columns: int, band: tuple[int, int], align: str) -> np.ndarray:
+def _matrix_positions(
+    g: GraphContext, rows: int, columns: int, band: tuple[int, int], align: str
+) -> np.ndarray:
     """The flat position of each element of the diagonals, highest diagonal first; -1 for padding."""
+    # Bound the constants that a small file can ask for.
     g.reserve(max(0, band[1] - band[0] + 1), min(rows, columns))
-    above, below = (part == "LEFT" for part in align.split("_"))
+    above_is_left, below_is_left = (part == "LEFT" for part in align.split("_"))
     lengths = {k: min(rows + min(k, 0), columns - max(k, 0)) for k in range(band[0], band[1] + 1)}
     longest = max(lengths.values())
-    found = np.full((len(lengths), longest), -1, dtype=np.int64)
-    for place, k in enumerate(sorted(lengths, reverse=True)):
-        left = (k >= 0 and above) or (k <= 0 and below)
-        offset = 0 if left else longest - lengths[k]
-        along = np.arange(lengths[k])
-        found[place, offset : offset + lengths[k]] = (along + max(-k, 0)) * columns + along + max(k, 0)
-    return found
+    positions = np.full((len(lengths), longest), -1, dtype=np.int64)
+    for row, k in enumerate(sorted(lengths, reverse=True)):
+        is_left = (k >= 0 and above_is_left) or (k <= 0 and below_is_left)
+        offset = 0 if is_left else longest - lengths[k]
+        steps = np.arange(lengths[k])
+        positions[row, offset : offset + lengths[k]] = (steps + max(-k, 0)) * columns + steps + max(k, 0)
+    return positions
 
 
-def _picked(g: GraphContext, rows: Value, places: np.ndarray, filler: Value) -> Value:
+def _gather_positions(g: GraphContext, rows: Value, positions: np.ndarray, filler: Value) -> Value:
     """Gather elements of flattened matrices at constant positions; -1 is padding."""
-    found = g.op("Gather", rows, np.maximum(places, 0), axis=known_rank(g, rows) - 1)
-    if (places >= 0).all():
-        return found
-    return g.call("composed::where", condition=g.constant(places >= 0), self=found, other=filler)
+    # Padding reads any element, which `filler` replaces below.
+    gathered = g.op("Gather", rows, np.maximum(positions, 0), axis=known_rank(g, rows) - 1)
+    # Diagonals of the same length have no padding.
+    if (positions >= 0).all():
+        return gathered
+    return g.call("composed::where", condition=g.constant(positions >= 0), self=gathered, other=filler)
 
 
-def _flat(g: GraphContext, value: Value, dims: int = 2) -> Value:
+def _flatten_last(g: GraphContext, value: Value, dims: int = 2) -> Value:
     """Flatten the last dimensions of a tensor."""
     if dims == 1:
         return value
@@ -55,25 +60,25 @@ def _flat(g: GraphContext, value: Value, dims: int = 2) -> Value:
 
 def _known_sizes(g: GraphContext, value: Value) -> tuple[int, int] | None:
     rank = known_rank(g, value)
-    rows, columns = (static_size(g, value, rank - at) for at in (2, 1))
+    rows, columns = (static_size(g, value, rank - distance) for distance in (2, 1))
     return None if rows is None or columns is None else (rows, columns)
 
 
-def _part(g: GraphContext, input: Value, band: tuple[int, int], filler: Value, align: str) -> Value:
+def _read_diagonals(g: GraphContext, input: Value, band: tuple[int, int], filler: Value, align: str) -> Value:
     sizes = _known_sizes(g, input)
     single = band[0] == band[1]
     if sizes is not None:
-        places = _positions(g, *sizes, band, align)
-        return _picked(g, _flat(g, input), places[0] if single else places, filler)
+        positions = _matrix_positions(g, *sizes, band, align)
+        return _gather_positions(g, _flatten_last(g, input), positions[0] if single else positions, filler)
     if not single:
         raise g.refuse("the sizes of the matrices must be known for several diagonals")
     k = band[0]
     rows, columns = sizes_of(g, input)[-2:]
     length = compute(g, "min", compute(g, "add", rows, min(k, 0)), compute(g, "sub", columns, max(k, 0)))
     start = compute(g, "mul", columns, -k) if k < 0 else k
-    along = g.op("Mul", g.call("sym::range", start=0, end=length), g.constant(compute(g, "add", columns, 1)))
-    places_ = g.op("Add", along, g.constant(start))
-    return g.op("Gather", _flat(g, input), places_, axis=known_rank(g, input) - 2)
+    steps = g.op("Mul", g.call("sym::range", start=0, end=length), g.constant(compute(g, "add", columns, 1)))
+    computed_positions = g.op("Add", steps, g.constant(start))
+    return g.op("Gather", _flatten_last(g, input), computed_positions, axis=known_rank(g, input) - 2)
 
 
 def _zero(g: GraphContext, like: Value) -> Value:
@@ -82,19 +87,19 @@ def _zero(g: GraphContext, like: Value) -> Value:
 
 @onnx_symbolic("tf::MatrixDiagPart")
 def matrix_diag_part(g: GraphContext, input: Value) -> Value:
-    return _part(g, input, (0, 0), _zero(g, input), _LEFT)
+    return _read_diagonals(g, input, (0, 0), _zero(g, input), _LEFT_ALIGNED)
 
 
 @onnx_symbolic("tf::MatrixDiagPartV2")
 def matrix_diag_part_v2(g: GraphContext, input: Value, k: Value, padding_value: Value) -> Value:
-    return _part(g, input, _range_of(g, k), padding_value, _LEFT)
+    return _read_diagonals(g, input, _range_of(g, k), padding_value, _LEFT_ALIGNED)
 
 
 @onnx_symbolic("tf::MatrixDiagPartV3")
 def matrix_diag_part_v3(
     g: GraphContext, input: Value, k: Value, padding_value: Value, align: str = "RIGHT_LEFT"
 ) -> Value:
-    return _part(g, input, _range_of(g, k), padding_value, align)
+    return _read_diagonals(g, input, _range_of(g, k), padding_value, align)
 
 
 @onnx_symbolic("tf::DiagPart")
@@ -104,28 +109,30 @@ def diag_part(g: GraphContext, input: Value) -> Value:
     half = sizes[: len(sizes) // 2]
     count = product(g, half)
     flat = g.call("aten::reshape", self=input, shape=[count, count])
-    found = _part(g, flat, (0, 0), _zero(g, input), _LEFT)
-    return g.call("aten::reshape", self=found, shape=half)
+    diagonal = _read_diagonals(g, flat, (0, 0), _zero(g, input), _LEFT_ALIGNED)
+    return g.call("aten::reshape", self=diagonal, shape=half)
 
 
-def _sources(g: GraphContext, rows: int, columns: int, band: tuple[int, int], align: str) -> np.ndarray:
-    """The position in the flattened diagonals of each element of a matrix; -1 outside of them."""
+def _diagonal_positions(
+    g: GraphContext, rows: int, columns: int, band: tuple[int, int], align: str
+) -> np.ndarray:
+    """For each element of a matrix, its position in the flattened diagonals; -1 outside of them."""
     g.reserve(rows, columns)
-    places = _positions(g, rows, columns, band, align).reshape(-1)
-    found = np.full(rows * columns, -1, dtype=np.int64)
-    inside = places >= 0
-    found[places[inside]] = np.flatnonzero(inside)
-    return found.reshape(rows, columns)
+    positions = _matrix_positions(g, rows, columns, band, align).reshape(-1)
+    sources = np.full(rows * columns, -1, dtype=np.int64)
+    is_present = positions >= 0
+    sources[positions[is_present]] = np.flatnonzero(is_present)
+    return sources.reshape(rows, columns)
 
 
-def _square(g: GraphContext, diagonal: Value, other: Value) -> Value:
-    """Matrices with a main diagonal, and other elements elsewhere."""
+def _square(g: GraphContext, diagonal: Value, filler: Value) -> Value:
+    """Square matrices with a main diagonal, and `filler` elsewhere."""
     rank = known_rank(g, diagonal)
     count = g.size(diagonal, rank - 1)
-    places = g.call("sym::range", start=0, end=count)
-    here = g.op("Equal", g.op("Unsqueeze", places, axes=[1]), places)
+    positions = g.call("sym::range", start=0, end=count)
+    is_diagonal = g.op("Equal", g.op("Unsqueeze", positions, axes=[1]), positions)
     column = g.op("Unsqueeze", diagonal, axes=[rank])
-    return g.call("composed::where", condition=here, self=column, other=other)
+    return g.call("composed::where", condition=is_diagonal, self=column, other=filler)
 
 
 def _matrix(
@@ -144,7 +151,9 @@ def _matrix(
         raise g.refuse("the length of the diagonals must be known")
     rows, columns = _sizes_of_matrix(longest, band, shape)
     dims = 1 if band[0] == band[1] else 2
-    return _picked(g, _flat(g, diagonal, dims), _sources(g, rows, columns, band, align), filler)
+    return _gather_positions(
+        g, _flatten_last(g, diagonal, dims), _diagonal_positions(g, rows, columns, band, align), filler
+    )
 
 
 def _sizes_of_matrix(longest: int, band: tuple[int, int], shape: tuple[int, int]) -> tuple[int, int]:
@@ -158,7 +167,7 @@ def _sizes_of_matrix(longest: int, band: tuple[int, int], shape: tuple[int, int]
 
 @onnx_symbolic("tf::MatrixDiag")
 def matrix_diag(g: GraphContext, diagonal: Value) -> Value:
-    return _matrix(g, diagonal, (0, 0), (-1, -1), _zero(g, diagonal), _LEFT)
+    return _matrix(g, diagonal, (0, 0), (-1, -1), _zero(g, diagonal), _LEFT_ALIGNED)
 
 
 @onnx_symbolic("tf::MatrixDiagV2")
@@ -166,7 +175,7 @@ def matrix_diag_v2(
     g: GraphContext, diagonal: Value, k: Value, num_rows: Value, num_cols: Value, padding_value: Value
 ) -> Value:
     shape = (constant_integer(g, num_rows, "num_rows"), constant_integer(g, num_cols, "num_cols"))
-    return _matrix(g, diagonal, _range_of(g, k), shape, padding_value, _LEFT)
+    return _matrix(g, diagonal, _range_of(g, k), shape, padding_value, _LEFT_ALIGNED)
 
 
 @onnx_symbolic("tf::MatrixDiagV3")
@@ -191,46 +200,48 @@ def diag(g: GraphContext, diagonal: Value) -> Value:
     return g.call("aten::reshape", self=_square(g, flat, _zero(g, diagonal)), shape=[*sizes, *sizes])
 
 
-def _written(g: GraphContext, input: Value, diagonal: Value, band: tuple[int, int], align: str) -> Value:
+def _write_diagonals(
+    g: GraphContext, input: Value, diagonal: Value, band: tuple[int, int], align: str
+) -> Value:
     sizes = _known_sizes(g, input)
     dims = 1 if band[0] == band[1] else 2
     if sizes is not None:
-        sources = _sources(g, *sizes, band, align)
-        flat = _flat(g, diagonal, dims)
-        found = g.op("Gather", flat, np.maximum(sources, 0), axis=known_rank(g, flat) - 1)
-        return g.call("composed::where", condition=g.constant(sources >= 0), self=found, other=input)
+        sources = _diagonal_positions(g, *sizes, band, align)
+        flat = _flatten_last(g, diagonal, dims)
+        gathered = g.op("Gather", flat, np.maximum(sources, 0), axis=known_rank(g, flat) - 1)
+        return g.call("composed::where", condition=g.constant(sources >= 0), self=gathered, other=input)
     if band != (0, 0):
         raise g.refuse("the sizes of the matrices must be known to write several diagonals")
     rows, columns = sizes_of(g, input)[-2:]
-    down, right = (g.call("sym::range", start=0, end=size) for size in (rows, columns))
-    here = g.op("Equal", g.op("Unsqueeze", down, axes=[1]), right)
+    row_numbers, column_numbers = (g.call("sym::range", start=0, end=size) for size in (rows, columns))
+    is_diagonal = g.op("Equal", g.op("Unsqueeze", row_numbers, axes=[1]), column_numbers)
     last = compute(g, "sub", compute(g, "min", rows, columns), 1)
-    place = g.call("sym::min", a=down, b=last)
+    position = g.call("sym::min", a=row_numbers, b=last)
     rank = known_rank(g, diagonal)
-    column = g.op("Unsqueeze", g.op("Gather", diagonal, place, axis=rank - 1), axes=[rank])
-    return g.call("composed::where", condition=here, self=column, other=input)
+    column = g.op("Unsqueeze", g.op("Gather", diagonal, position, axis=rank - 1), axes=[rank])
+    return g.call("composed::where", condition=is_diagonal, self=column, other=input)
 
 
 @onnx_symbolic("tf::MatrixSetDiag")
 def matrix_set_diag(g: GraphContext, input: Value, diagonal: Value) -> Value:
-    return _written(g, input, diagonal, (0, 0), _LEFT)
+    return _write_diagonals(g, input, diagonal, (0, 0), _LEFT_ALIGNED)
 
 
 @onnx_symbolic("tf::MatrixSetDiagV2")
 def matrix_set_diag_v2(g: GraphContext, input: Value, diagonal: Value, k: Value) -> Value:
-    return _written(g, input, diagonal, _range_of(g, k), _LEFT)
+    return _write_diagonals(g, input, diagonal, _range_of(g, k), _LEFT_ALIGNED)
 
 
 @onnx_symbolic("tf::MatrixSetDiagV3")
 def matrix_set_diag_v3(
     g: GraphContext, input: Value, diagonal: Value, k: Value, align: str = "RIGHT_LEFT"
 ) -> Value:
-    return _written(g, input, diagonal, _range_of(g, k), align)
+    return _write_diagonals(g, input, diagonal, _range_of(g, k), align)
 
 
 @onnx_symbolic("tf::MatrixBandPart")
 def matrix_band_part(g: GraphContext, input: Value, num_lower: Value, num_upper: Value) -> Value:
-    """Set elements outside of a band to 0; `num_lower` and `num_upper` count diagonals, -1 means all."""
+    """Set elements outside of a band to 0; `num_lower` and `num_upper` count diagonals, -1 counts all."""
     below, above = integers(g, num_lower), integers(g, num_upper)
     if below is None or above is None or g.dtype(input) == DataType.BOOL:
         return _masked_band(g, input, number(g, num_lower), number(g, num_upper))
@@ -241,13 +252,13 @@ def matrix_band_part(g: GraphContext, input: Value, num_lower: Value, num_upper:
 
 def _masked_band(g: GraphContext, input: Value, below: Size, above: Size) -> Value:
     rows, columns = sizes_of(g, input)[-2:]
-    down, right = (g.call("sym::range", start=0, end=size) for size in (rows, columns))
-    distance = g.op("Sub", g.op("Unsqueeze", down, axes=[1]), right)
-    parts: Sequence[tuple[Value, Size]] = ((distance, below), (g.op("Neg", distance), above))
-    inside = None
-    for offset, limit in parts:
+    row_numbers, column_numbers = (g.call("sym::range", start=0, end=size) for size in (rows, columns))
+    distance = g.op("Sub", g.op("Unsqueeze", row_numbers, axes=[1]), column_numbers)
+    limits: Sequence[tuple[Value, Size]] = ((distance, below), (g.op("Neg", distance), above))
+    is_inside = None
+    for offset, limit in limits:
         bound = g.constant(limit, DataType.INT64)
-        within = g.op("Or", g.op("Not", g.op("Greater", offset, bound)), g.op("Less", bound, 0))
-        inside = within if inside is None else g.op("And", inside, within)
-    assert inside is not None
-    return g.call("composed::where", condition=inside, self=input, other=_zero(g, input))
+        is_within = g.op("Or", g.op("Not", g.op("Greater", offset, bound)), g.op("Less", bound, 0))
+        is_inside = is_within if is_inside is None else g.op("And", is_inside, is_within)
+    assert is_inside is not None
+    return g.call("composed::where", condition=is_inside, self=input, other=_zero(g, input))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ....registration import GraphContext, Value, onnx_symbolic
 from ...compositions.matrices import transpose
-from .._common import shaped
+from .._common import set_shape
 
 
 @onnx_symbolic("tf::MatrixInverse")
@@ -15,7 +15,7 @@ def matrix_inverse(g: GraphContext, input: Value, adjoint: bool = False) -> Valu
 @onnx_symbolic("tf::MatrixDeterminant")
 def matrix_determinant(g: GraphContext, input: Value) -> Value:
     shape = g.shape(input)
-    return shaped(g.call("aten::linalg_det", input), None if shape is None else shape[:-2])
+    return set_shape(g.call("aten::linalg_det", input), None if shape is None else shape[:-2])
 
 
 @onnx_symbolic("tf::LogMatrixDeterminant")
@@ -38,8 +38,9 @@ def matrix_triangular_solve(
     g: GraphContext, matrix: Value, rhs: Value, lower: bool = True, adjoint: bool = False
 ) -> Value:
     """Only one triangle of the matrix is read."""
-    left = transpose(g, matrix) if adjoint else matrix
-    return g.call("aten::linalg_solve_triangular", left, rhs, upper=lower == adjoint)
+    system = transpose(g, matrix) if adjoint else matrix
+    # The adjoint of a lower triangle is an upper one.
+    return g.call("aten::linalg_solve_triangular", system, rhs, upper=lower == adjoint)
 
 
 @onnx_symbolic("tf::SelfAdjointEigV2")

@@ -1,6 +1,6 @@
-"""Operators that TensorFlow's graph optimizer fuses from several: `_FusedConv2D`, `_FusedMatMul`.
+"""Operators that TensorFlow's graph optimizer fuses, such as `_FusedConv2D` and `_FusedMatMul`.
 
-`fused_ops` lists the operators after the first one; each takes its operands from `args`, in order.
+`fused_ops` lists the operators that follow the first one; each takes its operands from `args`, in order.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from ....registration import GraphContext, Value, onnx_symbolic
-from .convolution import convolved
-from .layout import Layout
+from .convolutions import convolve
+from .layout import DataLayout
 
 _ACTIVATIONS: dict[str, str] = {
     "Relu": "aten::relu",
@@ -20,10 +20,10 @@ _ACTIVATIONS: dict[str, str] = {
     "_FusedSwish": "aten::silu",
 }
 _ARGUMENTS = {"Add": 1, "BiasAdd": 1, "FusedBatchNorm": 4}
-"""How many arguments the fused operators take; the others take none."""
+"""The number of operands that fused operators take from `args`; the others take none."""
 
 
-def _fused(
+def _apply_fused_operators(
     g: GraphContext,
     result: Value,
     args: Sequence[Value],
@@ -32,15 +32,16 @@ def _fused(
     epsilon: float,
     alpha: float,
 ) -> Value:
-    """The first operator's result with the fused operators applied."""
-    needed = sum(_ARGUMENTS.get(name, 0) for name in fused_ops)
-    if needed != len(args):
-        raise g.refuse(f"fused_ops={list(fused_ops)} do not take {len(args)} operands, but {needed}")
-    rest: Iterator[Value] = iter(args)
+    """Apply the fused operators to the result of the first operator."""
+    operand_count = sum(_ARGUMENTS.get(name, 0) for name in fused_ops)
+    if operand_count != len(args):
+        raise g.refuse(f"fused_ops={list(fused_ops)} do not take {len(args)} operands, but {operand_count}")
+    # All operators take from one iterator, in the order of `fused_ops`.
+    remaining_args: Iterator[Value] = iter(args)
 
     def norm(value: Value) -> Value:
-        statistics = [next(rest) for _ in range(4)]
-        return g.call_outputs(
+        statistics = [next(remaining_args) for _ in range(4)]
+        return g.call(
             "tf::FusedBatchNormV3",
             value,
             *statistics,
@@ -50,8 +51,8 @@ def _fused(
         )[0]
 
     operators: dict[str, Callable[[Value], Value]] = {
-        "BiasAdd": lambda value: g.call("tf::BiasAdd", value, next(rest), data_format),
-        "Add": lambda value: g.op("Add", value, next(rest)),
+        "BiasAdd": lambda value: g.call("tf::BiasAdd", value, next(remaining_args), data_format),
+        "Add": lambda value: g.op("Add", value, next(remaining_args)),
         "FusedBatchNorm": norm,
         "LeakyRelu": lambda value: g.call("aten::leaky_relu", value, alpha),
         "Sigmoid": lambda value: g.op("Sigmoid", value),
@@ -94,9 +95,9 @@ def fused_conv2d(
         filter = g.op("Transpose", filter, perm=[2, 3, 1, 0])
     if host_args:
         raise g.refuse("scales of quantized operands are not supported")
-    layout = Layout.of(g, data_format)
-    result = convolved(g, layout, input, filter, strides, padding, explicit_paddings, dilations)
-    return _fused(g, result, args, fused_ops, data_format, epsilon, leakyrelu_alpha)
+    layout = DataLayout.of(g, data_format)
+    result = convolve(g, layout, input, filter, strides, padding, explicit_paddings, dilations)
+    return _apply_fused_operators(g, result, args, fused_ops, data_format, epsilon, leakyrelu_alpha)
 
 
 @onnx_symbolic("tf::_FusedDepthwiseConv2dNative")
@@ -114,9 +115,9 @@ def fused_depthwise_conv2d_native(
     epsilon: float = 1e-4,
     leakyrelu_alpha: float = 0.2,
 ) -> Value:
-    layout = Layout.of(g, data_format)
-    result = convolved(g, layout, input, filter, strides, padding, (), dilations, depthwise=True)
-    return _fused(g, result, args, fused_ops, data_format, epsilon, leakyrelu_alpha)
+    layout = DataLayout.of(g, data_format)
+    result = convolve(g, layout, input, filter, strides, padding, (), dilations, depthwise=True)
+    return _apply_fused_operators(g, result, args, fused_ops, data_format, epsilon, leakyrelu_alpha)
 
 
 @onnx_symbolic("tf::_FusedMatMul")
@@ -133,10 +134,10 @@ def fused_mat_mul(
     leakyrelu_alpha: float = 0.2,
 ) -> Value:
     a, b = (
-        g.op("Transpose", each, perm=[1, 0]) if turned else each
-        for each, turned in ((a, transpose_a), (b, transpose_b))
+        g.op("Transpose", matrix, perm=[1, 0]) if is_transposed else matrix
+        for matrix, is_transposed in ((a, transpose_a), (b, transpose_b))
     )
-    return _fused(g, g.op("MatMul", a, b), args, fused_ops, "NHWC", epsilon, leakyrelu_alpha)
+    return _apply_fused_operators(g, g.op("MatMul", a, b), args, fused_ops, "NHWC", epsilon, leakyrelu_alpha)
 
 
 @onnx_symbolic("tf::_FusedBatchNormEx")

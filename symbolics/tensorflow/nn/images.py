@@ -7,19 +7,20 @@ import dataclasses
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.size_arithmetic import Size, compute, product
 from ...compositions.special.formulas import Formula
-from .layout import ranked
-from .sizes import listed_sizes
+from .layout import set_rank
+from .size_operands import list_sizes
 
 
 def _channel(g: GraphContext, images: Value, index: int) -> Formula:
-    """One channel of the last axis, which keeps size 1."""
+    """One channel; the last axis stays, with size 1."""
     rank = g.rank(images)
+    # Gather takes a negative axis only from opset 11.
     return Formula(g, g.op("Gather", images, [index], axis=-1 if rank is None else rank - 1))
 
 
-def _joined(g: GraphContext, *parts: Formula) -> Value:
-    rank = g.rank(parts[0].value)
-    return g.op("Concat", *(part.value for part in parts), axis=-1 if rank is None else rank - 1)
+def _concat_channels(g: GraphContext, *channels: Formula) -> Value:
+    rank = g.rank(channels[0].value)
+    return g.op("Concat", *(channel.value for channel in channels), axis=-1 if rank is None else rank - 1)
 
 
 def _hue_saturation_value(g: GraphContext, images: Value) -> tuple[Formula, Formula, Formula]:
@@ -28,7 +29,9 @@ def _hue_saturation_value(g: GraphContext, images: Value) -> tuple[Formula, Form
     value = red.op("Max", green, blue)
     span = value - red.op("Min", green, blue)
     zero = red * 0.0
+    # Black has no saturation, and gray no hue: both are 0, where a division by zero gives NaN.
     saturation = (value > 0.0).chosen(span / value, zero)
+    # A hue is a fraction of a turn; each of the six sectors of the colour wheel is a sixth.
     sixth = (span * 6.0).op("Reciprocal")
     hue = value.equals(green).chosen(sixth * (blue - red) + 2.0 / 6.0, sixth * (red - green) + 4.0 / 6.0)
     hue = value.equals(red).chosen(sixth * (green - blue), hue)
@@ -36,24 +39,24 @@ def _hue_saturation_value(g: GraphContext, images: Value) -> tuple[Formula, Form
     return (hue < 0.0).chosen(hue + 1.0, hue), saturation, value
 
 
-def _clipped(part: Formula) -> Formula:
-    return part.call("aten::clamp", 0.0, 1.0)
+def _clip_to_unit(values: Formula) -> Formula:
+    return values.call("aten::clamp", 0.0, 1.0)
 
 
 def _red_green_blue(g: GraphContext, hue: Formula, saturation: Formula, value: Formula) -> Value:
     sixths = hue * 6.0
     shares = (
-        _clipped(abs(sixths - 3.0) - 1.0),
-        _clipped(2.0 - abs(sixths - 2.0)),
-        _clipped(2.0 - abs(sixths - 4.0)),
+        _clip_to_unit(abs(sixths - 3.0) - 1.0),
+        _clip_to_unit(2.0 - abs(sixths - 2.0)),
+        _clip_to_unit(2.0 - abs(sixths - 4.0)),
     )
-    rest = 1.0 - saturation
-    return _joined(g, *((rest + saturation * share) * value for share in shares))
+    gray = 1.0 - saturation
+    return _concat_channels(g, *((gray + saturation * share) * value for share in shares))
 
 
 @onnx_symbolic("tf::RGBToHSV")
 def rgb_to_hsv(g: GraphContext, images: Value) -> Value:
-    return _joined(g, *_hue_saturation_value(g, images))
+    return _concat_channels(g, *_hue_saturation_value(g, images))
 
 
 @onnx_symbolic("tf::HSVToRGB")
@@ -81,7 +84,7 @@ def adjust_hue(g: GraphContext, images: Value, delta: Value) -> Value:
 def adjust_saturation(g: GraphContext, images: Value, scale: Value) -> Value:
     wide, dtype = _in_single(g, images)
     hue, saturation, value = _hue_saturation_value(g, wide)
-    return g.cast(_red_green_blue(g, hue, _clipped(saturation * Formula(g, scale)), value), dtype)
+    return g.cast(_red_green_blue(g, hue, _clip_to_unit(saturation * Formula(g, scale)), value), dtype)
 
 
 @onnx_symbolic("tf::AdjustContrastv2")
@@ -89,6 +92,7 @@ def adjust_contrast_v2(g: GraphContext, images: Value, contrast_factor: Value) -
     """Scale the difference from the mean of each channel of each image."""
     wide, dtype = _in_single(g, images)
     rank = g.rank(images)
+    # The images may have any number of leading dimensions.
     axes = [-3, -2] if rank is None else [rank - 3, rank - 2]
     mean = g.op("ReduceMean", wide, axes=axes, keepdims=1)
     return g.cast(g.op("Add", g.op("Mul", g.op("Sub", wide, mean), contrast_factor), mean), dtype)
@@ -106,18 +110,23 @@ class _Pixels:
 
     @classmethod
     def of(cls, g: GraphContext, images: Value) -> _Pixels:
-        ranked(g, images, 4)
+        set_rank(g, images, 4)
         height, width, channels = (g.size(images, axis) for axis in (1, 2, 3))
         flat = g.op("Reshape", images, [-1, channels])
         area = g.constant(product(g, [height, width]), DataType.INT64)
         return cls(g, flat, g.constant(height, DataType.INT64), g.constant(width, DataType.INT64), area)
 
-    def taken(self, image: Value, row: Value, column: Value) -> Formula:
-        """The pixels at broadcast INT64 rows and columns, as FLOAT; others are clamped to the edges."""
+    def gather(self, image: Value, row: Value, column: Value) -> Formula:
+        """The pixels at INT64 rows and columns, as FLOAT; coordinates outside are clamped to the edges."""
         g = self.g
-        row, column = (_clamp_positions(g, *each) for each in ((row, self.height), (column, self.width)))
-        place = g.op("Add", g.op("Mul", image, self.area), g.op("Add", g.op("Mul", row, self.width), column))
-        return Formula(g, g.cast(g.op("Gather", self.flat, place, axis=0), DataType.FLOAT))
+        row, column = (
+            _clamp_positions(g, *positions_and_size)
+            for positions_and_size in ((row, self.height), (column, self.width))
+        )
+        flat_index = g.op(
+            "Add", g.op("Mul", image, self.area), g.op("Add", g.op("Mul", row, self.width), column)
+        )
+        return Formula(g, g.cast(g.op("Gather", self.flat, flat_index, axis=0), DataType.FLOAT))
 
 
 def _clamp_positions(g: GraphContext, positions: Value, size: Value) -> Value:
@@ -126,14 +135,15 @@ def _clamp_positions(g: GraphContext, positions: Value, size: Value) -> Value:
     return g.op("Where", g.op("Greater", positions, last), last, positions)
 
 
-def _to_int64(places: Formula) -> Value:
-    return places.cast(DataType.INT64).value
+def _to_int64(coordinates: Formula) -> Value:
+    return coordinates.cast(DataType.INT64).value
 
 
-def _boxed(g: GraphContext, low: Formula, high: Formula, size: Value, count: Size) -> Formula:
+def _crop_coordinates(g: GraphContext, low: Formula, high: Formula, size: Value, count: Size) -> Formula:
     """The coordinates of the pixels of crops along one dimension, `[boxes, count]`."""
     last = Formula(g, g.cast(g.op("Sub", size, 1), DataType.FLOAT))
     numbers = Formula(g, g.cast(g.constant(g.call("sym::range", start=0, end=count)), DataType.FLOAT))
+    # A single pixel is the centre of the box.
     if isinstance(count, int) and count == 1:
         return (low + high) * 0.5 * last + numbers
     gaps = Formula(g, g.cast(g.constant(compute(g, "sub", count, 1)), DataType.FLOAT))
@@ -158,25 +168,28 @@ def crop_and_resize(
     Semantics: tensorflow/core/kernels/image/crop_and_resize_op.cc.
     """
     pixels = _Pixels.of(g, image)
-    counts = listed_sizes(g, crop_size, 2)
+    counts = list_sizes(g, crop_size, 2)
     edges = [Formula(g, g.op("Gather", boxes, [index], axis=1)) for index in range(4)]
-    rows = _boxed(g, edges[0], edges[2], pixels.height, counts[0])
-    columns = _boxed(g, edges[1], edges[3], pixels.width, counts[1])
+    rows = _crop_coordinates(g, edges[0], edges[2], pixels.height, counts[0])
+    columns = _crop_coordinates(g, edges[1], edges[3], pixels.width, counts[1])
     rows, columns = (
-        Formula(g, g.op("Unsqueeze", part.value, axes=[axis])) for part, axis in ((rows, 2), (columns, 1))
+        Formula(g, g.op("Unsqueeze", coordinates.value, axes=[axis]))
+        for coordinates, axis in ((rows, 2), (columns, 1))
     )
-    number = g.op("Unsqueeze", g.cast(box_ind, DataType.INT64), axes=[1, 2])
+    image_index = g.op("Unsqueeze", g.cast(box_ind, DataType.INT64), axes=[1, 2])
     if method == "nearest":
-        result = pixels.taken(number, _to_int64((rows + 0.5).floor()), _to_int64((columns + 0.5).floor()))
+        result = pixels.gather(
+            image_index, _to_int64((rows + 0.5).floor()), _to_int64((columns + 0.5).floor())
+        )
     elif method == "bilinear":
-        result = _bilinear(pixels, number, rows, columns)
+        result = _bilinear(pixels, image_index, rows, columns)
     else:
         raise g.refuse(f"method '{method}' is not supported")
     outside = None
-    for part, size in ((rows, pixels.height), (columns, pixels.width)):
+    for coordinates, size in ((rows, pixels.height), (columns, pixels.width)):
         last = Formula(g, g.cast(g.op("Sub", size, 1), DataType.FLOAT))
-        away = (part < 0.0) | (part > last)
-        outside = away if outside is None else outside | away
+        is_beyond = (coordinates < 0.0) | (coordinates > last)
+        outside = is_beyond if outside is None else outside | is_beyond
     assert outside is not None
     mask = g.op("Unsqueeze", outside.value, axes=[3])
     return g.op("Where", mask, float(extrapolation_value), result.value)
@@ -184,22 +197,23 @@ def crop_and_resize(
 
 def _bilinear(pixels: _Pixels, image: Value, rows: Formula, columns: Formula) -> Formula:
     """Bilinear interpolation between the four pixels around each coordinate."""
-    g, (top, left) = pixels.g, (rows.floor(), columns.floor())
+    g, (top_row, left_column) = pixels.g, (rows.floor(), columns.floor())
     down, right = (
-        Formula(g, g.op("Unsqueeze", part.value, axes=[3])) for part in (rows - top, columns - left)
+        Formula(g, g.op("Unsqueeze", part.value, axes=[3]))
+        for part in (rows - top_row, columns - left_column)
     )
     upper, lower = (
-        _interpolated(
-            pixels.taken(image, _to_int64(row), _to_int64(left)),
-            pixels.taken(image, _to_int64(row), _to_int64(left + 1.0)),
+        _interpolate(
+            pixels.gather(image, _to_int64(row), _to_int64(left_column)),
+            pixels.gather(image, _to_int64(row), _to_int64(left_column + 1.0)),
             right,
         )
-        for row in (top, top + 1.0)
+        for row in (top_row, top_row + 1.0)
     )
-    return _interpolated(upper, lower, down)
+    return _interpolate(upper, lower, down)
 
 
-def _interpolated(first: Formula, second: Formula, share: Formula) -> Formula:
+def _interpolate(first: Formula, second: Formula, share: Formula) -> Formula:
     return first + (second - first) * share
 
 
@@ -213,13 +227,13 @@ def image_projective_transform_v3(
     interpolation: str,
     fill_mode: str = "CONSTANT",
 ) -> Value:
-    """Each pixel of the result is read at its projected coordinate.
+    """Read each pixel of the result at its projected coordinates.
 
     Semantics: tensorflow/core/kernels/image/image_ops.h.
     """
     pixels = _Pixels.of(g, images)
-    counts = listed_sizes(g, output_shape, 2)
-    parts = [
+    counts = list_sizes(g, output_shape, 2)
+    coefficients = [
         Formula(g, g.op("Unsqueeze", g.op("Gather", transforms, [index], axis=1), axes=[2]))
         for index in range(8)
     ]
@@ -227,37 +241,45 @@ def image_projective_transform_v3(
         Formula(g, g.op("Reshape", g.cast(_numbers(g, count), DataType.FLOAT), shape))
         for count, shape in zip(counts, ([1, -1, 1], [1, 1, -1]), strict=True)
     )
-    depth = parts[6] * x + parts[7] * y + 1.0
-    column = (parts[0] * x + parts[1] * y + parts[2]) / depth
-    row = (parts[3] * x + parts[4] * y + parts[5]) / depth
-    column = _mapped(g, column, pixels.width, fill_mode)
-    row = _mapped(g, row, pixels.height, fill_mode)
+    depth = coefficients[6] * x + coefficients[7] * y + 1.0
+    column = (coefficients[0] * x + coefficients[1] * y + coefficients[2]) / depth
+    row = (coefficients[3] * x + coefficients[4] * y + coefficients[5]) / depth
+    column = _apply_fill_mode(g, column, pixels.width, fill_mode)
+    row = _apply_fill_mode(g, row, pixels.height, fill_mode)
     batch = g.op("Reshape", _numbers(g, g.size(images, 0)), [-1, 1, 1])
     fill = Formula(g, g.constant(fill_value, DataType.FLOAT))
 
-    def read(row: Formula, column: Formula) -> Formula:
+    def read_pixels(row: Formula, column: Formula) -> Formula:
         inside = None
-        for part, size in ((row, pixels.height), (column, pixels.width)):
+        for offsets, size in ((row, pixels.height), (column, pixels.width)):
             bound = Formula(g, g.cast(size, DataType.FLOAT))
-            within = (part > -1.0) & (part < bound)
-            inside = within if inside is None else inside & within
+            # Between -1 and 0 a pixel is still interpolated with the edge of the image.
+            is_within = (offsets > -1.0) & (offsets < bound)
+            inside = is_within if inside is None else inside & is_within
         assert inside is not None
         mask = Formula(g, g.op("Unsqueeze", inside.value, axes=[3]))
-        return mask.chosen(pixels.taken(batch, _to_int64(_finite(row)), _to_int64(_finite(column))), fill)
+        return mask.chosen(
+            pixels.gather(batch, _to_int64(_clamp_to_castable(row)), _to_int64(_clamp_to_castable(column))),
+            fill,
+        )
 
     if interpolation == "NEAREST":
-        result = read(_rounded(row), _rounded(column))
+        result = read_pixels(_round_half_away(row), _round_half_away(column))
     elif interpolation == "BILINEAR":
-        top, left = row.floor(), column.floor()
+        top_row, left_column = row.floor(), column.floor()
         down, right = (
-            Formula(g, g.op("Unsqueeze", part.value, axes=[3])) for part in (row - top, column - left)
+            Formula(g, g.op("Unsqueeze", offsets.value, axes=[3]))
+            for offsets in (row - top_row, column - left_column)
         )
         upper, lower = (
-            read(each, left) * (1.0 - right) + read(each, left + 1.0) * right for each in (top, top + 1.0)
+            read_pixels(edge_row, left_column) * (1.0 - right)
+            + read_pixels(edge_row, left_column + 1.0) * right
+            for edge_row in (top_row, top_row + 1.0)
         )
         result = upper * (1.0 - down) + lower * down
     else:
         raise g.refuse(f"interpolation '{interpolation}' is not supported")
+    # The projection divides by zero there.
     vanishing = Formula(g, g.op("Unsqueeze", depth.equals(0.0).value, axes=[3]))
     result = vanishing.chosen(fill, result)
     dtype = g.dtype(images)
@@ -288,44 +310,44 @@ def _numbers(g: GraphContext, count: Size) -> Value:
     return g.constant(g.call("sym::range", start=0, end=count))
 
 
-def _rounded(place: Formula) -> Formula:
+def _round_half_away(coordinates: Formula) -> Formula:
     """Round halves away from zero."""
-    return (place < 0.0).chosen((place - 0.5).op("Ceil"), (place + 0.5).floor())
+    return (coordinates < 0.0).chosen((coordinates - 0.5).op("Ceil"), (coordinates + 0.5).floor())
 
 
-def _finite(place: Formula) -> Formula:
+def _clamp_to_castable(coordinates: Formula) -> Formula:
     """Clamp coordinates, so that they can be cast to integers."""
-    return place.call("aten::clamp", -(2.0**30), 2.0**30)
+    return coordinates.call("aten::clamp", -(2.0**30), 2.0**30)
 
 
-def _mapped(g: GraphContext, place: Formula, size: Value, fill_mode: str) -> Formula:
-    """Map coordinates outside of the image into it by the fill mode."""
+def _apply_fill_mode(g: GraphContext, coordinates: Formula, size: Value, fill_mode: str) -> Formula:
+    """Map coordinates outside of the image into the image, by the fill mode."""
     if fill_mode == "CONSTANT":
-        return place
+        return coordinates
     length = Formula(g, g.cast(size, DataType.FLOAT))
     last = length - 1.0
     if fill_mode == "REFLECT":
-        place = _reflected(place, length)
+        coordinates = _reflect(coordinates, length)
     elif fill_mode == "WRAP":
-        place = _wrapped(place, length)
+        coordinates = _wrap(coordinates, length)
     elif fill_mode != "NEAREST":
         raise g.refuse(f"fill_mode '{fill_mode}' is not supported")
-    return place.op("Max", 0.0).op("Min", last)
+    return coordinates.op("Max", 0.0).op("Min", last)
 
 
-def _reflected(place: Formula, length: Formula) -> Formula:
+def _reflect(coordinates: Formula, length: Formula) -> Formula:
     """`d c b a | a b c d | d c b a`."""
     double = length * 2.0
-    below = place + double * (-place / double).floor()
+    below = coordinates + double * (-coordinates / double).floor()
     below = (below < -length).chosen(below + double, -below - 1.0)
-    above = place - double * (place / double).floor()
+    above = coordinates - double * (coordinates / double).floor()
     above = (above < length).chosen(above, double - above - 1.0)
-    return (place < 0.0).chosen(below, (place > length - 1.0).chosen(above, place))
+    return (coordinates < 0.0).chosen(below, (coordinates > length - 1.0).chosen(above, coordinates))
 
 
-def _wrapped(place: Formula, length: Formula) -> Formula:
-    """`a b c d | a b c d | a b c d`, with a period of one pixel less, as TensorFlow has it."""
+def _wrap(coordinates: Formula, length: Formula) -> Formula:
+    """`a b c d | a b c d | a b c d`; the period is one pixel less than the length, as in TensorFlow."""
     gaps = (length - 1.0).op("Max", 1.0)
-    below = place + length * ((-place / gaps).floor() + 1.0)
-    above = place - length * (place / gaps).floor()
-    return (place < 0.0).chosen(below, (place > length - 1.0).chosen(above, place))
+    below = coordinates + length * ((-coordinates / gaps).floor() + 1.0)
+    above = coordinates - length * (coordinates / gaps).floor()
+    return (coordinates < 0.0).chosen(below, (coordinates > length - 1.0).chosen(above, coordinates))

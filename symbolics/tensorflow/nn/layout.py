@@ -15,7 +15,7 @@ from ....registration import DataType, GraphContext, Value, dtypes
 from ...compositions.size_arithmetic import Size, compute
 
 
-def ranked(g: GraphContext, value: Value, rank: int) -> Value:
+def set_rank(g: GraphContext, value: Value, rank: int) -> Value:
     """Set the rank of a value to the only one that its operator accepts."""
     if g.rank(value) is None:
         value.shape = ir.Shape([None] * rank)
@@ -23,23 +23,23 @@ def ranked(g: GraphContext, value: Value, rank: int) -> Value:
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
+class DataLayout:
     """A data format, `NHWC`, `NCHW`, `NDHWC` or `NCDHW`.
 
     Attributes:
         dimensions: the number of spatial dimensions.
-        last: whether the channels are the last axis.
+        channels_last: whether the channels are the last axis.
     """
 
     dimensions: int
-    last: bool
+    channels_last: bool
 
     @classmethod
-    def of(cls, g: GraphContext, data_format: str) -> Layout:
+    def of(cls, g: GraphContext, data_format: str) -> DataLayout:
         """The layout of a data format.
 
         Raises:
-            UnsupportedError: it is another one, such as `NCHW_VECT_C`.
+            UnsupportedError: the format is not supported, such as `NCHW_VECT_C`.
         """
         if data_format in ("NHWC", "NDHWC"):
             return cls(len(data_format) - 2, True)
@@ -50,49 +50,49 @@ class Layout:
     @property
     def channel(self) -> int:
         """The channel axis."""
-        return self.dimensions + 1 if self.last else 1
+        return self.dimensions + 1 if self.channels_last else 1
 
     def axis(self, index: int) -> int:
         """The axis of a spatial dimension."""
-        return index + (1 if self.last else 2)
+        return index + (1 if self.channels_last else 2)
 
-    def spatial(self, g: GraphContext, numbers: Sequence[int], name: str, other: int = 1) -> list[int]:
+    def spatial(self, g: GraphContext, per_axis: Sequence[int], name: str, expected: int = 1) -> list[int]:
         """Select the numbers of the spatial dimensions from those of all axes.
 
         Raises:
-            UnsupportedError: batch or channels have another number than `other`.
+            UnsupportedError: the number of batch or channels is not `expected`.
         """
         rank = self.dimensions + 2
-        if len(numbers) != rank:
-            raise g.refuse(f"{name} must have {rank} numbers, not {len(numbers)}")
+        if len(per_axis) != rank:
+            raise g.refuse(f"{name} must have {rank} numbers, not {len(per_axis)}")
         axes = [self.axis(index) for index in range(self.dimensions)]
-        if any(numbers[at] != other for at in range(rank) if at not in axes):
-            raise g.refuse(f"{name}={list(numbers)} must be {other} for batch and channels")
-        return [numbers[at] for at in axes]
+        if any(per_axis[axis] != expected for axis in range(rank) if axis not in axes):
+            raise g.refuse(f"{name}={list(per_axis)} must be {expected} for batch and channels")
+        return [per_axis[axis] for axis in axes]
 
     def channels_first(self, g: GraphContext, value: Value) -> Value:
         """Transpose the value to have its channels at axis 1."""
-        ranked(g, value, self.dimensions + 2)
-        if not self.last:
+        set_rank(g, value, self.dimensions + 2)
+        if not self.channels_last:
             return value
         return g.op("Transpose", value, perm=[0, self.dimensions + 1, *range(1, self.dimensions + 1)])
 
-    def restored(self, g: GraphContext, value: Value) -> Value:
+    def restore(self, g: GraphContext, value: Value) -> Value:
         """Transpose a result with channels at axis 1 to this data format."""
-        ranked(g, value, self.dimensions + 2)
-        if not self.last:
+        set_rank(g, value, self.dimensions + 2)
+        if not self.channels_last:
             return value
         return g.op("Transpose", value, perm=[0, *range(2, self.dimensions + 2), 1])
 
 
-IMAGES = Layout(2, True)
+IMAGES = DataLayout(2, True)
 """The layout of operators without a data format."""
 
 Pads = list[tuple[Size, Size]]
-"""Before and behind each spatial dimension."""
+"""The pads before and after each spatial dimension."""
 
 
-def explicit_pads(g: GraphContext, layout: Layout, paddings: Sequence[int]) -> list[tuple[int, int]]:
+def explicit_pads(g: GraphContext, layout: DataLayout, paddings: Sequence[int]) -> list[tuple[int, int]]:
     """The pads in `explicit_paddings`, which lists two for each axis."""
     before = layout.spatial(g, paddings[::2], "explicit_paddings", 0)
     return list(zip(before, layout.spatial(g, paddings[1::2], "explicit_paddings", 0), strict=True))
@@ -102,10 +102,11 @@ def same_pads(g: GraphContext, size: Size, extent: int, stride: int) -> tuple[Si
     """The pads of SAME along one dimension: `ceil(size / stride)` windows; an odd pad is added at the end.
 
     Args:
-        extent: the elements from the first of a window to its last one, both included.
+        extent: the number of elements from the first to the last of a window, gaps of a dilation included.
     """
     if extent == 1:
         return 0, 0
+    # The total does not depend on the size.
     if stride == 1:
         total: Size = extent - 1
     else:
@@ -113,13 +114,13 @@ def same_pads(g: GraphContext, size: Size, extent: int, stride: int) -> tuple[Si
         reach = compute(g, "mul", compute(g, "sub", count, 1), stride)
         total = compute(g, "sub", compute(g, "add", reach, extent), size)
         total = compute(g, "max", total, 0)
-    before = compute(g, "floordiv", total, 2)
-    return before, compute(g, "sub", total, before)
+    pad_before = compute(g, "floordiv", total, 2)
+    return pad_before, compute(g, "sub", total, pad_before)
 
 
 def window_pads(
     g: GraphContext,
-    layout: Layout,
+    layout: DataLayout,
     input: Value,
     extents: Sequence[int],
     strides: Sequence[int],
@@ -129,7 +130,7 @@ def window_pads(
     """The pads of windows over an input with channels at axis 1.
 
     Raises:
-        UnsupportedError: the padding is none of SAME, VALID and EXPLICIT.
+        UnsupportedError: the padding is not SAME, VALID or EXPLICIT.
     """
     if padding == "VALID":
         return [(0, 0)] * layout.dimensions
@@ -145,20 +146,21 @@ def window_pads(
     ]
 
 
-def numbers(pads: Pads) -> list[int] | None:
-    """The pads in ONNX's order, all begins and then all ends; None if one is computed."""
-    listed = [pair[0] for pair in pads] + [pair[1] for pair in pads]
-    return listed if all(isinstance(item, int) for item in listed) else None  # type: ignore[return-value]
+def constant_pads(pads: Pads) -> list[int] | None:
+    """The pads in ONNX's order, all begins, then all ends; None if one of them is computed."""
+    pads_in_order = [pair[0] for pair in pads] + [pair[1] for pair in pads]
+    return pads_in_order if all(isinstance(item, int) for item in pads_in_order) else None  # type: ignore[return-value]
 
 
-def padded(g: GraphContext, input: Value, pads: Pads, value: float | int = 0) -> Value:
+def pad_images(g: GraphContext, input: Value, pads: Pads, value: float | int = 0) -> Value:
     """Pad the input, `[N, C, spatial...]`."""
-    if numbers(pads) == [0] * (2 * len(pads)):
+    if constant_pads(pads) == [0] * (2 * len(pads)):
         return input
     begins: list[Size] = [0, 0, *(pair[0] for pair in pads)]
     ends: list[Size] = [0, 0, *(pair[1] for pair in pads)]
     dtype = g.dtype(input)
     if dtype in dtypes.INTEGERS and dtype != DataType.INT64 and not g.has_kernel("Pad", input):
-        wide = g.call("composed::pad", g.cast(input, DataType.INT32), begins, ends, value)
-        return g.cast(wide, dtype)
+        # Runtimes pad no narrow integers, and INT32 holds them exactly.
+        padded_int32 = g.call("composed::pad", g.cast(input, DataType.INT32), begins, ends, value)
+        return g.cast(padded_int32, dtype)
     return g.call("composed::pad", input, begins, ends, value)

@@ -27,28 +27,29 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 def _integer_type(g: GraphContext, T: DataType | str) -> DataType:
     """The ONNX type of a quantized type, of at most 16 bits."""
-    found = _QUANTIZED.get(T) if isinstance(T, str) else T
-    if found is None or found == DataType.INT32:
+    integer_type = _QUANTIZED.get(T) if isinstance(T, str) else T
+    if integer_type is None or integer_type == DataType.INT32:
         raise g.refuse(f"quantized type '{T}' is not supported")
-    return found
+    return integer_type
 
 
-def _half_away(value: Formula) -> Formula:
+def _round_half_away(value: Formula) -> Formula:
     """Round halves away from zero."""
     return (value < 0.0).chosen((value - 0.5).op("Ceil"), (value + 0.5).floor())
 
 
-def _nudged(low: np.ndarray, high: np.ndarray, least: int, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """The scale and the zero point of a range, in which 0 becomes exact; in single precision."""
-    single = np.float32
-    scale = (high - low) / single(most - least)
+def _nudge_range(low: np.ndarray, high: np.ndarray, least: int, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """The scale and the zero point of a range, shifted so that 0 is exact; TensorFlow computes in FLOAT."""
+    float32 = np.float32
+    scale = (high - low) / float32(most - least)
     with np.errstate(all="ignore"):
-        place = single(least) - low / scale
-    place = np.clip(np.floor(place + single(0.5)), least, most)
-    return scale.astype(np.float32), place
+        zero_point = float32(least) - low / scale
+    # TensorFlow rounds halves up.
+    zero_point = np.clip(np.floor(zero_point + float32(0.5)), least, most)
+    return scale.astype(np.float32), zero_point
 
 
-def _fake_quantized(
+def _emit_fake_quantize(
     g: GraphContext,
     inputs: Value,
     low: Value | float,
@@ -60,18 +61,21 @@ def _fake_quantized(
     if not 2 <= num_bits <= 16:
         raise g.refuse(f"num_bits must be from 2 to 16, not {num_bits}")
     least, most = int(narrow_range), 2**num_bits - 1
-    known = [g.constant_value(item) if isinstance(item, Value) else np.float32(item) for item in (low, high)]
-    if known[0] is None or known[1] is None:
+    constants = [
+        g.constant_value(item) if isinstance(item, Value) else np.float32(item) for item in (low, high)
+    ]
+    if constants[0] is None or constants[1] is None:
         return _by_computed_range(g, inputs, low, high, least, most)
-    bounds = [np.asarray(item, dtype=np.float32) for item in known]
+    bounds = [np.asarray(item, dtype=np.float32) for item in constants]
+    # The scale of an empty range is 0.
     if not np.all(bounds[0] < bounds[1]):
         return _by_computed_range(g, inputs, low, high, least, most)
-    scale, place = _nudged(bounds[0], bounds[1], least, most)
+    scale, zero_point = _nudge_range(bounds[0], bounds[1], least, most)
     if per_channel:
         axis = known_rank(g, inputs) - 1
-        grid = Grid(g.constant(scale), g.constant(place.astype(np.int32)), least, most, axis)
+        grid = Grid(g.constant(scale), g.constant(zero_point.astype(np.int32)), least, most, axis)
     else:
-        grid = Grid(float(scale), int(place), least, most)
+        grid = Grid(float(scale), int(zero_point), least, most)
     result = fake_quantize(g, inputs, grid)
     result.shape = result.shape or inputs.shape
     return result
@@ -80,16 +84,16 @@ def _fake_quantized(
 def _by_computed_range(
     g: GraphContext, inputs: Value, low: Value | float, high: Value | float, least: int, most: int
 ) -> Value:
-    """A range of no width, which is 0, gives zeros."""
+    """Fake quantization by a computed range; if the range is empty, the result is 0."""
     x = Formula(g, inputs)
     bottom, top = (Formula(g, g.constant(item, DataType.FLOAT)) for item in (low, high))
     width = top - bottom
     empty = width.equals(0.0)
     width = empty.chosen(1.0, width)
     scale, inverse = width / float(most - least), width.op("Reciprocal") * float(most - least)
-    place = (-bottom / scale + float(least)).op("Max", float(least)).op("Min", float(most))
-    place = (place + 0.5).floor()
-    lower, upper = ((-place + float(end)) * scale for end in (least, most))
+    zero_point = (-bottom / scale + float(least)).op("Max", float(least)).op("Min", float(most))
+    zero_point = (zero_point + 0.5).floor()
+    lower, upper = ((-zero_point + float(end)) * scale for end in (least, most))
     zero = (-lower * inverse + 0.5).floor()
     clamped = x.op("Min", upper).op("Max", lower)
     whole = ((clamped - lower) * inverse - zero + 0.5).floor()
@@ -105,7 +109,7 @@ def fake_quant_with_min_max_args(
     num_bits: int = 8,
     narrow_range: bool = False,
 ) -> Value:
-    return _fake_quantized(g, inputs, min, max, num_bits, narrow_range, False)
+    return _emit_fake_quantize(g, inputs, min, max, num_bits, narrow_range, False)
 
 
 @onnx_symbolic("tf::FakeQuantWithMinMaxVars")
@@ -117,7 +121,7 @@ def fake_quant_with_min_max_vars(
     num_bits: int = 8,
     narrow_range: bool = False,
 ) -> Value:
-    return _fake_quantized(g, inputs, min, max, num_bits, narrow_range, False)
+    return _emit_fake_quantize(g, inputs, min, max, num_bits, narrow_range, False)
 
 
 @onnx_symbolic("tf::FakeQuantWithMinMaxVarsPerChannel")
@@ -130,28 +134,29 @@ def fake_quant_with_min_max_vars_per_channel(
     narrow_range: bool = False,
 ) -> Value:
     """A range for each index of the last axis."""
-    return _fake_quantized(g, inputs, min, max, num_bits, narrow_range, True)
+    return _emit_fake_quantize(g, inputs, min, max, num_bits, narrow_range, True)
 
 
 def _broadcast_range(g: GraphContext, value: Value, input: Value, axis: int) -> Formula:
     """Reshape a range, per tensor or per index of an axis, to broadcast against a tensor."""
     if axis == -1:
         return Formula(g, value)
-    behind = known_rank(g, input) - 1 - axis
-    return Formula(g, g.op("Unsqueeze", value, axes=list(range(1, behind + 1))) if behind else value)
+    trailing = known_rank(g, input) - 1 - axis
+    return Formula(g, g.op("Unsqueeze", value, axes=list(range(1, trailing + 1))) if trailing else value)
 
 
-def _flat(g: GraphContext, value: Formula, axis: int) -> Value:
+def _reshape_range(g: GraphContext, value: Formula, axis: int) -> Value:
     """Reshape a range as the operators return it: a scalar, or a vector."""
     return g.op("Reshape", value.value, g.constant([] if axis == -1 else [-1], DataType.INT64))
 
 
-def _side(bound: Formula, end: float) -> Formula:
-    """The factor by which a bound becomes an integer, and the largest number if they differ in sign."""
+def _factor_of_bound(bound: Formula, end: float) -> Formula:
+    """The factor that maps a bound to an end of the integers; the largest number if their signs differ."""
     if end == 0:
+        # The product gives the number the shape of the bound, which may be one per channel.
         return bound * 0.0 + _LARGEST
-    same = bound * end > 0.0
-    return same.chosen(bound.op("Reciprocal") * end, _LARGEST)
+    is_same_sign = bound * end > 0.0
+    return is_same_sign.chosen(bound.op("Reciprocal") * end, _LARGEST)
 
 
 @onnx_symbolic("tf::QuantizeV2")
@@ -170,33 +175,34 @@ def quantize_v2(
     """Returns the integers, and the range that they represent."""
     dtype = _integer_type(g, T)
     least, most = limits_of(dtype)
-    x, given, above = (
+    x, minimum, maximum = (
         Formula(g, input),
         _broadcast_range(g, min_range, input, axis),
         _broadcast_range(g, max_range, input, axis),
     )
-    low = given.op("Min", 0.0)
-    margin = abs(given).op("Max", abs(above)).op("Max", 1.0) * ensure_minimum_range
-    high = above.op("Max", low + margin).op("Max", 0.0)
+    # TensorFlow widens the range until it contains 0 and has a minimal width.
+    low = minimum.op("Min", 0.0)
+    margin = abs(minimum).op("Max", abs(maximum)).op("Max", 1.0) * ensure_minimum_range
+    high = maximum.op("Max", low + margin).op("Max", 0.0)
     if mode == "SCALED":
         first = least + int(narrow_range)
-        factor = _side(low, float(first)).op("Min", _side(high, float(most)))
+        factor = _factor_of_bound(low, float(first)).op("Min", _factor_of_bound(high, float(most)))
         low, high = (factor.op("Reciprocal") * float(end) for end in (first, most))
         scaled = x.op("Min", high).op("Max", low) * factor
         even = round_mode == "HALF_TO_EVEN"
-        whole = scaled.call("aten::round") if even else _half_away(scaled)
+        whole = scaled.call("aten::round") if even else _round_half_away(scaled)
     elif mode == "MIN_COMBINED":
         factor = (high - low).op("Reciprocal") * float(most - least)
         shifted = (x.op("Min", high).op("Max", low) - low) * factor
         half = (most - least + 1) / 2
-        whole = (shifted + 0.5).floor() if least == 0 else _half_away(shifted - half)
+        whole = (shifted + 0.5).floor() if least == 0 else _round_half_away(shifted - half)
     elif mode == "MIN_FIRST":
         factor = (high - low).op("Reciprocal") * float(most - least)
-        whole = _half_away(x * factor) - (_half_away(low * factor) - float(least))
+        whole = _round_half_away(x * factor) - (_round_half_away(low * factor) - float(least))
         whole = whole.op("Max", float(least)).op("Min", float(most))
     else:
         raise g.refuse(f"mode '{mode}' is not supported")
-    return [g.cast(whole.value, dtype), _flat(g, low, axis), _flat(g, high, axis)]
+    return [g.cast(whole.value, dtype), _reshape_range(g, low, axis), _reshape_range(g, high, axis)]
 
 
 @onnx_symbolic("tf::Dequantize")
@@ -213,10 +219,11 @@ def dequantize(
 ) -> Value:
     least, most = limits_of(_integer_type(g, T))
     x = Formula(g, g.cast(input, DataType.FLOAT))
-    low, high = (_broadcast_range(g, each, input, axis) for each in (min_range, max_range))
+    low, high = (_broadcast_range(g, bound, input, axis) for bound in (min_range, max_range))
     if mode == "SCALED":
         first = least + int(narrow_range)
         factor = high / float(most)
+        # An unsigned type has no negative end.
         if first:
             factor = factor.op("Max", low / float(first))
         result = x * factor
@@ -225,15 +232,15 @@ def dequantize(
         result = (x + half) * ((high - low) / float(most - least)) + low
     elif mode == "MIN_FIRST":
         scale = (high - low) / float(most - least)
-        even = high.equals(low)
-        begin = even.chosen(low, _half_away(low / even.chosen(1.0, scale)) * scale)
+        is_empty = high.equals(low)
+        begin = is_empty.chosen(low, _round_half_away(low / is_empty.chosen(1.0, scale)) * scale)
         result = (begin - scale * float(least)) + x * scale
     else:
         raise g.refuse(f"mode '{mode}' is not supported")
     return g.cast(result.value, dtype)
 
 
-def _quantized_and_back(
+def _quantize_and_restore(
     g: GraphContext,
     input: Value,
     input_min: Value,
@@ -251,14 +258,15 @@ def _quantized_and_back(
     most = 2 ** (num_bits - 1) - 1 if signed_input else 2**num_bits - 1
     x = Formula(g, input)
     if range_given:
-        low, high = (_broadcast_range(g, each, input, axis) for each in (input_min, input_max))
+        low, high = (_broadcast_range(g, bound, input, axis) for bound in (input_min, input_max))
     else:
-        axes = None if axis == -1 else [each for each in range(known_rank(g, input)) if each != axis]
+        axes = None if axis == -1 else [bound for bound in range(known_rank(g, input)) if bound != axis]
         low, high = (
             Formula(g, g.op(name, input, axes=axes, keepdims=int(axis != -1)))
             for name in ("ReduceMin", "ReduceMax")
         )
-    from_low, from_high = _side(low, float(least)), _side(high, float(most))
+    from_low, from_high = _factor_of_bound(low, float(least)), _factor_of_bound(high, float(most))
+    # The smaller factor decides, so that both bounds stay within the integers.
     by_low = from_low < from_high
     factor = by_low.chosen(from_low, from_high)
     from_top = high / float(most)
@@ -287,7 +295,7 @@ def _quantize_and_dequantize(
     if round_mode not in ("HALF_TO_EVEN", "HALF_UP"):
         raise g.refuse(f"round_mode '{round_mode}' is not supported")
     half_up = round_mode == "HALF_UP"
-    return _quantized_and_back(
+    return _quantize_and_restore(
         g, input, input_min, input_max, num_bits, signed_input, range_given, narrow_range, axis, half_up
     )
 
@@ -309,6 +317,6 @@ def quantize_and_dequantize_v3(
     axis: int = -1,
 ) -> Value:
     bits = constant_integer(g, num_bits, "num_bits")
-    return _quantized_and_back(
+    return _quantize_and_restore(
         g, input, input_min, input_max, bits, signed_input, range_given, narrow_range, axis, False
     )

@@ -13,16 +13,18 @@ import onnx_ir as ir
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.outputs import is_used
 from ...compositions.size_arithmetic import Size, compute, static_size
-from .layout import ranked
+from .layout import set_rank
 
 
 @dataclasses.dataclass(frozen=True)
-class _Cell:
-    """An LSTM with the parameters of TensorFlow.
+class _BlockCell:
+    """An LSTM with the parameters of TensorFlow's block operators.
 
     Attributes:
-        w: `[inputs + units, 4 * units]`; b: `[4 * units]`; peepholes: those of the gates i, f and o.
-        forget_first: whether the forget gate comes before the new cell, else after it.
+        w: the matrix, `[inputs + units, 4 * units]`.
+        b: the bias, `[4 * units]`.
+        peepholes: the peephole vectors of the gates i, f and o.
+        forget_first: whether the columns of the forget gate come before those of the cell candidate.
     """
 
     w: Value
@@ -35,11 +37,12 @@ class _Cell:
     def step(self, g: GraphContext, x: Value, cs_prev: Value, h_prev: Value) -> list[Value]:
         """The outputs of a step: i, cs, f, o, ci, co and h."""
         gates = g.op("Add", g.op("MatMul", g.op("Concat", x, h_prev, axis=1), self.w), self.b)
-        i, second, third, o = _parts(g, gates, 4, self.w)
+        i, second, third, o = _split_gates(g, gates, 4, self.w)
         f, ci = (second, third) if self.forget_first else (third, second)
         if self.forget_bias:
             f = g.op("Add", f, self.forget_bias)
         if self.peepholes is not None:
+            # The gates i and f see the previous cell state, the gate o below the new one.
             i = g.op("Add", i, g.op("Mul", cs_prev, self.peepholes[0]))
             f = g.op("Add", f, g.op("Mul", cs_prev, self.peepholes[1]))
         i, f, ci = g.op("Sigmoid", i), g.op("Sigmoid", f), g.op("Tanh", ci)
@@ -52,14 +55,15 @@ class _Cell:
         return [i, cs, f, o, ci, co, g.op("Mul", co, o)]
 
 
-def _parts(g: GraphContext, gates: Value, count: int, weight: Value) -> list[Value]:
+def _split_gates(g: GraphContext, gates: Value, count: int, weight: Value) -> list[Value]:
     """Split the gates, which are concatenated along the second of two axes."""
     columns = static_size(g, weight, 1) if g.rank(weight) is not None else None
     if columns is not None:
         parts = g.op("Split", gates, axis=1, split=[columns // count] * count, outputs=count)
-        return [ranked(g, part, 2) for part in parts]
-    apart = g.op("Reshape", gates, [0, count, -1])
-    return [g.op("Squeeze", g.op("Gather", apart, [gate], axis=1), axes=[1]) for gate in range(count)]
+        return [set_rank(g, part, 2) for part in parts]
+    # Split would need the size of the gates, which is unknown.
+    stacked_gates = g.op("Reshape", gates, [0, count, -1])
+    return [g.op("Squeeze", g.op("Gather", stacked_gates, [gate], axis=1), axes=[1]) for gate in range(count)]
 
 
 @onnx_symbolic("tf::LSTMBlockCell")
@@ -78,57 +82,65 @@ def lstm_block_cell(
     use_peephole: bool = False,
 ) -> list[Value]:
     peepholes = (wci, wcf, wco) if use_peephole else None
-    return _Cell(w, b, peepholes, forget_bias, cell_clip, False).step(g, x, cs_prev, h_prev)
+    return _BlockCell(w, b, peepholes, forget_bias, cell_clip, False).step(g, x, cs_prev, h_prev)
 
 
 def _layer(
-    g: GraphContext, cell: _Cell, seq_len_max: Value, x: Value, cs_prev: Value, h_prev: Value
+    g: GraphContext, cell: _BlockCell, seq_len_max: Value, x: Value, cs_prev: Value, h_prev: Value
 ) -> list[Value | None]:
-    """The outputs of all steps; those from `seq_len_max` on are zeros.
+    """The outputs of all steps; from step `seq_len_max` on they are zeros.
 
-    It is the operator LSTM if only the hidden states are used, and the cells are not clipped.
+    The ONNX operator LSTM computes them if only the hidden states are used, and the cells are not clipped.
     """
-    ranked(g, x, 3)
+    set_rank(g, x, 3)
     length = g.size(x, 0)
-    known = g.constant_value(seq_len_max)
-    whole = known is not None and isinstance(length, int) and int(known.item()) >= length
+    length_constant = g.constant_value(seq_len_max)
+    is_full_length = (
+        length_constant is not None and isinstance(length, int) and int(length_constant.item()) >= length
+    )
     units = static_size(g, cell.w, 1) if g.rank(cell.w) is not None else None
-    wanted = [index for index in range(7) if is_used(g, index)]
-    if wanted == [6] and cell.cell_clip <= 0 and units is not None:
+    used_outputs = [index for index in range(7) if is_used(g, index)]
+    if used_outputs == [6] and cell.cell_clip <= 0 and units is not None:
         lengths = None
-        if not whole:
+        if not is_full_length:
             steps = compute(g, "min", _number(g, seq_len_max), length)
             lengths = g.op("Expand", g.cast(g.constant(steps), DataType.INT32), [g.size(x, 1)])
-        return [*[None] * 6, _operator(g, cell, x, cs_prev, h_prev, units // 4, lengths)]
-    count: Size = length if whole else compute(g, "min", _number(g, seq_len_max), length)
-    found = _looped(g, cell, count, x, cs_prev, h_prev, wanted or [6])
-    more = compute(g, "sub", length, count)
+        return [*[None] * 6, _emit_lstm(g, cell, x, cs_prev, h_prev, units // 4, lengths)]
+    count: Size = length if is_full_length else compute(g, "min", _number(g, seq_len_max), length)
+    stacked_outputs = _loop_over_steps(g, cell, count, x, cs_prev, h_prev, used_outputs or [6])
+    missing_steps = compute(g, "sub", length, count)
     results: list[Value | None] = [None] * 7
-    for index, value in zip(wanted or [6], found, strict=True):
-        results[index] = value if more == 0 else g.call("composed::pad", value, [0, 0, 0], [more, 0, 0], 0)
+    for index, value in zip(used_outputs or [6], stacked_outputs, strict=True):
+        results[index] = (
+            value
+            if missing_steps == 0
+            else g.call("composed::pad", value, [0, 0, 0], [missing_steps, 0, 0], 0)
+        )
     return results
 
 
 def _number(g: GraphContext, value: Value) -> Size:
-    known = g.constant_value(value)
-    return int(known.item()) if known is not None else g.op("Reshape", value, g.constant([], DataType.INT64))
+    array = g.constant_value(value)
+    return int(array.item()) if array is not None else g.op("Reshape", value, g.constant([], DataType.INT64))
 
 
-def _looped(
+def _loop_over_steps(
     g: GraphContext,
-    cell: _Cell,
+    cell: _BlockCell,
     count: Size,
     x: Value,
     cs_prev: Value,
     h_prev: Value,
-    wanted: Sequence[int],
+    used_outputs: Sequence[int],
 ) -> list[Value]:
-    """A Loop over the steps; returns the stacked outputs that are used."""
+    """Emit a Loop over the steps; return the used outputs, each stacked over the steps."""
 
     def build(iteration: Value, going: Value, cs: Value, h: Value) -> list[Value]:
-        now = g.op("Squeeze", g.op("Gather", x, g.op("Unsqueeze", iteration, axes=[0]), axis=0), axes=[0])
-        results = cell.step(g, now, cs, h)
-        return [g.constant(True), results[1], results[6], *(results[index] for index in wanted)]
+        step_input = g.op(
+            "Squeeze", g.op("Gather", x, g.op("Unsqueeze", iteration, axes=[0]), axis=0), axes=[0]
+        )
+        results = cell.step(g, step_input, cs, h)
+        return [g.constant(True), results[1], results[6], *(results[index] for index in used_outputs)]
 
     formals = [
         Value(name="iteration", type=ir.TensorType(DataType.INT64), shape=ir.Shape(())),
@@ -136,33 +148,35 @@ def _looped(
         *(Value(name="state", type=state.type, shape=ir.Shape([None, None])) for state in (cs_prev, h_prev)),
     ]
     body = g.subgraph(build, formals, "steps")
-    _, _, *found = g.op("Loop", g.constant(count), None, cs_prev, h_prev, body=body, outputs=2 + len(wanted))
-    for value in found:
+    _, _, *stacked_outputs = g.op(
+        "Loop", g.constant(count), None, cs_prev, h_prev, body=body, outputs=2 + len(used_outputs)
+    )
+    for value in stacked_outputs:
         value.type, value.shape = x.type, ir.Shape([None, None, None])
-    result: list[Value] = found
-    return result
+    return stacked_outputs
 
 
-def _operator(
+def _emit_lstm(
     g: GraphContext,
-    cell: _Cell,
+    cell: _BlockCell,
     x: Value,
     cs_prev: Value,
     h_prev: Value,
     units: int,
     lengths: Value | None,
 ) -> Value:
-    """The hidden states of the operator LSTM, whose gates are i, o, f and c."""
+    """Emit the operator LSTM, whose gates are i, o, f and c; return the hidden states of all steps."""
+    # The positions of the gates f and c among TensorFlow's columns.
     second, third = (1, 2) if cell.forget_first else (2, 1)
     order = (0, 3, second, third)
 
-    def reordered(value: Value, axis: int) -> list[Value]:
+    def reorder_gates(value: Value, axis: int) -> list[Value]:
         gates = g.op("Split", value, axis=axis, split=[units] * 4, outputs=4)
         return [gates[gate] for gate in order]
 
     rows_of_inputs = static_size(g, cell.w, 0)
     inputs = g.size(x, 2) if rows_of_inputs is None else rows_of_inputs - units
-    rows = g.op("Concat", *reordered(cell.w, 1), axis=1)
+    rows = g.op("Concat", *reorder_gates(cell.w, 1), axis=1)
     matrices = [
         g.op(
             "Unsqueeze",
@@ -171,9 +185,11 @@ def _operator(
         )
         for a, b in ((0, inputs), (inputs, compute(g, "add", inputs, units)))
     ]
-    i, o, f, c = reordered(cell.b, 0)
+    i, o, f, c = reorder_gates(cell.b, 0)
     if cell.forget_bias:
+        # ONNX's LSTM has no such attribute.
         f = g.op("Add", f, cell.forget_bias)
+    # ONNX has a second bias for the hidden state.
     zeros = g.constant([0.0] * (4 * units), g.dtype(cell.b) or DataType.FLOAT)
     bias = g.op("Unsqueeze", g.op("Concat", i, o, f, c, zeros, axis=0), axes=[0])
     peepholes = None
@@ -204,7 +220,7 @@ def block_lstm(
 ) -> list[Value | None]:
     """The gates are in the order i, c, f, o."""
     peepholes = (wci, wcf, wco) if use_peephole else None
-    cell = _Cell(w, b, peepholes, forget_bias, cell_clip, False)
+    cell = _BlockCell(w, b, peepholes, forget_bias, cell_clip, False)
     return _layer(g, cell, seq_len_max, x, cs_prev, h_prev)
 
 
@@ -225,7 +241,7 @@ def block_lstm_v2(
 ) -> list[Value | None]:
     """The gates are in the order i, f, c, o."""
     peepholes = (wci, wcf, wco) if use_peephole else None
-    cell = _Cell(w, b, peepholes, 0.0, cell_clip, True)
+    cell = _BlockCell(w, b, peepholes, 0.0, cell_clip, True)
     return _layer(g, cell, seq_len_max, x, cs_prev, h_prev)
 
 
@@ -235,9 +251,10 @@ def gru_block_cell(
 ) -> list[Value]:
     """The reset and update gates, the candidate, and the new hidden state."""
     gates = g.op("Add", g.op("MatMul", g.op("Concat", x, h_prev, axis=1), w_ru), b_ru)
-    r, u = (g.op("Sigmoid", part) for part in _parts(g, gates, 2, w_ru))
+    r, u = (g.op("Sigmoid", part) for part in _split_gates(g, gates, 2, w_ru))
     reset = g.op("Concat", x, g.op("Mul", h_prev, r), axis=1)
     c = g.op("Tanh", g.op("Add", g.op("MatMul", reset, w_c), b_c))
+    # u * h + (1 - u) * c, with one product.
     return [r, u, c, g.op("Add", g.op("Mul", u, g.op("Sub", h_prev, c)), c)]
 
 

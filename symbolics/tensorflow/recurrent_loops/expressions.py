@@ -1,7 +1,7 @@
 """Expressions that one iteration of a recurrent loop computes from its input, states and weights.
 
-Equal expressions are one object, so that identity compares them. Every expression is a matrix [batch, width]
-but `Weights` and numbers, which no iteration changes.
+Equal expressions are one object, so that `is` compares them. Every expression is a matrix [batch, width],
+except for `Weights` and numbers, which no iteration changes.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 from ....registration import Value
 
 _MAXIMUM_TERMS = 8
-"""Terms of a linear combination; recurrent layers have four at most."""
+"""Maximum terms of a linear combination; recurrent layers have at most four."""
 INPUT = -1
-"""The position of the input of an iteration, in place of that of a state."""
+"""The position of an iteration's input, where states have their index among the loop variables."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,9 +23,9 @@ class Weights:
     """A block of a loop-invariant tensor.
 
     Attributes:
-        value: the tensor, of the ONNX graph, or a constant of the source graph.
-        ranges: the first element and the end of the block along each axis.
-        axes: those that the block has; the others have one element.
+        value: the tensor: a value of the ONNX graph, or a constant of the source graph.
+        ranges: the first element and the end of the block along each axis of the tensor.
+        axes: the axes that the block has; along the others it has one element.
     """
 
     value: Value
@@ -39,10 +39,10 @@ class Weights:
 
     def part(self, axis: int, begin: int, end: int) -> Weights:
         """A part along one axis of the block."""
-        place = self.axes[axis]
-        first = self.ranges[place][0]
+        tensor_axis = self.axes[axis]
+        block_start = self.ranges[tensor_axis][0]
         ranges = list(self.ranges)
-        ranges[place] = first + begin, first + end
+        ranges[tensor_axis] = block_start + begin, block_start + end
         return Weights(self.value, tuple(ranges), self.axes)
 
     def without(self, axis: int) -> Weights:
@@ -51,20 +51,20 @@ class Weights:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Operand:
+class LoopOperand:
     """The input of the iteration, or a state before it.
 
     Attributes:
-        place: the position among the loop's variables; `INPUT` for the input.
+        position: its index among the loop variables; `INPUT` for the input.
         width: the number of columns, if known.
     """
 
-    place: int
+    position: int
     width: int | None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Joined:
+class SideBySide:
     """Expressions side by side."""
 
     parts: tuple[Expression, ...]
@@ -114,27 +114,27 @@ class Multiplied:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Added:
-    """A sum with a part that is not a linear combination."""
+    """A sum of two expressions, at least one of which is not a linear combination."""
 
     terms: tuple[Expression, Expression]
 
 
-Expression: TypeAlias = Operand | Joined | Linear | Mapped | Multiplied | Added
-Term: TypeAlias = Operand | Joined | Linear | Mapped | Multiplied | Added | Weights | float
+Expression: TypeAlias = LoopOperand | SideBySide | Linear | Mapped | Multiplied | Added
+Term: TypeAlias = LoopOperand | SideBySide | Linear | Mapped | Multiplied | Added | Weights | float
 
 
 class Algebra:
     """Makes expressions. A method returns None for expressions that no recurrent operator computes."""
 
     def __init__(self) -> None:
-        self._made: dict[tuple[Any, ...], Any] = {}
+        self._expressions: dict[tuple[Any, ...], Any] = {}
 
-    def make(self, kind: Any, *fields: Any) -> Any:
+    def make(self, expression_class: Any, *fields: Any) -> Any:
         """Make an expression of a class with these fields."""
-        key = (kind, *fields)
-        if key not in self._made:
-            self._made[key] = kind(*fields)
-        return self._made[key]
+        key = (expression_class, *fields)
+        if key not in self._expressions:
+            self._expressions[key] = expression_class(*fields)
+        return self._expressions[key]
 
     def linear(self, term: Term | None) -> Linear | None:
         """A term as a linear combination."""
@@ -193,6 +193,7 @@ class Algebra:
         if isinstance(a, Mapped) and a.function == "Affine":
             scale, offset = scale * a.alpha, scale * a.beta + offset
             a = a.argument
+        # A positive factor keeps the order of the limits, so the Clip can stay outermost.
         if isinstance(a, Mapped) and a.function == "Clip" and offset == 0 and scale > 0:
             return self.clip(self.affine(a.argument, scale, 0.0), scale * a.alpha, scale * a.beta)
         if (scale, offset) == (1, 0):
@@ -201,13 +202,14 @@ class Algebra:
         return result
 
     def clip(self, a: Expression, low: float, high: float) -> Expression:
-        """Elements between two numbers: HardSigmoid where they are 0 and 1."""
+        """Limit elements to a range; the range from 0 to 1 is a HardSigmoid."""
         if isinstance(a, Mapped) and a.function == "Clip":
             if a.alpha > high or low > a.beta:
                 result: Expression = self.make(Mapped, "Clip", low, high, a)
                 return result
             low, high = max(low, a.alpha), min(high, a.beta)
             a = a.argument
+        # Keras divides a Relu6 by 6, so the upper bound may differ from 1 by rounding.
         if low == 0 and abs(high - 1) < 1e-6:
             scale, offset, argument = 1.0, 0.0, a
             if isinstance(a, Mapped) and a.function == "Affine":
@@ -221,15 +223,15 @@ class Algebra:
         """A product with a matrix of weights."""
         if not isinstance(b, Weights) or len(b.shape) != 2 or isinstance(a, (float, Weights)):
             return None
-        if not isinstance(a, Joined):
-            result: Term | None = self.make(Linear, ((a, b),))
-            return result
+        if not isinstance(a, SideBySide):
+            return self.make(Linear, ((a, b),))
         widths = [width_of(part) for part in a.parts]
         if widths.count(None) > 1:
             return None
-        left = b.shape[0] - sum(width for width in widths if width is not None)
-        ends = list(itertools.accumulate(left if width is None else width for width in widths))
-        if ends[-1] != b.shape[0] or (None in widths and left <= 0):
+        # At most one part has an unknown width: it takes the remaining rows of the matrix.
+        unknown_width = b.shape[0] - sum(width for width in widths if width is not None)
+        ends = list(itertools.accumulate(unknown_width if width is None else width for width in widths))
+        if ends[-1] != b.shape[0] or (None in widths and unknown_width <= 0):
             return None
         parts = zip(a.parts, [0, *ends], ends, strict=False)
         result = self.make(Linear, tuple((part, b.part(0, begin, end)) for part, begin, end in parts))
@@ -255,13 +257,13 @@ class Algebra:
 
 def width_of(a: Term | None) -> int | None:
     """The number of columns, if known."""
-    if isinstance(a, (Operand, Linear)):
+    if isinstance(a, (LoopOperand, Linear)):
         return a.width
     if isinstance(a, Weights):
         return a.shape[-1] if a.shape else None
     if isinstance(a, Mapped):
         return width_of(a.argument)
     if isinstance(a, (Multiplied, Added)):
-        both = a.factors if isinstance(a, Multiplied) else a.terms
-        return next((width for width in map(width_of, both) if width is not None), None)
+        operands = a.factors if isinstance(a, Multiplied) else a.terms
+        return next((width for width in map(width_of, operands) if width is not None), None)
     return None

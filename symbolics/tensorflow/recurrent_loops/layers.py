@@ -1,7 +1,7 @@
 """Replaces a loop by LSTM, GRU or RNN, if its iterations compute the cell of the operator.
 
-Every result of an iteration must be a result of the operator. A layer with a mask, a projection or clipped
-cells, and element types other than FLOAT, for which onnxruntime has no kernel, stay a loop.
+Every result of an iteration must be a result of the operator. A loop with a mask, a projection or clipped
+cells stays a loop; so does one with an element type other than FLOAT, for which onnxruntime has no kernel.
 """
 
 from __future__ import annotations
@@ -13,96 +13,102 @@ import onnx_ir as ir
 
 from ....registration import DataType, GraphContext, Value
 from ....registration.arguments import arguments
-from ...compositions.initial_states import drop_zero_state
 from ...compositions.list_values import part
 from ...compositions.outputs import is_used
 from ...compositions.size_arithmetic import Size, compute
 from .._common import is_dimension
-from ..list_values import Unwritten
+from ..list_values import UnwrittenList
 from ..loop_variables import WRITES, origin
-from .cells import Cell, find_cell
+from .cells import RecurrentCell, find_cell
 from .expressions import Weights
-from .iteration import Given, read_iteration
+from .iteration import InitialValue, read_iteration
 
 _WITH_ALPHA = frozenset({"Affine", "Elu", "HardSigmoid", "LeakyRelu"})
 _WITH_BETA = frozenset({"Affine", "HardSigmoid"})
 _DEFAULT_ACTIVATIONS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
-_BACKWARDS = frozenset({"Slice", "Gather"})
+_REVERSING_OPERATORS = frozenset({"Slice", "Gather"})
 _FROM_TENSOR = {"TensorListFromTensor": "tensor", "TensorArrayScatterV3": "value"}
 
 
 def recurrent_layer(
     g: GraphContext,
     body: ir.Graph,
-    given: Sequence[Given],
-    changed: Sequence[int],
+    initial_values: Sequence[InitialValue],
+    carried: Sequence[int],
     scanned: Sequence[int],
-    trips: Size,
+    trip_count: Size,
 ) -> dict[int, Value] | None:
     """The final values of the changed variables of a counting loop; None if it is not a recurrent layer.
 
     Args:
-        given: its variables before it.
-        changed: the positions of those that are carried from one iteration to the next.
-        scanned: the positions of the lists of which each iteration writes its own element.
-        trips: the number of iterations.
+        initial_values: its variables before the loop.
+        carried: the indices of the variables that are carried from one iteration to the next.
+        scanned: the indices of the lists to which iteration i writes element i.
+        trip_count: the number of iterations.
     """
-    items = {place: _written(body, place) for place in (*changed, *scanned)}
-    last = [place for place in changed if items[place] is not None]
-    states = [place for place in changed if items[place] is None]
-    iteration = read_iteration(g, body, given) if len(states) in (1, 2) else None
+    written_elements = {position: _written_element(body, position) for position in (*carried, *scanned)}
+    overwritten_lists = [position for position in carried if written_elements[position] is not None]
+    states = [position for position in carried if written_elements[position] is None]
+    # RNN and GRU have one state, LSTM two.
+    iteration = read_iteration(g, body, initial_values) if len(states) in (1, 2) else None
     if iteration is None or iteration.sequence is None:
         return None
     cell = find_cell(iteration.algebra, states, iteration.results)
-    sequence = given[iteration.sequence].value
-    if cell is None or sequence.dtype != DataType.FLOAT or isinstance(sequence, Unwritten):
+    sequence = initial_values[iteration.sequence].value
+    if cell is None or sequence.dtype != DataType.FLOAT or isinstance(sequence, UnwrittenList):
         return None
     hidden = iteration.results[cell.states[0]]
-    written = [items[place] for place in (*last, *scanned)]
-    if any(item is None or iteration.terms.get(item) is not hidden for item in written):
+    elements = [written_elements[position] for position in (*overwritten_lists, *scanned)]
+    if any(item is None or iteration.terms.get(item) is not hidden for item in elements):
         return None
-    if not all(_is_single(g, body, place, given[place].value) for place in last):
+    if not all(
+        _is_single(g, body, position, initial_values[position].value) for position in overwritten_lists
+    ):
         return None
-    initial = [drop_zero_state(g, given[place].value) for place in cell.states]
+    initial = [unless_zero(g, initial_values[position].value) for position in cell.states]
     if not all(state is None or _fits(state, sequence) for state in initial):
         return None
     x, backwards = sequence, None
-    if sequence.shape is None or not is_dimension(trips, sequence.shape[0]):
-        x = part(g, sequence, 0, compute(g, "max", trips, 0))
+    if sequence.shape is None or not is_dimension(trip_count, sequence.shape[0]):
+        # The loop may run fewer times than the sequence has steps.
+        x = part(g, sequence, 0, compute(g, "max", trip_count, 0))
+    # With direction "reverse" the operator returns all steps in the original order, but the loop in reverse.
     elif not is_used(g, *scanned):
-        backwards = _unreversed(g, iteration.sequence, sequence)
-    results = _operator(g, cell, x if backwards is None else backwards, initial, backwards is not None)
-    found = {
-        place: g.op("Squeeze", value, axes=[0])
-        for place, value in zip(cell.states, results[1:], strict=True)
-        if is_used(g, place)
+        backwards = _original_sequence(g, iteration.sequence, sequence)
+    results = _emit_operator(g, cell, x if backwards is None else backwards, initial, backwards is not None)
+    final_values = {
+        position: g.op("Squeeze", value, axes=[0])
+        for position, value in zip(cell.states, results[1:], strict=True)
+        if is_used(g, position)
     }
-    found |= {place: g.op("Squeeze", results[0], axes=[1]) for place in scanned if is_used(g, place)}
-    return found | dict.fromkeys(last, results[1])
+    final_values |= {
+        position: g.op("Squeeze", results[0], axes=[1]) for position in scanned if is_used(g, position)
+    }
+    return final_values | dict.fromkeys(overwritten_lists, results[1])
 
 
-def _written(body: ir.Graph, place: int) -> Value | None:
+def _written_element(body: ir.Graph, position: int) -> Value | None:
     """The element that an iteration writes to a list; None for other variables."""
-    node = origin(body.outputs[place]).producer()
+    node = origin(body.outputs[position]).producer()
     names = WRITES.get(node.op_type) if node is not None else None
-    if node is None or names is None or origin(arguments(node)[names[0]]) is not body.inputs[place]:
+    if node is None or names is None or origin(arguments(node)[names[0]]) is not body.inputs[position]:
         return None
     result: Value | None = arguments(node)["item" if node.op_type == "TensorListSetItem" else "value"]
     return result
 
 
-def _is_single(g: GraphContext, body: ir.Graph, place: int, value: Value) -> bool:
+def _is_single(g: GraphContext, body: ir.Graph, variable: int, value: Value) -> bool:
     """Whether an iteration overwrites the only element of a list."""
-    node = origin(body.outputs[place]).producer()
+    node = origin(body.outputs[variable]).producer()
     assert node is not None
     index = arguments(node)[WRITES[node.op_type][1]]
-    position = index.const_value
+    index_tensor = index.const_value
     return (
-        isinstance(value, Unwritten)
+        isinstance(value, UnwrittenList)
         and value.count == 1
-        and position is not None
-        and position.size == 1
-        and int(position.numpy().item()) == 0
+        and index_tensor is not None
+        and index_tensor.size == 1
+        and int(index_tensor.numpy().item()) == 0
     )
 
 
@@ -111,35 +117,35 @@ def _fits(state: Value, sequence: Value) -> bool:
     if state.shape is None or len(state.shape) != 2 or state.dtype != DataType.FLOAT:
         return False
     batch = None if sequence.shape is None or len(sequence.shape) != 3 else sequence.shape[1]
-    # TensorFlow would broadcast a state of one row.
+    # TensorFlow broadcasts a state of one row against the batch, which the ONNX operators do not.
     return state.shape[0] != 1 or batch == 1
 
 
-def _unreversed(g: GraphContext, place: int, sequence: Value) -> Value | None:
-    """The original of a sequence that was reversed along time for a loop; None if it was not."""
+def _original_sequence(g: GraphContext, position: int, sequence: Value) -> Value | None:
+    """The original of a sequence that a ReverseV2 before the loop reverses along time; None without one."""
     assert g.node is not None
-    source = g.node.inputs[place]
+    source = g.node.inputs[position]
     for names in (_FROM_TENSOR, {"ReverseV2": "tensor"}):
         node = None if source is None else origin(source).producer()
         if node is None or node.op_type not in names:
             return None
-        given = arguments(node)
+        node_arguments = arguments(node)
         if node.op_type == "ReverseV2":
-            axes = given["axis"].const_value
+            axes = node_arguments["axis"].const_value
             if axes is None or axes.numpy().reshape(-1).tolist() != [0]:
                 return None
-        source = given[names[node.op_type]]
-    made = sequence.producer()
-    if made is None or made.op_type not in _BACKWARDS:
+        source = node_arguments[names[node.op_type]]
+    producer = sequence.producer()
+    if producer is None or producer.op_type not in _REVERSING_OPERATORS:
         return None
-    original = made.inputs[0]
+    original = producer.inputs[0]
     return original if original is not None and original.shape == sequence.shape else None
 
 
-def _operator(
-    g: GraphContext, cell: Cell, x: Value, initial: Sequence[Value | None], backwards: bool
+def _emit_operator(
+    g: GraphContext, cell: RecurrentCell, x: Value, initial: Sequence[Value | None], backwards: bool
 ) -> list[Value]:
-    """Y [length, 1, batch, units], Y_h and Y_c [1, batch, units]."""
+    """Emit the operator; return Y [length, 1, batch, units], Y_h and Y_c [1, batch, units]."""
     states = [None if state is None else g.op("Unsqueeze", state, axes=[0]) for state in initial]
     names = [name for name, _, _ in cell.activations]
     alphas = [alpha for name, alpha, _ in cell.activations if name in _WITH_ALPHA]
@@ -148,7 +154,7 @@ def _operator(
     if any(gate.peephole is not None for gate in cell.gates):
         parts = [_vector(g, [gate.peephole] if gate.peephole else [], cell.units) for gate in cell.gates[:3]]
         peepholes = g.op("Unsqueeze", g.op("Concat", *parts, axis=0), axes=[0])
-    options = {"P": peepholes} if peepholes is not None else {}
+    optional_inputs = {"P": peepholes} if peepholes is not None else {}
     results = g.op(
         cell.op_type,
         x,
@@ -156,7 +162,7 @@ def _operator(
         _matrices(g, [gate.hidden for gate in cell.gates]),
         _biases(g, cell),
         **dict(zip(("initial_h", "initial_c"), states, strict=False)),
-        **options,
+        **optional_inputs,
         hidden_size=cell.units,
         direction="reverse" if backwards else None,
         activations=names if names != _DEFAULT_ACTIVATIONS[cell.op_type] else None,
@@ -175,12 +181,12 @@ def _operator(
 
 def _matrices(g: GraphContext, parts: Sequence[Weights]) -> Value:
     """Stack the matrices of the gates, [rows, units], to [1, gates * units, rows]."""
-    joined = [_block(g, part) for part in parts]
-    whole = joined[0] if len(joined) == 1 else g.op("Concat", *joined, axis=1)
-    return g.op("Unsqueeze", g.op("Transpose", whole, perm=[1, 0]), axes=[0])
+    blocks = [_block(g, part) for part in parts]
+    rows = blocks[0] if len(blocks) == 1 else g.op("Concat", *blocks, axis=1)
+    return g.op("Unsqueeze", g.op("Transpose", rows, perm=[1, 0]), axes=[0])
 
 
-def _biases(g: GraphContext, cell: Cell) -> Value | None:
+def _biases(g: GraphContext, cell: RecurrentCell) -> Value | None:
     """The biases of all gates, those of the input first; None if no gate has one."""
     if not any(gate.input_biases or gate.hidden_biases for gate in cell.gates):
         return None
@@ -205,9 +211,9 @@ def _vector(g: GraphContext, terms: Sequence[Weights | float], units: int) -> Va
 def _block(g: GraphContext, weights: Weights) -> Value:
     """Slice a block of a tensor."""
     value, sizes = weights.value, g.shape(weights.value) or ()
-    cut = [axis for axis, ends in enumerate(weights.ranges) if ends != (0, sizes[axis])]
-    if cut:
-        begins, ends = zip(*(weights.ranges[axis] for axis in cut), strict=True)
-        value = g.op("Slice", value, starts=list(begins), ends=list(ends), axes=cut)
-    dropped = [axis for axis in range(len(sizes)) if axis not in weights.axes]
-    return g.op("Squeeze", value, axes=dropped) if dropped else value
+    cut_axes = [axis for axis, ends in enumerate(weights.ranges) if ends != (0, sizes[axis])]
+    if cut_axes:
+        begins, ends = zip(*(weights.ranges[axis] for axis in cut_axes), strict=True)
+        value = g.op("Slice", value, starts=list(begins), ends=list(ends), axes=cut_axes)
+    dropped_axes = [axis for axis in range(len(sizes)) if axis not in weights.axes]
+    return g.op("Squeeze", value, axes=dropped_axes) if dropped_axes else value

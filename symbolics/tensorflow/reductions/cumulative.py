@@ -8,7 +8,7 @@ from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.doubling import inclusive_scan
 from ...compositions.integers import widen_integers
 from ...compositions.size_arithmetic import known_rank
-from .._common import HALVES, constant_integer, integers, restored, shaped
+from .._common import HALVES, constant_integer, integers, restore_dtype, set_shape
 
 
 def _register(name: str, op_type: str) -> None:
@@ -17,15 +17,16 @@ def _register(name: str, op_type: str) -> None:
         g: GraphContext, x: Value, axis: Value, exclusive: bool = False, reverse: bool = False
     ) -> Value:
         dtype = g.dtype(x)
+        # Runtimes have no CumSum for half precision and narrow integers.
         wide = g.cast(x, DataType.FLOAT) if dtype in HALVES else widen_integers(g, x)
-        at = integers(g, axis)
-        place = g.cast(axis, DataType.INT64) if at is None else at[0]
+        constant_axis = integers(g, axis)
+        axis_operand = g.cast(axis, DataType.INT64) if constant_axis is None else constant_axis[0]
         rank = g.rank(x)
-        if isinstance(place, int) and rank is not None:
-            place = g.axis(place, rank)
-        result = g.op(op_type, wide, axis=place, exclusive=int(exclusive), reverse=int(reverse))
-        shaped(result, g.shape(x))
-        return restored(g, result, dtype)
+        if isinstance(axis_operand, int) and rank is not None:
+            axis_operand = g.axis(axis_operand, rank)
+        result = g.op(op_type, wide, axis=axis_operand, exclusive=int(exclusive), reverse=int(reverse))
+        set_shape(result, g.shape(x))
+        return restore_dtype(g, result, dtype)
 
 
 _register("Cumsum", "CumSum")
@@ -37,16 +38,17 @@ def cumulative_logsumexp(
     g: GraphContext, x: Value, axis: Value, exclusive: bool = False, reverse: bool = False
 ) -> Value:
     """With `exclusive`, the result begins with minus infinity."""
-    at = g.axis(constant_integer(g, axis, "axis"), known_rank(g, x))
+    dim = g.axis(constant_integer(g, axis, "axis"), known_rank(g, x))
     dtype = g.dtype(x) or DataType.FLOAT
-    values = g.call("aten::flip", self=x, dims=[at]) if reverse else x
+    values = g.call("aten::flip", self=x, dims=[dim]) if reverse else x
     if exclusive:
-        first = g.call("aten::slice", self=values, dim=at, end=1)
-        nothing = g.call("aten::full_like", first, -math.inf, dtype)
-        values = g.op("Concat", nothing, g.call("aten::slice", self=values, dim=at, end=-1), axis=at)
+        first = g.call("aten::slice", self=values, dim=dim, end=1)
+        # The logarithm of an empty sum.
+        neutral = g.call("aten::full_like", first, -math.inf, dtype)
+        values = g.op("Concat", neutral, g.call("aten::slice", self=values, dim=dim, end=-1), axis=dim)
         values.shape = x.shape
-    [result] = inclusive_scan(g, [values], at, lambda before, now: [_log_sum(g, now[0], before[0])])
-    return g.call("aten::flip", self=result, dims=[at]) if reverse else result
+    [result] = inclusive_scan(g, [values], dim, lambda earlier, later: [_log_sum(g, later[0], earlier[0])])
+    return g.call("aten::flip", self=result, dims=[dim]) if reverse else result
 
 
 def _log_sum(g: GraphContext, a: Value, b: Value) -> Value:
@@ -54,4 +56,5 @@ def _log_sum(g: GraphContext, a: Value, b: Value) -> Value:
     larger = g.call("aten::maximum", a, b)
     distance = g.op("Abs", g.op("Sub", a, b))
     result = g.op("Add", larger, g.call("aten::log1p", g.op("Exp", g.op("Neg", distance))))
+    # The difference of two minus infinities is NaN.
     return g.op("Where", g.call("aten::eq", larger, -math.inf), larger, result)

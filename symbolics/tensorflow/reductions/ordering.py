@@ -7,21 +7,21 @@ from collections.abc import Sequence
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.integers import widen_integers
 from ...compositions.size_arithmetic import Size, compute
-from .._common import integers, number, restored, shaped
+from .._common import integers, number, restore_dtype, set_shape
 
 
-def _top(g: GraphContext, input: Value, k: Size, largest: bool = True) -> list[Value]:
+def _largest_elements(g: GraphContext, input: Value, k: Size, largest: bool = True) -> list[Value]:
     values, indices = g.op("TopK", widen_integers(g, input), K=[k], axis=-1, largest=int(largest), outputs=2)
     shape = g.shape(input)
     for result in (values, indices):
-        shaped(result, None if shape is None else [*shape[:-1], k if isinstance(k, int) else None])
-    return [restored(g, values, g.dtype(input)), indices]
+        set_shape(result, None if shape is None else [*shape[:-1], k if isinstance(k, int) else None])
+    return [restore_dtype(g, values, g.dtype(input)), indices]
 
 
 @onnx_symbolic("tf::TopK")
 def top_k(g: GraphContext, input: Value, k: int, sorted: bool = True) -> list[Value]:
-    """Along the last dimension; always sorted, which `sorted=False` allows."""
-    values, indices = _top(g, input, k)
+    """Along the last dimension. The result is always sorted, which `sorted=False` allows."""
+    values, indices = _largest_elements(g, input, k)
     return [values, g.cast(indices, DataType.INT32)]
 
 
@@ -29,32 +29,34 @@ def top_k(g: GraphContext, input: Value, k: int, sorted: bool = True) -> list[Va
 def top_k_v2(
     g: GraphContext, input: Value, k: Value, sorted: bool = True, index_type: DataType = DataType.INT32
 ) -> list[Value]:
-    values, indices = _top(g, input, number(g, k))
+    values, indices = _largest_elements(g, input, number(g, k))
     return [values, g.cast(indices, index_type)]
 
 
 @onnx_symbolic("tf::NthElement")
 def nth_element(g: GraphContext, input: Value, n: Value, reverse: bool = False) -> Value:
     """The n-th smallest or largest element along the last dimension."""
-    place = number(g, n)
-    values, _ = _top(g, input, compute(g, "add", place, 1), largest=reverse)
+    position = number(g, n)
+    values, _ = _largest_elements(g, input, compute(g, "add", position, 1), largest=reverse)
     if g.rank(values) is None:
         raise g.refuse("the rank of its input is unknown")
-    return g.op("Gather", values, g.constant(place), axis=(g.rank(values) or 1) - 1)
+    return g.op("Gather", values, g.constant(position), axis=(g.rank(values) or 1) - 1)
 
 
 def _in_top(g: GraphContext, predictions: Value, targets: Value, k: Size) -> Value:
-    """Whether fewer than k classes are above the target's; false if a prediction is not finite."""
+    """Whether fewer than k classes have a higher prediction than the target; false if one is not finite."""
     classes = g.size(predictions, 1)
     whole = g.cast(targets, DataType.INT64)
-    inside = g.op("And", g.op("Less", whole, g.constant(classes)), g.op("Greater", whole, -1))
-    place = g.op("Where", inside, whole, 0)
-    own = g.op("GatherElements", predictions, g.op("Unsqueeze", place, axes=[1]), axis=1)
-    above = g.cast(g.op("Greater", predictions, own), DataType.INT64)
+    is_class = g.op("And", g.op("Less", whole, g.constant(classes)), g.op("Greater", whole, -1))
+    # GatherElements must not read out of range; the result is false there anyway.
+    safe_target = g.op("Where", is_class, whole, 0)
+    target_prediction = g.op("GatherElements", predictions, g.op("Unsqueeze", safe_target, axes=[1]), axis=1)
+    above = g.cast(g.op("Greater", predictions, target_prediction), DataType.INT64)
     count = g.op("ReduceSum", above, axes=[1], keepdims=0)
     infinite = g.cast(g.op("Not", g.call("aten::isfinite", predictions)), DataType.INT64)
+    # TensorFlow returns false for a row with a prediction that is not finite.
     finite = g.op("Less", g.op("ReduceSum", infinite, axes=[1], keepdims=0), 1)
-    return g.op("And", g.op("And", inside, finite), g.op("Less", count, g.constant(k, DataType.INT64)))
+    return g.op("And", g.op("And", is_class, finite), g.op("Less", count, g.constant(k, DataType.INT64)))
 
 
 @onnx_symbolic("tf::InTopK")
@@ -67,47 +69,51 @@ def in_top_k_v2(g: GraphContext, predictions: Value, targets: Value, k: Value) -
     return _in_top(g, predictions, targets, number(g, k))
 
 
-def _unique(g: GraphContext, x: Value, axis: Sequence[int], out_idx: DataType, counted: bool) -> list[Value]:
+def _unique_elements(
+    g: GraphContext, x: Value, axis: Sequence[int], out_idx: DataType, with_counts: bool
+) -> list[Value]:
     """Unique elements in the order of their first occurrence, the index of each element, and the counts."""
     dtype = g.dtype(x)
+    # Runtimes have Unique for few types; the casts lose nothing.
     wide = g.cast(x, DataType.INT64) if widen_integers(g, x) is not x or dtype == DataType.INT32 else x
     wide = g.cast(wide, DataType.FLOAT) if dtype in (DataType.FLOAT16, DataType.BFLOAT16) else wide
-    at = None if not axis else axis[0]
+    dim = None if not axis else axis[0]
+    # Slices of a vector are its elements.
     if g.rank(x) == 1:
-        at = None
-    values, _, inverse, counts = g.op("Unique", wide, axis=at, sorted=0, outputs=4)
+        dim = None
+    values, _, inverse, counts = g.op("Unique", wide, axis=dim, sorted=0, outputs=4)
     shape = g.shape(x)
-    shaped(values, [None] if at is None else None if shape is None else [None] * len(shape))
-    shaped(inverse, [None])
-    shaped(counts, [None])
-    found = [restored(g, values, dtype), g.cast(inverse, out_idx)]
-    return [*found, g.cast(counts, out_idx)] if counted else found
+    set_shape(values, [None] if dim is None else None if shape is None else [None] * len(shape))
+    set_shape(inverse, [None])
+    set_shape(counts, [None])
+    results = [restore_dtype(g, values, dtype), g.cast(inverse, out_idx)]
+    return [*results, g.cast(counts, out_idx)] if with_counts else results
 
 
 @onnx_symbolic("tf::Unique")
 def unique(g: GraphContext, x: Value, out_idx: DataType = DataType.INT32) -> list[Value]:
-    return _unique(g, x, [], out_idx, counted=False)
+    return _unique_elements(g, x, [], out_idx, with_counts=False)
 
 
 @onnx_symbolic("tf::UniqueWithCounts")
 def unique_with_counts(g: GraphContext, x: Value, out_idx: DataType = DataType.INT32) -> list[Value]:
-    return _unique(g, x, [], out_idx, counted=True)
+    return _unique_elements(g, x, [], out_idx, with_counts=True)
 
 
 def _axes(g: GraphContext, axis: Value) -> list[int]:
-    found = integers(g, axis)
-    if found is None:
+    axes = integers(g, axis)
+    if axes is None:
         raise g.refuse("'axis' must be constant")
-    return found
+    return axes
 
 
 @onnx_symbolic("tf::UniqueV2")
 def unique_v2(g: GraphContext, x: Value, axis: Value, out_idx: DataType = DataType.INT32) -> list[Value]:
-    return _unique(g, x, _axes(g, axis), out_idx, counted=False)
+    return _unique_elements(g, x, _axes(g, axis), out_idx, with_counts=False)
 
 
 @onnx_symbolic("tf::UniqueWithCountsV2")
 def unique_with_counts_v2(
     g: GraphContext, x: Value, axis: Value, out_idx: DataType = DataType.INT32
 ) -> list[Value]:
-    return _unique(g, x, _axes(g, axis), out_idx, counted=True)
+    return _unique_elements(g, x, _axes(g, axis), out_idx, with_counts=True)

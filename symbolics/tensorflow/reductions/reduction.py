@@ -1,4 +1,4 @@
-"""Reductions over axes, which are an operand: sums, extremes, moments, logic, positions of extremes."""
+"""Reductions whose axes are an operand: sums, extremes, moments, logic, positions of extremes."""
 
 from __future__ import annotations
 
@@ -7,50 +7,46 @@ import math
 import numpy as np
 
 from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
-from ...compositions.integers import widen_integers
 from ...compositions.size_arithmetic import axis, known_rank, product
 from .._common import (
     constant_integer,
-    flattened,
+    flatten,
     integers,
     is_integral,
-    joined,
-    restored,
-    shaped,
+    restore_dtype,
+    set_shape,
+    traced_elements,
     without_axis,
 )
 
 _NARROW = (DataType.INT8, DataType.INT16, DataType.UINT8, DataType.UINT16, DataType.UINT32)
 
 
-def _reduced(g: GraphContext, op_type: str, value: Value, axes: Value, keep_dims: bool) -> Value:
-    """A reduction; no axes leave the tensor as it is."""
-    known = integers(g, axes)
-    if known is None:
+def _reduce(g: GraphContext, op_type: str, value: Value, axes: Value, keep_dims: bool) -> Value:
+    """Emit a reduction; an empty list of axes leaves the tensor unchanged."""
+    constant_axes = integers(g, axes)
+    if constant_axes is None:
         vector = g.op("Reshape", g.cast(axes, DataType.INT64), [-1]) if g.rank(axes) != 1 else axes
         vector = g.cast(vector, DataType.INT64)
+        # Computed axes may be empty, which TensorFlow takes as no reduction at all.
         result = g.op(op_type, value, axes=vector, keepdims=int(keep_dims), noop_with_empty_axes=1)
         rank, shape = g.rank(value), g.shape(axes) or ()
         counts = [size for size in shape if isinstance(size, int)]
         if rank is None or g.rank(axes) is None or len(counts) < len(shape):
             return result
-        return shaped(result, [None] * (rank if keep_dims else rank - math.prod(counts)))
-    if not known:
+        return set_shape(result, [None] * (rank if keep_dims else rank - math.prod(counts)))
+    if not constant_axes:
         return value
     rank = g.rank(value)
-    chosen = known if rank is None else sorted({g.axis(at, rank) for at in known})
-    return g.op(op_type, value, axes=chosen, keepdims=int(keep_dims))
-
-
-def _reduced_numbers(g: GraphContext, op_type: str, value: Value, axes: Value, keep_dims: bool) -> Value:
-    """Reduce numbers in an element type that the reduction supports, and convert the result back."""
-    result = _reduced(g, op_type, widen_integers(g, value), axes, keep_dims)
-    return restored(g, result, g.dtype(value))
+    normalized_axes = constant_axes if rank is None else sorted({g.axis(dim, rank) for dim in constant_axes})
+    return g.op(op_type, value, axes=normalized_axes, keepdims=int(keep_dims))
 
 
 @onnx_symbolic("tf::Sum")
 def sum_(g: GraphContext, input: Value, reduction_indices: Value, keep_dims: bool = False) -> Value:
-    return _reduced_numbers(g, "ReduceSum", input, reduction_indices, keep_dims)
+    # Runtimes have ReduceSum for INT32 and INT64 only, among integers.
+    result = _reduce(g, "ReduceSum", widened(g, input), reduction_indices, keep_dims)
+    return restore_dtype(g, result, g.dtype(input))
 
 
 def _may_be_empty(g: GraphContext, value: Value) -> bool:
@@ -59,26 +55,26 @@ def _may_be_empty(g: GraphContext, value: Value) -> bool:
     return shape is None or not all(isinstance(size, int) and size > 0 for size in shape)
 
 
-def _extreme(
-    g: GraphContext, op_type: str, reduced: str, value: Value, axes: Value, keep_dims: bool, limit: str
+def _reduce_to_extreme(
+    g: GraphContext, op_type: str, reduction: str, value: Value, axes: Value, keep_dims: bool, limit: str
 ) -> Value:
-    """A maximum or minimum; over no elements the lowest or highest number of the element type."""
+    """Emit a maximum or minimum; of no elements it is the lowest or highest number of the element type."""
     dtype = g.dtype(value)
-    result = _reduced(g, reduced, widen_integers(g, value), axes, keep_dims)
+    result = _reduce(g, reduction, widened(g, value), axes, keep_dims)
     if _may_be_empty(g, value) and dtype in _NARROW:
-        # Over no elements the reduction gives the limit of the wider type.
+        # Without elements the reduction returns the limit of the wider type.
         result = g.op(op_type, result, g.constant(getattr(np.iinfo(dtype.numpy()), limit), g.dtype(result)))
-    return restored(g, result, dtype)
+    return restore_dtype(g, result, dtype)
 
 
 @onnx_symbolic("tf::Max")
 def max_(g: GraphContext, input: Value, reduction_indices: Value, keep_dims: bool = False) -> Value:
-    return _extreme(g, "Max", "ReduceMax", input, reduction_indices, keep_dims, "min")
+    return _reduce_to_extreme(g, "Max", "ReduceMax", input, reduction_indices, keep_dims, "min")
 
 
 @onnx_symbolic("tf::Min")
 def min_(g: GraphContext, input: Value, reduction_indices: Value, keep_dims: bool = False) -> Value:
-    return _extreme(g, "Min", "ReduceMin", input, reduction_indices, keep_dims, "max")
+    return _reduce_to_extreme(g, "Min", "ReduceMin", input, reduction_indices, keep_dims, "max")
 
 
 @onnx_symbolic("tf::Mean")
@@ -86,44 +82,47 @@ def mean(g: GraphContext, input: Value, reduction_indices: Value, keep_dims: boo
     """The mean of integers is rounded towards zero. The mean of no floats is NaN, of no integers 0."""
     axes = integers(g, reduction_indices)
     if is_integral(g, input):
-        wide = widen_integers(g, input)
-        ones = g.call("aten::ones_like", wide)
-        count = _reduced(g, "ReduceSum", ones, reduction_indices, keep_dims)
+        wide = widened(g, input)
+        unit_tensor = g.call("aten::ones_like", wide)
+        count = _reduce(g, "ReduceSum", unit_tensor, reduction_indices, keep_dims)
         if _may_be_empty(g, input):
             count = g.op("Max", count, g.constant(1, g.dtype(count)))
-        total = _reduced(g, "ReduceSum", wide, reduction_indices, keep_dims)
-        return restored(g, g.op("Div", total, count), g.dtype(input))
+        total = _reduce(g, "ReduceSum", wide, reduction_indices, keep_dims)
+        return restore_dtype(g, g.op("Div", total, count), g.dtype(input))
     if axes and g.rank(input):
         return g.call("aten::mean", input, axes, keep_dims)
-    return _reduced(g, "ReduceMean", input, reduction_indices, keep_dims)
+    return _reduce(g, "ReduceMean", input, reduction_indices, keep_dims)
 
 
 @onnx_symbolic("tf::Prod")
 def prod(g: GraphContext, input: Value, reduction_indices: Value, keep_dims: bool = False) -> Value:
     """Products of integers wrap around."""
     if not is_integral(g, input):
-        return _reduced(g, "ReduceProd", input, reduction_indices, keep_dims)
+        return _reduce(g, "ReduceProd", input, reduction_indices, keep_dims)
     axes = integers(g, reduction_indices)
-    factors = joined(g, input) if g.rank(input) == 1 and axes in ([0], [-1]) else None
+    # The product of known sizes, such as a number of elements, stays a constant.
+    factors = traced_elements(g, input) if g.rank(input) == 1 and axes in ([0], [-1]) else None
     if factors is not None:
-        whole = g.constant(product(g, factors))
-        return restored(g, g.op("Unsqueeze", whole, axes=[0]) if keep_dims else whole, g.dtype(input))
+        element_product = g.constant(product(g, factors))
+        return restore_dtype(
+            g, g.op("Unsqueeze", element_product, axes=[0]) if keep_dims else element_product, g.dtype(input)
+        )
     if axes is None:
         raise g.refuse("the axes of a product of integers must be constant")
     result = g.cast(input, DataType.INT64)
-    for at in sorted({axis(g, input, item) for item in axes}, reverse=True):
-        result = g.call("aten::prod", self=result, dim=at, keepdim=keep_dims)
-    return restored(g, result, g.dtype(input))
+    for dim in sorted({axis(g, input, item) for item in axes}, reverse=True):
+        result = g.call("aten::prod", self=result, dim=dim, keepdim=keep_dims)
+    return restore_dtype(g, result, g.dtype(input))
 
 
 @onnx_symbolic("tf::EuclideanNorm")
 def euclidean_norm(g: GraphContext, input: Value, reduction_indices: Value, keep_dims: bool = False) -> Value:
-    return g.op("Sqrt", _reduced(g, "ReduceSum", g.op("Mul", input, input), reduction_indices, keep_dims))
+    return g.op("Sqrt", _reduce(g, "ReduceSum", g.op("Mul", input, input), reduction_indices, keep_dims))
 
 
 def _any_true(g: GraphContext, truth: Value, axes: Value, keep_dims: bool) -> Value:
-    """Whether any element is true: the number of true ones is not 0."""
-    count = _reduced(g, "ReduceSum", g.cast(truth, DataType.INT32), axes, keep_dims)
+    """Whether any element is true: the number of true elements is not 0."""
+    count = _reduce(g, "ReduceSum", g.cast(truth, DataType.INT32), axes, keep_dims)
     return g.cast(count, DataType.BOOL)
 
 
@@ -142,19 +141,20 @@ def _register_position(name: str) -> None:
     def position(
         g: GraphContext, input: Value, dimension: Value, output_type: DataType = DataType.INT64
     ) -> Value:
-        at = constant_integer(g, dimension, "dimension")
+        dim = constant_integer(g, dimension, "dimension")
         rank = g.rank(input)
-        at = at if rank is None else g.axis(at, rank)
+        dim = dim if rank is None else g.axis(dim, rank)
         if g.dtype(input) == DataType.BOOL:
             input = g.cast(input, DataType.INT32)
         if is_integral(g, input) and g.dtype(input) != DataType.INT32:
+            # INT32 does not hold these types, and runtimes have TopK, but no ArgMax, for INT64.
             if g.dtype(input) in (DataType.INT64, DataType.UINT32, DataType.UINT64):
-                found = g.call("aten::topk", widen_integers(g, input), 1, at, name == "ArgMax")[1]
-                place = shaped(g.op("Squeeze", found, axes=[at]), without_axis(g, input, at))
-                return g.cast(place, output_type)
+                position_values = g.call("aten::topk", widened(g, input), 1, dim, name == "ArgMax")[1]
+                result = set_shape(g.op("Squeeze", position_values, axes=[dim]), without_axis(g, input, dim))
+                return g.cast(result, output_type)
             input = g.cast(input, DataType.INT32)
-        found = shaped(g.op(name, input, axis=at, keepdims=0), without_axis(g, input, at))
-        return g.cast(found, output_type)
+        position_values = set_shape(g.op(name, input, axis=dim, keepdims=0), without_axis(g, input, dim))
+        return g.cast(position_values, output_type)
 
 
 _register_position("ArgMax")
@@ -163,7 +163,7 @@ _register_position("ArgMin")
 
 @onnx_symbolic("tf::Bincount")
 def bincount(g: GraphContext, arr: Value, size: Value, weights: Value) -> Value:
-    return g.call("tf::DenseBincount", input=flattened(g, arr), size=size, weights=weights)
+    return g.call("tf::DenseBincount", input=flatten(g, arr), size=size, weights=weights)
 
 
 @onnx_symbolic("tf::DenseBincount")
@@ -174,24 +174,27 @@ def dense_bincount(
     dtype = g.dtype(weights) or DataType.FLOAT
     rank = known_rank(g, input)
     numbers = g.call("aten::arange", end=_count(g, size))
-    here = g.op("Equal", g.op("Unsqueeze", g.cast(input, DataType.INT64), axes=[rank]), numbers)
-    counted = g.cast(here, dtype)
+    is_number = g.op("Equal", g.op("Unsqueeze", g.cast(input, DataType.INT64), axes=[rank]), numbers)
+    weights_of_numbers = g.cast(is_number, dtype)
     if binary_output:
-        found = g.op("ReduceSum", g.cast(here, DataType.INT32), axes=[rank - 1], keepdims=0)
-        return g.cast(g.cast(found, DataType.BOOL), dtype)
+        occurrence_count = g.op("ReduceSum", g.cast(is_number, DataType.INT32), axes=[rank - 1], keepdims=0)
+        return g.cast(g.cast(occurrence_count, DataType.BOOL), dtype)
     shape = g.shape(weights)
     if shape is None or not all(isinstance(size, int) for size in shape):
         raise g.refuse("the number of weights must be known")
+    # Empty weights mean that each number counts once.
     if 0 not in shape:
         weights = g.op("Reshape", weights, [-1]) if rank == 1 else weights
-        counted = g.op("Mul", counted, g.op("Unsqueeze", weights, axes=[rank]))
-    return g.op("ReduceSum", counted, axes=[rank - 1], keepdims=0)
+        weights_of_numbers = g.op("Mul", weights_of_numbers, g.op("Unsqueeze", weights, axes=[rank]))
+    return g.op("ReduceSum", weights_of_numbers, axes=[rank - 1], keepdims=0)
 
 
 def _count(g: GraphContext, size: Value) -> int | Value:
-    found = integers(g, size)
+    constant_size = integers(g, size)
     return (
-        found[0] if found else g.op("Reshape", g.cast(size, DataType.INT64), g.constant([], DataType.INT64))
+        constant_size[0]
+        if constant_size
+        else g.op("Reshape", g.cast(size, DataType.INT64), g.constant([], DataType.INT64))
     )
 
 
@@ -203,10 +206,10 @@ def histogram_fixed_width(
     count = g.cast(nbins, DataType.DOUBLE)
     low, high = (g.cast(g.op("Gather", value_range, i, axis=0), DataType.DOUBLE) for i in (0, 1))
     step = g.op("Div", g.op("Sub", high, low), count)
-    place = g.op("Div", g.op("Sub", g.cast(values, DataType.DOUBLE), low), step)
-    place = g.call("aten::maximum", place, g.constant(0.0, DataType.DOUBLE))
-    place = g.call("aten::minimum", place, g.op("Sub", count, g.constant(1.0, DataType.DOUBLE)))
-    places = flattened(g, g.cast(g.op("Floor", place), DataType.INT32))
+    bin_position = g.op("Div", g.op("Sub", g.cast(values, DataType.DOUBLE), low), step)
+    bin_position = g.call("aten::maximum", bin_position, g.constant(0.0, DataType.DOUBLE))
+    bin_position = g.call("aten::minimum", bin_position, g.op("Sub", count, g.constant(1.0, DataType.DOUBLE)))
+    bins = flatten(g, g.cast(g.op("Floor", bin_position), DataType.INT32))
     unweighted = g.constant([], DataType.INT64)
-    found = g.call("tf::DenseBincount", input=places, size=nbins, weights=unweighted)
-    return g.cast(found, dtype if dtype in dtypes.INTEGERS else DataType.INT32)
+    counts = g.call("tf::DenseBincount", input=bins, size=nbins, weights=unweighted)
+    return g.cast(counts, dtype if dtype in dtypes.INTEGERS else DataType.INT32)

@@ -7,69 +7,84 @@ from collections.abc import Sequence
 from ....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
 from ...compositions.integers import widen_integers
 from ...compositions.size_arithmetic import Size, compute, known_rank, product, sizes_of
-from .._common import number, restored
+from .._common import number, restore_dtype
 
 _REDUCTIONS = {"Sum": "add", "Prod": "mul", "Max": "max", "Min": "min"}
 
 
 def _rows(g: GraphContext, data: Value, segment_ids: Value) -> tuple[Value, Value, list[Size]]:
-    """Flatten the dimensions that the segment numbers cover; return the data and the other sizes."""
+    """Flatten the dimensions that the segment numbers cover; return rows, numbers and the sizes of a row."""
     rank = known_rank(g, segment_ids)
-    rest = sizes_of(g, data)[rank:]
+    row_sizes = sizes_of(g, data)[rank:]
     numbers = g.cast(segment_ids, DataType.INT64)
     if rank == 1:
-        return data, numbers, rest
+        return data, numbers, row_sizes
     count = product(g, sizes_of(g, data)[:rank])
-    rows = g.call("aten::reshape", self=data, shape=[count if isinstance(count, int) else -1, *rest])
-    return rows, g.op("Reshape", numbers, [-1]), rest
+    rows = g.call("aten::reshape", self=data, shape=[count if isinstance(count, int) else -1, *row_sizes])
+    return rows, g.op("Reshape", numbers, [-1]), row_sizes
 
 
-def _scattered(
-    g: GraphContext, rows: Value, ids: Value, rest: Sequence[Size], count: Size, reduction: str, start: Number
+def _reduce_rows(
+    g: GraphContext,
+    rows: Value,
+    ids: Value,
+    row_sizes: Sequence[Size],
+    count: Size,
+    reduction: str,
+    start: Number,
 ) -> Value:
-    """Reduce the rows of each segment; an extra segment collects the rows with a negative number."""
+    """Reduce the rows of each segment; an extra segment, cut off later, takes rows with negative numbers."""
     dtype = g.dtype(rows) or DataType.FLOAT
-    held = g.call("composed::full", size=[compute(g, "add", count, 1), *rest], fill_value=start, dtype=dtype)
-    places = g.op("Where", g.op("Less", ids, 0), g.constant(count, DataType.INT64), ids)
+    initial = g.call(
+        "composed::full", size=[compute(g, "add", count, 1), *row_sizes], fill_value=start, dtype=dtype
+    )
+    # A negative number selects the extra segment at the end.
+    positions = g.op("Where", g.op("Less", ids, 0), g.constant(count, DataType.INT64), ids)
     if reduction == "add":
-        total = g.call("composed::accumulate_rows", held, places, rows)
+        total = g.call("composed::accumulate_rows", initial, positions, rows)
     else:
-        index = g.op("Unsqueeze", places, axes=list(range(1, len(rest) + 1))) if rest else places
-        index = g.op("Expand", index, g.op("Shape", rows)) if rest else index
-        total = g.call("composed::scatter_reduce", held, 0, index, rows, reduction)
+        index = (
+            g.op("Unsqueeze", positions, axes=list(range(1, len(row_sizes) + 1))) if row_sizes else positions
+        )
+        index = g.op("Expand", index, g.op("Shape", rows)) if row_sizes else index
+        total = g.call("composed::scatter_reduce", initial, 0, index, rows, reduction)
     return g.call("aten::slice", self=total, dim=0, start=0, end=count)
 
 
-def _counts(g: GraphContext, ids: Value, count: Size, rest: Sequence[Size]) -> Value:
-    """The number of rows in each segment, INT64, with dimensions of size 1 for the rest."""
-    ones = g.call("aten::ones_like", ids)
-    found = _scattered(g, ones, ids, [], count, "add", 0)
-    return g.op("Unsqueeze", found, axes=list(range(1, len(rest) + 1))) if rest else found
+def _counts(g: GraphContext, ids: Value, count: Size, row_sizes: Sequence[Size]) -> Value:
+    """The number of rows in each segment, INT64, with a dimension of size 1 for each dimension of a row."""
+    unit_rows = g.call("aten::ones_like", ids)
+    counts = _reduce_rows(g, unit_rows, ids, [], count, "add", 0)
+    return g.op("Unsqueeze", counts, axes=list(range(1, len(row_sizes) + 1))) if row_sizes else counts
 
 
 def _neutral(dtype: DataType, name: str) -> Number:
     if name in ("Sum", "Prod"):
         return int(name == "Prod")
+    # A segment without rows keeps this number, as in TensorFlow's unsorted reductions.
     low, high = dtypes.limits(dtype)
     return low if name == "Max" else high
 
 
-def _reduced(g: GraphContext, name: str, data: Value, segment_ids: Value, count: Size) -> Value:
+def _reduce_segments(g: GraphContext, name: str, data: Value, segment_ids: Value, count: Size) -> Value:
     dtype = g.dtype(data) or DataType.FLOAT
-    rows, ids, rest = _rows(g, widen_integers(g, data), segment_ids)
-    return restored(g, _scattered(g, rows, ids, rest, count, _REDUCTIONS[name], _neutral(dtype, name)), dtype)
+    rows, ids, row_sizes = _rows(g, widen_integers(g, data), segment_ids)
+    return restore_dtype(
+        g, _reduce_rows(g, rows, ids, row_sizes, count, _REDUCTIONS[name], _neutral(dtype, name)), dtype
+    )
 
 
 def _register_unsorted(name: str) -> None:
     @onnx_symbolic(f"tf::UnsortedSegment{name}")
-    def unsorted(g: GraphContext, data: Value, segment_ids: Value, num_segments: Value) -> Value:
+    def reduce_unsorted(g: GraphContext, data: Value, segment_ids: Value, num_segments: Value) -> Value:
         """Rows with a negative number are ignored."""
-        return _reduced(g, name, data, segment_ids, number(g, num_segments))
+        return _reduce_segments(g, name, data, segment_ids, number(g, num_segments))
 
 
 def _number_of_segments(g: GraphContext, segment_ids: Value) -> Size:
     """The number of sorted segments: the last segment number plus 1."""
     ids = g.cast(segment_ids, DataType.INT64)
+    # Without rows the maximum is -1, so there are no segments.
     all_ids = g.op("Concat", g.constant([-1]), ids, axis=0)
     return g.op("Add", g.op("ReduceMax", all_ids, axes=[0], keepdims=0), 1)
 
@@ -79,11 +94,11 @@ def _register_sorted(name: str) -> None:
     def of_sorted(g: GraphContext, data: Value, segment_ids: Value) -> Value:
         """Segments without rows are 0, or 1 for a product."""
         count = _number_of_segments(g, segment_ids)
-        result = _reduced(g, name, data, segment_ids, count)
+        result = _reduce_segments(g, name, data, segment_ids, count)
         if name in ("Sum", "Prod"):
             return result
-        _, ids, rest = _rows(g, data, segment_ids)
-        empty = g.op("Less", _counts(g, ids, count, rest), 1)
+        _, ids, row_sizes = _rows(g, data, segment_ids)
+        empty = g.op("Less", _counts(g, ids, count, row_sizes), 1)
         zero = g.constant(0, g.dtype(data) or DataType.FLOAT)
         return g.call("composed::where", condition=empty, self=zero, other=result)
 
@@ -93,16 +108,18 @@ for _name in _REDUCTIONS:
     _register_sorted(_name)
 
 
-def _mean(g: GraphContext, data: Value, segment_ids: Value, count: Size, rooted: bool = False) -> Value:
-    """The sum divided by the number of rows, or by its root; 0 without rows."""
-    total = _reduced(g, "Sum", data, segment_ids, count)
+def _mean(
+    g: GraphContext, data: Value, segment_ids: Value, count: Size, divide_by_root: bool = False
+) -> Value:
+    """The sum divided by the number of rows, or by its square root; 0 for a segment without rows."""
+    total = _reduce_segments(g, "Sum", data, segment_ids, count)
     dtype = g.dtype(data) or DataType.FLOAT
-    _, ids, rest = _rows(g, data, segment_ids)
-    counts = g.call("aten::maximum", _counts(g, ids, count, rest), g.constant(1))
+    _, ids, row_sizes = _rows(g, data, segment_ids)
+    counts = g.call("aten::maximum", _counts(g, ids, count, row_sizes), g.constant(1))
     if dtype in dtypes.INTEGERS:
         return g.call("tf::TruncateDiv", total, g.cast(counts, dtype))
     divisor = g.cast(counts, dtype)
-    return g.op("Div", total, g.op("Sqrt", divisor) if rooted else divisor)
+    return g.op("Div", total, g.op("Sqrt", divisor) if divide_by_root else divisor)
 
 
 @onnx_symbolic("tf::SegmentMean")
@@ -111,18 +128,20 @@ def segment_mean(g: GraphContext, data: Value, segment_ids: Value) -> Value:
 
 
 def _register_sparse(name: str) -> None:
-    def combined(g: GraphContext, data: Value, indices: Value, segment_ids: Value, count: Size) -> Value:
+    def reduce_selected(
+        g: GraphContext, data: Value, indices: Value, segment_ids: Value, count: Size
+    ) -> Value:
         rows = g.op("Gather", data, indices, axis=0)
         if name == "Sum":
-            return _reduced(g, name, rows, segment_ids, count)
-        return _mean(g, rows, segment_ids, count, rooted=name == "SqrtN")
+            return _reduce_segments(g, name, rows, segment_ids, count)
+        return _mean(g, rows, segment_ids, count, divide_by_root=name == "SqrtN")
 
     @onnx_symbolic(f"tf::SparseSegment{name}")
     def sparse(
         g: GraphContext, data: Value, indices: Value, segment_ids: Value, sparse_gradient: bool = False
     ) -> Value:
         """Reduce rows of the data, selected by the indices, in sorted segments."""
-        return combined(g, data, indices, segment_ids, _number_of_segments(g, segment_ids))
+        return reduce_selected(g, data, indices, segment_ids, _number_of_segments(g, segment_ids))
 
     @onnx_symbolic(f"tf::SparseSegment{name}WithNumSegments")
     def sparse_with_number(
@@ -133,8 +152,8 @@ def _register_sparse(name: str) -> None:
         num_segments: Value,
         sparse_gradient: bool = False,
     ) -> Value:
-        """The same with a given number of segments."""
-        return combined(g, data, indices, segment_ids, number(g, num_segments))
+        """The same with the number of segments as an operand."""
+        return reduce_selected(g, data, indices, segment_ids, number(g, num_segments))
 
 
 for _name in ("Sum", "Mean", "SqrtN"):

@@ -1,4 +1,4 @@
-"""Blocks of neighbouring elements moved to the batch or to the channels, and back."""
+"""Moves blocks of neighbouring elements to the batch or to the channels, and back."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.size_arithmetic import Size, compute, sizes_of
-from .._common import constant_integers, elements, shaped
+from .._common import constant_integers, elements, set_shape
 
 
 def _pairs(g: GraphContext, value: Value, count: int) -> list[tuple[Size, Size]]:
     """The rows of a tensor `[count, 2]`."""
-    found = elements(g, g.op("Reshape", value, [-1]), 2 * count)
-    assert found is not None
-    return list(zip(found[::2], found[1::2], strict=True))
+    amounts = elements(g, g.op("Reshape", value, [-1]), 2 * count)
+    assert amounts is not None
+    return list(zip(amounts[::2], amounts[1::2], strict=True))
 
 
 def _block(g: GraphContext, block_shape: Value) -> list[int]:
@@ -24,70 +24,72 @@ def _block(g: GraphContext, block_shape: Value) -> list[int]:
     return block
 
 
-def _to_batch(g: GraphContext, input: Value, block: Sequence[int], paddings: Value) -> Value:
+def _move_blocks_to_batch(g: GraphContext, input: Value, block: Sequence[int], paddings: Value) -> Value:
     batch, *spatial = sizes_of(g, input)
     count = len(block)
     pads = _pairs(g, paddings, count)
     if any(amount != 0 for pair in pads for amount in pair):
-        rest = [0] * (len(spatial) - count)
+        unpadded = [0] * (len(spatial) - count)
         begins, ends = [pair[0] for pair in pads], [pair[1] for pair in pads]
-        input = g.op("Pad", input, pads=[0, *begins, *rest, 0, *ends, *rest], mode="constant")
+        input = g.op("Pad", input, pads=[0, *begins, *unpadded, 0, *ends, *unpadded], mode="constant")
     sizes: list[Size] = [batch]
     for size, pair, length in zip(spatial, pads, block, strict=False):
-        padded = compute(g, "add", size, compute(g, "add", *pair))
-        sizes += [compute(g, "floordiv", padded, length), length]
+        padded_size = compute(g, "add", size, compute(g, "add", *pair))
+        sizes += [compute(g, "floordiv", padded_size, length), length]
     rest_sizes = spatial[count:]
     split = g.call("aten::reshape", self=input, shape=[*sizes, *rest_sizes])
     last = 1 + 2 * count
+    # The positions within a block vary slowest, then the batch, then the blocks.
     order = [*range(2, last, 2), 0, *range(1, last, 2), *range(last, last + len(rest_sizes))]
-    moved = g.op("Transpose", split, perm=order)
-    whole = batch
+    transposed = g.op("Transpose", split, perm=order)
+    new_batch = batch
     for length in block:
-        whole = compute(g, "mul", whole, length)
-    return g.call("aten::reshape", self=moved, shape=[whole, *sizes[1::2], *rest_sizes])
+        new_batch = compute(g, "mul", new_batch, length)
+    return g.call("aten::reshape", self=transposed, shape=[new_batch, *sizes[1::2], *rest_sizes])
 
 
-def _to_space(g: GraphContext, input: Value, block: Sequence[int], crops: Value) -> Value:
+def _move_batch_to_space(g: GraphContext, input: Value, block: Sequence[int], crops: Value) -> Value:
     batch, *spatial = sizes_of(g, input)
     count = len(block)
-    whole = batch
+    new_batch = batch
     for length in block:
-        whole = compute(g, "floordiv", whole, length)
-    rest = spatial[count:]
-    split = g.call("aten::reshape", self=input, shape=[*block, whole, *spatial])
+        new_batch = compute(g, "floordiv", new_batch, length)
+    unblocked = spatial[count:]
+    split = g.call("aten::reshape", self=input, shape=[*block, new_batch, *spatial])
     order = [count]
-    for at in range(count):
-        order += [count + 1 + at, at]
-    order += range(2 * count + 1, 2 * count + 1 + len(rest))
-    moved = g.op("Transpose", split, perm=order)
-    grown = [compute(g, "mul", size, length) for size, length in zip(spatial, block, strict=False)]
-    result = g.call("aten::reshape", self=moved, shape=[whole, *grown, *rest])
-    for at, (first, last) in enumerate(_pairs(g, crops, count)):
+    # The position within a block follows its block again.
+    for dim in range(count):
+        order += [count + 1 + dim, dim]
+    order += range(2 * count + 1, 2 * count + 1 + len(unblocked))
+    transposed = g.op("Transpose", split, perm=order)
+    grown_sizes = [compute(g, "mul", size, length) for size, length in zip(spatial, block, strict=False)]
+    result = g.call("aten::reshape", self=transposed, shape=[new_batch, *grown_sizes, *unblocked])
+    for dim, (first, last) in enumerate(_pairs(g, crops, count)):
         if first == 0 and last == 0:
             continue
-        end = compute(g, "sub", grown[at], last)
-        result = g.call("aten::slice", self=result, dim=at + 1, start=first, end=end)
+        end = compute(g, "sub", grown_sizes[dim], last)
+        result = g.call("aten::slice", self=result, dim=dim + 1, start=first, end=end)
     return result
 
 
 @onnx_symbolic("tf::SpaceToBatchND")
 def space_to_batch_nd(g: GraphContext, input: Value, block_shape: Value, paddings: Value) -> Value:
-    return _to_batch(g, input, _block(g, block_shape), paddings)
+    return _move_blocks_to_batch(g, input, _block(g, block_shape), paddings)
 
 
 @onnx_symbolic("tf::SpaceToBatch")
 def space_to_batch(g: GraphContext, input: Value, paddings: Value, block_size: int) -> Value:
-    return _to_batch(g, input, [block_size, block_size], paddings)
+    return _move_blocks_to_batch(g, input, [block_size, block_size], paddings)
 
 
 @onnx_symbolic("tf::BatchToSpaceND")
 def batch_to_space_nd(g: GraphContext, input: Value, block_shape: Value, crops: Value) -> Value:
-    return _to_space(g, input, _block(g, block_shape), crops)
+    return _move_batch_to_space(g, input, _block(g, block_shape), crops)
 
 
 @onnx_symbolic("tf::BatchToSpace")
 def batch_to_space(g: GraphContext, input: Value, crops: Value, block_size: int) -> Value:
-    return _to_space(g, input, [block_size, block_size], crops)
+    return _move_batch_to_space(g, input, [block_size, block_size], crops)
 
 
 def _with_channels_first(g: GraphContext, op_type: str, input: Value, block_size: int, layout: str) -> Value:
@@ -99,14 +101,15 @@ def _with_channels_first(g: GraphContext, op_type: str, input: Value, block_size
             raise g.refuse(
                 f"{op_type} of {dtype.name} is not supported, because FLOAT does not represent it exactly"
             )
+        # The float type must represent all values of the integer type.
         wide = DataType.DOUBLE if dtype == DataType.INT32 else DataType.FLOAT
-        moved = _with_channels_first(g, op_type, g.cast(input, wide), block_size, layout)
-        return g.cast(moved, dtype or DataType.FLOAT)
+        result = _with_channels_first(g, op_type, g.cast(input, wide), block_size, layout)
+        return g.cast(result, dtype or DataType.FLOAT)
     if layout == "NCHW":
-        return shaped(g.op(op_type, input, blocksize=block_size), [None] * 4)
-    moved = g.op(op_type, g.op("Transpose", input, perm=[0, 3, 1, 2]), blocksize=block_size)
-    shaped(moved, [None] * 4)
-    return g.op("Transpose", moved, perm=[0, 2, 3, 1])
+        return set_shape(g.op(op_type, input, blocksize=block_size), [None] * 4)
+    result = g.op(op_type, g.op("Transpose", input, perm=[0, 3, 1, 2]), blocksize=block_size)
+    set_shape(result, [None] * 4)
+    return g.op("Transpose", result, perm=[0, 2, 3, 1])
 
 
 @onnx_symbolic("tf::SpaceToDepth")

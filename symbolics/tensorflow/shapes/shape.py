@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.size_arithmetic import Size, known_rank
-from .._common import constant_integer, constant_integers, elements, front, integers, shaped, sizes
+from .._common import constant_integer, constant_integers, elements, front_axis, integers, set_shape, sizes
 
 
 @onnx_symbolic("tf::Shape")
@@ -30,29 +30,29 @@ def size(g: GraphContext, input: Value, out_type: DataType = DataType.INT32) -> 
 
 @onnx_symbolic("tf::Rank")
 def rank(g: GraphContext, input: Value) -> Value:
-    known = g.rank(input)
-    if known is not None:
-        return g.constant(known, DataType.INT32)
+    known_rank_value = g.rank(input)
+    if known_rank_value is not None:
+        return g.constant(known_rank_value, DataType.INT32)
     return g.cast(g.op("Size", g.op("Shape", input)), DataType.INT32)
 
 
 @onnx_symbolic("tf::Reshape")
 def reshape(g: GraphContext, tensor: Value, shape: Value) -> Value:
-    wanted = elements(g, shape)
-    own = g.shape(tensor)
-    if wanted is not None and own is not None:
-        _check_count(g, wanted, own)
-    return g.call("aten::reshape", self=tensor, shape=sizes(g, shape) if wanted is None else wanted)
+    requested = elements(g, shape)
+    current = g.shape(tensor)
+    if requested is not None and current is not None:
+        _check_count(g, requested, current)
+    return g.call("aten::reshape", self=tensor, shape=sizes(g, shape) if requested is None else requested)
 
 
-def _check_count(g: GraphContext, wanted: Sequence[Size], own: Sequence[int | ir.SymbolicDim]) -> None:
-    """Refuse to reshape a tensor to another number of elements, where all sizes are known."""
-    sizes = [size for size in wanted if isinstance(size, int)]
-    held = [size for size in own if isinstance(size, int)]
-    if len(sizes) != len(wanted) or len(held) != len(own):
+def _check_count(g: GraphContext, requested: Sequence[Size], current: Sequence[int | ir.SymbolicDim]) -> None:
+    """Refuse to reshape a tensor to another number of elements, if all sizes are known."""
+    sizes = [size for size in requested if isinstance(size, int)]
+    current_sizes = [size for size in current if isinstance(size, int)]
+    if len(sizes) != len(requested) or len(current_sizes) != len(current):
         return
-    count, others = math.prod(held), math.prod(size for size in sizes if size != -1)
-    fits = others and count % others == 0 if -1 in sizes else count == others
+    count, requested_count = math.prod(current_sizes), math.prod(size for size in sizes if size != -1)
+    fits = requested_count and count % requested_count == 0 if -1 in sizes else count == requested_count
     if min(sizes, default=0) < -1 or sizes.count(-1) > 1 or not fits:
         raise g.refuse(f"{count} elements cannot have the shape {sizes}")
 
@@ -60,50 +60,52 @@ def _check_count(g: GraphContext, wanted: Sequence[Size], own: Sequence[int | ir
 @onnx_symbolic("tf::Squeeze")
 def squeeze(g: GraphContext, input: Value, squeeze_dims: list[int] = []) -> Value:  # noqa: B006
     """Without axes, all dimensions of size 1 are removed."""
-    known = g.shape(input)
+    known_shape = g.shape(input)
     if squeeze_dims:
-        axes = [front(g, axis, input) for axis in squeeze_dims]
+        axes = [front_axis(g, axis, input) for axis in squeeze_dims]
         return g.op("Squeeze", input, axes=sorted(set(axes)))
-    if known is None or not all(isinstance(item, int) for item in known):
+    # Squeeze without axes finds the sizes of 1 at run time.
+    if known_shape is None or not all(isinstance(item, int) for item in known_shape):
         return g.op("Squeeze", input)
-    ones = [axis for axis, item in enumerate(known) if item == 1]
-    return g.op("Squeeze", input, axes=ones) if ones else input
+    unit_axes = [axis for axis, item in enumerate(known_shape) if item == 1]
+    return g.op("Squeeze", input, axes=unit_axes) if unit_axes else input
 
 
 @onnx_symbolic("tf::ExpandDims")
 def expand_dims(g: GraphContext, input: Value, dim: Value) -> Value:
-    axis = front(g, constant_integer(g, dim, "dim"), input, added=1)
+    axis = front_axis(g, constant_integer(g, dim, "dim"), input, added=1)
     return g.op("Unsqueeze", input, axes=[axis])
 
 
 @onnx_symbolic(["tf::Transpose", "tf::ConjugateTranspose"])
 def transpose(g: GraphContext, x: Value, perm: Value) -> Value:
     order = constant_integers(g, perm, "perm")
+    # An empty permutation belongs to a scalar.
     return g.call("aten::permute", self=x, dims=order) if order else x
 
 
 @onnx_symbolic("tf::InvertPermutation")
 def invert_permutation(g: GraphContext, x: Value) -> Value:
-    known = integers(g, x)
-    if known is not None:
-        return g.constant(np.argsort(known), g.dtype(x))
-    places = g.op("Range", g.constant(0), g.call("aten::numel", self=x), g.constant(1))
-    found = g.op("ScatterElements", places, g.cast(x, DataType.INT64), places, axis=0)
-    shaped(found, g.shape(x) or [None])
-    return g.cast(found, g.dtype(x) or DataType.INT32)
+    constant_permutation = integers(g, x)
+    if constant_permutation is not None:
+        return g.constant(np.argsort(constant_permutation), g.dtype(x))
+    positions = g.op("Range", g.constant(0), g.call("aten::numel", self=x), g.constant(1))
+    inverse = g.op("ScatterElements", positions, g.cast(x, DataType.INT64), positions, axis=0)
+    set_shape(inverse, g.shape(x) or [None])
+    return g.cast(inverse, g.dtype(x) or DataType.INT32)
 
 
 @onnx_symbolic("tf::BroadcastTo")
 def broadcast_to(g: GraphContext, input: Value, shape: Value) -> Value:
-    wanted = elements(g, shape)
-    if wanted is None or g.rank(input) is None:
+    requested = elements(g, shape)
+    if requested is None or g.rank(input) is None:
         return g.op("Expand", input, sizes(g, shape))
-    return g.call("aten::expand", self=input, size=wanted)
+    return g.call("aten::expand", self=input, size=requested)
 
 
 @onnx_symbolic(["tf::BroadcastArgs"])
 def broadcast_args(g: GraphContext, s0: Value, s1: Value) -> Value:
-    """The shape that two shapes broadcast to."""
+    """The shape to which two shapes broadcast."""
     first, second = elements(g, s0), elements(g, s1)
     if first is None or second is None:
         raise g.refuse("the number of dimensions of a shape is unknown")
@@ -123,11 +125,11 @@ def tile(g: GraphContext, input: Value, multiples: Value) -> Value:
 
 @onnx_symbolic("tf::ReverseV2")
 def reverse_v2(g: GraphContext, tensor: Value, axis: Value) -> Value:
-    axes = sorted({front(g, at, tensor) for at in constant_integers(g, axis, "axis")})
-    return _reversed(g, tensor, axes)
+    axes = sorted({front_axis(g, dim, tensor) for dim in constant_integers(g, axis, "axis")})
+    return _reverse_axes(g, tensor, axes)
 
 
-def _reversed(g: GraphContext, tensor: Value, axes: list[int]) -> Value:
+def _reverse_axes(g: GraphContext, tensor: Value, axes: list[int]) -> Value:
     """Reverse a tensor along axes."""
     if not axes:
         return tensor
@@ -139,8 +141,8 @@ def _reversed(g: GraphContext, tensor: Value, axes: list[int]) -> Value:
 
 @onnx_symbolic("tf::Reverse")
 def reverse(g: GraphContext, tensor: Value, dims: Value) -> Value:
-    chosen = [at for at, here in enumerate(constant_integers(g, dims, "dims")) if here]
-    return _reversed(g, tensor, chosen)
+    axes = [dim for dim, is_reversed in enumerate(constant_integers(g, dims, "dims")) if is_reversed]
+    return _reverse_axes(g, tensor, axes)
 
 
 @onnx_symbolic("tf::ReverseSequence")
@@ -151,13 +153,15 @@ def reverse_sequence(
     lengths = g.cast(seq_lengths, DataType.INT64)
     if {seq_dim, batch_dim} == {0, 1}:
         result = g.op("ReverseSequence", input, lengths, batch_axis=batch_dim, time_axis=seq_dim)
-        return shaped(result, g.shape(input))
+        return set_shape(result, g.shape(input))
     count = known_rank(g, input)
     order = [g.axis(batch_dim, count), g.axis(seq_dim, count)]
-    order += [at for at in range(count) if at not in order]
-    moved = g.op("Transpose", input, perm=order)
-    result = shaped(g.op("ReverseSequence", moved, lengths, batch_axis=0, time_axis=1), g.shape(moved))
-    return g.op("Transpose", result, perm=[order.index(at) for at in range(count)])
+    order += [dim for dim in range(count) if dim not in order]
+    transposed = g.op("Transpose", input, perm=order)
+    result = set_shape(
+        g.op("ReverseSequence", transposed, lengths, batch_axis=0, time_axis=1), g.shape(transposed)
+    )
+    return g.op("Transpose", result, perm=[order.index(dim) for dim in range(count)])
 
 
 @onnx_symbolic("tf::Roll")
@@ -177,9 +181,10 @@ def data_format_dim_map(
     g: GraphContext, x: Value, src_format: str = "NHWC", dst_format: str = "NCHW"
 ) -> Value:
     """Map dimensions from one layout to another; negative numbers count from the end."""
-    places = _places(g, dst_format, src_format)
-    table = g.constant(places + places, g.dtype(x))
-    return g.op("Gather", table, g.op("Add", g.cast(x, DataType.INT64), len(places)), axis=0)
+    positions = _dimension_positions(g, dst_format, src_format)
+    # The positions stand twice, so that x + rank is an index for a negative x too.
+    table = g.constant(positions + positions, g.dtype(x))
+    return g.op("Gather", table, g.op("Add", g.cast(x, DataType.INT64), len(positions)), axis=0)
 
 
 @onnx_symbolic("tf::DataFormatVecPermute")
@@ -191,14 +196,14 @@ def data_format_vec_permute(
     count = None if size is None else size[0]
     source, target = src_format, dst_format
     if count == 2 and len(source) == 4:
-        # Only the spatial dimensions are given.
+        # Two elements are the spatial dimensions.
         source, target = (text.replace("N", "").replace("C", "") for text in (source, target))
     elif count != len(source):
         raise g.refuse("the number of its elements is unknown")
-    return g.op("Gather", x, _places(g, source, target), axis=0)
+    return g.op("Gather", x, _dimension_positions(g, source, target), axis=0)
 
 
-def _places(g: GraphContext, layout: str, dimensions: str) -> list[int]:
+def _dimension_positions(g: GraphContext, layout: str, dimensions: str) -> list[int]:
     """The positions of dimensions in a layout."""
     if sorted(layout) != sorted(dimensions):
         raise g.refuse(f"the layouts '{layout}' and '{dimensions}' do not have the same dimensions")

@@ -15,26 +15,26 @@ from ...compositions.size_arithmetic import (
     sizes_of,
     static_size,
 )
-from .._common import as_vector, constant_integers, elements, flattened, integers, joined
+from .._common import as_vector, constant_integers, elements, flatten, integers, traced_elements
 
 END = 2**63 - 1
-"""The end of a slice without end."""
+"""The end of a slice that takes all remaining elements."""
 
 
 @onnx_symbolic("tf::Slice")
 def slice_(g: GraphContext, input: Value, begin: Value, size: Value) -> Value:
-    """A size of -1 takes the rest of a dimension."""
+    """A size of -1 takes the remaining elements of a dimension."""
     counts = elements(g, size, g.rank(input))
     starts = elements(g, begin, None if counts is None else len(counts))
     if starts is not None and counts is None:
         counts = elements(g, size, len(starts))
     if starts is None or counts is None:
         raise g.refuse("the number of dimensions is unknown")
-    whole = [
-        _Range(at, start, _end(g, start, count))
-        for at, (start, count) in enumerate(zip(starts, counts, strict=True))
+    slices = [
+        _AxisSlice(dim, start, _end(g, start, count))
+        for dim, (start, count) in enumerate(zip(starts, counts, strict=True))
     ]
-    return _cut(g, input, whole)
+    return _apply_slices(g, input, slices)
 
 
 def _end(g: GraphContext, start: Size, count: Size) -> Size:
@@ -45,7 +45,7 @@ def _end(g: GraphContext, start: Size, count: Size) -> Size:
 
 
 @dataclasses.dataclass
-class _Range:
+class _AxisSlice:
     """A slice of one axis; `step` is positive."""
 
     axis: int
@@ -54,34 +54,42 @@ class _Range:
     step: int = 1
 
 
-def _cut(g: GraphContext, value: Value, ranges: Sequence[_Range]) -> Value:
-    """Apply all slices with constant bounds at once, then the others."""
-    constant: list[_Range] = []
-    for item in ranges:
-        item.start, item.end = fold_size(g, item.start), fold_size(g, item.end)
-        stepped = item.step != 1 and not g.has("Slice", "steps")
-        if stepped or isinstance(item.start, Value) or isinstance(item.end, Value):
+def _apply_slices(g: GraphContext, value: Value, ranges: Sequence[_AxisSlice]) -> Value:
+    """Apply slices: those with computed bounds one by one, then those with constant bounds at once."""
+    constant: list[_AxisSlice] = []
+    for axis_slice in ranges:
+        axis_slice.start, axis_slice.end = fold_size(g, axis_slice.start), fold_size(g, axis_slice.end)
+        # Slice has steps from opset 10.
+        needs_composition = axis_slice.step != 1 and not g.has("Slice", "steps")
+        if needs_composition or isinstance(axis_slice.start, Value) or isinstance(axis_slice.end, Value):
             value = g.call(
-                "aten::slice", self=value, dim=item.axis, start=item.start, end=item.end, step=item.step
+                "aten::slice",
+                self=value,
+                dim=axis_slice.axis,
+                start=axis_slice.start,
+                end=axis_slice.end,
+                step=axis_slice.step,
             )
-        elif not _covers(static_size(g, value, item.axis), item):
-            constant.append(item)
+        elif not _covers(static_size(g, value, axis_slice.axis), axis_slice):
+            constant.append(axis_slice)
     if not constant:
         return value
-    steps = [item.step for item in constant]
+    steps = [axis_slice.step for axis_slice in constant]
     return g.op(
         "Slice",
         value,
-        starts=[item.start for item in constant],
-        ends=[item.end for item in constant],
-        axes=[item.axis for item in constant],
+        starts=[axis_slice.start for axis_slice in constant],
+        ends=[axis_slice.end for axis_slice in constant],
+        axes=[axis_slice.axis for axis_slice in constant],
         steps=None if set(steps) == {1} else steps,
     )
 
 
-def _covers(size: int | None, item: _Range) -> bool:
-    whole = item.end == END or (size is not None and isinstance(item.end, int) and item.end >= size)
-    return item.start == 0 and item.step == 1 and whole
+def _covers(size: int | None, axis_slice: _AxisSlice) -> bool:
+    reaches_end = axis_slice.end == END or (
+        size is not None and isinstance(axis_slice.end, int) and axis_slice.end >= size
+    )
+    return axis_slice.start == 0 and axis_slice.step == 1 and reaches_end
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,42 +104,44 @@ class _Masks:
 
 
 @dataclasses.dataclass
-class _Plan:
+class _SlicePlan:
     """The slices of a strided slice along the axes of its input, and the positions of new axes.
 
     Attributes:
-        items: for each indexed axis the position of its bounds.
-        shrunk: the axes that one element is taken of.
-        added: the positions of new axes in the result.
+        bound_indices: the index of the bounds in `begin` and `end`, for each sliced axis.
+        removed_axes: the axes from which a single element is taken.
+        new_axes: the positions of new axes in the result.
     """
 
-    items: dict[int, int]
-    shrunk: list[int]
-    added: list[int]
+    bound_indices: dict[int, int]
+    removed_axes: list[int]
+    new_axes: list[int]
 
 
-def _plan(g: GraphContext, input: Value, count: int, masks: _Masks) -> _Plan:
-    """Assign the items of the bounds to axes; the ellipsis covers the remaining axes."""
+def _plan_slices(g: GraphContext, input: Value, count: int, masks: _Masks) -> _SlicePlan:
+    """Assign the elements of the bounds to axes; the ellipsis covers the remaining axes."""
     ellipsis = next((i for i in range(count) if masks.ellipsis >> i & 1), None)
-    after = 0
+    axes_after = 0
     if ellipsis is not None:
-        after = sum(not masks.new_axis >> i & 1 for i in range(ellipsis + 1, count))
-    plan = _Plan({}, [], [])
-    axis = place = 0
-    for item in range(count):
-        if item == ellipsis:
-            if after or any(masks.new_axis >> i & 1 for i in range(item + 1, count)):
-                skipped = known_rank(g, input) - after - axis
-                axis, place = axis + skipped, place + skipped
-        elif masks.new_axis >> item & 1:
-            plan.added.append(place)
-            place += 1
+        # New axes after the ellipsis take no axis of the input.
+        axes_after = sum(not masks.new_axis >> i & 1 for i in range(ellipsis + 1, count))
+    plan = _SlicePlan({}, [], [])
+    axis = new_position = 0
+    for index in range(count):
+        if index == ellipsis:
+            # Only what follows an ellipsis depends on the rank.
+            if axes_after or any(masks.new_axis >> i & 1 for i in range(index + 1, count)):
+                skipped = known_rank(g, input) - axes_after - axis
+                axis, new_position = axis + skipped, new_position + skipped
+        elif masks.new_axis >> index & 1:
+            plan.new_axes.append(new_position)
+            new_position += 1
         else:
-            plan.items[axis] = item
-            if masks.shrink_axis >> item & 1:
-                plan.shrunk.append(axis)
+            plan.bound_indices[axis] = index
+            if masks.shrink_axis >> index & 1:
+                plan.removed_axes.append(axis)
             else:
-                place += 1
+                new_position += 1
             axis += 1
     rank = g.rank(input)
     if rank is not None and axis > rank:
@@ -140,51 +150,51 @@ def _plan(g: GraphContext, input: Value, count: int, masks: _Masks) -> _Plan:
 
 
 def _successor(g: GraphContext, bound: Size) -> Size:
-    """The position after a bound; after the last element, which -1 counts, the slice ends."""
+    """The position after a bound. The position after -1, the last element, is the end, not 0."""
     if not isinstance(bound, Value):
         return END if bound == -1 else bound + 1
     following = compute(g, "add", bound, 1)
     return g.call("sym::ite", cond=g.call("sym::eq", a=bound, b=-1), a=END, b=following)
 
 
-def _sliced(g: GraphContext, input: Value, begin: Value, end: Value, strides: Value, masks: _Masks) -> Value:
+def _slice_strided(
+    g: GraphContext, input: Value, begin: Value, end: Value, strides: Value, masks: _Masks
+) -> Value:
     steps = constant_integers(g, strides, "strides")
     starts, ends = elements(g, begin, len(steps)), elements(g, end, len(steps))
     assert starts is not None
     assert ends is not None
-    plan = _plan(g, input, len(steps), masks)
-    ranges: list[_Range] = []
+    plan = _plan_slices(g, input, len(steps), masks)
+    ranges: list[_AxisSlice] = []
     backwards: list[tuple[int, int]] = []
-    for axis, item in plan.items.items():
-        if axis in plan.shrunk:
+    for axis, index in plan.bound_indices.items():
+        if axis in plan.removed_axes:
             continue
-        start = None if masks.begin >> item & 1 else starts[item]
-        stop = None if masks.end >> item & 1 else ends[item]
-        if steps[item] > 0:
+        start = None if masks.begin >> index & 1 else starts[index]
+        stop = None if masks.end >> index & 1 else ends[index]
+        if steps[index] > 0:
             first, last = 0 if start is None else start, END if stop is None else stop
-            ranges.append(_Range(axis, first, last, steps[item]))
+            ranges.append(_AxisSlice(axis, first, last, steps[index]))
             continue
         # Slice between the bounds, then step backwards from the end.
         first, last = (
             0 if stop is None else _successor(g, stop),
             END if start is None else _successor(g, start),
         )
-        ranges.append(_Range(axis, first, last))
-        backwards.append((axis, steps[item]))
-    value = _reversed_axes(g, _cut(g, input, ranges), backwards)
-    for axis in sorted(plan.shrunk, reverse=True):
-        value = g.call("aten::select", self=value, dim=axis, index=starts[plan.items[axis]])
-    return g.op("Unsqueeze", value, axes=plan.added) if plan.added else value
+        ranges.append(_AxisSlice(axis, first, last))
+        backwards.append((axis, steps[index]))
+    value = _apply_slices(g, input, ranges)
+    if backwards:
+        value = g.call("composed::reverse", self=value, dims=[axis for axis, _ in backwards])
+        skips = [_AxisSlice(axis, 0, END, -step) for axis, step in backwards if step != -1]
+        value = _apply_slices(g, value, skips)
+    # From the last axis on, so that the other axes keep their numbers.
+    for axis in sorted(plan.removed_axes, reverse=True):
+        value = g.call("aten::select", self=value, dim=axis, index=starts[plan.bound_indices[axis]])
+    return g.op("Unsqueeze", value, axes=plan.new_axes) if plan.new_axes else value
 
 
-def _reversed_axes(g: GraphContext, value: Value, axes: Sequence[tuple[int, int]]) -> Value:
-    if not axes:
-        return value
-    value = g.call("composed::reverse", self=value, dims=[axis for axis, _ in axes])
-    return _cut(g, value, [_Range(axis, 0, END, -step) for axis, step in axes if step != -1])
-
-
-def _of_sizes(
+def _slice_known_sizes(
     g: GraphContext, input: Value, begin: Value, end: Value, strides: Value, masks: _Masks
 ) -> Value | None:
     """Slice a vector of known sizes, folded to constants; None if the vector is something else."""
@@ -194,12 +204,12 @@ def _of_sizes(
     if any(item is None or len(item) != 1 for item in bounds):
         return None
     first, last, step = (item[0] for item in bounds if item)
-    known_sizes = joined(g, input)
+    known_sizes = traced_elements(g, input)
     if known_sizes is None:
         return None
     if not masks.shrink_axis:
-        chosen = slice(None if masks.begin else first, None if masks.end else last, step)
-        return as_vector(g, known_sizes[chosen], input)
+        selection = slice(None if masks.begin else first, None if masks.end else last, step)
+        return as_vector(g, known_sizes[selection], input)
     if not -len(known_sizes) <= first < len(known_sizes):
         return None
     return g.cast(g.constant(known_sizes[first]), g.dtype(input) or DataType.INT32)
@@ -221,8 +231,8 @@ def strided_slice(
     """Python's slices; an ellipsis takes precedence over a new axis, and that over a removed axis."""
     new_axis_mask &= ~ellipsis_mask
     masks = _Masks(begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask & ~new_axis_mask)
-    found = _of_sizes(g, input, begin, end, strides, masks)
-    return found if found is not None else _sliced(g, input, begin, end, strides, masks)
+    folded = _slice_known_sizes(g, input, begin, end, strides, masks)
+    return folded if folded is not None else _slice_strided(g, input, begin, end, strides, masks)
 
 
 @onnx_symbolic("tf::TensorStridedSliceUpdate")
@@ -239,12 +249,12 @@ def tensor_strided_slice_update(
     new_axis_mask: int = 0,
     shrink_axis_mask: int = 0,
 ) -> Value:
-    """Slice the positions of the elements in the same way, and write to those."""
-    own = sizes_of(g, input)
-    numbers = g.call("sym::range", start=0, end=product(g, own))
-    places = g.call(
+    """Slice the positions of the elements by the same bounds, and write to these positions."""
+    input_sizes = sizes_of(g, input)
+    numbers = g.call("sym::range", start=0, end=product(g, input_sizes))
+    positions = g.call(
         "tf::StridedSlice",
-        g.call("aten::reshape", self=numbers, shape=own),
+        g.call("aten::reshape", self=numbers, shape=input_sizes),
         begin,
         end,
         strides,
@@ -254,11 +264,11 @@ def tensor_strided_slice_update(
         new_axis_mask,
         shrink_axis_mask,
     )
-    written = g.op("Expand", value, g.op("Shape", places))
+    expanded_value = g.op("Expand", value, g.op("Shape", positions))
     result = g.call(
         "composed::write_rows",
-        self=flattened(g, input),
-        index=flattened(g, places),
-        values=flattened(g, written),
+        self=flatten(g, input),
+        index=flatten(g, positions),
+        values=flatten(g, expanded_value),
     )
-    return g.call("aten::reshape", self=result, shape=own)
+    return g.call("aten::reshape", self=result, shape=input_sizes)

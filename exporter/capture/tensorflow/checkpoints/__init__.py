@@ -1,7 +1,7 @@
 """Reads TensorFlow checkpoints, of the formats V2 and V1, within bounds of time and memory."""
 
+from .checkpoint_files import is_checkpoint, open_checkpoint
 from .object_graph import OBJECT_GRAPH, keys_by_name
-from .opening import is_checkpoint, open_checkpoint
 from .variables import Checkpoint, Region, Variable
 
 __all__ = [

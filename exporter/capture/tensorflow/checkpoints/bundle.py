@@ -1,7 +1,8 @@
 """Reads a checkpoint of format V2, a tensor bundle: a table of entries, and files with the contents.
 
-The entry of the empty key is the header. Every other entry has a variable's element type and shape, and the
-place of its contents. A partitioned variable has slices in its place; each slice has an entry of its own.
+The entry with the empty key is the header. Every other entry has the element type and shape of a variable,
+and the position of its contents. The entry of a partitioned variable lists slices instead; each slice has
+its own entry.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from .....registration import ModelFileError
 from ....files.reading.external_data.files import ExternalFiles
 from ....files.reading.names import quoted
 from ..element_types import numpy_type, type_name
-from ..tensors import elements_of
-from .checksums import crc32c, unmasked
-from .entries import extents_of, parsed, region_of
+from ..tensor_protos import elements_of
+from .checksums import crc32c, unmask_checksum
+from .entries import extents_of, parse_message, region_of
 from .slice_keys import PREFIX, slice_key
 from .sorted_table import SortedTable
 from .strings import strings_of
-from .variables import MOST_SLICES, Part, Variable, checked_shape
+from .variables import MAXIMUM_SLICES, Part, Variable, check_shape
 
 _VERSION = 1
-"""The version of the format that this reader reads: a header may ask for a newer reader."""
+"""The format version that this reader supports; a header may demand a newer reader."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -57,109 +58,110 @@ class Bundle:
 
     def __init__(self, index: np.ndarray, prefix: str, files: ExternalFiles):
         self._prefix, self._files = prefix, files
-        self._shown = f"the checkpoint {quoted(prefix)}"
+        self._label = f"the checkpoint {quoted(prefix)}"
         self._entries: dict[bytes, _Entry] = {}
-        self._sliced: dict[str, Any] = {}
-        table = iter(SortedTable(index, self._shown))
+
+        table = iter(SortedTable(index, self._label))
         key, value = next(table, (b"?", memoryview(b"")))
         if key:
-            raise ModelFileError(f"{self._shown} is damaged: it has no header")
-        self._read_header(parsed("BundleHeaderProto", value, self._shown))
+            raise ModelFileError(f"{self._label} is damaged: it has no header")
+        self._read_header(parse_message("BundleHeaderProto", value, self._label))
         self.variables: dict[str, Variable] = {}
         for key, value in table:
-            self._add(key, value)
-        self._check_places()
+            self._add_entry(key, value)
+        self._check_overlaps()
 
     def _read_header(self, header: Any) -> None:
         if header.version.min_consumer > _VERSION or header.num_shards < 1:
             raise ModelFileError(
-                f"{self._shown} cannot be read: its format has version {header.version.min_consumer} and "
+                f"{self._label} cannot be read: its format has version {header.version.min_consumer} and "
                 f"{header.num_shards} data files"
             )
         if header.endianness not in (0, 1):
-            raise ModelFileError(f"{self._shown} has the byte order {header.endianness}, which is unknown")
-        self._shards, self._order = header.num_shards, "<>"[header.endianness]
+            raise ModelFileError(f"{self._label} has the byte order {header.endianness}, which is unknown")
+        self._shards, self._byte_order = header.num_shards, "<>"[header.endianness]
 
-    def _add(self, key: bytes, value: memoryview) -> None:
-        message = parsed("BundleEntryProto", value, self._shown)
-        shown = f"variable {quoted(key.decode(errors='replace'))} of {self._shown}"
+    def _add_entry(self, key: bytes, value: memoryview) -> None:
+        message = parse_message("BundleEntryProto", value, self._label)
+        label = f"variable {quoted(key.decode(errors='replace'))} of {self._label}"
         sizes = [dim.size for dim in message.shape.dim]
-        shape = checked_shape(message.dtype, sizes, message.shape.unknown_rank, shown)
+        shape = check_shape(message.dtype, sizes, message.shape.unknown_rank, label)
         if not message.slices:
-            self._entries[key] = self._entry(message, shape, shown)
+            self._entries[key] = self._entry(message, shape, label)
+        # The entry of a slice is found through its variable.
         if key.startswith(PREFIX):
             return
         try:
             name = key.decode()
         except UnicodeDecodeError:
-            raise ModelFileError(f"{shown} has a name that is not UTF-8") from None
-        if len(message.slices) > MOST_SLICES:
-            raise ModelFileError(f"{shown} has {len(message.slices)} slices, more than {MOST_SLICES}")
+            raise ModelFileError(f"{label} has a name that is not UTF-8") from None
+        if len(message.slices) > MAXIMUM_SLICES:
+            raise ModelFileError(f"{label} has {len(message.slices)} slices, more than {MAXIMUM_SLICES}")
         if message.slices:
-            # The message would take more memory than its bytes.
-            parts = functools.partial(self._slices, name, message.dtype, shape, bytes(value), shown)
+            # Keep the bytes, and parse them again when needed: a parsed message takes more memory.
+            parts = functools.partial(self._slice_parts, name, message.dtype, shape, bytes(value), label)
         else:
-            parts = functools.partial(self._whole, self._entries[key], shown)
+            parts = functools.partial(self._whole_part, self._entries[key], label)
         self.variables[name] = Variable(name, message.dtype, shape, parts)
 
-    def _entry(self, message: Any, shape: tuple[int, ...], shown: str) -> _Entry:
-        kind, count = numpy_type(message.dtype), math.prod(shape)
+    def _entry(self, message: Any, shape: tuple[int, ...], label: str) -> _Entry:
+        dtype, count = numpy_type(message.dtype), math.prod(shape)
         if not 0 <= message.shard_id < self._shards or message.offset < 0 or message.size < 0:
-            raise ModelFileError(f"{shown} has an invalid shard, offset or size")
-        if kind is not None and kind != np.object_ and message.size != count * kind.itemsize:
+            raise ModelFileError(f"{label} has an invalid shard, offset or size")
+        if dtype is not None and dtype != np.object_ and message.size != count * dtype.itemsize:
             raise ModelFileError(
-                f"{shown} is {count * kind.itemsize} bytes by its type and shape, but has {message.size}"
+                f"{label} is {count * dtype.itemsize} bytes by its type and shape, but has {message.size}"
             )
-        place = message.shard_id, message.offset, message.size
-        return _Entry(message.dtype, shape, *place, message.crc32c)
+        position = message.shard_id, message.offset, message.size
+        return _Entry(message.dtype, shape, *position, message.crc32c)
 
-    def _check_places(self) -> None:
+    def _check_overlaps(self) -> None:
         """Refuse overlapping contents, by which a small file could describe large variables."""
-        places = sorted((e.shard, e.offset, e.offset + e.size) for e in self._entries.values() if e.size)
-        for (shard, _, end), (next_shard, start, _) in itertools.pairwise(places):
+        spans = sorted((e.shard, e.offset, e.offset + e.size) for e in self._entries.values() if e.size)
+        for (shard, _, end), (next_shard, start, _) in itertools.pairwise(spans):
             if shard == next_shard and start < end:
-                raise ModelFileError(f"{self._shown} is damaged: the contents of variables overlap")
+                raise ModelFileError(f"{self._label} is damaged: the contents of variables overlap")
 
-    def _whole(self, entry: _Entry, shown: str) -> Sequence[Part]:
+    def _whole_part(self, entry: _Entry, label: str) -> Sequence[Part]:
         region = tuple((0, size) for size in entry.shape)
-        return [Part(region, functools.partial(self._contents, entry, shown))]
+        return [Part(region, functools.partial(self._contents, entry, label))]
 
-    def _slices(
-        self, name: str, dtype: int, shape: tuple[int, ...], value: bytes, shown: str
+    def _slice_parts(
+        self, name: str, dtype: int, shape: tuple[int, ...], value: bytes, label: str
     ) -> Sequence[Part]:
-        found = []
-        for message in parsed("BundleEntryProto", value, shown).slices:
+        parts = []
+        for message in parse_message("BundleEntryProto", value, label).slices:
             extents = extents_of(message)
-            region = region_of(extents, shape, shown)
+            region = region_of(extents, shape, label)
             entry = self._entries.get(slice_key(name, extents))
             if entry is None or entry.dtype != dtype or entry.shape != tuple(length for _, length in region):
                 raise ModelFileError(
-                    f"{shown} has no contents, or invalid contents, for its slice {list(region)}"
+                    f"{label} has no contents, or invalid contents, for its slice {list(region)}"
                 )
-            found.append(Part(region, functools.partial(self._contents, entry, shown)))
-        return found
+            parts.append(Part(region, functools.partial(self._contents, entry, label)))
+        return parts
 
-    def _contents(self, entry: _Entry, shown: str) -> np.ndarray:
+    def _contents(self, entry: _Entry, label: str) -> np.ndarray:
         """Read the contents of an entry, and verify their checksum.
 
         Raises:
             ModelFileError: they cannot be read, or are damaged.
         """
-        kind = numpy_type(entry.dtype)
-        if kind is None:
-            raise ModelFileError(f"{shown} has {type_name(entry.dtype)}, which is not supported")
-        held = np.empty(0, np.uint8)
+        dtype = numpy_type(entry.dtype)
+        if dtype is None:
+            raise ModelFileError(f"{label} has {type_name(entry.dtype)}, which is not supported")
+        content_bytes = np.empty(0, np.uint8)
         if entry.size:
             location = f"{self._prefix}.data-{entry.shard:05}-of-{self._shards:05}"
-            held = self._files.contents(location, entry.offset, entry.size, shown)
-        if kind == np.object_:
-            return strings_of(held, entry.shape, entry.checksum, self._order, shown)
-        if crc32c(held) != unmasked(entry.checksum):
-            raise ModelFileError(f"{shown} is damaged: its checksum does not match")
-        if self._order == ">":
-            # numpy has no byte order for bfloat16; complex numbers are two.
-            size = kind.itemsize // (2 if kind.kind == "c" else 1)
-            held = held.view(f">u{size}").astype(f"<u{size}").view(np.uint8)
-        found = elements_of(held, entry.dtype, math.prod(entry.shape), shown).reshape(entry.shape)
-        found.flags.writeable = False
-        return found
+            content_bytes = self._files.contents(location, entry.offset, entry.size, label)
+        if dtype == np.object_:
+            return strings_of(content_bytes, entry.shape, entry.checksum, self._byte_order, label)
+        if crc32c(content_bytes) != unmask_checksum(entry.checksum):
+            raise ModelFileError(f"{label} is damaged: its checksum does not match")
+        if self._byte_order == ">":
+            # Swap as unsigned integers: numpy has no byte order for bfloat16. A complex number is two.
+            size = dtype.itemsize // (2 if dtype.kind == "c" else 1)
+            content_bytes = content_bytes.view(f">u{size}").astype(f"<u{size}").view(np.uint8)
+        array = elements_of(content_bytes, entry.dtype, math.prod(entry.shape), label).reshape(entry.shape)
+        array.flags.writeable = False
+        return array

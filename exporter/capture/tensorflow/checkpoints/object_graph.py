@@ -1,9 +1,9 @@
-"""The names of variables in an object-based checkpoint, whose keys are attribute paths."""
+"""Finds the names of variables in an object-based checkpoint, whose keys are attribute paths."""
 
 from __future__ import annotations
 
 from .....registration import ModelFileError
-from .entries import parsed
+from .entries import parse_message
 from .variables import Checkpoint
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -20,14 +20,14 @@ def keys_by_name(checkpoint: Checkpoint) -> dict[str, list[str]]:
     """
     if OBJECT_GRAPH not in checkpoint:
         return {}
-    shown = f"the graph of objects of the checkpoint '{checkpoint.path}'"
-    held = checkpoint[OBJECT_GRAPH].read()
-    if held.dtype != object or held.size != 1:
-        raise ModelFileError(f"{shown} is damaged: it is not a single string")
-    graph = parsed("TrackableObjectGraph", held.item(), shown)
-    found: dict[str, list[str]] = {}
+    label = f"the graph of objects of the checkpoint '{checkpoint.path}'"
+    serialized = checkpoint[OBJECT_GRAPH].read()
+    if serialized.dtype != object or serialized.size != 1:
+        raise ModelFileError(f"{label} is damaged: it is not a single string")
+    graph = parse_message("TrackableObjectGraph", serialized.item(), label)
+    keys: dict[str, list[str]] = {}
     for node in graph.nodes:
         for attribute in node.attributes:
             if attribute.full_name and attribute.checkpoint_key in checkpoint:
-                found.setdefault(attribute.full_name, []).append(attribute.checkpoint_key)
-    return found
+                keys.setdefault(attribute.full_name, []).append(attribute.checkpoint_key)
+    return keys

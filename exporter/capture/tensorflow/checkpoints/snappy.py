@@ -1,6 +1,6 @@
-"""Decompresses the Snappy blocks that a table may have. TensorFlow writes none, so few files need it.
+"""Decompresses the Snappy blocks that a table may have. TensorFlow itself writes none, so few files do.
 
-The format is a length, then elements: literal bytes, and copies of what was decompressed before.
+The format is a length, then elements: literal bytes, and copies of bytes that were decompressed before.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from ....files.reading.encodings.wire import varint
 
 _MOST_PER_BYTE = 22
-"""Bytes that one compressed byte can become: three bytes copy up to 64."""
+"""Maximum number of bytes that one compressed byte expands to: three bytes copy up to 64."""
 
 
 class BadBlock(Exception):
@@ -22,37 +22,40 @@ def decompress(data: memoryview) -> bytes:
         BadBlock: it is malformed.
     """
     size, position = varint(data, 0, len(data))
+    # Refuse before allocating what a malformed length asks for.
     if position < 0 or size > _MOST_PER_BYTE * len(data):
         raise BadBlock
-    found = bytearray()
+    contents = bytearray()
     while position < len(data):
         tag = data[position]
-        kind, upper = tag & 3, tag >> 2
+        tag_type, upper = tag & 3, tag >> 2
         position += 1
-        if kind == 0:
-            extra = max(0, upper - 59)
-            length = 1 + (int.from_bytes(data[position : position + extra], "little") if extra else upper)
-            position += extra
-            if length > min(size - len(found), len(data) - position):
+        if tag_type == 0:
+            length_bytes = max(0, upper - 59)
+            length = 1 + (
+                int.from_bytes(data[position : position + length_bytes], "little") if length_bytes else upper
+            )
+            position += length_bytes
+            if length > min(size - len(contents), len(data) - position):
                 raise BadBlock
-            found += data[position : position + length]
+            contents += data[position : position + length]
             position += length
             continue
-        extra = (1, 2, 4)[kind - 1]
-        distance = int.from_bytes(data[position : position + extra], "little")
+        length_bytes = (1, 2, 4)[tag_type - 1]
+        distance = int.from_bytes(data[position : position + length_bytes], "little")
         length = upper + 1
-        if kind == 1:
+        if tag_type == 1:
             distance, length = distance | upper >> 3 << 8, (upper & 7) + 4
-        position += extra
-        if position > len(data) or not 0 < distance <= len(found) or length > size - len(found):
+        position += length_bytes
+        if position > len(data) or not 0 < distance <= len(contents) or length > size - len(contents):
             raise BadBlock
-        start = len(found) - distance
-        # A copy may overlap what it writes: it then repeats the last `distance` bytes.
-        found += (
-            (found[start:] * (length // distance + 1))[:length]
+        start = len(contents) - distance
+        # A copy may overlap the bytes that it writes: it then repeats the last `distance` bytes.
+        contents += (
+            (contents[start:] * (length // distance + 1))[:length]
             if distance < length
-            else (found[start : start + length])
+            else (contents[start : start + length])
         )
-    if len(found) != size:
+    if len(contents) != size:
         raise BadBlock
-    return bytes(found)
+    return bytes(contents)

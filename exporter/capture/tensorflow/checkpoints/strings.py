@@ -1,4 +1,4 @@
-"""Reads the tensors of strings of a tensor bundle: all lengths, a checksum, then all contents."""
+"""Reads string tensors of a tensor bundle: all lengths, a checksum, then all contents."""
 
 from __future__ import annotations
 
@@ -8,54 +8,52 @@ import numpy as np
 
 from .....registration import ModelFileError
 from ....files.reading.encodings.wire import varint
-from .checksums import crc32c, unmasked
+from .checksums import crc32c, unmask_checksum
 
 _LONG = 2**32
-"""Lengths below this enter the checksum as four bytes, others as eight."""
+"""The checksum of the lengths takes a length below this as four bytes, others as eight."""
 
 
-def strings_of(data: np.ndarray, shape: tuple[int, ...], checksum: int, order: str, shown: str) -> np.ndarray:
+def strings_of(data: np.ndarray, shape: tuple[int, ...], checksum: int, order: str, label: str) -> np.ndarray:
     """The strings in an entry's bytes, as an array of `bytes`.
 
     Args:
         data: the bytes.
-        checksum: the entry's checksum, masked: of the lengths in fixed width, their checksum, the contents.
-        order: the byte order of the machine that wrote them, "<" or ">".
+        checksum: the entry's masked checksum, of the lengths in fixed width, their checksum and the contents.
+        order: the byte order of the machine that wrote the bytes, "<" or ">".
 
     Raises:
         ModelFileError: the bytes are not as many strings, or a checksum does not match.
     """
     count = math.prod(shape)
+    # The length of each string takes at least a byte: refuse before allocating the array.
     if count > data.size:
-        raise ModelFileError(f"{shown} has {count} strings by its shape, but {data.size} bytes")
-    found = np.empty(count, object)
+        raise ModelFileError(f"{label} has {count} strings by its shape, but {data.size} bytes")
+    strings = np.empty(count, object)
     if not data.size:
-        found.flags.writeable = False
-        return found.reshape(shape)
+        strings.flags.writeable = False
+        return strings.reshape(shape)
     lengths, position = [], 0
     for _ in range(count):
         length, position = varint(data.data, position, data.size)
         if position < 0:
-            raise ModelFileError(f"{shown} is damaged: the length of a string is malformed")
+            raise ModelFileError(f"{label} is damaged: the length of a string is malformed")
         lengths.append(length)
     start = position + 4
     if start + sum(lengths) != data.size:
-        raise ModelFileError(f"{shown} is damaged: its strings and its size do not agree")
-    crc = crc32c(_fixed_width(lengths, order))
-    stored = data[position:start].tobytes()
-    if unmasked(int.from_bytes(stored, "little" if order == "<" else "big")) != crc:
-        raise ModelFileError(f"{shown} is damaged: the checksum of its lengths does not match")
-    if crc32c(data[start:], crc32c(stored, crc)) != unmasked(checksum):
-        raise ModelFileError(f"{shown} is damaged: its checksum does not match")
-    for index, length in enumerate(lengths):
-        found[index] = data[start : start + length].tobytes()
-        start += length
-    found.flags.writeable = False
-    return found.reshape(shape)
-
-
-def _fixed_width(lengths: list[int], order: str) -> bytes:
-    """The lengths in the encoding of the checksum."""
+        raise ModelFileError(f"{label} is damaged: its strings and its size do not agree")
     if max(lengths, default=0) < _LONG:
-        return np.array(lengths, f"{order}u4").tobytes()
-    return b"".join(np.array(n, f"{order}u{4 if n < _LONG else 8}").tobytes() for n in lengths)
+        fixed_width = np.array(lengths, f"{order}u4").tobytes()
+    else:
+        fixed_width = b"".join(np.array(n, f"{order}u{4 if n < _LONG else 8}").tobytes() for n in lengths)
+    crc = crc32c(fixed_width)
+    stored = data[position:start].tobytes()
+    if unmask_checksum(int.from_bytes(stored, "little" if order == "<" else "big")) != crc:
+        raise ModelFileError(f"{label} is damaged: the checksum of its lengths does not match")
+    if crc32c(data[start:], crc32c(stored, crc)) != unmask_checksum(checksum):
+        raise ModelFileError(f"{label} is damaged: its checksum does not match")
+    for index, length in enumerate(lengths):
+        strings[index] = data[start : start + length].tobytes()
+        start += length
+    strings.flags.writeable = False
+    return strings.reshape(shape)

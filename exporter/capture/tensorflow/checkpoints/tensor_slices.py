@@ -1,6 +1,6 @@
 """Reads a checkpoint of format V1: one table, or several, whose entries have the contents of variables.
 
-The entry of the empty key lists the variables and their slices. The contents of a slice are a message.
+The entry with the empty key lists the variables and their slices. The contents of a slice are a message.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import numpy as np
 
 from .....registration import ModelFileError
 from ....files.reading.names import quoted
-from ..tensors import array_of, repeated_bytes
-from .entries import extents_of, parsed, region_of
+from ..tensor_protos import array_of, repeated_bytes
+from .entries import extents_of, parse_message, region_of
 from .slice_keys import slice_key
 from .sorted_table import SortedTable
-from .variables import MOST_SLICES, Part, Region, Variable, checked_shape
+from .variables import MAXIMUM_SLICES, Part, Region, Variable, check_shape
 
 _VERSION = 1
 """The version of the format that this reader reads."""
@@ -32,25 +32,25 @@ def read_tables(tables: Mapping[str, np.ndarray]) -> dict[str, Variable]:
     Raises:
         ModelFileError: a file is damaged, or two disagree on a variable.
     """
-    found: dict[str, _Sliced] = {}
+    variables: dict[str, _SlicedVariable] = {}
     for name, data in tables.items():
-        shown = f"the checkpoint {quoted(name)}"
-        entries = iter(SortedTable(data, shown))
+        label = f"the checkpoint {quoted(name)}"
+        entries = iter(SortedTable(data, label))
         key, value = next(entries, (b"?", memoryview(b"")))
         if key:
-            raise ModelFileError(f"{shown} is damaged: it has no list of variables")
-        meta = parsed("SavedTensorSlices", value, shown).meta
+            raise ModelFileError(f"{label} is damaged: it has no list of variables")
+        meta = parse_message("SavedTensorSlices", value, label).meta
         if meta.versions.min_consumer > _VERSION:
             raise ModelFileError(
-                f"{shown} cannot be read: its format has version {meta.versions.min_consumer}"
+                f"{label} cannot be read: its format has version {meta.versions.min_consumer}"
             )
         values = dict(entries)
         for message in meta.tensor:
-            _add(found, message, values, f"variable {quoted(message.name)} of {shown}")
-    return {name: sliced.variable(name) for name, sliced in found.items()}
+            _add_slices(variables, message, values, f"variable {quoted(message.name)} of {label}")
+    return {name: sliced.variable(name) for name, sliced in variables.items()}
 
 
-class _Sliced:
+class _SlicedVariable:
     """The slices of a variable, from all files."""
 
     def __init__(self, dtype: int, shape: tuple[int, ...]):
@@ -61,35 +61,38 @@ class _Sliced:
         return Variable(name, self.dtype, self.shape, lambda: self.parts)
 
 
-def _add(found: dict[str, _Sliced], message: Any, values: Mapping[bytes, memoryview], shown: str) -> None:
+def _add_slices(
+    variables: dict[str, _SlicedVariable], message: Any, values: Mapping[bytes, memoryview], label: str
+) -> None:
     sizes = [dim.size for dim in message.shape.dim]
-    shape = checked_shape(message.type, sizes, message.shape.unknown_rank, shown)
-    sliced = found.setdefault(message.name, _Sliced(message.type, shape))
+    shape = check_shape(message.type, sizes, message.shape.unknown_rank, label)
+    sliced = variables.setdefault(message.name, _SlicedVariable(message.type, shape))
     if (sliced.dtype, sliced.shape) != (message.type, shape):
-        raise ModelFileError(f"{shown} has different types or shapes in different files")
-    if len(sliced.parts) + len(message.slice) > MOST_SLICES:
-        raise ModelFileError(f"{shown} has more than {MOST_SLICES} slices")
-    for piece in message.slice:
-        extents = extents_of(piece)
-        region = region_of(extents, shape, shown)
+        raise ModelFileError(f"{label} has different types or shapes in different files")
+    if len(sliced.parts) + len(message.slice) > MAXIMUM_SLICES:
+        raise ModelFileError(f"{label} has more than {MAXIMUM_SLICES} slices")
+    for slice_message in message.slice:
+        extents = extents_of(slice_message)
+        region = region_of(extents, shape, label)
         value = values.get(slice_key(message.name, extents))
         if value is None:
-            raise ModelFileError(f"{shown} has no contents for its slice {list(region)}")
-        read = functools.partial(_contents, value, message.type, region, shown)
+            raise ModelFileError(f"{label} has no contents for its slice {list(region)}")
+        read = functools.partial(_contents, value, message.type, region, label)
         sliced.parts.append(Part(region, read))
 
 
-def _contents(value: memoryview, dtype: int, region: Region, shown: str) -> np.ndarray:
+def _contents(value: memoryview, dtype: int, region: Region, label: str) -> np.ndarray:
     """The contents of a slice.
 
     Raises:
         ModelFileError: they are not elements of the type, as many as the slice has.
     """
-    tensor = parsed("SavedTensorSlices", value, shown).data.data
+    tensor = parse_message("SavedTensorSlices", value, label).data.data
     tensor.dtype = dtype
+    # The stored message lacks the type and the shape, which are in the list of variables.
     tensor.tensor_shape.Clear()
     for _, length in region:
         tensor.tensor_shape.dim.add(size=length)
-    if repeated_bytes(tensor, shown):
-        raise ModelFileError(f"{shown} is damaged: its slice {list(region)} lacks elements")
-    return array_of(tensor, shown)
+    if repeated_bytes(tensor, label):
+        raise ModelFileError(f"{label} is damaged: its slice {list(region)} lacks elements")
+    return array_of(tensor, label)

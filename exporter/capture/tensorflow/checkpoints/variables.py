@@ -13,8 +13,8 @@ from ....files.reading.names import quoted
 from ..element_types import numpy_type, type_name
 
 MAXIMUM_RANK = 32
-"""Dimensions of an array in every supported numpy."""
-MOST_SLICES = 10_000
+"""Maximum number of dimensions that every supported numpy allows."""
+MAXIMUM_SLICES = 10_000
 _MAXIMUM_ELEMENTS = 2**48
 
 Region = tuple[tuple[int, int], ...]
@@ -26,8 +26,8 @@ class Part:
     """A slice of a variable.
 
     Attributes:
-        region: its place in the variable.
-        read: reads its contents, from the file where possible.
+        region: its position in the variable.
+        read: reads its contents; a view of the file where possible.
     """
 
     region: Region
@@ -42,7 +42,7 @@ class Variable:
         name: its key.
         dtype: the number of its element type.
         shape: its shape.
-        parts: finds its slices.
+        parts: lists its slices.
     """
 
     name: str
@@ -56,45 +56,46 @@ class Variable:
         Raises:
             ModelFileError: the file is damaged, or does not have the whole region.
         """
-        wanted = tuple((0, size) for size in self.shape) if region is None else region
-        inside = len(wanted) == len(self.shape) and all(
+        requested = tuple((0, size) for size in self.shape) if region is None else region
+        inside = len(requested) == len(self.shape) and all(
             start >= 0 and 0 <= length <= size - start
-            for (start, length), size in zip(wanted, self.shape, strict=True)
+            for (start, length), size in zip(requested, self.shape, strict=True)
         )
         if not inside:
             raise ModelFileError(
-                f"{self._shown} has the shape {list(self.shape)}, which does not contain the slice "
-                f"{list(wanted)}"
+                f"{self._label} has the shape {list(self.shape)}, which does not contain the slice "
+                f"{list(requested)}"
             )
-        parts = [part for part in self.parts() if _overlap(part.region, wanted) is not None]
+        parts = [part for part in self.parts() if _overlap(part.region, requested) is not None]
         for part in parts:
-            if part.region == wanted:
+            if part.region == requested:
                 return part.read()
-        self._check_cover(parts, wanted)
-        # A slice that is not in the file is refused before there is memory for all.
-        held = [part.read() for part in parts]
-        found = np.empty([length for _, length in wanted], numpy_type(self.dtype))
-        for part, array in zip(parts, held, strict=True):
-            common = _overlap(part.region, wanted)
+        self._check_cover(parts, requested)
+        # Read all slices before allocating the whole: a missing slice must not cost that memory.
+        arrays = [part.read() for part in parts]
+        contents = np.empty([length for _, length in requested], numpy_type(self.dtype))
+        for part, array in zip(parts, arrays, strict=True):
+            common = _overlap(part.region, requested)
             if common is not None:
-                found[_slices_within(common, wanted)] = array[_slices_within(common, part.region)]
-        found.flags.writeable = False
-        return found
+                contents[_slices_within(common, requested)] = array[_slices_within(common, part.region)]
+        contents.flags.writeable = False
+        return contents
 
-    def _check_cover(self, parts: Sequence[Part], wanted: Region) -> None:
+    def _check_cover(self, parts: Sequence[Part], requested: Region) -> None:
         """Refuse slices that overlap, or do not cover a region."""
-        covered = sum(_volume(common) for part in parts if (common := _overlap(part.region, wanted)))
-        bounds = np.array([part.region for part in parts], np.int64).reshape(len(parts), len(wanted), 2)
+        covered = sum(_volume(common) for part in parts if (common := _overlap(part.region, requested)))
+        bounds = np.array([part.region for part in parts], np.int64).reshape(len(parts), len(requested), 2)
         starts, ends = bounds[:, :, 0], bounds.sum(axis=2)
         for index in range(1, len(parts)):
             meets = (starts[:index] < ends[index]) & (starts[index] < ends[:index])
             if meets.all(axis=1).any():
-                raise ModelFileError(f"{self._shown} has slices that overlap")
-        if covered != _volume(wanted):
-            raise ModelFileError(f"{self._shown} is incomplete: the checkpoint lacks some of its slices")
+                raise ModelFileError(f"{self._label} has slices that overlap")
+        # The slices do not overlap, so their volumes add up to that of their union.
+        if covered != _volume(requested):
+            raise ModelFileError(f"{self._label} is incomplete: the checkpoint lacks some of its slices")
 
     @property
-    def _shown(self) -> str:
+    def _label(self) -> str:
         return f"variable {quoted(self.name)} of the checkpoint"
 
 
@@ -119,20 +120,20 @@ class Checkpoint(Mapping[str, Variable]):
         return len(self._variables)
 
 
-def checked_shape(dtype: int, sizes: Sequence[int], unknown_rank: bool, shown: str) -> tuple[int, ...]:
-    """A variable's shape.
+def check_shape(dtype: int, sizes: Sequence[int], unknown_rank: bool, label: str) -> tuple[int, ...]:
+    """Check the shape and the element type that a checkpoint states for a variable; return the shape.
 
     Raises:
-        ModelFileError: it is no shape, or the element type is none.
+        ModelFileError: one of them is invalid.
     """
     if numpy_type(dtype) is None and type_name(dtype) not in ("DT_RESOURCE", "DT_VARIANT"):
         raise ModelFileError(
-            f"{shown} has {type_name(dtype)}, which cannot be the element type of a variable"
+            f"{label} has {type_name(dtype)}, which cannot be the element type of a variable"
         )
     if unknown_rank or len(sizes) > MAXIMUM_RANK or min(sizes, default=0) < 0:
-        raise ModelFileError(f"{shown} must have a shape of at most {MAXIMUM_RANK} known sizes")
+        raise ModelFileError(f"{label} must have a shape of at most {MAXIMUM_RANK} known sizes")
     if math.prod(size for size in sizes if size) >= _MAXIMUM_ELEMENTS:
-        raise ModelFileError(f"{shown} has sizes that exceed any memory")
+        raise ModelFileError(f"{label} has sizes that exceed any memory")
     return tuple(sizes)
 
 
@@ -140,10 +141,10 @@ def _volume(region: Region) -> int:
     return math.prod(length for _, length in region)
 
 
-def _overlap(one: Region, other: Region) -> Region | None:
+def _overlap(first: Region, second: Region) -> Region | None:
     """The intersection of two regions, if it is not empty."""
     common = []
-    for (start, length), (other_start, other_length) in zip(one, other, strict=True):
+    for (start, length), (other_start, other_length) in zip(first, second, strict=True):
         begin, end = max(start, other_start), min(start + length, other_start + other_length)
         if begin >= end:
             return None

@@ -4,147 +4,161 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from .....registration import CaptureError, Names
-from .conditions import SECOND, Carried, Conditions, Written, analyze
-from .dropout import without_dropout
-from .plans import Plan, Planner, has_no_results
-from .ranges import Range
-from .scope import Node, Reference, Scope
+from ..messages import NodeDef
+from .dropout import replace_full_dropout
+from .plans import NodePlan, Planner, has_no_results
+from .ranges import ElementRange
+from .scope import MessageNode, MessageScope, ResultName
+from .scope_analysis import SECOND_RESULTS, ScopeAnalysis, VariableReference, WrittenInputs, analyze_scope
 
 
 @dataclasses.dataclass
-class Frozen:
+class FrozenScope:
     """A frozen scope.
 
     Attributes:
-        nodes: its NodeDefs, in the order of those that they replace.
-        results: the wanted results.
-        arguments: the arguments of the function that they depend on.
-        carried: which results are handles of variables.
+        nodes: its NodeDefs, in the order of the nodes that they replace.
+        results: the required results, by their names in the frozen scope.
+        arguments: the arguments of the function that the results depend on.
+        result_variables: for each result, the variable whose handle or reference it is; None for a value.
     """
 
-    nodes: list[Any]
-    results: list[Reference]
+    nodes: list[NodeDef]
+    results: list[ResultName]
     arguments: set[str]
-    carried: list[Carried | None]
+    result_variables: list[VariableReference | None]
 
 
 def freeze_scope(
-    scope: Scope,
-    wanted: Sequence[Reference],
+    scope: MessageScope,
+    results: Sequence[ResultName],
     *,
-    carried: Mapping[Reference, Carried],
-    ranges: Mapping[str, Range],
-    written: Written,
-    plan_call: Callable[[Node, Conditions, Names], Plan | None],
-    constants: Mapping[str, Any] | None = None,
-) -> Frozen:
+    variables: Mapping[ResultName, VariableReference],
+    ranges: Mapping[str, ElementRange],
+    written_inputs: WrittenInputs,
+    plan_call: Callable[[MessageNode, ScopeAnalysis, Names], NodePlan | None],
+    constants: Mapping[str, NodeDef] | None = None,
+) -> FrozenScope:
     """Freeze the nodes that results depend on.
 
     Args:
-        scope: the graph or the body.
-        wanted: the results.
-        carried: its variables: nodes, or arguments of the function.
-        ranges: what is known of arguments.
-        written: what the functions that nodes call change.
+        scope: the graph or the body of a function.
+        results: the results to keep.
+        variables: the results that are handles of variables or references to them: of variable nodes, or
+            arguments of the function.
+        ranges: the known ranges of arguments, by name.
+        written_inputs: finds the inputs of a node whose variables the function that it calls changes.
         plan_call: plans nodes that take handles or call functions.
-        constants: the Const nodes of variables.
+        constants: the Const nodes of variables, by the names of the variables' nodes.
 
     Raises:
-        CaptureError: results depend on what cannot be frozen. The error names all such nodes.
+        CaptureError: the results depend on nodes that cannot be frozen. The error names all such nodes.
         ModelFileError: the scope is malformed.
     """
-    order = scope.order(result.node for result in wanted)
-    found = analyze(scope, order, carried, ranges, written)
-    for result in wanted:
-        if found.is_dead(result):
-            raise CaptureError(f"'{result}' of {scope.shown} is in a branch that never runs")
+    order = scope.order(result.node for result in results)
+    analysis = analyze_scope(scope, order, variables, ranges, written_inputs)
+    for result in results:
+        if analysis.is_dead(result):
+            raise CaptureError(f"'{result}' of {scope.label} is in a branch that never runs")
     names = Names()
     for name in (*scope.nodes, *scope.arguments):
         names.take(name)
-    plans = Planner(found, constants or {}, without_dropout(found, order), plan_call, names)
-    return _Freezer(found, plans).freeze(wanted)
+    plans = Planner(analysis, constants or {}, replace_full_dropout(analysis, order), plan_call, names)
+    return _Freezer(analysis, plans).freeze(results)
 
 
 class _Freezer:
-    def __init__(self, found: Conditions, plans: Planner):
-        self._found, self._plans, self._scope = found, plans, found.scope
+    def __init__(self, analysis: ScopeAnalysis, plans: Planner):
+        self._analysis, self._plans, self._scope = analysis, plans, analysis.scope
         self._arguments: set[str] = set()
         self._pending: list[str] = []
         self._controls: dict[str, list[str]] = {}
 
-    def freeze(self, wanted: Sequence[Reference]) -> Frozen:
-        kept: dict[str, Plan] = {}
+    def freeze(self, required_results: Sequence[ResultName]) -> FrozenScope:
+        node_plans: dict[str, NodePlan] = {}
         problems: dict[str, None] = {}
-        for result in wanted:
-            self._need(result)
+        for result in required_results:
+            self._require(result)
         while self._pending:
             name = self._pending.pop()
-            if name in kept:
+            if name in node_plans:
                 continue
             try:
-                plan = kept[name] = self._plans(name)
+                plan = node_plans[name] = self._plans(name)
                 self._visit(self._scope.nodes[name], plan)
             except CaptureError as error:
+                # Go on, so that one error names all nodes that cannot be frozen.
                 problems[str(error)] = None
-                kept[name] = Plan(None, [])
+                node_plans[name] = NodePlan(None, [])
         if problems:
             raise CaptureError("\n".join(["the graph cannot be frozen:", *(f"  - {p}" for p in problems)]))
         nodes = [
             message
             for name in self._scope.nodes
-            if name in kept
-            for message in self._messages(name, kept[name])
+            if name in node_plans
+            for message in self._write_messages(name, node_plans[name])
         ]
-        results = [self._resolved(result) for result in wanted]
-        return Frozen(nodes, results, self._arguments, [self._found.carried.get(result) for result in wanted])
+        results = [self._resolve(result) for result in required_results]
+        return FrozenScope(
+            nodes,
+            results,
+            self._arguments,
+            [self._analysis.variables.get(result) for result in required_results],
+        )
 
-    def _need(self, result: Reference) -> None:
+    def _require(self, result: ResultName) -> None:
         if result.node in self._scope.arguments:
             self._arguments.add(result.node)
             return
         node = self._scope.nodes[result.node]
         if has_no_results(node):
             raise CaptureError(
-                f"{node.shown} changes a variable or has another side effect, and results depend on it"
+                f"{node.label} changes a variable or has another side effect, and results depend on it"
             )
-        if result.node in self._found.taken and result.port in SECOND:
-            self._plans.value_index(result.node)
+        if result.node in self._analysis.live_inputs and result.port in SECOND_RESULTS:
+            self._plans.add_value_index(result.node)
         self._pending.append(result.node)
 
-    def _visit(self, node: Node, plan: Plan) -> None:
+    def _visit(self, node: MessageNode, plan: NodePlan) -> None:
         """Visit the inputs of a node of the frozen scope."""
-        own = {added.message.name for added in plan.added}
-        for part in (plan, *plan.added):
-            for result in part.inputs:
-                if result.node not in own:
-                    self._need(result)
-        self._controls[node.name] = found = sorted(own) if plan.controls is not None else []
-        supplied = frozenset().union(*(self._found.conditions_of(result) for result in plan.inputs))
+        helper_names = {helper.message.name for helper in plan.helpers}
+        for node_plan in (plan, *plan.helpers):
+            for result in node_plan.inputs:
+                if result.node not in helper_names:
+                    self._require(result)
+        self._controls[node.name] = control_names = sorted(helper_names) if plan.controls is not None else []
+        supplied_conditions = frozenset().union(
+            *(self._analysis.conditions_of(result) for result in plan.inputs)
+        )
         controls = dict.fromkeys(node.controls if plan.controls is None else plan.controls)
-        # A node with an effect states the same condition as one that only checks.
-        for name in sorted(controls, key=lambda name: name in own or has_no_results(self._scope.nodes[name])):
-            needed = frozenset() if name in own else self._found.needed.get(name, frozenset())
-            if needed - supplied:
-                supplied |= needed
-                found.append(name)
+        # A control input is needed only for conditions that no other input supplies. Nodes without results
+        # come last: they are often superfluous then.
+        for name in sorted(
+            controls, key=lambda name: name in helper_names or has_no_results(self._scope.nodes[name])
+        ):
+            conditions = (
+                frozenset() if name in helper_names else self._analysis.node_conditions.get(name, frozenset())
+            )
+            if conditions - supplied_conditions:
+                supplied_conditions |= conditions
+                control_names.append(name)
                 self._pending.append(name)
 
-    def _messages(self, name: str, plan: Plan) -> list[Any]:
+    def _write_messages(self, name: str, plan: NodePlan) -> list[NodeDef]:
         """The messages of a plan, with their inputs."""
-        for part in (plan, *plan.added):
-            part.message.input.extend(str(self._resolved(result)) for result in part.inputs)
+        for node_plan in (plan, *plan.helpers):
+            node_plan.message.input.extend(str(self._resolve(result)) for result in node_plan.inputs)
         plan.message.input.extend(f"^{control}" for control in self._controls[name])
-        return [*(added.message for added in plan.added), plan.message]
+        return [*(helper.message for helper in plan.helpers), plan.message]
 
-    def _resolved(self, result: Reference) -> Reference:
+    def _resolve(self, result: ResultName) -> ResultName:
         """Resolve a result whose node was replaced."""
         if result.node not in self._scope.nodes:
             return result
-        if result.node in self._found.taken and result.port in SECOND:
-            return self._plans.value_index(result.node)
-        if self._plans(result.node).is_single:
-            return Reference(result.node, "output:0" if self._scope.is_function else "")
+        if result.node in self._analysis.live_inputs and result.port in SECOND_RESULTS:
+            return self._plans.add_value_index(result.node)
+        if self._plans(result.node).has_single_output:
+            return ResultName(result.node, "output:0" if self._scope.is_function else "")
         return result

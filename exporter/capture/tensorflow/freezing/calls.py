@@ -7,28 +7,27 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from .....registration import CaptureError, ModelFileError, Names
 from ....files.reading.names import quoted
-from ..messages import message_type
+from ..messages import ArgDef, FunctionDef, NodeDef, message_type
 from .bodies import freeze_scope
-from .conditions import Carried, Conditions, analyze
-from .handles import plan_of_handles, set_types
-from .plans import Plan, make_node, without_inputs
-from .ranges import Range
-from .scope import Node, Reference, Scope, reference
+from .handles import plan_handles, set_types
+from .plans import NodePlan, copy_without_inputs, make_node
+from .ranges import ElementRange
+from .scope import MessageNode, MessageScope, ResultName, parse_result_name
+from .scope_analysis import ScopeAnalysis, VariableReference, analyze_scope
 
 _BRANCHES = {"If": ("then_branch", "else_branch"), "StatelessIf": ("then_branch", "else_branch")}
 _CASES = frozenset({"Case", "StatelessCase"})
 _LOOPS = frozenset({"While", "StatelessWhile"})
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _RESOURCE = 20
-_DEEPEST = 60
-_MOST_VERSIONS = 10_000
-_MOST_NODES = 1_000_000
+_MAXIMUM_CALL_DEPTH = 60
+_MAXIMUM_VERSIONS = 10_000
+_MAXIMUM_NODES = 1_000_000
 
-Known = tuple[Range | None, ...]
+Flags = tuple[ElementRange | None, ...]
 Dtypes = tuple[int | None, ...]
 
 
@@ -38,34 +37,34 @@ class Version:
 
     Attributes:
         name: its name.
-        used: for each argument of the function, whether the version's results depend on it.
-        results: the origin of each result that is a handle: an argument.
+        used_arguments: for each argument of the function, whether the version's results depend on it.
+        result_variables: for each result, the variable whose handle or reference it is; None for a value.
     """
 
     name: str
-    used: tuple[bool, ...]
-    results: tuple[Carried | None, ...]
+    used_arguments: tuple[bool, ...]
+    result_variables: tuple[VariableReference | None, ...]
 
 
 class Functions:
     """The functions of a graph.
 
     Attributes:
-        made: the FunctionDefs of the versions, in the order in which they were needed.
+        definitions: the FunctionDefs of the versions, in the order in which calls need them.
 
     Args:
         library: the FunctionDefs.
     """
 
-    def __init__(self, library: Iterable[Any]):
-        self.made: list[Any] = []
+    def __init__(self, library: Iterable[FunctionDef]):
+        self.definitions: list[FunctionDef] = []
         self._functions = {function.signature.name: function for function in library}
-        self._versions: dict[tuple[str, Dtypes, Known, bool], Version | None] = {}
-        self._written: dict[str, tuple[int, ...] | None] = {}
+        self._versions: dict[tuple[str, Dtypes, Flags, bool], Version | None] = {}
+        self._written_arguments: dict[str, tuple[int, ...] | None] = {}
         self._names = Names()
         self._depth = self._nodes = 0
 
-    def called(self, node: Node) -> list[tuple[str, int]]:
+    def callees(self, node: MessageNode) -> list[tuple[str, int]]:
         """The functions that a node may call, and the index of the first argument of each."""
         if node.op in self._functions:
             return [(node.op, 0)]
@@ -77,106 +76,125 @@ class Functions:
             return [(branch.name, 1) for branch in node.attribute("branches").list.func]
         return [(node.attribute(name).func.name, 1) for name in _BRANCHES.get(node.op, ())]
 
-    def written(self, node: Node) -> Sequence[int]:
-        """The inputs of a node whose variables are written by the called functions."""
-        return [index + first for name, first in self.called(node) for index in self._written_by(name)]
+    def written_inputs(self, node: MessageNode) -> Sequence[int]:
+        """The indices of a node's inputs whose variables the called functions write."""
+        return [
+            index + first
+            for name, first in self.callees(node)
+            for index in self._find_written_arguments(name)
+        ]
 
-    def _written_by(self, name: str) -> tuple[int, ...]:
-        """The arguments of a function whose variables it writes."""
+    def _find_written_arguments(self, name: str) -> tuple[int, ...]:
+        """The indices of a function's arguments whose variables it writes."""
         function = self._functions.get(name)
         if function is None:
             return ()
-        if name not in self._written:
-            self._written[name] = None
+        if name not in self._written_arguments:
+            # None stays there during the analysis, so that a recursive call is noticed.
+            self._written_arguments[name] = None
             arguments = [argument.name for argument in function.signature.input_arg]
             handles = {i for i, a in enumerate(function.signature.input_arg) if a.type == _RESOURCE}
-            found: tuple[int, ...] = ()
+            written_arguments: tuple[int, ...] = ()
             if handles:
                 scope = self._scope(name)
-                carried = {Reference(arguments[i], ""): Carried(0, arguments[i], True) for i in handles}
-                with _Deeper(self, name):
-                    changed = analyze(scope, scope.order(scope.nodes), carried, {}, self.written).written
-                found = tuple(i for i in handles if arguments[i] in changed)
-            self._written[name] = found
-        known = self._written[name]
-        if known is None:
+                variables = {
+                    ResultName(arguments[i], ""): VariableReference(0, arguments[i], True) for i in handles
+                }
+                with _CallDepth(self, name):
+                    written_variables = analyze_scope(
+                        scope, scope.order(scope.nodes), variables, {}, self.written_inputs
+                    ).written_variables
+                written_arguments = tuple(i for i in handles if arguments[i] in written_variables)
+            self._written_arguments[name] = written_arguments
+        written = self._written_arguments[name]
+        if written is None:
             raise CaptureError(f"the function {quoted(name)} calls itself, which is not supported")
-        return known
+        return written
 
-    def plan(self, node: Node, found: Conditions, names: Names) -> Plan | None:
+    def plan(self, node: MessageNode, analysis: ScopeAnalysis, names: Names) -> NodePlan | None:
         """The plan of a node that takes handles or calls functions; None for others.
 
         Raises:
             CaptureError: it cannot be frozen.
         """
-        if not self.called(node):
-            return plan_of_handles(node, found, names)
+        if not self.callees(node):
+            return plan_handles(node, analysis, names)
         dtypes = tuple(
-            carried.dtype
-            if (carried := found.carried.get(result)) is not None and carried.is_handle
+            variable.dtype
+            if (variable := analysis.variables.get(result)) is not None and variable.is_handle
             else None
             for result in node.inputs
         )
-        known = tuple(_flag(found.range_of(result)) for result in node.inputs)
+        flags = tuple(_reduce_to_flag(analysis.range_of(result)) for result in node.inputs)
         if node.op in _LOOPS:
-            return self._loop(node, dtypes)
-        chosen = self._chosen(node, known)
-        if chosen is not None or node.op in _CALLS or node.op in self._functions:
-            return self._direct(node, chosen, dtypes, known)
-        return self._branches(node, dtypes)
+            return self._plan_loop(node, dtypes)
+        branch = self._constant_branch(node, flags)
+        if branch is not None or node.op in _CALLS or node.op in self._functions:
+            return self._plan_call(node, branch, dtypes, flags)
+        return self._plan_branches(node, dtypes)
 
-    def _chosen(self, node: Node, known: Known) -> str | None:
+    def _constant_branch(self, node: MessageNode, flags: Flags) -> str | None:
         """The function that a node with branches calls, if the condition is constant."""
         if node.op not in _CASES and node.op not in _BRANCHES:
             return None
-        point = known[0].point if known and known[0] is not None else None
-        branches = [name for name, _ in self.called(node)]
-        if point is None or not branches:
+        predicate = flags[0].point if flags and flags[0] is not None else None
+        branches = [name for name, _ in self.callees(node)]
+        if predicate is None or not branches:
             return None
         if node.op in _BRANCHES:
-            return branches[0 if point else 1]
-        return branches[int(point) if 0 <= point < len(branches) else -1]
+            return branches[0 if predicate else 1]
+        # An index out of range selects the last branch.
+        return branches[int(predicate) if 0 <= predicate < len(branches) else -1]
 
-    def _direct(self, node: Node, chosen: str | None, dtypes: Dtypes, known: Known) -> Plan:
-        """Plan a call of one function, with the arguments that its results depend on."""
-        name, first = (chosen, 1) if chosen is not None else self.called(node)[0]
-        by_name = chosen is None and node.op in self._functions
-        version = self._version(name, dtypes[first:], known[first:], prune=not by_name)
-        message = without_inputs(node)
+    def _plan_call(self, node: MessageNode, branch: str | None, dtypes: Dtypes, flags: Flags) -> NodePlan:
+        """Plan the call of one function, with only the arguments that its results depend on."""
+        name, first = (branch, 1) if branch is not None else self.callees(node)[0]
+        # A node may have the function's name as its operator. Then no attribute lists the types of its
+        # arguments, so all of them must stay.
+        by_name = branch is None and node.op in self._functions
+        version = self._specialize(name, dtypes[first:], flags[first:], prune=not by_name)
+        message = copy_without_inputs(node)
         if by_name:
             message.op = version.name
-            return Plan(message, list(node.inputs))
-        inputs = [r for r, used in zip(node.inputs[first:], version.used, strict=True) if used]
-        if chosen is not None:
+            return NodePlan(message, list(node.inputs))
+        inputs = [
+            r for r, is_used in zip(node.inputs[first:], version.used_arguments, strict=True) if is_used
+        ]
+        if branch is not None:
             stateful = not node.op.startswith("Stateless")
             message = make_node(node.name, "StatefulPartitionedCall" if stateful else "PartitionedCall")
             message.device = node.message.device
             message.attr["Tin"].CopyFrom(node.attribute("Tin"))
             message.attr["Tout"].CopyFrom(node.attribute("Tout"))
         types = list(message.attr["Tin"].list.type)
-        if len(types) != len(version.used):
-            raise ModelFileError(f"{node.shown} has {len(types)} types, but {len(version.used)} arguments")
-        kept = [
-            dtype or own for own, dtype, used in zip(types, dtypes[first:], version.used, strict=True) if used
+        if len(types) != len(version.used_arguments):
+            raise ModelFileError(
+                f"{node.label} has {len(types)} types, but {len(version.used_arguments)} arguments"
+            )
+        argument_dtypes = [
+            dtype or declared_dtype
+            for declared_dtype, dtype, is_used in zip(
+                types, dtypes[first:], version.used_arguments, strict=True
+            )
+            if is_used
         ]
-        message.attr["Tin"].list.type[:] = kept
-        message.attr["f"].func.CopyFrom(self._attribute_of(node, name))
+        message.attr["Tin"].list.type[:] = argument_dtypes
+        # The attribute that names the function also binds the attributes of a generic function.
+        attributes = [node.attribute(a) for a in ("f", "then_branch", "else_branch", "branches")]
+        functions = [f for a in attributes for f in (a.func, *a.list.func) if f.name == name]
+        if functions:
+            message.attr["f"].func.CopyFrom(functions[0])
         message.attr["f"].func.name = version.name
         self._set_results(message, "Tout", version)
-        return Plan(message, inputs)
+        return NodePlan(message, inputs)
 
-    def _attribute_of(self, node: Node, name: str) -> Any:
-        """The function attribute of a node that names a function, with the attributes that it binds."""
-        attributes = [node.attribute(a) for a in ("f", "then_branch", "else_branch", "branches")]
-        functions = [f for a in attributes for f in (a.func, *a.list.func)]
-        return next((f for f in functions if f.name == name), message_type("NameAttrList")(name=name))
-
-    def _branches(self, node: Node, dtypes: Dtypes) -> Plan:
-        """A node with branches, each of which takes all arguments."""
-        message = without_inputs(node)
-        held = dtypes[1:]
+    def _plan_branches(self, node: MessageNode, dtypes: Dtypes) -> NodePlan:
+        """Plan a node with branches, each of which takes all arguments."""
+        message = copy_without_inputs(node)
+        handle_dtypes = dtypes[1:]
         versions = [
-            self._version(name, held, (None,) * len(held), prune=False) for name, _ in self.called(node)
+            self._specialize(name, handle_dtypes, (None,) * len(handle_dtypes), prune=False)
+            for name, _ in self.callees(node)
         ]
         if node.op in _CASES:
             functions = message.attr["branches"].list.func
@@ -184,136 +202,148 @@ class Functions:
             functions = [message.attr[name].func for name in _BRANCHES[node.op]]
         for function, version in zip(functions, versions, strict=True):
             function.name = version.name
-        set_types(message, "Tin", held)
+        set_types(message, "Tin", handle_dtypes)
         self._set_results(message, "Tout", versions[0])
-        return Plan(message, list(node.inputs))
+        return NodePlan(message, list(node.inputs))
 
-    def _loop(self, node: Node, dtypes: Dtypes) -> Plan:
-        message = without_inputs(node)
-        none = (None,) * len(dtypes)
-        cond, body = (self._version(name, dtypes, none, prune=False) for name, _ in self.called(node))
-        arguments = [a.name for a in self._function(self.called(node)[1][0]).signature.input_arg]
+    def _plan_loop(self, node: MessageNode, dtypes: Dtypes) -> NodePlan:
+        message = copy_without_inputs(node)
+        # A flag may change from one iteration to the next.
+        no_flags = (None,) * len(dtypes)
+        cond, body = (self._specialize(name, dtypes, no_flags, prune=False) for name, _ in self.callees(node))
+        arguments = [a.name for a in self._find_function(self.callees(node)[1][0]).signature.input_arg]
         for index, dtype in enumerate(dtypes):
             if dtype is None:
                 continue
-            passed = body.results[index] if index < len(body.results) else None
-            if passed is None or passed.origin != arguments[index]:
+            returned_variable = body.result_variables[index] if index < len(body.result_variables) else None
+            # The constant that replaces a handle is the same in all iterations.
+            if returned_variable is None or returned_variable.origin != arguments[index]:
                 raise CaptureError(
-                    f"{node.shown} exchanges variables between iterations, which is not supported"
+                    f"{node.label} exchanges variables between iterations, which is not supported"
                 )
-            if index in self.written(node) and (cond.used[index] or body.used[index]):
-                raise CaptureError(f"{node.shown} reads a variable that it changes, so it is not a constant")
+            if index in self.written_inputs(node) and (
+                cond.used_arguments[index] or body.used_arguments[index]
+            ):
+                raise CaptureError(f"{node.label} reads a variable that it changes, so it is not a constant")
         message.attr["cond"].func.name, message.attr["body"].func.name = cond.name, body.name
         set_types(message, "T", list(dtypes))
-        return Plan(message, list(node.inputs))
+        return NodePlan(message, list(node.inputs))
 
     @staticmethod
-    def _set_results(message: Any, attribute: str, version: Version) -> None:
-        set_types(message, attribute, [None if held is None else held.dtype for held in version.results])
+    def _set_results(message: NodeDef, attribute: str, version: Version) -> None:
+        set_types(
+            message,
+            attribute,
+            [None if variable is None else variable.dtype for variable in version.result_variables],
+        )
 
-    def _function(self, name: str) -> Any:
+    def _find_function(self, name: str) -> FunctionDef:
         if name not in self._functions:
             raise ModelFileError(f"the function {quoted(name)} is called, but is not in the library")
         return self._functions[name]
 
-    def _scope(self, name: str) -> Scope:
-        function = self._function(name)
+    def _scope(self, name: str) -> MessageScope:
+        function = self._find_function(name)
         arguments = [argument.name for argument in function.signature.input_arg]
-        return Scope(function.node_def, f"the function {quoted(name)}", arguments)
+        return MessageScope(function.node_def, f"the function {quoted(name)}", arguments)
 
-    def _version(self, name: str, dtypes: Dtypes, known: Known, *, prune: bool) -> Version:
+    def _specialize(self, name: str, dtypes: Dtypes, flags: Flags, *, prune: bool) -> Version:
         """Specialize a function for handles of these element types and for known flags."""
-        key = name, dtypes, known, prune
+        key = name, dtypes, flags, prune
         if key not in self._versions:
-            if len(self._versions) >= _MOST_VERSIONS:
+            if len(self._versions) >= _MAXIMUM_VERSIONS:
                 raise ModelFileError(
-                    f"functions are called with more than {_MOST_VERSIONS} combinations of arguments"
+                    f"functions are called with more than {_MAXIMUM_VERSIONS} combinations of arguments"
                 )
+            # None stays there until the version exists, so that a recursive call is noticed.
             self._versions[key] = None
-            with _Deeper(self, name):
-                self._versions[key] = self._new_version(name, dtypes, known, prune)
+            with _CallDepth(self, name):
+                self._versions[key] = self._make_version(name, dtypes, flags, prune)
         version = self._versions[key]
         if version is None:
             raise CaptureError(f"the function {quoted(name)} calls itself, which is not supported")
         return version
 
-    def _new_version(self, name: str, dtypes: Dtypes, known: Known, prune: bool) -> Version:
-        function = self._function(name)
+    def _make_version(self, name: str, dtypes: Dtypes, flags: Flags, prune: bool) -> Version:
+        function = self._find_function(name)
         arguments = [argument.name for argument in function.signature.input_arg]
         if len(arguments) != len(dtypes):
             raise ModelFileError(f"the function {quoted(name)} is called with {len(dtypes)} arguments")
-        carried = {
-            Reference(argument, ""): Carried(dtype, argument, True)
+        variables = {
+            ResultName(argument, ""): VariableReference(dtype, argument, True)
             for argument, dtype in zip(arguments, dtypes, strict=True)
             if dtype is not None
         }
-        ranges = {a: flag for a, flag in zip(arguments, known, strict=True) if flag is not None}
-        wanted = [self._returned(function, output.name) for output in function.signature.output_arg]
+        ranges = {a: flag for a, flag in zip(arguments, flags, strict=True) if flag is not None}
+        results = []
+        for output in function.signature.output_arg:
+            if output.name not in function.ret:
+                raise ModelFileError(f"the function {quoted(name)} has no result {quoted(output.name)}")
+            results.append(parse_result_name(function.ret[output.name], in_function=True))
         frozen = freeze_scope(
             self._scope(name),
-            wanted,
-            carried=carried,
+            results,
+            variables=variables,
             ranges=ranges,
-            written=self.written,
+            written_inputs=self.written_inputs,
             plan_call=self.plan,
         )
         self._nodes += len(frozen.nodes)
-        if self._nodes > _MOST_NODES:
-            raise ModelFileError(f"the functions of the graph have more than {_MOST_NODES} nodes")
+        if self._nodes > _MAXIMUM_NODES:
+            raise ModelFileError(f"the functions of the graph have more than {_MAXIMUM_NODES} nodes")
         used = tuple(argument in frozen.arguments for argument in arguments)
-        version = Version(self._names.unique(name), used, tuple(frozen.carried))
+        version = Version(self._names.unique(name), used, tuple(frozen.result_variables))
         message = message_type("FunctionDef")()
         message.signature.CopyFrom(function.signature)
         message.signature.name = version.name
         del message.signature.control_output[:], message.signature.input_arg[:]
         for argument, dtype, is_used in zip(function.signature.input_arg, dtypes, used, strict=True):
             if is_used or not prune:
-                added = message.signature.input_arg.add()
-                added.CopyFrom(argument)
+                input_argument = message.signature.input_arg.add()
+                input_argument.CopyFrom(argument)
                 if dtype is not None:
-                    _set_type(added, dtype)
-        for output, result, held in zip(
-            message.signature.output_arg, frozen.results, frozen.carried, strict=True
+                    _set_type(input_argument, dtype)
+        for output, result, variable in zip(
+            message.signature.output_arg, frozen.results, frozen.result_variables, strict=True
         ):
             message.ret[output.name] = str(result)
-            if held is not None and held.is_handle:
-                _set_type(output, held.dtype)
+            if variable is not None and variable.is_handle:
+                _set_type(output, variable.dtype)
         for attribute, value in function.attr.items():
             message.attr[attribute].CopyFrom(value)
         message.node_def.extend(frozen.nodes)
-        self.made.append(message)
+        self.definitions.append(message)
         return version
 
-    @staticmethod
-    def _returned(function: Any, output: str) -> Reference:
-        if output not in function.ret:
-            raise ModelFileError(
-                f"the function {quoted(function.signature.name)} has no result {quoted(output)}"
-            )
-        return reference(function.ret[output], in_function=True)
 
-
-class _Deeper:
-    """One more level of calls."""
+class _CallDepth:
+    """Counts one more level of nested calls while it is entered, and refuses too many."""
 
     def __init__(self, functions: Functions, name: str):
         self._functions, self._name = functions, name
 
     def __enter__(self) -> None:
         self._functions._depth += 1
-        if self._functions._depth > _DEEPEST:
-            raise CaptureError(f"functions are nested more than {_DEEPEST} deep, at {quoted(self._name)}")
+        if self._functions._depth > _MAXIMUM_CALL_DEPTH:
+            raise CaptureError(
+                f"functions are nested more than {_MAXIMUM_CALL_DEPTH} deep, at {quoted(self._name)}"
+            )
 
     def __exit__(self, *exception: object) -> None:
         self._functions._depth -= 1
 
 
-def _set_type(argument: Any, dtype: int) -> None:
+def _set_type(argument: ArgDef, dtype: int) -> None:
     argument.type = dtype
+    # Both fields describe the handle that the argument no longer is.
     argument.ClearField("handle_data")
     argument.ClearField("experimental_full_type")
 
 
-def _flag(known: Range | None) -> Range | None:
-    """Reduce a range to a known 0 or 1, such as a training flag, for which calls are specialized."""
-    return known if known is not None and known.is_scalar and known.point in (0.0, 1.0) else None
+def _reduce_to_flag(element_range: ElementRange | None) -> ElementRange | None:
+    """Keep the range of a scalar 0 or 1, such as a training flag: calls are specialized for flags only."""
+    return (
+        element_range
+        if element_range is not None and element_range.is_scalar and element_range.point in (0.0, 1.0)
+        else None
+    )

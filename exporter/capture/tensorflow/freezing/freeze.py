@@ -14,23 +14,28 @@ from ....files.reading import bounds_of
 from ....files.reading.names import listed, quoted
 from ..checkpoints import Checkpoint, open_checkpoint
 from ..element_types import numpy_type
-from ..messages import message_type
+from ..graph_reading import GraphFile, read_graph
+from ..messages import FunctionDef, GraphDef, message_type
 from ..operator_definitions import Definitions
-from ..reading import GraphFile, read_graph
 from .bodies import freeze_scope
 from .calls import Functions
-from .conditions import WRITERS, Carried
 from .frozen_graph import FrozenGraph
 from .inputs import PLACEHOLDERS, feed_results, set_placeholders
 from .plans import has_no_results, make_node
-from .scope import Reference, Scope, reference
-from .variables import GraphVariable, Stored, VariableKeys, variables_of
+from .scope import MessageScope, ResultName, parse_result_name
+from .scope_analysis import WRITING_OPERATORS, VariableReference
+from .variables import GraphVariable, StoredVariable, VariableKeys, variables_of
 
 Names = str | Iterable[str]
 """Names, or one text of names with commas between them."""
 
 
-def freeze(graph: Any, checkpoint: Any = None, outputs: Names | None = None, **options: Any) -> Any:
+def freeze(
+    graph: str | os.PathLike | GraphFile | GraphDef,
+    checkpoint: Any = None,
+    outputs: Names | None = None,
+    **options: Any,
+) -> GraphDef:
     """Freeze a graph, and return a new GraphDef with its weights in it.
 
     The arguments and the errors are those of `frozen_graph`, which does not hold the weights in memory.
@@ -39,8 +44,8 @@ def freeze(graph: Any, checkpoint: Any = None, outputs: Names | None = None, **o
 
 
 def frozen_graph(
-    graph: str | os.PathLike[str] | GraphFile | Any,
-    checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
+    graph: str | os.PathLike | GraphFile | GraphDef,
+    checkpoint: str | os.PathLike | Checkpoint | None = None,
     outputs: Names | None = None,
     *,
     inputs: Names | None = None,
@@ -53,14 +58,15 @@ def frozen_graph(
     """Freeze a graph. Neither the graph nor the checkpoint is changed.
 
     Args:
-        graph: a file with a GraphDef, a MetaGraph or a SavedModel, or what `read_graph` made of one, or a
-            GraphDef message.
+        graph: a file with a GraphDef, a MetaGraph or a SavedModel, or the result of `read_graph` for it, or
+            a GraphDef message.
         checkpoint: the checkpoint, see `open_checkpoint`; by default the one beside a MetaGraph or in a
             SavedModel. A graph without variables needs none.
         outputs: the results to keep, "logits" or "split:1"; by default those of the signature.
         inputs: results to feed, which become placeholders: those of a queue or an iterator.
         values: numbers for placeholders, such as a training flag, by name.
-        keys: keys in the checkpoint, by the names of variables, where the graph does not say them.
+        keys: keys in the checkpoint, by the names of variables, for variables whose keys the graph does not
+            state.
         signature: the signature that has the outputs.
         allow_links: follow links out of the checkpoint's folder.
         trusted: lift the bounds on the size of the graph file.
@@ -72,23 +78,24 @@ def frozen_graph(
     """
     file = graph_file(graph, signature=signature, trusted=trusted)
     functions = list(file.graph_def.library.function)
-    scope = Scope(file.graph_def.node, "the graph")
-    placeholders = feed_results(scope, file.definitions, _names(inputs))
+    scope = MessageScope(file.graph_def.node, "the graph")
+    placeholders = feed_results(scope, file.definitions, _split_names(inputs))
     set_placeholders(scope, values or {})
-    wanted = wanted_outputs(scope, file, outputs)
+    output_names = output_results(scope, file, outputs)
     variables = variables_of(scope)
     calls = Functions(functions)
-    carried = {
-        Reference(variable.node, ""): Carried(variable.dtype, variable.node, variable.is_handle)
+    variable_references = {
+        ResultName(variable.node, ""): VariableReference(variable.dtype, variable.node, variable.is_handle)
         for variable in variables.values()
     }
     frozen = freeze_scope(
         scope,
-        wanted,
-        carried=carried,
+        output_names,
+        variables=variable_references,
         ranges={},
-        written=calls.written,
+        written_inputs=calls.written_inputs,
         plan_call=calls.plan,
+        # The contents follow later, when it is known which variables the frozen graph needs.
         constants={
             variable.node: make_node(variable.node, "Const", dtype=variable.dtype)
             for variable in variables.values()
@@ -100,8 +107,10 @@ def frozen_graph(
     # An input that no output depends on stays an input.
     names = {node.name for node in frozen.nodes}
     message.node.extend(scope.nodes[name].message for name in placeholders if name not in names)
-    message.library.function.extend(calls.made)
-    stored = _stored(scope, functions, needed, opened_checkpoint(file, checkpoint, allow_links), keys or {})
+    message.library.function.extend(calls.definitions)
+    stored = _read_stored_variables(
+        scope, functions, needed, checkpoint_of_graph(file, checkpoint, allow_links), keys or {}
+    )
     weights = _set_weights(message, stored)
     return FrozenGraph(message, weights, [str(result) for result in frozen.results])
 
@@ -122,34 +131,35 @@ def graph_file(graph: Any, *, signature: str | None = None, trusted: bool = Fals
     return GraphFile(graph, Definitions(), "GraphDef", "binary")
 
 
-def _names(given: Names | None) -> list[str]:
-    if given is None:
+def _split_names(names: Names | None) -> list[str]:
+    if names is None:
         return []
-    return [name.strip() for name in (given.split(",") if isinstance(given, str) else given)]
+    return [name.strip() for name in (names.split(",") if isinstance(names, str) else names)]
 
 
-def wanted_outputs(scope: Scope, file: GraphFile, outputs: Names | None) -> list[Reference]:
-    """The results to keep: the named ones, those of the signature, or the unread ones.
+def output_results(scope: MessageScope, file: GraphFile, outputs: Names | None) -> list[ResultName]:
+    """The results to keep: the named ones; else those of the signature; else those that no node reads.
 
     Raises:
         UsageError: there is no such result, or none is named and the graph is one for training.
     """
-    named = _names(outputs) or list(dict.fromkeys(file.outputs.values()))
-    for name in named:
-        if reference(name).node not in scope.nodes:
+    output_names = _split_names(outputs) or list(dict.fromkeys(file.outputs.values()))
+    for name in output_names:
+        if parse_result_name(name).node not in scope.nodes:
             raise UsageError(f"outputs names {quoted(name)}, which is not a node of the graph")
-    if named:
-        return [reference(name) for name in named]
+    if output_names:
+        return [parse_result_name(name) for name in output_names]
     last = _unread_nodes(scope)
-    if not last or any(_TRAINING.fullmatch(node.op) for node in scope.nodes.values()):
+    # A graph for training has many nodes that nobody reads, and few of them are outputs.
+    if not last or any(_TRAINING_OPERATORS.fullmatch(node.op) for node in scope.nodes.values()):
         raise UsageError(
             "the graph has training operators: name its outputs with outputs= or --outputs; no node reads "
             f"{listed([quoted(name) for name in last]) or 'its variables'}"
         )
-    return [Reference(name, "") for name in last]
+    return [ResultName(name, "") for name in last]
 
 
-def _unread_nodes(scope: Scope) -> list[str]:
+def _unread_nodes(scope: MessageScope) -> list[str]:
     """The unread nodes that depend on a placeholder."""
     readers: dict[str, list[str]] = {}
     for node in scope.nodes.values():
@@ -169,11 +179,11 @@ def _unread_nodes(scope: Scope) -> list[str]:
     ]
 
 
-_TRAINING = re.compile(rf"{WRITERS.pattern}|Save.*|Restore.*|.*Grad.*")
+_TRAINING_OPERATORS = re.compile(rf"{WRITING_OPERATORS.pattern}|Save.*|Restore.*|.*Grad.*")
 
 
-def opened_checkpoint(
-    file: GraphFile, checkpoint: str | os.PathLike[str] | Checkpoint | None, allow_links: bool
+def checkpoint_of_graph(
+    file: GraphFile, checkpoint: str | os.PathLike | Checkpoint | None, allow_links: bool
 ) -> Checkpoint | None:
     """Open the caller's checkpoint, or the one in the folder of the graph, if there is one."""
     if isinstance(checkpoint, Checkpoint):
@@ -182,13 +192,13 @@ def opened_checkpoint(
     return None if path is None else open_checkpoint(path, allow_links=allow_links)
 
 
-def _stored(
-    scope: Scope,
-    functions: Sequence[Any],
+def _read_stored_variables(
+    scope: MessageScope,
+    functions: Sequence[FunctionDef],
     needed: Sequence[GraphVariable],
     checkpoint: Checkpoint | None,
     keys: Mapping[str, str],
-) -> dict[str, Stored]:
+) -> dict[str, StoredVariable]:
     """The contents of the variables that the frozen graph needs."""
     if not needed and not keys:
         return {}
@@ -197,15 +207,15 @@ def _stored(
             "the graph has variables, but there is no checkpoint (checkpoint= or --checkpoint): "
             f"{listed([quoted(v.name) for v in needed])}"
         )
-    return VariableKeys(scope, functions, checkpoint, keys).stored(needed)
+    return VariableKeys(scope, functions, checkpoint, keys).find_stored(needed)
 
 
-def _set_weights(message: Any, stored: Mapping[str, Stored]) -> dict[str, Stored]:
-    """Set the types and shapes of Const nodes; the weights that are still to be written, by name.
+def _set_weights(message: GraphDef, stored: Mapping[str, StoredVariable]) -> dict[str, StoredVariable]:
+    """Set the types and shapes of Const nodes, and return the weights to write later, by node name.
 
-    Strings are set too: they are in a list, each with a length.
+    Strings are set at once: `string_val` stores each with its own length, not all as one run of bytes.
     """
-    apart = {}
+    unwritten_weights = {}
     for node in message.node:
         weight = stored.get(node.name)
         if weight is None:
@@ -218,5 +228,5 @@ def _set_weights(message: Any, stored: Mapping[str, Stored]) -> dict[str, Stored
         if numpy_type(weight.dtype) == np.object_:
             tensor.string_val.extend(weight.read().reshape(-1).tolist())
         else:
-            apart[node.name] = weight
-    return apart
+            unwritten_weights[node.name] = weight
+    return unwritten_weights

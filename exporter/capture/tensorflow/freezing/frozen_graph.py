@@ -1,22 +1,22 @@
-"""A frozen graph with weights in the checkpoint; makes its message and writes its file."""
+"""A frozen graph whose weights stay in the checkpoint until its message or file is written."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
 from .....registration import ModelFileError
 from ....files.message import varint
 from ..element_types import numpy_type
-from ..messages import message_type
-from .variables import Stored
+from ..messages import GraphDef, NodeDef, message_type
+from .variables import StoredVariable
 
 LARGEST = 2**31 - 1
-"""Bytes of a GraphDef at most, by protobuf's limit for one message."""
+"""Maximum bytes of a GraphDef: protobuf's limit for one message."""
 _NODE, _ATTR, _KEY, _VALUE, _TENSOR, _CONTENT = 1, 5, 1, 2, 8, 4
 """The numbers of GraphDef.node, NodeDef.attr, the key and the value of its entries, AttrValue.tensor and
 TensorProto.tensor_content.
@@ -28,33 +28,35 @@ class FrozenGraph:
     """A graph without variables.
 
     Attributes:
-        graph_def: its GraphDef. The Const nodes of variables have a type and a shape, and no contents.
-        weights: the contents of these, by the names of the nodes.
-        outputs: the results that it was frozen for, "name" or "name:1".
+        graph_def: its GraphDef. The Const nodes of variables have a type and a shape, but no contents.
+        weights: the contents of those nodes, by node name.
+        outputs: the results that the graph was frozen for, "name" or "name:1".
     """
 
-    graph_def: Any
-    weights: Mapping[str, Stored]
+    graph_def: GraphDef
+    weights: Mapping[str, StoredVariable]
     outputs: list[str]
 
-    def message(self) -> Any:
+    def message(self) -> GraphDef:
         """The GraphDef with the contents of all constants: a new message, as large as the weights.
 
         Raises:
             ModelFileError: it would be too large, or the checkpoint is damaged.
         """
         self._check_size()
-        found = message_type("GraphDef")()
-        found.CopyFrom(self.graph_def)
-        for node in found.node:
+        message = message_type("GraphDef")()
+        message.CopyFrom(self.graph_def)
+        for node in message.node:
             if node.name in self.weights:
                 node.attr["value"].tensor.tensor_content = self.weights[node.name].read().tobytes()
-        return found
+        return message
 
     def size(self) -> int:
         """The bytes of the message."""
-        heads = sum(len(self._head(node)) + self._content(node) for node in self.graph_def.node)
-        return heads + len(self._rest())
+        node_bytes = sum(
+            len(self._node_start(node)) + self._content_size(node) for node in self.graph_def.node
+        )
+        return node_bytes + len(self._remaining_fields())
 
     def write(self, file: IO[bytes]) -> None:
         """Write the message to a binary file, one weight at a time.
@@ -64,11 +66,11 @@ class FrozenGraph:
         """
         self._check_size()
         for node in self.graph_def.node:
-            file.write(self._head(node))
-            if self._content(node):
+            file.write(self._node_start(node))
+            if self._content_size(node):
                 array = np.ascontiguousarray(self.weights[node.name].read())
                 file.write(array.reshape(-1).view(np.uint8).data)
-        file.write(self._rest())
+        file.write(self._remaining_fields())
 
     def _check_size(self) -> None:
         size = self.size()
@@ -78,35 +80,35 @@ class FrozenGraph:
                 "the graph with its checkpoint instead"
             )
 
-    def _content(self, node: Any) -> int:
-        """The bytes of a node's weight."""
+    def _content_size(self, node: NodeDef) -> int:
+        """The number of bytes of a node's weight; 0 for a node without one."""
         weight = self.weights.get(node.name)
-        kind = None if weight is None else numpy_type(weight.dtype)
-        return 0 if weight is None or kind is None else math.prod(weight.shape) * kind.itemsize
+        dtype = None if weight is None else numpy_type(weight.dtype)
+        return 0 if weight is None or dtype is None else math.prod(weight.shape) * dtype.itemsize
 
-    def _head(self, node: Any) -> bytes:
-        """The field of a node in the GraphDef, up to the contents of its weight."""
-        size = self._content(node)
+    def _node_start(self, node: NodeDef) -> bytes:
+        """The encoded field of a node in the GraphDef, up to the contents of its weight."""
+        size = self._content_size(node)
         if not size:
+            # The attributes are a protobuf map, whose order would otherwise vary from run to run.
             data = node.SerializeToString(deterministic=True)
             result: bytes = _field(_NODE, len(data)) + data
             return result
         # Fields of one message may stand in any order, so the weight is the last.
-        head = node.attr["value"].tensor.SerializeToString(deterministic=True) + _field(_CONTENT, size)
-        head = _field(_TENSOR, len(head) + size) + head
-        head = _field(_KEY, len(b"value")) + b"value" + _field(_VALUE, len(head) + size) + head
-        head = _field(_ATTR, len(head) + size) + head
-        without = message_type("NodeDef")()
-        without.CopyFrom(node)
-        del without.attr["value"]
-        head = without.SerializeToString(deterministic=True) + head
-        result = _field(_NODE, len(head) + size) + head
-        return result
+        start = node.attr["value"].tensor.SerializeToString(deterministic=True) + _field(_CONTENT, size)
+        start = _field(_TENSOR, len(start) + size) + start
+        start = _field(_KEY, len(b"value")) + b"value" + _field(_VALUE, len(start) + size) + start
+        start = _field(_ATTR, len(start) + size) + start
+        without_value = message_type("NodeDef")()
+        without_value.CopyFrom(node)
+        del without_value.attr["value"]
+        start = without_value.SerializeToString(deterministic=True) + start
+        return _field(_NODE, len(start) + size) + start
 
-    def _rest(self) -> bytes:
+    def _remaining_fields(self) -> bytes:
         """The fields of the GraphDef that are not nodes."""
-        rest = message_type("GraphDef")(versions=self.graph_def.versions, library=self.graph_def.library)
-        return bytes(rest.SerializeToString(deterministic=True))
+        remaining = message_type("GraphDef")(versions=self.graph_def.versions, library=self.graph_def.library)
+        return bytes(remaining.SerializeToString(deterministic=True))
 
 
 def _field(number: int, length: int) -> bytes:

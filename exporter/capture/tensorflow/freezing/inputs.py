@@ -1,4 +1,4 @@
-"""Replaces results fed by the caller by placeholders, and placeholders with values by constants."""
+"""Replaces the results that a caller feeds by placeholders, and placeholders with values by constants."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy as np
 from .....registration import UsageError
 from ....files.reading.names import quoted
 from ..element_types import numpy_type, type_name
-from ..messages import message_type
+from ..messages import TensorShapeProto, message_type
 from ..operator_definitions import Definitions
 from .plans import make_node
-from .scope import Node, Reference, Scope, reference
+from .scope import MessageNode, MessageScope, ResultName, parse_result_name
 
 PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault"})
 
 
-def feed_results(scope: Scope, definitions: Definitions, inputs: Iterable[str]) -> list[str]:
-    """Replace results by placeholders: the first of a node under its name, the next as `name_1`.
+def feed_results(scope: MessageScope, definitions: Definitions, inputs: Iterable[str]) -> list[str]:
+    """Replace results by placeholders: result 0 of node `x` by placeholder `x`, result 1 by `x_1`.
 
     Returns:
         The names of the placeholders.
@@ -27,10 +27,10 @@ def feed_results(scope: Scope, definitions: Definitions, inputs: Iterable[str]) 
     Raises:
         UsageError: there is no such result, or its element type is not known.
     """
-    fed: dict[Reference, Reference] = {}
+    placeholder_of_result: dict[ResultName, ResultName] = {}
     nodes = dict(scope.nodes)
     for text in inputs:
-        result = reference(text)
+        result = parse_result_name(text)
         node = nodes.get(result.node)
         index = int(result.port) if result.port.isdigit() else 0
         types = [] if node is None else _result_types(node, definitions)
@@ -43,31 +43,35 @@ def feed_results(scope: Scope, definitions: Definitions, inputs: Iterable[str]) 
             raise UsageError(f"the input {quoted(text)} would have the name {quoted(name)} of another node")
         message = make_node(name, "Placeholder", node.message.device, dtype=types[index])
         message.attr["shape"].shape.CopyFrom(_result_shape(node, index, len(types)))
-        fed[result] = Reference(name, "")
-        scope.nodes[name] = Node(message, (), ())
+        placeholder_of_result[result] = ResultName(name, "")
+        scope.nodes[name] = MessageNode(message, (), ())
+    # Readers of result 1 and further now read a placeholder with another name.
     for node in list(scope.nodes.values()):
-        if any(result in fed and fed[result] != result for result in node.inputs):
-            inputs_of_node = tuple(fed.get(result, result) for result in node.inputs)
+        if any(
+            result in placeholder_of_result and placeholder_of_result[result] != result
+            for result in node.inputs
+        ):
+            inputs_of_node = tuple(placeholder_of_result.get(result, result) for result in node.inputs)
             scope.nodes[node.name] = node._replace(inputs=inputs_of_node)
-    return [placeholder.node for placeholder in fed.values()]
+    return [placeholder.node for placeholder in placeholder_of_result.values()]
 
 
-def set_placeholders(scope: Scope, values: Mapping[str, Any]) -> None:
+def set_placeholders(scope: MessageScope, values: Mapping[str, Any]) -> None:
     """Replace placeholders by constants.
 
     Raises:
         UsageError: there is no such placeholder, or it does not take the value.
     """
     for name, value in values.items():
-        node = scope.nodes.get(reference(name).node)
+        node = scope.nodes.get(parse_result_name(name).node)
         if node is None or node.op not in PLACEHOLDERS:
             raise UsageError(f"a value is given for {quoted(name)}, which is not a placeholder of the graph")
         dtype = node.attribute("dtype").type
-        kind = numpy_type(dtype)
+        numpy_dtype = numpy_type(dtype)
         try:
-            if kind is None or kind == np.object_:
+            if numpy_dtype is None or numpy_dtype == np.object_:
                 raise ValueError("its type is not a number")
-            array = np.asarray(value, kind)
+            array = np.asarray(value, numpy_dtype)
         except (TypeError, ValueError, OverflowError) as error:
             raise UsageError(
                 f"the placeholder {quoted(name)} is {type_name(dtype)} and cannot be set to {value!r}: "
@@ -79,27 +83,27 @@ def set_placeholders(scope: Scope, values: Mapping[str, Any]) -> None:
         tensor.tensor_shape.SetInParent()
         for size in array.shape:
             tensor.tensor_shape.dim.add(size=size)
-        scope.nodes[node.name] = Node(message, (), ())
+        scope.nodes[node.name] = MessageNode(message, (), ())
 
 
-def _result_types(node: Node, definitions: Definitions) -> list[int]:
+def _result_types(node: MessageNode, definitions: Definitions) -> list[int]:
     """The element types of a node's results; none if its operator is not known."""
     definition = definitions(node.op)
     if definition is None:
         # Iterators and queues state the types of all their results.
         stated = (node.attribute(name).list.type for name in ("output_types", "component_types", "dtypes"))
         return next((list(types) for types in stated if types), [])
-    found: list[int] = []
+    dtypes: list[int] = []
     for argument in definition.output_arg:
         if argument.type_list_attr:
-            found += node.attribute(argument.type_list_attr).list.type
+            dtypes += node.attribute(argument.type_list_attr).list.type
             continue
         dtype = argument.type or node.attribute(argument.type_attr).type
-        found += [dtype] * (node.attribute(argument.number_attr).i if argument.number_attr else 1)
-    return found
+        dtypes += [dtype] * (node.attribute(argument.number_attr).i if argument.number_attr else 1)
+    return dtypes
 
 
-def _result_shape(node: Node, index: int, count: int) -> Any:
+def _result_shape(node: MessageNode, index: int, count: int) -> TensorShapeProto:
     """The shape of a result that the node states."""
     for name in ("output_shapes", "_output_shapes", "shapes"):
         shapes = node.attribute(name).list.shape

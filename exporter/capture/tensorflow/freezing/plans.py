@@ -1,8 +1,8 @@
 """Plans the replacement of each node when its scope is frozen.
 
-Branches that are decided, dropout that does nothing, and nodes that only check or print what passes through
-them become Identity nodes. Nodes that take the handle of a variable take its value: see `handles`. Nodes keep
-their names, so that results can be found.
+A Switch or Merge with a known branch, dropout without effect, and a node that only checks or prints its input
+become Identity nodes. A node that takes the handle of a variable takes its value instead: see `handles`.
+Nodes keep their names, so that a caller finds results by name.
 """
 
 from __future__ import annotations
@@ -10,54 +10,59 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from .....registration import CaptureError, Names
 from ....files.reading.names import quoted
 from ..element_types import numpy_type
-from ..messages import message_type
-from .conditions import HANDLES, SWITCH, VARIABLES, WRITERS, Conditions
-from .dropout import Filled, Simplified
-from .scope import Node, Reference
+from ..messages import AttrValue, NodeDef, message_type
+from .dropout import DropoutReplacement, FilledMask
+from .scope import MessageNode, ResultName
+from .scope_analysis import HANDLE_VARIABLES, REFERENCE_VARIABLES, SWITCH, WRITING_OPERATORS, ScopeAnalysis
 
-_THROUGH = frozenset(
+_PASSING_OPERATORS = frozenset(
     "Print CheckNumerics CheckNumericsV2 PreventGradient DebugIdentity DebugIdentityV2 "
     "DebugIdentityV3".split()
 )
-"""Operators that pass on their first input."""
-_EFFECTS = re.compile(r"Assert|PrintV2|Save.*|Write.*Summary|.*Enqueue.*|Abort|Initialize.*|.*Close(V2)?")
-"""Operators that have no results, beside those that change variables."""
-_OUTSIDE = re.compile(
+"""Operators that return their first input."""
+_EFFECT_OPERATORS = re.compile(
+    r"Assert|PrintV2|Save.*|Write.*Summary|.*Enqueue.*|Abort|Initialize.*|.*Close(V2)?"
+)
+"""Operators without results, besides those that change variables."""
+_EXTERNAL_OPERATORS = re.compile(
     r".*HashTable.*|LookupTable.*|.*Iterator.*|.*Queue.*|.*Dataset.*|.*Reader(V2)?|Reader.*|Barrier.*|Stack(V2)?"
     r"|Restore.*|ReadFile|.*PyFunc.*|Stage|Unstage|.*ConditionalAccumulator|.*Recv|.*Summary(V2)?"
 )
-"""Operators whose results come from outside of the graph and its variables."""
-_REFERENCES = frozenset("RefIdentity RefSwitch RefMerge RefEnter RefExit RefNextIteration RefSelect".split())
+"""Operators whose results come from outside the graph and its variables."""
+_REFERENCE_OPERATORS = frozenset(
+    "RefIdentity RefSwitch RefMerge RefEnter RefExit RefNextIteration RefSelect".split()
+)
 """Operators that have a form without references, under the same name without `Ref`."""
 _INT32 = 3
 
 
 @dataclasses.dataclass
-class Plan:
+class NodePlan:
     """A node of the frozen scope.
 
     Attributes:
         message: its NodeDef, without inputs.
-        inputs: what it takes; the nodes of these have plans of their own.
-        added: plans of nodes that only serve this one.
-        is_single: whether it has one result, called `output`, whatever that of the replaced node is called.
-        controls: the nodes that it runs after if their conditions are needed; the node's own unless given.
+        inputs: the results that it takes; their nodes have plans of their own.
+        helpers: plans of nodes that serve only this one.
+        has_single_output: whether it has one result, whose OpDef name is `output`; the replaced node's result
+            may have another name.
+        controls: the nodes that it runs after if their conditions are needed; None for the control inputs of
+            the replaced node.
     """
 
-    message: Any
-    inputs: list[Reference]
-    added: list[Plan] = dataclasses.field(default_factory=list)
-    is_single: bool = False
+    message: NodeDef
+    inputs: list[ResultName]
+    helpers: list[NodePlan] = dataclasses.field(default_factory=list)
+    has_single_output: bool = False
     controls: tuple[str, ...] | None = None
 
 
-def make_node(name: str, op: str, device: str = "", **attributes: Any) -> Any:
-    """A node message with attributes that are element types: numbers, or AttrValue messages."""
+def make_node(name: str, op: str, device: str = "", **attributes: int | AttrValue) -> NodeDef:
+    """Make a NodeDef; each attribute is the number of an element type, or an AttrValue message."""
     message = message_type("NodeDef")(name=name, op=op, device=device)
     for attribute, value in attributes.items():
         if isinstance(value, int):
@@ -67,153 +72,169 @@ def make_node(name: str, op: str, device: str = "", **attributes: Any) -> Any:
     return message
 
 
-def scalar_constant(name: str, dtype: int, value: float) -> Any:
+def make_scalar_constant(name: str, dtype: int, value: float) -> NodeDef:
     """Make a scalar Const."""
-    kind = numpy_type(dtype)
+    numpy_dtype = numpy_type(dtype)
     message = make_node(name, "Const", dtype=dtype)
     tensor = message.attr["value"].tensor
     tensor.dtype = dtype
     tensor.tensor_shape.SetInParent()
-    tensor.tensor_content = kind.type(value).tobytes()  # type: ignore[union-attr]
+    tensor.tensor_content = numpy_dtype.type(value).tobytes()  # type: ignore[union-attr]
     return message
 
 
-def without_inputs(node: Node) -> Any:
+def copy_without_inputs(node: MessageNode) -> NodeDef:
     """Copy a node's message without its inputs."""
     message = message_type("NodeDef")()
     message.CopyFrom(node.message)
     del message.input[:]
-    # The notes on element types and colocation speak of nodes that are gone.
+    # These fields name element types and nodes that the frozen graph may not have.
     message.ClearField("experimental_type")
     message.ClearField("experimental_debug_info")
     message.attr.pop("_class", None)
     return message
 
 
-def has_no_results(node: Node) -> bool:
+def has_no_results(node: MessageNode) -> bool:
     """Whether a node only has effects."""
-    return node.op == "NoOp" or bool(_EFFECTS.fullmatch(node.op) or WRITERS.fullmatch(node.op))
+    return node.op == "NoOp" or bool(
+        _EFFECT_OPERATORS.fullmatch(node.op) or WRITING_OPERATORS.fullmatch(node.op)
+    )
 
 
 class Planner:
     """Plans the nodes of a scope when their results turn out to be needed.
 
     Args:
-        found: what is known of them.
-        constants: the Const nodes of variables, by the names of their nodes.
-        simplified: what stands for nodes of dropout that do nothing.
-        of_handles: plans a node that takes handles, or calls a function; None for other nodes.
+        analysis: the analysis of the scope.
+        constants: the Const nodes of variables, by the names of the variables' nodes.
+        simplified: the replacements of dropout nodes without effect.
+        plan_handles: plans a node that takes handles or calls a function; returns None for other nodes.
         names: the names of the scope's nodes.
     """
 
     def __init__(
         self,
-        found: Conditions,
-        constants: Mapping[str, Any],
-        simplified: Mapping[str, Simplified],
-        of_handles: Callable[[Node, Conditions, Names], Plan | None],
+        analysis: ScopeAnalysis,
+        constants: Mapping[str, NodeDef],
+        simplified: Mapping[str, DropoutReplacement],
+        plan_handles: Callable[[MessageNode, ScopeAnalysis, Names], NodePlan | None],
         names: Names,
     ):
-        self._found, self._constants, self._simplified = found, constants, simplified
-        self._of_handles, self._names = of_handles, names
-        self._plans: dict[str, Plan] = {}
+        self._analysis, self._constants, self._simplified = analysis, constants, simplified
+        self._plan_handles, self._names = plan_handles, names
+        self._plans: dict[str, NodePlan] = {}
 
-    def __call__(self, name: str) -> Plan:
+    def __call__(self, name: str) -> NodePlan:
         """The plan of a node.
 
         Raises:
             CaptureError: the node cannot be frozen.
         """
         if name not in self._plans:
-            self._plans[name] = self._planned(self._found.scope.nodes[name])
+            self._plans[name] = self._plan(self._analysis.scope.nodes[name])
         return self._plans[name]
 
-    def value_index(self, name: str) -> Reference:
-        """Make a constant for the second result of a Merge whose branch is known."""
-        index = self._found.taken[name]
-        added = f"{name}/value_index"
+    def add_value_index(self, name: str) -> ResultName:
+        """Add a constant for the second result of a Merge whose branch is known."""
+        index = self._analysis.live_inputs[name]
+        name_of_index = f"{name}/value_index"
         plan = self(name)
-        if not plan.added:
-            plan.added.append(Plan(scalar_constant(self._names.unique(added), _INT32, index), []))
-        return Reference(plan.added[0].message.name, "output:0" if self._found.scope.is_function else "")
+        if not plan.helpers:
+            plan.helpers.append(
+                NodePlan(make_scalar_constant(self._names.unique(name_of_index), _INT32, index), [])
+            )
+        return ResultName(
+            plan.helpers[0].message.name, "output:0" if self._analysis.scope.is_function else ""
+        )
 
-    def _planned(self, node: Node) -> Plan:
-        found = self._found
+    def _plan(self, node: MessageNode) -> NodePlan:
+        analysis = self._analysis
         if has_no_results(node):
-            return self._without_effect(node)
+            return self._plan_effect(node)
         if node.name in self._constants:
-            return Plan(self._constants[node.name], [], is_single=True)
-        if node.name in found.untaken:
-            return self._identity(node, node.inputs[0])
-        if node.name in found.taken:
-            return self._identity(node, node.inputs[found.taken[node.name]])
+            return NodePlan(self._constants[node.name], [], has_single_output=True)
+        if node.name in analysis.dead_results:
+            return self._plan_identity(node, node.inputs[0])
+        if node.name in analysis.live_inputs:
+            return self._plan_identity(node, node.inputs[analysis.live_inputs[node.name]])
         simplified = self._simplified.get(node.name)
-        if isinstance(simplified, Filled):
-            return self._fill(node, simplified)
-        if simplified is not None or node.op in _THROUGH:
-            return self._identity(node, node.inputs[0] if simplified is None else simplified)
-        if node.op == "PlaceholderWithDefault" and node.name in found.ranges:
-            return self._identity(node, node.inputs[0])
+        if isinstance(simplified, FilledMask):
+            return self._plan_fill(node, simplified)
+        if simplified is not None or node.op in _PASSING_OPERATORS:
+            return self._plan_identity(node, node.inputs[0] if simplified is None else simplified)
+        if node.op == "PlaceholderWithDefault" and node.name in analysis.ranges:
+            return self._plan_identity(node, node.inputs[0])
+        # Variables of the graph are replaced above; a variable that is left is one within a function.
         self._check(node)
-        plan = self._of_handles(node, found, self._names)
+        plan = self._plan_handles(node, analysis, self._names)
         if plan is not None:
             return plan
+        # Only functions of the operators above are specialized, and the library has the specialized ones
+        # only.
         if any(value.HasField("func") or value.list.func for value in node.message.attr.values()):
-            raise CaptureError(f"{node.shown} calls a function, which is not supported for this operator")
-        message = without_inputs(node)
-        if node.op in _REFERENCES:
+            raise CaptureError(f"{node.label} calls a function, which is not supported for this operator")
+        message = copy_without_inputs(node)
+        if node.op in _REFERENCE_OPERATORS:
             message.op = node.op.removeprefix("Ref")
-        return Plan(message, list(node.inputs))
+        return NodePlan(message, list(node.inputs))
 
-    def _without_effect(self, node: Node) -> Plan:
+    def _plan_effect(self, node: MessageNode) -> NodePlan:
         """Make a NoOp with the control inputs of the node that it replaces."""
         controls, pivots = list(node.controls), []
         for result in node.inputs:
-            producer = self._found.scope.nodes.get(result.node)
-            if producer is not None and producer.op in SWITCH and producer.name not in self._found.untaken:
+            producer = self._analysis.scope.nodes.get(result.node)
+            if (
+                producer is not None
+                and producer.op in SWITCH
+                and producer.name not in self._analysis.dead_results
+            ):
                 # A control input from a Switch itself would not say which branch.
                 pivot = make_node(
                     self._names.unique(f"{result.node}/pivot"), "Identity", T=producer.attribute("T")
                 )
-                pivots.append(Plan(pivot, [result]))
+                pivots.append(NodePlan(pivot, [result]))
                 controls.append(pivot.name)
             elif producer is not None:
                 controls.append(result.node)
         message = make_node(node.name, "NoOp", node.message.device)
-        return Plan(message, [], pivots, controls=tuple(controls))
+        return NodePlan(message, [], pivots, controls=tuple(controls))
 
-    def _check(self, node: Node) -> None:
-        if node.op in VARIABLES | HANDLES:
-            raise CaptureError(f"{node.shown} in {self._found.scope.shown} is a variable within a function")
-        if _OUTSIDE.fullmatch(node.op):
+    def _check(self, node: MessageNode) -> None:
+        if node.op in REFERENCE_VARIABLES | HANDLE_VARIABLES:
             raise CaptureError(
-                f"{node.shown} cannot be frozen: its results come from outside of the graph; name them as "
+                f"{node.label} in {self._analysis.scope.label} is a variable within a function"
+            )
+        if _EXTERNAL_OPERATORS.fullmatch(node.op):
+            raise CaptureError(
+                f"{node.label} cannot be frozen: its results come from outside of the graph; name them as "
                 "inputs, or name other outputs"
             )
         for result in node.inputs:
-            carried = self._found.carried.get(result)
+            variable = self._analysis.variables.get(result)
             if (
-                carried is not None
-                and carried.origin in self._found.written
-                and node.name in self._found.later
+                variable is not None
+                and variable.origin in self._analysis.written_variables
+                and node.name in self._analysis.after_writes
             ):
                 raise CaptureError(
-                    f"{node.shown} reads the variable {quoted(carried.origin)} after the graph has changed "
+                    f"{node.label} reads the variable {quoted(variable.origin)} after the graph has changed "
                     "it, so it is not a constant"
                 )
 
-    def _identity(self, node: Node, source: Reference) -> Plan:
+    def _plan_identity(self, node: MessageNode, source: ResultName) -> NodePlan:
+        # PlaceholderWithDefault states its type as `dtype`.
         dtype = node.attribute("T" if "T" in node.message.attr else "dtype")
-        carried = self._found.carried.get(source)
-        if carried is not None and carried.is_handle:
-            dtype = carried.dtype
+        variable = self._analysis.variables.get(source)
+        if variable is not None and variable.is_handle:
+            dtype = variable.dtype
         message = make_node(node.name, "Identity", node.message.device, T=dtype)
-        return Plan(message, [source], is_single=True)
+        return NodePlan(message, [source], has_single_output=True)
 
-    def _fill(self, node: Node, filled: Filled) -> Plan:
-        added = scalar_constant(self._names.unique(f"{node.name}/value"), filled.dtype, filled.value)
+    def _plan_fill(self, node: MessageNode, filled: FilledMask) -> NodePlan:
+        constant = make_scalar_constant(self._names.unique(f"{node.name}/value"), filled.dtype, filled.value)
         message = make_node(
             node.name, "Fill", node.message.device, T=filled.dtype, index_type=filled.shape_dtype
         )
-        value = Reference(added.name, "output:0" if self._found.scope.is_function else "")
-        return Plan(message, [filled.shape, value], [Plan(added, [])], is_single=True)
+        value = ResultName(constant.name, "output:0" if self._analysis.scope.is_function else "")
+        return NodePlan(message, [filled.shape, value], [NodePlan(constant, [])], has_single_output=True)

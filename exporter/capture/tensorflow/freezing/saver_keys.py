@@ -1,153 +1,164 @@
 """Finds the checkpoint keys of variables in the saver nodes of a graph.
 
-A saver restores a variable by an Assign from a result of RestoreV2, and saves it by SaveV2; both have the
-keys in a constant. TensorFlow 2 has these nodes in functions, which take the handles of the variables.
+A saver restores a variable by an Assign of a result of RestoreV2, and saves it by SaveV2; both read the keys
+from a constant. In TensorFlow 2 these nodes are in functions, which take the handles of the variables.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from .....registration import ModelFileError
-from ..tensors import array_of
-from .conditions import HANDLES, VARIABLES
-from .scope import Node, Reference, Scope
+from ..messages import FunctionDef
+from ..tensor_protos import array_of
+from .scope import MessageNode, MessageScope, ResultName
+from .scope_analysis import HANDLE_VARIABLES, REFERENCE_VARIABLES
 
-_PASSED = frozenset("Identity ReadVariableOp Cast DisableCopyOnRead RefIdentity".split())
+_IDENTITIES = frozenset("Identity ReadVariableOp Cast DisableCopyOnRead RefIdentity".split())
 _ASSIGNS = frozenset({"Assign", "AssignVariableOp"})
 _SAVES = {"SaveV2": 3, "Save": 2, "SaveSlices": 3}
-"""The first input that is a variable."""
+"""The index of the first input that is a variable."""
 _RESTORES = frozenset({"RestoreV2", "Restore", "RestoreSlice"})
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _RESOURCE = 20
 _MOST_STEPS = 100
 
 
-class Key(NamedTuple):
+class CheckpointKey(NamedTuple):
     """The position of a variable in a checkpoint.
 
     Attributes:
         name: the key.
-        slice: the part of it: "8 6 0,4:-", the whole shape and then the start and the length of each
-            dimension; empty for all of it.
+        slice: the stored part of the variable, such as "8 6 0,4:-": the whole shape, then the start and the
+            length of each dimension, "-" for all of it; empty for the whole variable.
     """
 
     name: str
     slice: str
 
 
-class _Place(NamedTuple):
-    """The graph, or a function that it calls, with the results of the graph that it takes."""
+class _SaverScope(NamedTuple):
+    """The graph, or a function that it calls.
 
-    scope: Scope
-    arguments: Mapping[str, Reference]
+    Attributes:
+        scope: its nodes.
+        arguments: the results of the graph that the call passes, by the names of the function's arguments.
+    """
+
+    scope: MessageScope
+    arguments: Mapping[str, ResultName]
 
 
-def saver_keys(graph: Scope, functions: Iterable[Any]) -> dict[str, list[Key]]:
+def saver_keys(graph: MessageScope, functions: Iterable[FunctionDef]) -> dict[str, list[CheckpointKey]]:
     """The keys of each variable of a graph, those of RestoreV2 first.
 
     Raises:
         ModelFileError: a saver is malformed.
     """
-    found: dict[str, list[Key]] = {}
-    for restores in (True, False):
-        for place in _places(graph, functions):
-            for node in place.scope.nodes.values():
-                pairs = _restored(place, node) if restores else _saved(place, node)
+    keys_by_variable: dict[str, list[CheckpointKey]] = {}
+    # A key that restores a variable has priority over one that only saves it.
+    for read_assigns in (True, False):
+        for saver_scope in _saver_scopes(graph, functions):
+            for node in saver_scope.scope.nodes.values():
+                pairs = (
+                    _keys_of_assign(saver_scope, node) if read_assigns else _keys_of_save(saver_scope, node)
+                )
                 for variable, key in pairs:
-                    keys = found.setdefault(variable, [])
+                    keys = keys_by_variable.setdefault(variable, [])
                     if key not in keys:
                         keys.append(key)
-    return found
+    return keys_by_variable
 
 
-def _places(graph: Scope, functions: Iterable[Any]) -> list[_Place]:
-    """The graph, and the functions with savers that it calls."""
+def _saver_scopes(graph: MessageScope, functions: Iterable[FunctionDef]) -> list[_SaverScope]:
+    """The graph, and the functions with savers that the graph calls."""
     savers = {
         function.signature.name: function
         for function in functions
         if any(node.op in _RESTORES or node.op in _SAVES for node in function.node_def)
+        # Without handles as arguments, a function cannot restore variables of the graph.
         and any(argument.type == _RESOURCE for argument in function.signature.input_arg)
     }
-    found = [_Place(graph, {})]
+    scopes = [_SaverScope(graph, {})]
     for node in graph.nodes.values():
         name = node.attribute("f").func.name if node.op in _CALLS else node.op
         if name in savers:
             arguments = [argument.name for argument in savers[name].signature.input_arg]
-            scope = Scope(savers[name].node_def, f"the function '{name}'", arguments)
-            found.append(_Place(scope, dict(zip(arguments, node.inputs, strict=False))))
-    return found
+            scope = MessageScope(savers[name].node_def, f"the function '{name}'", arguments)
+            scopes.append(_SaverScope(scope, dict(zip(arguments, node.inputs, strict=False))))
+    return scopes
 
 
-def _restored(place: _Place, node: Node) -> Iterable[tuple[str, Key]]:
-    """The variable that a node assigns, and the key that it was read under."""
+def _keys_of_assign(saver_scope: _SaverScope, node: MessageNode) -> Iterable[tuple[str, CheckpointKey]]:
+    """The variable that a node assigns, and the key under which RestoreV2 reads the value."""
     if node.op not in _ASSIGNS or len(node.inputs) < 2:
         return
-    variable = _variable(place, node.inputs[0])
-    source = _source(place.scope, node.inputs[1])
-    restore = place.scope.nodes.get(source.node)
+    variable = _variable_name(saver_scope, node.inputs[0])
+    source = _skip_identities(saver_scope.scope, node.inputs[1])
+    restore = saver_scope.scope.nodes.get(source.node)
     if variable is None or restore is None or restore.op not in _RESTORES:
         return
     index = source.port.rpartition(":")[2]
-    keys = _keys(place.scope, restore)
+    keys = _keys(saver_scope.scope, restore)
     position = int(index) if index.isdigit() else 0
     if position < len(keys):
         yield variable, keys[position]
 
 
-def _saved(place: _Place, node: Node) -> Iterable[tuple[str, Key]]:
+def _keys_of_save(saver_scope: _SaverScope, node: MessageNode) -> Iterable[tuple[str, CheckpointKey]]:
     """The variables that a node saves, and their keys."""
     first = _SAVES.get(node.op)
     if first is None:
         return
-    for key, result in zip(_keys(place.scope, node), node.inputs[first:], strict=False):
-        variable = _variable(place, result)
+    for key, result in zip(_keys(saver_scope.scope, node), node.inputs[first:], strict=False):
+        variable = _variable_name(saver_scope, result)
         if variable is not None:
             yield variable, key
 
 
-def _keys(scope: Scope, node: Node) -> Sequence[Key]:
+def _keys(scope: MessageScope, node: MessageNode) -> Sequence[CheckpointKey]:
     """The keys of a node that saves or restores; none if they are computed."""
-    names = _texts(scope, node.inputs[1]) if len(node.inputs) > 1 else None
+    names = _constant_strings(scope, node.inputs[1]) if len(node.inputs) > 1 else None
     if names is None:
         return []
     slices = None
     if node.op not in ("Save", "Restore") and len(node.inputs) > 2:
-        slices = _texts(scope, node.inputs[2])
+        slices = _constant_strings(scope, node.inputs[2])
     slices = [""] * len(names) if slices is None else slices
     if len(slices) != len(names):
-        raise ModelFileError(f"{node.shown} has {len(names)} keys, but {len(slices)} slices")
-    return [Key(name, part) for name, part in zip(names, slices, strict=True)]
+        raise ModelFileError(f"{node.label} has {len(names)} keys, but {len(slices)} slices")
+    return [CheckpointKey(name, slice_text) for name, slice_text in zip(names, slices, strict=True)]
 
 
-def _texts(scope: Scope, result: Reference) -> list[str] | None:
-    """The strings of a constant."""
-    node = scope.nodes.get(_source(scope, result).node)
+def _constant_strings(scope: MessageScope, result: ResultName) -> list[str] | None:
+    """The strings of a constant; None if the result is something else."""
+    node = scope.nodes.get(_skip_identities(scope, result).node)
     if node is None or node.op != "Const":
         return None
-    held = array_of(node.attribute("value").tensor, node.shown)
-    if held.dtype != np.object_:
+    strings = array_of(node.attribute("value").tensor, node.label)
+    if strings.dtype != np.object_:
         return None
-    return [text.decode(errors="replace") for text in held.reshape(-1)]
+    return [text.decode(errors="replace") for text in strings.reshape(-1)]
 
 
-def _source(scope: Scope, result: Reference) -> Reference:
+def _skip_identities(scope: MessageScope, result: ResultName) -> ResultName:
     """Skip nodes that return their input."""
+    # A malformed graph may have a cycle of such nodes.
     for _ in range(_MOST_STEPS):
         node = scope.nodes.get(result.node)
-        if node is None or node.op not in _PASSED or not node.inputs:
+        if node is None or node.op not in _IDENTITIES or not node.inputs:
             break
         result = node.inputs[0]
     return result
 
 
-def _variable(place: _Place, result: Reference) -> str | None:
-    """The variable that a result is the handle, the reference or the value of."""
-    source = _source(place.scope, result)
-    if source.node in place.scope.arguments:
-        return place.arguments[source.node].node if source.node in place.arguments else None
-    node = place.scope.nodes.get(source.node)
-    return source.node if node is not None and node.op in VARIABLES | HANDLES else None
+def _variable_name(saver_scope: _SaverScope, result: ResultName) -> str | None:
+    """The name of the variable whose handle, reference or value a result is; None if there is none."""
+    source = _skip_identities(saver_scope.scope, result)
+    if source.node in saver_scope.scope.arguments:
+        return saver_scope.arguments[source.node].node if source.node in saver_scope.arguments else None
+    node = saver_scope.scope.nodes.get(source.node)
+    return source.node if node is not None and node.op in REFERENCE_VARIABLES | HANDLE_VARIABLES else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -13,13 +12,14 @@ from .....registration import CaptureError, ModelFileError
 from ....files.reading.names import listed, quoted
 from ..checkpoints import Checkpoint, Region, keys_by_name
 from ..element_types import numpy_type, type_name
-from .conditions import HANDLES, VARIABLES
-from .saver_keys import Key, saver_keys
-from .scope import Node, Scope
+from ..messages import FunctionDef
+from .saver_keys import CheckpointKey, saver_keys
+from .scope import MessageScope
+from .scope_analysis import HANDLE_VARIABLES, REFERENCE_VARIABLES
 
 _EXTENT = re.compile(r"(\d{1,18}),(\d{1,18})")
-_REFERENCE = 100
-"""What a reference to a type adds to its number."""
+_REFERENCE_OFFSET = 100
+"""The offset between the number of an element type and the number of a reference to it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +31,7 @@ class GraphVariable:
         name: the name under which TensorFlow shares it; that of the node unless it has another.
         dtype: the number of its element type.
         shape: its shape, -1 for an unknown size; None if the rank is unknown.
-        is_handle: whether the node gives a handle, and not a reference.
+        is_handle: whether the node returns a handle instead of a reference.
     """
 
     node: str
@@ -42,7 +42,7 @@ class GraphVariable:
 
 
 @dataclasses.dataclass(frozen=True)
-class Stored:
+class StoredVariable:
     """The contents of a variable in a checkpoint.
 
     Attributes:
@@ -58,23 +58,21 @@ class Stored:
     read: Callable[[], np.ndarray]
 
 
-def variables_of(graph: Scope) -> dict[str, GraphVariable]:
+def variables_of(graph: MessageScope) -> dict[str, GraphVariable]:
     """The variables of a graph by the names of their nodes."""
-    found = {}
+    variables = {}
     for node in graph.nodes.values():
-        if node.op in VARIABLES | HANDLES:
-            shared = node.attribute("shared_name").s.decode(errors="replace")
-            dtype = node.attribute("dtype").type % _REFERENCE
-            name, shape = shared or node.name, _declared_shape(node)
-            found[node.name] = GraphVariable(node.name, name, dtype, shape, node.op in HANDLES)
-    return found
-
-
-def _declared_shape(node: Node) -> tuple[int, ...] | None:
-    shape = node.attribute("shape").shape
-    if shape.unknown_rank or (node.op == "Variable" and not shape.dim):
-        return None
-    return tuple(int(dim.size) for dim in shape.dim)
+        if node.op in REFERENCE_VARIABLES | HANDLE_VARIABLES:
+            shared_name = node.attribute("shared_name").s.decode(errors="replace")
+            dtype = node.attribute("dtype").type % _REFERENCE_OFFSET
+            message = node.attribute("shape").shape
+            shape: tuple[int, ...] | None = tuple(int(dim.size) for dim in message.dim)
+            # Variable, unlike VariableV2, writes [] both for a scalar and for an unknown rank.
+            if message.unknown_rank or (node.op == "Variable" and not shape):
+                shape = None
+            name = shared_name or node.name
+            variables[node.name] = GraphVariable(node.name, name, dtype, shape, node.op in HANDLE_VARIABLES)
+    return variables
 
 
 class VariableKeys:
@@ -91,23 +89,28 @@ class VariableKeys:
     """
 
     def __init__(
-        self, graph: Scope, functions: Iterable[Any], checkpoint: Checkpoint, keys: Mapping[str, str]
+        self,
+        graph: MessageScope,
+        functions: Iterable[FunctionDef],
+        checkpoint: Checkpoint,
+        keys: Mapping[str, str],
     ):
         self._checkpoint, self._keys = checkpoint, keys
-        self._savers = saver_keys(graph, functions)
-        self._objects = keys_by_name(checkpoint)
+        self._saver_keys = saver_keys(graph, functions)
+        self._object_keys = keys_by_name(checkpoint)
 
-    def stored(self, variables: Sequence[GraphVariable]) -> dict[str, Stored]:
+    def find_stored(self, variables: Sequence[GraphVariable]) -> dict[str, StoredVariable]:
         """The contents of variables in the checkpoint, by the names of their nodes.
 
         Raises:
-            CaptureError: it does not have some, or has several that may be meant. The error names all.
-            ModelFileError: a variable has another type or shape there.
+            CaptureError: variables are missing, are ambiguous, or have another type or shape than in the
+                graph. The error names them all.
+            ModelFileError: the slice in a saver's key is malformed.
         """
-        found, problems = {}, []
+        stored, problems = {}, []
         for variable in variables:
             try:
-                found[variable.node] = self._stored(variable)
+                stored[variable.node] = self._find_stored_variable(variable)
             except CaptureError as error:
                 problems.append(str(error))
         if problems:
@@ -115,25 +118,31 @@ class VariableKeys:
                 f"the checkpoint '{self._checkpoint.path}' does not fit the graph:\n"
                 + "\n".join(f"  - {problem}" for problem in problems)
             )
-        return found
+        return stored
 
-    def _stored(self, variable: GraphVariable) -> Stored:
-        key = self._key(variable)
+    def _find_stored_variable(self, variable: GraphVariable) -> StoredVariable:
+        key = self._find_key(variable)
         if key is None:
-            raise CaptureError(f"it has no variable {quoted(variable.name)}{self._similar(variable.name)}")
-        held = self._checkpoint[key.name]
-        if variable.dtype not in (0, held.dtype):
+            # A key with the same last component is probably the variable under another scope.
+            last = variable.name.rpartition("/")[2]
+            similar_keys = [key for key in self._checkpoint if last in key.split("/")][:3]
+            hint = f"; it has {listed([quoted(key) for key in similar_keys])}" if similar_keys else ""
+            raise CaptureError(f"it has no variable {quoted(variable.name)}{hint}")
+        checkpoint_variable = self._checkpoint[key.name]
+        if variable.dtype not in (0, checkpoint_variable.dtype):
             raise CaptureError(
                 f"variable {quoted(variable.name)} is {type_name(variable.dtype)} in the graph, but "
-                f"{type_name(held.dtype)} in the checkpoint"
+                f"{type_name(checkpoint_variable.dtype)} in the checkpoint"
             )
-        if numpy_type(held.dtype) is None:
+        if numpy_type(checkpoint_variable.dtype) is None:
             raise CaptureError(
-                f"variable {quoted(variable.name)} is {type_name(held.dtype)}, which cannot be a constant"
+                f"variable {quoted(variable.name)} is {type_name(checkpoint_variable.dtype)}, which cannot "
+                "be a constant"
             )
-        region = _region(key, held.shape)
-        shape = held.shape if region is None else tuple(length for _, length in region)
+        region = _region_of_slice(key, checkpoint_variable.shape)
+        shape = checkpoint_variable.shape if region is None else tuple(length for _, length in region)
         declared = variable.shape
+        # A size of -1 in the graph may be any.
         if declared is not None and (
             len(declared) != len(shape) or any(d not in (-1, s) for d, s in zip(declared, shape, strict=True))
         ):
@@ -141,53 +150,53 @@ class VariableKeys:
                 f"variable {quoted(variable.name)} has the shape {list(declared)} in the graph, but "
                 f"{list(shape)} in the checkpoint"
             )
-        return Stored(key.name, held.dtype, shape, lambda: held.read(region))
+        return StoredVariable(
+            key.name, checkpoint_variable.dtype, shape, lambda: checkpoint_variable.read(region)
+        )
 
-    def _key(self, variable: GraphVariable) -> Key | None:
+    def _find_key(self, variable: GraphVariable) -> CheckpointKey | None:
         for name in (variable.node, variable.name):
             if name in self._keys:
                 if self._keys[name] not in self._checkpoint:
                     raise CaptureError(
                         f"it has no variable {quoted(self._keys[name])}, the key of {quoted(name)}"
                     )
-                return Key(self._keys[name], "")
-        saved = [key for key in self._savers.get(variable.node, ()) if key.name in self._checkpoint]
-        own = [key for key in saved if key.name in (variable.name, variable.node)]
-        if len({key.name for key in saved}) > 1 and not own:
+                return CheckpointKey(self._keys[name], "")
+        # A saver may name variables that this checkpoint does not have.
+        saver_keys_present = [
+            key for key in self._saver_keys.get(variable.node, ()) if key.name in self._checkpoint
+        ]
+        exact_keys = [key for key in saver_keys_present if key.name in (variable.name, variable.node)]
+        # A key that equals the variable's name is not ambiguous.
+        if len({key.name for key in saver_keys_present}) > 1 and not exact_keys:
             raise CaptureError(
                 f"variable {quoted(variable.name)} is saved under several keys: "
-                f"{listed([quoted(key.name) for key in saved])}; choose one"
+                f"{listed([quoted(key.name) for key in saver_keys_present])}; choose one"
             )
-        if saved:
-            return (own or saved)[0]
+        if saver_keys_present:
+            return (exact_keys or saver_keys_present)[0]
         for name in (variable.name, variable.node):
             if name in self._checkpoint:
-                return Key(name, "")
-        objects = self._objects.get(variable.name) or self._objects.get(variable.node) or []
-        if len(objects) > 1 and not self._are_same(objects):
+                return CheckpointKey(name, "")
+        object_keys = self._object_keys.get(variable.name) or self._object_keys.get(variable.node) or []
+        if len(object_keys) > 1 and not self._are_copies(object_keys):
             raise CaptureError(
-                f"{len(objects)} variables are called {quoted(variable.name)}: "
-                f"{listed(list(map(quoted, objects)))}; choose one"
+                f"{len(object_keys)} variables are called {quoted(variable.name)}: "
+                f"{listed(list(map(quoted, object_keys)))}; choose one"
             )
-        return Key(objects[0], "") if objects else None
+        return CheckpointKey(object_keys[0], "") if object_keys else None
 
-    def _are_same(self, keys: Sequence[str]) -> bool:
-        """Whether variables are copies: Keras saves the variables of a model twice."""
-        first, *others = (self._checkpoint[key] for key in keys)
-        if any((other.dtype, other.shape) != (first.dtype, first.shape) for other in others):
+    def _are_copies(self, keys: Sequence[str]) -> bool:
+        """Whether variables have equal contents: Keras saves the variables of a model twice."""
+        first, *copies = (self._checkpoint[key] for key in keys)
+        if any((copy.dtype, copy.shape) != (first.dtype, first.shape) for copy in copies):
             return False
-        held = first.read().tobytes()
-        return all(other.read().tobytes() == held for other in others)
-
-    def _similar(self, name: str) -> str:
-        """Keys with the same last component as a variable's name, for an error message."""
-        last = name.rpartition("/")[2]
-        found = [key for key in self._checkpoint if last in key.split("/")][:3]
-        return f"; it has {listed([quoted(key) for key in found])}" if found else ""
+        first_bytes = first.read().tobytes()
+        return all(copy.read().tobytes() == first_bytes for copy in copies)
 
 
-def _region(key: Key, shape: tuple[int, ...]) -> Region | None:
-    """The region of a slice; None for all of a variable.
+def _region_of_slice(key: CheckpointKey, shape: tuple[int, ...]) -> Region | None:
+    """The region of a variable that a key's slice describes; None for the whole variable.
 
     Raises:
         ModelFileError: the slice is malformed.
@@ -196,9 +205,9 @@ def _region(key: Key, shape: tuple[int, ...]) -> Region | None:
         return None
     *sizes, extents = key.slice.split(" ")
     region = []
-    for part, size in zip(extents.split(":"), shape, strict=False):
-        match = _EXTENT.fullmatch(part)
-        if part == "-":
+    for extent, size in zip(extents.split(":"), shape, strict=False):
+        match = _EXTENT.fullmatch(extent)
+        if extent == "-":
             region.append((0, size))
         elif match is not None:
             region.append((int(match[1]), int(match[2])))

@@ -1,4 +1,4 @@
-"""The attributes of a node as the arguments of a source node."""
+"""Converts the attributes of a node to arguments of a source node."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ import onnx_ir as ir
 
 from .....registration import ModelFileError
 from ..element_types import onnx_type
-from .nodes import Node
+from ..messages import AttrDef, AttrValue, TensorProto, TensorShapeProto
+from .nodes import GraphNode
 
-Stored = Callable[[Node, str, Any], ir.Value]
-"""Makes an initializer of the TensorProto of a node's attribute."""
+MakeInitializer = Callable[[GraphNode, str, TensorProto], ir.Value]
+"""Makes an initializer of a TensorProto; takes the node, the name of its attribute, and the message."""
 
 
-def text_of(stored: bytes) -> str:
+def text_of(content: bytes) -> str:
     """Decode a string attribute; bytes that are not UTF-8 become one character each."""
     try:
-        return stored.decode()
+        return content.decode()
     except UnicodeDecodeError:
-        return stored.decode("latin-1")
+        return content.decode("latin-1")
 
 
-def shape_of(message: Any) -> list[int] | None:
-    """A TensorShapeProto as sizes, -1 for an unknown one; None if the rank is not known."""
+def shape_of(message: TensorShapeProto) -> list[int] | None:
+    """The sizes in a TensorShapeProto, -1 for an unknown size; None if the rank is unknown."""
     return None if message.unknown_rank else [max(int(dimension.size), -1) for dimension in message.dim]
 
 
@@ -37,7 +38,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "shape": shape_of,
     "func": lambda message: message.name,
 }
-_KINDS = {
+_VALUE_FIELDS = {
     "string": "s",
     "int": "i",
     "float": "f",
@@ -47,83 +48,98 @@ _KINDS = {
     "tensor": "tensor",
     "func": "func",
 }
-"""The field of AttrValue that has an attribute, by its type in the OpDef."""
+"""The field of AttrValue that stores an attribute, by the attribute's type in the OpDef."""
 
 
-def attributes_of(node: Node, stored: Stored) -> dict[str, Any]:
+def attributes_of(node: GraphNode, make_initializer: MakeInitializer) -> dict[str, Any]:
     """The attributes of a node by name: those of its OpDef in order, then the others.
 
     Attributes whose names begin with an underscore are hints of TensorFlow, and omitted.
 
     Args:
-        stored: called for each tensor.
+        make_initializer: called for each tensor.
 
     Raises:
-        ModelFileError: one is missing and has no default, or is of another type than the OpDef says.
+        ModelFileError: an attribute is missing and has no default, or has another type than the OpDef states.
     """
-    found: dict[str, Any] = {}
-    for each in node.definition.attr if node.definition is not None else ():
-        value = node.attribute(each.name)
-        found[each.name] = _checked(node, each, value, stored)
-    for name in sorted(node.stored):
-        if name not in found and not name.startswith("_"):
-            found[name] = _read(node, name, node.attribute(name), stored)
-    return found
+    attributes: dict[str, Any] = {}
+    for definition in node.definition.attr if node.definition is not None else ():
+        value = node.attribute(definition.name)
+        attributes[definition.name] = _read_checked(node, definition, value, make_initializer)
+    # The order of a protobuf map is undefined.
+    for name in sorted(node.stated_attributes):
+        if name not in attributes and not name.startswith("_"):
+            attributes[name] = _read_attribute(node, name, node.attribute(name), make_initializer)
+    return attributes
 
 
-def _checked(node: Node, definition: Any, value: Any, stored: Stored) -> Any:
-    kind = definition.type
-    listed = kind.startswith("list(")
-    due = "list" if listed else _KINDS.get(kind)
-    held = value.WhichOneof("value")
-    if due is not None and held != due and not (held is None and listed):
+def _read_checked(
+    node: GraphNode, definition: AttrDef, value: AttrValue, make_initializer: MakeInitializer
+) -> Any:
+    type_text = definition.type
+    is_list = type_text.startswith("list(")
+    expected_field = "list" if is_list else _VALUE_FIELDS.get(type_text)
+    stored_field = value.WhichOneof("value")
+    if (
+        expected_field is not None
+        and stored_field != expected_field
+        and not (stored_field is None and is_list)
+    ):
         raise ModelFileError(
-            f"attribute '{definition.name}' of {node.shown} is "
-            f"{'empty' if held is None else f'a value of the kind {held!r}'}, and {kind} is due"
+            f"attribute '{definition.name}' of {node.label} is "
+            f"{'empty' if stored_field is None else f'a value of the kind {stored_field!r}'}, and "
+            f"{type_text} is due"
         )
     _check_allowed(node, definition, value)
-    if not listed:
-        return _read(node, definition.name, value, stored)
-    field = _KINDS.get(kind.removeprefix("list(").removesuffix(")"), "i")
-    return [_item(node, definition.name, field, item, stored) for item in getattr(value.list, field)]
+    if not is_list:
+        return _read_attribute(node, definition.name, value, make_initializer)
+    field = _VALUE_FIELDS.get(type_text.removeprefix("list(").removesuffix(")"), "i")
+    return [
+        _read_item(node, definition.name, field, item, make_initializer)
+        for item in getattr(value.list, field)
+    ]
 
 
-def _check_allowed(node: Node, definition: Any, value: Any) -> None:
+def _check_allowed(node: GraphNode, definition: AttrDef, value: AttrValue) -> None:
     """Check a value against the words and the least number that the OpDef allows."""
-    held = value.WhichOneof("value")
-    words = definition.allowed_values.list.s
-    texts = value.list.s if held == "list" else [value.s] if held == "s" else ()
-    wrong = next((text for text in texts if words and text not in words), None)
-    if wrong is not None:
-        allowed = ", ".join(text_of(word) for word in words)
+    stored_field = value.WhichOneof("value")
+    allowed_words = definition.allowed_values.list.s
+    texts = value.list.s if stored_field == "list" else [value.s] if stored_field == "s" else ()
+    wrong_text = next((text for text in texts if allowed_words and text not in allowed_words), None)
+    if wrong_text is not None:
+        allowed = ", ".join(text_of(word) for word in allowed_words)
         raise ModelFileError(
-            f"attribute '{definition.name}' of {node.shown} is '{text_of(wrong)}', which is none of {allowed}"
+            f"attribute '{definition.name}' of {node.label} is '{text_of(wrong_text)}', which is none of "
+            f"{allowed}"
         )
     if not definition.has_minimum:
         return
-    sizes = [*value.list.ListFields()] if held == "list" else []
-    number = sum(len(items) for _, items in sizes) if held == "list" else value.i if held == "i" else None
+    # The minimum of a list attribute is its least length.
+    number = value.i if stored_field == "i" else None
+    if stored_field == "list":
+        number = sum(len(items) for _, items in value.list.ListFields())
     if number is not None and number < definition.minimum:
-        shown = f"has {number} elements" if held == "list" else f"is {number}"
+        problem = f"has {number} elements" if stored_field == "list" else f"is {number}"
         raise ModelFileError(
-            f"attribute '{definition.name}' of {node.shown} {shown}; it must be at least {definition.minimum}"
+            f"attribute '{definition.name}' of {node.label} {problem}; it must be at least "
+            f"{definition.minimum}"
         )
 
 
-def _read(node: Node, name: str, value: Any, stored: Stored) -> Any:
-    """The value of an attribute by the field that is set."""
+def _read_attribute(node: GraphNode, name: str, value: AttrValue, make_initializer: MakeInitializer) -> Any:
+    """Read an attribute that no OpDef describes, from whichever field is set."""
     field = value.WhichOneof("value")
     if field is None:
         return None
     if field != "list":
-        return _item(node, name, field, getattr(value, field), stored)
+        return _read_item(node, name, field, getattr(value, field), make_initializer)
     lists: Mapping[Any, Any] = dict(value.list.ListFields())
     return [
-        _item(node, name, descriptor.name, item, stored)
+        _read_item(node, name, descriptor.name, item, make_initializer)
         for descriptor, items in lists.items()
         for item in items
     ]
 
 
-def _item(node: Node, name: str, field: str, item: Any, stored: Stored) -> Any:
-    return stored(node, name, item) if field == "tensor" else _READERS[field](item)
+def _read_item(node: GraphNode, name: str, field: str, item: Any, make_initializer: MakeInitializer) -> Any:
+    return make_initializer(node, name, item) if field == "tensor" else _READERS[field](item)

@@ -1,9 +1,10 @@
 """Finds loops and branches in TensorFlow 1 control flow: Enter, Exit, Merge, Switch, NextIteration, LoopCond.
 
-A loop is a frame: Enter leads into it, each of its variables is a Merge of an Enter and a NextIteration, a
-Switch by the LoopCond gives the variable to the body (result 1) or to an Exit (result 0). Elsewhere a Switch
-gives its data to one branch and nothing to the others, and a Merge returns what came: its inputs depend on
-different results of Switches by one predicate, directly or through control inputs.
+A loop is a frame. An Enter brings a value into it. Each loop variable is a Merge of an Enter and a
+NextIteration. A Switch whose predicate is the LoopCond passes the variable to the body (result 1) or to an
+Exit (result 0). Outside of loops, a Switch passes its data to one branch only, and a Merge returns whichever
+input is available: its inputs depend on different results of Switches with one predicate, directly or through
+control inputs.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import numpy as np
 import onnx_ir as ir
 
 from .....registration import CaptureError, ModelFileError
-from ..tensors import array_of
-from .nodes import Edge, Node, ancestors
+from ..tensor_protos import array_of
+from .nodes import Edge, GraphNode, ancestors
 
 Guard = tuple[Edge, int]
 """A predicate and the result of its Switches that must be alive for a node to run."""
@@ -26,35 +27,35 @@ ENTER = frozenset({"Enter", "RefEnter"})
 EXIT = frozenset({"Exit", "RefExit"})
 MERGE = frozenset({"Merge", "RefMerge"})
 SWITCH = frozenset({"Switch", "RefSwitch", "_SwitchN"})
-NEXT = frozenset({"NextIteration", "RefNextIteration"})
-OPERATORS = ENTER | EXIT | MERGE | SWITCH | NEXT | {"LoopCond"}
+NEXT_ITERATION = frozenset({"NextIteration", "RefNextIteration"})
+OPERATORS = ENTER | EXIT | MERGE | SWITCH | NEXT_ITERATION | {"LoopCond"}
 IDENTITIES = frozenset({"Identity", "RefIdentity"})
 _NO_GUARDS: frozenset[Guard] = frozenset()
 
 
 @dataclasses.dataclass(eq=False)
-class Frame:
+class LoopFrame:
     """A loop.
 
     Attributes:
-        name: TensorFlow's name of it.
-        parent: the loop around it.
+        name: its frame name.
+        parent: the enclosing loop.
         enters: its Enter nodes, in order.
-        merges: its variables, in order.
+        merges: the Merge nodes of its variables, in order.
         exits: its Exit nodes, in order.
         condition: its LoopCond.
     """
 
     name: str
-    parent: Frame | None
-    enters: list[Node] = dataclasses.field(default_factory=list)
-    merges: list[Node] = dataclasses.field(default_factory=list)
-    exits: list[Node] = dataclasses.field(default_factory=list)
-    condition: Node | None = None
+    parent: LoopFrame | None
+    enters: list[GraphNode] = dataclasses.field(default_factory=list)
+    merges: list[GraphNode] = dataclasses.field(default_factory=list)
+    exits: list[GraphNode] = dataclasses.field(default_factory=list)
+    condition: GraphNode | None = None
 
     @property
-    def shown(self) -> str:
-        """What errors call it."""
+    def label(self) -> str:
+        """Its description in errors."""
         return f"the loop '{self.name}'"
 
 
@@ -63,12 +64,12 @@ class Branching:
     """Merges that one If or Case returns.
 
     Attributes:
-        predicate: what decides.
-        merges: the Merge nodes, with the position of the input that each branch gives.
+        predicate: the predicate that selects the branch.
+        merges: the Merge nodes, each with the index of its input for every branch.
     """
 
     predicate: Edge
-    merges: list[tuple[Node, tuple[int, ...]]]
+    merges: list[tuple[GraphNode, tuple[int, ...]]]
 
     @property
     def branches(self) -> int:
@@ -90,74 +91,87 @@ class Flow:
         """Analyze the ancestors of `roots`.
 
         Args:
-            cut: results that are given.
+            cut: results that are fed, behind which the analysis does not go.
 
         Raises:
-            ModelFileError: the part has a cycle that is no loop.
-            CaptureError: it has control flow that is no loop and no branch.
+            ModelFileError: the graph has a cycle that is not a loop.
+            CaptureError: it has control flow that is neither a loop nor a branch.
         """
-        given = frozenset(cut)
-        self._given = given
-        self._read = {edge for node in ancestors(roots, given, controls=False) for edge in node.inputs} | {
-            *roots
-        }
-        nodes = list(ancestors(roots, given, controls=True))
+        cut_edges = frozenset(cut)
+        self._cut = cut_edges
+        self._read_edges = {
+            edge for node in ancestors(roots, cut_edges, controls=False) for edge in node.inputs
+        } | {*roots}
+        nodes = list(ancestors(roots, cut_edges, controls=True))
         for node in nodes:
-            due = 2 if node.op in SWITCH else 1
+            input_count = 2 if node.op in SWITCH else 1
             if node.op in OPERATORS and (
-                len(node.inputs) < due or (node.op not in MERGE and len(node.inputs) > due)
+                len(node.inputs) < input_count or (node.op not in MERGE and len(node.inputs) > input_count)
             ):
-                raise ModelFileError(f"{node.shown} has {len(node.inputs)} inputs instead of {due}")
+                raise ModelFileError(f"{node.label} has {len(node.inputs)} inputs instead of {input_count}")
         self._loop_merges = {
             node for node in nodes if node.op in MERGE and any(map(_is_next_iteration, node.inputs))
         }
-        self._frames: dict[Node, Frame | None] = {}
-        self._guards: dict[Node, frozenset[Guard]] = {}
-        self._levels: dict[Node, int] = {}
-        self._branching: dict[Node, Branching | CaptureError] = {}
+        self._frames: dict[GraphNode, LoopFrame | None] = {}
+        self._guards: dict[GraphNode, frozenset[Guard]] = {}
+        self._levels: dict[GraphNode, int] = {}
+        self._branching: dict[GraphNode, Branching | CaptureError] = {}
         self._constants: dict[Edge, int | None] = {}
-        order = self._ordered(nodes, {})
+        order = self._sort(nodes, {})
         self._find_frames(order)
         enters = {merge: self._frame_of(merge).enters for merge in self._loop_merges}
-        self._find_guards(self._ordered(order, enters))
+        self._find_guards(self._sort(order, enters))
 
-    def _ordered(self, nodes: Sequence[Node], waits: Mapping[Node, Sequence[Node]]) -> list[Node]:
+    def _sort(
+        self, nodes: Sequence[GraphNode], extra_predecessors: Mapping[GraphNode, Sequence[GraphNode]]
+    ) -> list[GraphNode]:
         """Sort the nodes topologically, ignoring the back edges of loops."""
-        readers: dict[Node, list[Node]] = defaultdict(list)
-        missing: dict[Node, int] = {}
+        readers: dict[GraphNode, list[GraphNode]] = defaultdict(list)
+        predecessor_counts: dict[GraphNode, int] = {}
         present = set(nodes)
         for node in nodes:
-            before = [e.node for e in node.inputs if e not in self._given] + node.controls
-            before += waits.get(node, ())
-            needed = {other for other in before if other in present and other.op not in NEXT}
-            missing[node] = len(needed)
-            for other in needed:
-                readers[other].append(node)
-        order = [node for node in nodes if not missing[node]]
+            predecessors = [e.node for e in node.inputs if e not in self._cut] + node.controls
+            predecessors += extra_predecessors.get(node, ())
+            # A NextIteration closes the cycle of its loop; without these edges there are no cycles.
+            required_nodes = {
+                predecessor
+                for predecessor in predecessors
+                if predecessor in present and predecessor.op not in NEXT_ITERATION
+            }
+            predecessor_counts[node] = len(required_nodes)
+            for predecessor in required_nodes:
+                readers[predecessor].append(node)
+        order = [node for node in nodes if not predecessor_counts[node]]
         for node in order:
             for reader in readers[node]:
-                missing[reader] -= 1
-                if not missing[reader]:
+                predecessor_counts[reader] -= 1
+                if not predecessor_counts[reader]:
                     order.append(reader)
         if len(order) != len(nodes):
-            raise cycle_error([node for node in nodes if missing[node]])
+            raise cycle_error([node for node in nodes if predecessor_counts[node]])
         return order
 
-    def _find_frames(self, order: Iterable[Node]) -> None:
-        known: dict[tuple[Frame | None, str], Frame] = {}
+    def _find_frames(self, order: Iterable[GraphNode]) -> None:
+        frames_by_name: dict[tuple[LoopFrame | None, str], LoopFrame] = {}
         for node in order:
-            before = [e.node for e in node.inputs if e not in self._given and e.node.op not in NEXT]
-            frames = [self._frames.get(other) for other in (*before, *node.controls)]
-            frame = max(frames, key=_depth, default=None)
+            predecessors = [
+                e.node for e in node.inputs if e not in self._cut and e.node.op not in NEXT_ITERATION
+            ]
+            predecessor_frames = [
+                self._frames.get(predecessor) for predecessor in (*predecessors, *node.controls)
+            ]
+            # A node may read results from outside of its loop, so the innermost one counts.
+            frame = max(predecessor_frames, key=_depth, default=None)
             if node.op in ENTER:
                 name = node.attribute("frame_name").s.decode(errors="replace")
-                frame = known.setdefault((frame, name), Frame(name, frame))
+                # Enters with one frame name in one parent lead into the same loop.
+                frame = frames_by_name.setdefault((frame, name), LoopFrame(name, frame))
                 if _depth(frame) > _MAXIMUM_DEPTH:
-                    raise CaptureError(f"loops are nested more than {_MAXIMUM_DEPTH} deep at {node.shown}")
+                    raise CaptureError(f"loops are nested more than {_MAXIMUM_DEPTH} deep at {node.label}")
                 frame.enters.append(node)
             elif node.op in EXIT:
                 if frame is None:
-                    raise CaptureError(f"{node.shown} is not in a loop")
+                    raise CaptureError(f"{node.label} is not in a loop")
                 frame.exits.append(node)
                 frame = frame.parent
             elif frame is not None and node in self._loop_merges:
@@ -165,34 +179,34 @@ class Flow:
             elif frame is not None and node.op == "LoopCond":
                 if frame.condition is not None:
                     raise CaptureError(
-                        f"{frame.shown} has two conditions, '{frame.condition.name}' and '{node.name}'"
+                        f"{frame.label} has two conditions, '{frame.condition.name}' and '{node.name}'"
                     )
                 frame.condition = node
             self._frames[node] = frame
 
-    def _frame_of(self, merge: Node) -> Frame:
+    def _frame_of(self, merge: GraphNode) -> LoopFrame:
         frame = self._frames[merge]
         if frame is None:
-            raise CaptureError(f"{merge.shown} reads a NextIteration, but is not in a loop")
+            raise CaptureError(f"{merge.label} reads a NextIteration, but is not in a loop")
         return frame
 
-    def frame(self, node: Node) -> Frame | None:
+    def frame(self, node: GraphNode) -> LoopFrame | None:
         """The loop that the results of a node belong to."""
         return self._frames.get(node)
 
-    def is_variable(self, node: Node) -> bool:
+    def is_variable(self, node: GraphNode) -> bool:
         """Whether a node is a Merge that begins each iteration of a loop."""
         return node in self._loop_merges
 
-    def loop_of(self, node: Node) -> Frame:
+    def loop_of(self, node: GraphNode) -> LoopFrame:
         """The loop that an Exit leaves."""
         for edge in node.inputs:
             frame = self._frames.get(edge.node)
             if frame is not None:
                 return frame
-        raise CaptureError(f"{node.shown} is not in a loop")
+        raise CaptureError(f"{node.label} is not in a loop")
 
-    def is_loop_switch(self, node: Node) -> bool:
+    def is_loop_switch(self, node: GraphNode) -> bool:
         """Whether a Switch belongs to a loop: its predicate is the LoopCond."""
         return (
             node.op in SWITCH
@@ -202,101 +216,106 @@ class Flow:
 
     def is_read(self, edge: Edge) -> bool:
         """Whether a result is needed as data."""
-        return edge in self._read
+        return edge in self._read_edges
 
-    def _find_guards(self, order: Iterable[Node]) -> None:
+    def _find_guards(self, order: Iterable[GraphNode]) -> None:
         """Find the guards and the level of each node; a Merge is above all Merges that it depends on."""
         groups: dict[object, Branching] = {}
-        loops: dict[Frame, frozenset[Guard]] = {}
+        loop_guards: dict[LoopFrame, frozenset[Guard]] = {}
         for node in order:
-            before = [e for e in node.inputs if e not in self._given and e.node.op not in NEXT]
-            above = [self._levels.get(e.node, 0) for e in before]
-            above += [self._levels.get(other, 0) for other in node.controls]
+            inputs = [e for e in node.inputs if e not in self._cut and e.node.op not in NEXT_ITERATION]
+            levels = [self._levels.get(e.node, 0) for e in inputs]
+            levels += [self._levels.get(control, 0) for control in node.controls]
             if node in self._loop_merges:
                 frame = self._frame_of(node)
-                if frame not in loops:
-                    loops[frame] = _NO_GUARDS.union(*(self._guards[enter] for enter in frame.enters))
-                above += [self._levels[enter] for enter in frame.enters]
-                self._guards[node] = loops[frame]
+                if frame not in loop_guards:
+                    # A loop runs only if all its Enters do.
+                    loop_guards[frame] = _NO_GUARDS.union(*(self._guards[enter] for enter in frame.enters))
+                levels += [self._levels[enter] for enter in frame.enters]
+                self._guards[node] = loop_guards[frame]
             elif node.op in MERGE:
-                self._guards[node] = self._merged(node, before, max(above, default=0), groups)
-                above.append(max(above, default=0) + 1)
+                self._guards[node] = self._add_merge(node, inputs, max(levels, default=0), groups)
+                levels.append(max(levels, default=0) + 1)
             else:
-                own = [self.guards(edge) for edge in before]
-                own += [self._guards.get(other, _NO_GUARDS) for other in node.controls]
-                self._guards[node] = _NO_GUARDS.union(*own)
+                guards = [self.guards(edge) for edge in inputs]
+                guards += [self._guards.get(control, _NO_GUARDS) for control in node.controls]
+                self._guards[node] = _NO_GUARDS.union(*guards)
                 if len(self._guards[node]) > _MAXIMUM_GUARDS:
                     raise CaptureError(
-                        f"branches are nested more than {_MAXIMUM_GUARDS} deep at {node.shown}"
+                        f"branches are nested more than {_MAXIMUM_GUARDS} deep at {node.label}"
                     )
-            self._levels[node] = max(above, default=0)
+            self._levels[node] = max(levels, default=0)
 
     def guards(self, edge: Edge) -> frozenset[Guard]:
         """The branches that must be taken for a result to be computed."""
         node = edge.node
-        found = self._guards.get(node, _NO_GUARDS)
-        if node.op in SWITCH and edge not in self._given and not self.is_loop_switch(node):
-            return found | {(skip_identities(node.inputs[1]), edge.output)}
-        return found
+        guards = self._guards.get(node, _NO_GUARDS)
+        if node.op in SWITCH and edge not in self._cut and not self.is_loop_switch(node):
+            return guards | {(skip_identities(node.inputs[1]), edge.output)}
+        return guards
 
-    def _merged(
-        self, merge: Node, inputs: Sequence[Edge], level: int, groups: dict[object, Branching]
+    def _add_merge(
+        self, merge: GraphNode, inputs: Sequence[Edge], level: int, groups: dict[object, Branching]
     ) -> frozenset[Guard]:
-        """The guards of a Merge; adds its branches to `groups`."""
+        """Return the guards of a Merge, and add it to the branching in `groups` that returns it."""
         sides = [self.guards(edge) for edge in inputs]
         common = frozenset.intersection(*sides) if sides else _NO_GUARDS
-        found = _deciding(sides)
-        if found is None:
+        decision = _find_deciding_predicate(sides)
+        if decision is None:
             self._branching[merge] = CaptureError(
-                f"{merge.shown} does not merge the branches of one condition, and has no ONNX form"
+                f"{merge.label} does not merge the branches of one condition, and has no ONNX form"
             )
             return common
-        predicate, positions = found
+        predicate, positions = decision
+        # A Merge that depends on another one cannot be a result of the same If, although the predicate is the
+        # same.
         key = (predicate, level, self._frames.get(merge), common, len(positions))
         group = groups.setdefault(key, Branching(predicate, []))
         self._branching[merge] = group
+        # A Merge that only orders nodes, by control inputs, is not a result.
         if any(self.is_read(Edge(merge, index)) for index in (0, 1)):
             group.merges.append((merge, positions))
         return common
 
-    def branching(self, merge: Node) -> Branching:
+    def branching(self, merge: GraphNode) -> Branching:
         """The If or Case that returns a Merge.
 
         Raises:
             CaptureError: it has none.
         """
-        found = self._branching.get(merge)
-        if isinstance(found, CaptureError):
-            raise found
-        if found is None:
-            raise CaptureError(f"{merge.shown} is part of neither a loop nor a branch")
-        return found
+        branching = self._branching.get(merge)
+        if isinstance(branching, CaptureError):
+            raise branching
+        if branching is None:
+            raise CaptureError(f"{merge.label} is part of neither a loop nor a branch")
+        return branching
 
-    def decided(self, predicate: Edge) -> int | None:
-        """The branch that a constant predicate selects; None for a computed one."""
+    def constant_branch(self, predicate: Edge) -> int | None:
+        """The branch that a constant predicate selects; None if the predicate is computed."""
         if predicate not in self._constants:
-            self._constants[predicate] = self._constant(predicate)
+            self._constants[predicate] = self._find_constant(predicate)
         return self._constants[predicate]
 
-    def _constant(self, edge: Edge) -> int | None:
+    def _find_constant(self, edge: Edge) -> int | None:
         negated = False
+        # A malformed graph may have a cycle of Identity nodes.
         for _ in range(_MAXIMUM_CHAIN):
             node = edge.node
             if (
-                edge in self._given
+                edge in self._cut
                 or edge.output
                 or (edge.node.op == "PlaceholderWithDefault" and not node.inputs)
             ):
                 return None
             if node.op == "Const":
-                value = array_of(node.attribute("value").tensor, node.shown)
+                value = array_of(node.attribute("value").tensor, node.label)
                 if value.size != 1 or value.dtype.kind not in "biu":
                     return None
                 index = int(np.asarray(value).reshape(-1)[0])
                 return int(not index) if negated else index
             if node.op == "LogicalNot":
                 negated = not negated
-            elif node.op not in IDENTITIES and node.op not in _PASSING and node.op not in ENTER:
+            elif node.op not in IDENTITIES and node.op not in _PASSING_OPERATORS and node.op not in ENTER:
                 return None
             if not node.inputs:
                 return None
@@ -304,43 +323,48 @@ class Flow:
         return None
 
 
-_PASSING = frozenset({"PlaceholderWithDefault", "StopGradient", "PreventGradient"})
+_PASSING_OPERATORS = frozenset({"PlaceholderWithDefault", "StopGradient", "PreventGradient"})
 _MAXIMUM_CHAIN = 1000
 _MAXIMUM_DEPTH = 24
 _MAXIMUM_GUARDS = 48
 
 
 def _is_next_iteration(edge: Edge) -> bool:
-    return edge.node.op in NEXT
+    return edge.node.op in NEXT_ITERATION
 
 
-def _depth(frame: Frame | None) -> int:
+def _depth(frame: LoopFrame | None) -> int:
     depth = 0
     while frame is not None:
         depth, frame = depth + 1, frame.parent
     return depth
 
 
-def _deciding(sides: Sequence[frozenset[Guard]]) -> tuple[Edge, tuple[int, ...]] | None:
-    """The predicate that selects the input of a Merge, and the input for each branch."""
+def _find_deciding_predicate(sides: Sequence[frozenset[Guard]]) -> tuple[Edge, tuple[int, ...]] | None:
+    """The predicate that selects the input of a Merge, and the index of the input for each branch.
+
+    None if no predicate does: each input must depend on another result of the predicate's Switches.
+    """
     if len(sides) < 2 or any(not side for side in sides):
         return None
-    results: list[dict[Edge, int]] = [dict(side) for side in sides]
-    shared = set(results[0]).intersection(*results[1:])
-    found = []
+    guards_of_sides: list[dict[Edge, int]] = [dict(side) for side in sides]
+    shared = set(guards_of_sides[0]).intersection(*guards_of_sides[1:])
+    decisions = []
     for predicate in shared:
-        taken = [each[predicate] for each in results]
+        branches = [decision[predicate] for decision in guards_of_sides]
         boolean = predicate.node.result_type(predicate.output) == ir.DataType.BOOL
-        if sorted(taken) == list(range(len(taken))) and (len(taken) == 2 or not boolean):
-            found.append((predicate, tuple(taken.index(branch) for branch in range(len(taken)))))
-    if not found:
+        # Every branch must occur once. A boolean predicate has two; the index of a _SwitchN may have more.
+        if sorted(branches) == list(range(len(branches))) and (len(branches) == 2 or not boolean):
+            decisions.append((predicate, tuple(branches.index(branch) for branch in range(len(branches)))))
+    if not decisions:
         return None
-    return min(found, key=lambda each: (each[0].node.name, each[0].output))
+    # Several predicates may decide. The choice must not depend on the order of a set.
+    return min(decisions, key=lambda decision: (decision[0].node.name, decision[0].output))
 
 
-def cycle_error(nodes: Sequence[Node]) -> ModelFileError:
-    """The error for nodes that depend on each other."""
+def cycle_error(nodes: Sequence[GraphNode]) -> ModelFileError:
+    """Make the error for nodes that depend on each other."""
     names = sorted(node.name for node in nodes)
-    rest = f" and {len(names) - 4} more" if len(names) > 4 else ""
-    shown = ", ".join(f"'{name}'" for name in names[:4])
-    return ModelFileError(f"nodes depend on each other in a circle: {shown}{rest}")
+    remainder = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    quoted_names = ", ".join(f"'{name}'" for name in names[:4])
+    return ModelFileError(f"nodes depend on each other in a circle: {quoted_names}{remainder}")

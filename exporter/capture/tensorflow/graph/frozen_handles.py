@@ -1,22 +1,21 @@
-"""Reads of variables whose values are constants of the graph already.
+"""Repairs graphs that older tools froze incompletely.
 
-Older tools that freeze graphs replace the handle of a variable by a Const with its value, and leave nodes in
-branches that pass the handle on and read it: ReadVariableOp of a Switch of a Const.
+These tools replace the handle of a variable by a Const with its value, but leave the nodes in branches that
+pass on the handle and read it: a ReadVariableOp of a Switch of a Const.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
-from ..messages import message_type
-from .nodes import Define, Node
+from ..messages import AttrValue, message_type
+from .nodes import Define, GraphNode
 
 _PASS_ON = frozenset("Enter Identity RefEnter RefIdentity RefSwitch Switch".split())
-"""The operators that pass a handle on from their first input."""
+"""The operators that return the handle in their first input."""
 
 
-def read_constants(nodes: Mapping[str, Node], define: Define) -> None:
+def read_constants(nodes: Mapping[str, GraphNode], define: Define) -> None:
     """Turn reads of constants into Identity nodes, and give the nodes in between the constants' types.
 
     Args:
@@ -25,20 +24,21 @@ def read_constants(nodes: Mapping[str, Node], define: Define) -> None:
     for node in nodes.values():
         if node.op != "ReadVariableOp" or not node.inputs:
             continue
-        passed = list(_handles(node.inputs[0].node))
-        source = passed.pop() if passed else None
-        if source is None or source.op != "Const" or not source.has("dtype"):
+        handle_nodes = list(_handle_nodes(node.inputs[0].node))
+        constant = handle_nodes.pop() if handle_nodes else None
+        if constant is None or constant.op != "Const" or not constant.has("dtype"):
             continue
-        dtype = source.attribute("dtype")
-        for between in passed:
-            _retype(between, dtype)
+        dtype = constant.attribute("dtype")
+        for handle_node in handle_nodes:
+            _set_type(handle_node, dtype)
+        # The handle already is the value: reading it returns it unchanged.
         node.op, node.definition = "Identity", define("Identity")
-        _retype(node, dtype)
+        _set_type(node, dtype)
 
 
-def _handles(node: Node) -> Iterable[Node]:
-    """The nodes that a handle comes through, ending with the one that makes it."""
-    seen: set[Node] = set()
+def _handle_nodes(node: GraphNode) -> Iterable[GraphNode]:
+    """The nodes that pass on a handle, from a reader's input back to the node that creates it."""
+    seen: set[GraphNode] = set()
     while node not in seen:
         seen.add(node)
         yield node
@@ -46,6 +46,8 @@ def _handles(node: Node) -> Iterable[Node]:
             node = node.inputs[0].node
 
 
-def _retype(node: Node, dtype: Any) -> None:
-    others = {name: value for name, value in node.stored.items() if name not in ("T", "dtype")}
-    node.stored = {**others, "T": message_type("AttrValue")(type=dtype.type)}
+def _set_type(node: GraphNode, dtype: AttrValue) -> None:
+    other_attributes = {
+        name: value for name, value in node.stated_attributes.items() if name not in ("T", "dtype")
+    }
+    node.stated_attributes = {**other_attributes, "T": message_type("AttrValue")(type=dtype.type)}

@@ -8,59 +8,59 @@ import numpy as np
 import onnx_ir as ir
 
 from .....registration import CaptureError
-from .flow import ENTER, EXIT, MERGE, NEXT, SWITCH, Branching, Flow, Frame, skip_identities
-from .nodes import Edge, Node
-from .scope import Scope, Slot, Unit
+from .flow import ENTER, EXIT, MERGE, NEXT_ITERATION, SWITCH, Branching, Flow, LoopFrame, skip_identities
+from .nodes import Edge, GraphNode
+from .scope import GraphScope, Slot, Unit
 
 
 @dataclasses.dataclass(frozen=True)
-class _Loop:
+class _LoopRegion:
     """The condition or the body of a loop."""
 
     flow: Flow
-    frame: Frame
+    frame: LoopFrame
 
     def slot(self, edge: Edge) -> Slot | None:
-        """Variables, and what comes from outside."""
+        """The block input for a loop variable, or for a result from outside of the loop."""
         node = edge.node
         if self.flow.frame(node) is not self.frame:
             return Slot(edge)
         if node.op in ENTER:
             return Slot(node.inputs[0])
         if self.flow.is_variable(node) and edge.output == 0:
-            return Slot(_ends(node)[0], node)
+            return Slot(_initial_and_next_value(node)[0], node)
         return None
 
 
 @dataclasses.dataclass(frozen=True)
-class _Branch:
+class _BranchRegion:
     """A branch of a condition."""
 
     flow: Flow
     predicate: Edge
-    taken: int
+    branch: int
 
     def slot(self, edge: Edge) -> Slot | None:
-        """What does not depend on the branch."""
-        return None if (self.predicate, self.taken) in self.flow.guards(edge) else Slot(edge)
+        """The block input for a result that does not depend on the branch."""
+        return None if (self.predicate, self.branch) in self.flow.guards(edge) else Slot(edge)
 
 
-def _ends(merge: Node) -> tuple[Edge, Edge]:
+def _initial_and_next_value(merge: GraphNode) -> tuple[Edge, Edge]:
     """The initial value of a loop variable, and its value after an iteration."""
-    first = [edge.node for edge in merge.inputs if edge.node.op in ENTER]
-    again = [edge.node for edge in merge.inputs if edge.node.op in NEXT]
+    enters = [edge.node for edge in merge.inputs if edge.node.op in ENTER]
+    next_iterations = [edge.node for edge in merge.inputs if edge.node.op in NEXT_ITERATION]
     if (
         len(merge.inputs) != 2
-        or len(first) != 1
-        or len(again) != 1
-        or not first[0].inputs
-        or not again[0].inputs
+        or len(enters) != 1
+        or len(next_iterations) != 1
+        or not enters[0].inputs
+        or not next_iterations[0].inputs
     ):
-        raise CaptureError(f"{merge.shown} of a loop does not merge one Enter with one NextIteration")
-    return first[0].inputs[0], again[0].inputs[0]
+        raise CaptureError(f"{merge.label} of a loop does not merge one Enter with one NextIteration")
+    return enters[0].inputs[0], next_iterations[0].inputs[0]
 
 
-def begin(scope: Scope, edge: Edge) -> Unit | None:
+def begin(scope: GraphScope, edge: Edge) -> Unit | None:
     """Begin to convert the node of a control flow operator."""
     node, flow = edge.node, scope.flow
     assert flow is not None, "a graph with control flow has been analyzed"
@@ -71,137 +71,146 @@ def begin(scope: Scope, edge: Edge) -> Unit | None:
     if node.op in SWITCH and len(node.inputs) == 2:
         return _switch(scope, flow, edge)
     if node.op == "LoopCond" and node.inputs:
-        return _alias(scope, edge, node.inputs[0])
-    raise CaptureError(f"{node.shown} is used outside of a loop or a branch")
+        return _make_alias(scope, edge, node.inputs[0])
+    raise CaptureError(f"{node.label} is used outside of a loop or a branch")
 
 
-def _alias(scope: Scope, edge: Edge, other: Edge) -> Unit:
-    """Map a result to another one."""
+def _make_alias(scope: GraphScope, edge: Edge, aliased: Edge) -> Unit:
+    """Give a result the value of another result."""
 
     def build() -> None:
-        scope.values[edge] = scope.values[other]
+        scope.values[edge] = scope.values[aliased]
 
-    return Unit(edge, [other], build)
+    return Unit(edge, [aliased], build)
 
 
-def _switch(scope: Scope, flow: Flow, edge: Edge) -> Unit:
+def _switch(scope: GraphScope, flow: Flow, edge: Edge) -> Unit:
     node = edge.node
     if flow.is_loop_switch(node):
         if edge.output == 1:
-            return _alias(scope, edge, node.inputs[0])
-        raise CaptureError(f"result 0 of {node.shown} is read in the body of its loop")
+            return _make_alias(scope, edge, node.inputs[0])
+        raise CaptureError(f"result 0 of {node.label} is read in the body of its loop")
     predicate = skip_identities(node.inputs[1])
-    decided = flow.decided(predicate)
-    if scope.takes(predicate, edge.output) or decided == edge.output:
-        return _alias(scope, edge, node.inputs[0])
-    if decided is not None:
+    constant_branch = flow.constant_branch(predicate)
+    if scope.is_in_branch(predicate, edge.output) or constant_branch == edge.output:
+        return _make_alias(scope, edge, node.inputs[0])
+    if constant_branch is not None:
         raise CaptureError(
-            f"result {edge.output} of {node.shown} is never computed: its predicate is constant"
+            f"result {edge.output} of {node.label} is never computed: its predicate is constant"
         )
     raise CaptureError(
-        f"result {edge.output} of {node.shown} exists in one branch only: name outputs after the Merge of "
+        f"result {edge.output} of {node.label} exists in one branch only: name outputs after the Merge of "
         "both branches"
     )
 
 
-def _merge(scope: Scope, flow: Flow, edge: Edge) -> Unit | None:
+def _merge(scope: GraphScope, flow: Flow, edge: Edge) -> Unit | None:
     merge = edge.node
     group = flow.branching(merge)
-    positions = next((positions for each, positions in group.merges if each is merge), None)
+    positions = next((positions for candidate, positions in group.merges if candidate is merge), None)
     if positions is None or edge.output > 1:
-        raise CaptureError(f"result {edge.output} of {merge.shown} is not a result of its branches")
-    decided = flow.decided(group.predicate)
-    if decided is None:
+        raise CaptureError(f"result {edge.output} of {merge.label} is not a result of its branches")
+    constant_branch = flow.constant_branch(group.predicate)
+    if constant_branch is None:
         return _branches(scope, flow, group)
-    position = positions[decided if 0 <= decided < len(positions) else -1]
+    # An index out of range selects the last branch, as in Case.
+    position = positions[constant_branch if 0 <= constant_branch < len(positions) else -1]
     if edge.output == 0:
-        return _alias(scope, edge, merge.inputs[position])
-    scope.values[edge] = _number(scope, merge, position)
+        return _make_alias(scope, edge, merge.inputs[position])
+    scope.values[edge] = _value_index(scope, merge, position)
     return None
 
 
-def _number(scope: Scope, merge: Node, position: int) -> ir.Value:
-    """The second result of a Merge: the index of the available input."""
+def _value_index(scope: GraphScope, merge: GraphNode, position: int) -> ir.Value:
+    """Make the second result of a Merge: the index of the available input."""
     name = f"{scope.prefix}{merge.name}/value_index"
     return scope.emitter.number(name, np.asarray(position, dtype=np.int32))
 
 
-def _branches(scope: Scope, flow: Flow, group: Branching) -> Unit:
-    """The If or Case of some Merges; its branches are emitted before what they take is known."""
+def _branches(scope: GraphScope, flow: Flow, group: Branching) -> Unit:
+    """The If or Case of some Merges. Its branches are emitted first: this finds the inputs that they take."""
     slots: dict[Slot, None] = {}
-    blocks: list[tuple[Scope, list[ir.Value]]] = []
-    wanted = [
+    blocks: list[tuple[GraphScope, list[ir.Value]]] = []
+    read_results = [
         (merge, index) for merge, _ in group.merges for index in (0, 1) if flow.is_read(Edge(merge, index))
     ]
     stem = group.merges[0][0]
     for branch in range(group.branches):
         block = scope.block(
-            f"{stem.name}/branch_{branch}", flow, region=_Branch(flow, group.predicate, branch), slots=slots
+            f"{stem.name}/branch_{branch}",
+            flow,
+            region=_BranchRegion(flow, group.predicate, branch),
+            slots=slots,
         )
-        block.take(group.predicate, branch)
+        block.enter_branch(group.predicate, branch)
         results = []
         for merge, positions in group.merges:
             if flow.is_read(Edge(merge, 0)):
                 results += block.demand([merge.inputs[positions[branch]]])
             if flow.is_read(Edge(merge, 1)):
-                results.append(_number(block, merge, positions[branch]))
+                results.append(_value_index(block, merge, positions[branch]))
         blocks.append((block, results))
 
     def build() -> None:
         graphs = [block.close(map(block.formal, slots), results) for block, results in blocks]
-        outputs = [scope.value(Edge(merge, index).shown, merge.result_type(index)) for merge, index in wanted]
-        given = {"input": [scope.values[slot.outer] for slot in slots]}
+        outputs = [
+            scope.value(Edge(merge, index).label, merge.result_type(index)) for merge, index in read_results
+        ]
+        branch_inputs = {"input": [scope.values[slot.outer] for slot in slots]}
         decision = scope.values[group.predicate]
-        if _is_two_way(group):
-            arguments = {"cond": decision, **given}
+        if group.predicate.node.result_type(group.predicate.output) == ir.DataType.BOOL:
+            arguments = {"cond": decision, **branch_inputs}
             scope.add(
-                stem, arguments, outputs, op="If", blocks={"then_branch": graphs[1], "else_branch": graphs[0]}
+                # Result 1 of a Switch belongs to the branch for True.
+                stem,
+                arguments,
+                outputs,
+                op="If",
+                blocks={"then_branch": graphs[1], "else_branch": graphs[0]},
             )
         else:
-            listed = {f"branches_{index}": graph for index, graph in enumerate(graphs)}
-            scope.add(stem, {"branch_index": decision, **given}, outputs, op="Case", blocks=listed)
-        for (merge, index), value in zip(wanted, outputs, strict=True):
+            branch_graphs = {f"branches_{index}": graph for index, graph in enumerate(graphs)}
+            scope.add(
+                stem, {"branch_index": decision, **branch_inputs}, outputs, op="Case", blocks=branch_graphs
+            )
+        for (merge, index), value in zip(read_results, outputs, strict=True):
             scope.values[Edge(merge, index)] = value
 
     return Unit(group, [group.predicate, *(slot.outer for slot in slots)], build)
 
 
-def _is_two_way(group: Branching) -> bool:
-    """Whether the predicate is a boolean rather than a branch index."""
-    return bool(group.predicate.node.result_type(group.predicate.output) == ir.DataType.BOOL)
-
-
-def _loop(scope: Scope, flow: Flow, frame: Frame) -> Unit:
-    """The While of a loop; its blocks are emitted before what they take is known."""
+def _loop(scope: GraphScope, flow: Flow, frame: LoopFrame) -> Unit:
+    """The While of a loop. Its blocks are emitted first: this finds the inputs that they take."""
     if frame.condition is None or not frame.condition.inputs:
-        raise CaptureError(f"{frame.shown} has no LoopCond")
+        raise CaptureError(f"{frame.label} has no LoopCond")
     slots: dict[Slot, None] = {}
-    region = _Loop(flow, frame)
+    region = _LoopRegion(flow, frame)
     condition = scope.block(f"{frame.name}/cond", flow, region=region, slots=slots)
     body = scope.block(f"{frame.name}/body", flow, region=region, slots=slots)
-    going = condition.demand([frame.condition.inputs[0]])
+    condition_results = condition.demand([frame.condition.inputs[0]])
     exits = [(node, _variable(flow, node)) for node in frame.exits if flow.is_read(Edge(node, 0))]
     for _, variable in exits:
+        # The results of a While are its variables, so it must have the variable that an Exit returns.
         slots.setdefault(variable)
     results: dict[Slot, ir.Value] = {}
     while len(results) < len(slots):
-        # The body's own demand adds slots.
+        # Emitting the body for one variable may add slots for further ones.
         for slot in [slot for slot in slots if slot not in results]:
             if slot.variable is None:
                 results[slot] = body.formal(slot)
             else:
-                [results[slot]] = body.demand([_ends(slot.variable)[1]])
+                [results[slot]] = body.demand([_initial_and_next_value(slot.variable)[1]])
     stem = exits[0][0]
 
     def build() -> None:
         blocks = {
-            "cond": condition.close(map(condition.formal, slots), going),
+            "cond": condition.close(map(condition.formal, slots), condition_results),
             "body": body.close(map(body.formal, slots), [results[slot] for slot in slots]),
         }
-        leaving = {variable: node.name for node, variable in exits}
+        exit_names = {variable: node.name for node, variable in exits}
         outputs = {
             slot: scope.value(
-                leaving.get(slot, slot.outer.shown), slot.outer.node.result_type(slot.outer.output)
+                exit_names.get(slot, slot.outer.label), slot.outer.node.result_type(slot.outer.output)
             )
             for slot in slots
         }
@@ -213,10 +222,10 @@ def _loop(scope: Scope, flow: Flow, frame: Frame) -> Unit:
     return Unit(frame, [slot.outer for slot in slots], build)
 
 
-def _variable(flow: Flow, leaving: Node) -> Slot:
+def _variable(flow: Flow, exit_node: GraphNode) -> Slot:
     """The variable whose final value an Exit returns."""
-    switch = leaving.inputs[0].node
-    merge = switch.inputs[0].node if flow.is_loop_switch(switch) and leaving.inputs[0].output == 0 else None
+    switch = exit_node.inputs[0].node
+    merge = switch.inputs[0].node if flow.is_loop_switch(switch) and exit_node.inputs[0].output == 0 else None
     if merge is None or not flow.is_variable(merge):
-        raise CaptureError(f"{leaving.shown} does not leave its loop by the Switch of a variable")
-    return Slot(_ends(merge)[0], merge)
+        raise CaptureError(f"{exit_node.label} does not leave its loop by the Switch of a variable")
+    return Slot(_initial_and_next_value(merge)[0], merge)

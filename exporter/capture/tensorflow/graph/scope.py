@@ -1,7 +1,7 @@
 """Emits the source nodes that results depend on, from the results backwards.
 
-A `Scope` emits into one graph: the model's, or a block of a loop or a branch. Nodes that no result depends on
-are not part of the model.
+A `GraphScope` emits into one graph: that of the model, or a block of a loop or a branch. Nodes that no result
+depends on are not emitted.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ import onnx_ir as ir
 from .....registration import KIND, MODULE, CaptureError, ModelFileError, Names
 from .....registration.arguments import source_node
 from ....files.reading.bounds import REMEDY, Bounds
-from ..element_types import onnx_type
-from ..tensors import array_of
+from ..element_types import ElementType, onnx_type
+from ..messages import TensorProto
+from ..tensor_protos import array_of
 from .attributes import attributes_of, shape_of
 from .flow import Flow, cycle_error
-from .functions import Library
-from .nodes import Edge, Node
+from .function_library import Library
+from .nodes import Edge, GraphNode
 
 DEVICE = "device"
-"""On source nodes: where TensorFlow placed the node."""
+"""Metadata key of source nodes: the device on which TensorFlow places the node."""
 MAXIMUM_DEPTH = 24
 """Bound on the nesting of blocks and calls; a source file takes 28."""
 _FLOATS = (
@@ -42,12 +43,12 @@ class Slot:
     """An input of a block.
 
     Attributes:
-        outer: the result around the block that it is, in a loop at first.
-        variable: the Merge of the loop's variable that it is later; None for what does not change.
+        outer: the result outside of the block that is passed to it; the initial value of a loop variable.
+        variable: the Merge of a loop variable; None for an input that all iterations share.
     """
 
     outer: Edge
-    variable: Node | None = None
+    variable: GraphNode | None = None
 
 
 class Region(Protocol):
@@ -62,9 +63,9 @@ class Unit:
     """A group of results that are computed together.
 
     Attributes:
-        key: what it makes, to recognize it.
+        key: the node, loop or branching whose results it computes; identifies the unit.
         needs: the results that it reads.
-        build: makes the results, when all of `needs` have values.
+        build: computes the results, once all of `needs` have values.
     """
 
     key: object
@@ -72,8 +73,8 @@ class Unit:
     build: Callable[[], None]
 
 
-Begin = Callable[["Scope", Edge], "Unit | None"]
-"""Says what makes a result in a scope; None if it has given the result a value itself."""
+Begin = Callable[["GraphScope", Edge], "Unit | None"]
+"""Begins to convert a result in a scope: returns its unit, or None if it gave the result a value at once."""
 
 
 class Emitter:
@@ -82,49 +83,51 @@ class Emitter:
     Attributes:
         graph: the model's graph, which has all initializers.
         library: the functions and operators.
-        begin: the operators' meaning.
-        placeholder: the input that a placeholder becomes, None if it must not become one.
+        begin: begins to convert a result, by its operator.
+        placeholder: makes the graph input for a placeholder; returns None if it must not become one.
     """
 
-    def __init__(self, graph: ir.Graph, library: Library, begin: Begin, bounds: Bounds, stored: int):
+    def __init__(self, graph: ir.Graph, library: Library, begin: Begin, bounds: Bounds, node_count: int):
         """Begin a capture.
 
         Args:
-            stored: the nodes that the file has, by which the nodes of the expanded model are bounded.
+            node_count: the nodes in the file, which bound the nodes of the model with its functions inlined.
         """
         self.graph = graph
         self.library = library
         self.begin = begin
         self.names = Names()
-        self.placeholder: Callable[[Node], ir.Value | None] = lambda node: None
+        self.placeholder: Callable[[GraphNode], ir.Value | None] = lambda node: None
         self._bounds = bounds
-        self._constants: dict[Node, ir.Value] = {}
-        self._remaining = min(bounds.nodes, bounds.expanded_nodes + 16 * stored)
+        self._constants: dict[GraphNode, ir.Value] = {}
+        # Nested calls let a small file expand to exponentially many nodes.
+        self._remaining = min(bounds.nodes, bounds.expanded_nodes + 16 * node_count)
 
-    def charge(self, node: Node) -> None:
+    def charge(self, node: GraphNode) -> None:
         """Count an emitted node.
 
         Raises:
-            ModelFileError: the model is larger than what is made of a file of its size.
+            ModelFileError: inlined functions make the model too large for a file of its size.
         """
         self._remaining -= 1
         if self._remaining < 0:
             raise ModelFileError(
-                f"the model has too many nodes when its functions are inlined, at {node.shown}; {REMEDY}"
+                f"the model has too many nodes when its functions are inlined, at {node.label}; {REMEDY}"
             )
 
-    def constant(self, node: Node, prefix: str) -> ir.Value:
+    def constant(self, node: GraphNode, prefix: str) -> ir.Value:
         """The initializer of a Const."""
-        found = self._constants.get(node)
-        if found is None:
+        initializer = self._constants.get(node)
+        if initializer is None:
             tensor = node.attribute("value").tensor
-            due, held = onnx_type(node.attribute("dtype").type), onnx_type(tensor.dtype)
-            if due != held:
+            declared_type, stored_type = onnx_type(node.attribute("dtype").type), onnx_type(tensor.dtype)
+            if declared_type != stored_type:
                 raise ModelFileError(
-                    f"{node.shown} is {_title(due)} by its 'dtype', but contains {_title(held)}"
+                    f"{node.label} is {_type_title(declared_type)} by its 'dtype', but contains "
+                    f"{_type_title(stored_type)}"
                 )
-            found = self._constants[node] = self.initializer(prefix + node.name, node, tensor)
-        return found
+            initializer = self._constants[node] = self.initializer(prefix + node.name, node, tensor)
+        return initializer
 
     def number(self, name: str, array: np.ndarray) -> ir.Value:
         """Make an initializer of integers."""
@@ -139,43 +142,44 @@ class Emitter:
         self.graph.initializers.add(value)
         return value
 
-    def initializer(self, name: str, node: Node, message: Any) -> ir.Value:
-        """An initializer of a TensorProto, under a name that is unique."""
-        array = array_of(message, node.shown, self._bounds)
-        kind = onnx_type(message.dtype)
+    def initializer(self, name: str, node: GraphNode, message: TensorProto) -> ir.Value:
+        """Make an initializer from a TensorProto, under a unique name."""
+        array = array_of(message, node.label, self._bounds)
+        element_type = onnx_type(message.dtype)
         name = self.names.unique(name)
         tensor: ir.TensorProtocol
         if array.dtype.hasobject:
             tensor = ir.StringTensor(array, name=name)
-        elif isinstance(kind, ir.DataType):
-            tensor = ir.Tensor(array, dtype=kind, name=name)
+        elif isinstance(element_type, ir.DataType):
+            tensor = ir.Tensor(array, dtype=element_type, name=name)
         else:
             tensor = ir.Tensor(array, name=name)
-        weight = bool(array.ndim) and tensor.dtype in _FLOATS
+        # Scalars and integers are constants of the computation, not weights that a user looks up.
+        is_weight = bool(array.ndim) and tensor.dtype in _FLOATS
         value = ir.Value(
             name=name,
             type=ir.TensorType(tensor.dtype),
             shape=ir.Shape(array.shape),
             const_value=tensor,
-            metadata_props={KIND: "parameter" if weight else "constant"},
+            metadata_props={KIND: "parameter" if is_weight else "constant"},
         )
         self.graph.initializers.add(value)
         return value
 
 
-def _title(kind: ir.DataType | str) -> str:
-    return kind if isinstance(kind, str) else kind.name
+def _type_title(element_type: ElementType) -> str:
+    return element_type if isinstance(element_type, str) else element_type.name
 
 
-class Scope:
+class GraphScope:
     """Emits into one graph.
 
     Attributes:
-        emitter: what it shares with other scopes.
-        graph: where nodes are appended.
-        flow: the loops and branches of TensorFlow 1 in the graph or body that is emitted, if it has any.
-        prefix: what names of nodes begin with, in the body of a function.
-        calls: the functions that it is inside of.
+        emitter: the state that it shares with other scopes.
+        graph: the graph to which it appends nodes.
+        flow: the TensorFlow 1 loops and branches of the emitted graph or body, if it has any.
+        prefix: the start of node names, in the body of a function.
+        calls: the functions whose bodies enclose it, outermost first.
         values: the values of results.
     """
 
@@ -194,8 +198,9 @@ class Scope:
         """Begin a scope.
 
         Args:
-            region: the part of a graph that a block has, and `slots` what the blocks of one operator take.
-            depth: how deep it is in blocks and calls.
+            region: the part of the TensorFlow graph that becomes this block; None if all of it does.
+            slots: the inputs of the blocks of one operator, which share this dictionary.
+            depth: the nesting depth of blocks and calls.
         """
         self.emitter = emitter
         self.graph = graph
@@ -206,7 +211,7 @@ class Scope:
         self._region = region
         self._slots = slots if slots is not None else {}
         self._formals: dict[Slot, ir.Value] = {}
-        self._taken: set[tuple[Edge, int]] = set()
+        self._branches: set[tuple[Edge, int]] = set()
         self._depth = depth
         if depth > MAXIMUM_DEPTH:
             raise CaptureError(f"loops, branches and calls are nested more than {MAXIMUM_DEPTH} deep")
@@ -218,6 +223,7 @@ class Scope:
             ModelFileError: the graph is malformed.
             CaptureError: it has no ONNX form.
         """
+        # An explicit stack: graphs are deeper than Python's recursion limit.
         pending = [*reversed(edges)]
         open_units: dict[object, Unit] = {}
         units: dict[Edge, Unit] = {}
@@ -232,56 +238,60 @@ class Scope:
                 if unit is None:
                     continue
                 units[edge] = unit
+                # The unit waits for one of its own results.
                 if unit.key in open_units:
-                    raise self._circle(open_units)
+                    raise self._cycle_error(open_units)
                 open_units[unit.key] = unit
                 missing = [need for need in unit.needs if need not in self.values]
                 if missing:
                     pending += reversed(missing)
                     continue
             if any(need not in self.values for need in unit.needs):
-                raise self._circle(open_units)
+                raise self._cycle_error(open_units)
             unit.build()
             del open_units[unit.key]
         return [self.values[edge] for edge in edges]
 
     def _begin(self, edge: Edge) -> Unit | None:
+        # Blocks can read the initializers of the model: a Const needs no block input.
         slot = self._region.slot(edge) if self._region is not None and edge.node.op != "Const" else None
         if slot is not None:
             self.values[edge] = self.formal(slot)
             return None
         return self.emitter.begin(self, edge)
 
-    def _circle(self, open_units: Iterable[object]) -> ModelFileError:
-        return cycle_error([unit for unit in open_units if isinstance(unit, Node)])
+    def _cycle_error(self, open_units: Iterable[object]) -> ModelFileError:
+        return cycle_error([unit for unit in open_units if isinstance(unit, GraphNode)])
 
     def formal(self, slot: Slot) -> ir.Value:
         """Return the block input of a slot."""
-        found = self._formals.get(slot)
-        if found is None:
+        value = self._formals.get(slot)
+        if value is None:
             edge = slot.outer
-            found = self._formals[slot] = self.value(f"{edge.shown}_in", edge.node.result_type(edge.output))
+            value = self._formals[slot] = self.value(f"{edge.label}_in", edge.node.result_type(edge.output))
             self._slots.setdefault(slot)
-        return found
+        return value
 
-    def take(self, predicate: Edge, branch: int) -> None:
+    def enter_branch(self, predicate: Edge, branch: int) -> None:
         """Record that the block is a branch of a predicate."""
-        self._taken.add((predicate, branch))
+        self._branches.add((predicate, branch))
 
-    def takes(self, predicate: Edge, branch: int) -> bool:
+    def is_in_branch(self, predicate: Edge, branch: int) -> bool:
         """Whether the block is this branch of a predicate."""
-        return (predicate, branch) in self._taken
+        return (predicate, branch) in self._branches
 
-    def value(self, name: str, kind: Any, shape: Sequence[int] | None = None) -> ir.Value:
+    def value(
+        self, name: str, element_type: ElementType | None, shape: Sequence[int] | None = None
+    ) -> ir.Value:
         """A new value.
 
         Args:
-            kind: its element type; text for one that ONNX lacks.
+            element_type: its element type; text for one that ONNX lacks.
             shape: its sizes, -1 for those that are not known.
         """
         return ir.Value(
             name=self.emitter.names.unique(self.prefix + name),
-            type=ir.TensorType(kind) if isinstance(kind, ir.DataType) else None,
+            type=ir.TensorType(element_type) if isinstance(element_type, ir.DataType) else None,
             shape=None if shape is None else ir.Shape([None if size < 0 else size for size in shape]),
         )
 
@@ -292,10 +302,10 @@ class Scope:
         *,
         region: Region | None = None,
         slots: dict[Slot, None] | None = None,
-    ) -> Scope:
+    ) -> GraphScope:
         """A scope for a block of a node, with a graph of its own."""
         graph = ir.Graph([], [], nodes=[], name=self.emitter.names.unique(self.prefix + name))
-        return Scope(
+        return GraphScope(
             self.emitter,
             graph,
             flow,
@@ -306,7 +316,9 @@ class Scope:
             calls=self.calls,
         )
 
-    def call(self, node: Node, function: str, flow: Flow | None, graph: ir.Graph | None = None) -> Scope:
+    def call(
+        self, node: GraphNode, function: str, flow: Flow | None, graph: ir.Graph | None = None
+    ) -> GraphScope:
         """Make a scope for the body of a called function; in this graph, unless another is given.
 
         Raises:
@@ -314,9 +326,9 @@ class Scope:
         """
         if function in self.calls:
             raise CaptureError(
-                f"function '{function}' calls itself at {node.shown}, which ONNX cannot express"
+                f"function '{function}' calls itself at {node.label}, which ONNX cannot express"
             )
-        return Scope(
+        return GraphScope(
             self.emitter,
             self.graph if graph is None else graph,
             flow,
@@ -332,19 +344,20 @@ class Scope:
         """
         self.graph.inputs.extend(formals)
         for value in results:
-            self.graph.outputs.append(self.copied(value) if value.is_initializer() else value)
+            # ONNX demands that a node of the subgraph computes its outputs.
+            self.graph.outputs.append(self.copy_value(value) if value.is_initializer() else value)
         return self.graph
 
-    def transposed(self, value: ir.Value, order: Sequence[int]) -> ir.Value:
+    def transpose_value(self, value: ir.Value, order: Sequence[int]) -> ir.Value:
         """Transpose a value."""
         name = self.emitter.names.unique(f"{value.name}_transposed")
         permutation = self.emitter.number(f"{name}/perm", np.asarray(order, dtype=np.int32))
         result = ir.Value(name=name, type=value.type)
-        given = {"x": value, "perm": permutation, "T": value.dtype, "Tperm": permutation.dtype}
-        self.graph.append(source_node("tf::Transpose", given, outputs=[result], node_name=name))
+        arguments = {"x": value, "perm": permutation, "T": value.dtype, "Tperm": permutation.dtype}
+        self.graph.append(source_node("tf::Transpose", arguments, outputs=[result], node_name=name))
         return result
 
-    def copied(self, value: ir.Value) -> ir.Value:
+    def copy_value(self, value: ir.Value) -> ir.Value:
         """The result of an Identity."""
         copy = ir.Value(
             name=self.emitter.names.unique(f"{value.name}_copy"), type=value.type, shape=value.shape
@@ -354,7 +367,7 @@ class Scope:
 
     def add(
         self,
-        node: Node,
+        node: GraphNode,
         arguments: dict[str, Any],
         outputs: Sequence[ir.Value],
         *,
@@ -373,7 +386,7 @@ class Scope:
         metadata = {MODULE: name}
         if node.device:
             metadata[DEVICE] = node.device
-        made = source_node(
+        source = source_node(
             f"tf::{op or node.op}",
             arguments,
             outputs=outputs,
@@ -381,61 +394,64 @@ class Scope:
             attributes=graphs,
             metadata_props=metadata,
         )
-        self.graph.append(made)
+        self.graph.append(source)
 
-    def define(self, node: Node, values: Iterable[ir.Value]) -> None:
+    def define(self, node: GraphNode, values: Iterable[ir.Value]) -> None:
         """Give a node's results their values."""
         for index, value in enumerate(values):
+            # A result that a caller feeds has a value already, and keeps it.
             self.values.setdefault(Edge(node, index), value)
 
-    def emit(self, node: Node) -> None:
+    def emit(self, node: GraphNode) -> None:
         """Append the source node of an operator."""
-        given = [self.values[edge] for edge in node.inputs]
-        arguments = self._inputs(node, given) | attributes_of(node, self._stored)
-        kinds = node.results() if node.definition is not None else [None] * (node.highest + 1)
-        shapes = _stated_shapes(node)
+        input_values = [self.values[edge] for edge in node.inputs]
+        arguments = self._bind_inputs(node, input_values) | attributes_of(node, self._make_initializer)
+        # Without an OpDef, only the nodes that read the results tell how many there are.
+        element_types = (
+            node.result_types() if node.definition is not None else [None] * (node.highest_read_output + 1)
+        )
+        shapes: list[list[int] | None] = []
+        if "_output_shapes" in node.stated_attributes:
+            shapes = [shape_of(message) for message in node.attribute("_output_shapes").list.shape]
         outputs = [
-            self.value(Edge(node, index).shown, kind, shapes[index] if index < len(shapes) else None)
-            for index, kind in enumerate(kinds)
+            self.value(Edge(node, index).label, element_type, shapes[index] if index < len(shapes) else None)
+            for index, element_type in enumerate(element_types)
         ]
         self.add(node, arguments, outputs)
         self.define(node, outputs)
 
-    def _stored(self, node: Node, name: str, message: Any) -> ir.Value:
+    def _make_initializer(self, node: GraphNode, name: str, message: TensorProto) -> ir.Value:
         return self.emitter.initializer(f"{self.prefix}{node.name}/{name}", node, message)
 
-    def _inputs(self, node: Node, given: Sequence[ir.Value]) -> dict[str, Any]:
+    def _bind_inputs(self, node: GraphNode, input_values: Sequence[ir.Value]) -> dict[str, Any]:
         """The inputs of a node by the names of its OpDef."""
         if node.definition is None:
-            return {"inputs": list(given)}
-        found: dict[str, Any] = {}
+            return {"inputs": list(input_values)}
+        bound_inputs: dict[str, Any] = {}
         position = 0
-        for each in node.definition.input_arg:
-            kinds = node.types(each)
-            part = given[position : position + len(kinds)]
-            for edge, kind in zip(node.inputs[position:], kinds, strict=False):
-                check_type(node, edge, kind)
-            listed = bool(each.number_attr or each.type_list_attr)
-            found[each.name] = list(part) if listed else part[0] if part else None
-            position += len(kinds)
-        if position != len(given):
-            raise ModelFileError(f"{node.shown} has {len(given)} inputs instead of {position}")
-        return found
+        for argument in node.definition.input_arg:
+            element_types = node.types(argument)
+            values = input_values[position : position + len(element_types)]
+            for edge, element_type in zip(node.inputs[position:], element_types, strict=False):
+                check_type(node, edge, element_type)
+            is_list = bool(argument.number_attr or argument.type_list_attr)
+            bound_inputs[argument.name] = list(values) if is_list else values[0] if values else None
+            position += len(element_types)
+        if position != len(input_values):
+            raise ModelFileError(f"{node.label} has {len(input_values)} inputs instead of {position}")
+        return bound_inputs
 
 
-def check_type(node: Node, edge: Edge, kind: Any) -> None:
+def check_type(node: GraphNode, edge: Edge, expected_type: ElementType | None) -> None:
     """Check that a node's input has the type of the result that it reads.
 
     Raises:
         ModelFileError: it has another element type.
     """
-    held = edge.node.result_type(edge.output)
-    if held != kind and held is not None and kind is not None:
-        raise ModelFileError(f"{node.shown} reads '{edge.shown}' as {_title(kind)}, but it is {_title(held)}")
-
-
-def _stated_shapes(node: Node) -> list[list[int] | None]:
-    """The shapes of a node's results that the file states."""
-    if "_output_shapes" not in node.stored:
-        return []
-    return [shape_of(message) for message in node.attribute("_output_shapes").list.shape]
+    actual_type = edge.node.result_type(edge.output)
+    # None stands for a result of an unknown operator, which may have any type.
+    if actual_type != expected_type and actual_type is not None and expected_type is not None:
+        raise ModelFileError(
+            f"{node.label} reads '{edge.label}' as {_type_title(expected_type)}, but it is "
+            f"{_type_title(actual_type)}"
+        )

@@ -5,17 +5,18 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 
 from ..checkpoints import OBJECT_GRAPH, Checkpoint, open_checkpoint
 from ..element_types import numpy_type, type_name
-from ..freezing.freeze import Names, graph_file, opened_checkpoint, wanted_outputs
-from ..freezing.scope import Node, Scope
+from ..freezing.freeze import Names, checkpoint_of_graph, graph_file, output_results
+from ..freezing.scope import MessageNode, MessageScope
 from ..freezing.variables import VariableKeys, variables_of
-from ..tensors import array_of
-from .layouts import Layout
+from ..graph_reading import GraphFile
+from ..messages import GraphDef
+from ..tensor_protos import array_of
+from .layouts import WeightLayout
 from .readers import Readers
 
 
@@ -27,20 +28,20 @@ class Weight:
         name: the name of its node, or of the variable in a checkpoint.
         dtype: its element type: "float32", "string".
         shape: its shape, -1 for an unknown size; None if the rank is unknown.
-        layout: what its dimensions are, if an operator tells.
-        read: reads its contents; None if there is no checkpoint that has them.
+        layout: the meaning of its dimensions, if the operator that reads it defines one.
+        read: reads its contents; None if no checkpoint has them.
     """
 
     name: str
     dtype: str
     shape: tuple[int, ...] | None
-    layout: Layout | None
+    layout: WeightLayout | None
     read: Callable[[], np.ndarray] | None
 
 
 def weights_of_graph(
-    graph: Any,
-    checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
+    graph: str | os.PathLike | GraphFile | GraphDef,
+    checkpoint: str | os.PathLike | Checkpoint | None = None,
     outputs: Names | None = None,
     *,
     keys: Mapping[str, str] | None = None,
@@ -50,21 +51,25 @@ def weights_of_graph(
 ) -> list[Weight]:
     """The variables of a graph, and the constants that are weights, in the order of the graph.
 
-    A constant is a weight if an operator reads it as one; in a graph without variables, also if it has
-    dimensions and its elements are not whole numbers, truth values or strings. The arguments and errors are
-    those of `frozen_graph`; with `outputs` or a signature, only the weights that they depend on are listed.
+    A constant is a weight if an operator reads it as one; in a graph without variables, also if it is not a
+    scalar and its elements are not integers, booleans or strings. The arguments and errors are those of
+    `frozen_graph`; with `outputs` or a signature, only the weights that they depend on are listed.
     """
     file = graph_file(graph, signature=signature, trusted=trusted)
-    scope = Scope(file.graph_def.node, "the graph")
+    scope = MessageScope(file.graph_def.node, "the graph")
     library = list(file.graph_def.library.function)
     nodes = list(scope.nodes.values())
     if outputs is not None or file.outputs:
-        nodes = scope.order(result.node for result in wanted_outputs(scope, file, outputs))
+        nodes = scope.order(result.node for result in output_results(scope, file, outputs))
     variables = variables_of(scope)
     readers = Readers(scope, library)
-    held = opened_checkpoint(file, checkpoint, allow_links)
-    found = [variables[node.name] for node in nodes if node.name in variables]
-    stored = {} if held is None else VariableKeys(scope, library, held, keys or {}).stored(found)
+    opened_checkpoint = checkpoint_of_graph(file, checkpoint, allow_links)
+    graph_variables = [variables[node.name] for node in nodes if node.name in variables]
+    stored = (
+        {}
+        if opened_checkpoint is None
+        else VariableKeys(scope, library, opened_checkpoint, keys or {}).find_stored(graph_variables)
+    )
     weights = []
     for node in nodes:
         variable = variables.get(node.name)
@@ -75,10 +80,10 @@ def weights_of_graph(
         elif node.name in stored:
             contents = stored[node.name]
             layout = readers.layout(node.name, contents.shape)
-            weight = Weight(node.name, _name_of(contents.dtype), contents.shape, layout, contents.read)
+            weight = Weight(node.name, _dtype_name(contents.dtype), contents.shape, layout, contents.read)
         else:
             layout = readers.layout(node.name, variable.shape)
-            weight = Weight(node.name, _name_of(variable.dtype), variable.shape, layout, None)
+            weight = Weight(node.name, _dtype_name(variable.dtype), variable.shape, layout, None)
         if weight is not None:
             weights.append(weight)
     return weights
@@ -92,29 +97,30 @@ def weights_of_checkpoint(
     Raises:
         ModelFileError: see `open_checkpoint`.
     """
-    held = path if isinstance(path, Checkpoint) else open_checkpoint(path, allow_links=allow_links)
+    checkpoint = path if isinstance(path, Checkpoint) else open_checkpoint(path, allow_links=allow_links)
     return [
-        Weight(variable.name, _name_of(variable.dtype), variable.shape, None, variable.read)
-        for variable in held.values()
+        Weight(variable.name, _dtype_name(variable.dtype), variable.shape, None, variable.read)
+        for variable in checkpoint.values()
         if variable.name != OBJECT_GRAPH
     ]
 
 
-def _constant(node: Node, readers: Readers, *, only_read: bool) -> Weight | None:
+def _constant(node: MessageNode, readers: Readers, *, only_read: bool) -> Weight | None:
     tensor = node.attribute("value").tensor
-    kind = numpy_type(tensor.dtype)
+    dtype = numpy_type(tensor.dtype)
     shape = tuple(int(dim.size) for dim in tensor.tensor_shape.dim)
-    if kind is None or not shape:
+    if dtype is None or not shape:
         return None
     layout = readers.layout(node.name, shape)
-    if layout is None and (only_read or kind.kind in "iubO"):
+    # In a graph with variables, the constants are parameters of operators rather than weights.
+    if layout is None and (only_read or dtype.kind in "iubO"):
         return None
-    return Weight(node.name, _name_of(tensor.dtype), shape, layout, lambda: array_of(tensor, node.shown))
+    return Weight(node.name, _dtype_name(tensor.dtype), shape, layout, lambda: array_of(tensor, node.label))
 
 
-def _name_of(dtype: int) -> str:
-    """The name of an element type: that of numpy; TensorFlow's where numpy has none."""
-    kind = numpy_type(dtype)
-    if kind is None:
+def _dtype_name(dtype: int) -> str:
+    """The name of an element type: numpy's name, or TensorFlow's if numpy has none."""
+    numpy_dtype = numpy_type(dtype)
+    if numpy_dtype is None:
         return type_name(dtype).removeprefix("DT_").lower()
-    return "string" if kind == np.object_ else kind.name
+    return "string" if numpy_dtype == np.object_ else numpy_dtype.name

@@ -1,4 +1,4 @@
-"""Builds Caffe2's nets, and runs what they are converted to."""
+"""Builds Caffe2 nets, and runs the models that they are converted to."""
 
 from __future__ import annotations
 

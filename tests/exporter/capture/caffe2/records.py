@@ -1,4 +1,4 @@
-"""Records of single operators: inputs, weights, arguments, and what Caffe2 gives."""
+"""Records of single operators: inputs, weights, arguments, and Caffe2's results."""
 
 from __future__ import annotations
 

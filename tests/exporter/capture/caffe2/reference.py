@@ -1,4 +1,4 @@
-"""What Caffe2's operators compute, in numpy, from their documentation and their CPU kernels.
+"""Caffe2's operators in numpy, from their documentation and their CPU kernels.
 
 Windows go through the loops of the kernels: sizes and pads first, then each window clipped to the input.
 """
@@ -44,7 +44,7 @@ def windows(
     legacy: int,
     dilations: Sequence[int] | None = None,
 ) -> list[tuple[int, int, int]]:
-    """For each dimension the number of windows and the pads."""
+    """The number of windows and the pads, for each dimension."""
     count = len(kernels)
     dilations = dilations or [1] * count
     return [

@@ -1,4 +1,4 @@
-"""What fillers put into blobs, for every element type, and fillers that contradict themselves."""
+"""The contents of filled blobs, for every element type, and fillers with contradictory arguments."""
 
 import ml_dtypes  # noqa: F401
 import numpy as np

@@ -1,10 +1,10 @@
-"""Single operators against what Caffe2 computes: with all shapes, with unknown sizes, and with none."""
+"""Single operators against Caffe2's results: with all shapes, with unknown sizes, and without shapes."""
 
 import numpy as np
 import pytest
 
 import opsetta
-from opsetta.exporter.capture.caffe2.operators import table
+from opsetta.exporter.capture.caffe2.operator_schemas import table
 from opsetta.symbolics import caffe2  # noqa: F401
 
 from .nets import Net, converted, run

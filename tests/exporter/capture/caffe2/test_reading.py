@@ -1,4 +1,4 @@
-"""Files of nets: both forms, files of other kinds, and damaged ones."""
+"""Files of nets: both encodings, other files, and damaged ones."""
 
 import os
 import random
@@ -11,7 +11,7 @@ from onnx import helper
 
 import opsetta
 from opsetta.exporter.capture.caffe2.messages import message_type
-from opsetta.exporter.capture.caffe2.reading import _form_of, is_net, read_net
+from opsetta.exporter.capture.caffe2.net_reading import _recognise_encoding, is_net, read_net
 from opsetta.exporter.capture.tensorflow.messages import message_type as of_tensorflow
 from opsetta.exporter.capture.tensorflow.recognition import recognise
 from opsetta.exporter.files.reading import BOUNDS
@@ -122,10 +122,10 @@ def test_nets_and_graphs_of_tensorflow_are_told_apart():
     for net in (small_net(), unnamed):
         for data in (net.SerializeToString(), text_format.MessageToString(net).encode()):
             assert recognise(data) is None
-            assert _form_of(data)
+            assert _recognise_encoding(data)
     for data in (graph.SerializeToString(), text_format.MessageToString(graph).encode()):
         assert recognise(data) is not None
-        assert not _form_of(data)
+        assert not _recognise_encoding(data)
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
-"""The function library: calls are written out, If and Case get blocks; recursion and bombs are refused."""
+"""The function library: calls are inlined, If and Case get blocks; recursion is refused, growth bounded."""
 
 import numpy as np
 import pytest
 
 import opsetta
-from opsetta.exporter.capture.tensorflow.graph.capture import capture_graph
+from opsetta.exporter.capture.tensorflow.graph.graph_capture import capture_graph
 from opsetta.exporter.files.reading.bounds import BOUNDS, TRUSTED
 from opsetta.registration.arguments import blocks
 

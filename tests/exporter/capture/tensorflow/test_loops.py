@@ -1,10 +1,10 @@
-"""While as Loop: iterations counted before or asked for each time, and variables whose shape changes."""
+"""While as Loop: with a trip count or a condition, and with variables whose shape changes."""
 
 import numpy as np
 import pytest
 
 import opsetta
-from opsetta.exporter.capture.tensorflow.graph.capture import capture_graph
+from opsetta.exporter.capture.tensorflow.graph.graph_capture import capture_graph
 
 from .graphs import FLOAT, INT32, Graph
 

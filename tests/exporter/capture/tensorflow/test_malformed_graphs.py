@@ -1,11 +1,11 @@
-"""Axes, words and counts that TensorFlow refuses, and what older tools leave in frozen graphs."""
+"""Axes, attributes and counts that TensorFlow refuses, and nodes that older tools leave in frozen graphs."""
 
 import numpy as np
 import onnx
 import pytest
 
 import opsetta
-from opsetta.exporter.capture.tensorflow.graph.capture import capture_graph
+from opsetta.exporter.capture.tensorflow.graph.graph_capture import capture_graph
 
 from .graphs import FLOAT, INT32, Graph
 

@@ -8,7 +8,7 @@ import onnx_ir as ir
 import pytest
 
 import opsetta
-from opsetta.exporter.capture.tensorflow.graph.capture import capture_graph
+from opsetta.exporter.capture.tensorflow.graph.graph_capture import capture_graph
 from opsetta.exporter.capture.tensorflow.messages import message_type
 from opsetta.registration.arguments import arguments
 

@@ -1,10 +1,10 @@
-"""TensorFlow 1 control flow: what becomes a loop or a branch, and what is refused by name."""
+"""TensorFlow 1 control flow: nodes that become loops and branches, and nodes that are refused by name."""
 
 import numpy as np
 import pytest
 
 import opsetta
-from opsetta.exporter.capture.tensorflow.graph.capture import capture_graph
+from opsetta.exporter.capture.tensorflow.graph.graph_capture import capture_graph
 from opsetta.registration.arguments import arguments
 
 from .graphs import BOOL, FLOAT, INT32, Graph

@@ -1,4 +1,4 @@
-"""Files of TensorFlow are read as they are, or refused with a short reason."""
+"""TensorFlow files are read unchanged, or refused with a short reason."""
 
 import re
 import time
@@ -8,8 +8,8 @@ from google.protobuf import text_format
 from onnx import helper
 
 from opsetta import ModelFileError, UsageError
+from opsetta.exporter.capture.tensorflow.graph_reading import read_graph
 from opsetta.exporter.capture.tensorflow.messages import message_type
-from opsetta.exporter.capture.tensorflow.reading import read_graph
 from opsetta.exporter.files.reading import TRUSTED, Bounds
 from tests.exporter.capture.tensorflow.graph_files import GRAPH, SAVED_MODELS, graph, meta_graph, saved_model
 
@@ -29,9 +29,9 @@ def refused(path, message, **options):
 @pytest.mark.parametrize("form", ["binary", "text"])
 def test_a_graph_is_read_in_both_forms(path, form):
     path.write_bytes(graph().SerializeToString() if form == "binary" else GRAPH.encode())
-    for options in ({}, {"form": form}, {"kind": "GraphDef"}):
+    for options in ({}, {"encoding": form}, {"file_type": "GraphDef"}):
         read = read_graph(path, **options)
-        assert (read.kind, read.form) == ("GraphDef", form)
+        assert (read.file_type, read.encoding) == ("GraphDef", form)
         assert read.graph_def == graph()
         assert (read.inputs, read.outputs, read.signature, read.checkpoint_prefix) == ({}, {}, None, None)
     assert read.definitions("Mul").input_arg[1].name == "y"
@@ -39,25 +39,25 @@ def test_a_graph_is_read_in_both_forms(path, form):
 
 def test_a_wrong_flag_is_an_error_that_says_what_the_file_is(path):
     path.write_bytes(GRAPH.encode())
-    refused(path, "is a text GraphDef, not a binary GraphDef$", form="binary")
+    refused(path, "is a text GraphDef, not a binary GraphDef$", encoding="binary")
     path.write_bytes(saved_model().SerializeToString())
-    refused(path, "is a binary SavedModel, not a binary GraphDef$", kind="GraphDef")
+    refused(path, "is a binary SavedModel, not a binary GraphDef$", file_type="GraphDef")
     with pytest.raises(UsageError, match="one of binary, text, not 'json'"):
-        read_graph(path, form="json")
+        read_graph(path, encoding="json")
     with pytest.raises(UsageError, match="one of GraphDef, MetaGraphDef, SavedModel, not 'graph'"):
-        read_graph(path, kind="graph")
+        read_graph(path, file_type="graph")
 
 
 def test_a_graph_without_nodes_is_read_where_the_caller_says_what_it_is(path):
     path.write_bytes(message_type("GraphDef")(versions={"producer": 5}).SerializeToString())
     refused(path, "is not a TensorFlow graph: it is not a GraphDef, MetaGraphDef or SavedModel")
-    assert len(read_graph(path, kind="GraphDef", form="binary").graph_def.node) == 0
+    assert len(read_graph(path, file_type="GraphDef", encoding="binary").graph_def.node) == 0
 
 
 def test_a_meta_graph_defines_its_own_operators(path):
     path.write_bytes(meta_graph().SerializeToString())
     read = read_graph(path)
-    assert read.kind == "MetaGraphDef"
+    assert read.file_type == "MetaGraphDef"
     assert read.graph_def == graph()
     assert read.definitions("MyOwn").name == "MyOwn"
     assert read.definitions("TheirOwn") is None
@@ -78,7 +78,7 @@ def test_the_checkpoint_of_a_meta_graph_is_beside_it(tmp_path):
 @pytest.mark.parametrize("place", ["objects", "objects/saved_model.pb"])
 def test_a_saved_model_of_tensorflow_2(place):
     read = read_graph(SAVED_MODELS / place)
-    assert (read.kind, read.form, read.signature) == ("SavedModel", "binary", "serving_default")
+    assert (read.file_type, read.encoding, read.signature) == ("SavedModel", "binary", "serving_default")
     assert read.inputs == {"x": "serving_default_x:0"}
     assert read.outputs == {"largest": "StatefulPartitionedCall:0", "scaled": "StatefulPartitionedCall:1"}
     assert list(read.outputs) == sorted(read.outputs)
@@ -91,7 +91,7 @@ def test_a_saved_model_of_tensorflow_2(place):
 def test_the_graphs_of_a_saved_model_are_chosen_by_tags():
     folder = SAVED_MODELS / "tagged"
     serving = read_graph(folder, signature="predict")
-    assert serving.form == "text"
+    assert serving.encoding == "text"
     assert serving.meta_graph.meta_info_def.tags == ["serve"]
     training = read_graph(folder, tags=["train"], signature="doubled")
     assert training.meta_graph.meta_info_def.tags == ["train"]

@@ -1,4 +1,4 @@
-"""No file of another framework is taken for one of TensorFlow, nor the reverse."""
+"""Files of other frameworks are not recognised as TensorFlow's, nor the reverse."""
 
 import json
 import os

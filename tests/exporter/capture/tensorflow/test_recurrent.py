@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 import opsetta
-from opsetta.exporter.capture.tensorflow.graph.capture import capture_graph
+from opsetta.exporter.capture.tensorflow.graph.graph_capture import capture_graph
 from opsetta.exporter.capture.tensorflow.messages import message_type
 from tests.opsets import is_full_run
 
@@ -200,7 +200,7 @@ def test_the_source_graph_keeps_the_loop():
 
 
 def test_a_layer_that_stays_a_loop_counts_its_iterations_before_and_stacks_its_outputs():
-    """No condition, counter, weight or list is carried from one iteration to the next."""
+    """No condition, counter, weight or list is a carried variable."""
     [loop] = [node for node in source("clipped_lstm_2").lower(15).model.graph if node.op_type == "Loop"]
     trips, going, *carried = loop.inputs
     assert going is None

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import opsetta
-from opsetta.exporter.capture.tensorflow.graph.capture import capture_graph
+from opsetta.exporter.capture.tensorflow.graph.graph_capture import capture_graph
 
 from .graphs import FLOAT, INT32, VARIANT, Graph
 
@@ -189,7 +189,7 @@ def looping(write: bool, read: str) -> Lists:
 @OPSETS
 @pytest.mark.parametrize("read", ["", "backwards", "from one"])
 def test_a_list_that_a_loop_writes(opset, read):
-    """Its elements have a rank that only the loop's body says."""
+    """Only the body of the loop has the rank of the elements."""
     expected = 2 * (X[::-1] if read == "backwards" else X)
     if read == "from one":
         expected = np.concatenate([0 * X[:1], expected[1:]])

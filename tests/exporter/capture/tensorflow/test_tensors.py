@@ -1,4 +1,4 @@
-"""Every TensorProto of the records gives what TensorFlow reads, or is refused where TensorFlow refuses it."""
+"""TensorProtos decode to the arrays that TensorFlow reads, or are refused if TensorFlow refuses them."""
 
 import json
 import pathlib
@@ -9,7 +9,7 @@ import pytest
 from opsetta import ModelFileError
 from opsetta.exporter.capture.tensorflow.element_types import numpy_type, onnx_type, type_number
 from opsetta.exporter.capture.tensorflow.messages import message_type
-from opsetta.exporter.capture.tensorflow.tensors import array_of, repeated_bytes
+from opsetta.exporter.capture.tensorflow.tensor_protos import array_of, repeated_bytes
 from opsetta.exporter.files.reading import bounds_of
 
 DATA = pathlib.Path(__file__).parents[3] / "data" / "tensorflow"

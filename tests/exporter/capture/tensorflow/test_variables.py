@@ -1,4 +1,4 @@
-"""`load` of graphs with variables: their values come from the checkpoint, TensorFlow's results are met."""
+"""`load` of graphs with variables: the checkpoint has their values, and the results equal TensorFlow's."""
 
 import pathlib
 

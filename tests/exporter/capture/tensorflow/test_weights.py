@@ -1,4 +1,4 @@
-"""The weights of graphs: which there are, and what their dimensions are."""
+"""The weights of graphs: their names, and the meaning of their dimensions."""
 
 import pathlib
 

@@ -1,4 +1,4 @@
-"""Frozen graphs compute what TensorFlow computed with the graph and its checkpoint, and hold nothing else."""
+"""Frozen graphs return TensorFlow's results for the graph and its checkpoint, without superfluous nodes."""
 
 import io
 import pathlib
@@ -11,9 +11,9 @@ from google.protobuf import text_format
 from opsetta import CaptureError, ModelFileError, UsageError
 from opsetta.exporter.capture.tensorflow.checkpoints import open_checkpoint
 from opsetta.exporter.capture.tensorflow.freezing import freeze, frozen_graph
+from opsetta.exporter.capture.tensorflow.graph_reading import read_graph
 from opsetta.exporter.capture.tensorflow.messages import message_type
-from opsetta.exporter.capture.tensorflow.reading import read_graph
-from opsetta.exporter.capture.tensorflow.tensors import array_of
+from opsetta.exporter.capture.tensorflow.tensor_protos import array_of
 from tests import tensorflow_checkpoints as files
 from tests.tensorflow_interpreter import Interpreter
 

@@ -18,7 +18,7 @@ from .tensor_slices import read_tables
 from .variables import Checkpoint
 
 _STATE = "checkpoint"
-"""The file in which TensorFlow's Saver notes the newest checkpoint of a folder."""
+"""The file in which TensorFlow's Saver records the newest checkpoint of a folder."""
 _LARGEST_STATE = 1 << 20
 _SUFFIX = re.compile(r"\.(?:index|meta|data-\d{5,}-of-\d{5,})")
 _SHARD = re.compile(r"-(\d{5,})-of-(\d{5,})")
@@ -29,50 +29,50 @@ def open_checkpoint(path: str | os.PathLike[str], *, allow_links: bool = False) 
     """Open a checkpoint of format V2 or V1, and list its variables. Their contents are read later.
 
     Args:
-        path: its name, "model.ckpt-5"; one of its files; a folder with a file `checkpoint`, which names the
-            newest; or a SavedModel.
+        path: its prefix, "model.ckpt-5"; one of its files; a folder whose file `checkpoint` names the newest
+            one; or the folder of a SavedModel.
         allow_links: follow links out of the checkpoint's folder.
 
     Raises:
         ModelFileError: there is no checkpoint, or it is damaged.
     """
-    shown = os.fsdecode(path)
+    path_text = os.fsdecode(path)
     try:
-        folder, prefix = _prefix(shown, allow_links)
+        folder, prefix = _prefix(path_text, allow_links)
         names = os.listdir(folder)
     except OSError as error:
         if isinstance(error, ModelFileError):
             raise
-        raise ModelFileError(f"'{shown}' cannot be read: {error.strerror}") from error
+        raise ModelFileError(f"'{path_text}' cannot be read: {error.strerror}") from error
     except ValueError as error:
         # os raises ValueError for a NUL in a path.
-        raise ModelFileError(f"'{shown}' cannot be read: {error}") from error
+        raise ModelFileError(f"'{path_text}' cannot be read: {error}") from error
     files = _files(folder, allow_links)
     if f"{prefix}.index" in names:
         index = files.whole(f"{prefix}.index", f"the checkpoint {quoted(prefix)}")
-        return Checkpoint(shown, Bundle(index, prefix, files).variables)
+        return Checkpoint(path_text, Bundle(index, prefix, files).variables)
     tables = _tables(prefix, names)
     if not tables:
         raise ModelFileError(
-            f"there is no checkpoint '{shown}': neither '{prefix}.index' nor '{prefix}' is in '{folder}'"
+            f"there is no checkpoint '{path_text}': neither '{prefix}.index' nor '{prefix}' is in '{folder}'"
         )
     return Checkpoint(
-        shown, read_tables({name: files.whole(name, f"the checkpoint {quoted(name)}") for name in tables})
+        path_text, read_tables({name: files.whole(name, f"the checkpoint {quoted(name)}") for name in tables})
     )
 
 
 def is_checkpoint(path: str | os.PathLike[str]) -> bool:
     """Whether a path seems to name a checkpoint."""
-    shown = os.fsdecode(path)
+    path_text = os.fsdecode(path)
     try:
-        if os.path.isdir(shown):
-            return os.path.isfile(os.path.join(shown, _STATE))
-        if os.path.isfile(f"{shown}.index") or _SUFFIX.search(os.path.basename(shown)):
+        if os.path.isdir(path_text):
+            return os.path.isfile(os.path.join(path_text, _STATE))
+        if os.path.isfile(f"{path_text}.index") or _SUFFIX.search(os.path.basename(path_text)):
             return True
-        if not os.path.isfile(shown):
-            folder, name = os.path.split(os.path.abspath(shown))
+        if not os.path.isfile(path_text):
+            folder, name = os.path.split(os.path.abspath(path_text))
             return os.path.isdir(folder) and bool(_tables(name, os.listdir(folder)))
-        with open(shown, "rb") as file:
+        with open(path_text, "rb") as file:
             file.seek(0, os.SEEK_END)
             file.seek(max(0, file.tell() - len(MAGIC)))
             return file.read() == MAGIC
@@ -81,7 +81,7 @@ def is_checkpoint(path: str | os.PathLike[str]) -> bool:
 
 
 def _files(folder: str, allow_links: bool) -> ExternalFiles:
-    return ExternalFiles(ModelFolder(folder, allow_links=allow_links), lambda subject, shown: None)
+    return ExternalFiles(ModelFolder(folder, allow_links=allow_links), lambda subject, label: None)
 
 
 def _prefix(path: str, allow_links: bool) -> tuple[str, str]:
@@ -103,42 +103,45 @@ def _prefix(path: str, allow_links: bool) -> tuple[str, str]:
 
 def _newest(folder: str, allow_links: bool) -> str:
     """The name of the newest checkpoint of a folder."""
-    shown = f"'{os.path.join(folder, _STATE)}'"
-    data = _files(folder, allow_links).whole(_STATE, shown)
+    quoted_path = f"'{os.path.join(folder, _STATE)}'"
+    data = _files(folder, allow_links).whole(_STATE, quoted_path)
     if data.size > _LARGEST_STATE:
-        raise ModelFileError(f"{shown} cannot be read: it has {data.size} bytes, more than {_LARGEST_STATE}")
+        raise ModelFileError(
+            f"{quoted_path} cannot be read: it has {data.size} bytes, more than {_LARGEST_STATE}"
+        )
     state: Any = message_type("CheckpointState")()
     try:
         text_format.Parse(data.tobytes(), state)
     except (text_format.ParseError, UnicodeDecodeError):
-        raise ModelFileError(f"{shown} does not name a checkpoint") from None
-    # A folder that was moved still names the old place.
+        raise ModelFileError(f"{quoted_path} does not name a checkpoint") from None
+    # The file of a folder that was moved still has the old path; only the name of the checkpoint counts.
     name = os.path.basename(state.model_checkpoint_path.replace("\\", "/"))
     if not name:
-        raise ModelFileError(f"{shown} does not name a checkpoint")
-    result: str = name
-    return result
+        raise ModelFileError(f"{quoted_path} does not name a checkpoint")
+    return name
 
 
 def _tables(prefix: str, names: list[str]) -> list[str]:
-    """The files of a checkpoint of format V1: one, or several with numbers.
+    """The files of a checkpoint of format V1: one, or several that are numbered.
 
     Raises:
         ModelFileError: some of them are missing.
     """
     if prefix in names:
         return [prefix]
-    found: dict[str, set[int]] = {}
+    numbers_by_count: dict[str, set[int]] = {}
     for name in names:
         match = _SHARD.fullmatch(name.removeprefix(prefix)) if name.startswith(prefix) else None
         if match is not None:
-            found.setdefault(match[2], set()).add(int(match[1]))
-    if not found:
+            numbers_by_count.setdefault(match[2], set()).add(int(match[1]))
+    if not numbers_by_count:
         return []
-    of = max(found, key=lambda count: (len(found[count]), count))
-    count = int(of)
-    if count > _MOST_FILES or found[of] != set(range(count)):
+    # A folder may have shards of several checkpoints: take the most complete set. The count stays text,
+    # because names pad it with zeros.
+    count_text = max(numbers_by_count, key=lambda count: (len(numbers_by_count[count]), count))
+    count = int(count_text)
+    if count > _MOST_FILES or numbers_by_count[count_text] != set(range(count)):
         raise ModelFileError(
-            f"the checkpoint {quoted(prefix)} is incomplete: not all of its {of} files are there"
+            f"the checkpoint {quoted(prefix)} is incomplete: not all of its {count_text} files are there"
         )
-    return [f"{prefix}-{number:0{len(of)}}-of-{of}" for number in range(count)]
+    return [f"{prefix}-{number:0{len(count_text)}}-of-{count_text}" for number in range(count)]

@@ -7,20 +7,20 @@ import onnx_ir as ir
 
 from ...registration import GraphContext, Value, onnx_symbolic
 from ..compositions.size_arithmetic import UNKNOWN, axis_from_front, known_rank
-from ._layouts import shaped
+from ._layouts import set_shape
 
 
-def flattened_axis(g: GraphContext, value: Value, axis: int) -> int:
+def flatten_axis(g: GraphContext, value: Value, axis: int) -> int:
     """The axis at which a tensor is flattened to a matrix, which may be its rank."""
     return axis if axis >= 0 and axis == g.rank(value) else axis_from_front(g, value, axis)
 
 
 def as_matrix(g: GraphContext, value: Value, axis: int) -> Value:
     """Flatten a tensor to a matrix: the dimensions before the axis, and those from the axis on."""
-    axis = flattened_axis(g, value, axis)
+    axis = flatten_axis(g, value, axis)
     if g.rank(value) == 2 and axis == 1:
         return value
-    return shaped(g.op("Flatten", value, axis=axis), matrix_sizes(g, value, axis))
+    return set_shape(g.op("Flatten", value, axis=axis), matrix_sizes(g, value, axis))
 
 
 def matrix_sizes(g: GraphContext, value: Value, axis: int) -> list[int | ir.SymbolicDim]:
@@ -38,19 +38,20 @@ def _product(sizes: Sequence[int | ir.SymbolicDim]) -> int | ir.SymbolicDim:
     return math.prod(numbers) if len(numbers) == len(sizes) else UNKNOWN
 
 
-def _rows_restored(g: GraphContext, result: Value, X: Value, axis: int) -> Value:
+def _restore_rows(g: GraphContext, result: Value, X: Value, axis: int) -> Value:
     """Reshape the rows of a result to the dimensions of X before the axis."""
-    axis = flattened_axis(g, X, axis)
+    axis = flatten_axis(g, X, axis)
     if axis == 1:
         return result
+    # Without dimensions before the axis, X is a single row.
     if not axis:
         return g.op("Reshape", result, [-1])
     rows = g.op("Slice", g.op("Shape", X), starts=[0], ends=[axis], axes=[0])
-    restored = g.op("Reshape", result, g.op("Concat", rows, g.constant([-1]), axis=0))
-    shape, own = g.shape(X), g.shape(result)
+    reshaped = g.op("Reshape", result, g.op("Concat", rows, g.constant([-1]), axis=0))
+    shape, result_shape = g.shape(X), g.shape(result)
     if shape is not None:
-        restored.shape = ir.Shape([*shape[:axis], own[1] if own is not None else UNKNOWN])
-    return restored
+        reshaped.shape = ir.Shape([*shape[:axis], result_shape[1] if result_shape is not None else UNKNOWN])
+    return reshaped
 
 
 def _register_fully_connected(name: str, transposed: int) -> None:
@@ -58,7 +59,7 @@ def _register_fully_connected(name: str, transposed: int) -> None:
         g: GraphContext, X: Value, W: Value, b: Value, axis: int = 1, axis_w: int = 1
     ) -> Value:
         product = g.op("Gemm", as_matrix(g, X, axis), as_matrix(g, W, axis_w), b, transB=transposed)
-        return _rows_restored(g, product, X, axis)
+        return _restore_rows(g, product, X, axis)
 
     onnx_symbolic(f"caffe2::{name}")(fully_connected)
 
@@ -85,7 +86,7 @@ def matmul(
     return g.op("MatMul", a, b)
 
 
-def _matrices_transposed(g: GraphContext, value: Value) -> Value:
+def _transpose_matrices(g: GraphContext, value: Value) -> Value:
     rank = known_rank(g, value)
     return g.op("Transpose", value, perm=[*range(rank - 2), rank - 1, rank - 2])
 
@@ -94,11 +95,11 @@ def _matrices_transposed(g: GraphContext, value: Value) -> Value:
 def batch_matmul(
     g: GraphContext, A: Value, B: Value, trans_a: int = 0, trans_b: int = 0, broadcast: int = 0
 ) -> Value:
-    """With `broadcast` as numpy.matmul, but two vectors give one element of rank 1."""
+    """With `broadcast` like numpy.matmul, except that the product of two vectors has the shape [1]."""
     vectors = (g.rank(A) == 1, g.rank(B) == 1)
     if trans_a and not vectors[0]:
-        A = _matrices_transposed(g, A)
+        A = _transpose_matrices(g, A)
     if trans_b and not vectors[1]:
-        B = _matrices_transposed(g, B)
+        B = _transpose_matrices(g, B)
     result: Value = g.op("MatMul", A, B)
     return g.op("Reshape", result, [1]) if all(vectors) else result

@@ -3,8 +3,8 @@
 from ...registration import GraphContext, Value, onnx_symbolic
 from ..compositions.size_arithmetic import axis_from_front
 from ._broadcasting import along_channels
-from ._layouts import from_channels_first, is_channels_last, shaped_like, to_channels_first
-from .products import as_matrix
+from ._layouts import from_channels_first, is_channels_last, set_shape_like, to_channels_first
+from .matrix_products import as_matrix
 
 
 @onnx_symbolic("caffe2::SpatialBN")
@@ -27,7 +27,7 @@ def spatial_bn(
         )
     data = to_channels_first(g, X, order)
     result = g.op("BatchNormalization", data, scale, bias, mean, var, epsilon=epsilon)
-    return from_channels_first(g, shaped_like(result, data), order)
+    return from_channels_first(g, set_shape_like(result, data), order)
 
 
 @onnx_symbolic("caffe2::InstanceNorm")
@@ -36,7 +36,7 @@ def instance_norm(
 ) -> Value:
     data = to_channels_first(g, input, order)
     result = g.op("InstanceNormalization", data, scale, bias, epsilon=epsilon)
-    return from_channels_first(g, shaped_like(result, data), order)
+    return from_channels_first(g, set_shape_like(result, data), order)
 
 
 @onnx_symbolic("caffe2::GroupNorm")
@@ -52,7 +52,7 @@ def group_norm(
     data = to_channels_first(g, X, order)
     scale, bias = g.op("Reshape", gamma, [-1]), g.op("Reshape", beta, [-1])
     result = g.op("GroupNormalization", data, scale, bias, num_groups=group, epsilon=epsilon)
-    return from_channels_first(g, shaped_like(result, data), order)
+    return from_channels_first(g, set_shape_like(result, data), order)
 
 
 @onnx_symbolic("caffe2::LayerNorm")
@@ -65,7 +65,7 @@ def layer_norm(
     epsilon: float = 1e-5,
     elementwise_affine: int = 0,
 ) -> list[Value]:
-    """Also gives the mean and the standard deviation, [dimensions before the axis, 1]."""
+    """Also returns the mean and the standard deviation, [dimensions before the axis, 1]."""
     rows = as_matrix(g, X, axis)
     mean = g.op("ReduceMean", rows, axes=[1], keepdims=1)
     centred = g.op("Sub", rows, mean)
@@ -79,7 +79,7 @@ def layer_norm(
         normalized = g.op("Add", normalized, g.op("Reshape", beta, [-1]))
     axis = axis_from_front(g, X, axis)
     whole = g.op("Shape", X)
-    results = [shaped_like(g.op("Reshape", normalized, whole), X)]
+    results = [set_shape_like(g.op("Reshape", normalized, whole), X)]
     if len(g.expected) > 1:
         before = g.op("Slice", whole, starts=[0], ends=[axis], axes=[0])
         shape = g.op("Concat", before, g.constant([1]), axis=0)
@@ -101,7 +101,7 @@ def lrn(
         raise g.refuse(f"its size must be odd, not {size}")
     data = to_channels_first(g, X, order)
     result = g.op("LRN", data, size=size, alpha=alpha, beta=beta, bias=bias)
-    return from_channels_first(g, shaped_like(result, data), order)
+    return from_channels_first(g, set_shape_like(result, data), order)
 
 
 @onnx_symbolic("caffe2::AffineChannel")

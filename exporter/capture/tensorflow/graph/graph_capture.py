@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import onnx_ir as ir
 from onnx_ir.passes import common
@@ -14,17 +13,18 @@ from .....passes import real_pairs
 from .....registration import COMPLEX, FROZEN, KIND, UNSHAPED, CaptureError, UsageError
 from ....captured_graph.capture import Capture, Interface
 from ....files.reading.bounds import BOUNDS, Bounds
+from ..messages import GraphDef
 from ..operator_definitions import definition
 from .attributes import shape_of
 from .frozen_handles import read_constants
-from .functions import Library
-from .nodes import Define, Edge, Node, ancestors, edge_of, nodes_of
-from .operators import OPTIONAL_PLACEHOLDER, PLACEHOLDERS, begin, flow_of
-from .scope import Emitter, Scope
+from .function_library import Library
+from .node_conversion import OPTIONAL_PLACEHOLDER, PLACEHOLDERS, begin, flow_of
+from .nodes import Define, Edge, GraphNode, ancestors, edge_of, nodes_of
+from .scope import Emitter, GraphScope
 from .tensor_lists import find_lists
 
 Names = Sequence[str] | Mapping[str, Sequence[int] | None]
-"""Results by name, or with the shape that each is to have, -1 for a size that varies."""
+"""Names of results, or a mapping from them to their shapes, -1 for a size that varies."""
 Sizes = Sequence[int] | None
 
 _NO_RESULTS = frozenset(
@@ -41,7 +41,7 @@ _NO_RESULTS_BEGIN = (
     "ResourceScatter",
 )
 _NO_RESULTS_END = ("Summary", "SummaryV2")
-"""Operators whose results nobody reads that are no outputs: they check, save, log, or change variables."""
+"""Operators whose unread results are not outputs: they check, save, log, or change variables."""
 _LAST_RESORT = ("Exit", "Const", "PlaceholderWithDefault", "Placeholder", "PlaceholderV2")
 VARIABLES = frozenset(
     "Variable VariableV2 VarHandleOp ReadVariableOp TemporaryVariable AutoReloadVariable".split()
@@ -52,7 +52,7 @@ _SCALAR_IS_UNKNOWN = 21
 
 
 def capture_graph(
-    message: Any,
+    message: GraphDef,
     *,
     inputs: Names | None = None,
     outputs: Sequence[str] | None = None,
@@ -72,51 +72,57 @@ def capture_graph(
             channels, height, width].
         outputs_as_nchw: likewise for outputs.
         define: the definitions of operators.
-        bounds: what the model may take.
+        bounds: bounds on nodes and memory.
 
     Raises:
         ModelFileError: the graph is malformed.
         CaptureError: a name does not exist, the graph has variables, or control flow without ONNX form.
-        UsageError: the names are no list of different names.
+        UsageError: the names are not a list of distinct names.
     """
     library = Library(message.library.function, define)
     nodes = nodes_of(message.node, library.define)
     read_constants(nodes, library.define)
-    wanted = _named("outputs", outputs, nodes) if outputs is not None else _default_outputs(nodes)
+    output_edges = _find_edges("outputs", outputs, nodes) if outputs is not None else _default_outputs(nodes)
     shapes: Mapping[str, Sizes] = inputs if isinstance(inputs, Mapping) else {}
-    cut = _named("inputs", list(inputs or ()), nodes)
-    _check_variables(wanted, cut)
-    stored = len(message.node) + sum(len(function.node_def) for function in message.library.function)
+    input_edges = _find_edges("inputs", list(inputs or ()), nodes)
+    _check_variables(output_edges, input_edges)
+    node_count = len(message.node) + sum(len(function.node_def) for function in message.library.function)
     graph = ir.Graph([], [], nodes=[], name="main_graph", opset_imports={"tf": 1})
-    emitter = Emitter(graph, library, begin, bounds, stored)
-    scope = Scope(emitter, graph, flow_of(wanted, nodes, dict.fromkeys(cut)))
-    moved = _named("inputs_as_nchw", inputs_as_nchw, nodes)
-    added: dict[Edge, ir.Value] = {}
+    emitter = Emitter(graph, library, begin, bounds, node_count)
+    scope = GraphScope(emitter, graph, flow_of(output_edges, nodes, dict.fromkeys(input_edges)))
+    nchw_edges = _find_edges("inputs_as_nchw", inputs_as_nchw, nodes)
+    graph_inputs: dict[Edge, ir.Value] = {}
 
-    def add(edge: Edge, sizes: Sizes) -> ir.Value:
+    def add_input(edge: Edge, sizes: Sizes) -> ir.Value:
         sizes = sizes if sizes is not None else _stated_shape(edge, message.versions.producer)
-        added[edge] = _input(scope, edge, sizes, edge in moved)
-        return scope.transposed(added[edge], _TO_NHWC) if edge in moved else added[edge]
+        graph_inputs[edge] = _make_input(scope, edge, sizes, edge in nchw_edges)
+        return (
+            scope.transpose_value(graph_inputs[edge], _TO_NHWC) if edge in nchw_edges else graph_inputs[edge]
+        )
 
     if inputs is None:
-        emitter.placeholder = lambda node: add(Edge(node, 0), None) if nodes.get(node.name) is node else None
-    for name, edge in zip(inputs or (), cut, strict=True):
-        scope.values[edge] = add(edge, shapes.get(name))
-    results = scope.demand(wanted)
-    places = {node: place for place, node in enumerate(nodes.values())}
-    order = cut if inputs is not None else sorted(added, key=lambda edge: places[edge.node])
-    graph.inputs.extend(added[edge] for edge in order)
-    _check_among("inputs_as_nchw", moved, order)
-    moved = _named("outputs_as_nchw", outputs_as_nchw, nodes)
-    _check_among("outputs_as_nchw", moved, wanted)
-    for edge, value in zip(wanted, results, strict=True):
-        graph.outputs.append(scope.transposed(value, _TO_NCHW) if edge in moved else value)
+        # A node in the body of a function may have the name of a placeholder of the graph.
+        emitter.placeholder = lambda node: (
+            add_input(Edge(node, 0), None) if nodes.get(node.name) is node else None
+        )
+    for name, edge in zip(inputs or (), input_edges, strict=True):
+        scope.values[edge] = add_input(edge, shapes.get(name))
+    results = scope.demand(output_edges)
+    # Results are emitted backwards, which meets placeholders in another order than that of the file.
+    positions = {node: position for position, node in enumerate(nodes.values())}
+    order = input_edges if inputs is not None else sorted(graph_inputs, key=lambda edge: positions[edge.node])
+    graph.inputs.extend(graph_inputs[edge] for edge in order)
+    _check_among("inputs_as_nchw", nchw_edges, order)
+    nchw_edges = _find_edges("outputs_as_nchw", outputs_as_nchw, nodes)
+    _check_among("outputs_as_nchw", nchw_edges, output_edges)
+    for edge, value in zip(output_edges, results, strict=True):
+        graph.outputs.append(scope.transpose_value(value, _TO_NCHW) if edge in nchw_edges else value)
     find_lists(graph)
     metadata = {UNSHAPED: "true", FROZEN: "true"}
     model = ir.Model(graph, ir_version=10, producer_name="opsetta", metadata_props=metadata)
     common.RemoveUnusedNodesPass()(model)
     real_pairs(model)
-    return Capture(model, _interface(graph), output_names=[edge.shown for edge in wanted])
+    return Capture(model, _interface(graph), output_names=[edge.label for edge in output_edges])
 
 
 def _interface(graph: ir.Graph) -> Interface:
@@ -135,18 +141,18 @@ def _interface(graph: ir.Graph) -> Interface:
     )
 
 
-def _check_among(option: str, named: Sequence[Edge], edges: Sequence[Edge]) -> None:
+def _check_among(option: str, named_edges: Sequence[Edge], edges: Sequence[Edge]) -> None:
     """Refuse results in an option that are not inputs or outputs."""
-    wrong = next((edge for edge in named if edge not in edges), None)
-    if wrong is not None:
-        kind = option.partition("_")[0]
-        shown = ", ".join(repr(edge.shown) for edge in edges)
-        raise UsageError(f"{option}: '{wrong.shown}' is not among the {kind}, which are {shown}")
+    wrong_edge = next((edge for edge in named_edges if edge not in edges), None)
+    if wrong_edge is not None:
+        subject = option.partition("_")[0]
+        edge_names = ", ".join(repr(edge.label) for edge in edges)
+        raise UsageError(f"{option}: '{wrong_edge.label}' is not among the {subject}, which are {edge_names}")
 
 
-def _named(option: str, names: Sequence[str] | None, nodes: Mapping[str, Node]) -> list[Edge]:
-    """The results that a user names."""
-    found: list[Edge] = []
+def _find_edges(option: str, names: Sequence[str] | None, nodes: Mapping[str, GraphNode]) -> list[Edge]:
+    """Find the results that a user names in an option."""
+    edges: list[Edge] = []
     for name in names or ():
         if not isinstance(name, str):
             raise UsageError(f"{option} must be names of results, such as 'x' or 'x:0', not {name!r}")
@@ -156,69 +162,73 @@ def _named(option: str, names: Sequence[str] | None, nodes: Mapping[str, Node]) 
             hint = f"; there are {', '.join(map(repr, close))}" if close else ""
             raise CaptureError(f"{option}: the graph has no node '{name}'{hint}")
         edge.node.result_type(edge.output)
-        if edge in found:
+        if edge in edges:
             raise UsageError(f"{option}: '{name}' occurs twice")
-        found.append(edge)
-    return found
+        edges.append(edge)
+    return edges
 
 
-def _default_outputs(nodes: Mapping[str, Node]) -> list[Edge]:
+def _default_outputs(nodes: Mapping[str, GraphNode]) -> list[Edge]:
     """The results of the nodes that no other node reads or waits for."""
-    read = {edge.node for node in nodes.values() for edge in node.inputs}
-    read |= {other for node in nodes.values() for other in node.controls}
-    found: list[Edge] = []
-    unread = [node for node in nodes.values() if node not in read]
+    read_nodes = {edge.node for node in nodes.values() for edge in node.inputs}
+    read_nodes |= {control for node in nodes.values() for control in node.controls}
+    output_edges: list[Edge] = []
+    unread = [node for node in nodes.values() if node not in read_nodes]
     for node in unread:
         if node.op in _NO_RESULTS:
             continue
         if node.op.startswith(_NO_RESULTS_BEGIN) or node.op.endswith(_NO_RESULTS_END):
             continue
-        count = 1 if node.definition is None or node.op.startswith("FusedBatchNorm") else len(node.results())
-        found += [Edge(node, index) for index in range(count)]
+        count = (
+            # The further results of FusedBatchNorm serve training.
+            1 if node.definition is None or node.op.startswith("FusedBatchNorm") else len(node.result_types())
+        )
+        output_edges += [Edge(node, index) for index in range(count)]
     for op in _LAST_RESORT:
-        # The results of a loop, or constants, where the graph has nothing else.
-        found = found or [Edge(node, 0) for node in unread if node.op == op]
-    if not found:
+        # A graph may consist of a loop or of constants alone; then their results are the outputs.
+        output_edges = output_edges or [Edge(node, 0) for node in unread if node.op == op]
+    if not output_edges:
         reason = "has no results" if unread else "has nodes, but every result is read by another node"
         raise CaptureError(f"the graph {reason}: name the outputs")
-    return found
+    return output_edges
 
 
-def _check_variables(wanted: Sequence[Edge], cut: Sequence[Edge]) -> None:
+def _check_variables(output_edges: Sequence[Edge], input_edges: Sequence[Edge]) -> None:
     """Refuse a graph whose weights are in a checkpoint."""
-    variables = _variables(wanted, cut)
+    variables = _variables(output_edges, input_edges)
     if variables:
-        rest = f" and {len(variables) - 3} more" if len(variables) > 3 else ""
-        shown = ", ".join(f"'{name}'" for name in variables[:3])
+        remainder = f" and {len(variables) - 3} more" if len(variables) > 3 else ""
+        variable_names = ", ".join(f"'{name}'" for name in variables[:3])
         raise CaptureError(
-            f"the outputs depend on variables, whose values are in a checkpoint ({shown}{rest}): give the "
-            "checkpoint, and name the outputs"
+            f"the outputs depend on variables, whose values are in a checkpoint ({variable_names}{remainder})"
+            ": give the checkpoint, and name the outputs"
         )
 
 
-def _variables(wanted: Sequence[Edge], cut: Sequence[Edge]) -> list[str]:
-    reached = ancestors(wanted, frozenset(cut), controls=False)
+def _variables(output_edges: Sequence[Edge], input_edges: Sequence[Edge]) -> list[str]:
+    reached = ancestors(output_edges, frozenset(input_edges), controls=False)
     return sorted(node.name for node in reached if node.op in VARIABLES)
 
 
-def _input(scope: Scope, edge: Edge, sizes: Sizes, moved: bool) -> ir.Value:
+def _make_input(scope: GraphScope, edge: Edge, sizes: Sizes, channels_first: bool) -> ir.Value:
     """Make the graph input for a result.
 
     Args:
-        moved: whether a caller feeds it with its channels first.
+        channels_first: whether a caller feeds it as [batch, channels, height, width].
     """
-    kind = edge.node.result_type(edge.output)
-    if kind is not None and not isinstance(kind, ir.DataType):
-        raise CaptureError(f"'{edge.shown}' is a {kind}; only a tensor can be an input")
-    if moved and sizes is None:
+    element_type = edge.node.result_type(edge.output)
+    if element_type is not None and not isinstance(element_type, ir.DataType):
+        raise CaptureError(f"'{edge.label}' is a {element_type}; only a tensor can be an input")
+    if channels_first and sizes is None:
         sizes = [-1] * 4
-    if moved and sizes is not None:
+    if channels_first and sizes is not None:
         if len(sizes) != 4:
-            raise UsageError(f"inputs_as_nchw: '{edge.shown}' must have 4 dimensions, not {len(sizes)}")
+            raise UsageError(f"inputs_as_nchw: '{edge.label}' must have 4 dimensions, not {len(sizes)}")
         sizes = [sizes[dim] for dim in _TO_NCHW]
-    value = scope.value(edge.shown, kind)
+    value = scope.value(edge.label, element_type)
     if sizes is not None:
-        stem = re.sub(r"\W", "_", edge.shown)
+        # Conditions on sizes are expressions, in which the name of a dimension must be an identifier.
+        stem = re.sub(r"\W", "_", edge.label)
         value.shape = ir.Shape([size if size >= 0 else f"{stem}_{dim}" for dim, size in enumerate(sizes)])
     value.metadata_props[KIND] = "user"
     return value
@@ -230,7 +240,7 @@ def _stated_shape(edge: Edge, producer: int) -> Sizes:
         sizes = shape_of(node.attribute("shape").shape)
         if sizes is not None and (sizes or node.op != "Placeholder" or producer > _SCALAR_IS_UNKNOWN):
             return sizes
-    if "_output_shapes" in node.stored:
+    if "_output_shapes" in node.stated_attributes:
         shapes = node.attribute("_output_shapes").list.shape
         return shape_of(shapes[edge.output]) if edge.output < len(shapes) else None
     return None

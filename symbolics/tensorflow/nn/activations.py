@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
-from .layout import ranked
+from .layout import set_rank
 
 
-def _of_features(name: str, symbolic: str) -> None:
+def _register_of_features(name: str, symbolic: str) -> None:
     def activation(g: GraphContext, features: Value) -> Value:
         result: Value = g.call(symbolic, features)
         return result
@@ -22,7 +22,7 @@ for _name, _symbolic in {
     "Softplus": "aten::softplus",
     "Softsign": "composed::softsign",
 }.items():
-    _of_features(_name, _symbolic)
+    _register_of_features(_name, _symbolic)
 
 
 @onnx_symbolic("tf::Sigmoid")
@@ -53,8 +53,8 @@ def log_softmax(g: GraphContext, logits: Value) -> Value:
 
 @onnx_symbolic("tf::SoftmaxCrossEntropyWithLogits")
 def softmax_cross_entropy_with_logits(g: GraphContext, features: Value, labels: Value) -> list[Value]:
-    """The loss of each row, and its gradient; one of the operands may have one row for all."""
-    logarithms = g.op("LogSoftmax", ranked(g, features, 2), axis=-1)
+    """The loss of each row, and its gradient; an operand with a single row broadcasts."""
+    logarithms = g.op("LogSoftmax", set_rank(g, features, 2), axis=-1)
     loss = g.op("Neg", g.op("ReduceSum", g.op("Mul", labels, logarithms), axes=[1], keepdims=0))
     return [loss, g.op("Sub", g.op("Softmax", features, axis=-1), labels)]
 
@@ -62,7 +62,7 @@ def softmax_cross_entropy_with_logits(g: GraphContext, features: Value, labels: 
 @onnx_symbolic("tf::SparseSoftmaxCrossEntropyWithLogits")
 def sparse_softmax_cross_entropy_with_logits(g: GraphContext, features: Value, labels: Value) -> list[Value]:
     """The labels are class indices."""
-    numbers = g.call("sym::range", start=0, end=g.size(ranked(g, features, 2), 1))
-    labels = g.op("Unsqueeze", g.cast(labels, numbers.dtype or DataType.INT64), axes=[1])
-    chosen = g.cast(g.op("Equal", labels, numbers), g.dtype(features) or DataType.FLOAT)
-    return g.call_outputs("tf::SoftmaxCrossEntropyWithLogits", features, chosen)
+    numbers = g.call("sym::range", start=0, end=g.size(set_rank(g, features, 2), 1))
+    labels = g.op("Unsqueeze", g.cast(labels, numbers.dtype), axes=[1])
+    one_hot_labels = g.cast(g.op("Equal", labels, numbers), g.dtype(features) or DataType.FLOAT)
+    return g.call("tf::SoftmaxCrossEntropyWithLogits", features, one_hot_labels)

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import onnx_ir as ir
 
 from .....registration import CaptureError, ModelFileError
+from ..messages import AttrValue
 from . import raising
 from .flow import OPERATORS, Flow
-from .functions import Body
-from .nodes import ARGUMENT, Edge, Node
-from .scope import Scope, Unit, check_type
+from .function_library import FunctionBody
+from .nodes import ARGUMENT, Edge, GraphNode
+from .scope import GraphScope, Unit, check_type
 
 PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2"})
 OPTIONAL_PLACEHOLDER = "PlaceholderWithDefault"
-_Call = tuple[str, Mapping[str, Any]]
+_Call = tuple[str, Mapping[str, AttrValue]]
 
 
-def begin(scope: Scope, edge: Edge) -> Unit | None:
-    """Begin to convert the node of a result; a constant gets its value at once.
+def begin(scope: GraphScope, edge: Edge) -> Unit | None:
+    """Begin to convert the node of a result; return None if the result has its value already.
 
     Raises:
         ModelFileError: the node is malformed.
@@ -33,10 +33,10 @@ def begin(scope: Scope, edge: Edge) -> Unit | None:
         return None
     if node.op in OPERATORS:
         return raising.begin(scope, edge)
-    called = scope.emitter.library.called(node)
-    if called is not None:
-        return Unit(node, node.inputs, lambda: _inline(scope, node, called))
-    functional = _FUNCTIONAL.get(node.op)
+    callee = scope.emitter.library.callee(node)
+    if callee is not None:
+        return Unit(node, node.inputs, lambda: _inline(scope, node, callee))
+    functional = _FUNCTIONAL_OPERATORS.get(node.op)
     if functional is not None:
         return Unit(node, node.inputs, lambda: functional(scope, node))
     if node.op == OPTIONAL_PLACEHOLDER and node.inputs:
@@ -55,40 +55,49 @@ def begin(scope: Scope, edge: Edge) -> Unit | None:
     return Unit(node, node.inputs, lambda: scope.emit(node))
 
 
-def flow_of(results: Sequence[Edge], nodes: Mapping[str, Node], cut: Mapping[Edge, object]) -> Flow | None:
+def flow_of(
+    results: Sequence[Edge], nodes: Mapping[str, GraphNode], cut: Mapping[Edge, object]
+) -> Flow | None:
     """The analysis of TensorFlow 1 control flow; None if there is none."""
     if not any(node.op in OPERATORS for node in nodes.values()):
         return None
     return Flow(results, cut)
 
 
-def _body(scope: Scope, node: Node, called: _Call, given: int) -> tuple[Body, Flow | None]:
-    body = scope.emitter.library.body(*called, node)
-    if len(body.arguments) != given:
+def _body(
+    scope: GraphScope, node: GraphNode, callee: _Call, value_count: int
+) -> tuple[FunctionBody, Flow | None]:
+    body = scope.emitter.library.body(*callee, node)
+    if len(body.arguments) != value_count:
         raise ModelFileError(
-            f"{node.shown} passes {given} values to function '{body.name}', which takes {len(body.arguments)}"
+            f"{node.label} passes {value_count} values to function '{body.name}', which takes "
+            f"{len(body.arguments)}"
         )
-    for formal, actual in zip(body.arguments, node.inputs[len(node.inputs) - given :], strict=True):
+    for formal, actual in zip(body.arguments, node.inputs[len(node.inputs) - value_count :], strict=True):
+        # A malformed call could otherwise pass a value of another type than the body expects.
         check_type(node, actual, formal.node.result_type(formal.output))
     return body, flow_of(body.results, body.nodes, {})
 
 
-def _inline(scope: Scope, node: Node, called: _Call) -> None:
+def _inline(scope: GraphScope, node: GraphNode, callee: _Call) -> None:
     """Inline the body of a function."""
     scope.emitter.charge(node)
-    body, flow = _body(scope, node, called, len(node.inputs))
+    body, flow = _body(scope, node, callee, len(node.inputs))
     inner = scope.call(node, body.name, flow)
     for formal, actual in zip(body.arguments, node.inputs, strict=True):
         inner.values[formal] = scope.values[actual]
     scope.define(node, inner.demand(body.results))
 
 
-def _block(scope: Scope, node: Node, called: _Call, inputs: Sequence[Edge], results: int) -> ir.Graph:
-    """The body of a function as a block."""
-    body, flow = _body(scope, node, called, len(inputs))
-    if len(body.results) != results:
+def _block(
+    scope: GraphScope, node: GraphNode, callee: _Call, inputs: Sequence[Edge], result_count: int
+) -> ir.Graph:
+    """Convert the body of a function to a block."""
+    body, flow = _body(scope, node, callee, len(inputs))
+    if len(body.results) != result_count:
         raise ModelFileError(
-            f"function '{body.name}' returns {len(body.results)} values to {node.shown}, which has {results}"
+            f"function '{body.name}' returns {len(body.results)} values to {node.label}, which has "
+            f"{result_count}"
         )
     graph = ir.Graph(
         [], [], nodes=[], name=scope.emitter.names.unique(f"{scope.prefix}{node.name}/{body.name}")
@@ -102,11 +111,14 @@ def _block(scope: Scope, node: Node, called: _Call, inputs: Sequence[Edge], resu
     return inner.close(formals, inner.demand(body.results))
 
 
-def _outputs(scope: Scope, node: Node) -> list[ir.Value]:
-    return [scope.value(Edge(node, index).shown, kind) for index, kind in enumerate(node.results())]
+def _outputs(scope: GraphScope, node: GraphNode) -> list[ir.Value]:
+    return [
+        scope.value(Edge(node, index).label, element_type)
+        for index, element_type in enumerate(node.result_types())
+    ]
 
 
-def _while(scope: Scope, node: Node) -> None:
+def _while(scope: GraphScope, node: GraphNode) -> None:
     library, inputs = scope.emitter.library, node.inputs
     blocks = {
         "cond": _block(scope, node, library.function_of(node, "cond"), inputs, 1),
@@ -117,33 +129,35 @@ def _while(scope: Scope, node: Node) -> None:
     scope.define(node, outputs)
 
 
-def _branches(scope: Scope, node: Node, op: str, argument: str, functions: Mapping[str, _Call]) -> None:
-    """An If or a Case."""
+def _add_branches(
+    scope: GraphScope, node: GraphNode, op: str, argument: str, functions: Mapping[str, _Call]
+) -> None:
+    """Add an If or a Case."""
     if not node.inputs:
-        raise ModelFileError(f"{node.shown} has no '{argument}'")
+        raise ModelFileError(f"{node.label} has no '{argument}'")
     decision, *inputs = node.inputs
     outputs = _outputs(scope, node)
-    blocks = {name: _block(scope, node, called, inputs, len(outputs)) for name, called in functions.items()}
+    blocks = {name: _block(scope, node, callee, inputs, len(outputs)) for name, callee in functions.items()}
     arguments = {argument: scope.values[decision], "input": [scope.values[edge] for edge in inputs]}
     scope.add(node, arguments, outputs, op=op, blocks=blocks)
     scope.define(node, outputs)
 
 
-def _if(scope: Scope, node: Node) -> None:
+def _if(scope: GraphScope, node: GraphNode) -> None:
     library = scope.emitter.library
     functions = {name: library.function_of(node, name) for name in ("then_branch", "else_branch")}
-    _branches(scope, node, "If", "cond", functions)
+    _add_branches(scope, node, "If", "cond", functions)
 
 
-def _case(scope: Scope, node: Node) -> None:
+def _case(scope: GraphScope, node: GraphNode) -> None:
     functions = scope.emitter.library.functions_of(node, "branches")
     if not functions:
-        raise ModelFileError(f"{node.shown} has no branches")
-    named = {f"branches_{index}": called for index, called in enumerate(functions)}
-    _branches(scope, node, "Case", "branch_index", named)
+        raise ModelFileError(f"{node.label} has no branches")
+    branch_functions = {f"branches_{index}": callee for index, callee in enumerate(functions)}
+    _add_branches(scope, node, "Case", "branch_index", branch_functions)
 
 
-_FUNCTIONAL: dict[str, Callable[[Scope, Node], None]] = {
+_FUNCTIONAL_OPERATORS: dict[str, Callable[[GraphScope, GraphNode], None]] = {
     "While": _while,
     "StatelessWhile": _while,
     "If": _if,

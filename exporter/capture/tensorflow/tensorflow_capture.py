@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Collection, Sequence
-from typing import Any
 
 from ....registration import UsageError
 from ...captured_graph.capture import Capture
 from ...files.reading.bounds import BOUNDS, TRUSTED, Bounds
 from .freezing import freeze
-from .graph.capture import VARIABLES, Names, capture_graph
-from .reading import GraphFile, read_graph
+from .graph.graph_capture import VARIABLES, Names, capture_graph
+from .graph_reading import GraphFile, read_graph
+from .messages import GraphDef
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +22,7 @@ class TensorFlowOptions:
     Attributes:
         inputs: the results that a caller feeds, `x` or `x:0`, or a mapping from them to their shapes; by
             default those of the signature, or the placeholders.
-        outputs: the results to return; by default those of the signature, or what no node reads.
+        outputs: the results to return; by default those of the signature, or those that no node reads.
         checkpoint: the prefix of a checkpoint with the values of variables; by default the one beside the
             file.
         tags: the tags of the graph of a SavedModel.
@@ -50,15 +50,15 @@ class TensorFlowOptions:
                 raise UsageError(f"{option} must be a list of names, not {getattr(self, option)!r}")
 
     @property
-    def given(self) -> list[str]:
-        """The options that are not their defaults."""
+    def changed_options(self) -> list[str]:
+        """The names of the options that differ from their defaults, except `allow_links`."""
         fields = [field for field in dataclasses.fields(self) if field.name != "allow_links"]
         return [field.name for field in fields if getattr(self, field.name) != field.default]
 
 
 @dataclasses.dataclass(frozen=True)
 class CapturedFile:
-    """A captured file, and the names of inputs and outputs in its signature.
+    """A captured file, with the names of inputs and outputs in its signature.
 
     Attributes:
         capture: the source graph.
@@ -82,24 +82,25 @@ def capture_file(
         CaptureError: the graph has no ONNX form.
     """
     options = options if options is not None else TensorFlowOptions()
-    named = options.inputs is not None or options.outputs is not None
+    has_names = options.inputs is not None or options.outputs is not None
     file = read_graph(
         path,
-        form=options.input_format,
+        encoding=options.input_format,
         tags=options.tags,
         signature=options.signature,
-        need_signature=not named,
+        need_signature=not has_names,
         bounds=bounds,
     )
     inputs: Names | None = options.inputs
     outputs: Sequence[str] | None = options.outputs
     input_names = output_names = None
+    # Other outputs may not depend on the inputs of the signature.
     if inputs is None and file.inputs and outputs is None:
         inputs, input_names = list(file.inputs.values()), list(file.inputs)
     if outputs is None and file.outputs:
         outputs, output_names = list(file.outputs.values()), list(file.outputs)
     capture = capture_graph(
-        _frozen(file, options, inputs, outputs, bounds),
+        _freeze_if_needed(file, options, inputs, outputs, bounds),
         inputs=inputs,
         outputs=outputs,
         inputs_as_nchw=options.inputs_as_nchw,
@@ -110,18 +111,19 @@ def capture_file(
     return CapturedFile(capture, input_names, output_names)
 
 
-def _frozen(
+def _freeze_if_needed(
     file: GraphFile,
     options: TensorFlowOptions,
     inputs: Names | None,
     outputs: Sequence[str] | None,
     bounds: Bounds,
-) -> Any:
-    """The GraphDef of a file, with the values of variables from their checkpoint."""
+) -> GraphDef:
+    """The GraphDef of a file, with the values of its variables if there is a checkpoint."""
     nodes = [file.graph_def.node, *(function.node_def for function in file.graph_def.library.function)]
-    held = any(node.op in VARIABLES for part in nodes for node in part)
-    found = options.checkpoint is not None or file.checkpoint_prefix is not None
-    if options.checkpoint is None and not (held and found):
+    has_variables = any(node.op in VARIABLES for body in nodes for node in body)
+    has_checkpoint = options.checkpoint is not None or file.checkpoint_prefix is not None
+    # A graph without variables needs no checkpoint, even if there is one.
+    if options.checkpoint is None and not (has_variables and has_checkpoint):
         return file.graph_def
     return freeze(
         file,

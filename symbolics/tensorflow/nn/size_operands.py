@@ -1,4 +1,4 @@
-"""The sizes in a tensor, as ints if they are known."""
+"""Reads the sizes in an operand, as ints if they are constant."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from ....registration import DataType, GraphContext, Value
 from ...compositions.size_arithmetic import Size
 
 
-def listed_sizes(g: GraphContext, sizes: Value, count: int) -> list[Size]:
+def list_sizes(g: GraphContext, sizes: Value, count: int) -> list[Size]:
     """The sizes in a one-dimensional tensor: ints if constant, else zero-dim INT64 values.
 
-    A Concat of constants and computed sizes gives a mixture.
+    The sizes in a Concat of constants and computed sizes may be of both kinds.
     """
-    known = _constant_sizes(g, sizes, count)
-    return [item if item is not None else _element(g, sizes, at) for at, item in enumerate(known)]
+    constant_sizes = _constant_sizes(g, sizes, count)
+    return [
+        item if item is not None else _element(g, sizes, index) for index, item in enumerate(constant_sizes)
+    ]
 
 
-def _element(g: GraphContext, sizes: Value, at: int) -> Value:
-    none = g.constant([], DataType.INT64)
-    item = g.op("Reshape", g.cast(g.op("Gather", sizes, at, axis=0), DataType.INT64), none)
-    item.shape = ir.Shape([])
-    return item
+def _element(g: GraphContext, sizes: Value, index: int) -> Value:
+    scalar_shape = g.constant([], DataType.INT64)
+    size = g.op("Reshape", g.cast(g.op("Gather", sizes, index, axis=0), DataType.INT64), scalar_shape)
+    size.shape = ir.Shape([])
+    return size
 
 
 def _constant_sizes(g: GraphContext, sizes: Value, count: int) -> list[int | None]:
@@ -35,10 +37,10 @@ def _constant_sizes(g: GraphContext, sizes: Value, count: int) -> list[int | Non
         return _constant_sizes(g, node.inputs[0], count)
     if node is None or node.op_type != "Concat":
         return [None] * count
-    found: list[int | None] = []
+    concatenated_sizes: list[int | None] = []
     for part in node.inputs:
         shape = None if part is None else g.shape(part)
         if part is None or shape is None or len(shape) != 1 or not isinstance(shape[0], int):
             return [None] * count
-        found += _constant_sizes(g, part, shape[0])
-    return found if len(found) == count else [None] * count
+        concatenated_sizes += _constant_sizes(g, part, shape[0])
+    return concatenated_sizes if len(concatenated_sizes) == count else [None] * count

@@ -1,4 +1,4 @@
-"""Pooling over images and volumes, patches of them, and dilation by a filter."""
+"""Pooling over images and volumes, extraction of patches, and dilation by a filter."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ...compositions.size_arithmetic import Size, compute
-from ...compositions.spatial.sliding import Slide, average_windows, gather_windows, largest
+from ...compositions.spatial.sliding import Slide, largest
 from .._common import constant_integers
-from .convolution import kernel_sizes
-from .layout import IMAGES, Layout, Pads, numbers, padded, window_pads
+from .convolutions import kernel_sizes
+from .layout import IMAGES, DataLayout, Pads, constant_pads, pad_images, window_pads
 
 
 def _slides(
@@ -23,7 +23,7 @@ def _slides(
     pads: Sequence[tuple[int, int]],
 ) -> list[Slide]:
     windows = enumerate(zip(kernel, strides, pads, rates, strict=True))
-    return [Slide.over(g, g.size(images, 2 + i), *each) for i, each in windows]
+    return [Slide.over(g, g.size(images, 2 + i), *window) for i, window in windows]
 
 
 def _known_pads(g: GraphContext, pads: Pads) -> list[tuple[int, int]]:
@@ -32,23 +32,23 @@ def _known_pads(g: GraphContext, pads: Pads) -> list[tuple[int, int]]:
     Raises:
         UnsupportedError: one is computed.
     """
-    if numbers(pads) is None:
+    if constant_pads(pads) is None:
         raise g.refuse("the spatial sizes must be known for SAME padding with a stride")
     return pads  # type: ignore[return-value]
 
 
 def _attributes(
     g: GraphContext,
-    layout: Layout,
+    layout: DataLayout,
     images: Value,
     ksize: Sequence[int],
     strides: Sequence[int],
     padding: str,
     explicit_paddings: Sequence[int] = (),
 ) -> dict[str, Any]:
-    """The attributes of a pooling operator. For unknown sizes, SAME with a stride uses `auto_pad`."""
+    """The attributes of a pooling operator. If sizes are unknown, SAME with a stride is `auto_pad`."""
     kernel, steps = layout.spatial(g, ksize, "ksize"), layout.spatial(g, strides, "strides")
-    given: dict[str, Any] = {"kernel_shape": kernel, "strides": steps}
+    attributes: dict[str, Any] = {"kernel_shape": kernel, "strides": steps}
     pairs = list(zip(kernel, steps, strict=True))
     computed = any(
         size > 1 and step > 1 and isinstance(g.size(images, 2 + i), Value)
@@ -59,14 +59,14 @@ def _attributes(
             raise g.refuse(
                 "the spatial sizes must be known for SAME padding with windows smaller than their stride"
             )
-        return {**given, "auto_pad": "SAME_UPPER"}
+        return {**attributes, "auto_pad": "SAME_UPPER"}
     pads = window_pads(g, layout, images, kernel, steps, padding, explicit_paddings)
-    return {**given, "pads": numbers(pads)}
+    return {**attributes, "pads": constant_pads(pads)}
 
 
 def _max_pool(
     g: GraphContext,
-    layout: Layout,
+    layout: DataLayout,
     input: Value,
     ksize: Sequence[int],
     strides: Sequence[int],
@@ -76,15 +76,16 @@ def _max_pool(
     images = layout.channels_first(g, input)
     attributes = _attributes(g, layout, images, ksize, strides, padding, explicit_paddings)
     dtype = g.dtype(input)
+    # Runtimes lack most integer kernels of MaxPool, and that of DOUBLE before version 8.
     composed = dtype in dtypes.INTEGERS or (
         dtype == DataType.DOUBLE and not g.has("MaxPool", "storage_order")
     )
     if composed and attributes.get("pads"):
         pads = attributes["pads"]
-        each = list(zip(pads[: layout.dimensions], pads[layout.dimensions :], strict=True))
-        windows = (attributes["kernel_shape"], attributes["strides"], [1] * layout.dimensions, each)
-        return layout.restored(g, largest(g, images, _slides(g, images, *windows), False)[0])
-    return layout.restored(g, g.op("MaxPool", images, **attributes))
+        pad_pairs = list(zip(pads[: layout.dimensions], pads[layout.dimensions :], strict=True))
+        windows = (attributes["kernel_shape"], attributes["strides"], [1] * layout.dimensions, pad_pairs)
+        return layout.restore(g, largest(g, images, _slides(g, images, *windows), False)[0])
+    return layout.restore(g, g.op("MaxPool", images, **attributes))
 
 
 @onnx_symbolic("tf::MaxPool")
@@ -97,7 +98,7 @@ def max_pool(
     explicit_paddings: Sequence[int] = (),
     data_format: str = "NHWC",
 ) -> Value:
-    return _max_pool(g, Layout.of(g, data_format), input, ksize, strides, padding, explicit_paddings)
+    return _max_pool(g, DataLayout.of(g, data_format), input, ksize, strides, padding, explicit_paddings)
 
 
 @onnx_symbolic("tf::MaxPoolV2")
@@ -110,7 +111,7 @@ def max_pool_v2(
     data_format: str = "NHWC",
 ) -> Value:
     kernel, steps = constant_integers(g, ksize, "ksize"), constant_integers(g, strides, "strides")
-    return _max_pool(g, Layout.of(g, data_format), input, kernel, steps, padding)
+    return _max_pool(g, DataLayout.of(g, data_format), input, kernel, steps, padding)
 
 
 @onnx_symbolic("tf::MaxPool3D")
@@ -122,7 +123,7 @@ def max_pool_3d(
     padding: str,
     data_format: str = "NDHWC",
 ) -> Value:
-    return _max_pool(g, Layout.of(g, data_format), input, ksize, strides, padding)
+    return _max_pool(g, DataLayout.of(g, data_format), input, ksize, strides, padding)
 
 
 @onnx_symbolic("tf::MaxPoolWithArgmax")
@@ -135,19 +136,20 @@ def max_pool_with_argmax(
     Targmax: DataType = DataType.INT64,
     include_batch_in_index: bool = False,
 ) -> tuple[Value, Value]:
-    """Indices count the elements of `[height, width, channels]`, and in ONNX those of `[N, C, H, W]`."""
+    """TensorFlow's indices count elements of `[height, width, channels]`, ONNX's those of `[N, C, H, W]`."""
     images = IMAGES.channels_first(g, input)
     attributes = _attributes(g, IMAGES, images, ksize, strides, padding)
-    values, found = g.op("MaxPool", images, **attributes, outputs=2)
+    values, plane_indices = g.op("MaxPool", images, **attributes, outputs=2)
     batch, channels, height, width = (g.size(images, axis) for axis in range(4))
     plane = compute(g, "mul", height, width)
-    within = g.op("Sub", found, g.op("Mul", g.op("Div", found, plane), plane))
+    # ONNX's index also counts the batch and the channels before the plane.
+    index_in_plane = g.op("Sub", plane_indices, g.op("Mul", g.op("Div", plane_indices, plane), plane))
     numbers_of_channels = g.op("Reshape", _range(g, channels), [-1, 1, 1])
-    argmax = g.op("Add", g.op("Mul", within, channels), numbers_of_channels)
+    argmax = g.op("Add", g.op("Mul", index_in_plane, channels), numbers_of_channels)
     if include_batch_in_index:
         starts = g.op("Mul", _range(g, batch), compute(g, "mul", plane, channels))
         argmax = g.op("Add", argmax, g.op("Reshape", starts, [-1, 1, 1, 1]))
-    return IMAGES.restored(g, values), g.cast(IMAGES.restored(g, argmax), Targmax)
+    return IMAGES.restore(g, values), g.cast(IMAGES.restore(g, argmax), Targmax)
 
 
 def _range(g: GraphContext, count: Size) -> Value:
@@ -155,17 +157,22 @@ def _range(g: GraphContext, count: Size) -> Value:
 
 
 def _avg_pool(
-    g: GraphContext, layout: Layout, value: Value, ksize: Sequence[int], strides: Sequence[int], padding: str
+    g: GraphContext,
+    layout: DataLayout,
+    value: Value,
+    ksize: Sequence[int],
+    strides: Sequence[int],
+    padding: str,
 ) -> Value:
-    """Padding is not counted. onnxruntime's AveragePool takes no DOUBLE."""
+    """The average of a window excludes padding. onnxruntime's AveragePool does not support DOUBLE."""
     images = layout.channels_first(g, value)
     if g.dtype(value) != DataType.DOUBLE:
         attributes = _attributes(g, layout, images, ksize, strides, padding)
-        return layout.restored(g, g.op("AveragePool", images, **attributes))
+        return layout.restore(g, g.op("AveragePool", images, **attributes))
     kernel, steps = layout.spatial(g, ksize, "ksize"), layout.spatial(g, strides, "strides")
     pads = _known_pads(g, window_pads(g, layout, images, kernel, steps, padding))
     slides = _slides(g, images, kernel, steps, [1] * layout.dimensions, pads)
-    return layout.restored(g, average_windows(g, images, slides, padded=False))
+    return layout.restore(g, averaged(g, images, slides, padded=False))
 
 
 @onnx_symbolic("tf::AvgPool")
@@ -177,7 +184,7 @@ def avg_pool(
     padding: str,
     data_format: str = "NHWC",
 ) -> Value:
-    return _avg_pool(g, Layout.of(g, data_format), value, ksize, strides, padding)
+    return _avg_pool(g, DataLayout.of(g, data_format), value, ksize, strides, padding)
 
 
 @onnx_symbolic("tf::AvgPool3D")
@@ -189,7 +196,7 @@ def avg_pool_3d(
     padding: str,
     data_format: str = "NDHWC",
 ) -> Value:
-    return _avg_pool(g, Layout.of(g, data_format), input, ksize, strides, padding)
+    return _avg_pool(g, DataLayout.of(g, data_format), input, ksize, strides, padding)
 
 
 @onnx_symbolic("tf::Dilation2D")
@@ -201,26 +208,26 @@ def dilation2d(
     rates: Sequence[int],
     padding: str,
 ) -> Value:
-    """The maximum of the sum of a window and the filter, `[h, w, channels]`; padding is ignored."""
+    """The maximum of the sum of a window and the filter, `[h, w, channels]`; padding never is the maximum."""
     images = IMAGES.channels_first(g, input)
     kernel = kernel_sizes(g, filter, 2)
-    steps, spread = IMAGES.spatial(g, strides, "strides"), IMAGES.spatial(g, rates, "rates")
-    extents = [rate * (size - 1) + 1 for rate, size in zip(spread, kernel, strict=True)]
+    steps, dilations = IMAGES.spatial(g, strides, "strides"), IMAGES.spatial(g, rates, "rates")
+    extents = [rate * (size - 1) + 1 for rate, size in zip(dilations, kernel, strict=True)]
     pads = _known_pads(g, window_pads(g, IMAGES, images, extents, steps, padding))
     dtype = g.dtype(input) or DataType.FLOAT
-    around = padded(g, images, [*pads], dtypes.limits(dtype)[0])
-    windows = gather_windows(
+    padded_images = pad_images(g, images, [*pads], dtypes.limits(dtype)[0])
+    windows = taken(
         g,
-        around,
-        [each.clip_positions(g) for each in _slides(g, around, kernel, steps, spread, [(0, 0)] * 2)],
+        padded_images,
+        [slide.clipped(g) for slide in _slides(g, padded_images, kernel, steps, dilations, [(0, 0)] * 2)],
     )
     weight = g.op("Unsqueeze", g.op("Transpose", filter, perm=[2, 0, 1]), axes=[1, 2])
-    return IMAGES.restored(g, g.op("ReduceMax", g.op("Add", windows, weight), axes=[4, 5], keepdims=0))
+    return IMAGES.restore(g, g.op("ReduceMax", g.op("Add", windows, weight), axes=[4, 5], keepdims=0))
 
 
 def _patches(
     g: GraphContext,
-    layout: Layout,
+    layout: DataLayout,
     images: Value,
     ksizes: Sequence[int],
     strides: Sequence[int],
@@ -228,20 +235,23 @@ def _patches(
     padding: str,
 ) -> Value:
     """The elements of each window along the channel axis, `[N, counts..., kernel... * C]`."""
-    first = layout.channels_first(g, images)
+    padded_images = layout.channels_first(g, images)
     kernel, steps = layout.spatial(g, ksizes, "ksizes"), layout.spatial(g, strides, "strides")
-    spread = layout.spatial(g, rates, "rates")
-    extents = [rate * (size - 1) + 1 for rate, size in zip(spread, kernel, strict=True)]
-    first = padded(g, first, window_pads(g, layout, first, extents, steps, padding))
-    none = [(0, 0)] * layout.dimensions
-    slides = _slides(g, first, kernel, steps, spread, none)
-    windows = gather_windows(g, first, [each.clip_positions(g) for each in slides])
+    dilations = layout.spatial(g, rates, "rates")
+    extents = [rate * (size - 1) + 1 for rate, size in zip(dilations, kernel, strict=True)]
+    padded_images = pad_images(
+        g, padded_images, window_pads(g, layout, padded_images, extents, steps, padding)
+    )
+    no_pads = [(0, 0)] * layout.dimensions
+    slides = _slides(g, padded_images, kernel, steps, dilations, no_pads)
+    windows = taken(g, padded_images, [slide.clipped(g) for slide in slides])
     count = layout.dimensions
     windows = g.op("Transpose", windows, perm=[0, *range(2, 2 + 2 * count), 1])
-    depth = compute(g, "mul", g.size(first, 1), math.prod(kernel))
+    depth = compute(g, "mul", g.size(padded_images, 1), math.prod(kernel))
     sizes = [slide.count for slide in slides]
-    unknown = [size for size in (g.size(first, 0), *sizes) if isinstance(size, Value)]
-    batch: Size = -1 if len(unknown) == 1 and unknown[0] not in sizes else g.size(first, 0)
+    unknown = [size for size in (g.size(padded_images, 0), *sizes) if isinstance(size, Value)]
+    # Reshape infers one size; a batch of -1 keeps the shape free of computed sizes.
+    batch: Size = -1 if len(unknown) == 1 and unknown[0] not in sizes else g.size(padded_images, 0)
     return g.op("Reshape", windows, [batch, *sizes, depth])
 
 
@@ -261,4 +271,4 @@ def extract_image_patches(
 def extract_volume_patches(
     g: GraphContext, input: Value, ksizes: Sequence[int], strides: Sequence[int], padding: str
 ) -> Value:
-    return _patches(g, Layout(3, True), input, ksizes, strides, [1] * 5, padding)
+    return _patches(g, DataLayout(3, True), input, ksizes, strides, [1] * 5, padding)

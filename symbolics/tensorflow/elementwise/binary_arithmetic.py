@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ...compositions import integers
-from .._common import binary, concatenated, is_integral, restored
+from .._common import binary, concatenate_strings, is_integral, restore_dtype
 from .gelu import gelu_operand
 
 
 @onnx_symbolic(["tf::Add", "tf::AddV2"])
 def add(g: GraphContext, x: Value, y: Value) -> Value:
     if g.dtype(x) == DataType.STRING:
-        return concatenated(g, x, y)
+        return concatenate_strings(g, x, y)
     return binary(g, "Add", x, y)
 
 
@@ -22,6 +22,7 @@ def sub(g: GraphContext, x: Value, y: Value) -> Value:
 
 @onnx_symbolic("tf::Mul")
 def mul(g: GraphContext, x: Value, y: Value) -> Value:
+    # Keras composes GELU of products; one operator, where ONNX has it, replaces about 30 nodes.
     operand = gelu_operand(g, x, y)
     if operand is not None:
         return g.call("aten::gelu", operand)
@@ -50,9 +51,10 @@ def div(g: GraphContext, x: Value, y: Value) -> Value:
     if not is_integral(g, x):
         return g.op("Div", x, y)
     dtype = g.dtype(x)
+    # No type is wider; without signs, the division already truncates.
     if dtype == DataType.UINT64:
         return g.op("Div", x, y)
-    return restored(
+    return restore_dtype(
         g, integers.quotient(g, integers.widen_integers(g, x), integers.widen_integers(g, y)), dtype
     )
 
@@ -62,24 +64,25 @@ def floor_div(g: GraphContext, x: Value, y: Value) -> Value:
     """Flooring division."""
     if not is_integral(g, x):
         return g.op("Floor", g.op("Div", x, y))
+    # Without signs, flooring and truncating are the same.
     if g.dtype(x) in dtypes.UNSIGNED:
         return g.call("tf::Div", x=x, y=y)
-    wide, other = integers.widen_integers(g, x), integers.widen_integers(g, y)
-    return restored(g, g.call("aten::floor_divide", wide, other), g.dtype(x))
+    wide_x, wide_y = integers.widen_integers(g, x), integers.widen_integers(g, y)
+    return restore_dtype(g, g.call("aten::floor_divide", wide_x, wide_y), g.dtype(x))
 
 
 @onnx_symbolic("tf::FloorMod")
 def floor_mod(g: GraphContext, x: Value, y: Value) -> Value:
     """The remainder of flooring division, with the sign of `y`."""
-    wide, other = integers.widen_integers(g, x), integers.widen_integers(g, y)
-    return restored(g, g.call("aten::remainder", wide, other), g.dtype(x))
+    wide_x, wide_y = integers.widen_integers(g, x), integers.widen_integers(g, y)
+    return restore_dtype(g, g.call("aten::remainder", wide_x, wide_y), g.dtype(x))
 
 
 @onnx_symbolic(["tf::Mod", "tf::TruncateMod"])
 def truncate_mod(g: GraphContext, x: Value, y: Value) -> Value:
     """The remainder of truncating division, with the sign of `x`."""
-    wide, other = integers.widen_integers(g, x), integers.widen_integers(g, y)
-    return restored(g, g.call("aten::fmod", wide, other), g.dtype(x))
+    wide_x, wide_y = integers.widen_integers(g, x), integers.widen_integers(g, y)
+    return restore_dtype(g, g.call("aten::fmod", wide_x, wide_y), g.dtype(x))
 
 
 @onnx_symbolic("tf::DivNoNan")
@@ -116,20 +119,20 @@ def squared_difference(g: GraphContext, x: Value, y: Value) -> Value:
 def pow_(g: GraphContext, x: Value, y: Value) -> Value:
     if not is_integral(g, x):
         return g.op("Pow", x, y)
-    wide, other = integers.widen_integers(g, x), integers.widen_integers(g, y)
-    return restored(g, g.call("aten::pow", wide, other), g.dtype(x))
+    wide_x, wide_y = integers.widen_integers(g, x), integers.widen_integers(g, y)
+    return restore_dtype(g, g.call("aten::pow", wide_x, wide_y), g.dtype(x))
 
 
 @onnx_symbolic("tf::Maximum")
 def maximum(g: GraphContext, x: Value, y: Value) -> Value:
-    wide, other = integers.widen_integers(g, x), integers.widen_integers(g, y)
-    return restored(g, g.call("aten::maximum", wide, other), g.dtype(x))
+    wide_x, wide_y = integers.widen_integers(g, x), integers.widen_integers(g, y)
+    return restore_dtype(g, g.call("aten::maximum", wide_x, wide_y), g.dtype(x))
 
 
 @onnx_symbolic("tf::Minimum")
 def minimum(g: GraphContext, x: Value, y: Value) -> Value:
-    wide, other = integers.widen_integers(g, x), integers.widen_integers(g, y)
-    return restored(g, g.call("aten::minimum", wide, other), g.dtype(x))
+    wide_x, wide_y = integers.widen_integers(g, x), integers.widen_integers(g, y)
+    return restore_dtype(g, g.call("aten::minimum", wide_x, wide_y), g.dtype(x))
 
 
 @onnx_symbolic("tf::ClipByValue")

@@ -3,8 +3,8 @@
 from ...registration import GraphContext, Value, onnx_symbolic
 from ..compositions.size_arithmetic import axis_from_front
 from ._broadcasting import along_channels
-from ._layouts import is_channels_last, shaped_like
-from .products import as_matrix
+from ._layouts import is_channels_last, set_shape_like
+from .matrix_products import as_matrix
 
 _PLAIN = ("Relu", "Sigmoid", "Softplus", "Softsign", "Tanh")
 
@@ -66,20 +66,22 @@ def gelu(g: GraphContext, X: Value, fast_gelu: int = 0) -> Value:
 
 @onnx_symbolic("caffe2::PRelu")
 def prelu(g: GraphContext, X: Value, Slope: Value, order: str = "NCHW") -> Value:
+    # Refuse an unknown order.
     is_channels_last(g, order)
     return g.op("PRelu", X, along_channels(g, X, Slope, order))
 
 
 def _register_softmax(name: str) -> None:
     def softmax(g: GraphContext, X: Value, axis: int = 1) -> Value:
-        """Softmax over all dimensions from the axis on, flattened."""
+        """Softmax over all dimensions from the axis on, as one flattened dimension."""
         axis = axis_from_front(g, X, axis)
         shape = g.shape(X)
+        # Dimensions of size 1 after the axis do not change the result.
         if shape is not None and all(size == 1 for size in shape[axis:][1:]):
             result: Value = g.op(name, X, axis=axis)
             return result
         rows = g.op(name, as_matrix(g, X, axis), axis=-1)
-        return shaped_like(g.op("Reshape", rows, g.op("Shape", X)), X)
+        return set_shape_like(g.op("Reshape", rows, g.op("Shape", X)), X)
 
     onnx_symbolic(f"caffe2::{name}")(softmax)
 

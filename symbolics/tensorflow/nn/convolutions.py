@@ -1,4 +1,4 @@
-"""Convolutions: over images and volumes, by depth, and their transposes.
+"""Convolutions over images and volumes, depthwise convolutions, and transposed convolutions.
 
 A filter is `[spatial..., in, out]`, a depthwise one `[h, w, in, multiplier]`, and that of a transposed
 convolution `[spatial..., out, in]`.
@@ -12,8 +12,8 @@ from typing import Any
 
 from ....registration import GraphContext, Value, dtypes, onnx_symbolic
 from ...compositions.size_arithmetic import Size, compute, known_rank, static_size
-from .layout import Layout, numbers, padded, window_pads
-from .sizes import listed_sizes
+from .layout import DataLayout, constant_pads, pad_images, window_pads
+from .size_operands import list_sizes
 
 
 def channels_first_filter(g: GraphContext, filter: Value, dimensions: int) -> Value:
@@ -32,22 +32,28 @@ def kernel_sizes(g: GraphContext, filter: Value, dimensions: int) -> list[int]:
     Raises:
         UnsupportedError: they are unknown.
     """
-    sizes = [static_size(g, filter, at) for at in range(dimensions)] if g.rank(filter) is not None else [None]
+    sizes = (
+        [static_size(g, filter, dim) for dim in range(dimensions)] if g.rank(filter) is not None else [None]
+    )
     if any(size is None for size in sizes):
         raise g.refuse("the shape of its filter is unknown")
     return sizes  # type: ignore[return-value]
 
 
-def _groups(g: GraphContext, layout: Layout, input: Value, filter: Value) -> int:
+def _groups(g: GraphContext, layout: DataLayout, input: Value, filter: Value) -> int:
     """The number of groups: the channels of the input divided by those of the filter; 1 if unknown."""
-    own = None if g.rank(input) is None else static_size(g, input, layout.channel)
-    taken = static_size(g, filter, layout.dimensions)
-    return own // taken if own and taken and own % taken == 0 else 1
+    input_channels = None if g.rank(input) is None else static_size(g, input, layout.channel)
+    filter_channels = static_size(g, filter, layout.dimensions)
+    return (
+        input_channels // filter_channels
+        if input_channels and filter_channels and input_channels % filter_channels == 0
+        else 1
+    )
 
 
-def convolved(
+def convolve(
     g: GraphContext,
-    layout: Layout,
+    layout: DataLayout,
     input: Value,
     filter: Value,
     strides: Sequence[int],
@@ -56,16 +62,17 @@ def convolved(
     dilations: Sequence[int],
     depthwise: bool = False,
 ) -> Value:
-    """A convolution with its result in the same data format.
+    """Convolve, with the result in the data format of the input.
 
-    For unknown sizes, SAME with a stride uses `auto_pad`, or a Pad by computed amounts if the window is
-    dilated or smaller than its stride.
+    SAME padding with a stride depends on the sizes. If they are unknown, it is `auto_pad`, or a Pad by
+    computed amounts if the window is dilated or smaller than its stride.
     """
     kernel = kernel_sizes(g, filter, layout.dimensions)
     steps = layout.spatial(g, strides, "strides")
-    spread = layout.spatial(g, dilations, "dilations") if dilations else [1] * layout.dimensions
-    extents = [step * (size - 1) + 1 for step, size in zip(spread, kernel, strict=True)]
+    rates = layout.spatial(g, dilations, "dilations") if dilations else [1] * layout.dimensions
+    extents = [step * (size - 1) + 1 for step, size in zip(rates, kernel, strict=True)]
     if depthwise:
+        # A depthwise convolution has a group for each input channel.
         group = static_size(g, filter, 2) or static_size(g, input, layout.channel)
         if group is None:
             raise g.refuse("the number of channels is unknown")
@@ -78,20 +85,24 @@ def convolved(
         extent > 1 and stride > 1 and isinstance(g.size(images, 2 + i), Value)
         for i, (extent, stride) in enumerate(zip(extents, steps, strict=True))
     )
-    whole = g.dtype(input) in dtypes.INTEGERS
+    is_integer = g.dtype(input) in dtypes.INTEGERS
+    # For a window smaller than its stride auto_pad may compute negative pads.
     fits = all(e == 1 or e >= s for e, s in zip(extents, steps, strict=True))
-    if unknown and not whole and fits and set(spread) == {1} and all(extent > 1 for extent in extents):
+    if unknown and not is_integer and fits and set(rates) == {1} and all(extent > 1 for extent in extents):
         result = g.op(
             "Conv", images, weight, kernel_shape=kernel, strides=steps, group=group, auto_pad="SAME_UPPER"
         )
-        return layout.restored(g, result)
+        return layout.restore(g, result)
     pads = window_pads(g, layout, images, extents, steps, padding, explicit_paddings)
-    listed = numbers(pads)
-    if listed is None or whole:
-        images, listed = padded(g, images, pads), [0] * (2 * layout.dimensions)
-    if whole:
-        none = [0] * layout.dimensions
-        result = g.call("aten::convolution", images, weight, None, steps, none, spread, False, none, group)
+    pad_list = constant_pads(pads)
+    if pad_list is None or is_integer:
+        images, pad_list = pad_images(g, images, pads), [0] * (2 * layout.dimensions)
+    # ONNX's Conv takes floats only.
+    if is_integer:
+        no_pads = [0] * layout.dimensions
+        result = g.call(
+            "aten::convolution", images, weight, None, steps, no_pads, rates, False, no_pads, group
+        )
     else:
         result = g.op(
             "Conv",
@@ -99,11 +110,11 @@ def convolved(
             weight,
             kernel_shape=kernel,
             strides=steps,
-            dilations=spread,
+            dilations=rates,
             group=group,
-            pads=listed,
+            pads=pad_list,
         )
-    return layout.restored(g, result)
+    return layout.restore(g, result)
 
 
 @onnx_symbolic("tf::Conv2D")
@@ -117,8 +128,8 @@ def conv2d(
     data_format: str = "NHWC",
     dilations: Sequence[int] = (),
 ) -> Value:
-    layout = Layout.of(g, data_format)
-    return convolved(g, layout, input, filter, strides, padding, explicit_paddings, dilations)
+    layout = DataLayout.of(g, data_format)
+    return convolve(g, layout, input, filter, strides, padding, explicit_paddings, dilations)
 
 
 @onnx_symbolic("tf::Conv3D")
@@ -131,7 +142,7 @@ def conv3d(
     data_format: str = "NDHWC",
     dilations: Sequence[int] = (),
 ) -> Value:
-    return convolved(g, Layout.of(g, data_format), input, filter, strides, padding, (), dilations)
+    return convolve(g, DataLayout.of(g, data_format), input, filter, strides, padding, (), dilations)
 
 
 @onnx_symbolic("tf::Conv")
@@ -147,13 +158,14 @@ def conv(
     batch_dims: int = 1,
     groups: int = 1,
 ) -> Value:
-    """A convolution with the number of dimensions of the filter, two or three."""
+    """A convolution over two or three dimensions, by the rank of the filter."""
     if batch_dims != 1 or data_format not in ("CHANNELS_LAST", "CHANNELS_FIRST"):
         raise g.refuse(f"batch_dims={batch_dims} or data_format '{data_format}' is not supported")
-    layout = Layout(known_rank(g, filter) - 2, data_format == "CHANNELS_LAST")
+    layout = DataLayout(known_rank(g, filter) - 2, data_format == "CHANNELS_LAST")
+    # The groups follow from the channels of input and filter; the attribute only confirms them.
     if groups > 1 and _groups(g, layout, input, filter) != groups:
         raise g.refuse("the number of channels of a grouped convolution is unknown")
-    return convolved(g, layout, input, filter, strides, padding, explicit_paddings, dilations)
+    return convolve(g, layout, input, filter, strides, padding, explicit_paddings, dilations)
 
 
 @onnx_symbolic("tf::DepthwiseConv2dNative")
@@ -167,13 +179,13 @@ def depthwise_conv2d_native(
     data_format: str = "NHWC",
     dilations: Sequence[int] = (),
 ) -> Value:
-    layout = Layout.of(g, data_format)
-    return convolved(g, layout, input, filter, strides, padding, explicit_paddings, dilations, depthwise=True)
+    layout = DataLayout.of(g, data_format)
+    return convolve(g, layout, input, filter, strides, padding, explicit_paddings, dilations, depthwise=True)
 
 
-def _transposed(
+def _convolve_transposed(
     g: GraphContext,
-    layout: Layout,
+    layout: DataLayout,
     input_sizes: Value,
     filter: Value,
     out_backprop: Value,
@@ -183,18 +195,18 @@ def _transposed(
     dilations: Sequence[int],
     depthwise: bool = False,
 ) -> Value:
-    """The gradient of a convolution by its input, which is a transposed convolution.
+    """The gradient of a convolution with respect to its input, which is a transposed convolution.
 
-    If sizes are known, pads and output padding are numbers. Otherwise the result is computed without padding,
-    and cropped by Slice.
+    If the sizes are known, pads and output padding are numbers. Otherwise the result is computed without
+    padding, and cropped by a Slice.
     """
     kernel = kernel_sizes(g, filter, layout.dimensions)
     steps = layout.spatial(g, strides, "strides")
-    spread = layout.spatial(g, dilations, "dilations") if dilations else [1] * layout.dimensions
-    extents = [step * (size - 1) + 1 for step, size in zip(spread, kernel, strict=True)]
+    rates = layout.spatial(g, dilations, "dilations") if dilations else [1] * layout.dimensions
+    extents = [step * (size - 1) + 1 for step, size in zip(rates, kernel, strict=True)]
     weight, group = _transposed_filter(g, layout, filter, depthwise)
-    asked = listed_sizes(g, input_sizes, layout.dimensions + 2)
-    sizes = [asked[layout.axis(i)] for i in range(layout.dimensions)]
+    requested_sizes = list_sizes(g, input_sizes, layout.dimensions + 2)
+    sizes = [requested_sizes[layout.axis(i)] for i in range(layout.dimensions)]
     images = layout.channels_first(g, out_backprop)
     if padding == "EXPLICIT":
         pads = window_pads(g, layout, images, extents, steps, padding, explicit_paddings)
@@ -207,36 +219,48 @@ def _transposed(
         if isinstance(size, Value):
             counts.append(g.size(images, 2 + i))
         else:
-            room = size - 1 if padding == "SAME" else size + sum(pair) - extent
-            counts.append(room // step + 1)
-    whole = [
+            # As many windows as the forward convolution has over the requested size.
+            covered = size - 1 if padding == "SAME" else size + sum(pair) - extent
+            counts.append(covered // step + 1)
+    full_sizes = [
         compute(g, "add", compute(g, "mul", compute(g, "sub", count, 1), step), extent)
         for count, step, extent in zip(counts, steps, extents, strict=True)
     ]
     if padding == "SAME":
-        pads = [_split_pad(g, full, size) for full, size in zip(whole, sizes, strict=True)]
-    missing = [
+        pads = [_split_pad(g, full, size) for full, size in zip(full_sizes, sizes, strict=True)]
+    missing_sizes = [
         compute(g, "sub", compute(g, "add", size, compute(g, "add", *pair)), full)
-        for full, size, pair in zip(whole, sizes, pads, strict=True)
+        for full, size, pair in zip(full_sizes, sizes, pads, strict=True)
     ]
     attributes: dict[str, Any] = {
         "kernel_shape": kernel,
         "strides": steps,
-        "dilations": spread,
+        "dilations": rates,
         "group": group,
     }
     convolve = functools.partial(g.op, "ConvTranspose", images, weight, **attributes)
-    listed, short = numbers(pads), [more for more in missing if isinstance(more, int)]
-    if listed is None or len(short) < layout.dimensions:
-        return layout.restored(g, _cropped(g, convolve, steps, pads, sizes))
+    pad_list, known_missing = (
+        constant_pads(pads),
+        [missing_size for missing_size in missing_sizes if isinstance(missing_size, int)],
+    )
+    if pad_list is None or len(known_missing) < layout.dimensions:
+        return layout.restore(g, _convolve_and_crop(g, convolve, steps, pads, sizes))
     # Missing elements at the end become output padding, or reduce the padding.
-    ends = [end + max(-more, 0) for end, more in zip(listed[layout.dimensions :], short, strict=True)]
-    extra = [max(more, 0) for more in short]
-    result = convolve(pads=listed[: layout.dimensions] + ends, output_padding=extra if any(extra) else None)
-    return layout.restored(g, result)
+    ends = [
+        end + max(-missing_size, 0)
+        for end, missing_size in zip(pad_list[layout.dimensions :], known_missing, strict=True)
+    ]
+    output_padding = [max(missing_size, 0) for missing_size in known_missing]
+    result = convolve(
+        pads=pad_list[: layout.dimensions] + ends,
+        output_padding=output_padding if any(output_padding) else None,
+    )
+    return layout.restore(g, result)
 
 
-def _transposed_filter(g: GraphContext, layout: Layout, filter: Value, depthwise: bool) -> tuple[Value, int]:
+def _transposed_filter(
+    g: GraphContext, layout: DataLayout, filter: Value, depthwise: bool
+) -> tuple[Value, int]:
     """The filter of a transposed convolution in ONNX's layout, and the number of groups."""
     if not depthwise:
         return channels_first_filter(g, filter, layout.dimensions), 1
@@ -246,26 +270,27 @@ def _transposed_filter(g: GraphContext, layout: Layout, filter: Value, depthwise
     return _depthwise_filter(g, filter), group
 
 
-def _cropped(
+def _convolve_and_crop(
     g: GraphContext,
     convolve: Callable[..., Value],
     steps: Sequence[int],
     pads: Sequence[tuple[Size, Size]],
     sizes: Sequence[Size],
 ) -> Value:
-    """A transposed convolution without padding, of which a Slice keeps the elements of the input's sizes."""
-    extra = [step - 1 for step in steps]
-    result = convolve(output_padding=extra if any(extra) else None)
+    """Convolve without padding, and crop the result to the sizes by a Slice."""
+    output_padding = [step - 1 for step in steps]
+    # Without output padding the result may lack up to stride - 1 elements at the end.
+    result = convolve(output_padding=output_padding if any(output_padding) else None)
     begins = [pair[0] for pair in pads]
     ends = [compute(g, "add", begin, size) for begin, size in zip(begins, sizes, strict=True)]
     return g.op("Slice", result, starts=begins, ends=ends, axes=list(range(2, 2 + len(steps))))
 
 
 def _split_pad(g: GraphContext, full: Size, size: Size) -> tuple[Size, Size]:
-    """Split the total padding of SAME into begin and end."""
+    """Split the total padding of SAME into begin and end; an odd pad goes to the end."""
     total = compute(g, "max", compute(g, "sub", full, size), 0)
-    before = compute(g, "floordiv", total, 2)
-    return before, compute(g, "sub", total, before)
+    pad_before = compute(g, "floordiv", total, 2)
+    return pad_before, compute(g, "sub", total, pad_before)
 
 
 @onnx_symbolic("tf::Conv2DBackpropInput")
@@ -280,8 +305,8 @@ def conv2d_backprop_input(
     data_format: str = "NHWC",
     dilations: Sequence[int] = (),
 ) -> Value:
-    layout = Layout.of(g, data_format)
-    return _transposed(
+    layout = DataLayout.of(g, data_format)
+    return _convolve_transposed(
         g, layout, input_sizes, filter, out_backprop, strides, padding, explicit_paddings, dilations
     )
 
@@ -299,9 +324,11 @@ def conv2d_backprop_input_v2(
     dilations: Sequence[int] = (),
 ) -> Value:
     """The result has the sizes of `input`."""
-    layout = Layout.of(g, data_format)
+    layout = DataLayout.of(g, data_format)
     sizes = g.op("Shape", input)
-    return _transposed(g, layout, sizes, filter, out_backprop, strides, padding, explicit_paddings, dilations)
+    return _convolve_transposed(
+        g, layout, sizes, filter, out_backprop, strides, padding, explicit_paddings, dilations
+    )
 
 
 @onnx_symbolic("tf::Conv3DBackpropInputV2")
@@ -315,8 +342,8 @@ def conv3d_backprop_input_v2(
     data_format: str = "NDHWC",
     dilations: Sequence[int] = (),
 ) -> Value:
-    layout = Layout.of(g, data_format)
-    return _transposed(g, layout, input_sizes, filter, out_backprop, strides, padding, (), dilations)
+    layout = DataLayout.of(g, data_format)
+    return _convolve_transposed(g, layout, input_sizes, filter, out_backprop, strides, padding, (), dilations)
 
 
 @onnx_symbolic("tf::DepthwiseConv2dNativeBackpropInput")
@@ -331,7 +358,7 @@ def depthwise_conv2d_native_backprop_input(
     data_format: str = "NHWC",
     dilations: Sequence[int] = (),
 ) -> Value:
-    layout = Layout.of(g, data_format)
-    return _transposed(
+    layout = DataLayout.of(g, data_format)
+    return _convolve_transposed(
         g, layout, input_sizes, filter, out_backprop, strides, padding, explicit_paddings, dilations, True
     )

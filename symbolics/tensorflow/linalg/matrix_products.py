@@ -6,18 +6,18 @@ from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.einsum import parse_equation
 from ...compositions.integers import widen_integers
 from ...compositions.size_arithmetic import known_rank
-from .._common import restored, shaped
+from .._common import restore_dtype, set_shape
 
 
-def swapped(g: GraphContext, value: Value) -> Value:
-    """The value with its last two dimensions swapped."""
+def swap_last_axes(g: GraphContext, value: Value) -> Value:
+    """Swap the last two dimensions of a value."""
     rank = known_rank(g, value)
     return g.op("Transpose", value, perm=[*range(rank - 2), rank - 1, rank - 2])
 
 
 def _product(g: GraphContext, x: Value, y: Value, dtype: DataType | None = None) -> Value:
     dtype = dtype or g.dtype(x)
-    return restored(g, g.op("MatMul", widen_integers(g, x), widen_integers(g, y)), dtype)
+    return restore_dtype(g, g.op("MatMul", widen_integers(g, x), widen_integers(g, y)), dtype)
 
 
 @onnx_symbolic("tf::MatMul")
@@ -32,7 +32,7 @@ def matmul(
 
 @onnx_symbolic(["tf::BatchMatMul", "tf::BatchMatMulV2"])
 def batch_matmul(g: GraphContext, x: Value, y: Value, adj_x: bool = False, adj_y: bool = False) -> Value:
-    return _product(g, swapped(g, x) if adj_x else x, swapped(g, y) if adj_y else y)
+    return _product(g, swap_last_axes(g, x) if adj_x else x, swap_last_axes(g, y) if adj_y else y)
 
 
 @onnx_symbolic("tf::BatchMatMulV3")
@@ -41,22 +41,25 @@ def batch_matmul_v3(
 ) -> Value:
     """The product in the element type of the result."""
     first, second = g.cast(x, Tout), g.cast(y, Tout)
-    return _product(g, swapped(g, first) if adj_x else first, swapped(g, second) if adj_y else second, Tout)
+    return _product(
+        g, swap_last_axes(g, first) if adj_x else first, swap_last_axes(g, second) if adj_y else second, Tout
+    )
 
 
 @onnx_symbolic("tf::Einsum")
 def einsum(g: GraphContext, inputs: list[Value], equation: str) -> Value:
-    found = g.call("aten::einsum", equation=equation, tensors=inputs)
+    result = g.call("aten::einsum", equation=equation, tensors=inputs)
     terms = parse_equation(g, equation, [known_rank(g, item) for item in inputs])
-    return shaped(found, [None] * len(terms.output))
+    return set_shape(result, [None] * len(terms.output))
 
 
 @onnx_symbolic("tf::Cross")
 def cross(g: GraphContext, a: Value, b: Value) -> Value:
     """The cross product of the 3-vectors along the last dimension."""
     last = known_rank(g, a) - 1
+    # Component k of the product is a[k+1] * b[k+2] - a[k+2] * b[k+1], indices modulo 3.
     x, y = (
-        [g.op("Gather", value, [(place + shift) % 3 for place in range(3)], axis=last) for shift in (1, 2)]
+        [g.op("Gather", value, [(index + shift) % 3 for index in range(3)], axis=last) for shift in (1, 2)]
         for value in (a, b)
     )
     return g.call("tf::Sub", g.call("tf::Mul", x[0], y[1]), g.call("tf::Mul", x[1], y[0]))

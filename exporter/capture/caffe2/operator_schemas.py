@@ -1,11 +1,11 @@
 """The inputs and arguments of Caffe2's operators, with the names of their schemas.
 
-A line is `operators: inputs | arguments`. An input `name*` is variadic. Arguments are those that the operator
-reads: Caffe2 ignores others, which many nets carry along (`order` of Relu). Of an operator that is not here,
-inputs are a list named `inputs`, and all arguments are kept.
+A line is `operators: inputs | arguments`. An input `name*` is variadic. The arguments are those that the
+operator reads: Caffe2 ignores others, which many nets contain (`order` of Relu). The inputs of an operator
+that is not in the table are a list named `inputs`, and all its arguments stay.
 
-Older spellings of windows are brought to one: `kernel`, `kernel_h` and `kernel_w` to `kernels`, and likewise
-`strides`, `pads`, `dilations` and `adjs`.
+Legacy arguments of windows are converted to lists: `kernel`, `kernel_h` and `kernel_w` to `kernels`, and
+likewise `strides`, `pads`, `dilations` and `adjs`.
 """
 
 from __future__ import annotations
@@ -110,18 +110,19 @@ class Schema:
 @functools.cache
 def table() -> dict[str, Schema]:
     """The schema of each operator, by its type."""
-    found = {}
+    schemas = {}
+    # Arguments may follow on an indented line of their own.
     for line in _TABLE.replace("\n    |", " |").strip().splitlines():
-        names, _, rest = line.partition(":")
-        inputs, _, arguments = rest.partition("|")
-        given = inputs.split()
+        names, _, signature = line.partition(":")
+        inputs, _, arguments = signature.partition("|")
+        input_names = inputs.split()
         schema = Schema(
-            tuple(name.rstrip("*") for name in given),
-            bool(given) and given[-1].endswith("*"),
+            tuple(name.rstrip("*") for name in input_names),
+            bool(input_names) and input_names[-1].endswith("*"),
             frozenset(arguments.split()),
         )
-        found.update(dict.fromkeys(names.split(), schema))
-    return found
+        schemas.update(dict.fromkeys(names.split(), schema))
+    return schemas
 
 
 INTEGER_INPUTS = {
@@ -135,13 +136,13 @@ INTEGER_INPUTS = {
     "Tile": ("tiles", "axis"),
     "TopK": ("k",),
 }
-"""Inputs that hold positions and sizes."""
+"""Inputs that are positions or sizes."""
 BOOL_INPUTS = {"Conditional": ("Condition",), "Not": ("X",), "Where": ("C",)}
-"""Inputs that hold truth values."""
+"""Inputs that are booleans."""
 WINDOWS = frozenset(
     name for name, schema in table().items() if schema.arguments & {"kernels", "pads", "strides"}
 )
-"""Operators with windows."""
+"""Operators with sliding windows."""
 EQUAL_QUANTIZATION = frozenset(
     "Int8ChannelShuffle Int8Concat Int8Flatten Int8LeakyRelu Int8MaxPool Int8MaxPoolRelu Int8Relu "
     "Int8Reshape Int8ResizeNearest Int8Slice Int8Transpose".split()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ...compositions.integers import widen_integers
-from .._common import binary, is_integral, restored
+from .._common import binary, is_integral, restore_dtype
 
 # The ONNX operator that computes a function of floats.
 _FLOATS = {
@@ -60,18 +60,18 @@ for _name, _aten in _AS_IN_ATEN.items():
 
 @onnx_symbolic("tf::Abs")
 def abs_(g: GraphContext, x: Value) -> Value:
-    return restored(g, g.op("Abs", widen_integers(g, x)), g.dtype(x))
+    return restore_dtype(g, g.op("Abs", widen_integers(g, x)), g.dtype(x))
 
 
 @onnx_symbolic("tf::Neg")
 def neg(g: GraphContext, x: Value) -> Value:
-    return restored(g, g.op("Neg", widen_integers(g, x)), g.dtype(x))
+    return restore_dtype(g, g.op("Neg", widen_integers(g, x)), g.dtype(x))
 
 
 @onnx_symbolic("tf::Sign")
 def sign(g: GraphContext, x: Value) -> Value:
-    """The sign of NaN is NaN, which a Sign composed of comparisons does not give."""
-    result = restored(g, g.op("Sign", widen_integers(g, x)), g.dtype(x))
+    """The sign of NaN is NaN; a Sign composed of comparisons would return 0."""
+    result = restore_dtype(g, g.op("Sign", widen_integers(g, x)), g.dtype(x))
     return result if is_integral(g, x) else g.op("Where", g.call("aten::isnan", x), x, result)
 
 
@@ -98,12 +98,12 @@ def cast(g: GraphContext, x: Value, DstT: DataType, Truncate: bool = False) -> V
 
 @onnx_symbolic("tf::Bitcast")
 def bitcast(g: GraphContext, input: Value, type: DataType) -> Value:
-    """Between integers of the same width; BitCast begins at opset 26."""
-    own = g.dtype(input)
-    if own == type:
+    """Integers of the same width need only a Cast; other types need BitCast, which begins at opset 26."""
+    input_type = g.dtype(input)
+    if input_type == type:
         return input
-    if own is None or own.bitwidth != type.bitwidth:
+    if input_type is None or input_type.bitwidth != type.bitwidth:
         raise g.refuse("the bits of an element type cannot be reinterpreted as one of a different width")
-    if own in dtypes.INTEGERS and type in dtypes.INTEGERS:
+    if input_type in dtypes.INTEGERS and type in dtypes.INTEGERS:
         return g.cast(input, type)
     return g.op("BitCast", input, to=int(type))

@@ -7,14 +7,14 @@ import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
 from ..compositions.size_arithmetic import UNKNOWN, axis_from_front, known_rank
-from ._layouts import from_channels_first, is_channels_last, shaped, shaped_like, to_channels_first
-from .products import flattened_axis, matrix_sizes
+from ._layouts import from_channels_first, is_channels_last, set_shape, set_shape_like, to_channels_first
+from .matrix_products import flatten_axis, matrix_sizes
 
 _END = int(np.iinfo(np.int64).max)
 
 
 def _channel_axis(g: GraphContext, axis: int | None, order: str) -> int:
-    """The axis of Concat and Split; by default the channel axis of four-dimensional images."""
+    """The axis of Concat and Split; by default the channel axis of images of rank 4."""
     return axis if axis is not None else 3 if is_channels_last(g, order) else 1
 
 
@@ -22,7 +22,7 @@ def _channel_axis(g: GraphContext, axis: int | None, order: str) -> int:
 def reshape(
     g: GraphContext, data: Value, new_shape: Value | None = None, shape: Sequence[int] | None = None
 ) -> list[Value]:
-    """A size of 0 copies that of the input, and -1 is the remaining size. Also returns the original shape."""
+    """A size of 0 copies the input's size, -1 is the remaining size. Also returns the original shape."""
     dtype = DataType.INT64
     if new_shape is not None:
         dtype = g.dtype(new_shape) or dtype
@@ -31,13 +31,14 @@ def reshape(
         raise g.refuse("its shape must be given, as an argument or as an input")
     else:
         result = g.op("Reshape", data, g.constant(list(shape), DataType.INT64))
+    # Nets may omit the second output.
     return [result, g.cast(g.op("Shape", data), dtype)][: len(g.expected)]
 
 
 @onnx_symbolic("caffe2::Flatten")
 def flatten(g: GraphContext, input: Value, axis: int = 1) -> Value:
-    at = flattened_axis(g, input, axis)
-    return shaped(g.op("Flatten", input, axis=at), matrix_sizes(g, input, at))
+    flatten_at = flatten_axis(g, input, axis)
+    return set_shape(g.op("Flatten", input, axis=flatten_at), matrix_sizes(g, input, flatten_at))
 
 
 @onnx_symbolic("caffe2::FlattenToVec")
@@ -47,11 +48,12 @@ def flatten_to_vec(g: GraphContext, input: Value) -> Value:
 
 @onnx_symbolic("caffe2::ResizeLike")
 def resize_like(g: GraphContext, data: Value, shape_tensor: Value) -> Value:
-    return shaped_like(g.op("Reshape", data, g.op("Shape", shape_tensor)), shape_tensor)
+    return set_shape_like(g.op("Reshape", data, g.op("Shape", shape_tensor)), shape_tensor)
 
 
 @onnx_symbolic("caffe2::Squeeze")
 def squeeze(g: GraphContext, data: Value, dims: Sequence[int]) -> Value:
+    # Caffe2 drops repeated dimensions, which ONNX forbids.
     return g.op("Squeeze", data, axes=sorted(set(dims)))
 
 
@@ -75,26 +77,27 @@ def nchw_to_nhwc(g: GraphContext, data: Value) -> Value:
     return from_channels_first(g, data, "NHWC")
 
 
-def shuffled(g: GraphContext, X: Value, group: int, order: str) -> Value:
+def shuffle_channels(g: GraphContext, X: Value, group: int, order: str) -> Value:
     """Interleave the channels of all groups."""
     if group < 1:
         raise g.refuse(f"it has {group} groups")
     if not is_channels_last(g, order):
         return g.call("aten::channel_shuffle", self=X, groups=group)
     rank = g.rank(X) or 4
-    kept = [0] * (rank - 1)
-    parts = g.op("Reshape", X, [*kept, group, -1])
-    swapped = g.op("Transpose", parts, perm=[*range(rank - 1), rank, rank - 1])
-    return shaped_like(g.op("Reshape", swapped, [*kept, -1]), X)
+    copied_sizes = [0] * (rank - 1)
+    parts = g.op("Reshape", X, [*copied_sizes, group, -1])
+    # Channel c of group k moves to position c * groups + k.
+    interleaved = g.op("Transpose", parts, perm=[*range(rank - 1), rank, rank - 1])
+    return set_shape_like(g.op("Reshape", interleaved, [*copied_sizes, -1]), X)
 
 
 @onnx_symbolic("caffe2::ChannelShuffle")
 def channel_shuffle(g: GraphContext, X: Value, group: int = 1, order: str = "NCHW") -> Value:
-    return shuffled(g, X, group, order)
+    return shuffle_channels(g, X, group, order)
 
 
-def _joined_shape(g: GraphContext, inputs: Sequence[Value], axis: int) -> ir.Shape | None:
-    """The shape of concatenated inputs, where the ranks are known."""
+def _concatenated_shape(g: GraphContext, inputs: Sequence[Value], axis: int) -> ir.Shape | None:
+    """The shape of concatenated inputs; None if a rank is unknown."""
     shapes = [g.shape(item) for item in inputs]
     if any(shape is None or len(shape) <= axis for shape in shapes):
         return None
@@ -109,15 +112,15 @@ def concat(
     g: GraphContext, inputs: list[Value], axis: int | None = None, add_axis: int = 0, order: str = "NCHW"
 ) -> list[Value]:
     """Also returns the size of each input along the axis. With `add_axis` the inputs are stacked."""
-    at = axis_from_front(g, inputs[0], _channel_axis(g, axis, order), 1 if add_axis else 0)
+    dim = axis_from_front(g, inputs[0], _channel_axis(g, axis, order), 1 if add_axis else 0)
     results = []
     if add_axis:
-        results.append(g.op("Concat", *[g.op("Unsqueeze", item, axes=[at]) for item in inputs], axis=at))
+        results.append(g.op("Concat", *[g.op("Unsqueeze", item, axes=[dim]) for item in inputs], axis=dim))
     else:
-        results.append(g.op("Concat", *inputs, axis=at))
-        results[0].shape = results[0].shape or _joined_shape(g, inputs, at)
+        results.append(g.op("Concat", *inputs, axis=dim))
+        results[0].shape = results[0].shape or _concatenated_shape(g, inputs, dim)
     if len(g.expected) > 1:
-        sizes = [1 if add_axis else g.size(item, at) for item in inputs]
+        sizes = [1 if add_axis else g.size(item, dim) for item in inputs]
         results.append(g.constant(sizes, DataType.INT32))
     return results
 
@@ -131,21 +134,21 @@ def split(
     add_axis: int = 0,
     order: str = "NCHW",
 ) -> list[Value]:
-    """Without `split` into equal parts. With `add_axis` the parts have size 1 there, and lose the axis."""
-    at = axis_from_front(g, input, _channel_axis(g, axis, order))
+    """Without `split` the parts are equal. With `add_axis` they have size 1 along the axis, and lose it."""
+    dim = axis_from_front(g, input, _channel_axis(g, axis, order))
     count = len(g.expected)
     if isinstance(split, Value):
-        found = g.constant_value(split)
-        sizes = found.tolist() if found is not None else g.cast(split, DataType.INT64)
+        constant_sizes = g.constant_value(split)
+        sizes = constant_sizes.tolist() if constant_sizes is not None else g.cast(split, DataType.INT64)
     else:
         sizes = list(split or ())
     if isinstance(sizes, list) and not sizes:
-        size = g.size(input, at)
+        size = g.size(input, dim)
         if not isinstance(size, int):
             raise g.refuse("the size that it splits into equal parts is unknown: pass the shape of its input")
         if size % count:
             raise g.refuse(
-                f"its input has {size} elements along axis {at}, which cannot be split into {count} equal "
+                f"its input has {size} elements along axis {dim}, which cannot be split into {count} equal "
                 "parts"
             )
         sizes = [size // count] * count
@@ -154,42 +157,43 @@ def split(
     if count == 1:
         parts = [input]
     else:
-        parts = g.op("Split", input, split=sizes, axis=at, outputs=count)
+        parts = g.op("Split", input, split=sizes, axis=dim, outputs=count)
         shape = g.shape(input)
         for index, part in enumerate(parts if shape is not None else ()):
             dims = list(shape or ())
-            dims[at] = sizes[index] if isinstance(sizes, list) else UNKNOWN
+            dims[dim] = sizes[index] if isinstance(sizes, list) else UNKNOWN
             part.shape = ir.Shape(dims)
-    return [g.op("Squeeze", part, axes=[at]) for part in parts] if add_axis else parts
+    return [g.op("Squeeze", part, axes=[dim]) for part in parts] if add_axis else parts
 
 
-def _bound(bound: int) -> int:
-    """Convert a bound of Slice, where -1 is the end and -2 the last element, to ONNX's."""
-    return bound if bound >= 0 else _END if bound == -1 else bound + 1
-
-
-def _bounds(g: GraphContext, given: Value | Sequence[int]) -> Value | list[int]:
-    found = g.constant_value(given) if isinstance(given, Value) else np.asarray(given, dtype=np.int64)
-    if found is not None:
-        return [_bound(int(bound)) for bound in found.reshape(-1)]
-    assert isinstance(given, Value)
-    whole = g.cast(given, DataType.INT64)
+def _onnx_bounds(g: GraphContext, bounds: Value | Sequence[int]) -> Value | list[int]:
+    """Convert bounds of Caffe2's Slice to ONNX: -1 is the end there, and -2 the last element."""
+    constant_bounds = (
+        g.constant_value(bounds) if isinstance(bounds, Value) else np.asarray(bounds, dtype=np.int64)
+    )
+    if constant_bounds is not None:
+        numbers = [int(bound) for bound in constant_bounds.reshape(-1)]
+        return [bound if bound >= 0 else _END if bound == -1 else bound + 1 for bound in numbers]
+    assert isinstance(bounds, Value)
+    int64_bounds = g.cast(bounds, DataType.INT64)
     from_end = g.call(
         "composed::where",
-        condition=g.op("Equal", whole, -1),
+        condition=g.op("Equal", int64_bounds, -1),
         self=g.constant(_END, DataType.INT64),
-        other=g.op("Add", whole, 1),
+        other=g.op("Add", int64_bounds, 1),
     )
-    return g.call("composed::where", condition=g.op("Less", whole, 0), self=from_end, other=whole)
+    return g.call(
+        "composed::where", condition=g.op("Less", int64_bounds, 0), self=from_end, other=int64_bounds
+    )
 
 
-def sliced(
+def slice_first_dims(
     g: GraphContext, X: Value, starts: Value | Sequence[int] | None, ends: Value | Sequence[int] | None
 ) -> Value:
     """Slice the first dimensions of a tensor between bounds."""
     if starts is None or ends is None:
         raise g.refuse("it has no starts or no ends")
-    first, last = _bounds(g, starts), _bounds(g, ends)
+    first, last = _onnx_bounds(g, starts), _onnx_bounds(g, ends)
     count: int | None = None
     for bounds in (first, last):
         if isinstance(bounds, list):
@@ -213,7 +217,7 @@ def slice(
     starts: Value | list[int] | None = None,
     ends: Value | list[int] | None = None,
 ) -> Value:
-    return sliced(g, data, starts, ends)
+    return slice_first_dims(g, data, starts, ends)
 
 
 @onnx_symbolic("caffe2::Gather")
@@ -221,10 +225,10 @@ def gather(
     g: GraphContext, DATA: Value, INDICES: Value, axis: int = 0, wrap_indices: int | None = None
 ) -> Value:
     """Negative indices are allowed if `wrap_indices` is set, by default only for axis 0."""
-    at = axis_from_front(g, DATA, axis)
+    dim = axis_from_front(g, DATA, axis)
     wraps = axis == 0 if wrap_indices is None else bool(wrap_indices)
     emit = g.op_of_any_data if wraps else g.op
-    result: Value = emit("Gather", DATA, INDICES, axis=at)
+    result: Value = emit("Gather", DATA, INDICES, axis=dim)
     return result
 
 
@@ -240,27 +244,27 @@ def tile(
     tiles: Value | int | None = None,
     axis: Value | int | None = None,
 ) -> Value:
-    """The inputs `tiles` and `axis` replace the arguments."""
+    """The inputs `tiles` and `axis` override the arguments."""
     if isinstance(axis, Value):
-        found = g.constant_value(axis)
-        if found is None:
+        constant_axis = g.constant_value(axis)
+        if constant_axis is None:
             raise g.refuse("its axis must be constant")
-        axis = int(found.reshape(-1)[0])
+        axis = int(constant_axis.reshape(-1)[0])
     if axis is None or tiles is None:
         raise g.refuse("it has no tiles or no axis")
     rank = known_rank(g, X)
-    at = g.axis(axis, rank)
+    tile_axis = g.axis(axis, rank)
     if isinstance(tiles, int):
-        return g.op("Tile", X, [tiles if dim == at else 1 for dim in range(rank)])
+        return g.op("Tile", X, [tiles if dim == tile_axis else 1 for dim in range(rank)])
     count = g.op("Reshape", g.cast(tiles, DataType.INT64), [1])
-    parts = [g.constant([1] * at), count, g.constant([1] * (rank - 1 - at))]
+    parts = [g.constant([1] * tile_axis), count, g.constant([1] * (rank - 1 - tile_axis))]
     return g.op("Tile", X, g.op("Concat", *[p for p in parts if p.shape is None or p.shape[0] != 0], axis=0))
 
 
 @onnx_symbolic("caffe2::Shape")
 def shape(g: GraphContext, X: Value, axes: Sequence[int] = ()) -> Value:
-    whole = g.op("Shape", X)
-    return g.op("Gather", whole, list(axes), axis=0) if axes else whole
+    full_shape = g.op("Shape", X)
+    return g.op("Gather", full_shape, list(axes), axis=0) if axes else full_shape
 
 
 @onnx_symbolic("caffe2::Size")

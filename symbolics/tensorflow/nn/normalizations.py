@@ -1,21 +1,21 @@
-"""Normalization of batches and of neighbouring channels, and biases."""
+"""Batch normalization, normalization over neighbouring channels, and biases."""
 
 from __future__ import annotations
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.moments import cast_like, moments, widen_halves
 from ...compositions.size_arithmetic import compute, known_rank, product
-from .layout import IMAGES, Layout
+from .layout import IMAGES, DataLayout
 
 
 @onnx_symbolic("tf::BiasAdd")
 def bias_add(g: GraphContext, value: Value, bias: Value, data_format: str = "NHWC") -> Value:
-    """With `NCHW` the channels are axis 1, at any rank."""
+    """In `NCHW` the channels are axis 1, whatever the rank is."""
     if data_format not in ("NHWC", "NCHW"):
         raise g.refuse(f"data_format '{data_format}' is not supported")
-    behind = known_rank(g, value) - 2 if data_format == "NCHW" else 0
-    if behind > 0:
-        bias = g.op("Unsqueeze", bias, axes=list(range(1, behind + 1)))
+    trailing = known_rank(g, value) - 2 if data_format == "NCHW" else 0
+    if trailing > 0:
+        bias = g.op("Unsqueeze", bias, axes=list(range(1, trailing + 1)))
     return g.op("Add", value, bias)
 
 
@@ -24,9 +24,9 @@ def bias_add_v1(g: GraphContext, value: Value, bias: Value) -> Value:
     return g.op("Add", value, bias)
 
 
-def _normalized(
+def _normalize(
     g: GraphContext,
-    layout: Layout,
+    layout: DataLayout,
     x: Value,
     scale: Value,
     offset: Value,
@@ -34,18 +34,18 @@ def _normalized(
     variance: Value,
     eps: float,
 ) -> Value:
-    """Batch normalization by given statistics, which may be of a wider type than `x`."""
+    """Batch normalization by stored statistics, whose element type may be wider than that of `x`."""
     parameters = [scale, offset, mean, variance]
-    wide, others = x, list(parameters)
-    if any(g.dtype(each) != g.dtype(x) for each in parameters):
-        wide, others = widen_halves(g, x, *parameters)  # type: ignore[assignment]
-    result = g.op("BatchNormalization", layout.channels_first(g, wide), *others, epsilon=eps)
-    return cast_like(g, layout.restored(g, result), x)
+    wide_x, wide_parameters = x, list(parameters)
+    if any(g.dtype(parameter) != g.dtype(x) for parameter in parameters):
+        wide_x, wide_parameters = widen_halves(g, x, *parameters)  # type: ignore[assignment]
+    result = g.op("BatchNormalization", layout.channels_first(g, wide_x), *wide_parameters, epsilon=eps)
+    return cast_like(g, layout.restore(g, result), x)
 
 
-def _of_batch(
+def _normalize_by_batch(
     g: GraphContext,
-    layout: Layout,
+    layout: DataLayout,
     x: Value,
     scale: Value,
     offset: Value,
@@ -54,26 +54,27 @@ def _of_batch(
     eps: float,
     factor: float,
 ) -> list[Value | None]:
-    """Batch normalization by the batch's own statistics, and the new running ones."""
-    wide, (scale, offset) = widen_halves(g, x, scale, offset)  # type: ignore[assignment]
-    images = layout.channels_first(g, wide)
+    """Batch normalization by the statistics of the batch; also returns the new running statistics."""
+    wide_x, (scale, offset) = widen_halves(g, x, scale, offset)  # type: ignore[assignment]
+    images = layout.channels_first(g, wide_x)
     axes = [axis for axis in range(layout.dimensions + 2) if axis != 1]
-    behind = list(range(1, layout.dimensions + 1))
+    trailing_axes = list(range(1, layout.dimensions + 1))
     centred, average, deviation = moments(g, images, axes, eps)
-    spread = g.op("ReduceMean", g.op("Mul", centred, centred), axes=axes, keepdims=0)
-    weight, bias = (g.op("Unsqueeze", each, axes=behind) for each in (scale, offset))
+    batch_variance = g.op("ReduceMean", g.op("Mul", centred, centred), axes=axes, keepdims=0)
+    weight, bias = (g.op("Unsqueeze", parameter, axes=trailing_axes) for parameter in (scale, offset))
     result = g.op("Add", g.op("Mul", g.op("Div", centred, deviation), weight), bias)
     average = g.op("Squeeze", average, axes=axes)
     count = product(g, [g.size(images, axis) for axis in axes])
-    rest = compute(g, "max", compute(g, "sub", count, 1), 1)
-    ratio = g.op("Div", g.constant(count, DataType.FLOAT), g.constant(rest, DataType.FLOAT))
-    unbiased = g.op("Mul", spread, ratio)
+    # TensorFlow's running variance is the unbiased one, of count - 1 degrees of freedom.
+    divisor = compute(g, "max", compute(g, "sub", count, 1), 1)
+    ratio = g.op("Div", g.constant(count, DataType.FLOAT), g.constant(divisor, DataType.FLOAT))
+    unbiased = g.op("Mul", batch_variance, ratio)
     if factor != 1:
         average_out = g.op("Add", g.op("Mul", mean, 1 - factor), g.op("Mul", average, factor))
         unbiased = g.op("Add", g.op("Mul", variance, 1 - factor), g.op("Mul", unbiased, factor))
     else:
         average_out = average
-    return [cast_like(g, layout.restored(g, result), x), average_out, unbiased, average, spread]
+    return [cast_like(g, layout.restore(g, result), x), average_out, unbiased, average, batch_variance]
 
 
 def fused_batch_norm(
@@ -88,11 +89,13 @@ def fused_batch_norm(
     data_format: str = "NHWC",
     is_training: bool = True,
 ) -> list[Value | None]:
-    """The normalized input, the new statistics, and those that the gradient uses."""
-    layout = Layout.of(g, data_format)
+    """The normalized input, the new statistics, and the statistics that the gradient uses."""
+    layout = DataLayout.of(g, data_format)
     if is_training:
-        return _of_batch(g, layout, x, scale, offset, mean, variance, epsilon, exponential_avg_factor)
-    return [_normalized(g, layout, x, scale, offset, mean, variance, epsilon), mean, variance, mean, variance]
+        return _normalize_by_batch(
+            g, layout, x, scale, offset, mean, variance, epsilon, exponential_avg_factor
+        )
+    return [_normalize(g, layout, x, scale, offset, mean, variance, epsilon), mean, variance, mean, variance]
 
 
 onnx_symbolic("tf::FusedBatchNorm")(fused_batch_norm)
@@ -112,7 +115,7 @@ def fused_batch_norm_v3(
     data_format: str = "NHWC",
     is_training: bool = True,
 ) -> list[Value | None]:
-    """The last output is for the gradient on GPUs; the CPU kernel gives one zero."""
+    """The last output serves the gradient on GPUs; the CPU kernel returns one zero."""
     results = fused_batch_norm(
         g, x, scale, offset, mean, variance, epsilon, exponential_avg_factor, data_format, is_training
     )
@@ -145,11 +148,11 @@ def lrn(
     alpha: float = 1.0,
     beta: float = 0.5,
 ) -> Value:
-    """ONNX divides `alpha` by the number of channels in the window."""
+    """ONNX divides `alpha` by the window's number of channels, TensorFlow does not: multiply by it."""
     size = 2 * depth_radius + 1
     images = IMAGES.channels_first(g, input)
     result = g.op("LRN", images, size=size, alpha=alpha * size, beta=beta, bias=bias)
-    return IMAGES.restored(g, result)
+    return IMAGES.restore(g, result)
 
 
 @onnx_symbolic("tf::L2Loss")

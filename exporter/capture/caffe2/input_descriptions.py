@@ -1,0 +1,119 @@
+"""Reads the element types and shapes of a net's inputs, which the net itself does not contain.
+
+They come from the caller, or from the file value_info.json in the folder of the net, which published nets
+have: `{"data": [1, [1, 3, 224, 224]]}`, where 1 is ONNX's number of the element type.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import onnx_ir as ir
+
+from ....registration import ModelFileError, UsageError
+from ...files.small_files import parse_json, read_small, reason_of
+
+VALUE_INFO = "value_info.json"
+_MAXIMUM_BYTES = 2**20
+_TYPES = {
+    "float16": ir.DataType.FLOAT16,
+    "float32": ir.DataType.FLOAT,
+    "float64": ir.DataType.DOUBLE,
+    "int8": ir.DataType.INT8,
+    "int16": ir.DataType.INT16,
+    "int32": ir.DataType.INT32,
+    "int64": ir.DataType.INT64,
+    "uint8": ir.DataType.UINT8,
+    "bool": ir.DataType.BOOL,
+}
+_TEXT = re.compile(r"\s*(?:(\w+)\s*\[)?\s*([^\[\]]*?)\s*(\])?\s*")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+
+ShapeArgument = Sequence[int | str | None] | str
+"""A shape as a caller states it: a list of sizes, names of dynamic sizes and None; or text."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """The element type and shape of an input.
+
+    Attributes:
+        dtype: its element type; None if it is unknown.
+        shape: its sizes; a name or None for a dynamic size.
+    """
+
+    dtype: ir.DataType | None
+    shape: tuple[int | str | None, ...]
+
+
+def parse_descriptions(shapes: Mapping[str, ShapeArgument] | None) -> dict[str, Description]:
+    """Parse the shapes of inputs that a caller states, by name.
+
+    The form of a text is `1,3,224,224`, with names for dynamic sizes (`batch,3,224,224`), or with the element
+    type, `int64[batch,7]`.
+
+    Raises:
+        UsageError: a shape has another form.
+    """
+    if shapes is None:
+        return {}
+    if not isinstance(shapes, Mapping):
+        raise UsageError(f"shapes must be a mapping from inputs to shapes, not {type(shapes).__name__}")
+    return {name: _parse_description(name, shape) for name, shape in shapes.items()}
+
+
+def _parse_description(name: str, shape: ShapeArgument) -> Description:
+    if not isinstance(shape, str):
+        if not isinstance(shape, Sequence):
+            raise UsageError(f"the shape of '{name}' must be a list of sizes, not {shape!r}")
+        return Description(None, tuple(_parse_size(name, size) for size in shape))
+    match = _TEXT.fullmatch(shape)
+    if match is None or (match[1] is None) != (match[3] is None):
+        raise UsageError(
+            f"the shape of '{name}' must have the form 1,3,224,224 or float32[1,3,224,224], not '{shape}'"
+        )
+    if match[1] is not None and match[1] not in _TYPES:
+        raise UsageError(f"there is no element type '{match[1]}' (known: {', '.join(_TYPES)})")
+    dtype = _TYPES[match[1]] if match[1] is not None else None
+    sizes = [part.strip() for part in match[2].split(",")] if match[2] else []
+    return Description(dtype, tuple(_parse_size(name, int(s) if s.isdecimal() else s) for s in sizes))
+
+
+def _parse_size(name: str, size: Any) -> int | str | None:
+    if size is None or size in (-1, "-1", "?"):
+        return None
+    if isinstance(size, str) and _NAME.fullmatch(size):
+        return size
+    # True is an int in Python.
+    if isinstance(size, int) and not isinstance(size, bool) and 0 <= size < 2**31:
+        return size
+    raise UsageError(f"the shape of '{name}' has the entry {size!r}, which is neither a size nor a name")
+
+
+def read_value_info(path: str | os.PathLike[str]) -> dict[str, Description]:
+    """Read the descriptions in value_info.json in the folder of a net; none if there is no such file.
+
+    Raises:
+        ModelFileError: the file cannot be read, or has another form.
+    """
+    file = pathlib.Path(os.fsdecode(path)).with_name(VALUE_INFO)
+    label = f"'{file}'"
+    try:
+        data = read_small(file, _MAXIMUM_BYTES)
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise ModelFileError(f"{label} cannot be read: {reason_of(error)}") from error
+    try:
+        entries = parse_json(data)
+        return {
+            name: Description(ir.DataType(type_number), tuple(_parse_size(name, size) for size in sizes))
+            for name, (type_number, sizes) in entries.items()
+        }
+    except (ValueError, TypeError, AttributeError, RecursionError, UsageError) as error:
+        raise ModelFileError(f"{label} must describe inputs as name: [type, [sizes]]: {error}") from None
