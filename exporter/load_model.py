@@ -28,7 +28,7 @@ def load(
     path: str | os.PathLike[str],
     *,
     weights: Weights = None,
-    init_net: str | os.PathLike | None = None,
+    init_net: str | os.PathLike[str] | None = None,
     shapes: Mapping[str, ShapeArgument] | None = None,
     allow_links: bool = False,
     trusted: bool = False,

@@ -127,7 +127,10 @@ def _split(g: GraphContext, node: ir.Node) -> ir.Value:
         raise GraphError(
             f"{title(node)} has the activation '{name}', which split-activations does not support"
         )
-    return g.op(name, result, **{key: value for key, value in parameters.items() if value is not None})
+    value_of_result: ir.Value = g.op(
+        name, result, **{key: value for key, value in parameters.items() if value is not None}
+    )
+    return value_of_result
 
 
 def _matrix_product(g: GraphContext, node: ir.Node) -> ir.Value:

@@ -296,7 +296,8 @@ def _rows(tensor: ir.TensorProtocol, number: int, start: int, end: int) -> ir.Te
 
 
 def _gates(g: GraphContext, cell: _UnrolledCell, value: ir.Value, count: int) -> list[ir.Value]:
-    return g.op("Split", value, axis=1, split=[cell.hidden] * count, outputs=count)
+    result: list[ir.Value] = g.op("Split", value, axis=1, split=[cell.hidden] * count, outputs=count)
+    return result
 
 
 def _product(g: GraphContext, x: ir.Value, weight: ir.Value, bias: ir.Value) -> ir.Value:

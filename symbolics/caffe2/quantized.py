@@ -256,7 +256,7 @@ def int8_reshape(
     Y_zero_point: int = 0,
 ) -> list[Value]:
     _check_same_quantization(g, input_scales[:1], input_zero_points[:1], Y_scale, Y_zero_point)
-    results: list[Value] = g.call(
+    return g.call_outputs(
         "caffe2::Reshape", data=data, new_shape=new_shape, shape=None if shape is None else list(shape)
     )
 

@@ -156,7 +156,8 @@ def top_k(
     """Below 11 only the largest of floats; below 10 `k` is an attribute and constant."""
     dim = front(g, X, axis)
     number = k if k is not None else _single(g, K)
-    return list(g.call("composed::top", X, number, dim, bool(largest)))[:2]
+    result: list[Value] = list(g.call("composed::top", X, number, dim, bool(largest)))[:2]
+    return result
 
 
 def _single(g: GraphContext, K: Value | list[int | Value] | None) -> int | Value:

@@ -195,7 +195,7 @@ def split(
     dim = axis_from_front(g, input, axis)
     if split is not None:
         sizes: list[int | Value] = [g.op("Gather", split, i, axis=0) for i in range(outputs)]
-        return g.call("aten::split_with_sizes", self=input, split_sizes=sizes, dim=dim)
+        return g.call_outputs("aten::split_with_sizes", self=input, split_sizes=sizes, dim=dim)
     count = num_outputs or outputs
     size = g.size(input, dim)
     if isinstance(size, int):

@@ -10,7 +10,8 @@ import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
 from ...registration.inference import shape_inference
-from ..compositions.size_arithmetic import Size, dimension, same_size
+from ..compositions.integers import widen_integers
+from ..compositions.size_arithmetic import Size, dimension, fold_size, same_size
 
 HALVES = (DataType.FLOAT16, DataType.BFLOAT16)
 
@@ -28,13 +29,13 @@ def restore_dtype(g: GraphContext, result: Value, dtype: DataType | None) -> Val
 def binary(g: GraphContext, op_type: str, x: Value, y: Value | Number) -> Value:
     """Emit an operator on two tensors of one type; runtimes compute narrow integers as INT32 or INT64."""
     dtype = g.dtype(x)
-    second = widened(g, y) if isinstance(y, Value) else y
-    return restore_dtype(g, g.op(op_type, widened(g, x), second), dtype)
+    second = widen_integers(g, y) if isinstance(y, Value) else y
+    return restore_dtype(g, g.op(op_type, widen_integers(g, x), second), dtype)
 
 
 def select_elements(g: GraphContext, condition: Value, t: Value, e: Value) -> Value:
     """`t` where the condition is true, else `e`. Runtimes have no Where for narrow integers."""
-    wide_t, wide_e = widened(g, t), widened(g, e)
+    wide_t, wide_e = widen_integers(g, t), widen_integers(g, e)
     return restore_dtype(
         g, g.call("composed::where", condition=condition, self=wide_t, other=wide_e), g.dtype(t)
     )
@@ -103,7 +104,7 @@ def elements(g: GraphContext, value: Value, count: int | None = None) -> list[Si
     if length is None:
         return None
     vector_int64 = g.cast(value, DataType.INT64)
-    return [known(g, g.op("Gather", vector_int64, index, axis=0)) for index in range(length)]
+    return [fold_size(g, g.op("Gather", vector_int64, index, axis=0)) for index in range(length)]
 
 
 def vector(g: GraphContext, items: Sequence[Size] | Value) -> Value:

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Value
-from ..compositions.list_values import part
+from ..compositions.list_values import common_shape, part
 from ..compositions.matrices import zeros
-from ..compositions.size_arithmetic import UNKNOWN, Dim, Size, compute
+from ..compositions.size_arithmetic import UNKNOWN, Dim, Size, compute, same_size
 from ._common import integers, is_dimension
 
 
@@ -107,9 +107,9 @@ def _expand_to_element(g: GraphContext, items: Value, item: Value) -> Value:
     """Expand a list to the element shape of an item; sizes of an unwritten list may be 1."""
     list_sizes = element_sizes(items)
     if list_sizes is not None and item.shape is not None and len(list_sizes) == len(item.shape):
-        if all(map(same, list_sizes, item.shape)):
+        if all(map(same_size, list_sizes, item.shape)):
             return items
-        common_sizes = common([list_sizes, item.shape])
+        common_sizes = common_shape([list_sizes, item.shape])
         sizes: list[Dim] | None = [
             b if isinstance(b, int) else a for a, b in zip(common_sizes or (), item.shape, strict=True)
         ]

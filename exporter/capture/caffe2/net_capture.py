@@ -37,8 +37,8 @@ _QUANTIZATION = ("Y_scale", "Y_zero_point")
 
 
 def load_nets(
-    path: str | os.PathLike,
-    init_net: str | os.PathLike | None,
+    path: str | os.PathLike[str],
+    init_net: str | os.PathLike[str] | None,
     shapes: Mapping[str, ShapeArgument] | None,
     bounds: Bounds,
 ) -> Capture:

@@ -23,7 +23,7 @@ _OPERATOR_BYTES = 4_000
 """Bytes of memory that an operator takes, besides its message."""
 
 
-def encoding_of(path: str | os.PathLike) -> str:
+def encoding_of(path: str | os.PathLike[str]) -> str:
     """Detect the encoding of a net, "binary" or "text"; "" for other and unreadable files."""
     try:
         # Opening a named pipe would wait for its writer.
@@ -40,7 +40,7 @@ def is_net(path: str | os.PathLike[str]) -> bool:
     return bool(encoding_of(path))
 
 
-def read_net(path: str | os.PathLike, bounds: Bounds, *, may_be_empty: bool = False) -> NetDef:
+def read_net(path: str | os.PathLike[str], bounds: Bounds, *, may_be_empty: bool = False) -> NetDef:
     """Read the net in a file.
 
     Args:

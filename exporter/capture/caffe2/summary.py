@@ -14,7 +14,7 @@ from .input_descriptions import Description, read_value_info
 from .net_reading import encoding_of, read_net
 
 
-def describe_net(path: str | os.PathLike, *, trusted: bool = False) -> dict[str, Any]:
+def describe_net(path: str | os.PathLike[str], *, trusted: bool = False) -> dict[str, Any]:
     """Describe a net: external inputs that its fillers do not write, outputs, operators, weights.
 
     Args:

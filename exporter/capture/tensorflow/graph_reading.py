@@ -67,7 +67,7 @@ class GraphFile:
 
 @rare_collections()
 def read_graph(
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     *,
     file_type: str | None = None,
     encoding: str | None = None,

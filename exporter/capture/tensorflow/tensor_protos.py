@@ -181,8 +181,10 @@ def _decode_narrow(patterns: np.ndarray, name: str, dtype: np.dtype) -> np.ndarr
     bits = patterns & (2 ** _NARROW_TYPE_BITS[name] - 1)
     if "_INT" in name:
         sign = 2 ** (_NARROW_TYPE_BITS[name] - 1)
-        return ((bits ^ sign).astype(np.int8) - sign).view(dtype)
-    return bits.view(dtype)
+        result: np.ndarray = ((bits ^ sign).astype(np.int8) - sign).view(dtype)
+        return result
+    result: np.ndarray = bits.view(dtype)
+    return result
 
 
 def _object_array(strings: Sequence[bytes]) -> np.ndarray:

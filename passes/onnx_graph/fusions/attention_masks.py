@@ -288,7 +288,8 @@ def _keys_kept_by_all(arrays: Sequence[np.ndarray]) -> np.ndarray | None:
     try:
         if math.prod(np.broadcast_shapes(*(array.shape for array in arrays))) > MAXIMUM_MASK:
             return None
-        return np.logical_and.reduce(np.broadcast_arrays(*arrays))
+        result: np.ndarray | None = np.logical_and.reduce(np.broadcast_arrays(*arrays))
+        return result
     except ValueError:
         return None
 

@@ -64,7 +64,7 @@ class SimplifyGathers(ConstantPass):
             return None
         return np.asarray(tensor.numpy())
 
-    def _reshape(self, node: ir.Node, data: ir.Value, sizes: list) -> bool:
+    def _reshape(self, node: ir.Node, data: ir.Value, sizes: list[Any]) -> bool:
         target = _reshape_target(sizes)
         if target is None:
             return False
@@ -72,7 +72,7 @@ class SimplifyGathers(ConstantPass):
         return True
 
     def _gather_rows(
-        self, node: ir.Node, data: ir.Value, count: int, inner_sizes: tuple, rows: np.ndarray
+        self, node: ir.Node, data: ir.Value, count: int, inner_sizes: tuple[Any, ...], rows: np.ndarray
     ) -> bool:
         target = _reshape_target([count, *inner_sizes])
         if target is None or node.graph is None:
@@ -92,7 +92,7 @@ class SimplifyGathers(ConstantPass):
         replace_node(node, "Gather", [data, positions], [ir.AttrInt64("axis", 0)])
 
 
-def _reshape_target(sizes: list) -> np.ndarray | None:
+def _reshape_target(sizes: list[Any]) -> np.ndarray | None:
     """Sizes as the second input of Reshape; None if it cannot express them."""
     target = [size if isinstance(size, int) else -1 for size in sizes]
     return None if 0 in target or target.count(-1) > 1 else np.array(target, np.int64)

@@ -134,7 +134,7 @@ def normal(
         if size is None:
             raise g.refuse("the size must be given")
         return g.call("composed::normal", size, result_dtype, float(mean), float(std))  # type: ignore[arg-type]
-    shaped = g.call("aten::broadcast_tensors", tensors=tensors)[0]
+    shaped = g.call_outputs("aten::broadcast_tensors", tensors=tensors)[0]
     unit = g.call("composed::normal", sizes_of(g, shaped), result_dtype)
     return g.op("Add", g.op("Mul", unit, g.constant(std, result_dtype)), g.constant(mean, result_dtype))
 

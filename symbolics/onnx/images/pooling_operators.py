@@ -93,7 +93,10 @@ def _register(op_type: str) -> None:
         argument_names = [name for name, value in named.items() if value is not None]
         is_supported = g.has(op_type, *argument_names) and (op_type != "MaxPool" or _takes(g, X, outputs))
         if is_supported and (not ceil or all(map(_counts_alike, _slides(g, X, *windows)))):
-            return g.op(op_type, X, kernel_shape=kernel_shape, outputs=outputs, **named)
+            result: Value | list[Value] = g.op(
+                op_type, X, kernel_shape=kernel_shape, outputs=outputs, **named
+            )
+            return result
         has_data = (
             named["dilations"] is None and not ceil and all(map(operator.lt, padding, kernel_shape * 2))
         )

@@ -74,7 +74,8 @@ def _items(g: GraphContext, values: Any, count: int) -> Scalars:
         numbers = values if array is None else array.reshape(-1).tolist()
         if len(numbers) != count:
             raise g.refuse(f"it has {len(numbers)} scales or sizes for {count} axes")
-        return numbers
+        result: Scalars = numbers
+        return result
     none = g.constant([], DataType.INT64)
     return [g.op("Reshape", g.op("Gather", values, i, axis=0), none) for i in range(count)]
 

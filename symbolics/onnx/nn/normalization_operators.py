@@ -68,7 +68,9 @@ def layer_normalization(
     if wide is None:
         result, mean, root = g.call_outputs("composed::layer_norm", X, count, weight, B, epsilon)
     else:
-        result, mean, root = g.call("composed::layer_norm", g.cast(X, wide), count, None, None, epsilon)
+        result, mean, root = g.call_outputs(
+            "composed::layer_norm", g.cast(X, wide), count, None, None, epsilon
+        )
         result = affine(g, cast_like(g, result, X), weight, B)
     return [result] if outputs == 1 else [result, mean, g.op("Div", 1.0, root)]
 

@@ -59,5 +59,5 @@ def svd(
     """Singular values in descending order, and singular vectors up to their signs."""
     if not compute_uv:
         return [g.call("aten::linalg_svdvals", input), None, None]
-    u, s, vh = g.call("aten::linalg_svd", input, full_matrices)
+    u, s, vh = g.call_outputs("aten::linalg_svd", input, full_matrices)
     return [s, u, transpose(g, vh)]

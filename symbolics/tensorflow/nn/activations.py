@@ -65,4 +65,4 @@ def sparse_softmax_cross_entropy_with_logits(g: GraphContext, features: Value, l
     numbers = g.call("sym::range", start=0, end=g.size(set_rank(g, features, 2), 1))
     labels = g.op("Unsqueeze", g.cast(labels, numbers.dtype), axes=[1])
     one_hot_labels = g.cast(g.op("Equal", labels, numbers), g.dtype(features) or DataType.FLOAT)
-    return g.call("tf::SoftmaxCrossEntropyWithLogits", features, one_hot_labels)
+    return g.call_outputs("tf::SoftmaxCrossEntropyWithLogits", features, one_hot_labels)

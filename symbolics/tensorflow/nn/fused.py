@@ -41,7 +41,7 @@ def _apply_fused_operators(
 
     def norm(value: Value) -> Value:
         statistics = [next(remaining_args) for _ in range(4)]
-        return g.call(
+        result: Value = g.call_outputs(
             "tf::FusedBatchNormV3",
             value,
             *statistics,
@@ -49,6 +49,7 @@ def _apply_fused_operators(
             data_format=data_format,
             is_training=False,
         )[0]
+        return result
 
     operators: dict[str, Callable[[Value], Value]] = {
         "BiasAdd": lambda value: g.call("tf::BiasAdd", value, next(remaining_args), data_format),

@@ -8,7 +8,7 @@ from typing import Any
 
 from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ...compositions.size_arithmetic import Size, compute
-from ...compositions.spatial.sliding import Slide, largest
+from ...compositions.spatial.sliding import Slide, average_windows, gather_windows, largest
 from .._common import constant_integers
 from .convolutions import kernel_sizes
 from .layout import IMAGES, DataLayout, Pads, constant_pads, pad_images, window_pads
@@ -172,7 +172,7 @@ def _avg_pool(
     kernel, steps = layout.spatial(g, ksize, "ksize"), layout.spatial(g, strides, "strides")
     pads = _known_pads(g, window_pads(g, layout, images, kernel, steps, padding))
     slides = _slides(g, images, kernel, steps, [1] * layout.dimensions, pads)
-    return layout.restore(g, averaged(g, images, slides, padded=False))
+    return layout.restore(g, average_windows(g, images, slides, padded=False))
 
 
 @onnx_symbolic("tf::AvgPool")
@@ -216,7 +216,7 @@ def dilation2d(
     pads = _known_pads(g, window_pads(g, IMAGES, images, extents, steps, padding))
     dtype = g.dtype(input) or DataType.FLOAT
     padded_images = pad_images(g, images, [*pads], dtypes.limits(dtype)[0])
-    windows = taken(
+    windows = gather_windows(
         g,
         padded_images,
         [slide.clipped(g) for slide in _slides(g, padded_images, kernel, steps, dilations, [(0, 0)] * 2)],
@@ -244,7 +244,7 @@ def _patches(
     )
     no_pads = [(0, 0)] * layout.dimensions
     slides = _slides(g, padded_images, kernel, steps, dilations, no_pads)
-    windows = taken(g, padded_images, [slide.clipped(g) for slide in slides])
+    windows = gather_windows(g, padded_images, [slide.clipped(g) for slide in slides])
     count = layout.dimensions
     windows = g.op("Transpose", windows, perm=[0, *range(2, 2 + 2 * count), 1])
     depth = compute(g, "mul", g.size(padded_images, 1), math.prod(kernel))

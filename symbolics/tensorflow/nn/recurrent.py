@@ -153,7 +153,8 @@ def _loop_over_steps(
     )
     for value in stacked_outputs:
         value.type, value.shape = x.type, ir.Shape([None, None, None])
-    return stacked_outputs
+    result: list[Value] = stacked_outputs
+    return result
 
 
 def _emit_lstm(

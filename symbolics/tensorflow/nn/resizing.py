@@ -14,11 +14,14 @@ from ...compositions.size_arithmetic import Size
 from ...compositions.spatial.resampling import (
     Method,
     Numbers,
+    apply_weights,
     arithmetic,
+    clip_negative,
     column,
     number,
     pixels,
     position_blocks,
+    resample,
 )
 from .layout import IMAGES
 from .size_operands import list_sizes
@@ -184,7 +187,7 @@ def _resample_axes(
             coordinates = arithmetic(g, "Mul", coordinates, step)
         if method.mode == "cubic":
             coordinates = _round_to_table(g, coordinates)
-        data = resampled(g, data, axis, size, coordinates, step, method)
+        data = resample(g, data, axis, size, coordinates, step, method)
     return data
 
 
@@ -227,6 +230,6 @@ def resize_area(g: GraphContext, images: Value, size: Value, align_corners: bool
         ends = arithmetic(g, "Add", starts, step)
         begins = arithmetic(g, "Where", arithmetic(g, "Less", pixel_starts, starts), starts, pixel_starts)
         ends = arithmetic(g, "Where", arithmetic(g, "Less", ends, pixel_ends), ends, pixel_ends)
-        covered = not_negative(g, arithmetic(g, "Sub", ends, begins))
-        data = weighted(g, data, arithmetic(g, "Div", covered, step), axis)
+        covered = clip_negative(g, arithmetic(g, "Sub", ends, begins))
+        data = apply_weights(g, data, arithmetic(g, "Div", covered, step), axis)
     return IMAGES.restore(g, data)

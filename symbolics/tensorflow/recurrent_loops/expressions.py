@@ -224,7 +224,8 @@ class Algebra:
         if not isinstance(b, Weights) or len(b.shape) != 2 or isinstance(a, (float, Weights)):
             return None
         if not isinstance(a, SideBySide):
-            return self.make(Linear, ((a, b),))
+            value_of_result: Term | None = self.make(Linear, ((a, b),))
+            return value_of_result
         widths = [width_of(part) for part in a.parts]
         if widths.count(None) > 1:
             return None
@@ -235,7 +236,8 @@ class Algebra:
             return None
         parts = zip(a.parts, [0, *ends], ends, strict=False)
         result = self.make(Linear, tuple((part, b.part(0, begin, end)) for part, begin, end in parts))
-        return result
+        value_of_result: Term | None = result
+        return value_of_result
 
     def columns(self, a: Term | None, begin: int, end: int) -> Term | None:
         """Some columns; of weights, those along the last axis."""

@@ -141,7 +141,8 @@ class _TermReader:
         shape = self._g.shape(self._initial_values[position].value)
         # A sequence is [time, batch, features].
         width = shape[2] if shape is not None and len(shape) == 3 else None
-        return self.algebra.make(LoopOperand, INPUT, width if isinstance(width, int) else None)
+        result: Term | None = self.algebra.make(LoopOperand, INPUT, width if isinstance(width, int) else None)
+        return result
 
 
 def _number(array: np.ndarray | None) -> float | None:
@@ -185,8 +186,10 @@ def _activation(r: _TermReader, node_arguments: Mapping[str, Any], node: ir.Node
     if node.op_type == "Relu6":
         return r.algebra.clip(a, 0.0, 6.0)
     if node.op_type == "LeakyRelu":
-        return r.algebra.make(Mapped, "LeakyRelu", float(node_arguments["alpha"]), 0.0, a)
-    return r.algebra.make(Mapped, *_ACTIVATIONS[node.op_type], a)
+        result: OptionalTerm = r.algebra.make(Mapped, "LeakyRelu", float(node_arguments["alpha"]), 0.0, a)
+        return result
+    result: OptionalTerm = r.algebra.make(Mapped, *_ACTIVATIONS[node.op_type], a)
+    return result
 
 
 def _add(r: _TermReader, node_arguments: Mapping[str, Any], node: ir.Node) -> OptionalTerm:

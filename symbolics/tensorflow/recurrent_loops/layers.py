@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from ....registration import DataType, GraphContext, Value
 from ....registration.arguments import arguments
+from ...compositions.initial_states import drop_zero_state
 from ...compositions.list_values import part
 from ...compositions.outputs import is_used
 from ...compositions.size_arithmetic import Size, compute
@@ -65,7 +66,7 @@ def recurrent_layer(
         _is_single(g, body, position, initial_values[position].value) for position in overwritten_lists
     ):
         return None
-    initial = [unless_zero(g, initial_values[position].value) for position in cell.states]
+    initial = [drop_zero_state(g, initial_values[position].value) for position in cell.states]
     if not all(state is None or _fits(state, sequence) for state in initial):
         return None
     x, backwards = sequence, None

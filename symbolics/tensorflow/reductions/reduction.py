@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
+from ...compositions.integers import widen_integers
 from ...compositions.size_arithmetic import axis, known_rank, product
 from .._common import (
     constant_integer,
@@ -45,7 +46,7 @@ def _reduce(g: GraphContext, op_type: str, value: Value, axes: Value, keep_dims:
 @onnx_symbolic("tf::Sum")
 def sum_(g: GraphContext, input: Value, reduction_indices: Value, keep_dims: bool = False) -> Value:
     # Runtimes have ReduceSum for INT32 and INT64 only, among integers.
-    result = _reduce(g, "ReduceSum", widened(g, input), reduction_indices, keep_dims)
+    result = _reduce(g, "ReduceSum", widen_integers(g, input), reduction_indices, keep_dims)
     return restore_dtype(g, result, g.dtype(input))
 
 
@@ -60,7 +61,7 @@ def _reduce_to_extreme(
 ) -> Value:
     """Emit a maximum or minimum; of no elements it is the lowest or highest number of the element type."""
     dtype = g.dtype(value)
-    result = _reduce(g, reduction, widened(g, value), axes, keep_dims)
+    result = _reduce(g, reduction, widen_integers(g, value), axes, keep_dims)
     if _may_be_empty(g, value) and dtype in _NARROW:
         # Without elements the reduction returns the limit of the wider type.
         result = g.op(op_type, result, g.constant(getattr(np.iinfo(dtype.numpy()), limit), g.dtype(result)))
@@ -82,7 +83,7 @@ def mean(g: GraphContext, input: Value, reduction_indices: Value, keep_dims: boo
     """The mean of integers is rounded towards zero. The mean of no floats is NaN, of no integers 0."""
     axes = integers(g, reduction_indices)
     if is_integral(g, input):
-        wide = widened(g, input)
+        wide = widen_integers(g, input)
         unit_tensor = g.call("aten::ones_like", wide)
         count = _reduce(g, "ReduceSum", unit_tensor, reduction_indices, keep_dims)
         if _may_be_empty(g, input):
@@ -149,7 +150,7 @@ def _register_position(name: str) -> None:
         if is_integral(g, input) and g.dtype(input) != DataType.INT32:
             # INT32 does not hold these types, and runtimes have TopK, but no ArgMax, for INT64.
             if g.dtype(input) in (DataType.INT64, DataType.UINT32, DataType.UINT64):
-                position_values = g.call("aten::topk", widened(g, input), 1, dim, name == "ArgMax")[1]
+                position_values = g.call("aten::topk", widen_integers(g, input), 1, dim, name == "ArgMax")[1]
                 result = set_shape(g.op("Squeeze", position_values, axes=[dim]), without_axis(g, input, dim))
                 return g.cast(result, output_type)
             input = g.cast(input, DataType.INT32)

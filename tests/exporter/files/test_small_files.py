@@ -19,6 +19,7 @@ from opsetta.exporter.capture.caffe2.input_descriptions import read_value_info
 from opsetta.exporter.devices.plan import Plan
 from opsetta.exporter.devices.prepack.manifest import Manifest
 from opsetta.exporter.devices.streaming.folder import Index
+from opsetta.exporter.devices.targets.load_target import load_target
 from opsetta.exporter.files import publishing
 from opsetta.exporter.files.checkpoints.folder import read_checkpoint
 from opsetta.exporter.files.small_files import (

@@ -118,7 +118,8 @@ def _newest(folder: str, allow_links: bool) -> str:
     name = os.path.basename(state.model_checkpoint_path.replace("\\", "/"))
     if not name:
         raise ModelFileError(f"{quoted_path} does not name a checkpoint")
-    return name
+    result: str = name
+    return result
 
 
 def _tables(prefix: str, names: list[str]) -> list[str]:

@@ -31,7 +31,7 @@ Names = str | Iterable[str]
 
 
 def freeze(
-    graph: str | os.PathLike | GraphFile | GraphDef,
+    graph: str | os.PathLike[str] | GraphFile | GraphDef,
     checkpoint: Any = None,
     outputs: Names | None = None,
     **options: Any,
@@ -44,8 +44,8 @@ def freeze(
 
 
 def frozen_graph(
-    graph: str | os.PathLike | GraphFile | GraphDef,
-    checkpoint: str | os.PathLike | Checkpoint | None = None,
+    graph: str | os.PathLike[str] | GraphFile | GraphDef,
+    checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
     outputs: Names | None = None,
     *,
     inputs: Names | None = None,
@@ -183,7 +183,7 @@ _TRAINING_OPERATORS = re.compile(rf"{WRITING_OPERATORS.pattern}|Save.*|Restore.*
 
 
 def checkpoint_of_graph(
-    file: GraphFile, checkpoint: str | os.PathLike | Checkpoint | None, allow_links: bool
+    file: GraphFile, checkpoint: str | os.PathLike[str] | Checkpoint | None, allow_links: bool
 ) -> Checkpoint | None:
     """Open the caller's checkpoint, or the one in the folder of the graph, if there is one."""
     if isinstance(checkpoint, Checkpoint):

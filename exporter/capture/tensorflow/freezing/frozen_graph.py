@@ -103,7 +103,8 @@ class FrozenGraph:
         without_value.CopyFrom(node)
         del without_value.attr["value"]
         start = without_value.SerializeToString(deterministic=True) + start
-        return _field(_NODE, len(start) + size) + start
+        value_of_result: bytes = _field(_NODE, len(start) + size) + start
+        return value_of_result
 
     def _remaining_fields(self) -> bytes:
         """The fields of the GraphDef that are not nodes."""

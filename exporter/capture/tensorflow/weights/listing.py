@@ -40,8 +40,8 @@ class Weight:
 
 
 def weights_of_graph(
-    graph: str | os.PathLike | GraphFile | GraphDef,
-    checkpoint: str | os.PathLike | Checkpoint | None = None,
+    graph: str | os.PathLike[str] | GraphFile | GraphDef,
+    checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
     outputs: Names | None = None,
     *,
     keys: Mapping[str, str] | None = None,

@@ -49,7 +49,7 @@ def masked_fill(g: GraphContext, self: Value, mask: Value, value: Value | Number
 
 @onnx_symbolic("aten::masked_select")
 def masked_select(g: GraphContext, self: Value, mask: Value) -> Value:
-    data, wide_mask = g.call("aten::broadcast_tensors", tensors=[self, mask])
+    data, wide_mask = g.call_outputs("aten::broadcast_tensors", tensors=[self, mask])
     positions = where_true(g, g.op("Reshape", wide_mask, [-1]))
     return g.op("Gather", g.op("Reshape", data, [-1]), positions)
 
@@ -84,7 +84,7 @@ def nonzero_static(g: GraphContext, self: Value, size: int | Value, fill_value: 
 @onnx_symbolic("aten::masked_scatter")
 def masked_scatter(g: GraphContext, self: Value, mask: Value, source: Value) -> Value:
     """True elements of the mask take the elements of the source in order."""
-    data, wide_mask = g.call("aten::broadcast_tensors", tensors=[self, mask])
+    data, wide_mask = g.call_outputs("aten::broadcast_tensors", tensors=[self, mask])
     flat = g.op("Reshape", g.cast(wide_mask, DataType.BOOL), [-1])
     # The running count of true elements numbers the source's elements.
     number = g.op("Sub", g.call("aten::cumsum", self=g.cast(flat, DataType.INT64), dim=0), 1)

@@ -10,7 +10,7 @@ from ....compositions.size_arithmetic import compute, where_true
 def pdist(g: GraphContext, self: Value, p: float = 2) -> Value:
     """The norms of the differences of each row and each later row, `[N * (N - 1) / 2]`."""
     # Gathers both rows of each pair, half of the work of a full matrix of distances.
-    first, second = g.call("composed::pairs", g.size(self, 0))
+    first, second = g.call_outputs("composed::pairs", g.size(self, 0))
     rows = [g.op("Gather", self, positions, axis=0) for positions in (first, second)]
     return g.call("aten::linalg_vector_norm", g.op("Sub", *rows), p, [1])
 

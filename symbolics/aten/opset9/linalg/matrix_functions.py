@@ -60,10 +60,10 @@ def composed_pinv(g: GraphContext, A: Value, atol: Tolerance, rtol: Tolerance, h
     if _is_empty(g, A):
         return mx.zeros(g, [*mx.batch_sizes(g, A), mx.width(g, A), mx.height(g, A)], dtype)
     if hermitian:
-        values, left_basis = g.call("composed::eigh", A, upper=False, vectors=True)
+        values, left_basis = g.call_outputs("composed::eigh", A, upper=False, vectors=True)
         right_basis = left_basis
     else:
-        values, left_basis, right_basis = g.call("composed::svd", A, full=False, vectors=True)
+        values, left_basis, right_basis = g.call_outputs("composed::svd", A, full=False, vectors=True)
     is_nonzero = g.call("composed::above_tolerance", A, g.op("Abs", values), atol, rtol)
     unit = g.constant(1.0, dtype)
     inverses = mx.where(g, is_nonzero, g.op("Reciprocal", mx.where(g, is_nonzero, values, unit)), 0)

@@ -121,7 +121,7 @@ def _linalg_solve_ex(g: GraphContext, A: Value, B: Value, left: bool = True) -> 
     right_side = mx.as_column(g, B) if is_vector else B
     if not left:
         right_side = right_side if is_vector else mx.transpose(g, right_side)
-    packed, pivots, order = g.call("composed::lu", A)
+    packed, pivots, order = g.call_outputs("composed::lu", A)
     result = g.call("composed::lu_solve", packed, order, right_side, not left)
     if is_vector:
         result = g.op("Squeeze", result, axes=[mx.matrix_rank(g, result) - 1])
@@ -196,14 +196,14 @@ def slogdet(g: GraphContext, self: Value) -> list[Value]:
 @onnx_symbolic("aten::logdet")
 def logdet(g: GraphContext, self: Value) -> Value:
     """NaN for a negative determinant."""
-    sign, size = g.call("aten::linalg_slogdet", self)
+    sign, size = g.call_outputs("aten::linalg_slogdet", self)
     # The logarithm of the sign is 0, minus infinity or NaN, as torch's result is.
     return g.op("Add", g.op("Log", sign), size)
 
 
 @onnx_symbolic("aten::_linalg_det")
 def _linalg_det(g: GraphContext, A: Value) -> list[Value]:
-    packed, pivots, _ = g.call("composed::lu", A)
+    packed, pivots, _ = g.call_outputs("composed::lu", A)
     # U has the diagonal of the factors; L's is 1.
     determinant = g.op("Mul", _parity(g, pivots, mx.dtype_of(g, packed)), _product(g, mx.diagonal(g, packed)))
     return [determinant, packed, g.cast(pivots, DataType.INT32)]

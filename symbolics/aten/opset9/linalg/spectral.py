@@ -271,7 +271,7 @@ def _linalg_svd(
     if not compute_uv:
         empty = mx.zeros(g, [0], mx.dtype_of(g, A))
         return [empty, g.call("aten::linalg_svdvals", A), empty]
-    values, left_basis, right_basis = g.call("composed::svd", A, full_matrices, vectors=True)
+    values, left_basis, right_basis = g.call_outputs("composed::svd", A, full_matrices, vectors=True)
     return [left_basis, values, mx.transpose(g, right_basis)]
 
 
@@ -289,7 +289,7 @@ def linalg_svdvals(g: GraphContext, A: Value) -> Value:
 def svd(g: GraphContext, self: Value, some: bool = True, compute_uv: bool = True) -> list[Value]:
     """`torch.svd`: V is not transposed; without vectors, U and V are zeros."""
     if compute_uv:
-        values, left_basis, right_basis = g.call("composed::svd", self, not some, vectors=True)
+        values, left_basis, right_basis = g.call_outputs("composed::svd", self, not some, vectors=True)
         return [left_basis, values, right_basis]
     batch, dtype = mx.batch_sizes(g, self), mx.dtype_of(g, self)
     rows, columns = mx.height(g, self), mx.width(g, self)

@@ -176,7 +176,7 @@ def _over_packed(name: str) -> Callable[..., list[Value]]:
         g: GraphContext, data: Value, batch_sizes: Value, hx: Value | list[Value], **layers: Any
     ) -> list[Value]:
         padded, lengths, valid = _unpack(g, data, batch_sizes)
-        output, *states = g.call(f"packed::{name}", input=padded, lengths=lengths, hx=hx, **layers)
+        output, *states = g.call_outputs(f"packed::{name}", input=padded, lengths=lengths, hx=hx, **layers)
         return [_gather_valid(g, output, valid), *states]
 
     return recurrent

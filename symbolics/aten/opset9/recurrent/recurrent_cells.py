@@ -12,7 +12,8 @@ def _gates(g: GraphContext, value: Value, count: int, weight: Value) -> list[Val
     """Split gates that are concatenated in the second of two dimensions."""
     rows = static_size(g, weight, 0)
     if rows is not None:
-        return g.op("Split", value, axis=1, split=[rows // count] * count, outputs=count)
+        result: list[Value] = g.op("Split", value, axis=1, split=[rows // count] * count, outputs=count)
+        return result
     split_gates = g.op("Reshape", value, [0, count, -1])
     return [g.op("Squeeze", g.op("Gather", split_gates, [gate], axis=1), axes=[1]) for gate in range(count)]
 

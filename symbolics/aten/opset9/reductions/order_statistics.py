@@ -73,7 +73,7 @@ def nanmedian(g: GraphContext, self: Value, dim: int, keepdim: bool = False) -> 
         return _as_row(g, "aten::nanmedian.dim", self, keepdim)
     dimension = axis(g, self, dim)
     missing = g.call("aten::isnan", self)
-    ordered, order = g.call("aten::sort", g.op("Where", missing, float("inf"), self), dimension)
+    ordered, order = g.call_outputs("aten::sort", g.op("Where", missing, float("inf"), self), dimension)
     order.shape = ordered.shape
     numbers = g.cast(g.op("Not", missing), DataType.INT64)
     count = g.op("ReduceSum", numbers, axes=[dimension], keepdims=1)

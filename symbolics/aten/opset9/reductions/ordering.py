@@ -26,7 +26,8 @@ def topk(
     """The result is always sorted, which `sorted=False` allows."""
     if g.rank(self) == 0:
         return _as_list(g, self, g.call("aten::topk", g.op("Unsqueeze", self, axes=[0]), k, 0, largest))
-    return g.op("TopK", self, K=[fold_size(g, k)], axis=dim, largest=int(largest), outputs=2)
+    result: list[Value] = g.op("TopK", self, K=[fold_size(g, k)], axis=dim, largest=int(largest), outputs=2)
+    return result
 
 
 @onnx_symbolic("composed::top")
@@ -110,7 +111,7 @@ def kthvalue(
     g: GraphContext, self: Value, k: int | Value, dim: int = -1, keepdim: bool = False
 ) -> list[Value]:
     if g.rank(self) == 0:
-        return g.call("aten::topk", self, k, 0, False)
+        return g.call_outputs("aten::topk", self, k, 0, False)
     dimension = axis(g, self, dim)
     smallest = g.call("aten::topk", self, k, dim, False)
     position = g.op("Sub", k, 1) if isinstance(k, Value) else k - 1
@@ -132,7 +133,9 @@ def median_of_all(g: GraphContext, self: Value) -> Value:
     flat = g.cast(g.op("Reshape", self, [-1]), wide)
     middle = compute(g, "max", compute(g, "floordiv", compute(g, "add", count, 1), 2), 1)
     # An appended element, which sorts last, is the result if there are no others.
-    result = g.call("aten::kthvalue", g.op("Concat", flat, g.constant([high], wide), axis=0), middle, 0)[0]
+    result = g.call_outputs(
+        "aten::kthvalue", g.op("Concat", flat, g.constant([high], wide), axis=0), middle, 0
+    )[0]
     unusable = g.op("Equal", g.constant(count), g.constant(0))
     if dtype in dtypes.FLOATS:
         unusable = g.op("Or", unusable, g.call("aten::any", g.call("aten::isnan", flat)))
@@ -207,7 +210,7 @@ def quantile(
     if isinstance(size, Value):
         fraction = g.constant(q, g.dtype(self))
         return g.call("aten::quantile.default", self, fraction, dim, keepdim, interpolation)
-    ordered = g.call("aten::sort", self, dimension)[0]
+    ordered = g.call_outputs("aten::sort", self, dimension)[0]
     low, high, weight = _quantile_position(q * (size - 1), interpolation)
     below, above = (g.op("Gather", ordered, [position], axis=dimension) for position in (low, high))
     result = below if weight == 0 else g.call("aten::lerp", below, above, weight)

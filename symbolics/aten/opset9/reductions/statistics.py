@@ -126,7 +126,7 @@ def _least_norm_solution(
         zeros = mx.zeros(g, [*batch, mx.width(g, A), mx.height(g, A)], dtype)
         rank = mx.zeros(g, batch, DataType.INT64)
         return g.op("MatMul", zeros, right), rank, mx.zeros(g, [*batch, 0], dtype)
-    values, left_basis, basis = g.call("composed::svd", A, full=False, vectors=True)
+    values, left_basis, basis = g.call_outputs("composed::svd", A, full=False, vectors=True)
     is_nonzero = g.call("composed::above_tolerance", A, values, None, rcond)
     unit = g.constant(1.0, dtype)
     inverses = mx.where(g, is_nonzero, g.op("Reciprocal", mx.where(g, is_nonzero, values, unit)), 0)

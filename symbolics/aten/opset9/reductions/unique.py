@@ -58,7 +58,7 @@ def unique(g: GraphContext, self: Value) -> list[Value]:
         for result in (values, inverse, counts):
             result.shape = ir.Shape([None]) if result is not inverse else self.shape
         return [values, inverse, counts]
-    ordered, order = g.call("aten::sort", self, 0)
+    ordered, order = g.call_outputs("aten::sort", self, 0)
     run_starts, run, counts = _runs(g, ordered)
     values = g.op("Gather", ordered, run_starts)
     inverse = g.op("ScatterElements", run, order, run, axis=0)
