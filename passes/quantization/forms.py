@@ -108,8 +108,8 @@ class QuantizedStorage:
         }
         result = g.op(f"{MICROSOFT}::MatMulNBits", *inputs, **attributes)
         result.type = ir.TensorType(weight.dtype)
-        value_of_result: ir.Value = result
-        return value_of_result
+        dequantized: ir.Value = result
+        return dequantized
 
     def _arithmetic(
         self, g: GraphContext, data: ir.Value, scales: ir.Value, zeros: ir.Value | None, rank: int = 1

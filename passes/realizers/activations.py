@@ -127,10 +127,10 @@ def _split(g: GraphContext, node: ir.Node) -> ir.Value:
         raise GraphError(
             f"{title(node)} has the activation '{name}', which split-activations does not support"
         )
-    value_of_result: ir.Value = g.op(
+    activation: ir.Value = g.op(
         name, result, **{key: value for key, value in parameters.items() if value is not None}
     )
-    return value_of_result
+    return activation
 
 
 def _matrix_product(g: GraphContext, node: ir.Node) -> ir.Value:

@@ -185,8 +185,8 @@ def _reciprocal(g: GraphContext, grid: Grid, dtype: DataType, rank: int | None) 
             g, g.constant(inverse if grid.axis is not None else inverse.reshape(())), grid, rank
         )
     assert isinstance(grid.scale, Value)
-    inverse = g.op("Div", g.constant(1.0, g.dtype(grid.scale)), align_parameter(g, grid.scale, grid, rank))
-    return g.cast(g.cast(inverse, DataType.FLOAT), dtype)
+    quotient = g.op("Div", g.constant(1.0, g.dtype(grid.scale)), align_parameter(g, grid.scale, grid, rank))
+    return g.cast(g.cast(quotient, DataType.FLOAT), dtype)
 
 
 def _inverse(scale: np.ndarray) -> np.ndarray:

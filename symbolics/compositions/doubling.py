@@ -44,8 +44,8 @@ def inclusive_scan(g: GraphContext, values: Sequence[Value], axis: int, combine:
     _, *results = g.op("Loop", None, keep_going, g.constant(1), *values, body=body, outputs=len(values) + 1)
     for result, value in zip(results, values, strict=True):
         result.type, result.shape = value.type, value.shape
-    value_of_result: list[Value] = results
-    return value_of_result
+    results_of_loop: list[Value] = results
+    return results_of_loop
 
 
 def _combine_at_distance(
@@ -109,7 +109,7 @@ def _combine_halves_in_loop(g: GraphContext, value: Value, axis: int, size: Size
     _, result = g.op("Loop", None, keep_going, g.constant(size), value, body=body, outputs=2)
     result.type, result.shape = value.type, ir.Shape([*shape[:axis], 1, *shape[axis + 1 :]])
     value_of_result: Value = result
-    return value_of_result
+    return results_of_loop
 
 
 def _combine_halves(g: GraphContext, value: Value, axis: int, size: Size, combine: Pair) -> Value:

@@ -156,8 +156,7 @@ def top_k(
     """Below 11 only the largest of floats; below 10 `k` is an attribute and constant."""
     dim = front(g, X, axis)
     number = k if k is not None else _single(g, K)
-    result: list[Value] = list(g.call("composed::top", X, number, dim, bool(largest)))[:2]
-    return result
+    return g.call_outputs("composed::top", X, number, dim, bool(largest))[:2]
 
 
 def _single(g: GraphContext, K: Value | list[int | Value] | None) -> int | Value:

@@ -207,8 +207,8 @@ def split(
             if input.shape is not None:
                 result.shape = ir.Shape([*input.shape[:dim], length, *input.shape[dim + 1 :]])
         return results
-    part_size = g.call("sym::floordiv", a=g.op("Add", size, count - 1), b=count)
-    bounds = [g.op("Mul", part_size, i) for i in range(count)]
+    dynamic_part_size = g.call("sym::floordiv", a=g.op("Add", size, count - 1), b=count)
+    bounds = [g.op("Mul", dynamic_part_size, i) for i in range(count)]
     ends = [*bounds[1:], size]
     return [
         g.call("aten::slice", self=input, dim=dim, start=start, end=end)

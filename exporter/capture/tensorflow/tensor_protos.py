@@ -183,7 +183,7 @@ def _decode_narrow(patterns: np.ndarray, name: str, dtype: np.dtype) -> np.ndarr
         sign = 2 ** (_NARROW_TYPE_BITS[name] - 1)
         result: np.ndarray = ((bits ^ sign).astype(np.int8) - sign).view(dtype)
         return result
-    result: np.ndarray = bits.view(dtype)
+    result = bits.view(dtype)
     return result
 
 

@@ -253,5 +253,5 @@ def _by_output(
 def _multiply_in_float64(weight: np.ndarray, factor: np.ndarray) -> np.ndarray:
     """The product of weights and factors, computed as float64 and rounded once, without a copy in float64."""
     result = empty(weight.shape, weight.dtype)
-    value_of_result: np.ndarray = np.multiply(weight, factor, out=result, dtype=np.float64, casting="unsafe")
-    return value_of_result
+    scaled: np.ndarray = np.multiply(weight, factor, out=result, dtype=np.float64, casting="unsafe")
+    return scaled

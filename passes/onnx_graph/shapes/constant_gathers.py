@@ -11,6 +11,7 @@ torch.onnx writes the broadcasting of a mask as a GatherND of bools, which OpenC
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -19,6 +20,8 @@ from ....registration.origins import inherit
 from ..node_pass import ConstantPass, replace_node
 
 _MAXIMUM_POSITIONS = 2**20
+
+Size = int | ir.SymbolicDim
 
 
 class SimplifyGathers(ConstantPass):
@@ -64,7 +67,7 @@ class SimplifyGathers(ConstantPass):
             return None
         return np.asarray(tensor.numpy())
 
-    def _reshape(self, node: ir.Node, data: ir.Value, sizes: list[Any]) -> bool:
+    def _reshape(self, node: ir.Node, data: ir.Value, sizes: Sequence[Size]) -> bool:
         target = _reshape_target(sizes)
         if target is None:
             return False
@@ -72,7 +75,7 @@ class SimplifyGathers(ConstantPass):
         return True
 
     def _gather_rows(
-        self, node: ir.Node, data: ir.Value, count: int, inner_sizes: tuple[Any, ...], rows: np.ndarray
+        self, node: ir.Node, data: ir.Value, count: int, inner_sizes: Sequence[Size], rows: np.ndarray
     ) -> bool:
         target = _reshape_target([count, *inner_sizes])
         if target is None or node.graph is None:
@@ -92,7 +95,7 @@ class SimplifyGathers(ConstantPass):
         replace_node(node, "Gather", [data, positions], [ir.AttrInt64("axis", 0)])
 
 
-def _reshape_target(sizes: list[Any]) -> np.ndarray | None:
+def _reshape_target(sizes: Sequence[Size]) -> np.ndarray | None:
     """Sizes as the second input of Reshape; None if it cannot express them."""
     target = [size if isinstance(size, int) else -1 for size in sizes]
     return None if 0 in target or target.count(-1) > 1 else np.array(target, np.int64)

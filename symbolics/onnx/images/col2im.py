@@ -1,5 +1,7 @@
 """Col2Im below 18: sums the block elements at each pixel, one dimension after the other."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
@@ -55,7 +57,9 @@ def col2im(
     if kernel is None:
         raise g.refuse("block_shape must be constant", first_opset=18)
     dimensions = len(kernel)
-    image_sizes = image_shape if isinstance(image_shape, list) else integers(g, image_shape)
+    image_sizes: Sequence[int | Value] | None = (
+        image_shape if isinstance(image_shape, list) else integers(g, image_shape)
+    )
     if image_sizes is None:
         image_sizes = [
             g.op("Squeeze", g.op("Gather", image_shape, [i], axis=0), axes=[0]) for i in range(dimensions)

@@ -269,7 +269,7 @@ def _input_coordinates(g: GraphContext, axis: _Axis, coordinates: str, wide: Dat
 
 
 def _extrapolate(
-    g: GraphContext, data: Value, dim: int, size: Numbers, positions: Numbers, method: dict
+    g: GraphContext, data: Value, dim: int, size: Numbers, positions: Numbers, method: dict[str, Any]
 ) -> Value:
     """Replace pixels outside of the input by a number."""
     last = arithmetic(g, "Sub", size, 1.0)

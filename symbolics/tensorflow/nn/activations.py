@@ -63,6 +63,6 @@ def softmax_cross_entropy_with_logits(g: GraphContext, features: Value, labels: 
 def sparse_softmax_cross_entropy_with_logits(g: GraphContext, features: Value, labels: Value) -> list[Value]:
     """The labels are class indices."""
     numbers = g.call("sym::range", start=0, end=g.size(set_rank(g, features, 2), 1))
-    labels = g.op("Unsqueeze", g.cast(labels, numbers.dtype), axes=[1])
+    labels = g.op("Unsqueeze", g.cast(labels, numbers.dtype or DataType.INT64), axes=[1])
     one_hot_labels = g.cast(g.op("Equal", labels, numbers), g.dtype(features) or DataType.FLOAT)
     return g.call_outputs("tf::SoftmaxCrossEntropyWithLogits", features, one_hot_labels)

@@ -219,7 +219,10 @@ def dilation2d(
     windows = gather_windows(
         g,
         padded_images,
-        [slide.clipped(g) for slide in _slides(g, padded_images, kernel, steps, dilations, [(0, 0)] * 2)],
+        [
+            slide.clip_positions(g)
+            for slide in _slides(g, padded_images, kernel, steps, dilations, [(0, 0)] * 2)
+        ],
     )
     weight = g.op("Unsqueeze", g.op("Transpose", filter, perm=[2, 0, 1]), axes=[1, 2])
     return IMAGES.restore(g, g.op("ReduceMax", g.op("Add", windows, weight), axes=[4, 5], keepdims=0))
@@ -244,7 +247,7 @@ def _patches(
     )
     no_pads = [(0, 0)] * layout.dimensions
     slides = _slides(g, padded_images, kernel, steps, dilations, no_pads)
-    windows = gather_windows(g, padded_images, [slide.clipped(g) for slide in slides])
+    windows = gather_windows(g, padded_images, [slide.clip_positions(g) for slide in slides])
     count = layout.dimensions
     windows = g.op("Transpose", windows, perm=[0, *range(2, 2 + 2 * count), 1])
     depth = compute(g, "mul", g.size(padded_images, 1), math.prod(kernel))

@@ -224,8 +224,8 @@ class Algebra:
         if not isinstance(b, Weights) or len(b.shape) != 2 or isinstance(a, (float, Weights)):
             return None
         if not isinstance(a, SideBySide):
-            value_of_result: Term | None = self.make(Linear, ((a, b),))
-            return value_of_result
+            product: Term | None = self.make(Linear, ((a, b),))
+            return product
         widths = [width_of(part) for part in a.parts]
         if widths.count(None) > 1:
             return None
@@ -235,9 +235,8 @@ class Algebra:
         if ends[-1] != b.shape[0] or (None in widths and unknown_width <= 0):
             return None
         parts = zip(a.parts, [0, *ends], ends, strict=False)
-        result = self.make(Linear, tuple((part, b.part(0, begin, end)) for part, begin, end in parts))
-        value_of_result: Term | None = result
-        return value_of_result
+        product = self.make(Linear, tuple((part, b.part(0, begin, end)) for part, begin, end in parts))
+        return product
 
     def columns(self, a: Term | None, begin: int, end: int) -> Term | None:
         """Some columns; of weights, those along the last axis."""

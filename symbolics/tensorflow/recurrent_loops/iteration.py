@@ -188,7 +188,7 @@ def _activation(r: _TermReader, node_arguments: Mapping[str, Any], node: ir.Node
     if node.op_type == "LeakyRelu":
         result: OptionalTerm = r.algebra.make(Mapped, "LeakyRelu", float(node_arguments["alpha"]), 0.0, a)
         return result
-    result: OptionalTerm = r.algebra.make(Mapped, *_ACTIVATIONS[node.op_type], a)
+    result = r.algebra.make(Mapped, *_ACTIVATIONS[node.op_type], a)
     return result
 
 

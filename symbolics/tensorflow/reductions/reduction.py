@@ -150,8 +150,10 @@ def _register_position(name: str) -> None:
         if is_integral(g, input) and g.dtype(input) != DataType.INT32:
             # INT32 does not hold these types, and runtimes have TopK, but no ArgMax, for INT64.
             if g.dtype(input) in (DataType.INT64, DataType.UINT32, DataType.UINT64):
-                position_values = g.call("aten::topk", widen_integers(g, input), 1, dim, name == "ArgMax")[1]
-                result = set_shape(g.op("Squeeze", position_values, axes=[dim]), without_axis(g, input, dim))
+                positions = g.call_outputs("aten::topk", widen_integers(g, input), 1, dim, name == "ArgMax")[
+                    1
+                ]
+                result = set_shape(g.op("Squeeze", positions, axes=[dim]), without_axis(g, input, dim))
                 return g.cast(result, output_type)
             input = g.cast(input, DataType.INT32)
         position_values = set_shape(g.op(name, input, axis=dim, keepdims=0), without_axis(g, input, dim))

@@ -123,7 +123,7 @@ def split_v(
         counts[unknown_index] = compute(g, "sub", g.size(value, dim), known_total)
     elif any(isinstance(count, Value) for count in counts):
         counts = _fill_unknown_count(g, counts, g.size(value, dim))
-    parts = g.call("aten::split_with_sizes", self=value, split_sizes=counts, dim=dim)
+    parts = g.call_outputs("aten::split_with_sizes", self=value, split_sizes=counts, dim=dim)
     return _set_part_shapes(
         g, parts, value, dim, [count if isinstance(count, int) else None for count in counts]
     )

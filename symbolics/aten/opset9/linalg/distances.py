@@ -19,8 +19,8 @@ def pdist(g: GraphContext, self: Value, p: float = 2) -> Value:
 def pairs(g: GraphContext, count: int | Value) -> tuple[Value, Value]:
     """The first and the second numbers of all pairs below a count, row by row."""
     if isinstance(count, int):
-        first, second = np.triu_indices(count, 1)
-        return g.constant(first), g.constant(second)
+        pair_rows, pair_columns = np.triu_indices(count, 1)
+        return g.constant(pair_rows), g.constant(pair_columns)
     numbers = g.call("sym::range", start=0, end=count)
     later = g.op("Less", g.op("Unsqueeze", numbers, axes=[1]), numbers)
     positions = where_true(g, g.op("Reshape", later, [-1]))

@@ -230,7 +230,7 @@ def linalg_tensorinv(g: GraphContext, self: Value, ind: int = 2) -> Value:
 @onnx_symbolic("aten::linalg_tensorsolve")
 def linalg_tensorsolve(g: GraphContext, self: Value, other: Value, dims: list[int] | None = None) -> Value:
     """The solution of `tensordot(A, X, X.ndim) = B`; first moves the given dims of A to its end."""
-    rank = mx.known_rank(g, self)
+    rank = known_rank(g, self)
     if dims is not None:
         moved_dims = [dim % rank for dim in dims]
         self = g.op("Transpose", self, perm=[*(i for i in range(rank) if i not in moved_dims), *moved_dims])

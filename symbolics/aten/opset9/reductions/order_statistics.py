@@ -16,7 +16,7 @@ def _flat(g: GraphContext, self: Value) -> Value:
 
 def _as_row(g: GraphContext, name: str, self: Value, keepdim: bool) -> list[Value]:
     """Remove the dimension that was added to a zero-dim tensor."""
-    results = g.call(name, g.op("Unsqueeze", self, axes=[0]), 0, keepdim)
+    results = g.call_outputs(name, g.op("Unsqueeze", self, axes=[0]), 0, keepdim)
     return [g.op("Squeeze", result, axes=[0]) for result in results] if keepdim else results
 
 

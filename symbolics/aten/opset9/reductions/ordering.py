@@ -25,7 +25,8 @@ def topk(
 ) -> list[Value]:
     """The result is always sorted, which `sorted=False` allows."""
     if g.rank(self) == 0:
-        return _as_list(g, self, g.call("aten::topk", g.op("Unsqueeze", self, axes=[0]), k, 0, largest))
+        vector = g.op("Unsqueeze", self, axes=[0])
+        return _as_list(g, self, g.call_outputs("aten::topk", vector, k, 0, largest))
     result: list[Value] = g.op("TopK", self, K=[fold_size(g, k)], axis=dim, largest=int(largest), outputs=2)
     return result
 
@@ -113,7 +114,7 @@ def kthvalue(
     if g.rank(self) == 0:
         return g.call_outputs("aten::topk", self, k, 0, False)
     dimension = axis(g, self, dim)
-    smallest = g.call("aten::topk", self, k, dim, False)
+    smallest = g.call_outputs("aten::topk", self, k, dim, False)
     position = g.op("Sub", k, 1) if isinstance(k, Value) else k - 1
     results = [g.op("Gather", result, g.stack([position]), axis=dimension) for result in smallest]
     return results if keepdim else [g.op("Squeeze", result, axes=[dimension]) for result in results]
