@@ -14,7 +14,6 @@ from torch.utils._sympy import interp, value_ranges
 
 from ..process.process_state import replaced
 
-
 _MOST_PARTS = 1 << 14
 
 
