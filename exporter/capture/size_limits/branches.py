@@ -104,7 +104,7 @@ class BranchSearch:
                 failure = _FIXED_NUMBER, guard.line
             if failure is not None:
                 self._trials.restrict(_text([*branch.violated, guard]), failure, [guard.line])
-            elif self._left:
+            elif self._left and max(point.values()) > 1:
                 self._left -= 1
                 violated = (*branch.violated, guard)
                 self.unexplored.append(Branch(point, (*violated, *_fixed_at_one(point, violated))))
@@ -153,15 +153,21 @@ class BranchSearch:
 
         chosen: Point | None = None
         masked = []
-        for point in self._violations(guard, start):
-            if 0 in point.values():
+        points, least = self._violations(guard, start), (0, 1)
+        if is_about_one(guard, self._trials.base):
+            points, least = (
+                itertools.chain([self._trials.limit({**start, min(guard.names): 1})], points),
+                (1, 1),
+            )
+        for point in points:
+            if 0 in point.values() or guard.holds(point):
                 continue
             if not all(other.holds(point) for other in before):
                 if len(masked) < _MOST_REPAIRED:
                     masked.append(point)
             elif chosen is None or cost(point) < cost(chosen):
                 chosen = chosen if self._trials.is_refused(point) else point
-                if chosen is not None and cost(chosen) == (0, 1):
+                if chosen is not None and cost(chosen) <= least:
                     break
         if chosen is not None:
             return chosen
@@ -201,7 +207,7 @@ def is_about_one(guard: Guard, base: Point) -> bool:
 
 
 def _fixed_at_one(point: Point, violated: Sequence[Guard]) -> Iterator[Guard]:
-    """The conditions that sizes are not 1, for those of a point that are and that torch takes for constants."""
+    """The conditions that sizes are not 1, for those of a point that are: torch takes these for constants."""
     symbols = {name: symbol for guard in violated for symbol, name in guard.dimensions.items()}
     about_one = {name for guard in violated if is_about_one(guard, dict(point)) for name in guard.names}
     for name, size in point.items():
