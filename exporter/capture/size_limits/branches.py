@@ -33,6 +33,8 @@ _MOST_REPAIRED, _MOST_REPAIRS = 3, 12
 _NODES_OF_BRANCHES = 4000
 _LEAST_BRANCHES, MOST_BRANCHES = 2, 8
 """How many branches are followed, and the operators that they may have beyond the least number."""
+_NODES_AT_ONE = 300
+"""The most operators of a model whose branches at size 1 are followed: many large models ask for that size."""
 _FIXED_NUMBER = "the model makes a number of these sizes"
 
 
@@ -96,6 +98,9 @@ class BranchSearch:
             if key in self._tried:
                 continue
             self._tried.add(key)
+            is_large = self._trials.number_of_operators > _NODES_AT_ONE
+            if is_large and is_about_one(guard, self._trials.base):
+                continue
             point = self._violation(guard, [*assumed, *conditions[:position]], branch.point)
             if point is None:
                 continue
