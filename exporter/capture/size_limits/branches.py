@@ -34,7 +34,7 @@ _NODES_OF_BRANCHES = 4000
 _LEAST_BRANCHES, MOST_BRANCHES = 2, 8
 """How many branches are followed, and the operators that they may have beyond the least number."""
 _NODES_AT_ONE = 300
-"""The most operators of a model whose branches at size 1 are followed: many large models ask for that size."""
+"""Most operators of a model whose branches at size 1 are followed; many large models ask for that size."""
 _FIXED_NUMBER = "the model makes a number of these sizes"
 
 
@@ -157,7 +157,7 @@ class BranchSearch:
             return sizes.count(1), sum(size != start[name] for name, size in point.items())
 
         chosen: Point | None = None
-        masked = []
+        masked: list[Point] = []
         points, least = self._violations(guard, start), (0, 1)
         if is_about_one(guard, self._trials.base):
             points, least = (

@@ -196,12 +196,13 @@ def whole(number: Any) -> Any:
     fraction = _exact_fraction(number.node)
     if fraction is None:
         name, *operands = getattr(number.node, "operation", None) or ("",)
-        parts = [_exact_fraction(operand) for operand in operands]
-        if name not in _QUOTIENTS or None in parts:
+        if name not in _QUOTIENTS:
+            return None
+        left, right = map(_exact_fraction, operands)
+        if left is None or right is None:
             return None
         # A quotient of two integers below 2**53 is never rounded up to an integer.
-        (dividend, first), (divisor, second) = parts
-        fraction = dividend * second, divisor * first
+        fraction = left[0] * right[1], right[0] * left[1]
     dividend, divisor = fraction
     is_positive = known(dividend >= 0) is True and known(divisor > 0) is True
     return dividend // divisor if is_positive else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import sympy
@@ -30,7 +30,7 @@ def shared_parts() -> Iterator[None]:
 
 def _interpret(
     analysis: Any,
-    environment: Mapping[sympy.Symbol, Any],
+    environment: dict[sympy.Symbol, Any],
     expression: Any,
     *,
     index_dtype: torch.dtype = torch.int64,

@@ -76,6 +76,16 @@ def test_a_program_that_would_refuse_its_example_is_an_error(model: Callable[...
         opsetta.export(model, torch.ones(3, 6), opset=17, dynamic_shapes=({1: "n"},), capture=capture)
 
 
+def test_an_axis_that_follows_from_another_fits_the_example() -> None:
+    """The code makes a number of a sum, which the enlarged example fixes at another one."""
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return x * len([0] * (x.shape[0] + x.shape[1]))
+
+    with pytest.raises(opsetta.CaptureError, match="for the example itself"):
+        opsetta.export(model, torch.ones(1, 20), opset=17, dynamic_shapes=({0: "n", 1: "m"},))
+
+
 FLOAT_CONDITIONS: list[Callable[[int, int], Any]] = [
     lambda n, m: n / m > 1.25,
     lambda n, m: n * 0.1 * 3 == n * 0.3,
