@@ -112,8 +112,8 @@ def _signature(function: Any) -> inspect.Signature | None:
     return inspect.Signature(
         [
             inspect.Parameter(entry.name, kind, default=None if entry.has_default_value() else required)
-            for entry in schema.arguments
-            if entry.name != "self"
+            # The first one of a method is the module, whatever its name.
+            for entry in schema.arguments[int(hasattr(function, "owner")) :]
         ]
     )
 

@@ -64,6 +64,10 @@ def for_capture(
         from .replacements import named_dimensions
 
         patches.append(named_dimensions.unified(names))
+    if probe.has(probe.SIZE_BOUNDS):
+        from .replacements import size_bounds
+
+        patches.append(size_bounds.shared_parts())
     # Only the caller decides which sizes are dynamic, not torch's earlier traces.
     return [*patches, config.patch(automatic_dynamic_shapes=False)]
 

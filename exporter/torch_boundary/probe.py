@@ -83,6 +83,15 @@ FLOAT_SIZES = Feature(
         f"{_TRACER}:get_proxy_mode",
     ),
 )
+SIZE_BOUNDS = Feature(
+    "fast bounds of sizes",
+    (
+        "torch.fx.experimental.symbolic_shapes:_fast_expand",
+        "torch.utils._sympy.interp:_run_sympy_handler",
+        "torch.utils._sympy.interp:sympy_interp",
+        "torch.utils._sympy.value_ranges:sympy_interp",
+    ),
+)
 _PROXIES = (
     "PreDispatchTorchFunctionMode _MakefxTracer _ProxyTensor _set_make_fx_tracer "
     "_side_effectful_need_to_be_preserved_pre_dispatch disable_autocast_cache "

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import sympy
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
@@ -41,16 +42,18 @@ _ATTRIBUTE = "_opsetta_questions"
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """A condition that the user's code asked for.
+    """A condition that the user's code asked for, or that fixes a number which it made of sizes.
 
     Attributes:
         answer: its truth at capture.
         file, line: where; empty and 0 if unknown.
+        is_number: whether the code made a number.
     """
 
     answer: bool
     file: str
     line: int
+    is_number: bool = False
 
 
 def questions_of(environment: Any) -> dict[Any, Question]:
@@ -60,16 +63,18 @@ def questions_of(environment: Any) -> dict[Any, Question]:
 
 
 def note(environment: Any, node: Any, answer: Any) -> None:
-    """Keep the condition of a symbolic boolean, if the user's code asked for it."""
+    """Keep the condition of a symbolic boolean, or the value of a number, if the user's code asked for it."""
     questions = questions_of(environment)
     frame: Any = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.endswith(_ASKING):
         frame = frame.f_back
     file = "" if frame is None else frame.f_code.co_filename
-    is_traced = file.startswith(_DYNAMO)
-    if is_traced or not (file.startswith((_TORCH, _PACKAGE, *_GENERATED)) or not file):
-        line = 0 if is_traced else frame.f_lineno
-        questions.setdefault(node.expr, Question(bool(answer), "" if is_traced else file, line))
+    is_traced, is_number = file.startswith(_DYNAMO), node.pytype is not bool
+    if is_traced and not is_number:
+        questions.setdefault(node.expr, Question(bool(answer), "", 0))
+    elif file and not file.startswith((_TORCH, _PACKAGE, *_GENERATED)):
+        condition = sympy.Eq(node._expr, answer) if is_number else node.expr
+        questions.setdefault(condition, Question(is_number or bool(answer), file, frame.f_lineno, is_number))
 
 
 @contextlib.contextmanager
@@ -79,8 +84,7 @@ def noted() -> Iterator[None]:
 
     def evaluating(self: Any, sym_node: Any, *args: Any, **kwargs: Any) -> Any:
         answer = original(self, sym_node, *args, **kwargs)
-        if sym_node.pytype is bool:
-            note(self, sym_node, answer)
+        note(self, sym_node, answer)
         return answer
 
     with replaced(ShapeEnv, "evaluate_sym_node", evaluating):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -186,32 +187,65 @@ def known(condition: Any) -> bool | None:
 
 
 def whole(number: Any) -> Any:
-    """The result of `int(number)` for a symbolic number, if it is exact without another kind of number.
+    """The result of `int(number)` for a symbolic number, as a symbolic integer if rounding never changes it.
 
     Returns:
-        A symbolic integer itself; for the quotient of two integers, none of which is negative, the integer
-        division; else None.
+        A symbolic integer itself. For a number that is not negative, and is an exact fraction or a quotient
+        of two, such as `n * 0.25` or `b * h * w / (h * w / 8)`, a quotient of integers. Else None.
     """
     if isinstance(number, torch.SymInt):
         return number
-    name, *operands = getattr(number.node, "operation", None) or ("",)
-    parts = [_integer(operand) for operand in operands]
-    if name not in ("int_truediv", "float_truediv") or None in parts:
-        return None
-    dividend, divisor = parts
-    # A quotient of two integers below 2**53 is never rounded up to an integer.
-    is_exact = known(dividend >= 0) is True and known(divisor > 0) is True
-    return dividend // divisor if is_exact else None
+    fraction = _exact_fraction(number.node)
+    if fraction is None:
+        name, *operands = getattr(number.node, "operation", None) or ("",)
+        if name not in _QUOTIENTS:
+            return None
+        left, right = map(_exact_fraction, operands)
+        if left is None or right is None:
+            return None
+        # A quotient of two integers below 2**53 is never rounded up to an integer.
+        fraction = left[0] * right[1], right[0] * left[1]
+    dividend, divisor = fraction
+    is_positive = known(dividend >= 0) is True and known(divisor > 0) is True
+    return dividend // divisor if is_positive else None
 
 
-def _integer(node: Any) -> Any:
-    """The integer that a number is, also as a float; None if it is another number."""
+_QUOTIENTS = ("int_truediv", "float_truediv")
+_LARGEST_DENOMINATOR = 1 << 20
+
+
+def _exact_fraction(node: Any) -> tuple[Any, int] | None:
+    """The integer, and the power of 2 by which it is divided, that a float is exactly; None for others.
+
+    Sums, differences and products of such floats are exact, too, while they are below 2**53.
+    """
     if node.constant is not None:
-        return int(node.constant) if node.constant == int(node.constant) else None
+        numerator, denominator = _ratio(node.constant)
+        return (numerator, denominator) if denominator <= _LARGEST_DENOMINATOR else None
     if node.pytype is int:
-        return _sym_node.wrap_node(node)
+        return _sym_node.wrap_node(node), 1
     name, *operands = getattr(node, "operation", None) or ("",)
-    return _integer(operands[0]) if name == "sym_float" else None
+    if name == "sym_float":
+        return _exact_fraction(operands[0])
+    if name not in (*_QUOTIENTS, "add", "sub", "mul"):
+        return None
+    parts = [_exact_fraction(operand) for operand in operands]
+    if parts[0] is None or parts[1] is None:
+        return None
+    (left, first), (right, second) = parts[0], parts[1]
+    if name in _QUOTIENTS:
+        is_power = type(right) is int and right > 0 and right & (right - 1) == 0
+        numerator, denominator = left * second, first * right if is_power else 0
+    elif name == "mul":
+        numerator, denominator = left * right, first * second
+    else:
+        numerator = left * second - right * first if name == "sub" else left * second + right * first
+        denominator = first * second
+    return (numerator, denominator) if 0 < denominator <= _LARGEST_DENOMINATOR else None
+
+
+def _ratio(number: float) -> tuple[int, int]:
+    return number.as_integer_ratio() if math.isfinite(number) else (0, 2 * _LARGEST_DENOMINATOR)
 
 
 def number_hash(number: Any) -> int:

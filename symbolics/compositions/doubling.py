@@ -108,8 +108,8 @@ def _combine_halves_in_loop(g: GraphContext, value: Value, axis: int, size: Size
     keep_going = g.call("sym::gt", a=size, b=1)
     _, result = g.op("Loop", None, keep_going, g.constant(size), value, body=body, outputs=2)
     result.type, result.shape = value.type, ir.Shape([*shape[:axis], 1, *shape[axis + 1 :]])
-    value_of_result: Value = result
-    return results_of_loop
+    doubled: Value = result
+    return doubled
 
 
 def _combine_halves(g: GraphContext, value: Value, axis: int, size: Size, combine: Pair) -> Value:

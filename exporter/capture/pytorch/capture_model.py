@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.export import Dim
 
 from ....passes.faults import faults_reported, is_fault, raise_fault
 from ....registration import CaptureError
@@ -143,7 +144,9 @@ def _of_model(
     names = symbol_names(program, leaves.dimension_names())
     structure = pytree.tree_flatten((args, dict(kwargs)))[1]
     with faults_reported("when it searched the sizes for which the program is valid"):
-        limits = _limits(model, program, leaves, values, names, structure, preserved, remembered)
+        ways = _ways_of(program, by)
+        follow = functools.partial(_captured_at, model, args, kwargs, leaves, (preserved, remembered), ways)
+        limits = _limits(model, program, leaves, values, names, structure, preserved, remembered, follow)
     with faults_reported("when it read the captured program"):
         found = import_exported_program(
             program, names=names, unproven=limits.unproven, source_lines=source_lines
@@ -303,17 +306,66 @@ def _limits(
     structure: Any,
     preserved: Preserved,
     remembered: RememberedTensors,
+    follow: Callable[[list[Any]], list[Any] | None],
 ) -> size_limits.Limits:
-    """The sizes for which the program is valid; refuses two names for dimensions that must be equal."""
+    """The sizes for which the program is valid; refuses two names for dimensions that must be equal.
+
+    Args:
+        follow: captures the model with other leaves, and returns the placeholders, or None.
+    """
     captured = _placeholders(program)
     shapes.check_names(leaves, captured, functools.partial(size_limits.lines_of_equality, captured))
     if not names:
         return size_limits.Limits()
     packs = any("packed_sequence" in str(node.target) for node in program.graph.nodes)
     captured_so = functools.partial(capture_patches.as_captured, packs)
-    tracer = Tracer(model, program, structure, captured_so, remembered.forget_fakes)
-    with boundary(quiet(), preserved, remembered):
-        return size_limits.find(tracer, captured, values, names, leaves.ranges())
+    search = size_limits.Search(captured, values, names, leaves.ranges())
+    branches: list[size_limits.Branch] = []
+    is_first = True
+    while search.base and (is_first or branches):
+        # Branches are captured with the real weights, and tried with fake ones.
+        found = [(branch, follow(search.values_at(branch.point))) for branch in branches]
+        tracer = Tracer(model, program, structure, captured_so, remembered.forget_fakes)
+        with boundary(quiet(), preserved, remembered):
+            branches = search.run(tracer) if is_first else search.follow(tracer, found)
+        is_first = False
+    return search.limits
+
+
+def _ways_of(program: CapturedProgram, by: str) -> Sequence[str]:
+    """The ways to capture other branches of a model whose capture is given."""
+    if isinstance(program, RecordedProgram):
+        return ("direct",)
+    return ("torch.export", "strict") if by == "auto" else (by,)
+
+
+def _captured_at(
+    model: torch.nn.Module,
+    args: tuple,
+    kwargs: Mapping[str, Any],
+    leaves: shapes.Leaves,
+    restoring: _Contexts,
+    ways: Sequence[str],
+    values: list[Any],
+) -> list[Any] | None:
+    """The placeholders of a capture at other sizes, where those of 0 and 1 are static; None if it fails."""
+    wanted = [
+        {axis: Dim.DYNAMIC for axis in axes if values[leaf].shape[axis] > 1}
+        if isinstance(values[leaf], torch.Tensor)
+        else {}
+        for leaf, axes in enumerate(leaves.wanted)
+    ]
+    named = {place: name for place, name in leaves.dimension_names().items() if place[1] in wanted[place[0]]}
+    at_sizes = shapes.Leaves(values, wanted, leaves.paths)
+    specification = _specification(model, args, kwargs, at_sizes) if any(wanted) else None
+    call = pytree.tree_unflatten(values, pytree.tree_flatten((args, dict(kwargs)))[1])
+    for way in ways:
+        try:
+            return _placeholders(_captured(model, call, specification, named, restoring, False, way, False))
+        except Exception as error:
+            if is_fault(error):
+                raise
+    return None
 
 
 def _placeholders(program: CapturedProgram) -> list[Any]:

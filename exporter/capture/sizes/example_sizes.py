@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ....registration import DIMENSIONS, CaptureError, DimensionError
+from ....registration import CaptureError, DimensionError
 from ...captured_graph import dimensions
 from ...captured_graph.capture import Capture
 from ...torch_boundary.containers import pytree
@@ -18,7 +18,7 @@ def check_example(capture: Capture) -> None:
         CaptureError: the sizes of the example do not meet a restriction of the capture.
     """
     metadata = capture.source.metadata_props
-    if DIMENSIONS not in metadata or capture.example is None:
+    if capture.example is None:
         return
     leaves = pytree.tree_leaves(capture.example)
     pairs = zip(leaves, capture.interface.inputs, strict=True)

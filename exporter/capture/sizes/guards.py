@@ -48,11 +48,13 @@ class Guard:
         expression: sympy's condition.
         dimensions: the names of its symbols' dimensions.
         line: where the model asked.
+        is_number: whether it fixes a number that the user's code made of sizes, such as `h * w == 2400`.
     """
 
     expression: Any
     dimensions: Mapping[Any, str]
     line: str
+    is_number: bool = False
 
     @functools.cached_property
     def names(self) -> frozenset[str]:

@@ -21,18 +21,12 @@ import torch
 from ...captured_graph.code_lines import shown_line
 from ...captured_graph.dimensions import Restriction, evaluate
 from ...torch_boundary.size_questions import questions_of
-from .critical_sizes import alternate, critical_points, critical_sizes
-from .guards import Guard, Point, spread
+from .branches import Branch, BranchSearch, Failure, Trials, is_about_one
+from .guards import Guard, Point
 from .operator_trace import Trace, line_of_guard
 from .trials import Tracer
 
 _FURTHEST = 1 << 20
-_LEAST_VIOLATIONS, _MOST_VIOLATIONS = 3, 24
-"""How many passed trials that violate a condition of the user's code make it count as irrelevant."""
-_MOST_POINTS = 400
-"""How many points are searched for such violations."""
-_NODES_OF_TRIALS = 4000
-"""The operators that all trials of one such condition may run, beyond the least number of trials."""
 _MOST_OF_TWO = 8
 """How many sizes of each of two dimensions are tried together."""
 _OTHER_PATH = "the model computes something else at other sizes"
@@ -40,6 +34,7 @@ _OTHER_RANK = "a result has another rank at other sizes"
 _BELOW_ZERO = "another dimension would have a negative size"
 _NOT_SEEN = "torch.export assumed it"
 _DECLARED = "the range that dynamic_shapes gives"
+_OF_MODEL = "the model refuses other sizes"
 _PART_OF_PROGRAM = "the range of the ExportedProgram"
 
 
@@ -91,49 +86,46 @@ def _declared(name: str, lower: Any, upper: Any) -> Iterator[Restriction]:
         yield Restriction(f"{name} <= {int(upper)}", _DECLARED)
 
 
-def find(
-    tracer: Tracer,
-    placeholders: Sequence[Any],
-    values: Sequence[Any],
-    names: Mapping[Any, str],
-    declared: Mapping[str, tuple[Any, Any]],
-) -> Limits:
-    """The limits of a captured graph.
+class Search:
+    """Finds the limits of a captured graph.
 
     Args:
-        tracer: runs the model and the graph.
         placeholders: per leaf of the call, its counterpart in the captured graph.
         values: the leaves that the graph was captured with.
         names: the name of each symbol.
         declared: by name, the caller's smallest and largest size, or None.
+
+    Attributes:
+        base: the sizes of the example by name.
+        limits: the result.
     """
-    search = _Search(tracer, placeholders, values, names, declared)
-    return search.run() if search.base else Limits()
 
-
-class _Search:
     def __init__(
         self,
-        tracer: Tracer,
         placeholders: Sequence[Any],
         values: Sequence[Any],
         names: Mapping[Any, str],
         declared: Mapping[str, tuple[Any, Any]],
     ):
-        self._tracer = tracer
         self._placeholders = placeholders
         self._values = values
         self._names = names
         self._declared = declared
         self.base = self._example()
         self._guards = list(self._read_guards())
-        self._limits = Limits()
-        self._tried: dict[tuple[int, ...], tuple[str, str] | None] = {}
+        self.limits = Limits()
+        self._tried: dict[tuple[int, ...], Failure | None] = {}
 
-    def run(self) -> Limits:
+    def run(self, tracer: Tracer) -> list[Branch]:
+        """Find the limits; returns branches of the model's code to follow.
+
+        Args:
+            tracer: runs the model and the graph.
+        """
+        self._tracer = tracer
         for name, (lower, upper) in self._declared.items():
             if name in self.base:
-                self._limits.restrictions += _declared(name, lower, upper)
+                self.limits.restrictions += _declared(name, lower, upper)
         for guard in self._guards:
             if not self._is_bound(guard):
                 self._relation(guard)
@@ -143,11 +135,52 @@ class _Search:
             self._above(name)
         for size in small:
             self._all_at_once(size)
-        asked = [*self._read_questions(), *(guard for guard in self._guards if guard.has_floats)]
+        self._branches = BranchSearch(
+            Trials(self.base, tracer.number_of_operators, self._with, self._refused, self._fails, self._add)
+        )
+        conditions = list(self._read_questions(_environment(self._placeholders), {}))
+        asked = [*conditions, *(guard for guard in self._guards if guard.has_floats)]
         for guard in {guard.expression: guard for guard in reversed(asked)}.values():
-            if not self._is_about_one(guard):
-                self._question(guard)
-        return self._limits
+            if not guard.is_number and not is_about_one(guard, self.base):
+                self._branches.repeat(guard)
+        self._branches.try_branch(Branch(self.base), conditions)
+        return self._unexplored()
+
+    def follow(self, tracer: Tracer, branches: Sequence[tuple[Branch, Sequence[Any] | None]]) -> list[Branch]:
+        """Try the conditions of branches; returns further branches to follow.
+
+        Args:
+            tracer: runs the model and the graph.
+            branches: each with the placeholders of a capture at its point; None if that failed.
+        """
+        self._tracer = tracer
+        for branch, placeholders in branches:
+            environment = None if placeholders is None else _environment(placeholders)
+            if placeholders is None:
+                self._branches.refuse(branch)
+            elif environment is not None:
+                symbols = dict(self._symbols_of(placeholders))
+                self._branches.try_branch(branch, list(self._read_questions(environment, symbols)))
+        return self._unexplored()
+
+    def _unexplored(self) -> list[Branch]:
+        """The branches found since the last call that no restriction refuses."""
+        found, self._branches.unexplored = self._branches.unexplored, []
+        return [branch for branch in found if not self._refused(branch.point)]
+
+    def _symbols_of(self, placeholders: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+        """Each symbol of another capture, and the size of the captured graph in its place."""
+        for other, captured in zip(placeholders, self._placeholders, strict=True):
+            if isinstance(other, torch.Tensor) and isinstance(captured, torch.Tensor):
+                for size, known in zip(other.shape, captured.shape, strict=True):
+                    if isinstance(size, torch.SymInt) and isinstance(known, torch.SymInt):
+                        yield size.node.expr, known.node.expr
+
+    def values_at(self, point: Point) -> list[Any]:
+        """The leaves of the call at other sizes, with any values."""
+        size_of = self._sizes_at(point)
+        pairs = zip(self._values, self._placeholders, strict=True)
+        return [_made(value, captured, size_of) for value, captured in pairs]
 
     def _example(self) -> dict[str, int]:
         """The sizes that the graph was captured with."""
@@ -169,50 +202,20 @@ class _Search:
                 dimensions = {symbol: self._names[symbol] for symbol in symbols}
                 yield Guard(expression, dimensions, line_of_guard(guard))
 
-    def _read_questions(self) -> Iterator[Guard]:
-        """What the user's code asked about sizes, as conditions that hold for the example."""
-        environment = _environment(self._placeholders)
+    def _read_questions(self, environment: Any, symbols: Mapping[Any, Any]) -> Iterator[Guard]:
+        """What the user's code asked about sizes in a capture, as conditions that hold there.
+
+        Args:
+            symbols: for each symbol of the capture the size of the captured graph, if they differ.
+        """
         for condition, question in questions_of(environment).items() if environment is not None else ():
             expression = environment.replace(condition if question.answer else sympy.Not(condition))
-            symbols = expression.free_symbols
-            if symbols and symbols <= self._names.keys():
-                dimensions = {symbol: self._names[symbol] for symbol in symbols}
+            expression = expression.xreplace(symbols)
+            names = expression.free_symbols
+            if names and names <= self._names.keys():
+                dimensions = {symbol: self._names[symbol] for symbol in names}
                 line = shown_line(question.file, question.line) if question.file else ""
-                yield Guard(expression, dimensions, line)
-
-    def _is_about_one(self, guard: Guard) -> bool:
-        """Whether a condition on one dimension holds from size 2 on, as `n > 1`; size 1 was tried above."""
-        if len(guard.names) != 1:
-            return False
-        [name] = guard.names
-        return all(
-            guard.holds({**self.base, name: size})
-            for size in critical_sizes(guard, name, self.base, _FURTHEST)
-        )
-
-    def _question(self, guard: Guard) -> None:
-        """Try a condition of the user's code at more points where no restriction refuses what violates it.
-
-        The model may ask further questions there, whose answers depend on other sizes, too.
-        """
-        affordable = _NODES_OF_TRIALS // max(1, self._tracer.number_of_operators)
-        count = min(max(_LEAST_VIOLATIONS, affordable), _MOST_VIOLATIONS)
-        passed = 0
-        critical = itertools.islice(critical_points(guard, self.base, _FURTHEST), _MOST_POINTS)
-        # The nearest change may be masked by another condition, so both kinds take turns.
-        points = alternate(critical, itertools.islice(spread(self.base, guard.names), _MOST_POINTS))
-        for point in map(self._with, points):
-            # A model that takes no empty tensors says nothing about the condition by that.
-            if 0 in point.values() or guard.holds(point) or self._refused(point):
-                continue
-            failure = self._fails(point)
-            if failure is not None:
-                self._add(guard.text, failure, [guard.line])
-                if self._refused(point):
-                    continue
-            passed += 1
-            if passed == count:
-                return
+                yield Guard(expression, dimensions, line, question.is_number)
 
     def _with(self, sizes: Point) -> dict[str, int]:
         """The example's sizes with some replaced, within the caller's range."""
@@ -283,7 +286,7 @@ class _Search:
         return self._refused(self._with({name: size}))
 
     def _refused(self, point: Point) -> bool:
-        values = (evaluate(r.condition, point) for r in self._limits.restrictions)
+        values = (evaluate(r.condition, point) for r in self.limits.restrictions)
         # A condition may have no value: it divides by 0. The bound that says so is still to be found.
         return any(value is not None and not value for value in values)
 
@@ -371,19 +374,19 @@ class _Search:
         reason, line = failure
         line = next((asked for asked in asking if asked), line)
         restriction = Restriction(condition, reason, line)
-        if restriction not in self._limits.restrictions:
-            self._limits.restrictions.append(restriction)
-            if reason in (_OTHER_PATH, _OTHER_RANK, _NOT_SEEN):
-                self._limits.unlike_model.append(restriction)
+        if restriction not in self.limits.restrictions:
+            self.limits.restrictions.append(restriction)
+            if not reason.startswith(_OF_MODEL):
+                self.limits.unlike_model.append(restriction)
 
-    def _fails(self, point: Point) -> tuple[str, str] | None:
+    def _fails(self, point: Point) -> Failure | None:
         """The reason why the graph is not valid at these sizes, and the line; None if it is valid."""
         key = tuple(point.values())
         if key not in self._tried:
             self._tried[key] = self._compare(point)
         return self._tried[key]
 
-    def _compare(self, point: Point) -> tuple[str, str] | None:
+    def _compare(self, point: Point) -> Failure | None:
         if self._is_below_zero(point):
             return _BELOW_ZERO, ""
         model, graph = self._traces(point)
@@ -393,7 +396,7 @@ class _Search:
         if failure is None:
             self._comparable = True
             for name, axes in graph.claims.items():
-                self._limits.unproven.setdefault(name, set()).update(axes)
+                self.limits.unproven.setdefault(name, set()).update(axes)
         if failure is not None and not self._comparable:
             if graph.other_rank is not None:
                 return _OTHER_RANK, ""
@@ -432,15 +435,7 @@ class _Search:
         return lambda size: size if isinstance(size, int) else value_of(size.node.expr)
 
     def _traces(self, point: Point) -> tuple[Trace, Trace]:
-        size_of = self._sizes_at(point)
-
-        def leaves() -> list[Any]:
-            return [
-                _made(value, captured, size_of)
-                for value, captured in zip(self._values, self._placeholders, strict=True)
-            ]
-
-        return self._tracer.run(leaves, size_of)
+        return self._tracer.run(lambda: self.values_at(point), self._sizes_at(point))
 
 
 def _made(value: Any, captured: Any, size_of: Callable[[Any], int | None]) -> Any:
@@ -456,11 +451,11 @@ def _made(value: Any, captured: Any, size_of: Callable[[Any], int | None]) -> An
     return torch.empty_strided(shape, known, dtype=value.dtype, device=value.device)
 
 
-def _difference(model: Trace, graph: Trace) -> tuple[str, str] | None:
+def _difference(model: Trace, graph: Trace) -> Failure | None:
     """The reason why two traces differ, and the line of the model; None if they agree."""
     if model.error is not None:
         text = " ".join(str(model.error).split())
-        return f"the model refuses other sizes: {text[:120] or type(model.error).__name__}", model.error_line
+        return f"{_OF_MODEL}: {text[:120] or type(model.error).__name__}", model.error_line
     if model.steps != graph.steps or graph.error is not None:
         pairs = zip(model.steps, graph.steps, strict=False)
         parted = next((i for i, (a, b) in enumerate(pairs) if a != b), len(graph.steps))

@@ -27,6 +27,7 @@ from ..tensor_kinds import check
 from ..weights import share_memory
 from .fake_values import SAMPLES, UNKNOWN, Fake, Tensor
 from .fakes import Fakes
+from .kernel_checks import KernelChecks
 from .objects import WrittenConstant, is_number
 
 _SYMBOLIC_NAMES = {
@@ -55,6 +56,7 @@ class Builder:
         module, line: those of the current TorchScript node.
         writes: whether the program writes to tensors while constant tensors are still folded.
         restrictions: the sizes of the inputs for which the graph is valid.
+        kernel_checks: tries the kernels of operators, if the program has not run on the example yet.
     """
 
     def __init__(self, fakes: Fakes, *, source_lines: bool = False):
@@ -66,6 +68,7 @@ class Builder:
         self.line = ""
         self.writes = False
         self.restrictions: list[Restriction] = []
+        self.kernel_checks: KernelChecks | None = None
         self.elements: dict[Value, Any] = {}
         """What is known about the elements of lists of unknown length."""
         self._source_lines = source_lines
@@ -280,6 +283,9 @@ class Builder:
             self.fakes.assumes_rank = False
             call = shapes_of(name, overload) or by_name(function, self.fakes.run)
             fake = self._evaluate_fake(call, arguments)
+            if self.kernel_checks is not None and fake is not UNKNOWN:
+                is_refused = self.kernel_checks.refuses(name, function, self.fakes.known(arguments))
+                self.fakes.has_refused |= is_refused
             if self._removes_dimension(name, arguments) or self.fakes.assumes_rank:
                 self._warn_of_rank(name)
         fakes = list(fake) if isinstance(fake, (tuple, list)) and len(returns) != 1 else [fake]

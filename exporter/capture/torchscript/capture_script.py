@@ -21,13 +21,14 @@ from ...torch_boundary.containers import pytree
 from ...torch_boundary.process.silence import unlogged
 from ..descriptions import describe_input
 from ..sizes import dynamic_shapes as shapes
-from ..tensor_kinds import check_arguments
+from ..tensor_kinds import check_arguments, without_data
 from . import operators
 from .builder import Builder
 from .example_run import check_example, is_suspect
 from .fake_values import Tensor
 from .fakes import Fakes
 from .interpreter import Interpreter
+from .kernel_checks import KernelChecks
 from .modules import Hierarchy, State
 from .objects import Dict, List, Object, Optional, Raised, Shared, WrittenConstant, is_constant, same
 
@@ -88,6 +89,8 @@ def capture_torchscript(
 
         def read(opaque: bool) -> Capture:
             reader = _Reader(model, leaves, static, constant_numbers, source_lines, opaque)
+            if not has_run:
+                reader.check_kernels()
             with unlogged(), grouped_products():
                 capture = reader.run(signature, bound, order, args, kwargs)
             if reader.has_refused and not has_run:
@@ -180,6 +183,10 @@ class _Reader:
         self._entries: list[str | None] = []
         self._constants: list[Any] = []
 
+    def check_kernels(self) -> None:
+        """Note whether a kernel refuses operands that torch's shape functions accept."""
+        self._build.kernel_checks = KernelChecks()
+
     def run(
         self,
         signature: Callable[..., Any],
@@ -209,7 +216,7 @@ class _Reader:
 
     @property
     def has_refused(self) -> bool:
-        """Whether torch refuses the operands of an operator: the example may not fit the program."""
+        """Whether torch may refuse the operands of an operator: the example may not fit the program."""
         return self._build.fakes.has_refused
 
     def _argument(self, item: Any, path: str) -> Any:
@@ -240,7 +247,10 @@ class _Reader:
                 self._size(leaf, axis, size, path) if axis in dynamic else size
                 for axis, size in enumerate(item.shape)
             ]
-            return self._build.value(path, self._build.fakes.tensor(shape, item.dtype))
+            fake = self._build.fakes.tensor(shape, item.dtype)
+            if not item.is_floating_point() and not item.is_complex() and without_data(item) is None:
+                fake.example = item
+            return self._build.value(path, fake)
         if isinstance(item, (bool, int, float)) and not self._constant_numbers and path not in self._static:
             return self._build.number(type(item).__name__, stem=path)
         return item

@@ -36,10 +36,12 @@ class Tensor:
         samples: a fake tensor for each sample of the sizes, or a single one if no size is dynamic; None if
             torch refuses the sample.
         shape: its sizes.
+        example: the tensor itself, if it is an argument of integers, which may be indices.
     """
 
     samples: list[torch.Tensor | None]
     shape: list[Size]
+    example: torch.Tensor | None = None
 
     @property
     def any(self) -> torch.Tensor:

@@ -238,6 +238,10 @@ class Fakes:
         expression = sympy.Integer(item) if type(item) is int else None
         return Number(type(item).__name__, [item] * SAMPLES, expression)
 
+    def known(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments with the known properties of source values in the places of these."""
+        return pytree.tree_map_only(ir.Value, self.__getitem__, dict(arguments))
+
     def evaluate(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
         """Run an operator on fake arguments, which are given by name and may be source values.
 

@@ -58,7 +58,7 @@ def other_branch_for_one(x: torch.Tensor) -> torch.Tensor:
 
 def count_of_rows(x: torch.Tensor) -> torch.Tensor:
     """The number of rows, computed in floats, is fixed at that of the enlarged example."""
-    rows = int(x.shape[0] * (x.shape[1] % 4 + 8) / 4 / ((x.shape[1] % 4 + 8) / 4))
+    rows = int(x.shape[0] * (x.shape[1] % 4 + 8) / 7 / ((x.shape[1] % 4 + 8) / 7))
     return x.reshape(rows, -1) * rows
 
 
@@ -74,6 +74,16 @@ def test_a_program_that_would_refuse_its_example_is_an_error(model: Callable[...
         with pytest.raises(opsetta.CaptureError, match=r"for the example itself|fixes it\s+at"):
             opsetta.export(model, torch.ones(1, 6), opset=17, dynamic_shapes=({0: "b"},), capture=capture)
         opsetta.export(model, torch.ones(3, 6), opset=17, dynamic_shapes=({1: "n"},), capture=capture)
+
+
+def test_an_axis_that_follows_from_another_fits_the_example() -> None:
+    """The code makes a number of a sum, which the enlarged example fixes at another one."""
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return x * len([0] * (x.shape[0] + x.shape[1]))
+
+    with pytest.raises(opsetta.CaptureError, match="for the example itself"):
+        opsetta.export(model, torch.ones(1, 20), opset=17, dynamic_shapes=({0: "n", 1: "m"},))
 
 
 FLOAT_CONDITIONS: list[Callable[[int, int], Any]] = [

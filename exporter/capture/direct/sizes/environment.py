@@ -230,8 +230,7 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
             note(self, sym_node, known)
             return known
         found = super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
-        if sym_node.pytype is bool:
-            note(self, sym_node, found)
+        note(self, sym_node, found)
         # Without a hint the answer may be the fallback; without a guard it holds for the example only.
         is_settled = is_own and sym_node._hint is not None and not self._suppress_guards_tls()
         if is_settled and sym_node.pytype is bool:

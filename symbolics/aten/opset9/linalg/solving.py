@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....compositions import matrices as mx
-from ....compositions.size_arithmetic import compute, product, same_size
+from ....compositions.size_arithmetic import compute, known_rank, product, same_size
 
 
 @onnx_symbolic("composed::solve_triangular")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pathlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -59,6 +59,49 @@ def test_a_quotient_that_is_no_integer_is_rounded_down() -> None:
     program = opsetta.export(model, (torch.ones(7),), opset=13, dynamic_shapes=({0: "n"},), capture="direct")
     for size in (7, 2, 3, 11):
         program.verify((torch.ones(size),))
+
+
+EXACT_FRACTIONS = [
+    lambda n, m: int(n * 0.25),
+    lambda n, m: int(0.5 * (n + m) / 2),
+    lambda n, m: int(n / 4 + m * 1.5),
+    lambda n, m: int(n * m / (m * 0.5 / 8)),
+    lambda n, m: int(((n + 3) * 0.125 + 2 - 0.5) / (m / 16)),
+    lambda n, m: int(n * m * 0.5 * 0.5 / 3),
+]
+
+
+@pytest.mark.parametrize("function", EXACT_FRACTIONS)
+def test_an_exact_fraction_is_rounded_down(function: Callable[[Any, Any], Any]) -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return x.new_zeros(function(*x.shape)) + function(*x.shape)
+
+    program = opsetta.export(
+        model, (torch.ones(1, 7),), opset=13, dynamic_shapes=({0: "n", 1: "m"},), capture="direct"
+    )
+    assert all(each.condition == "m >= 1" for d in program.dimensions.values() for each in d.restrictions)
+    for sizes in ((1, 7), (2, 2), (3, 1), (11, 5), (64, 33)):
+        assert torch.equal(program(torch.ones(sizes)), model(torch.ones(sizes)))
+
+
+class PaddedWindows(nn.Module):
+    """SwinIR: the batch is computed from padded dynamic sizes, with divisions of floats."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = nn.functional.pad(x, (0, 0, 0, -x.shape[1] % 8))
+        height, width = x.shape[1:]
+        windows = x.view(-1, height // 8, 8, width // 8, 8).transpose(2, 3).reshape(-1, 8, 8)
+        batch = int(windows.shape[0] / (height * width / 8 / 8))
+        return windows.view(batch, height // 8, width // 8, 8, 8).transpose(2, 3).reshape(batch, height, -1)
+
+
+def test_a_batch_computed_from_dynamic_sizes_stays_dynamic() -> None:
+    shapes = ({0: "b", 1: "h"},)
+    program = opsetta.export(
+        PaddedWindows().eval(), (torch.ones(1, 10, 16),), opset=13, dynamic_shapes=shapes
+    )
+    for sizes in ((1, 10, 16), (3, 8, 16), (2, 17, 16)):
+        program.verify((torch.randn(sizes),))
 
 
 @pytest.mark.parametrize("factor", [0.7, 1 / 3])

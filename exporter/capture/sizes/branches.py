@@ -1,0 +1,233 @@
+"""Searches the branches that the model's code takes at other sizes, by the conditions that it asks for.
+
+A condition of the user's code is violated at sizes at which all conditions before it keep their truth. If the
+captured graph is valid there, the code may ask for further conditions on that branch: the caller runs it with
+symbolic sizes, and these conditions are tried in the same way.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+
+import sympy
+
+from .critical_sizes import alternate, critical_points, critical_sizes
+from .guards import Guard, Point, spread
+from .python_expressions import python_expression
+
+Failure = tuple[str, str]
+"""The reason why the graph is not valid at some sizes, and the line."""
+
+_FURTHEST = 1 << 20
+_LEAST_VIOLATIONS, _MOST_VIOLATIONS = 3, 24
+"""How many passed trials that violate a condition of the user's code make it count as irrelevant."""
+_MOST_POINTS = 400
+"""How many points are searched for such violations."""
+_NODES_OF_TRIALS = 4000
+"""The operators that all trials of one such condition may run, beyond the least number of trials."""
+_MOST_REPAIRED, _MOST_REPAIRS = 3, 12
+"""How many points are changed, and how often each, until the conditions before a violated one hold."""
+_NODES_OF_BRANCHES = 4000
+_LEAST_BRANCHES, MOST_BRANCHES = 2, 8
+"""How many branches are followed, and the operators that they may have beyond the least number."""
+_NODES_AT_ONE = 300
+"""Most operators of a model whose branches at size 1 are followed; many large models ask for that size."""
+_FIXED_NUMBER = "the model makes a number of these sizes"
+
+
+@dataclasses.dataclass(frozen=True)
+class Trials:
+    """The trials of a captured graph at other sizes.
+
+    Attributes:
+        base: the sizes of the example.
+        number_of_operators: how many operators one trial runs.
+        limit: moves sizes into the caller's range.
+        is_refused: whether a restriction excludes sizes already.
+        failure_at: the reason why the graph is not valid at some sizes; None if it is valid.
+        restrict: adds a restriction: the condition, the failure, and the lines that asked for it.
+    """
+
+    base: Point
+    number_of_operators: int
+    limit: Callable[[Point], dict[str, int]]
+    is_refused: Callable[[Point], bool]
+    failure_at: Callable[[Point], Failure | None]
+    restrict: Callable[[str, Failure, Sequence[str]], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Branch:
+    """A branch of the user's code on which the captured graph is valid.
+
+    Attributes:
+        point: sizes at which the code takes it.
+        violated: the conditions of the example that do not hold on it.
+    """
+
+    point: Point
+    violated: tuple[Guard, ...] = ()
+
+
+class BranchSearch:
+    """Tries the conditions of the user's code, one branch after another.
+
+    Attributes:
+        unexplored: branches whose conditions are not known yet.
+    """
+
+    def __init__(self, trials: Trials):
+        self._trials = trials
+        self._tried: set[tuple[frozenset[sympy.Basic], sympy.Basic]] = set()
+        most = _NODES_OF_BRANCHES // max(1, trials.number_of_operators)
+        self._left = min(max(_LEAST_BRANCHES, most), MOST_BRANCHES)
+        self.unexplored: list[Branch] = []
+
+    def try_branch(self, branch: Branch, conditions: Sequence[Guard]) -> None:
+        """Try each condition of a branch where those before it hold.
+
+        Args:
+            conditions: in the order in which the code asks, true at the branch's point.
+        """
+        assumed = [_opposite(guard) for guard in branch.violated]
+        for position, guard in enumerate(conditions):
+            key = frozenset(other.expression for other in branch.violated), guard.expression
+            if key in self._tried:
+                continue
+            self._tried.add(key)
+            is_large = self._trials.number_of_operators > _NODES_AT_ONE
+            if is_large and is_about_one(guard, self._trials.base):
+                continue
+            point = self._violation(guard, [*assumed, *conditions[:position]], branch.point)
+            if point is None:
+                continue
+            failure = self._trials.failure_at(point)
+            if failure is None and guard.is_number:
+                failure = _FIXED_NUMBER, guard.line
+            if failure is not None:
+                self._trials.restrict(_text([*branch.violated, guard]), failure, [guard.line])
+            elif self._left and max(point.values()) > 1:
+                self._left -= 1
+                violated = (*branch.violated, guard)
+                self.unexplored.append(Branch(point, (*violated, *_fixed_at_one(point, violated))))
+
+    def refuse(self, branch: Branch) -> None:
+        """Restrict the sizes to those at which the code does not take a branch."""
+        line = branch.violated[-1].line
+        self._trials.restrict(_text(branch.violated), ("the model's branch is not known", line), [line])
+
+    def repeat(self, guard: Guard) -> None:
+        """Try a condition at more points where no restriction refuses what violates it."""
+        affordable = _NODES_OF_TRIALS // max(1, self._trials.number_of_operators)
+        count = min(max(_LEAST_VIOLATIONS, affordable), _MOST_VIOLATIONS)
+        passed = 0
+        for point in self._violations(guard, self._trials.base):
+            # A model that takes no empty tensors says nothing about the condition by that.
+            if 0 in point.values() or self._trials.is_refused(point):
+                continue
+            failure = self._trials.failure_at(point)
+            if failure is not None:
+                self._trials.restrict(guard.text, failure, [guard.line])
+                if self._trials.is_refused(point):
+                    continue
+            passed += 1
+            if passed == count:
+                return
+
+    def _violations(self, guard: Guard, start: Point) -> Iterator[dict[str, int]]:
+        """Points at which a condition does not hold."""
+        critical = itertools.islice(critical_points(guard, start, _FURTHEST), _MOST_POINTS)
+        # The nearest change may be masked by another condition, so both kinds take turns.
+        points = alternate(critical, itertools.islice(spread(start, guard.names), _MOST_POINTS))
+        for point in map(self._trials.limit, points):
+            if not guard.holds(point):
+                yield point
+
+    def _violation(self, guard: Guard, before: Sequence[Guard], start: Point) -> Point | None:
+        """A point near another one at which a condition does not hold, and others do, with few sizes of 1.
+
+        A branch is captured with sizes of 1 as constants, and so asks less there.
+        """
+
+        def cost(point: Point) -> tuple[int, int]:
+            sizes = list(point.values())
+            return sizes.count(1), sum(size != start[name] for name, size in point.items())
+
+        chosen: Point | None = None
+        masked: list[Point] = []
+        points, least = self._violations(guard, start), (0, 1)
+        if is_about_one(guard, self._trials.base):
+            points, least = (
+                itertools.chain([self._trials.limit({**start, min(guard.names): 1})], points),
+                (1, 1),
+            )
+        for point in points:
+            if 0 in point.values() or guard.holds(point):
+                continue
+            if not all(other.holds(point) for other in before):
+                if len(masked) < _MOST_REPAIRED:
+                    masked.append(point)
+            elif chosen is None or cost(point) < cost(chosen):
+                chosen = chosen if self._trials.is_refused(point) else point
+                if chosen is not None and cost(chosen) <= least:
+                    break
+        if chosen is not None:
+            return chosen
+        repaired = (self._repaired(point, [_opposite(guard), *before]) for point in masked)
+        return next((point for point in repaired if point is not None), None)
+
+    def _repaired(self, point: Point, conditions: Sequence[Guard]) -> Point | None:
+        """A point at which conditions hold, reached by changes of one size; None if none is reached."""
+        visited = set()
+        for _ in range(_MOST_REPAIRS):
+            violated = [guard for guard in conditions if not guard.holds(point)]
+            if not violated:
+                limited = self._trials.limit(point)
+                is_allowed = limited == point and not self._trials.is_refused(point)
+                return point if is_allowed else None
+            visited.add(tuple(point.values()))
+            choices = [
+                choice
+                for guard in violated[:2]
+                for name in sorted(guard.names)
+                for size in critical_sizes(guard, name, point, _FURTHEST)
+                if guard.holds(choice := {**point, name: size}) and tuple(choice.values()) not in visited
+            ]
+            if not choices:
+                return None
+            point = min(choices, key=lambda choice: sum(not guard.holds(choice) for guard in conditions))
+        return None
+
+
+def is_about_one(guard: Guard, base: Point) -> bool:
+    """Whether a condition on one dimension holds from size 2 on, as `n > 1`."""
+    if len(guard.names) != 1:
+        return False
+    [name] = guard.names
+    sizes = critical_sizes(guard, name, base, _FURTHEST)
+    return all(guard.holds({**base, name: size}) for size in sizes)
+
+
+def _fixed_at_one(point: Point, violated: Sequence[Guard]) -> Iterator[Guard]:
+    """The conditions that sizes are not 1, for those of a point that are: torch takes these for constants."""
+    symbols = {name: symbol for guard in violated for symbol, name in guard.dimensions.items()}
+    about_one = {name for guard in violated if is_about_one(guard, dict(point)) for name in guard.names}
+    for name, size in point.items():
+        if size == 1 and name not in about_one:
+            symbol = symbols.get(name) or sympy.Symbol(name, integer=True, positive=True)
+            yield Guard(sympy.Ne(symbol, 1), {symbol: name}, "")
+
+
+def _opposite(guard: Guard) -> Guard:
+    return dataclasses.replace(guard, expression=sympy.Not(guard.expression))
+
+
+def _text(guards: Sequence[Guard]) -> str:
+    """The condition that one of several holds, as Python writes it."""
+    if len(guards) == 1:
+        return guards[0].text
+    parts = [python_expression(guard.expression, guard.dimensions) for guard in guards]
+    return ast.unparse(ast.BoolOp(ast.Or(), parts))

@@ -1,0 +1,55 @@
+"""Bounds and sums of sizes, computed once for each part of an expression: torch handles every occurrence."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import sympy
+import torch
+from torch.fx.experimental import symbolic_shapes
+from torch.utils._sympy import interp, value_ranges
+
+from ..process.process_state import replaced
+
+_MOST_PARTS = 1 << 14
+
+
+@contextlib.contextmanager
+def shared_parts() -> Iterator[None]:
+    """Within the context, a part that occurs many times in an expression is bounded and expanded once."""
+    expand = functools.lru_cache(_MOST_PARTS)(symbolic_shapes._fast_expand)
+    with (
+        replaced(value_ranges, "sympy_interp", _interpret),
+        replaced(symbolic_shapes, "_fast_expand", expand),
+    ):
+        yield
+
+
+def _interpret(
+    analysis: Any,
+    environment: dict[sympy.Symbol, Any],
+    expression: Any,
+    *,
+    index_dtype: torch.dtype = torch.int64,
+    missing_handler: Callable[[sympy.Symbol], Any] | None = None,
+) -> Any:
+    """The result of torch's `sympy_interp`, whose arguments these are."""
+    results: dict[Any, Any] = {}
+
+    def result_of(part: Any) -> Any:
+        if not part.args:
+            return _ORIGINAL(
+                analysis, environment, part, index_dtype=index_dtype, missing_handler=missing_handler
+            )
+        if part not in results:
+            operands = [result_of(operand) for operand in part.args]
+            results[part] = interp._run_sympy_handler(analysis, operands, part, index_dtype=index_dtype)
+        return results[part]
+
+    return result_of(expression)
+
+
+_ORIGINAL = interp.sympy_interp

@@ -1,0 +1,140 @@
+"""Conditions that the model's code asks for only on another branch than the example's."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sympy
+import torch
+from torch import nn
+
+import opsetta
+from opsetta.exporter.capture.sizes.branches import MOST_BRANCHES, Branch, BranchSearch, Trials
+from opsetta.exporter.capture.sizes.guards import Guard
+
+SIZES = [(n, m) for n in (1, 2, 3, 6, 7, 9, 14, 30) for m in (1, 2, 5, 7, 11, 14, 40)]
+
+
+def at_one_and_far(n: int, m: int) -> bool:
+    return n == 1 and m > 10
+
+
+def at_one_of_either(n: int, m: int) -> bool:
+    if m == 1 and n % 7 == 0:
+        return True
+    return n == 1 and m == 14
+
+
+def shape_of_two(n: int, m: int) -> bool:
+    return (n, m) == (7, 11)
+
+
+def chained(n: int, m: int) -> bool:
+    return 5 < n < m < 12
+
+
+def three_deep(n: int, m: int) -> bool:
+    return n > 5 and m > 6 and n * m % 2 == 1
+
+
+def product_of_two(n: int, m: int) -> bool:
+    return math.sqrt(n * m) > 7.5
+
+
+def at_one_both_ways(n: int, m: int) -> bool:
+    return (m > 3 if n == 1 else m == 2) and n < 20
+
+
+CONDITIONS = [
+    at_one_and_far,
+    at_one_of_either,
+    shape_of_two,
+    chained,
+    three_deep,
+    product_of_two,
+    at_one_both_ways,
+]
+
+
+class Hooked(nn.Module):
+    """A hook of a submodule that is called twice asks for sizes."""
+
+    def __init__(self, condition: Callable[[int, int], bool]):
+        super().__init__()
+        self.inner = nn.ReLU()
+
+        def hook(module: nn.Module, args: Any, result: torch.Tensor) -> torch.Tensor:
+            return result * 2 if condition(*result.shape) else result - 1
+
+        self.inner.register_forward_hook(hook)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) + self.inner(-x)
+
+
+def refused_and_right(program: opsetta.Program, model: Callable[..., torch.Tensor]) -> tuple[int, int]:
+    """The number of refused and right results; asserts that none is wrong."""
+    refused = right = 0
+    for sizes in SIZES:
+        x = torch.randn(sizes)
+        try:
+            result = program(x)
+        except opsetta.DimensionError:
+            refused += 1
+            continue
+        assert torch.equal(torch.as_tensor(result), model(x)), sizes
+        right += 1
+    return refused, right
+
+
+@pytest.mark.parametrize(
+    ("capture", "example"), [("direct", (3, 8)), ("direct", (30, 40)), ("torch.export", (3, 8))]
+)
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_a_branch_on_another_branch_is_refused_or_right(
+    condition: Callable[[int, int], bool], capture: str, example: tuple[int, int]
+) -> None:
+    model = Hooked(condition).eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = opsetta.export(
+            model, torch.ones(example), opset=15, dynamic_shapes=({0: "n", 1: "m"},), capture=capture
+        )
+    refused, _ = refused_and_right(program, model)
+    assert refused
+    program(torch.ones(example))
+
+
+def test_a_nested_condition_restricts_its_branch_only() -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if at_one_and_far(*x.shape) else x - 1
+
+    with pytest.warns(UserWarning, match="valid for n != 1 or m <= 10"):
+        program = opsetta.export(model, torch.ones(3, 8), opset=15, dynamic_shapes=({0: "n", 1: "m"},))
+    [restriction] = program.dimensions["m"].restrictions
+    assert restriction.condition == "n != 1 or m <= 10"
+    assert "test_branches.py:" in restriction.line
+    assert refused_and_right(program, model) == (3, len(SIZES) - 3)
+
+
+def test_a_branch_without_further_conditions_adds_no_restriction() -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.shape[0] > 4 and x.dim() > 3 else x - 1
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        program = opsetta.export(model, torch.ones(3, 8), opset=15, dynamic_shapes=({0: "n", 1: "m"},))
+    assert not program.dimensions["n"].restrictions
+
+
+def test_the_number_of_branches_is_bounded() -> None:
+    symbol = sympy.Symbol("n", integer=True, positive=True)
+    conditions = [Guard(sympy.Ne(symbol, size), {symbol: "n"}, "") for size in range(3, 43)]
+    trials = Trials({"n": 2}, 1, dict, lambda point: False, lambda point: None, lambda *restriction: None)
+    search = BranchSearch(trials)
+    search.try_branch(Branch({"n": 2}), conditions)
+    assert len(search.unexplored) == MOST_BRANCHES
