@@ -13,6 +13,28 @@ from .module_tree import modules_of, tensors_of
 
 
 @contextlib.contextmanager
+def gradients_kept(model: Any) -> Iterator[None]:
+    """Restore the gradients of a model's parameters, and whether they need one, at the end.
+
+    Within the context they have no gradient, because a model may zero or add to one in place.
+    """
+    modules = modules_of(model) if isinstance(model, torch.nn.Module) else []
+    parameters = [item for module in modules for item in module._parameters.values() if item is not None]
+    held = [(parameter, parameter.grad, parameter.requires_grad) for parameter in parameters]
+    for parameter, gradient, _ in held:
+        if gradient is not None:
+            parameter.grad = None
+    try:
+        yield
+    finally:
+        for parameter, gradient, needs_gradient in held:
+            if parameter.grad is not gradient:
+                parameter.grad = gradient
+            if parameter.requires_grad != needs_gradient:
+                parameter.requires_grad_(needs_gradient)
+
+
+@contextlib.contextmanager
 def values_kept(model: Any, run: Callable[[], object]) -> Iterator[None]:
     """Restore the values of a model's parameters and buffers at the end; only what is written to is copied.
 
