@@ -81,17 +81,28 @@ def _capture_trace(
             _unseen_refused(),
             replaced(torch, "tensor", functools.partial(_tensor_of_sizes, torch.tensor)),
             gradients_kept(model),
-            values_kept(model, run),
+            values_kept(model, run) as writing,
             warnings.catch_warnings(record=True) as noted,
         ):
             warnings.simplefilter("always", torch.jit.TracerWarning)
             traced = torch.jit.trace(model, check_trace=False, **example)
+            _check_complete(traced, writing)
     except Exception as error:
         raise_fault(error, "when it traced the model")
         raise CaptureError(f"torch.jit.trace could not capture the model: {error}") from error
     found = capture_torchscript(traced, () if named else args, named, has_run=True, **options)
     specializations.write(found.source.metadata_props, _fixed(noted))
     return found
+
+
+def _check_complete(traced: Any, writing: Iterable[str]) -> None:
+    """Refuse a trace from which torch removed an operator: it takes one that writes to a list as unused."""
+    graph = traced.inlined_graph
+    removed = sorted(name for name in writing if not graph.findAllNodes(name))
+    if removed:
+        raise CaptureError(
+            f"a trace leaves out {', '.join(removed)}, which writes to an argument: use another capture"
+        )
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:

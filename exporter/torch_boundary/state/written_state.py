@@ -35,7 +35,7 @@ def gradients_kept(model: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def values_kept(model: Any, run: Callable[[], object]) -> Iterator[None]:
+def values_kept(model: Any, run: Callable[[], object]) -> Iterator[frozenset[str]]:
     """Restore the values of a model's parameters and buffers at the end; only what is written to is copied.
 
     In training mode, kernels of normalizations write to buffers without saying so: buffers are copied then.
@@ -43,6 +43,9 @@ def values_kept(model: Any, run: Callable[[], object]) -> Iterator[None]:
     Args:
         run: calls the model, before the context begins, to find out where it writes. Nothing may watch the
             operators of a trace: torch would not record convolutions, for example.
+
+    Yields:
+        The names of the operators of other libraries that write to an argument.
     """
     modules = modules_of(model) if isinstance(model, torch.nn.Module) else []
     tensors = [tensor for module in modules for tensor in tensors_of(module)]
@@ -65,7 +68,7 @@ def values_kept(model: Any, run: Callable[[], object]) -> Iterator[None]:
         with writes:
             run()
         restore()
-        yield
+        yield frozenset(writes.others)
     finally:
         restore()
 
@@ -75,11 +78,13 @@ class _Writes(TorchDispatchMode):
 
     Attributes:
         kept: by identity, tensors with their values and versions.
+        others: the names of operators of other libraries that wrote to an argument.
     """
 
     def __init__(self, tensors: list[torch.Tensor]):
         super().__init__()
         self.kept: dict[int, tuple[torch.Tensor, torch.Tensor, int]] = {}
+        self.others: set[str] = set()
         self._watched: dict[int, list[torch.Tensor]] = {}
         for tensor in tensors:
             storage = storage_of(tensor)
@@ -94,6 +99,8 @@ class _Writes(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func._schema.is_mutable:
+            if func.namespace not in ("aten", "prims"):
+                self.others.add(func._schema.name)
             for position, formal in enumerate(func._schema.arguments):
                 if formal.alias_info is not None and formal.alias_info.is_write:
                     given = args[position] if position < len(args) else kwargs.get(formal.name)
