@@ -11,6 +11,7 @@ import torch
 
 from ...passes.faults import raise_fault
 from ...registration import OpsettaError
+from ...registration.printable import one_line
 from ..capture.tensor_kinds import without_data
 from ..source.capture import Interface
 from ..torch_boundary.containers import pytree
@@ -125,7 +126,7 @@ def explained() -> Iterator[None]:
         raise
     except Exception as error:
         raise_fault(error, "when it ran the model in PyTorch")
-        text = " ".join(str(error).split())
+        text = one_line(error)
         raise OpsettaError(
             f"the model itself fails on these arguments: {type(error).__name__}: {text}"
         ) from error

@@ -48,6 +48,9 @@ PLACES = {
     "decision": "exporter.capture.torch_export.capture:_placeholders",
     "sizes": "exporter.capture.torch_export.capture:_limits",
     "trial": "exporter.capture.size_limits.trials:Tracer._called",
+    "end of a node": "exporter.lowering.driver:record_inplace",
+    "lowering": "exporter.lowering.driver:Driver._check_element_types",
+    "names of dimensions": "exporter.capture.torch_export.capture:symbol_names",
     "importer": "exporter.capture.torch_export.fx_graph:GraphImporter._operator",
 }
 ERRORS = [AttributeError("absent"), KeyError("absent"), RuntimeError("broken"), ValueError("broken")]
