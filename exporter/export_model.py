@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..passes.faults import faults_reported
 from ..passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
 from ..registration import (
     FIXED_WEIGHTS,
@@ -138,6 +139,7 @@ def export(
         return lower_capture(found, wanted, registry, **names, optimize=level, target=aim)
 
 
+@faults_reported("when it captured the model")
 def capture_model(
     model: Any,
     args: Any = (),

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..registration import OpsettaError
+from ..registration.printable import one_line
 
 _OPTIONS = frozenset(
     "capture dynamic_axes dynamic_shapes input_names mutations output_names strict weights".split()
@@ -81,7 +82,7 @@ def explained(what: str) -> Iterator[None]:
     except OpsettaError:
         raise
     except (Exception, SystemExit) as error:
-        text = " ".join(str(error).split())
+        text = one_line(error)
         raise OpsettaError(f"{what} raised {type(error).__name__}: {text}") from error
 
 

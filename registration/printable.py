@@ -1,4 +1,4 @@
-"""Escapes control characters, which names from files may contain, before text is printed."""
+"""Text to print: of exceptions, and with the control characters that names from files may contain escaped."""
 
 from __future__ import annotations
 
@@ -14,3 +14,12 @@ _CONTROLS = re.compile(
 def printable(text: str) -> str:
     r"""The text with control characters as escapes, such as `\x1b`; newlines and tabs stay."""
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def one_line(error: BaseException) -> str:
+    """The message of an exception on one line, also if its class fails to give one."""
+    try:
+        text = str(error)
+    except Exception:
+        text = "<exception str() failed>"
+    return " ".join(text.split())

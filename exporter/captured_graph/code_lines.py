@@ -28,8 +28,8 @@ def shown_frame(frame: str) -> str:
 @functools.lru_cache(maxsize=4096)
 def shown_file(file: str) -> str:
     """A file of code: the path of its module, else its name; `<stdin>` and the like are unchanged."""
-    if file.startswith("<"):
-        return file
+    if not file or file.startswith("<"):
+        return file or "<unknown>"
     parts = re.split(r"[/\\]", file)
     for position in range(len(parts) - 1, 0, -1):
         if parts[position - 1] in _INSTALLED:

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 import onnx_ir as ir
 from onnx_ir import Value
 
-from ...passes.faults import raise_fault
+from ...passes.faults import faults_reported, raise_fault
 from ...passes.onnx_graph.constants.initializers import Initializers
 from ...passes.onnx_graph.inplace.annotations import record_inplace
 from ...passes.onnx_graph.levels import DEFAULT_LEVEL
@@ -154,6 +154,7 @@ class Driver(abc.ABC, Generic[S]):
         """The properties of the model besides its graph."""
         return {"producer_name": "opsetta"}
 
+    @faults_reported("when it lowered the model")
     def run(self) -> ir.Model:
         """Lower the model.
 
@@ -200,6 +201,7 @@ class Driver(abc.ABC, Generic[S]):
             before = graph[-1] if self.observation is not None and len(graph) else None
             try:
                 results = self.lower_node(node, scope)
+                record_inplace(node, results, scope.values)
             except UnsupportedError as error:
                 self.refuse(node, scope, error)
                 results = self.placeholders(node)
@@ -214,7 +216,6 @@ class Driver(abc.ABC, Generic[S]):
                 raise OpsettaError(
                     f"lowering {name} failed at node '{node.name}' ({place}): {type(error).__name__}: {error}"
                 ) from error
-            record_inplace(node, results, scope.values)
             if self.observation is not None:
                 self.observation.record(node, graph, before)
             for output, result in zip(node.outputs, results, strict=True):

@@ -11,12 +11,14 @@ import torch
 
 from ...passes.faults import raise_fault
 from ...registration import OpsettaError
+from ...registration.printable import one_line
 from ..capture.tensor_kinds import without_data
 from ..captured_graph.capture import Interface
 from ..torch_boundary.containers import pytree
 from ..torch_boundary.replacements.transformer_modules import without_fused_attention
 from ..torch_boundary.state.model_state import Preserved
 from ..torch_boundary.state.scripted_state import preserved, tensors_of
+from ..torch_boundary.state.written_state import gradients_kept
 
 _NUMERIC = (torch.Tensor, np.ndarray, np.generic, int, float, complex)
 
@@ -126,7 +128,7 @@ def explained() -> Iterator[None]:
         raise
     except Exception as error:
         raise_fault(error, "when it ran the model in PyTorch")
-        text = " ".join(str(error).split())
+        text = one_line(error)
         raise OpsettaError(
             f"the model itself fails on these arguments: {type(error).__name__}: {text}"
         ) from error
@@ -161,21 +163,8 @@ def _called(
             return module(*args, **kwargs), {}
     # The graph's initializers share the model's memory, so a write to a buffer would change them too.
     state = _copied_state(module, mutated)
-    with without_fused_attention(), Preserved(module), _gradients_kept(module):
+    with without_fused_attention(), Preserved(module), gradients_kept(module):
         return torch.func.functional_call(module, state, args, kwargs), state
-
-
-@contextlib.contextmanager
-def _gradients_kept(module: torch.nn.Module) -> Iterator[None]:
-    """Keep the gradients of the parameters of a model that calls `backward` in its forward."""
-    held = [(each, each.grad) for each in module.parameters()]
-    for parameter, _ in held:
-        parameter.grad = None
-    try:
-        yield
-    finally:
-        for parameter, gradient in held:
-            parameter.grad = gradient
 
 
 def _called_script(

@@ -23,13 +23,24 @@ def results_of(symbolic: SymbolicFunction, result: Any, outputs: int) -> list[An
     """
     if outputs == 1 and type(result) is Value:
         return [result]
-    results = listed(result)
+    results = _without_lists(listed(result), outputs)
     if outputs == 0 and result is None:
         return []
     if len(results) > outputs:
         raise ResultError(_message(symbolic, result, outputs))
     _check(symbolic, result, results, outputs)
     return results + [None] * (outputs - len(results))
+
+
+def _without_lists(results: list[Any], outputs: int) -> list[Any]:
+    """The results, with the values of lists among them, if there is then one for each output.
+
+    An operator that writes to the tensors of a list has an output for each of them.
+    """
+    if not any(isinstance(item, (list, tuple)) for item in results) or len(results) < 2:
+        return results
+    flat = [value for item in results for value in (item if isinstance(item, (list, tuple)) else [item])]
+    return flat if len(flat) == outputs and all(isinstance(item, Value) for item in flat) else results
 
 
 def composed_results(symbolic: SymbolicFunction, result: Any, outputs: int) -> list[Any]:

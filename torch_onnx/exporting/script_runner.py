@@ -12,7 +12,7 @@ import threading
 import types
 from collections.abc import Sequence
 
-from ...registration import MAXIMUM_OPSET, MINIMUM_OPSET
+from ...registration import MAXIMUM_OPSET, MINIMUM_OPSET, OpsettaError
 from .replacement import replaced
 
 USAGE = """usage: python -m opsetta.torch_onnx [--opset N] (SCRIPT | -m MODULE) [ARGUMENTS...]
@@ -21,6 +21,7 @@ Runs SCRIPT or MODULE with its ARGUMENTS, and sends its calls of torch.onnx.expo
 
   --opset N   write every file at opset N, whatever the program asks for
 """
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 _OURS = (os.path.dirname(os.path.abspath(__file__)), "<frozen runpy>", runpy.__file__)
 
 
@@ -110,6 +111,14 @@ def _safe_path() -> bool:
     return bool(getattr(sys.flags, "safe_path", False))
 
 
+def _frames_of_program(trace: types.TracebackType | None) -> types.TracebackType | None:
+    """The frames of a traceback before the first one of this package."""
+    if trace is None or trace.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+        return None
+    rest = _frames_of_program(trace.tb_next)
+    return types.TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
+
+
 def _report_error(error: BaseException) -> int:
     """Print an error as Python does, without this package's frames above the program's first frame."""
     trace = error.__traceback__
@@ -121,6 +130,10 @@ def _report_error(error: BaseException) -> int:
         return 1
     if trace is None and not isinstance(error, SyntaxError):
         trace = error.__traceback__
+    if isinstance(error, OpsettaError):
+        # Its message says the cause, and the lines of this package say nothing to the program's author.
+        error.__cause__, error.__suppress_context__ = None, True
+        trace = _frames_of_program(trace)
     sys.excepthook(type(error), error.with_traceback(trace), trace)
     if isinstance(error, KeyboardInterrupt):
         # As Python itself ends: shells then see that the program was interrupted.

@@ -13,7 +13,12 @@ from torch.export.graph_signature import InputKind, InputSpec
 
 from ...torch_boundary.containers import pytree
 
-_PREFIXES = {InputKind.PARAMETER: "p_", InputKind.BUFFER: "b_", InputKind.CONSTANT_TENSOR: "c_"}
+_PREFIXES = {
+    InputKind.PARAMETER: "p_",
+    InputKind.BUFFER: "b_",
+    InputKind.CONSTANT_TENSOR: "c_",
+    InputKind.CUSTOM_OBJ: "obj_",
+}
 _NUMBERED = re.compile(r"(.*)_(\d+)")
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9]")
 

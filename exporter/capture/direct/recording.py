@@ -110,7 +110,8 @@ class _Recording:
         results, returned = pytree.tree_flatten(result)
         results = [self.recorder.node_of(leaf) for leaf in results]
         for name, value in assigned.values.items():
-            self._write(name, self.recorder.node_of(value))
+            if name in self._weights:
+                self._write(name, self.recorder.node_of(value))
         self._graph.output(tuple(results))
         return self._finished(returned, names)
 

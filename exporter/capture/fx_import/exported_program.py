@@ -154,8 +154,15 @@ class _ProgramImporter:
         describe_input(value.metadata_props, example)
         return value
 
-    def _state(self, node: torch.fx.Node, specification: Any, initializers: list[ir.Value]) -> ir.Value:
-        """The value of a parameter, buffer or lifted constant; weights that share memory are one value."""
+    def _state(
+        self, node: torch.fx.Node, specification: Any, initializers: list[ir.Value]
+    ) -> ir.Value | None:
+        """The value of a parameter, buffer or lifted constant; weights that share memory are one value.
+
+        None for a random generator: random operators of ONNX have their own.
+        """
+        if isinstance(self._program.constants.get(specification.target), torch.Generator):
+            return None
         if specification.kind not in _KINDS:
             raise CaptureError(
                 f"input '{node.name}' is a {specification.kind.name}, which ONNX does not support"

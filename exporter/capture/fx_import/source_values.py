@@ -135,7 +135,9 @@ def share_memory_by_schema(schema: Any, results: Sequence[Any], arguments: Mappi
 
 
 def constant(item: Any) -> Any:
-    """A constant argument in the form in which source nodes keep it."""
+    """A constant argument in the form in which source nodes keep it; None for a random generator."""
+    if isinstance(item, torch.Generator):
+        return None
     if item is None or isinstance(item, (bool, int, float, str, complex)):
         return item
     if isinstance(item, torch.dtype):

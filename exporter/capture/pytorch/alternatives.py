@@ -21,7 +21,7 @@ from ...torch_boundary.containers import pytree
 from ...torch_boundary.process.process_state import has_compiled_code
 from ...torch_boundary.process.silence import quiet
 from ...torch_boundary.replacements.transformer_modules import without_fused_attention
-from ...torch_boundary.state.model_state import referenced_objects
+from ...torch_boundary.state.model_state import Preserved, referenced_objects
 from ...torch_boundary.state.static_lookups import is_instance
 
 SECONDS = 5.0
@@ -80,7 +80,9 @@ class Alternatives:
         if self._seconds > SECONDS or _bytes(self._model) > BYTES or _reaches_state(self._model):
             forms = ", ".join(_FORMS[name] for name in names)
             return None, [f"not tried, because it would take long or need copies: {forms}"] if names else []
-        with boundary(quiet(), without_fused_attention(), _unheard()):
+        # A copy shares what its hooks and functions refer to.
+        preserved = Preserved(self._model, self._call)
+        with boundary(quiet(), without_fused_attention(), _unheard(), preserved):
             try:
                 model = copy.deepcopy(self._model)
                 call = _cloned(self._call)

@@ -25,7 +25,7 @@ from ...torch_boundary.process.silence import quiet
 from ...torch_boundary.replacements import data_attribute
 from ...torch_boundary.replacements.transformer_modules import without_fused_attention
 from ...torch_boundary.state.model_state import Preserved
-from ...torch_boundary.state.written_state import values_kept
+from ...torch_boundary.state.written_state import gradients_kept, values_kept
 from ..keyword_members import as_parameters
 from ..sizes import dynamic_shapes as shapes
 from .capture_script import capture_torchscript
@@ -59,12 +59,20 @@ def _capture_trace(
 ) -> Capture:
     # A trace takes positional or keyword arguments, not both.
     named = shapes.bind(model, args, kwargs) if args and kwargs else dict(kwargs)
-    example = {"example_kwarg_inputs": named} if named else {"example_inputs": args}
+
+    def copied_call() -> tuple[tuple, dict[str, Any]]:
+        """The call on copies: a model may write to its arguments."""
+        call = () if named else args, named
+        copied: tuple[tuple, dict[str, Any]] = pytree.tree_map_only(torch.Tensor, _copy, call)
+        return copied
 
     def run() -> None:
-        with Preserved(model, args, kwargs):
-            given, others = pytree.tree_map_only(torch.Tensor, torch.clone, (() if named else args, named))
+        with Preserved(model, args, kwargs), gradients_kept(model):
+            given, others = copied_call()
             model(*given, **others)
+
+    given, others = copied_call()
+    example = {"example_kwarg_inputs": others} if others else {"example_inputs": given}
 
     try:
         with (
@@ -72,17 +80,33 @@ def _capture_trace(
             data_attribute.seen(data_attribute.refuse),
             _unseen_refused(),
             replaced(torch, "tensor", functools.partial(_tensor_of_sizes, torch.tensor)),
-            values_kept(model, run),
+            gradients_kept(model),
+            values_kept(model, run) as writing,
             warnings.catch_warnings(record=True) as noted,
         ):
             warnings.simplefilter("always", torch.jit.TracerWarning)  # type: ignore[attr-defined]
             traced = torch.jit.trace(model, check_trace=False, **example)
+            _check_complete(traced, writing)
     except Exception as error:
         raise_fault(error, "when it traced the model")
         raise CaptureError(f"torch.jit.trace could not capture the model: {error}") from error
     found = capture_torchscript(traced, () if named else args, named, has_run=True, **options)
     specializations.write(found.source.metadata_props, _fixed(noted))
     return found
+
+
+def _check_complete(traced: Any, writing: Iterable[str]) -> None:
+    """Refuse a trace from which torch removed an operator: it takes one that writes to a list as unused."""
+    graph = traced.inlined_graph
+    removed = sorted(name for name in writing if not graph.findAllNodes(name))
+    if removed:
+        raise CaptureError(
+            f"a trace leaves out {', '.join(removed)}, which writes to an argument: use another capture"
+        )
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().clone().requires_grad_(tensor.requires_grad)
 
 
 def _fixed(noted: Iterable[warnings.WarningMessage]) -> list[Specialization]:

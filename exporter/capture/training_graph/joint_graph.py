@@ -28,6 +28,7 @@ from ....registration import (
     CaptureError,
     Names,
 )
+from ....registration.printable import one_line
 from ...captured_graph.capture import Capture
 from ...torch_boundary import probe
 from ...torch_boundary.boundary import boundary
@@ -177,7 +178,7 @@ def _trace(
         raise
     except Exception as error:
         raise_fault(error, "when it computed the gradients of the model")
-        text = " ".join(str(error).split())
+        text = one_line(error)
         raise CaptureError(f"autograd could not compute the gradients of the model: {text}") from error
     traced.graph.eliminate_dead_code()
     return traced, scopes, facts[0]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ....registration import OpsettaError
+from ...captured_graph.code_lines import shown_file, shown_line
 from ...factories import Example, example_of, load_file
 from .listing import Entry, Zoo, digest_of
 
@@ -44,7 +45,7 @@ def list_models_or_error(path: str) -> Zoo | str:
     except OpsettaError as error:
         trace = None if error.__cause__ is None else error.__cause__.__traceback__
         frames = traceback.extract_tb(trace)
-        place = f" (line {frames[-1].lineno} of {frames[-1].filename})" if frames else ""
+        place = f" (at {shown_line(frames[-1].filename, frames[-1].lineno or 0)})" if frames else ""
         return f"{error}{place}" if not isinstance(error.__cause__, SyntaxError) else str(error)
 
 
@@ -61,7 +62,8 @@ def example_from(path: str, digest: str, name: str, sizes: Mapping[str, int]) ->
     module = load_file(path)
     if _digest(path, known) != digest:
         raise OpsettaError(f"'{path}' changed since the sweep began: start the sweep again")
-    return example_of(f"{path}:{name}", _factories(path, module)[name], **sizes)
+    # Results of a sweep name no folder of the machine.
+    return example_of(f"{shown_file(path)}:{name}", _factories(path, module)[name], **sizes)
 
 
 def _factories(path: str, module: types.ModuleType) -> dict[str, Factory]:

@@ -151,6 +151,13 @@ _SETTINGS: tuple[_Setting, ...] = (
         ),
         lambda now: torch.use_deterministic_algorithms(now[0], warn_only=now[1]),
     ),
+    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    (
+        lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+        lambda now: torch.set_anomaly_enabled(*now),
+    ),
+    (np.geterr, lambda errors: np.seterr(**errors)),
+    (np.get_printoptions, lambda options: np.set_printoptions(**options)),
     (torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled),
     (torch.get_num_threads, torch.set_num_threads),
     (lambda: logging.root.manager.disable, logging.disable),

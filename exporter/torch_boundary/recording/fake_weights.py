@@ -37,6 +37,8 @@ def replaced_state(
 ) -> list[str]:
     """The names of parameters and buffers that the model has replaced, without writing to them.
 
+    A buffer that is None before the call counts too: there is no tensor to write to.
+
     Args:
         fakes: what `replace_weights` returned. The buffers of submodules may be other tensors now.
         assigned: the identities of tensors to whose `data` the model has assigned.
@@ -44,7 +46,8 @@ def replaced_state(
     others = {
         name for name, (held, key) in tree.holders.items() if "." in name and held.get(key) is not fakes[name]
     }
-    return [name for name, fake in fakes.items() if name in others or id(fake) in assigned]
+    replaced = [name for name, fake in fakes.items() if name in others or id(fake) in assigned]
+    return replaced + [name for name, (held, key) in tree.absent.items() if held.get(key) is not None]
 
 
 class FakeCopies:

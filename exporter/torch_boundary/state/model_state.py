@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
-import operator
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
@@ -14,14 +12,19 @@ import torch
 
 from ..containers import pytree
 from .module_tree import modules_of
-from .scripted_state import ScriptedState
-from .static_lookups import defining_module, instance_attributes, is_instance
-
-_CONTAINERS = frozenset(
-    map(id, (list, dict, collections.OrderedDict, collections.defaultdict, set, collections.deque))
+from .mutable_values import (
+    BUILT_IN,
+    container_class,
+    copied_members,
+    has_state,
+    keep_value,
+    members_of,
+    refill,
+    slot_values,
 )
-"""The classes whose members are kept; a class below them may not allow it. They are here by identity, because
-the hash of a class is code of its metaclass."""
+from .scripted_state import ScriptedState
+from .static_lookups import bases_of, class_attributes, defining_module, instance_attributes, is_instance
+
 _VALUES = frozenset(map(id, (bool, int, float, complex, str, bytes, type(None))))
 _MODULE_ATTRIBUTES: Any = vars(torch.nn.Module)["__dict__"]
 """Gives the attributes of a module, whatever the module's class says."""
@@ -31,8 +34,9 @@ _OPAQUE = (torch.Tensor, type, types.ModuleType, types.FunctionType, types.Built
 class Preserved:
     """A context that restores modules, and the objects in them, at its end: their attributes and members.
 
-    Covers each module's attributes (flags, parameters, buffers, hooks), and lists, dicts, sets and objects of
-    the user's classes in them, at any depth. New attributes on tensors are removed. A capture replaces a
+    Covers each module's attributes (flags, parameters, buffers, hooks), and lists, dicts, sets, arrays of
+    numpy, random generators, variables of closures and objects of the user's classes in them, at any depth,
+    and the attributes of these classes. New attributes on tensors are removed. A capture replaces a
     model's parameters and buffers by fake tensors, but writes to other tensors directly, so their elements
     are restored too: tensors in plain attributes or members, and buffers of a module that a function uses
     through its closure or globals.
@@ -47,7 +51,9 @@ class Preserved:
     def __init__(self, *roots: Any):
         reachable = _Reachable(roots)
         self._objects = [(item, type(item), dict(attributes)) for item, attributes in reachable.objects]
-        self._containers = [(item, item.copy()) for item in reachable.containers]
+        self._containers = [(item, copied_members(item)) for item in reachable.containers]
+        self._classes = [(cls, dict(class_attributes(cls))) for cls in reachable.classes]
+        self._values = [restore for item in reachable.values for restore in keep_value(item)]
         self._empty = reachable.empty
         self._scripted = reachable.scripted
         written = _written_to(reachable, roots)
@@ -62,9 +68,13 @@ class Preserved:
                 object.__setattr__(item, "__class__", kind)
             attributes = instance_attributes(item)
             if attributes is not None:
-                _refill(attributes, contents)
+                refill(attributes, contents)
         for item, contents in self._containers:
-            _refill(item, contents)
+            refill(item, contents)
+        for cls, contents in self._classes:
+            _restore_class(cls, contents)
+        for restore in self._values:
+            restore()
         for item in self._empty:
             if item:
                 item.clear()
@@ -106,6 +116,8 @@ class _Reachable:
         objects: those with attributes, each once, with the dict of their attributes.
         containers: those with members, each once.
         empty: containers without members. A module has about ten, for its hooks.
+        classes: the user's classes of the objects and their bases, each once.
+        values: objects with other state: see `mutable_values`.
         tensors: the tensors among the objects, without plain parameters.
         scripted: the state of the TorchScript modules that are in no other one.
     """
@@ -114,6 +126,8 @@ class _Reachable:
         self.objects: list[tuple[Any, dict[str, Any]]] = []
         self.containers: list[Any] = []
         self.empty: list[Any] = []
+        self.classes: list[type] = []
+        self.values: list[Any] = []
         self.tensors: list[torch.Tensor] = []
         self.scripted: list[ScriptedState] = []
         self._seen: set[int] = set()
@@ -130,15 +144,14 @@ class _Reachable:
             kind = id(type(item))
             if kind in _VALUES:
                 continue
-            if kind in _CONTAINERS and not item:
+            if kind in BUILT_IN and not item:
                 self.empty.append(item)
             else:
                 self._waiting.append(item)
 
     def _visit(self, item: Any) -> None:
-        if id(type(item)) in _CONTAINERS:
-            self.containers.append(item)
-            self._wait_for(item.values() if isinstance(item, dict) else item)
+        if id(type(item)) in BUILT_IN:
+            self._keep_container(item)
         elif is_instance(item, torch.Tensor):
             if self._keep_attributes(item) and type(item) is not torch.nn.Parameter:
                 self.tensors.append(item)
@@ -150,12 +163,39 @@ class _Reachable:
             self._waiting.append(item.__self__)
         elif type(item) is types.FunctionType:
             if _is_users(defining_module(item)):
+                self.values += item.__closure__ or ()
                 self._wait_for(referenced_objects(item))
-        elif _is_plain(item):
-            attributes = instance_attributes(item)
-            if attributes is not None:
-                self.objects.append((item, attributes))
-                self._wait_for(attributes.values())
+        else:
+            if container_class(item) is not None:
+                self._keep_container(item)
+            if has_state(item):
+                self.values.append(item)
+            elif _is_plain(item):
+                self._keep_object(item)
+
+    def _keep_container(self, item: Any) -> None:
+        self.containers.append(item)
+        self._wait_for(members_of(item))
+
+    def _keep_object(self, item: Any) -> None:
+        self.values.append(item)
+        self._keep_classes(item)
+        attributes = instance_attributes(item)
+        if attributes is not None:
+            self.objects.append((item, attributes))
+            self._wait_for(attributes.values())
+        self._wait_for(slot_values(item))
+
+    def _keep_classes(self, item: Any) -> None:
+        """Keep the attributes of an object's classes, and the containers among them."""
+        for cls in bases_of(type(item)):
+            if id(cls) in self._seen:
+                continue
+            self._seen.add(id(cls))
+            if _is_users(defining_module(cls)):
+                self.classes.append(cls)
+                values = class_attributes(cls).values()
+                self._wait_for([value for value in values if container_class(value) is not None])
 
     def _keep_attributes(self, tensor: torch.Tensor) -> bool:
         """Keep the Python attributes of a tensor; returns whether it may have some."""
@@ -172,6 +212,7 @@ class _Reachable:
     def _keep_module(self, module: torch.nn.Module) -> None:
         attributes: dict[str, Any] = _MODULE_ATTRIBUTES.__get__(module)
         self.objects.append((module, attributes))
+        self._keep_classes(module)
         self._wait_for(attributes.values())
         if isinstance(module, torch.jit.ScriptModule):
             # No Python object holds its tensors and submodules.
@@ -205,26 +246,15 @@ def _is_users(module: str) -> bool:
     return package not in sys.stdlib_module_names and package not in ("torch", "builtins")
 
 
-def _refill(container: Any, contents: Any) -> None:
-    """Restore the members of a container, unless they are unchanged."""
-    if isinstance(container, set):
-        if set(map(id, container)) != set(map(id, contents)):
-            container.clear()
-            container.update(contents)
-        return
-    if _is_unchanged(container, contents):
-        return
-    container.clear()
-    if isinstance(container, dict):
-        container.update(contents)
-    else:
-        container.extend(contents)
-
-
-def _is_unchanged(container: Any, contents: Any) -> bool:
-    """Whether a container has the members that it had, the same objects in the same order."""
-    if len(container) != len(contents):
-        return False
-    if isinstance(container, dict) and not all(map(operator.is_, container.values(), contents.values())):
-        return False
-    return all(map(operator.is_, container, contents))
+def _restore_class(cls: type, contents: dict[str, Any]) -> None:
+    """Restore the attributes of a class, except those that Python and libraries keep there for themselves."""
+    now = dict(class_attributes(cls))
+    for name in now.keys() | contents.keys():
+        if name.startswith(("__", "_abc_")) or (
+            name in now and name in contents and now[name] is contents[name]
+        ):
+            continue
+        if name in contents:
+            type.__setattr__(cls, name, contents[name])
+        else:
+            type.__delattr__(cls, name)

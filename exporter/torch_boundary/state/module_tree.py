@@ -62,6 +62,7 @@ class ModuleTree:
         parameters: the parameters by name.
         buffers: the buffers by name.
         holders: the dict that holds each buffer, and its key there, by name.
+        absent: the dict of each buffer that is None, and its key there, by name.
         transient: the names of buffers that are not part of the state_dict.
         attributes: tensors and objects of TorchScript that are plain attributes, by name.
     """
@@ -72,6 +73,7 @@ class ModuleTree:
         self.parameters: dict[str, torch.Tensor] = {}
         self.buffers: dict[str, torch.Tensor] = {}
         self.holders: dict[str, tuple[dict[str, torch.Tensor | None], str]] = {}
+        self.absent: dict[str, tuple[dict[str, torch.Tensor | None], str]] = {}
         self.transient: set[str] = set()
         self.attributes: dict[str, Any] = {}
         self._visit(model, "", "")
@@ -83,7 +85,9 @@ class ModuleTree:
                 self.parameters[prefix + name] = parameter
         buffers = module._buffers
         for name, buffer in buffers.items():
-            if buffer is not None:
+            if buffer is None:
+                self.absent[prefix + name] = (buffers, name)
+            else:
                 self.buffers[prefix + name] = buffer
                 self.holders[prefix + name] = (buffers, name)
         self.transient.update(prefix + name for name in module._non_persistent_buffers_set)

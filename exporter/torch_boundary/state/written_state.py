@@ -13,7 +13,29 @@ from .module_tree import modules_of, tensors_of
 
 
 @contextlib.contextmanager
-def values_kept(model: Any, run: Callable[[], object]) -> Iterator[None]:
+def gradients_kept(model: Any) -> Iterator[None]:
+    """Restore the gradients of a model's parameters, and whether they need one, at the end.
+
+    Within the context they have no gradient, because a model may zero or add to one in place.
+    """
+    modules = modules_of(model) if isinstance(model, torch.nn.Module) else []
+    parameters = [item for module in modules for item in module._parameters.values() if item is not None]
+    held = [(parameter, parameter.grad, parameter.requires_grad) for parameter in parameters]
+    for parameter, gradient, _ in held:
+        if gradient is not None:
+            parameter.grad = None
+    try:
+        yield
+    finally:
+        for parameter, gradient, needs_gradient in held:
+            if parameter.grad is not gradient:
+                parameter.grad = gradient
+            if parameter.requires_grad != needs_gradient:
+                parameter.requires_grad_(needs_gradient)
+
+
+@contextlib.contextmanager
+def values_kept(model: Any, run: Callable[[], object]) -> Iterator[frozenset[str]]:
     """Restore the values of a model's parameters and buffers at the end; only what is written to is copied.
 
     In training mode, kernels of normalizations write to buffers without saying so: buffers are copied then.
@@ -21,6 +43,9 @@ def values_kept(model: Any, run: Callable[[], object]) -> Iterator[None]:
     Args:
         run: calls the model, before the context begins, to find out where it writes. Nothing may watch the
             operators of a trace: torch would not record convolutions, for example.
+
+    Yields:
+        The names of the operators of other libraries that write to an argument.
     """
     modules = modules_of(model) if isinstance(model, torch.nn.Module) else []
     tensors = [tensor for module in modules for tensor in tensors_of(module)]
@@ -43,7 +68,7 @@ def values_kept(model: Any, run: Callable[[], object]) -> Iterator[None]:
         with writes:
             run()
         restore()
-        yield
+        yield frozenset(writes.others)
     finally:
         restore()
 
@@ -53,11 +78,13 @@ class _Writes(TorchDispatchMode):
 
     Attributes:
         kept: by identity, tensors with their values and versions.
+        others: the names of operators of other libraries that wrote to an argument.
     """
 
     def __init__(self, tensors: list[torch.Tensor]):
         super().__init__()  # type: ignore[no-untyped-call]
         self.kept: dict[int, tuple[torch.Tensor, torch.Tensor, int]] = {}
+        self.others: set[str] = set()
         self._watched: dict[int, list[torch.Tensor]] = {}
         for tensor in tensors:
             storage = storage_of(tensor)
@@ -72,6 +99,8 @@ class _Writes(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func._schema.is_mutable:
+            if func.namespace not in ("aten", "prims"):
+                self.others.add(func._schema.name)
             for position, formal in enumerate(func._schema.arguments):
                 if formal.alias_info is not None and formal.alias_info.is_write:
                     given = args[position] if position < len(args) else kwargs.get(formal.name)

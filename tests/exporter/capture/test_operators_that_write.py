@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 import opsetta
-from opsetta.registration import GraphError, MutationError, UnsupportedOperatorsError
+from opsetta.registration import CaptureError, GraphError, MutationError, UnsupportedOperatorsError
 
 _LIBRARY = torch.library.Library("writers", "DEF")
 REGISTRY = opsetta.default_registry.fork()
@@ -121,6 +121,18 @@ _define(
     _swap_symbolic,
 )
 _define("both_(Tensor(a!)[] xs) -> Tensor(a!)[]", lambda xs: [x.add_(2) for x in xs], lambda xs: xs, _twice)
+_define(
+    "raise_each(Tensor(a!)[] xs) -> ()",
+    _nothing(lambda xs: [x.add_(1) for x in xs]),
+    _nothing(lambda xs: None),
+    lambda g, xs: [g.op("Add", x, 1.0) for x in xs],
+)
+_define(
+    "add_nested(Tensor x, Tensor(a!)[] xs) -> Tensor",
+    lambda x, xs: _add_each(xs, x),
+    lambda x, xs: torch.empty_like(x),
+    lambda g, x, xs: (g.op("Mul", x, 2.0), [g.op("Add", item, x) for item in xs]),
+)
 _define("first(Tensor(a) x) -> Tensor(a)", lambda x: x[0], lambda x: x[0], lambda g, x: g.op("Gather", x, 0))
 _define("nameless_(Tensor(a!) x) -> ()", _nothing(lambda x: x.add_(2)), None, None)
 _define("unfaked_(Tensor(a!) x, Tensor y) -> Tensor", _halve, None, _halve_symbolic)
@@ -298,3 +310,30 @@ def test_dynamic_sizes():
     x = torch.arange(1.0, 6)
     for result, expected in zip(program(x), Halves()(x), strict=True):
         torch.testing.assert_close(torch.as_tensor(result), expected)
+
+
+@pytest.mark.parametrize("capture", ["direct", "torch.export", "trace"])
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_a_symbolic_function_may_return_the_values_of_a_list_as_a_list(capture, count):
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            items = [x * 2, x * 3]
+            return torch.ops.writers.add_nested(x, items[:count]), *items
+
+    x = _example()
+    for result, expected in zip(_export(Model(), capture)(x), Model()(x), strict=True):
+        torch.testing.assert_close(torch.as_tensor(result), expected)
+
+
+def test_a_trace_from_which_torch_removes_a_write_is_refused():
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            first, second = x * 2, x * 3
+            torch.ops.writers.raise_each([first, second])
+            return first, second
+
+    x = _example()
+    for result, expected in zip(_export(Model(), "direct")(x), Model()(x), strict=True):
+        torch.testing.assert_close(torch.as_tensor(result), expected)
+    with pytest.raises(CaptureError, match="a trace leaves out writers::raise_each"):
+        opsetta.export(Model(), (x,), opset=9, registry=REGISTRY, capture="trace")

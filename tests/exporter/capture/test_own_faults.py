@@ -48,6 +48,9 @@ PLACES = {
     "decision": "exporter.capture.pytorch.capture_model:_placeholders",
     "sizes": "exporter.capture.pytorch.capture_model:_limits",
     "trial": "exporter.capture.sizes.trials:Tracer._called",
+    "end of a node": "exporter.lowering.driver:record_inplace",
+    "lowering": "exporter.lowering.driver:Driver._check_element_types",
+    "names of dimensions": "exporter.capture.pytorch.capture_model:symbol_names",
     "importer": "exporter.capture.fx_import.fx_graph:GraphImporter._operator",
 }
 ERRORS = [AttributeError("absent"), KeyError("absent"), RuntimeError("broken"), ValueError("broken")]

@@ -23,6 +23,7 @@ from opsetta.exporter.captured_graph.code_lines import shown_frame, shown_line
         (r"C:\Python\Lib\site-packages\timm\layers.py", "timm/layers.py:3"),
         ("/usr/lib/python3/dist-packages/torch/nn/functional.py", "torch/nn/functional.py:3"),
         ("<stdin>", "<stdin>:3"),
+        ("", "<unknown>:3"),
         ("<ipython-input-3-abc>", "<ipython-input-3-abc>:3"),
         (json.decoder.__file__, "json/decoder.py:3"),
         (json.__file__, "json/__init__.py:3"),

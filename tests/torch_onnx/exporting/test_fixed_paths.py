@@ -36,6 +36,18 @@ class Gated(nn.Module):
         return x * 2 if x.sum() > 0 else torch.ones(3)
 
 
+class Selected(nn.Module):
+    """Returns rows by their indices, as after a suppression of boxes; else another result."""
+
+    def __init__(self, empty: Any) -> None:
+        super().__init__()
+        self.empty = empty
+
+    def forward(self, x: torch.Tensor) -> Any:
+        rows = (x[:, 0] > 5).nonzero().flatten()
+        return (x[rows], x[rows, 0]) if len(rows) else self.empty(x)
+
+
 class Anchored(nn.Module):
     """Has an output that is constant in PyTorch, too."""
 
@@ -48,8 +60,24 @@ X = torch.ones(2, 4)
 
 @pytest.mark.parametrize(
     ("model", "args"),
-    [(Detector(2.0), (X,)), (Detector(2.0, has_features=True), (X,)), (Gated(), (-torch.ones(3),))],
-    ids=["no detections", "beside features", "constant branch"],
+    [
+        (Detector(2.0), (X,)),
+        (Detector(2.0, has_features=True), (X,)),
+        (Gated(), (-torch.ones(3),)),
+        (Selected(lambda x: (x.new_zeros(0, 4), x.new_zeros(0))), (X,)),
+        (Selected(lambda x: (torch.zeros_like(x), torch.full_like(x[:, 0], 2.0))), (X,)),
+        (Selected(lambda x: (x[:0], x.sum())), (X,)),
+        (Selected(lambda x: (torch.zeros(3, 4).type_as(x), torch.ones(x.shape[0]))), (X,)),
+    ],
+    ids=[
+        "no detections",
+        "beside features",
+        "constant branch",
+        "new tensors",
+        "like the input",
+        "empty slice",
+        "sizes and types of the input",
+    ],
 )
 def test_a_path_without_inputs_is_refused_and_writes_nothing(
     model: nn.Module, args: Any, tmp_path: Any
@@ -65,7 +93,14 @@ def test_a_path_without_inputs_is_refused_and_writes_nothing(
 
 @pytest.mark.parametrize(
     ("model", "args"),
-    [(Detector(-1.0), (X,)), (Detector(-1.0, has_features=True), (X,)), (Gated(), (X,)), (Anchored(), (X,))],
+    [
+        (Detector(-1.0), (X,)),
+        (Detector(-1.0, has_features=True), (X,)),
+        (Gated(), (X,)),
+        (Anchored(), (X,)),
+        (Selected(lambda x: (x[:0], x[:0, 0])), (X * 9,)),
+        (Selected(lambda x: (x.new_full((2, 4), 1.0) * x, x[:, 0])), (X,)),
+    ],
 )
 def test_other_paths_of_the_example_are_exported(model: nn.Module, args: Any) -> None:
     torch_onnx.export(model.eval(), args, io.BytesIO(), dynamo=False)

@@ -83,6 +83,15 @@ def test_a_traceback_begins_in_the_program(capsys):
     assert "opsetta" not in "".join(lines)
 
 
+def test_a_refused_export_shows_one_traceback_without_lines_of_opsetta(capsys):
+    code = "neighbour.write(lambda x: x.undefined(), 'model.onnx')"
+    assert main(["program.py", code]) == 1
+    shown = capsys.readouterr().err
+    assert shown.count("Traceback (most recent call last)") == 1
+    assert "AttributeError: 'Tensor' object has no attribute 'undefined'" in shown
+    assert "raise " not in shown.partition("CaptureError")[0]
+
+
 def test_an_interrupt_ends_the_process_as_python_ends_it(monkeypatch, capsys):
     sent = []
     monkeypatch.setattr(script_runner.os, "kill", lambda *signal: sent.append(signal))

@@ -292,7 +292,8 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
 
     def _is_python_assert(self) -> bool:
         """Whether the question is that of an `assert`, and nothing catches its error."""
-        return super()._is_python_assert() and not is_caught()
+        # `python -O` compiles no assertions; torch compiles one to compare, and fails.
+        return __debug__ and super()._is_python_assert() and not is_caught()
 
     def _get_user_frame(self) -> types.FrameType | None:
         """The innermost frame outside torch, else the outermost of all."""

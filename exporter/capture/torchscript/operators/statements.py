@@ -34,6 +34,9 @@ def constant(machine: Interpreter, node: Any) -> Any:
     if node.output().type().kind() == "FunctionType":
         return None
     item = node.output().toIValue()
+    if isinstance(item, torch.Generator):
+        # Random operators of ONNX have their own.
+        return None
     if isinstance(item, list):
         kind = element_kind(node)
         return machine.list(item, kind)

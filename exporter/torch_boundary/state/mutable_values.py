@@ -1,0 +1,193 @@
+"""Copies and restores the state of single objects: containers, slots, arrays, random generators, closures.
+
+Like `static_lookups`, nothing here runs code of the objects' classes: a class below `dict` may refuse, log or
+convert what is written to it, so that members are read and written by the methods of Python's own classes.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import itertools
+import operator
+import random
+import threading
+import types
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from .static_lookups import bases_of, class_attributes, is_instance
+
+Restore = Callable[[], None]
+_CONTAINERS: tuple[type, ...] = (collections.OrderedDict, dict, list, set, collections.deque)
+"""Python's containers; `OrderedDict` has an order of its own besides that of `dict`."""
+BUILT_IN = frozenset(map(id, (*_CONTAINERS, collections.defaultdict)))
+"""The classes of most containers, by identity, because the hash of a class is code of its metaclass."""
+_ABSENT = object()
+
+
+def container_class(item: Any) -> type | None:
+    """The class of Python whose methods read and write the members of an object; None without members."""
+    return next((cls for cls in _CONTAINERS if is_instance(item, cls)), None)
+
+
+def copied_members(container: Any) -> Any:
+    """The members of a container, for `refill`: a copy of a container of Python, else a list."""
+    if id(type(container)) in BUILT_IN:
+        return container.copy()
+    cls: Any = container_class(container)
+    return list(cls.items(container) if issubclass(cls, dict) else cls.__iter__(container))
+
+
+def members_of(container: Any) -> Iterable[Any]:
+    """The objects in a container; those of a dict of Python without the keys."""
+    if id(type(container)) in BUILT_IN:
+        return container.values() if isinstance(container, dict) else container
+    cls: Any = container_class(container)
+    if not issubclass(cls, dict):
+        return list(cls.__iter__(container))
+    return [item for pair in cls.items(container) for item in pair]
+
+
+def refill(container: Any, members: Any) -> None:
+    """Restore the members of a container, unless they are unchanged: the same objects in the same order.
+
+    Args:
+        members: what `copied_members` returned.
+    """
+    cls: Any = container_class(container)
+    if _is_unchanged(container, members):
+        return
+    cls.clear(container)
+    if issubclass(cls, dict):
+        for key, value in members.items() if isinstance(members, dict) else members:
+            # `OrderedDict.update` calls the method of the object's class.
+            cls.__setitem__(container, key, value)
+    elif cls is set:
+        set.update(container, members)
+    else:
+        cls.extend(container, members)
+
+
+def _is_unchanged(container: Any, members: Any) -> bool:
+    now = container if id(type(container)) in BUILT_IN else copied_members(container)
+    if len(now) != len(members):
+        return False
+    if isinstance(now, set):
+        return set(map(id, now)) == set(map(id, members))
+    if isinstance(now, dict):
+        return all(map(operator.is_, now.values(), members.values())) and all(map(operator.is_, now, members))
+    if issubclass(container_class(container) or list, dict):
+        now, members = itertools.chain(*now), itertools.chain(*members)
+    return all(map(operator.is_, now, members))
+
+
+def slot_values(item: Any) -> list[Any]:
+    """The values in the slots of an object."""
+    values = [_slot_value(slot, item) for slot in _slots(item)]
+    return [value for value in values if value is not _ABSENT]
+
+
+def has_state(item: Any) -> bool:
+    """Whether an object of the standard library or torch is a random generator, or has state of its own."""
+    return is_instance(item, (random.Random, torch.Generator, threading.local))
+
+
+def keep_value(item: Any) -> Iterator[Restore]:
+    """Functions that restore the state of an object: slots, elements, a random generator, a variable."""
+    kind = type(item)
+    if kind is types.CellType:
+        yield _keep_cell(item)
+    elif kind is np.ndarray:
+        if item.flags.writeable:
+            yield _keep_array(item)
+    elif kind is random.Random:
+        yield _set_later(item.setstate, item.getstate())
+    elif kind is np.random.RandomState:
+        yield _set_later(item.set_state, item.get_state())
+    elif kind is np.random.Generator:
+        state = item.bit_generator.state
+        yield lambda: setattr(item.bit_generator, "state", state)
+    elif kind is torch.Generator:
+        yield _set_later(item.set_state, item.get_state())
+    elif is_instance(item, threading.local):
+        # The attributes in this thread, whatever the object's class says.
+        attributes = threading.local.__getattribute__(item, "__dict__")
+        yield _refill_later(attributes, copied_members(attributes))
+    else:
+        for slot in _slots(item):
+            yield _keep_slot(slot, item)
+
+
+def _set_later(restore: Callable[[Any], Any], state: Any) -> Restore:
+    return lambda: restore(state)
+
+
+def _refill_later(container: Any, members: Any) -> Restore:
+    return lambda: refill(container, members)
+
+
+def _keep_cell(cell: types.CellType) -> Restore:
+    before = _cell_contents(cell)
+
+    def restore() -> None:
+        if _cell_contents(cell) is before:
+            return
+        if before is _ABSENT:
+            del cell.cell_contents
+        else:
+            cell.cell_contents = before
+
+    return restore
+
+
+def _cell_contents(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return _ABSENT
+
+
+def _keep_array(array: np.ndarray) -> Restore:
+    before = array.copy()
+
+    def restore() -> None:
+        # Elements that are objects are not compared, which would run their code.
+        if before.dtype.hasobject or not np.array_equal(array, before):
+            array[...] = before
+
+    return restore
+
+
+def _keep_slot(slot: types.MemberDescriptorType, item: Any) -> Restore:
+    before = _slot_value(slot, item)
+
+    def restore() -> None:
+        if _slot_value(slot, item) is before:
+            return
+        if before is _ABSENT:
+            slot.__delete__(item)
+        else:
+            slot.__set__(item, before)
+
+    return restore
+
+
+def _slot_value(slot: types.MemberDescriptorType, item: Any) -> Any:
+    with contextlib.suppress(AttributeError):
+        return slot.__get__(item)
+    return _ABSENT
+
+
+def _slots(item: Any) -> list[types.MemberDescriptorType]:
+    """The slots that the classes of an object define in Python."""
+    return [
+        member
+        for cls in bases_of(type(item))
+        if "__slots__" in class_attributes(cls)
+        for member in class_attributes(cls).values()
+        if type(member) is types.MemberDescriptorType
+    ]
