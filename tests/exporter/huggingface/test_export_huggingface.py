@@ -373,6 +373,38 @@ def test_features_of_the_encoder_of_an_encoder_decoder(architecture, task, tmp_p
     np.testing.assert_allclose(features, expected.detach().numpy(), atol=1e-5)
 
 
+SPEECH = {"vocab_size": 50, "hidden_size": 16, "pad_token_id": 0}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "config"),
+    [
+        ("MoonshineForConditionalGeneration", lambda: transformers.MoonshineConfig(**SPEECH)),
+        (
+            "Speech2TextForConditionalGeneration",
+            lambda: transformers.Speech2TextConfig(vocab_size=50, d_model=16),
+        ),
+    ],
+)
+def test_speech_that_is_not_read_as_by_whisper_is_refused(architecture, config, tmp_path):
+    write_folder(architecture, config(), tmp_path)
+    with pytest.raises(opsetta.UsageError, match=f"such as Whisper, not for {architecture}"):
+        opsetta.export_huggingface(tmp_path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_encoder_and_a_decoder_of_other_models(tmp_path):
+    """The encoder has another width than the decoder, and the configuration names neither."""
+    encoder = transformers.BertConfig(**{**SMALL, "hidden_size": 8})
+    config = transformers.EncoderDecoderConfig.from_encoder_decoder_configs(
+        encoder, transformers.BertConfig(**SMALL), decoder_start_token_id=2, pad_token_id=0
+    )
+    write_folder("EncoderDecoderModel", config, tmp_path)
+    written = opsetta.export_huggingface(tmp_path, tmp_path / "out", opset=17, verify=True)
+    assert written.task == "text2text-generation"
+    assert all(graph.report for graph in written.graphs)
+
+
 def test_an_adapter_beside_the_weights_is_refused(llama, tmp_path):
     """transformers adds it to the weights, if peft is installed."""
     folder = tmp_path / "folder"
