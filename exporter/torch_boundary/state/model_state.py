@@ -18,13 +18,15 @@ from .scripted_state import ScriptedState
 from .static_lookups import defining_module, instance_attributes, is_instance
 
 _CONTAINERS = frozenset(
-    map(id, (list, dict, collections.OrderedDict, collections.defaultdict, set, collections.deque))
+    {list, dict, collections.OrderedDict, collections.defaultdict, set, collections.deque}
 )
-"""The classes whose members are kept; a class below them may not allow it. They are here by identity, because
-the hash of a class is code of its metaclass."""
-_VALUES = frozenset(map(id, (bool, int, float, complex, str, bytes, type(None))))
+"""The classes whose members are kept; a class below them may not allow it. Look up only classes of the
+metaclass `type`, because the hash of a class is code of its metaclass."""
+_VALUES = frozenset({bool, int, float, complex, str, bytes, type(None)})
 _MODULE_ATTRIBUTES: Any = vars(torch.nn.Module)["__dict__"]
 """Gives the attributes of a module, whatever the module's class says."""
+_TENSOR_ATTRIBUTES: Any = vars(torch.Tensor)["__dict__"]
+"""Gives the attributes of a plain parameter, as a search through its classes does in more time."""
 _OPAQUE = (torch.Tensor, type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType)
 
 
@@ -60,7 +62,8 @@ class Preserved:
         for item, kind, contents in self._objects:
             if type(item) is not kind:
                 object.__setattr__(item, "__class__", kind)
-            attributes = instance_attributes(item)
+            is_module = issubclass(kind, torch.nn.Module)
+            attributes = _MODULE_ATTRIBUTES.__get__(item) if is_module else instance_attributes(item)
             if attributes is not None:
                 _refill(attributes, contents)
         for item, contents in self._containers:
@@ -127,28 +130,31 @@ class _Reachable:
 
     def _wait_for(self, items: Iterable[Any]) -> None:
         for item in items:
-            kind = id(type(item))
-            if kind in _VALUES:
+            kind = type(item)
+            if type(kind) is not type:
+                self._waiting.append(item)
+            elif kind in _VALUES:
                 continue
-            if kind in _CONTAINERS and not item:
+            elif kind in _CONTAINERS and not item:
                 self.empty.append(item)
             else:
                 self._waiting.append(item)
 
     def _visit(self, item: Any) -> None:
-        if id(type(item)) in _CONTAINERS:
+        kind = type(item)
+        if type(kind) is type and kind in _CONTAINERS:
             self.containers.append(item)
             self._wait_for(item.values() if isinstance(item, dict) else item)
-        elif is_instance(item, torch.Tensor):
-            if self._keep_attributes(item) and type(item) is not torch.nn.Parameter:
+        elif issubclass(kind, torch.Tensor):
+            if self._keep_attributes(item) and kind is not torch.nn.Parameter:
                 self.tensors.append(item)
-        elif is_instance(item, torch.nn.Module):
+        elif issubclass(kind, torch.nn.Module):
             self._keep_module(item)
-        elif is_instance(item, tuple):
+        elif issubclass(kind, tuple):
             self._wait_for(tuple.__iter__(item))
-        elif type(item) is types.MethodType:
+        elif kind is types.MethodType:
             self._waiting.append(item.__self__)
-        elif type(item) is types.FunctionType:
+        elif kind is types.FunctionType:
             if _is_users(defining_module(item)):
                 self._wait_for(referenced_objects(item))
         elif _is_plain(item):
@@ -159,10 +165,11 @@ class _Reachable:
 
     def _keep_attributes(self, tensor: torch.Tensor) -> bool:
         """Keep the Python attributes of a tensor; returns whether it may have some."""
-        attributes = instance_attributes(tensor)
+        is_plain = type(tensor) is torch.nn.Parameter
+        attributes = _TENSOR_ATTRIBUTES.__get__(tensor) if is_plain else instance_attributes(tensor)
         if attributes is None:
             return False
-        if type(tensor) is torch.nn.Parameter and not attributes:
+        if is_plain and not attributes:
             # Nearly all weights. Their class does not change, as that of a lazy parameter does.
             self.empty.append(attributes)
         else:
