@@ -188,8 +188,8 @@ def _searched(module: types.ModuleType) -> _Memory:
         kind = type(value)
         if issubclass(kind, types.ModuleType):
             memory.used.add(module_name(value))
-        elif issubclass(kind, _DEFINED) and (module := defining_module(value)) != name:
-            memory.used.add(module)
+        elif issubclass(kind, _DEFINED) and (origin := defining_module(value)) != name:
+            memory.used.add(origin)
         else:
             _note(memory, value)
             if issubclass(kind, type):
