@@ -6,8 +6,10 @@ takes them as inputs.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
+from ...registration import UsageError
 from .decoders import cache_of, pairs_of
 from .graphs import (
     BATCH,
@@ -43,9 +45,19 @@ def speech_recognition(model: Any, config: Any) -> list[Graph]:
     """The graphs of a model from spectrograms to text, such as Whisper.
 
     The length of a spectrogram is fixed, as the model has one position for each of its frames.
+
+    Raises:
+        UsageError: the model reads samples, or has other layers before its encoder.
     """
     import torch
 
+    encoder = model.get_encoder()
+    reads_spectrograms = model.main_input_name == "input_features" and hasattr(config, "max_source_positions")
+    if not (reads_spectrograms and hasattr(encoder, "conv1") and hasattr(encoder, "conv2")):
+        raise UsageError(
+            "automatic-speech-recognition is for models with two convolutions before the encoder, such as "
+            f"Whisper, not for {type(model).__name__}: export it with opsetta.export"
+        )
     length = config.max_source_positions * _steps(model)
     features = torch.randn(
         EXAMPLE_BATCH, config.num_mel_bins, length, generator=torch.Generator().manual_seed(0)
@@ -96,7 +108,7 @@ def _graphs(model: Any, config: Any, inputs: dict[str, Any], shapes: dict[str, A
         ),
         Graph(
             "decoder_with_past_model.onnx",
-            _decode_with_past,
+            functools.partial(_decode_with_past, width=hidden.shape[-1]),
             {"input_ids": example_tokens(config, 1), **mask, "past_key_values": past},
             {
                 "input_ids": {0: BATCH},
@@ -120,14 +132,19 @@ def _decode(model: Any, inputs: dict[str, Any]) -> Any:
     return result.logits, [(*own, *cross) for own, cross in pairs]
 
 
-def _decode_with_past(model: Any, inputs: dict[str, Any]) -> Any:
+def _decode_with_past(model: Any, inputs: dict[str, Any], *, width: int) -> Any:
+    """The results of a step after the first one.
+
+    Args:
+        width: the size of the encoder's results.
+    """
     from transformers import EncoderDecoderCache
 
     past = inputs["past_key_values"]
     cache = EncoderDecoderCache(cache_of([pair[:2] for pair in past]), cache_of([pair[2:] for pair in past]))
     cross = past[0][2]
     # Only its shape is read, for the keys and values of cross-attention are in the cache.
-    states = cross.new_zeros(cross.shape[0], cross.shape[2], 1).expand(-1, -1, model.config.d_model)
+    states = cross.new_zeros(cross.shape[0], cross.shape[2], 1).expand(-1, -1, width)
     result = _decoded(model, inputs, states, cache)
     return result.logits, pairs_of(result.past_key_values.self_attention_cache)
 

@@ -19,7 +19,7 @@ def features(model: Any, config: Any, folder: pathlib.Path) -> list[Graph]:
     Raises:
         UsageError: the model reads neither text nor images, or has a decoder beside its encoder.
     """
-    if getattr(config, "is_encoder_decoder", False):
+    if getattr(model.config, "is_encoder_decoder", False):
         raise UsageError(
             f"feature-extraction needs an encoder, but models of type '{config.model_type}' have a decoder"
         )
@@ -50,7 +50,13 @@ def _graphs(model: Any, config: Any, folder: pathlib.Path, result: str) -> list[
         )
 
     def call(model: Any, inputs: dict[str, Any]) -> Any:
-        return getattr(type(model).forward(model, **inputs, **fixed), result)
+        results = type(model).forward(model, **inputs, **fixed)
+        if result not in results:
+            raise UsageError(
+                f"{type(model).__name__} returns {', '.join(results)}, not {result}: export the model with "
+                "opsetta.export"
+            )
+        return results[result]
 
     return [Graph("model.onnx", call, inputs, shapes, [*inputs], [result])]
 

@@ -21,10 +21,10 @@ from ..onnx_model import OnnxModel
 from ..program import Program
 from ..quantizing import initializer_bytes, is_compared, output_error, quantize_weights, scheme_of
 from ..torch_boundary.requirements import need_torch
-from .folder import copy_files, folder_at
+from .folder import check_has_no_adapter, copy_files, folder_at, task_of_modules
 from .graphs import Graph
 from .model_folders import DTYPES, load, read_config
-from .tasks import check_reads_text, task_named, task_of
+from .tasks import Task, check_reads_text, task_named, task_of, task_of_sentences
 
 _EXPECTED = (
     # The lengths of past, input and mask belong together.
@@ -137,8 +137,9 @@ def export_huggingface(
     report = progress or (lambda stage: None)
     need_torch("exporting a model")
     report("loading the model")
+    check_has_no_adapter(source)
     config = read_config(source)
-    chosen_task = task_of(config) if task is None else task_named(task)
+    chosen_task = choose_task(task, source, config)
     loaded = load(source, config, chosen_task, DTYPES[dtype])
     if weights == "reference" and loaded.weights is None:
         raise UsageError(
@@ -176,6 +177,14 @@ def export_huggingface(
     report("copying the tokenizer")
     copied = copy_files(source, written)
     return HuggingFaceExport(written, chosen_task.name, graphs, copied, loaded.weights is None)
+
+
+def choose_task(name: str | None, folder: pathlib.Path, config: Any) -> Task:
+    """The named task, or that of the folder: sentence-transformers makes vectors of models that generate."""
+    if name is not None:
+        return task_named(name)
+    module_task = task_of_modules(folder)
+    return task_of(config) if module_task is None else task_of_sentences(module_task)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,7 +234,7 @@ def _graphs(task: str, model: Any, config: Any, folder: pathlib.Path) -> list[Gr
     """The graphs of a model for a task."""
     from . import decoders, encoder_decoders, encoders
 
-    if task in ("text-generation", "text2text-generation"):
+    if task in ("text-generation", "text2text-generation") or model.main_input_name == "input_ids":
         check_reads_text(model, task)
     if task == "text-generation":
         return decoders.text_generation(model, config)

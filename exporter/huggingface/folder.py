@@ -9,7 +9,7 @@ import pathlib
 import shutil
 from typing import IO, Any
 
-from ...registration import ModelFileError
+from ...registration import ModelFileError, UsageError
 from ..files.publishing import publish
 from ..files.small_files import parse_json, read_small, reason_of
 
@@ -39,6 +39,12 @@ _COPIED = (
 """Files that tokenizers, processors, generation and sentence-transformers read."""
 _MODULES = "modules.json"
 """The list of the modules of a sentence-transformers model: pooling, normalization, dense layers."""
+_ADAPTER = "adapter_config.json"
+"""What peft reads; transformers then adds the adapter to the weights of the files."""
+
+
+_TRANSFORMERS = {"Transformer": "feature-extraction", "MLMTransformer": "fill-mask"}
+"""The classes of modules that hold the model of the folder, and what they take it for."""
 
 
 def folder_at(path: str | os.PathLike[str]) -> pathlib.Path:
@@ -56,6 +62,41 @@ def folder_at(path: str | os.PathLike[str]) -> pathlib.Path:
     if not (found / CONFIG).is_file():
         raise ModelFileError(f"'{found}' is not the folder of a Hugging Face model: it has no {CONFIG}")
     return found
+
+
+def check_has_no_adapter(folder: pathlib.Path) -> None:
+    """Refuse a folder whose weights are not those that transformers computes with.
+
+    Raises:
+        UsageError: there is an adapter of peft beside the weights.
+    """
+    if (folder / _ADAPTER).is_file():
+        raise UsageError(
+            f"'{folder}' contains an adapter ({_ADAPTER}): merge it into the weights with peft's "
+            "merge_and_unload, and export the folder of the merged model"
+        )
+
+
+def task_of_modules(folder: pathlib.Path) -> str | None:
+    """What sentence-transformers takes the model for; None if the folder is not one of its models.
+
+    From sentence-transformers 6 on, `sentence_bert_config.json` names it; before, the class of the module.
+
+    Raises:
+        ModelFileError: a file cannot be read.
+    """
+    path = folder / _MODULES
+    if not path.is_file():
+        return None
+    first_module = next(iter(_modules(path)), {"path": None})
+    name = str(first_module.get("type", "Transformer")).rpartition(".")[2]
+    if first_module["path"] != "" or name not in _TRANSFORMERS:
+        return None
+    for settings in sorted(folder.glob("sentence_*_config.json")):
+        task = read_json(settings).get("transformer_task")
+        if task is not None:
+            return str(task)
+    return _TRANSFORMERS[name]
 
 
 def read_json(path: pathlib.Path) -> dict[str, Any]:
@@ -115,15 +156,27 @@ def _module_files(source: pathlib.Path) -> list[str]:
 
 def _module_folders(path: pathlib.Path) -> list[str]:
     """The folders of the modules besides the model itself, whose folder is the whole one."""
-    try:
-        modules = parse_json(read_small(path))
-        folders = [module["path"] for module in modules if module["path"]]
-        are_inside = all(_is_inside(folder) for folder in folders)
-    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
-        raise ModelFileError(f"'{path}' is not a list of modules: {error}") from error
-    if not are_inside:
+    folders = [module["path"] for module in _modules(path) if module["path"]]
+    if not all(_is_inside(folder) for folder in folders):
         raise ModelFileError(f"'{path}' names a folder outside of its own: {folders}")
     return list(dict.fromkeys(folders))
+
+
+def _modules(path: pathlib.Path) -> list[dict[str, Any]]:
+    """The modules that a modules.json lists.
+
+    Raises:
+        ModelFileError: it cannot be read, or is not a list of objects with a path.
+    """
+    try:
+        modules = parse_json(read_small(path))
+    except (OSError, ValueError) as error:
+        raise ModelFileError(f"'{path}' cannot be read: {reason_of(error)}") from error
+    if not isinstance(modules, list) or not all(
+        isinstance(module, dict) and isinstance(module.get("path"), str) for module in modules
+    ):
+        raise ModelFileError(f"'{path}' is not a list of modules, each with a path")
+    return modules
 
 
 def _is_inside(folder: str) -> bool:

@@ -194,7 +194,9 @@ class TextGenerator:
         """The first decoder tokens of an encoder-decoder."""
         settings = self.settings
         if settings.start is None:
-            raise UsageError("config.json has no decoder_start_token_id: pass decoder_input_ids")
+            raise UsageError(
+                "the settings of generation have no decoder_start_token_id: pass decoder_input_ids"
+            )
         start = np.full((count, 1), settings.start, dtype=np.int64)
         if not settings.languages:
             if language is not None:

@@ -12,7 +12,7 @@ from typing import Any
 import onnx_ir as ir
 
 from ...registration import CaptureError, ModelFileError, OpsettaError, UsageError
-from .tasks import Task
+from .tasks import Task, auto_class_of
 
 DTYPES = {
     "float32": "float32",
@@ -88,7 +88,7 @@ def load(folder: pathlib.Path, config: Any, task: Task, dtype: str) -> Loaded:
 
     from ..capture.stored_weights.opening import open_weights
 
-    auto = getattr(need_transformers(), task.auto_class)
+    auto = getattr(need_transformers(), auto_class_of(task, config))
     kind = getattr(torch, dtype)
     with _explained(folder, config, task):
         with torch.device("meta"):

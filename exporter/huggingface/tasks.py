@@ -50,9 +50,23 @@ TASKS = {
     )
 }
 """The tasks by name; the first one that has an architecture is its task."""
+_ENCODERS = "MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES"
+"""The table in transformers of encoders by themselves, such as T5EncoderModel."""
 
 
+_OF_SENTENCES = {
+    "feature-extraction": "feature-extraction",
+    "sequence-classification": "text-classification",
+    "text-generation": "text-generation",
+}
+"""The tasks that sentence-transformers has for its models, and their names here."""
 _INPUTS_BESIDE_TEXT = {
+    "bbox": "layout",
+    "image": "image",
+    "image_embeds": "image",
+    "visual_embeds": "image",
+    "visual_feats": "image",
+    "xpath_tags_seq": "markup",
     "pixel_values": "image",
     "pixel_values_videos": "video",
     "image_patches": "image",
@@ -75,10 +89,39 @@ def task_named(name: str) -> Task:
     return TASKS[name]
 
 
+def auto_class_of(task: Task, config: Any) -> str:
+    """The class of transformers that builds the model for a task.
+
+    The features of an encoder-decoder are those of its encoder, if transformers has a class for it.
+    """
+    if task.name == "feature-extraction":
+        tables = importlib.import_module("transformers.models.auto.modeling_auto")
+        encoder = getattr(tables, _ENCODERS).get(config.model_type)
+        is_encoder = encoder in (getattr(config, "architectures", None) or [])
+        if encoder is not None and (is_encoder or getattr(config, "is_encoder_decoder", False)):
+            return "AutoModelForTextEncoding"
+    return task.auto_class
+
+
+def task_of_sentences(name: str) -> Task:
+    """The task for a model of sentence-transformers.
+
+    Raises:
+        UsageError: its modules need the results of another task.
+    """
+    if name not in _OF_SENTENCES:
+        raise UsageError(
+            f"the modules of the folder need a model for {name}, which is not supported: pass one of "
+            f"{', '.join(TASKS)}"
+        )
+    return TASKS[_OF_SENTENCES[name]]
+
+
 def check_reads_text(model: Any, task: str) -> None:
     """Refuse a model that reads or writes something besides text.
 
-    The tables of transformers list models that describe images or make sounds as generators of text.
+    The tables of transformers list models that describe images or make sounds as generators of text, and
+    models of scanned pages as classifiers of text.
 
     Raises:
         UsageError: it does; the message names it.
@@ -86,6 +129,8 @@ def check_reads_text(model: Any, task: str) -> None:
     # The class attribute `input_modalities` is inherited: the text model of Gemma 3 has that of images.
     parameters = inspect.signature(type(model).forward).parameters
     read = {modality for name, modality in _INPUTS_BESIDE_TEXT.items() if name in parameters}
+    if isinstance(getattr(model.config, "type_vocab_sizes", None), list):
+        read.add("table")  # TAPAS numbers the rows and columns of a table in its `token_type_ids`.
     others = sorted((read | _modalities(getattr(type(model), "output_modalities", "text"))) - {"text"})
     if others:
         raise UsageError(
@@ -111,5 +156,7 @@ def task_of(config: Any) -> Task:
             names = getattr(tables, task.mapping).values()
             if any(architecture in ([name] if isinstance(name, str) else name) for name in names):
                 return task
+        if architecture in getattr(tables, _ENCODERS).values():
+            return TASKS["feature-extraction"]
     said = f"the architecture {architectures[0]}" if architectures else "no architecture"
     raise UsageError(f"config.json names {said}, which has no default task: pass one of {', '.join(TASKS)}")

@@ -69,6 +69,21 @@ CREATIONS = [
         dynamic=({0: "n"},),
     ),
     Record(
+        "filled with a number that is computed",
+        lambda x, i, value: (
+            torch.fill(x, value),
+            torch.fill(x, 2),
+            torch.fill(i, value),
+            torch.fill(i, 2.7),
+            torch.fill(x > 0, value),
+            torch.fill(x, value > 3),
+            torch.fill(x[0, 0], value),
+        ),
+        (floats(2, 3), integers(4), torch.tensor(2.75)),
+        EVERYWHERE,
+        dynamic=({0: "n"}, {0: "m"}, None),
+    ),
+    Record(
         "filled like",
         lambda x, i: (
             torch.zeros_like(x),

@@ -53,6 +53,30 @@ def _likelihoods() -> list[Record]:
     ]
 
 
+def _margins_of_one_label() -> list[Record]:
+    def losses(x, target, weight):
+        return tuple(
+            F.multi_margin_loss(x, target, p=p, margin=margin, weight=given, reduction=reduction)
+            for p, margin, given in ((1, 1.0, None), (2, 0.5, weight), (2, -1.5, None), (1, 2, weight))
+            for reduction in ("none", "mean", "sum")
+        )
+
+    scores, labels, weight = floats(6, 4), integers(6, low=0, high=4), floats(4, seed=3)
+    return [
+        Record("multi_margin_loss", losses, (scores, labels, weight), EVERYWHERE),
+        Record("multi_margin_loss of one row", losses, (scores[0], labels[0], weight)),
+        Record("multi_margin_loss of a list of one row", losses, (scores[0], labels[:1], weight)),
+        Record("multi_margin_loss of one class", losses, (scores[0, 0], labels[0] * 0, weight[:1])),
+        Record("multi_margin_loss of double", losses, (scores.double(), labels, weight.double())),
+        Record(
+            "multi_margin_loss of unknown classes",
+            losses,
+            (scores, labels, weight),
+            dynamic=(FREE, {0: "n"}, {0: "c"}),
+        ),
+    ]
+
+
 def _margins() -> list[Record]:
     of = _reductions(F.multilabel_margin_loss)
     scores = floats(4, 4)
@@ -67,6 +91,6 @@ def _margins() -> list[Record]:
     ]
 
 
-@parametrized([*_likelihoods(), *_margins()])
+@parametrized([*_likelihoods(), *_margins_of_one_label(), *_margins()])
 def test_agrees_with_eager(record: Record) -> None:
     check(record)

@@ -85,13 +85,21 @@ def module_names() -> list[str]:
     return [info.formatted_name for info in module_db]
 
 
-def operator_cases(index: int, dtype: torch.dtype, count: int | None) -> Iterator[Case]:
-    """The samples of one entry of the OpInfo database; none where it does not take the element type."""
+def operator_cases(
+    index: int, dtype: torch.dtype, count: int | None, reference: bool = False
+) -> Iterator[Case]:
+    """The samples of one entry of the OpInfo database; none where it does not take the element type.
+
+    Args:
+        count: samples at most, at even distances.
+        reference: take the samples of torch's tests of references, which have more unusual arguments.
+    """
     op = op_db[index]
     if not op.supports_dtype(dtype, "cpu"):
         return
     torch.manual_seed(SEED)
-    for sample in _spread(list(op.sample_inputs("cpu", dtype, requires_grad=False)), count):
+    samples = op.reference_inputs if reference else op.sample_inputs
+    for sample in _spread(list(samples("cpu", dtype, requires_grad=False)), count):
         leaves = pytree.tree_leaves((sample.input, sample.args, sample.kwargs))
         if all(leaf.layout is torch.strided for leaf in leaves if isinstance(leaf, torch.Tensor)):
             arguments = (sample.input, *sample.args)

@@ -278,6 +278,8 @@ def _imported(traced: torch.fx.GraphModule, node: ir.Node, fakes: _Fakes) -> ir.
     outputs = importer.run(traced.graph)
     if not all(isinstance(value, ir.Value) for value in outputs) or len(outputs) != len(node.outputs):
         return None
+    if any(_contradicts(value, expected) for value, expected in zip(outputs, node.outputs, strict=True)):
+        return None
     graph = ir.Graph(
         inputs, outputs, nodes=importer.nodes, initializers=importer.initializers, name="decomposition"
     )
@@ -292,6 +294,17 @@ def _imported(traced: torch.fx.GraphModule, node: ir.Node, fakes: _Fakes) -> ir.
     if node.domain == "complex" and _complex(graph.outputs) != _complex(node.outputs):
         return None
     return graph
+
+
+def _contradicts(value: ir.Value, expected: ir.Value) -> bool:
+    """Whether torch's rule returns another shape than the operator's kernel, as some do for a rank of 0."""
+    is_complex = COMPLEX in value.metadata_props or COMPLEX in expected.metadata_props
+    if value.shape is None or expected.shape is None or is_complex:
+        return False
+    if len(value.shape) != len(expected.shape):
+        return True
+    pairs = zip(value.shape, expected.shape, strict=True)
+    return any(isinstance(one, int) and isinstance(other, int) and one != other for one, other in pairs)
 
 
 def _complex(values: Sequence[ir.Value]) -> list[bool]:

@@ -13,10 +13,10 @@ import torch
 from ..containers import pytree
 from .module_tree import modules_of
 from .mutable_values import (
-    BUILT_IN,
     container_class,
     copied_members,
     has_state,
+    is_built_in,
     keep_value,
     members_of,
     refill,
@@ -25,9 +25,11 @@ from .mutable_values import (
 from .scripted_state import ScriptedState
 from .static_lookups import bases_of, class_attributes, defining_module, instance_attributes, is_instance
 
-_VALUES = frozenset(map(id, (bool, int, float, complex, str, bytes, type(None))))
+_VALUES = frozenset({bool, int, float, complex, str, bytes, type(None)})
 _MODULE_ATTRIBUTES: Any = vars(torch.nn.Module)["__dict__"]
 """Gives the attributes of a module, whatever the module's class says."""
+_TENSOR_ATTRIBUTES: Any = vars(torch.Tensor)["__dict__"]
+"""Gives the attributes of a plain parameter, as a search through its classes does in more time."""
 _OPAQUE = (torch.Tensor, type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType)
 
 
@@ -66,7 +68,8 @@ class Preserved:
         for item, kind, contents in self._objects:
             if type(item) is not kind:
                 object.__setattr__(item, "__class__", kind)
-            attributes = instance_attributes(item)
+            is_module = issubclass(kind, torch.nn.Module)
+            attributes = _MODULE_ATTRIBUTES.__get__(item) if is_module else instance_attributes(item)
             if attributes is not None:
                 refill(attributes, contents)
         for item, contents in self._containers:
@@ -141,27 +144,30 @@ class _Reachable:
 
     def _wait_for(self, items: Iterable[Any]) -> None:
         for item in items:
-            kind = id(type(item))
-            if kind in _VALUES:
+            cls = type(item)
+            if type(cls) is not type:
+                self._waiting.append(item)
+            elif cls in _VALUES:
                 continue
-            if kind in BUILT_IN and not item:
+            elif is_built_in(item) and not item:
                 self.empty.append(item)
             else:
                 self._waiting.append(item)
 
     def _visit(self, item: Any) -> None:
-        if id(type(item)) in BUILT_IN:
+        cls = type(item)
+        if is_built_in(item):
             self._keep_container(item)
-        elif is_instance(item, torch.Tensor):
-            if self._keep_attributes(item) and type(item) is not torch.nn.Parameter:
+        elif issubclass(cls, torch.Tensor):
+            if self._keep_attributes(item) and cls is not torch.nn.Parameter:
                 self.tensors.append(item)
-        elif is_instance(item, torch.nn.Module):
+        elif issubclass(cls, torch.nn.Module):
             self._keep_module(item)
-        elif is_instance(item, tuple):
+        elif issubclass(cls, tuple):
             self._wait_for(tuple.__iter__(item))
-        elif type(item) is types.MethodType:
+        elif cls is types.MethodType:
             self._waiting.append(item.__self__)
-        elif type(item) is types.FunctionType:
+        elif cls is types.FunctionType:
             if _is_users(defining_module(item)):
                 self.values += item.__closure__ or ()
                 self._wait_for(referenced_objects(item))
@@ -199,10 +205,11 @@ class _Reachable:
 
     def _keep_attributes(self, tensor: torch.Tensor) -> bool:
         """Keep the Python attributes of a tensor; returns whether it may have some."""
-        attributes = instance_attributes(tensor)
+        is_plain = type(tensor) is torch.nn.Parameter
+        attributes = _TENSOR_ATTRIBUTES.__get__(tensor) if is_plain else instance_attributes(tensor)
         if attributes is None:
             return False
-        if type(tensor) is torch.nn.Parameter and not attributes:
+        if is_plain and not attributes:
             # Nearly all weights. Their class does not change, as that of a lazy parameter does.
             self.empty.append(attributes)
         else:

@@ -8,13 +8,10 @@ from typing import Any
 
 import torch
 
-from .static_lookups import is_instance
-
-_OTHERS = frozenset(
-    map(id, (bool, int, float, str, tuple, list, dict, collections.OrderedDict, set, type(None)))
-)
-"""Types of attributes that are neither tensors nor objects of TorchScript, to tell most of them quickly. They
-are here by identity, because the hash of a class is code of its metaclass."""
+_OTHERS = frozenset({bool, int, float, str, tuple, list, dict, collections.OrderedDict, set, type(None)})
+"""Types of attributes that are neither tensors nor objects of TorchScript, to tell most of them quickly. Look
+up only classes of the metaclass `type`, because the hash of a class is code of its metaclass."""
+_NAMED = (torch.Tensor, torch.ScriptObject)
 
 
 def modules_of(model: torch.nn.Module) -> list[torch.nn.Module]:
@@ -92,7 +89,10 @@ class ModuleTree:
                 self.holders[prefix + name] = (buffers, name)
         self.transient.update(prefix + name for name in module._non_persistent_buffers_set)
         for name, item in vars(module).items():
-            if id(type(item)) not in _OTHERS and is_instance(item, (torch.Tensor, torch.ScriptObject)):
+            kind = type(item)
+            if type(kind) is type and kind in _OTHERS:
+                continue
+            if issubclass(kind, _NAMED):
                 self.attributes[prefix + name] = item
         for name, child in module._modules.items():
             if child is not None:

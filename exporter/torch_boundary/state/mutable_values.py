@@ -24,9 +24,18 @@ from .static_lookups import bases_of, class_attributes, is_instance
 Restore = Callable[[], None]
 _CONTAINERS: tuple[type, ...] = (collections.OrderedDict, dict, list, set, collections.deque)
 """Python's containers; `OrderedDict` has an order of its own besides that of `dict`."""
-BUILT_IN = frozenset(map(id, (*_CONTAINERS, collections.defaultdict)))
-"""The classes of most containers, by identity, because the hash of a class is code of its metaclass."""
+_BUILT_IN = frozenset({*_CONTAINERS, collections.defaultdict})
+"""The classes of most containers."""
 _ABSENT = object()
+
+
+def is_built_in(item: Any) -> bool:
+    """Whether an object is a container of Python itself, rather than of a class below one.
+
+    The hash of a class is code of its metaclass, so no class of another metaclass than `type` is looked up.
+    """
+    cls = type(item)
+    return type(cls) is type and cls in _BUILT_IN
 
 
 def container_class(item: Any) -> type | None:
@@ -36,7 +45,7 @@ def container_class(item: Any) -> type | None:
 
 def copied_members(container: Any) -> Any:
     """The members of a container, for `refill`: a copy of a container of Python, else a list."""
-    if id(type(container)) in BUILT_IN:
+    if is_built_in(container):
         return container.copy()
     cls: Any = container_class(container)
     return list(cls.items(container) if issubclass(cls, dict) else cls.__iter__(container))
@@ -44,7 +53,7 @@ def copied_members(container: Any) -> Any:
 
 def members_of(container: Any) -> Iterable[Any]:
     """The objects in a container; those of a dict of Python without the keys."""
-    if id(type(container)) in BUILT_IN:
+    if is_built_in(container):
         return container.values() if isinstance(container, dict) else container
     cls: Any = container_class(container)
     if not issubclass(cls, dict):
@@ -73,7 +82,7 @@ def refill(container: Any, members: Any) -> None:
 
 
 def _is_unchanged(container: Any, members: Any) -> bool:
-    now = container if id(type(container)) in BUILT_IN else copied_members(container)
+    now = container if is_built_in(container) else copied_members(container)
     if len(now) != len(members):
         return False
     if isinstance(now, set):

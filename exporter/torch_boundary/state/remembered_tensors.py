@@ -25,8 +25,6 @@ from .static_lookups import (
 )
 
 _CONTAINERS = (dict, list, set)
-_CONTAINER_IDS = frozenset(map(id, _CONTAINERS))
-"""The identities of classes, because the hash of a class is code of its metaclass."""
 _NESTED = (*_CONTAINERS, tuple)
 _MEMBERS = (torch.Tensor, *_NESTED)
 _SMALL = 16
@@ -187,13 +185,14 @@ def _searched(module: types.ModuleType) -> _Memory:
     name = module_name(module)
     memory = _Memory(len(attributes), [], [], set())
     for value in list(attributes.values()):
-        if is_instance(value, types.ModuleType):
+        kind = type(value)
+        if issubclass(kind, types.ModuleType):
             memory.used.add(module_name(value))
-        elif is_instance(value, _DEFINED) and defining_module(value) != name:
-            memory.used.add(defining_module(value))
+        elif issubclass(kind, _DEFINED) and (origin := defining_module(value)) != name:
+            memory.used.add(origin)
         else:
             _note(memory, value)
-            if is_instance(value, type):
+            if issubclass(kind, type):
                 for member in list(class_attributes(value).values()):
                     _note(memory, unbound(member))
     memory.used.difference_update([name for name in memory.used if not _is_searched(name)])
@@ -201,12 +200,12 @@ def _searched(module: types.ModuleType) -> _Memory:
 
 
 def _note(memory: _Memory, value: Any) -> None:
-    kind = type(value)
-    if kind is _CACHE:
+    container = type(value)
+    if container is _CACHE:
         memory.caches.append(value)
-    elif id(kind) in _CONTAINER_IDS:
-        members = value.values() if kind is dict else value
-        if all(is_instance(member, _MEMBERS) for member in members):
+    elif container is dict or container is list or container is set:
+        members = value.values() if container is dict else value
+        if all(issubclass(kind, _MEMBERS) for kind in map(type, members)):
             memory.containers.append(value)
 
 

@@ -73,7 +73,8 @@ def module_name(module: types.ModuleType) -> str:
 
 def unbound(member: Any) -> Any:
     """The function of a static or class method; other attributes of a class are returned as they are."""
-    for method in _METHODS:
-        if is_instance(member, method):
-            return method.__dict__["__func__"].__get__(member)
+    kind = type(member)
+    if issubclass(kind, _METHODS):
+        method = staticmethod if issubclass(kind, staticmethod) else classmethod
+        return method.__dict__["__func__"].__get__(member)
     return member

@@ -104,6 +104,11 @@ def full_like(
     return g.cast(g.op("ConstantOfShape", g.op("Shape", self), value=content), dtype)
 
 
+@onnx_symbolic("aten::fill")
+def fill(g: GraphContext, self: Value, value: Value | Number) -> Value:
+    return g.call("aten::full_like", self=self, fill_value=value)
+
+
 @onnx_symbolic("aten::new_full")
 def new_full(
     g: GraphContext,

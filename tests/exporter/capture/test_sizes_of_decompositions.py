@@ -68,3 +68,17 @@ def test_a_size_that_no_expression_of_onnx_has_stays_dynamic(opset: int) -> None
     )
     for rows, columns in ((4, 5), (3, 2), (8, 7)):
         program.verify((torch.randn(rows, columns),))
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
+@pytest.mark.parametrize(
+    "change", [lambda x: x[None], lambda x: x.reshape(1, -1, 1), lambda x: x.new_zeros(4)]
+)
+def test_a_rule_of_another_shape_than_the_kernel_is_refused(
+    change: Callable[..., torch.Tensor], shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some rules of torch return a shape of rank 1 where the kernel returns one of rank 0."""
+    operator = torch.ops.aten.soft_margin_loss.default
+    monkeypatch.setitem(torch._decomp.decomposition_table, operator, lambda x, target, reduction: change(x))
+    with pytest.raises(opsetta.UnsupportedOperatorsError, match="soft_margin_loss"):
+        opsetta.export(lambda x: operator(x, x, 0), (torch.randn(shape),), opset=17)

@@ -10,6 +10,7 @@ import torch
 import transformers
 
 import opsetta
+from opsetta.exporter.huggingface import export_folder
 from opsetta.exporter.huggingface.tasks import TASKS
 
 from ...models.generators import GENERATORS, VOCABULARY, write_folder, write_generator
@@ -104,7 +105,9 @@ def test_weights_stay_in_the_checkpoint(llama, tmp_path):
     opsetta.export_huggingface(folder, folder, opset=13, weights="reference")
     loaded = onnx.load(folder / "model.onnx", load_external_data=False)
     entries = [entry for tensor in loaded.graph.initializer for entry in tensor.external_data]
-    assert {entry.value for entry in entries if entry.key == "location"} == {"model.safetensors"}
+    assert {export_folder.value for entry in entries if export_folder.key == "location"} == {
+        "model.safetensors"
+    }
     assert (folder / "config.json").stat().st_mtime_ns == before
     tokens = opsetta.TextGenerator(folder).generate([[3, 4]], max_new_tokens=2)
     assert tokens.shape == (1, 4)
@@ -302,16 +305,115 @@ SMALL = {
 
 
 @pytest.mark.parametrize(
-    ("architecture", "config", "modality"),
+    ("architecture", "config", "modality", "task"),
     [
-        ("GitForCausalLM", git_config, "image, text"),
-        ("FuyuForCausalLM", fuyu_config, "image, text"),
+        ("GitForCausalLM", git_config, "image, text", "text-generation"),
+        ("FuyuForCausalLM", fuyu_config, "image, text", "text-generation"),
+        ("LayoutLMForSequenceClassification", "LayoutLMConfig", "layout, text", None),
+        ("LayoutLMv3Model", "LayoutLMv3Config", "image, layout, text", None),
+        ("VisualBertModel", "VisualBertConfig", "image, text", None),
+        ("MarkupLMForSequenceClassification", "MarkupLMConfig", "markup, text", None),
+        ("TapasForSequenceClassification", "TapasConfig", "table, text", None),
     ],
 )
-def test_models_of_more_than_text_are_refused_by_name(architecture, config, modality, tmp_path):
-    write_folder(architecture, config(), tmp_path)
+def test_models_of_more_than_text_are_refused_by_name(architecture, config, modality, task, tmp_path):
+    settings = getattr(transformers, config)(**SMALL) if isinstance(config, str) else config()
+    write_folder(architecture, settings, tmp_path)
     with pytest.raises(opsetta.UsageError, match=f"{architecture} is a model of {modality}"):
-        opsetta.export_huggingface(tmp_path, tmp_path / "out", task="text-generation")
+        opsetta.export_huggingface(tmp_path, tmp_path / "out", task=task)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("module", "settings", "task"),
+    [
+        ({"path": "", "type": "sentence_transformers.models.Transformer"}, {}, "feature-extraction"),
+        ({"path": ""}, {"transformer_task": "sequence-classification"}, "text-classification"),
+        ({"path": "", "type": "a.Transformer"}, {"transformer_task": "text-generation"}, "text-generation"),
+        ({"path": "", "type": "sentence_transformers.models.CLIPModel"}, {}, "text-generation"),
+        ({"path": "0_Transformer", "type": "a.Transformer"}, {}, "text-generation"),
+        ({"path": "", "type": "a.models.MLMTransformer"}, {}, "a model for fill-mask"),
+        ({"path": "", "type": "a.Transformer"}, {"transformer_task": "retrieval"}, "a model for retrieval"),
+    ],
+)
+def test_sentence_transformers_choose_the_task(module, settings, task, llama, tmp_path):
+    """The architecture of such a folder may be one that generates text."""
+    folder = tmp_path / "folder"
+    shutil.copytree(llama, folder)
+    (folder / "modules.json").write_text(json.dumps([module, {"path": "1_Pooling"}]))
+    (folder / "sentence_bert_config.json").write_text(json.dumps(settings))
+    if task not in TASKS:
+        with pytest.raises(opsetta.UsageError, match=task):
+            opsetta.export_huggingface(folder, tmp_path / "out")
+        return
+    config = transformers.AutoConfig.from_pretrained(folder)
+    assert export_folder.choose_task(None, folder, config).name == task
+    assert export_folder.choose_task("text-classification", folder, config).name == "text-classification"
+
+
+def test_vectors_of_a_model_that_generates(llama, tmp_path):
+    folder = tmp_path / "folder"
+    shutil.copytree(llama, folder)
+    (folder / "modules.json").write_text(json.dumps([{"path": ""}, {"path": "1_Pooling"}]))
+    written = opsetta.export_huggingface(folder, tmp_path / "out", opset=17)
+    assert written.task == "feature-extraction"
+    assert written.graphs[0].outputs == ["last_hidden_state"]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "task"),
+    [("T5EncoderModel", None), ("T5ForConditionalGeneration", "feature-extraction")],
+)
+def test_features_of_the_encoder_of_an_encoder_decoder(architecture, task, tmp_path):
+    config = transformers.T5Config(vocab_size=50, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
+    model = write_folder(architecture, config, tmp_path)
+    written = opsetta.export_huggingface(tmp_path, tmp_path / "out", opset=17, task=task, verify=True)
+    assert written.task == "feature-extraction"
+    tokens, mask = torch.tensor([[5, 6, 7, 0]]), torch.tensor([[1, 1, 1, 0]])
+    [features] = opsetta.load(written.graphs[0].path).run({"input_ids": tokens, "attention_mask": mask})
+    expected = model.get_encoder()(tokens, attention_mask=mask).last_hidden_state
+    np.testing.assert_allclose(features, expected.detach().numpy(), atol=1e-5)
+
+
+SPEECH = {"vocab_size": 50, "hidden_size": 16, "pad_token_id": 0}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "config"),
+    [
+        ("MoonshineForConditionalGeneration", lambda: transformers.MoonshineConfig(**SPEECH)),
+        (
+            "Speech2TextForConditionalGeneration",
+            lambda: transformers.Speech2TextConfig(vocab_size=50, d_model=16),
+        ),
+    ],
+)
+def test_speech_that_is_not_read_as_by_whisper_is_refused(architecture, config, tmp_path):
+    write_folder(architecture, config(), tmp_path)
+    with pytest.raises(opsetta.UsageError, match=f"such as Whisper, not for {architecture}"):
+        opsetta.export_huggingface(tmp_path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_encoder_and_a_decoder_of_other_models(tmp_path):
+    """The encoder has another width than the decoder, and the configuration names neither."""
+    encoder = transformers.BertConfig(**{**SMALL, "hidden_size": 8})
+    config = transformers.EncoderDecoderConfig.from_encoder_decoder_configs(
+        encoder, transformers.BertConfig(**SMALL), decoder_start_token_id=2, pad_token_id=0
+    )
+    write_folder("EncoderDecoderModel", config, tmp_path)
+    written = opsetta.export_huggingface(tmp_path, tmp_path / "out", opset=17, verify=True)
+    assert written.task == "text2text-generation"
+    assert all(graph.report for graph in written.graphs)
+
+
+def test_an_adapter_beside_the_weights_is_refused(llama, tmp_path):
+    """transformers adds it to the weights, if peft is installed."""
+    folder = tmp_path / "folder"
+    shutil.copytree(llama, folder)
+    (folder / "adapter_config.json").write_text('{"peft_type": "LORA"}')
+    with pytest.raises(opsetta.UsageError, match="merge_and_unload"):
+        opsetta.export_huggingface(folder, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

@@ -1,11 +1,11 @@
-"""Classification losses: negative log likelihood, and multi-label margin.
+"""Classification losses: negative log likelihood, and the margins of one or several labels.
 
-Semantics: aten/src/ATen/native/LossNLL.cpp, LossNLL2d.cpp and LossMultiLabelMargin.cpp.
+Semantics: aten/src/ATen/native/LossNLL.cpp, LossNLL2d.cpp, LossMultiMargin.cpp and LossMultiLabelMargin.cpp.
 """
 
 from typing import Any
 
-from ......registration import DataType, GraphContext, Value, onnx_symbolic
+from ......registration import DataType, GraphContext, Number, Value, onnx_symbolic
 from .....compositions.size_arithmetic import known_rank
 
 _NONE, _MEAN = 0, 1
@@ -56,6 +56,40 @@ def nll_loss_forward(
 @onnx_symbolic(["aten::nll_loss", "aten::nll_loss2d", "aten::nll_loss_nd"])
 def nll_loss(g: GraphContext, self: Value, target: Value, **options: Any) -> Value:
     return g.call_outputs("aten::nll_loss_forward", self, target, **options)[0]
+
+
+@onnx_symbolic("aten::multi_margin_loss")
+def multi_margin_loss(
+    g: GraphContext,
+    self: Value,
+    target: Value,
+    p: Number = 1,
+    margin: Number = 1,
+    weight: Value | None = None,
+    reduction: int = _MEAN,
+) -> Value:
+    """The amounts by which the class of a row is not above every other class by the margin.
+
+    Args:
+        self: `[N, C]`, or one row `[C]`, or one class of one row.
+        target: the class of each row; the losses without a reduction have its shape.
+        p: the power of the amounts, 1 or 2.
+    """
+    rows = g.op("Unsqueeze", self, axes=axes) if (axes := list(range(2 - known_rank(g, self)))) else self
+    labels = g.op("Unsqueeze", target, axes=[1] if known_rank(g, target) else [0, 1])
+    count = g.size(rows, 1)
+    above = g.op("Sub", rows, g.call("aten::gather", rows, 1, labels))
+    amounts = g.call("aten::relu", g.op("Add", above, margin))
+    if p == 2:
+        amounts = g.op("Mul", amounts, amounts)
+    if weight is not None:
+        amounts = g.op("Mul", amounts, g.op("Gather", g.call("aten::flatten", weight), labels, axis=0))
+    is_label = g.op("Equal", labels, g.call("sym::range", start=0, end=count))
+    losses = g.op("ReduceSum", g.op("Where", is_label, 0.0, amounts), axes=[1], keepdims=0)
+    losses = g.op("Div", losses, g.constant(count, g.dtype(self)))
+    if reduction != _NONE:
+        return g.call("aten::mean" if reduction == _MEAN else "aten::sum", losses)
+    return losses if known_rank(g, target) else g.op("Squeeze", losses, axes=[0])
 
 
 @onnx_symbolic("aten::multilabel_margin_loss_forward")
