@@ -11,6 +11,11 @@ _COMPRESSED, _COMPRESSION = 2**26, 32
 """Bytes that a compressed entry may have, and further ones for each byte that it is compressed to."""
 
 
+def unpacked_size(archive: zipfile.ZipFile) -> int:
+    """The bytes of all entries of an archive, as it states them; a reader stops there."""
+    return sum(entry.file_size for entry in archive.infolist())
+
+
 def oversized_entry(archive: zipfile.ZipFile, size: int) -> str | None:
     """Describe an entry that is much larger than an archive of `size` bytes allows; None if there is none."""
     for entry in archive.infolist():

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...registration import ModelFileError, OpsettaError, UsageError
+from ..files.small_files import open_regular, reason_of
 from .loading import need_transformers
 
 
@@ -108,7 +109,7 @@ def log_mel(folder: pathlib.Path, audio: Any) -> np.ndarray:
 def _samples(path: Any) -> tuple[np.ndarray, int]:
     """The samples of a .wav file, the mean of its channels, and their rate."""
     try:
-        with wave.open(os.fspath(path), "rb") as file:
+        with open_regular(path) as stream, wave.open(stream, "rb") as file:
             if file.getsampwidth() != 2:
                 raise ModelFileError(
                     f"'{path}' has {8 * file.getsampwidth()}-bit samples: convert them to 16 bits"
@@ -118,4 +119,4 @@ def _samples(path: Any) -> tuple[np.ndarray, int]:
     except (OSError, wave.Error, EOFError) as error:
         if isinstance(error, ModelFileError):
             raise
-        raise ModelFileError(f"'{path}' cannot be read as a .wav file: {error}") from error
+        raise ModelFileError(f"'{path}' cannot be read as a .wav file: {reason_of(error)}") from error

@@ -6,7 +6,6 @@ Works without torch. The capture writes the restrictions; `docs/metadata.md` des
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import onnx_ir as ir
 
 from ...registration import DIMENSIONS, RANGES, DimensionError
+from ...registration.json_text import parse_json
 from .json_entries import read_entries, write_entries
 from .size_expressions import evaluate as evaluate
 
@@ -85,6 +85,23 @@ def read(metadata: Mapping[str, str]) -> list[Restriction]:
         DimensionError: the entry does not have the documented form.
     """
     return read_entries(metadata, DIMENSIONS, _restriction, DimensionError)
+
+
+def read_ranges(metadata: Mapping[str, str]) -> dict[str, Any] | None:
+    """The ranges of dimensions in the metadata of a captured model, by name; None without them.
+
+    Raises:
+        DimensionError: the entry does not have the documented form.
+    """
+    if RANGES not in metadata:
+        return None
+    try:
+        ranges = parse_json(metadata[RANGES])
+    except ValueError as error:
+        raise DimensionError(f"the metadata '{RANGES}' does not have the documented form: {error}") from error
+    if not isinstance(ranges, dict):
+        raise DimensionError(f"the metadata '{RANGES}' does not have the documented form")
+    return ranges
 
 
 def _restriction(fields: Mapping[str, Any]) -> Restriction:
@@ -218,9 +235,9 @@ class SizeCheck:
 def _names(inputs: Sequence[Input], metadata: Mapping[str, str]) -> list[str]:
     """The dimensions of the inputs that are names, not expressions."""
     texts = dict.fromkeys(dim for _, shape in inputs for dim in shape if isinstance(dim, str))
-    if RANGES in metadata:
-        known = json.loads(metadata[RANGES])
-        return [text for text in texts if text in known]
+    ranges = read_ranges(metadata)
+    if ranges is not None:
+        return [text for text in texts if text in ranges]
     return [text for text in texts if evaluate(text, dict.fromkeys(set(texts) - {text}, 1)) is None]
 
 

@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from ....registration import ModelFileError, UsageError
 from ...files.checkpoints.folder import read_checkpoint
+from ...files.reading.bounds import BOUNDS
 from ...files.reading.names import quoted
 from ...files.stored_tensors import FileTensor, StoredFile
 from ...files.zip_entries import oversized_entry
@@ -88,6 +89,12 @@ def _tensor(file: StoredFile, place: Any, name: str, shown: str) -> ir.TensorPro
     tensor = FileTensor(file, place.offset, dtype, place.shape, name)
     if 0 in place.shape or _is_contiguous(place.shape, place.strides):
         return tensor
+    size = math.prod(place.shape) * dtype.bitwidth // 8
+    if size > BOUNDS.memory + place.end - place.offset:
+        raise ModelFileError(
+            f"tensor {quoted(name)} in {shown} repeats {place.end - place.offset} bytes to {size}: load it "
+            "with torch.load, and pass a mapping from names to tensors"
+        )
     steps = [stride * (dtype.bitwidth // 8) for stride in place.strides]
     flat = FileTensor(file, place.offset, dtype, ((place.end - place.offset) // place.dtype.itemsize,), name)
 

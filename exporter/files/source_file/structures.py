@@ -16,6 +16,7 @@ from typing import Any
 import onnx_ir as ir
 
 from ....registration import ModelFileError
+from ....registration.json_text import parse_json
 from ...source.capture import Interface
 
 _TORCH_KINDS = ("dtype", "device", "layout", "memory_format")
@@ -89,7 +90,7 @@ def write_interface(
 
 def read_interface(text: str) -> tuple[Interface, list[str], list[str] | None, list[str] | None]:
     """Read what `write_interface` wrote; tree structures become `Structure`."""
-    content = json.loads(text)
+    content = parse_json(text)
     _check(content)
     interface = Interface(
         input_specification=_structure_of(content["input_structure"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,10 @@ from ..message import Initializer
 from ..publishing import DataFile
 from ..reading import BOUNDS, Bounds, read_model
 from ..reading.external_data.files import ExternalFiles, Folder
-from ..small_files import open_regular
+from ..reading.bounds import REMEDY
+from ..reading.checks.memory import PROPORTION
+from ..small_files import open_regular, reason_of
+from ..zip_entries import unpacked_size
 from .layout import DIGEST, quoted, read_metadata
 from .tensors import (
     EXTERNAL_FROM,
@@ -192,7 +196,13 @@ def given_tensor(item: Any, name: str) -> ir.TensorProtocol:
     raise ModelFileError(f"weight '{name}' is a {type(item).__name__}, not an array or tensor")
 
 
-def _arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
+def _arrays(path: pathlib.Path, bounds: Bounds) -> dict[str, np.ndarray]:
+    with zipfile.ZipFile(path) as entries:
+        size, allowed = unpacked_size(entries), bounds.memory + PROPORTION * path.stat().st_size
+    if size > allowed:
+        raise ModelFileError(
+            f"'{path}' cannot be read: it unpacks to {size} bytes, more than the limit of {allowed}; {REMEDY}"
+        )
     with np.load(path, allow_pickle=False) as archive:
         arrays = dict(archive)
     if not all(isinstance(item, np.ndarray) for item in arrays.values()):
@@ -212,11 +222,12 @@ def _opened(weights: Weights, bounds: Bounds) -> Mapping[str, Any]:
         with open_regular(path) as file:
             archive = file.read(4) == b"PK\x03\x04"
         if archive:
-            return _arrays(path)
+            return _arrays(path, bounds)
     except ModelFileError:
         raise
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise ModelFileError(f"'{path}' cannot be read as a model or an .npz file: {error}") from error
+    except (OSError, ValueError, MemoryError, RecursionError, zlib.error, zipfile.BadZipFile) as error:
+        reason = reason_of(error) or type(error).__name__
+        raise ModelFileError(f"'{path}' cannot be read as a model or an .npz file: {reason}") from error
     graph = read_model(path, bounds).graph
     described = _own_metadata(graph)
     files = _files_in(path.parent)

@@ -10,7 +10,6 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from .entries import extents_of, parsed, region_of
 from .slice_keys import PREFIX, slice_key
 from .sorted_table import SortedTable
 from .strings import strings_of
-from .variables import MOST_SLICES, Part, Variable, checked_shape
+from .variables import MOST_SLICES, Slices, Variable, checked_shape
 
 _VERSION = 1
 """The version of the format that this reader reads: a header may ask for a newer reader."""
@@ -96,11 +95,13 @@ class Bundle:
         if len(message.slices) > MOST_SLICES:
             raise ModelFileError(f"{shown} has {len(message.slices)} slices, more than {MOST_SLICES}")
         if message.slices:
-            # The message would take more memory than its bytes.
-            parts = functools.partial(self._slices, name, message.dtype, shape, bytes(value), shown)
+            # The message takes more memory than its bytes. A graph may read each slice on its own.
+            slices = functools.cache(
+                functools.partial(self._slices, name, message.dtype, shape, bytes(value), shown)
+            )
         else:
-            parts = functools.partial(self._whole, self._entries[key], shown)
-        self.variables[name] = Variable(name, message.dtype, shape, parts)
+            slices = functools.partial(self._whole, self._entries[key], shown)
+        self.variables[name] = Variable(name, message.dtype, shape, slices)
 
     def _entry(self, message: Any, shape: tuple[int, ...], shown: str) -> _Entry:
         kind, count = numpy_type(message.dtype), math.prod(shape)
@@ -120,14 +121,12 @@ class Bundle:
             if shard == next_shard and start < end:
                 raise ModelFileError(f"{self._shown} is damaged: the contents of variables overlap")
 
-    def _whole(self, entry: _Entry, shown: str) -> Sequence[Part]:
+    def _whole(self, entry: _Entry, shown: str) -> Slices:
         region = tuple((0, size) for size in entry.shape)
-        return [Part(region, functools.partial(self._contents, entry, shown))]
+        return Slices([region], len(region), lambda _: self._contents(entry, shown))
 
-    def _slices(
-        self, name: str, dtype: int, shape: tuple[int, ...], value: bytes, shown: str
-    ) -> Sequence[Part]:
-        found = []
+    def _slices(self, name: str, dtype: int, shape: tuple[int, ...], value: bytes, shown: str) -> Slices:
+        regions, entries = [], []
         for message in parsed("BundleEntryProto", value, shown).slices:
             extents = extents_of(message)
             region = region_of(extents, shape, shown)
@@ -136,8 +135,9 @@ class Bundle:
                 raise ModelFileError(
                     f"{shown} has no contents, or invalid contents, for its slice {list(region)}"
                 )
-            found.append(Part(region, functools.partial(self._contents, entry, shown)))
-        return found
+            regions.append(region)
+            entries.append(entry)
+        return Slices(regions, len(shape), lambda number: self._contents(entries[number], shown))
 
     def _contents(self, entry: _Entry, shown: str) -> np.ndarray:
         """Read the contents of an entry, and verify their checksum.

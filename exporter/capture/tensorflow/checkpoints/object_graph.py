@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 from .....registration import ModelFileError
+from ..element_types import numpy_type
 from .entries import parsed
 from .variables import Checkpoint
 
@@ -21,10 +26,11 @@ def keys_by_name(checkpoint: Checkpoint) -> dict[str, list[str]]:
     if OBJECT_GRAPH not in checkpoint:
         return {}
     shown = f"the graph of objects of the checkpoint '{checkpoint.path}'"
-    held = checkpoint[OBJECT_GRAPH].read()
-    if held.dtype != object or held.size != 1:
+    variable = checkpoint[OBJECT_GRAPH]
+    # Bytes of another variable might be any number of strings.
+    if numpy_type(variable.dtype) != np.object_ or math.prod(variable.shape) != 1:
         raise ModelFileError(f"{shown} is damaged: it is not a single string")
-    graph = parsed("TrackableObjectGraph", held.item(), shown)
+    graph = parsed("TrackableObjectGraph", variable.read().item(), shown)
     found: dict[str, list[str]] = {}
     for node in graph.nodes:
         for attribute in node.attributes:

@@ -22,7 +22,8 @@ _FOOTER = 48
 _TRAILER = 5
 """Bytes after a block: one for the compression, four for the checksum."""
 _PLAIN, _SNAPPY = 0, 1
-MOST_ENTRIES = 1_000_000
+MOST_ENTRIES = 250_000
+"""Entries of a table; each takes up to a thousand bytes in memory."""
 _KEY_BYTES, _KEY_BYTES_PER_BYTE = 1 << 26, 16
 """Bound on the bytes of all keys: a fixed number, and more for each byte of the file. TensorFlow writes a
 whole key after 16 that leave out what they share.

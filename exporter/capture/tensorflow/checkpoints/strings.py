@@ -12,6 +12,9 @@ from .checksums import crc32c, unmasked
 
 _LONG = 2**32
 """Lengths below this enter the checksum as four bytes, others as eight."""
+_STRING = 100
+"""Bytes of a short string, its length and its place in an array."""
+_MEMORY, _MEMORY_PER_BYTE = 150_000_000, 2
 
 
 def strings_of(data: np.ndarray, shape: tuple[int, ...], checksum: int, order: str, shown: str) -> np.ndarray:
@@ -28,6 +31,8 @@ def strings_of(data: np.ndarray, shape: tuple[int, ...], checksum: int, order: s
     count = math.prod(shape)
     if count > data.size:
         raise ModelFileError(f"{shown} has {count} strings by its shape, but {data.size} bytes")
+    if count * _STRING > _MEMORY + _MEMORY_PER_BYTE * data.size:
+        raise ModelFileError(f"{shown} cannot be read: it has {count} strings, which would take much memory")
     found = np.empty(count, object)
     if not data.size:
         found.flags.writeable = False

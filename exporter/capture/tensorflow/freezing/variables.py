@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -96,6 +97,8 @@ class VariableKeys:
         self._checkpoint, self._keys = checkpoint, keys
         self._savers = saver_keys(graph, functions)
         self._objects = keys_by_name(checkpoint)
+        self._digests: dict[str, bytes] = {}
+        self._keys_by_component: dict[str, list[str]] | None = None
 
     def stored(self, variables: Sequence[GraphVariable]) -> dict[str, Stored]:
         """The contents of variables in the checkpoint, by the names of their nodes.
@@ -173,16 +176,23 @@ class VariableKeys:
 
     def _are_same(self, keys: Sequence[str]) -> bool:
         """Whether variables are copies: Keras saves the variables of a model twice."""
-        first, *others = (self._checkpoint[key] for key in keys)
-        if any((other.dtype, other.shape) != (first.dtype, first.shape) for other in others):
-            return False
-        held = first.read().tobytes()
-        return all(other.read().tobytes() == held for other in others)
+        return len({self._contents_of(key) for key in dict.fromkeys(keys)}) == 1
+
+    def _contents_of(self, key: str) -> tuple[int, tuple[int, ...], bytes]:
+        """The type and shape of a variable of the checkpoint, and a digest of its contents, read once."""
+        if key not in self._digests:
+            variable = self._checkpoint[key]
+            self._digests[key] = hashlib.sha256(variable.read().tobytes()).digest()
+        return self._checkpoint[key].dtype, self._checkpoint[key].shape, self._digests[key]
 
     def _similar(self, name: str) -> str:
         """Keys with the same last component as a variable's name, for an error message."""
-        last = name.rpartition("/")[2]
-        found = [key for key in self._checkpoint if last in key.split("/")][:3]
+        if self._keys_by_component is None:
+            self._keys_by_component = {}
+            for key in self._checkpoint:
+                for component in set(key.split("/")):
+                    self._keys_by_component.setdefault(component, []).append(key)
+        found = self._keys_by_component.get(name.rpartition("/")[2], [])[:3]
         return f"; it has {listed([quoted(key) for key in found])}" if found else ""
 
 
