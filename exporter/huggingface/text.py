@@ -94,7 +94,9 @@ def log_mel(folder: pathlib.Path, audio: Any) -> np.ndarray:
         raise ModelFileError(
             f"the feature extractor of '{folder}' cannot be read: {' '.join(str(error).split())}"
         ) from error
-    samples, rate = _samples(audio) if isinstance(audio, (str, os.PathLike)) else (np.asarray(audio), None)
+    samples, rate = (
+        read_recording(audio) if isinstance(audio, (str, os.PathLike)) else (np.asarray(audio), None)
+    )
     if rate not in (None, extractor.sampling_rate):
         raise UsageError(
             f"'{audio}' has {rate} samples per second, but the model needs {extractor.sampling_rate}: "
@@ -106,8 +108,12 @@ def log_mel(folder: pathlib.Path, audio: Any) -> np.ndarray:
     return found
 
 
-def _samples(path: Any) -> tuple[np.ndarray, int]:
-    """The samples of a .wav file, the mean of its channels, and their rate."""
+def read_recording(path: Any) -> tuple[np.ndarray, int]:
+    """The samples of a .wav file, the mean of its channels, and their rate.
+
+    Raises:
+        ModelFileError: it cannot be read, or has samples of another size.
+    """
     try:
         with open_regular(path) as stream, wave.open(stream, "rb") as file:
             if file.getsampwidth() != 2:

@@ -23,6 +23,7 @@ from ..construction.builder import Builder
 from ..construction.constants import to_array
 from ..errors import EmissionError, UnsupportedError
 from ..kinds import has_value, is_value
+from ..printable import shortened
 from ..schemas import OperatorSchema, Parameter
 from . import folding, integer_folding, ladder
 from .omitted_arguments import check_omitted
@@ -307,7 +308,8 @@ def _numbers(op_type: str, name: str, kind: AttributeType, value: Any) -> Any:
         return [convert(item) for item in value] if kind in _SINGULAR else convert(value)
     except (TypeError, ValueError):
         raise EmissionError(
-            f"attribute '{name}' of ONNX operator {op_type} must be of type {kind.name}, not {value!r}"
+            f"attribute '{name}' of ONNX operator {op_type} must be of type {kind.name}, not "
+            f"{shortened(value)}"
         ) from None
 
 

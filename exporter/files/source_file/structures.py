@@ -159,9 +159,9 @@ def check_interface(
         ("outputs", not _are_positions_below(results, outputs - len(interface.mutated))),
         ("numbers", not _are_positions_below(interface.numbers, outputs)),
         ("complex_outputs", not _are_positions_below(interface.complex_outputs, outputs)),
-        ("output_names", called and len(output_names) != outputs),
-        ("given_input_names", called and len(given_inputs or ()) > len(inputs)),
-        ("given_output_names", called and len(given_outputs or ()) > outputs),
+        ("output_names", (called or bool(output_names)) and len(output_names) != outputs),
+        ("given_input_names", len(given_inputs or ()) > len(inputs)),
+        ("given_output_names", len(given_outputs or ()) > outputs),
     )
     field = next((field for field, is_wrong in wrong if is_wrong), None)
     if field is not None:

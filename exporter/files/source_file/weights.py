@@ -17,9 +17,9 @@ from ....registration import KIND, PERSISTENT, ModelFileError
 from ..message import Initializer
 from ..publishing import DataFile
 from ..reading import BOUNDS, Bounds, read_model
-from ..reading.external_data.files import ExternalFiles, Folder
 from ..reading.bounds import REMEDY
 from ..reading.checks.memory import PROPORTION
+from ..reading.external_data.files import ExternalFiles, Folder
 from ..small_files import open_regular, reason_of
 from ..zip_entries import unpacked_size
 from .layout import DIGEST, quoted, read_metadata
@@ -196,15 +196,28 @@ def given_tensor(item: Any, name: str) -> ir.TensorProtocol:
     raise ModelFileError(f"weight '{name}' is a {type(item).__name__}, not an array or tensor")
 
 
-def _arrays(path: pathlib.Path, bounds: Bounds) -> dict[str, np.ndarray]:
-    with zipfile.ZipFile(path) as entries:
-        size, allowed = unpacked_size(entries), bounds.memory + PROPORTION * path.stat().st_size
-    if size > allowed:
-        raise ModelFileError(
-            f"'{path}' cannot be read: it unpacks to {size} bytes, more than the limit of {allowed}; {REMEDY}"
-        )
-    with np.load(path, allow_pickle=False) as archive:
-        arrays = dict(archive)
+def read_arrays(path: pathlib.Path, bounds: Bounds) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file.
+
+    Raises:
+        ModelFileError: it cannot be read, or has more than its size allows.
+    """
+    try:
+        with open_regular(path) as file, zipfile.ZipFile(file) as entries:
+            size, allowed = unpacked_size(entries), bounds.memory + PROPORTION * path.stat().st_size
+            if size > allowed:
+                raise ModelFileError(
+                    f"'{path}' cannot be read: it unpacks to {size} bytes, more than the limit of {allowed}; "
+                    f"{REMEDY}"
+                )
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as archive:
+                arrays = dict(archive)
+    except ModelFileError:
+        raise
+    except (OSError, ValueError, MemoryError, RecursionError, zlib.error, zipfile.BadZipFile) as error:
+        reason = reason_of(error) or type(error).__name__
+        raise ModelFileError(f"'{path}' cannot be read as an .npz file: {reason}") from error
     if not all(isinstance(item, np.ndarray) for item in arrays.values()):
         raise ModelFileError(
             f"'{path}' is an archive without arrays; load a file of torch.save with torch.load(path, "
@@ -220,14 +233,13 @@ def _opened(weights: Weights, bounds: Bounds) -> Mapping[str, Any]:
     path = pathlib.Path(weights)
     try:
         with open_regular(path) as file:
-            archive = file.read(4) == b"PK\x03\x04"
-        if archive:
-            return _arrays(path, bounds)
-    except ModelFileError:
-        raise
-    except (OSError, ValueError, MemoryError, RecursionError, zlib.error, zipfile.BadZipFile) as error:
-        reason = reason_of(error) or type(error).__name__
-        raise ModelFileError(f"'{path}' cannot be read as a model or an .npz file: {reason}") from error
+            is_archive = file.read(4) == b"PK\x03\x04"
+    except (OSError, ValueError) as error:
+        raise ModelFileError(
+            f"'{path}' cannot be read as a model or an .npz file: {reason_of(error)}"
+        ) from error
+    if is_archive:
+        return read_arrays(path, bounds)
     graph = read_model(path, bounds).graph
     described = _own_metadata(graph)
     files = _files_in(path.parent)

@@ -21,14 +21,18 @@ from opsetta.exporter.deployment.prepack.manifest import Manifest
 from opsetta.exporter.deployment.streaming.folder import Index
 from opsetta.exporter.files import publishing
 from opsetta.exporter.files.checkpoints.folder import read_checkpoint
+from opsetta.exporter.files.reading import BOUNDS
 from opsetta.exporter.files.small_files import (
     UnreadableFile,
     open_regular,
     parse_toml,
     read_small,
 )
+from opsetta.exporter.files.source_file.weights import read_arrays
 from opsetta.exporter.files.zip_entries import oversized_entry
 from opsetta.exporter.huggingface.folder import read_json
+from opsetta.exporter.huggingface.text import read_recording
+from opsetta.exporter.sweeps.zoo.listing import list_onnx_files
 from opsetta.exporter.targets.loading import load_target
 
 READERS = {
@@ -39,6 +43,12 @@ READERS = {
     "value_info.json": lambda path: read_value_info(path.with_name("predict_net.pb")),
     "model.safetensors.index.json": lambda path: read_checkpoint(path, None),
 }
+OTHER_READERS = {
+    "m.onnx": lambda path: list_onnx_files(path.parent),
+    "speech.wav": read_recording,
+    "weights.npz": lambda path: read_arrays(path, BOUNDS),
+}
+"""Readers of files that are neither TOML nor JSON."""
 
 
 @pytest.fixture(autouse=True)
@@ -69,6 +79,49 @@ def test_what_cannot_be_read_is_an_error_of_ours(name, make, tmp_path):
     with pytest.raises(opsetta.OpsettaError) as caught:
         READERS[name](path)
     assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("name", OTHER_READERS)
+@pytest.mark.parametrize("make", ["fifo", "zero"])
+def test_a_file_that_does_not_end_is_not_read(name, make, tmp_path):
+    path = tmp_path / name
+    if make == "fifo":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    with pytest.raises(opsetta.OpsettaError, match="it is not a regular file"):
+        OTHER_READERS[name](path)
+
+
+def npz(path, header: str, size: int):
+    """An archive of one array, compressed, with a header and as many zeros."""
+    data = header.encode()
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("w.npy", "w") as entry:
+        entry.write(b"\x93NUMPY\x02\x00" + len(data).to_bytes(4, "little") + data)
+        for _ in range(size >> 20):
+            entry.write(bytes(2**20))
+    return path
+
+
+NESTED = "[('a', " * 60 + "'<f4'" + ")]" * 60
+FLOATS = "{'descr': '<f4', 'fortran_order': False, 'shape': (%s,)}"
+
+
+@pytest.mark.parametrize(
+    ("header", "size", "reason"),
+    [
+        (FLOATS % 2**26, 2**28, "it unpacks to 268"),
+        (FLOATS % 2**42, 0, "cannot be read"),
+        (FLOATS % ",".join(["1"] * 3_000), 0, "cannot be read"),
+        (FLOATS % -1, 0, "cannot be read"),
+        (FLOATS % "(" * 200, 0, "cannot be read"),
+        ("{'descr': " + NESTED + ", 'fortran_order': False, 'shape': (1,)}", 0, "cannot be read"),
+        ("{'descr': '|O', 'fortran_order': False, 'shape': (1,)}", 0, "cannot be read"),
+    ],
+)
+def test_an_archive_of_arrays_takes_no_more_than_its_size_allows(header, size, reason, tmp_path):
+    with pytest.raises(ModelFileError, match=reason):
+        read_arrays(npz(tmp_path / "a.npz", header, size), BOUNDS)
 
 
 @pytest.mark.parametrize("text", ["[" * 50_000, '{"a": ' * 40_000, "9" * 5_000, "[1,", "\x00"])

@@ -15,8 +15,8 @@ class BadBlock(Exception):
     """The bytes are not a Snappy block."""
 
 
-def decompress(data: memoryview) -> bytes:
-    """The contents of a block.
+def decompress(data: memoryview, most: int) -> bytearray | None:
+    """The contents of a block; None if they have more than `most` bytes.
 
     Raises:
         BadBlock: it is malformed.
@@ -24,6 +24,8 @@ def decompress(data: memoryview) -> bytes:
     size, position = varint(data, 0, len(data))
     if position < 0 or size > _MOST_PER_BYTE * len(data):
         raise BadBlock
+    if size > most:
+        return None
     found = bytearray()
     while position < len(data):
         tag = data[position]
@@ -55,4 +57,4 @@ def decompress(data: memoryview) -> bytes:
         )
     if len(found) != size:
         raise BadBlock
-    return bytes(found)
+    return found

@@ -22,13 +22,14 @@ _FOOTER = 48
 _TRAILER = 5
 """Bytes after a block: one for the compression, four for the checksum."""
 _PLAIN, _SNAPPY = 0, 1
-MOST_ENTRIES = 250_000
+MOST_ENTRIES = 120_000
 """Entries of a table; each takes up to a thousand bytes in memory."""
 _KEY_BYTES, _KEY_BYTES_PER_BYTE = 1 << 26, 16
 """Bound on the bytes of all keys: a fixed number, and more for each byte of the file. TensorFlow writes a
 whole key after 16 that leave out what they share.
 """
-_DECOMPRESSED = 1 << 28
+_DECOMPRESSED, _DECOMPRESSED_PER_BYTE = 1 << 25, 2
+"""Bound on the bytes of all blocks after they are decompressed: TensorFlow compresses none."""
 
 
 class _Place(NamedTuple):
@@ -91,16 +92,17 @@ class SortedTable:
             return contents
         if trailer[0] != _SNAPPY:
             raise self._damaged(f"a block has the compression {trailer[0]}, which is unknown")
+        allowed = _DECOMPRESSED + _DECOMPRESSED_PER_BYTE * len(self._data)
         try:
-            found = decompress(contents)
+            block = decompress(contents, allowed - self._decompressed)
         except BadBlock:
             raise self._damaged("a block cannot be decompressed") from None
-        self._decompressed += len(found)
-        if self._decompressed > _DECOMPRESSED:
+        if block is None:
             raise ModelFileError(
-                f"{self._shown} cannot be read: it decompresses to more than {_DECOMPRESSED} bytes"
+                f"{self._shown} cannot be read: it decompresses to more than {allowed} bytes"
             )
-        return memoryview(found)
+        self._decompressed += len(block)
+        return memoryview(block).toreadonly()
 
     def _entries(self, block: memoryview) -> Iterator[tuple[bytes, memoryview]]:
         """The entries of a block. The positions of whole keys at its end serve a search only."""

@@ -68,6 +68,18 @@ def freeze_scope(
     return _Freezer(found, plans).freeze(wanted)
 
 
+class UnfrozenGraph(CaptureError):
+    """Nodes of a graph, or of the functions that it calls, cannot be frozen.
+
+    Attributes:
+        problems: a sentence on each.
+    """
+
+    def __init__(self, problems: Sequence[str]):
+        super().__init__("\n".join(["the graph cannot be frozen:", *(f"  - {text}" for text in problems)]))
+        self.problems = list(problems)
+
+
 class _Freezer:
     def __init__(self, found: Conditions, plans: Planner):
         self._found, self._plans, self._scope = found, plans, found.scope
@@ -87,11 +99,14 @@ class _Freezer:
             try:
                 plan = kept[name] = self._plans(name)
                 self._visit(self._scope.nodes[name], plan)
+            except UnfrozenGraph as error:
+                problems |= dict.fromkeys(error.problems)
+                kept[name] = Plan(None, [])
             except CaptureError as error:
                 problems[str(error)] = None
                 kept[name] = Plan(None, [])
         if problems:
-            raise CaptureError("\n".join(["the graph cannot be frozen:", *(f"  - {p}" for p in problems)]))
+            raise UnfrozenGraph(list(problems))
         nodes = [
             message
             for name in self._scope.nodes

@@ -72,6 +72,10 @@ class Unit:
     build: Callable[[], None]
 
 
+_MOST_EXPANDED = 100_000
+"""Nodes of a model with its functions inlined, unless its file has more. Each takes about 1,200 bytes."""
+_NODES_OF_GRAPH = 16
+"""Nodes that take as much time as the graph of a branch or of a loop's body."""
 Begin = Callable[["Scope", Edge], "Unit | None"]
 """Says what makes a result in a scope; None if it has given the result a value itself."""
 
@@ -99,18 +103,20 @@ class Emitter:
         self.placeholder: Callable[[Node], ir.Value | None] = lambda node: None
         self._bounds = bounds
         self._constants: dict[Node, ir.Value] = {}
-        self._remaining = min(bounds.nodes, bounds.expanded_nodes + 16 * stored)
+        expanded = min(bounds.expanded_nodes + 16 * stored, max(bounds.expanded_nodes, _MOST_EXPANDED))
+        self._remaining = min(bounds.nodes, max(stored, expanded))
 
-    def charge(self, node: Node) -> None:
-        """Count an emitted node.
+    def charge(self, node: Node | None, count: int = 1) -> None:
+        """Count an emitted node, or a graph, which takes as much as several.
 
         Raises:
             ModelFileError: the model is larger than what is made of a file of its size.
         """
-        self._remaining -= 1
+        self._remaining -= count
         if self._remaining < 0:
+            place = "" if node is None else f", at {node.shown}"
             raise ModelFileError(
-                f"the model has too many nodes when its functions are inlined, at {node.shown}; {REMEDY}"
+                f"the model has too many nodes when its functions are inlined{place}; {REMEDY}"
             )
 
     def constant(self, node: Node, prefix: str) -> ir.Value:
@@ -210,6 +216,8 @@ class Scope:
         self._depth = depth
         if depth > MAXIMUM_DEPTH:
             raise CaptureError(f"loops, branches and calls are nested more than {MAXIMUM_DEPTH} deep")
+        if graph is not emitter.graph:
+            emitter.charge(None, _NODES_OF_GRAPH)
 
     def demand(self, edges: Sequence[Edge]) -> list[ir.Value]:
         """Return the values of results; emit all nodes that they depend on.
