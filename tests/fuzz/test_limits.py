@@ -37,6 +37,7 @@ QUICK = [
     "SavedModel of a function that calls itself",
     "opsetta.dimensions of a million arrays deep",
     "a condition of a power of powers",
+    "300 dimensions with names of two words",
     "an array of 16 TB",
     "source of a million names of outputs",
     "source of arguments 5000 deep",

@@ -90,9 +90,9 @@ def pickle_excess(file: IO[bytes]) -> str:
         if name == "MARK":
             stack.append(_MARK)
         elif name in ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"):
-            memo[len(memo) if name == "MEMOIZE" else int(argument)] = stack[-1] if stack else 0
+            memo[len(memo) if name == "MEMOIZE" else int(argument or 0)] = stack[-1] if stack else 0
         elif name in ("GET", "BINGET", "LONG_BINGET"):
-            stack.append(memo.get(int(argument), 0))
+            stack.append(memo.get(int(argument or 0), 0))
         elif name in _OF_TOP or name in _ENDS_AT_MARK:
             parts = _taken_off(stack, name)
             if name in _ADDS_TO_VALUE:

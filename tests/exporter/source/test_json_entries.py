@@ -35,6 +35,26 @@ def test_ranges_are_those_of_the_metadata():
     assert dimensions.read_ranges({RANGES: '{"n": [1, 4]}'}) == {"n": [1, 4]}
 
 
+def test_dimensions_have_the_conditions_that_mention_them():
+    conditions = ["n % 2 == 0", "batch size >= 2", "n2 <= 7", "batch size + n <= 9", "True"]
+    metadata: dict[str, str] = {}
+    dimensions.write(metadata, [dimensions.Restriction(text, "why") for text in conditions])
+    shapes = [("x", ["n", "batch size", "n2", 3, "n + n2", "True", None])]
+    found = dimensions.dimensions(shapes, metadata)
+    mentions = {name: [r.condition for r in entry.restrictions] for name, entry in found.items()}
+    assert mentions == {
+        "n": ["n % 2 == 0", "batch size + n <= 9"],
+        "batch size": ["batch size >= 2", "batch size + n <= 9"],
+        "n2": ["n2 <= 7"],
+    }
+    assert (found["batch size"].minimum, found["n2"].maximum) == (2, 7)
+    check = dimensions.SizeCheck(shapes, metadata)
+    check([[2, 3, 5, 3, 7, 1, 0]])
+    for sizes in ([3, 3, 5, 3, 8, 1, 0], [2, 1, 5, 3, 7, 1, 0], [2, 8, 5, 3, 7, 1, 0], [2, 3, 5, 3, 6, 1, 0]):
+        with pytest.raises(opsetta.DimensionError):
+            check([sizes])
+
+
 @pytest.mark.parametrize("key", [DIMENSIONS, RANGES])
 def test_a_model_with_malformed_metadata_is_not_called(key, tmp_path):
     value = [helper.make_tensor_value_info(name, 1, ["n"]) for name in "xy"]
