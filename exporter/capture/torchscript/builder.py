@@ -17,10 +17,10 @@ from ....passes.promotion.rules import output_dtype
 from ....registration import ALIAS, LINE, MODULE, NUMBER, CaptureError, Names
 from ....registration.arguments import source_node
 from ....registration.warning import warn
-from ...files.reading.bounds import BOUNDS
 from ...source.dimensions import Restriction
 from ...torch_boundary.operators.overloads import by_name, operator_of
 from ...torch_boundary.replacements.recurrent_shapes import shapes_of
+from ...torch_boundary.state.repeated_memory import RepeatedMemory
 from ..descriptions import describe_state
 from ..size_limits.python_expressions import expression_text
 from ..tensor_kinds import check
@@ -72,8 +72,7 @@ class Builder:
         self._source_lines = source_lines
         self._reserved: set[str] = set()
         self._constants: dict[int, tuple[torch.Tensor, Value]] = {}
-        self._repeated_bytes = 0
-        self._storages: set[int] = set()
+        self._repeated = RepeatedMemory()
 
     def reserve(self, names: Iterable[str]) -> None:
         """Reserve the names of the model's own tensors, unless other values have them already."""
@@ -183,7 +182,7 @@ class Builder:
         check(kind, name or "constant", tensor, "register")
         if tensor.device.type == "meta":
             raise CaptureError(f"'{name}' is on the meta device: it has no data to export")
-        self._check_repetition(name, tensor)
+        self._repeated.add(name or "constant", tensor)
         own = name in self._reserved
         self._reserved.discard(name or "")
         value = Value(
@@ -197,25 +196,6 @@ class Builder:
         self.initializers.append(value)
         self._constants[id(tensor)] = (tensor, value)
         return value
-
-    def _check_repetition(self, name: str | None, tensor: torch.Tensor) -> None:
-        """Refuse tensors that are much larger than the memory that they are views of.
-
-        A file of a few bytes may have one element as a tensor of any size, or many tensors of one memory.
-        """
-        if tensor.layout != torch.strided:
-            return
-        storage = tensor.untyped_storage()
-        self._repeated_bytes += tensor.numel() * tensor.element_size()
-        if storage.data_ptr() not in self._storages:
-            self._storages.add(storage.data_ptr())
-            self._repeated_bytes -= storage.nbytes()
-        if self._repeated_bytes > BOUNDS.memory:
-            raise CaptureError(
-                f"the tensors of the program repeat {self._repeated_bytes} bytes, such as '{name}', "
-                f"{list(tensor.shape)} of {storage.nbytes()} bytes: store what is repeated, and expand it in "
-                "forward"
-            )
 
     def arithmetic(
         self, name: str, kind: str, *operands: Any, python: Callable[..., Any] | None = None

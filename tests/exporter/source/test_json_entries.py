@@ -55,12 +55,11 @@ def test_dimensions_have_the_conditions_that_mention_them():
             check([sizes])
 
 
-@pytest.mark.parametrize("key", [DIMENSIONS, RANGES])
-def test_a_model_with_malformed_metadata_is_not_called(key, tmp_path):
+def test_a_model_with_malformed_metadata_is_not_called(tmp_path):
     value = [helper.make_tensor_value_info(name, 1, ["n"]) for name in "xy"]
     graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "g", value[:1], value[1:])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    model.metadata_props.add(key=key, value="[" * 30_000)
+    model.metadata_props.add(key=DIMENSIONS, value="[" * 30_000)
     onnx.save(model, tmp_path / "m.onnx")
     with pytest.raises(opsetta.OpsettaError, match="does not have the documented form"):
         opsetta.load(tmp_path / "m.onnx")(np.ones(2, np.float32))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .....registration import CaptureError, ModelFileError
+from ....files.reading.bounds import BOUNDS
 from ....files.reading.names import listed, quoted
 from ..checkpoints import Checkpoint, Region, keys_by_name
 from ..element_types import numpy_type, type_name
@@ -98,6 +100,8 @@ class VariableKeys:
         self._savers = saver_keys(graph, functions)
         self._objects = keys_by_name(checkpoint)
         self._digests: dict[str, bytes] = {}
+        self._regions: set[tuple[str, Region]] = set()
+        self._repeated_bytes = 0
         self._keys_by_component: dict[str, list[str]] | None = None
 
     def stored(self, variables: Sequence[GraphVariable]) -> dict[str, Stored]:
@@ -135,6 +139,9 @@ class VariableKeys:
                 f"variable {quoted(variable.name)} is {type_name(held.dtype)}, which cannot be a constant"
             )
         region = _region(key, held.shape)
+        self._count_repetition(
+            variable, held.dtype, key.name, region or tuple((0, size) for size in held.shape)
+        )
         shape = held.shape if region is None else tuple(length for _, length in region)
         declared = variable.shape
         if declared is not None and (
@@ -145,6 +152,22 @@ class VariableKeys:
                 f"{list(shape)} in the checkpoint"
             )
         return Stored(key.name, held.dtype, shape, lambda: held.read(region))
+
+    def _count_repetition(self, variable: GraphVariable, dtype: int, key: str, region: Region) -> None:
+        """Refuse a graph of which many variables have the same contents: each of them would be written.
+
+        Raises:
+            ModelFileError: these contents are too many bytes.
+        """
+        if (key, region) in self._regions:
+            size = math.prod(length for _, length in region) * getattr(numpy_type(dtype), "itemsize", 0)
+            self._repeated_bytes += size
+            if self._repeated_bytes > BOUNDS.memory:
+                raise ModelFileError(
+                    f"variables of the graph, such as {quoted(variable.name)}, have the same contents in the "
+                    f"checkpoint, and repeat more than {BOUNDS.memory} bytes"
+                )
+        self._regions.add((key, region))
 
     def _key(self, variable: GraphVariable) -> Key | None:
         for name in (variable.node, variable.name):
