@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -196,6 +197,13 @@ def given_tensor(item: Any, name: str) -> ir.TensorProtocol:
     raise ModelFileError(f"weight '{name}' is a {type(item).__name__}, not an array or tensor")
 
 
+_UNREADABLE = (
+    *(OSError, ValueError, SyntaxError, MemoryError, RecursionError),
+    *(zlib.error, zipfile.BadZipFile, tokenize.TokenError),
+)
+"""What zipfile and numpy raise for damaged archives and headers of arrays, which are Python expressions."""
+
+
 def read_arrays(path: pathlib.Path, bounds: Bounds) -> dict[str, np.ndarray]:
     """The arrays of an .npz file.
 
@@ -215,7 +223,7 @@ def read_arrays(path: pathlib.Path, bounds: Bounds) -> dict[str, np.ndarray]:
                 arrays = dict(archive)
     except ModelFileError:
         raise
-    except (OSError, ValueError, MemoryError, RecursionError, zlib.error, zipfile.BadZipFile) as error:
+    except _UNREADABLE as error:
         reason = reason_of(error) or type(error).__name__
         raise ModelFileError(f"'{path}' cannot be read as an .npz file: {reason}") from error
     if not all(isinstance(item, np.ndarray) for item in arrays.values()):

@@ -115,6 +115,7 @@ FLOATS = "{'descr': '<f4', 'fortran_order': False, 'shape': (%s,)}"
         (FLOATS % 2**42, 0, "cannot be read"),
         (FLOATS % ",".join(["1"] * 3_000), 0, "cannot be read"),
         (FLOATS % -1, 0, "cannot be read"),
+        ("(" * 9_000, 0, "cannot be read"),
         (FLOATS % "(" * 200, 0, "cannot be read"),
         ("{'descr': " + NESTED + ", 'fortran_order': False, 'shape': (1,)}", 0, "cannot be read"),
         ("{'descr': '|O', 'fortran_order': False, 'shape': (1,)}", 0, "cannot be read"),
