@@ -25,6 +25,7 @@ from typing import Any
 import onnx_ir as ir
 
 from .errors import GraphError
+from .json_text import parse_json
 from .kinds import is_value
 
 ATTRIBUTE = "arguments"
@@ -101,7 +102,7 @@ def _decode_object(pairs: list[tuple[str, Any]]) -> Any:
 
 @functools.lru_cache(maxsize=8192)
 def _decode(text: str) -> tuple[tuple[str, Any], ...]:
-    return tuple((name, item) for name, item in json.loads(text, object_pairs_hook=_decode_object))
+    return tuple((name, item) for name, item in parse_json(text, object_pairs_hook=_decode_object))
 
 
 def _resolve(item: Any, inputs: Sequence[ir.Value | None]) -> Any:

@@ -1,14 +1,25 @@
-"""Text to print: of exceptions, and with the control characters that names from files may contain escaped."""
+"""Texts from files in messages: escapes control characters, and shortens long values."""
 
 from __future__ import annotations
 
 import re
+import reprlib
+from typing import Any
 
 _CONTROLS = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 but for tab and newline, DEL, C1
     r"\u200e\u200f\u2028-\u202e\u2066-\u2069"  # separators, and what changes the direction of writing
     r"\ud800-\udfff]"  # halves of a character
 )
+
+_SHORT = reprlib.Repr()
+_SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = _SHORT.maxset = 20
+_SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 200
+
+
+def shortened(value: Any) -> str:
+    """The `repr` of a value, without the middle of a long text and the end of a long list."""
+    return _SHORT.repr(value)
 
 
 def printable(text: str) -> str:

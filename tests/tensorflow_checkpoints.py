@@ -104,10 +104,13 @@ def table(entries: Sequence[tuple[bytes, bytes]], *, size: int = 4096, compressi
         made.extend(data)
         held.clear()
 
-    for entry in entries:
-        held.append(entry)
-        if sum(len(key) + len(value) for key, value in held) >= size:
+    length = 0
+    for key, value in entries:
+        held.append((key, value))
+        length += len(key) + len(value)
+        if length >= size:
             flush()
+            length = 0
     if held:
         flush()
     places = []

@@ -6,7 +6,7 @@ Works without torch. The capture writes the restrictions; `docs/metadata.md` des
 from __future__ import annotations
 
 import dataclasses
-import json
+import keyword
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -14,12 +14,14 @@ from typing import Any
 import onnx_ir as ir
 
 from ...registration import DIMENSIONS, RANGES, DimensionError
+from ...registration.json_text import parse_json
 from .json_entries import read_entries, write_entries
 from .size_expressions import evaluate as evaluate
 
 _LONGEST_SHOWN = 240
 """The number of characters of a condition in a message; metadata has all of it."""
 _BOUND = re.compile(r"(.+) (>=|<=) (\d+)")
+_WORD = re.compile(r"\w+")
 _MULTIPLE = re.compile(r"(\w+) % (\d+) == 0")
 Input = tuple[str, Sequence[int | str | None]]
 """The name of an input, and its shape as the model declares it."""
@@ -87,6 +89,23 @@ def read(metadata: Mapping[str, str]) -> list[Restriction]:
     return read_entries(metadata, DIMENSIONS, _restriction, DimensionError)
 
 
+def read_ranges(metadata: Mapping[str, str]) -> dict[str, Any] | None:
+    """The ranges of dimensions in the metadata of a captured model, by name; None without them.
+
+    Raises:
+        DimensionError: the entry does not have the documented form.
+    """
+    if RANGES not in metadata:
+        return None
+    try:
+        ranges = parse_json(metadata[RANGES])
+    except ValueError as error:
+        raise DimensionError(f"the metadata '{RANGES}' does not have the documented form: {error}") from error
+    if not isinstance(ranges, dict):
+        raise DimensionError(f"the metadata '{RANGES}' does not have the documented form")
+    return ranges
+
+
 def _restriction(fields: Mapping[str, Any]) -> Restriction:
     texts = [fields[key] for key in ("condition", "reason", "line")]
     for text in texts:
@@ -127,9 +146,13 @@ def inputs_of(model: ir.Model, names: Sequence[str]) -> list[Input]:
 def dimensions(inputs: Sequence[Input], metadata: Mapping[str, str]) -> dict[str, Dimension]:
     """The dynamic dimensions of a model by name."""
     restrictions = read(metadata)
+    by_word = _by_word(restrictions)
     found = {}
     for name in _names(inputs, metadata):
-        own = tuple(r for r in restrictions if _mentions(r.condition, name))
+        if name.isidentifier():
+            own = tuple(by_word.get(name, ()))
+        else:
+            own = tuple(r for r in restrictions if _mentions(r.condition, name))
         bounds = [bound for r in own if (bound := _bound(r.condition, name)) is not None]
         found[name] = Dimension(
             name,
@@ -218,14 +241,38 @@ class SizeCheck:
 def _names(inputs: Sequence[Input], metadata: Mapping[str, str]) -> list[str]:
     """The dimensions of the inputs that are names, not expressions."""
     texts = dict.fromkeys(dim for _, shape in inputs for dim in shape if isinstance(dim, str))
-    if RANGES in metadata:
-        known = json.loads(metadata[RANGES])
-        return [text for text in texts if text in known]
-    return [text for text in texts if evaluate(text, dict.fromkeys(set(texts) - {text}, 1)) is None]
+    ranges = read_ranges(metadata)
+    if ranges is not None:
+        return [text for text in texts if text in ranges]
+    sizes = dict.fromkeys(texts, 1)
+    return [text for text in texts if _is_name(text) or _has_no_value(text, sizes)]
+
+
+def _is_name(text: str) -> bool:
+    """Whether a text is a name in Python, whose value only a caller can know."""
+    return text.isidentifier() and not keyword.iskeyword(text)
+
+
+def _has_no_value(text: str, sizes: dict[str, int]) -> bool:
+    """Whether a text is no expression of other dimensions."""
+    size = sizes.pop(text)
+    try:
+        return evaluate(text, sizes) is None
+    finally:
+        sizes[text] = size
+
+
+def _by_word(restrictions: Sequence[Restriction]) -> dict[str, list[Restriction]]:
+    """The restrictions that mention each word, in order."""
+    by_word: dict[str, list[Restriction]] = {}
+    for restriction in restrictions:
+        for word in dict.fromkeys(_WORD.findall(restriction.condition)):
+            by_word.setdefault(word, []).append(restriction)
+    return by_word
 
 
 def _mentions(condition: str, name: str) -> bool:
-    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", condition) is not None
+    return name in condition and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", condition) is not None
 
 
 def _bound(condition: str, name: str) -> tuple[str, int] | None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from ...registration import OpsettaError
+from ...registration.json_text import parse_json
 
 _Entry = TypeVar("_Entry")
 
@@ -29,6 +30,6 @@ def read_entries(
         error: what is raised where the text does not have the documented form.
     """
     try:
-        return [entry(fields) for fields in json.loads(metadata.get(key, "[]"))]
+        return [entry(fields) for fields in parse_json(metadata.get(key, "[]"))]
     except (ValueError, TypeError, LookupError) as cause:
         raise error(f"the metadata '{key}' does not have the documented form: {cause}") from cause

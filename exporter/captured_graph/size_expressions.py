@@ -119,7 +119,8 @@ def evaluate(text: str, sizes: Mapping[str, int]) -> Any:
     if text in sizes:
         return sizes[text]
     try:
-        tree, names = _parsed(text, tuple(sizes))
+        # A file may declare thousands of dimensions. Most texts name one or two.
+        tree, names = _parsed(text, tuple(name for name in sizes if name in text))
         return _value(tree, {variable: sizes[name] for variable, name in names.items()})
     except _NO_VALUE:
         return None

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...registration import OpsettaError
-from ..files.small_files import open_regular, parse_json, read_small, reason_of
+from ...registration.json_text import parse_json
+from ..files.small_files import open_regular, read_small, reason_of
 
 _BLOCK = 1 << 20
 

@@ -1,4 +1,4 @@
-"""Reads small files that anybody may have written: settings, indexes and descriptions in TOML or JSON.
+"""Reads small files that anybody may have written: settings, indexes and descriptions.
 
 A path may be that of a FIFO or a device, whose reader waits or never ends. A few bytes may nest values deeper
 than a parser recurses, or write a number with more digits than Python converts.
@@ -7,7 +7,6 @@ than a parser recurses, or write a number with more digits than Python converts.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import stat
 import sys
@@ -20,8 +19,6 @@ else:
 
 MAXIMUM_BYTES = 2**25
 """Bytes of a JSON file at most: about 200,000 records."""
-_MAXIMUM_VALUES = 4_000_000
-"""Values in one. Each takes up to a hundred bytes in memory."""
 MAXIMUM_SETTINGS = 2**16
 """Bytes of a TOML file at most."""
 _MAXIMUM_DOTS = 64
@@ -68,25 +65,6 @@ def read_small(path: str | os.PathLike[str], most: int = MAXIMUM_BYTES) -> bytes
     if len(data) > most:
         raise UnreadableFile(f"it has more than {most} bytes")
     return data
-
-
-def parse_json(data: bytes, **options: Any) -> Any:
-    """The contents of a JSON text in UTF-8.
-
-    Args:
-        options: those of `json.loads`.
-
-    Raises:
-        ValueError: it is malformed, nested too deeply, or has too many values.
-    """
-    # Marks in strings count too, which is quick, and right to a factor.
-    values = data.count(b",") + data.count(b"[") + data.count(b"{")
-    if values > _MAXIMUM_VALUES:
-        raise ValueError(f"it has more than {_MAXIMUM_VALUES} values")
-    try:
-        return json.loads(data.decode(), **options)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
 
 
 def parse_toml(data: bytes) -> dict[str, Any]:

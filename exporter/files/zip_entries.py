@@ -9,6 +9,13 @@ _PICKLED, _SIZES_OF_PICKLED = 2**22, 16
 byte of a pickle may make an object of a hundred bytes."""
 _COMPRESSED, _COMPRESSION = 2**26, 32
 """Bytes that a compressed entry may have, and further ones for each byte that it is compressed to."""
+_PROGRAM = 2**20
+"""Bytes that a compressed program may have, likewise: compiling it takes more than reading it."""
+
+
+def unpacked_size(archive: zipfile.ZipFile) -> int:
+    """The bytes of all entries of an archive, as it states them; a reader stops there."""
+    return sum(entry.file_size for entry in archive.infolist())
 
 
 def oversized_entry(archive: zipfile.ZipFile, size: int) -> str | None:
@@ -16,6 +23,8 @@ def oversized_entry(archive: zipfile.ZipFile, size: int) -> str | None:
     for entry in archive.infolist():
         if entry.filename.endswith(".pkl"):
             most = _PICKLED + size // _SIZES_OF_PICKLED
+        elif entry.filename.endswith(".py") and entry.compress_type != zipfile.ZIP_STORED:
+            most = _PROGRAM + _COMPRESSION * entry.compress_size
         elif entry.compress_type != zipfile.ZIP_STORED:
             most = _COMPRESSED + _COMPRESSION * entry.compress_size
         else:

@@ -10,8 +10,9 @@ import shutil
 from typing import IO, Any
 
 from ...registration import ModelFileError, UsageError
+from ...registration.json_text import parse_json
 from ..files.publishing import publish
-from ..files.small_files import parse_json, read_small, reason_of
+from ..files.small_files import read_small, reason_of
 
 CONFIG = "config.json"
 _COPIED = (

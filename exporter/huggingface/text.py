@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...registration import ModelFileError, OpsettaError, UsageError
+from ..files.small_files import open_regular, reason_of
 from .model_folders import need_transformers
 
 
@@ -93,7 +94,9 @@ def log_mel(folder: pathlib.Path, audio: Any) -> np.ndarray:
         raise ModelFileError(
             f"the feature extractor of '{folder}' cannot be read: {' '.join(str(error).split())}"
         ) from error
-    samples, rate = _samples(audio) if isinstance(audio, (str, os.PathLike)) else (np.asarray(audio), None)
+    samples, rate = (
+        read_recording(audio) if isinstance(audio, (str, os.PathLike)) else (np.asarray(audio), None)
+    )
     if rate not in (None, extractor.sampling_rate):
         raise UsageError(
             f"'{audio}' has {rate} samples per second, but the model needs {extractor.sampling_rate}: "
@@ -105,10 +108,14 @@ def log_mel(folder: pathlib.Path, audio: Any) -> np.ndarray:
     return found
 
 
-def _samples(path: Any) -> tuple[np.ndarray, int]:
-    """The samples of a .wav file, the mean of its channels, and their rate."""
+def read_recording(path: Any) -> tuple[np.ndarray, int]:
+    """The samples of a .wav file, the mean of its channels, and their rate.
+
+    Raises:
+        ModelFileError: it cannot be read, or has samples of another size.
+    """
     try:
-        with wave.open(os.fspath(path), "rb") as file:
+        with open_regular(path) as stream, wave.open(stream, "rb") as file:
             if file.getsampwidth() != 2:
                 raise ModelFileError(
                     f"'{path}' has {8 * file.getsampwidth()}-bit samples: convert them to 16 bits"
@@ -118,4 +125,4 @@ def _samples(path: Any) -> tuple[np.ndarray, int]:
     except (OSError, wave.Error, EOFError) as error:
         if isinstance(error, ModelFileError):
             raise
-        raise ModelFileError(f"'{path}' cannot be read as a .wav file: {error}") from error
+        raise ModelFileError(f"'{path}' cannot be read as a .wav file: {reason_of(error)}") from error

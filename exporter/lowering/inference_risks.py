@@ -24,7 +24,7 @@ _READ_TYPES = frozenset(
     "ArrayFeatureExtractor DictVectorizer EyeLike LabelEncoder RegexFullMatch TreeEnsemble".split()
 )
 """Operators whose inference reads the type of an input without a check that it has one."""
-_TERM = r"[A-Za-z]*(?:\.\.\.)?[A-Za-z]*"
+_TERM = r"[A-Za-z]*(?:\.\.\.[A-Za-z]*)?"
 _EQUATION = re.compile(rf"{_TERM}(?:,{_TERM})*(?:->{_TERM})?")
 _SINGLE = onnx.defs.OpSchema.FormalParameterOption.Single
 

@@ -14,6 +14,7 @@ import numpy as np
 from ...registration import OpsettaError
 from ..files.reading import bounds_of, read_model
 from ..files.reading.encodings.text import form_of
+from ..files.small_files import open_regular
 from ..files.summary import describe_file
 from .model_inputs import inputs_of_message
 from .random_inputs import random_inputs
@@ -119,7 +120,7 @@ def _corresponding(files: tuple[dict[str, Any], dict[str, Any]], paths: tuple[st
 
 def _loadable(path: str, trusted: bool) -> str | bytes:
     """The path of a binary file; the contents of a text, which onnxruntime does not read, as a binary."""
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         if form_of(file.read(_HEAD)) == "binary":
             return path
     result: str | bytes = read_model(path, bounds_of(trusted)).SerializeToString()

@@ -10,6 +10,7 @@ from typing import Any
 import onnx_ir as ir
 
 from ...registration import TRAINING, ModelFileError
+from ...registration.json_text import parse_json
 
 _FORMAT = 1
 
@@ -69,7 +70,7 @@ class Signature:
         if text is None:
             raise ModelFileError("the model is not a training graph: export it with opsetta.export_training")
         try:
-            facts: dict[str, Any] = json.loads(text)
+            facts: dict[str, Any] = parse_json(text)
             if facts.pop("format") != _FORMAT:
                 raise ValueError("it has another format")
             fields: dict[str, Any] = {

@@ -24,6 +24,7 @@ from ..construction.constant_pool import to_array
 from ..errors import EmissionError, UnsupportedError
 from ..inference import folding, integer_folding
 from ..kinds import has_value, is_value
+from ..printable import shortened
 from ..schemas import OperatorSchema, Parameter
 from . import ladder
 from .omitted_arguments import check_omitted
@@ -308,7 +309,8 @@ def _numbers(op_type: str, name: str, kind: AttributeType, value: Any) -> Any:
         return [convert(item) for item in value] if kind in _SINGULAR else convert(value)
     except (TypeError, ValueError):
         raise EmissionError(
-            f"attribute '{name}' of ONNX operator {op_type} must be of type {kind.name}, not {value!r}"
+            f"attribute '{name}' of ONNX operator {op_type} must be of type {kind.name}, not "
+            f"{shortened(value)}"
         ) from None
 
 

@@ -18,6 +18,7 @@ from ..construction.builder import Builder
 from ..construction.constant_pool import to_array
 from ..errors import EmissionError
 from ..kinds import has_value, is_sequence_type, is_value
+from ..printable import shortened
 from ..schemas import OperatorSchema, Parameter
 from .result_types import formal_parameters, on_sequences
 
@@ -192,7 +193,7 @@ def _input_value(
     if wanted in dtypes.INTEGERS and not isinstance(item, np.ndarray) and not _is_whole(item):
         raise EmissionError(
             f"input '{parameter.name}' of ONNX operator {schema.name} is of type {wanted.name} here, "
-            f"which does not represent {item!r}"
+            f"which does not represent {shortened(item)}"
         )
     return g.construction.constant(to_array(item, wanted))
 

@@ -24,6 +24,7 @@ from onnx_ir import Value
 from ..construction.builder import Builder
 from ..errors import ArgumentError, RegistrationError
 from ..kinds import is_value
+from ..printable import shortened
 from .surplus_arguments import is_surplus
 
 _LISTS = (list, tuple, collections.abc.Sequence)
@@ -230,7 +231,8 @@ def _element(g: Builder, symbolic: SymbolicFunction, parameter: Parameter, item:
     if parameter.elements and not isinstance(item, parameter.elements):
         wanted = " or ".join(leaf.__name__ for leaf in parameter.elements)
         raise ArgumentError(
-            f"argument '{parameter.name}' of {symbolic.name} must be a list of {wanted}, not {argument!r}"
+            f"argument '{parameter.name}' of {symbolic.name} must be a list of {wanted}, not "
+            f"{shortened(argument)}"
         )
     return item
 
@@ -270,6 +272,10 @@ def _explained(
         argument, expected = given[name], hints[name]
         plain = isinstance(expected, type) and not typing.get_args(expected)
         wanted = expected.__name__ if plain else str(expected).replace("typing.", "")
-        shown = "a graph value" if isinstance(argument, Value) else f"{type(argument).__name__} {argument!r}"
+        shown = (
+            "a graph value"
+            if isinstance(argument, Value)
+            else f"{type(argument).__name__} {shortened(argument)}"
+        )
         return ArgumentError(f"argument '{name}' of {symbolic.name} must be {wanted}, not {shown}")
     return ArgumentError(f"an argument of {symbolic.name} has a wrong type: {error}")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-_TERM = re.compile(r"[A-Za-z]*(\.\.\.)?[A-Za-z]*")
+from ..printable import shortened
+
+_TERM = re.compile(r"[A-Za-z]*(?:\.\.\.[A-Za-z]*)?")
 
 
 def equation_problem(equation: str, ranks: Sequence[int | None]) -> str | None:
@@ -15,21 +17,21 @@ def equation_problem(equation: str, ranks: Sequence[int | None]) -> str | None:
     commas, and optionally an arrow and the term of the result.
     """
     left, arrow, result = equation.replace(" ", "").partition("->")
-    terms = left.split(",")
+    terms, shown = left.split(","), shortened(equation)
     for term in (*terms, result):
         if not _TERM.fullmatch(term):
-            return f"'{equation}' is not an equation: a term has letters and at most one ellipsis"
+            return f"{shown} is not an equation: a term has letters and at most one ellipsis"
     if len(terms) != len(ranks):
-        return f"equation '{equation}' has {len(terms)} operands, and the node {len(ranks)} inputs"
+        return f"equation {shown} has {len(terms)} operands, and the node {len(ranks)} inputs"
     for term, rank in zip(terms, ranks, strict=True):
         letters = len(term.replace("...", ""))
         if rank is not None and (letters > rank if "..." in term else letters != rank):
-            return f"the term '{term}' of equation '{equation}' does not fit an input of rank {rank}"
+            return f"the term {shortened(term)} of equation {shown} does not fit an input of rank {rank}"
     if arrow:
         labels = result.replace("...", "")
         if len(set(labels)) != len(labels):
-            return f"the result of equation '{equation}' repeats a letter"
+            return f"the result of equation {shown} repeats a letter"
         unknown = sorted(set(labels) - set(left))
         if unknown:
-            return f"the result of equation '{equation}' has '{unknown[0]}', which no operand has"
+            return f"the result of equation {shown} has '{unknown[0]}', which no operand has"
     return None

@@ -30,6 +30,17 @@ QUICK = [
     "zeros",
     "TensorFlow LinSpace",
     "Caffe2 many fills",
+    "5000 slices read one by one",
+    "variables that are missing",
+    "10000 slices of format V1 of 32 dimensions",
+    "SavedModel of 24 levels of two calls",
+    "SavedModel of a function that calls itself",
+    "opsetta.dimensions of a million arrays deep",
+    "a condition of a power of powers",
+    "300 dimensions with names of two words",
+    "an array of 16 TB",
+    "source of a million names of outputs",
+    "source of arguments 5000 deep",
 ]
 """One of each kind; all others in full runs."""
 
@@ -40,12 +51,17 @@ LARGE = ["1.9 GB of zeros", "1.9 GB of zeros after a header", "1.9 GB of newline
 
 @functools.cache
 def measured(is_full: bool) -> dict:
-    return limits.measured(list(limits.FILES) if is_full else [*QUICK, *LARGE])
+    names = [name for family in limits.FAMILIES.values() for name in family.files]
+    return limits.measured(names if is_full else [*QUICK, *LARGE])
 
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[] if name in QUICK + LARGE else pytest.mark.sweep) for name in limits.FILES],
+    [
+        pytest.param(name, marks=[] if name in QUICK + LARGE else pytest.mark.sweep)
+        for family in limits.FAMILIES.values()
+        for name in family.files
+    ],
 )
 def test_a_hostile_file_takes_no_more_than_its_size_allows(name, sweep):
     size, ways = measured(sweep)[name]

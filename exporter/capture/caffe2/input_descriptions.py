@@ -16,7 +16,8 @@ from typing import Any
 import onnx_ir as ir
 
 from ....registration import ModelFileError, UsageError
-from ...files.small_files import parse_json, read_small, reason_of
+from ....registration.json_text import parse_json
+from ...files.small_files import read_small, reason_of
 
 VALUE_INFO = "value_info.json"
 _MAXIMUM_BYTES = 2**20

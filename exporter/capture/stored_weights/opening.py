@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from ....registration import ModelFileError, UsageError
 from ...files.checkpoints.folder import read_checkpoint
+from ...files.reading.bounds import BOUNDS
 from ...files.reading.names import quoted
 from ...files.stored_tensors import FileTensor, StoredFile
 from ...files.zip_entries import oversized_entry
@@ -90,7 +91,12 @@ def _tensor(file: StoredFile, location: Any, name: str, label: str) -> ir.Tensor
     tensor = FileTensor(file, location.offset, dtype, location.shape, name)
     if 0 in location.shape or _is_contiguous(location.shape, location.strides):
         return tensor
-    # numpy counts strides in bytes, torch in elements.
+    size = math.prod(location.shape) * dtype.bitwidth // 8
+    if size > BOUNDS.memory + location.end - location.offset:
+        raise ModelFileError(
+            f"tensor {quoted(name)} in {label} repeats {location.end - location.offset} bytes to {size}: "
+            "load it with torch.load, and pass a mapping from names to tensors"
+        )
     steps = [stride * (dtype.bitwidth // 8) for stride in location.strides]
     flat = FileTensor(
         file, location.offset, dtype, ((location.end - location.offset) // location.dtype.itemsize,), name

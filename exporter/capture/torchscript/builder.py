@@ -20,6 +20,7 @@ from ....registration.warning import warn
 from ...captured_graph.dimensions import Restriction
 from ...torch_boundary.operators.overloads import by_name, operator_of
 from ...torch_boundary.replacements.recurrent_shapes import shapes_of
+from ...torch_boundary.state.repeated_memory import RepeatedMemory
 from ..descriptions import describe_state
 from ..fx_import.source_values import tensor_type
 from ..sizes.python_expressions import expression_text
@@ -74,6 +75,7 @@ class Builder:
         self._source_lines = source_lines
         self._reserved: set[str] = set()
         self._constants: dict[int, tuple[torch.Tensor, Value]] = {}
+        self._repeated = RepeatedMemory()
 
     def reserve(self, names: Iterable[str]) -> None:
         """Reserve the names of the model's own tensors, unless other values have them already."""
@@ -183,6 +185,7 @@ class Builder:
         check(kind, name or "constant", tensor, "register")
         if tensor.device.type == "meta":
             raise CaptureError(f"'{name}' is on the meta device: it has no data to export")
+        self._repeated.add(name or "constant", tensor)
         own = name in self._reserved
         self._reserved.discard(name or "")
         value = Value(

@@ -12,9 +12,11 @@ from typing import IO
 import torch
 
 from ....registration import CaptureError
+from ....registration.printable import printable
 from ...files.small_files import open_regular, reason_of
 from ...files.zip_entries import oversized_entry
 from ...torch_boundary.pickles import is_of_tensors
+from .program_nesting import MAXIMUM_NESTING, nests_deeply, pickle_excess
 
 _MAXIMUM_OPERATIONS = 2**18
 """Operations of a pickle that are looked at: what it is shows at its beginning."""
@@ -60,7 +62,7 @@ def _kind_of_archive(file: IO[bytes]) -> str | None:
             return large
         names = {entry.partition("/")[2] or entry: entry for entry in archive.namelist()}
         if "constants.pkl" in names:
-            return None
+            return _excess_of_program(archive)
         if "archive_format" in names or any(
             "exported_program" in n or n.endswith("model.json") for n in names
         ):
@@ -72,6 +74,21 @@ def _kind_of_archive(file: IO[bytes]) -> str | None:
             return "is an archive, but none that torch.jit.save wrote"
         with archive.open(names["data.pkl"]) as pickled:
             return _kind_of_pickle(pickled)
+
+
+def _excess_of_program(archive: zipfile.ZipFile) -> str | None:
+    """Describe an entry that PyTorch cannot read, and which would end the process."""
+    for entry in archive.infolist():
+        excess = ""
+        if entry.filename.endswith(".py") and nests_deeply(archive.read(entry).decode(errors="replace")):
+            excess = f"nests expressions or statements more than {MAXIMUM_NESTING} deep"
+        if entry.filename.endswith(".pkl"):
+            with archive.open(entry) as file:
+                excess = pickle_excess(file)
+        if excess:
+            shown = printable(entry.filename)[:100]
+            return f"has an entry '{shown}' that {excess}"
+    return None
 
 
 def _kind_of_stream(file: IO[bytes], name: str) -> str | None:

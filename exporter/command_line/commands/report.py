@@ -133,8 +133,10 @@ def _is_python(reference: str) -> bool:
 
 def _is_torchscript(path: str) -> bool:
     """Whether a file is a zip archive, as TorchScript files are."""
+    from ...files.small_files import open_regular
+
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             return file.read(4) == b"PK\x03\x04"
     except OSError:
         return False

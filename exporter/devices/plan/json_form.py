@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from ....registration import PlanError
-from ...files.small_files import parse_json
+from ....registration.json_text import parse_json
 from .records import PlanFacts, PlannedBody, PlannedBuffer, PlannedGraph, PlannedNode, PlannedWeight
 
 FORMAT = 1

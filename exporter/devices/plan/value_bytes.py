@@ -48,7 +48,7 @@ class Dimensions:
         return known
 
     def _is_formula(self, text: str) -> bool:
-        for name in sorted(self.names, key=len, reverse=True):
+        for name in sorted((name for name in self.names if name in text), key=len, reverse=True):
             text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "1", text)
         return evaluate(text, {}) is not None
 

@@ -10,8 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ....registration import ModelFileError, PrepackError, PrepackUnavailable, UsageError
+from ....registration.json_text import parse_json
 from ....registration.warning import warn
 from ...files.publishing import publish
+from ...files.small_files import open_regular, reason_of
 from ...torch_boundary.requirements import need_torch
 from . import environment
 from .environment import Fingerprint
@@ -132,10 +134,14 @@ class PackedWeight:
         header, tensors = _read(shown)
         recipe = _recipe(header, shown)
         weight = cls(tensors["plain"], recipe)
-        different = tuple(environment.differences(json.loads(header["fingerprint"]), _fingerprint()))
-        saved = MemoryDescriptor.from_blob(tensors["descriptor"].numpy().tobytes())
+        try:
+            saved_environment, groups = dict(parse_json(header["fingerprint"])), int(header["groups"])
+            saved = MemoryDescriptor.from_blob(tensors["descriptor"].numpy().tobytes())
+        except (ValueError, TypeError, LookupError) as error:
+            raise ModelFileError(f"'{shown}' is damaged: {error}") from error
+        different = tuple(environment.differences(saved_environment, _fingerprint()))
         reason = ", ".join(map(str, different))
-        if not reason and (saved != weight.descriptor or int(header["groups"]) != weight._groups):
+        if not reason and (saved != weight.descriptor or groups != weight._groups):
             reason = "oneDNN chooses another layout here"
         if not reason and saved.nbytes != tensors["packed"].numel():
             raise ModelFileError(
@@ -270,11 +276,12 @@ def _read(path: str) -> tuple[dict[str, str], dict[str, Any]]:
     from safetensors import SafetensorError, safe_open
 
     try:
+        open_regular(path).close()
         with safe_open(path, "pt") as file:
             header = dict(file.metadata() or {})
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, ValueError, SafetensorError) as error:
-        raise ModelFileError(f"'{path}' cannot be read as a packed weight: {error}") from error
+        raise ModelFileError(f"'{path}' cannot be read as a packed weight: {reason_of(error)}") from error
     given = header.pop("sha256", None)
     if header.get("format") != _FORMAT or set(tensors) != {"packed", "descriptor", "plain"}:
         raise ModelFileError(f"'{path}' is not a packed weight of this format ({_FORMAT})")
@@ -285,7 +292,7 @@ def _read(path: str) -> tuple[dict[str, str], dict[str, Any]]:
 
 def _recipe(header: Mapping[str, str], path: str) -> _Recipe:
     try:
-        given: dict[str, Any] = json.loads(header["recipe"])
+        given: dict[str, Any] = parse_json(header["recipe"])
         given = {key: tuple(item) if isinstance(item, list) else item for key, item in given.items()}
         recipe = _Recipe(**given)
     except (ValueError, TypeError, LookupError, AttributeError) as error:

@@ -12,8 +12,9 @@ from typing import Any
 import onnx_ir as ir
 
 from ....registration import ModelFileError
+from ....registration.json_text import parse_json
 from ..reading.names import quoted
-from ..small_files import MAXIMUM_BYTES, parse_json
+from ..small_files import MAXIMUM_BYTES
 from ..stored_tensors import FileTensor, StoredFile
 
 _TYPES = {

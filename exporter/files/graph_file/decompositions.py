@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from ....registration import MAXIMUM_OPSET, MINIMUM_OPSET, ModelFileError, Registry
 from ....registration.arguments import blocks, qualified_name
+from ....registration.json_text import parse_json
 from .fingerprint import fingerprint
 from .graphs import GraphReader, GraphWriter
 from .layout import DECOMPOSITION, SERVES, VERSION, check_fields, read_metadata, write_metadata
@@ -117,7 +118,7 @@ def read_decompositions(functions: Iterable[onnx.FunctionProto]) -> Decompositio
             )
         graph = GraphReader().read(attributes[0].g)
         _, own = read_metadata(function.metadata_props)
-        for key, opsets in json.loads(own.get(SERVES, "[]")):
+        for key, opsets in parse_json(own.get(SERVES, "[]")):
             for opset in opsets:
                 found.graphs.setdefault(key, {})[opset] = graph
     return found

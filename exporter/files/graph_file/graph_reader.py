@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 
 import onnx
 import onnx_ir as ir
 
-from ....registration import RANGES, DimensionError, ModelFileError
+from ....registration import DimensionError, ModelFileError
 from ....registration.arguments import ATTRIBUTE, arguments, graphs_of
 from ...captured_graph import dimensions, specializations
 from ...captured_graph.capture import Capture
@@ -93,8 +92,7 @@ def _check_metadata(metadata: dict[str, str]) -> None:
     """
     try:
         dimensions.read(metadata)
+        dimensions.read_ranges(metadata)
     except DimensionError as error:
         raise ModelFileError(str(error)) from error
     specializations.read(metadata)
-    if not isinstance(json.loads(metadata.get(RANGES, "{}")), dict):
-        raise ModelFileError(f"the metadata '{RANGES}' does not have the documented form")

@@ -13,6 +13,7 @@ from onnx_ir import serde
 
 from ....registration import GraphError, ModelFileError
 from ....registration.arguments import ATTRIBUTE, arguments
+from ....registration.json_text import parse_json
 from .initializer_contents import tensor_message, tensor_of
 from .layout import FLOATS, NAME, OPERATOR_VERSION, check_fields, naming, read_metadata, write_metadata
 from .values import file_names, original_name, read_value, write_values
@@ -225,7 +226,7 @@ class GraphReader:
         with naming(f"node '{source.name}'"):
             check_fields(source)
             metadata, own = read_metadata(source.metadata_props)
-            floats = json.loads(own.get(FLOATS, "{}"))
+            floats = parse_json(own.get(FLOATS, "{}"))
             version = own.get(OPERATOR_VERSION)
             node = ir.Node(
                 source.domain,

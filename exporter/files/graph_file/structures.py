@@ -16,6 +16,7 @@ from typing import Any
 import onnx_ir as ir
 
 from ....registration import ModelFileError
+from ....registration.json_text import parse_json
 from ...captured_graph.capture import Interface
 
 _TORCH_KINDS = ("dtype", "device", "layout", "memory_format")
@@ -89,7 +90,7 @@ def write_interface(
 
 def read_interface(text: str) -> tuple[Interface, list[str], list[str] | None, list[str] | None]:
     """Read what `write_interface` wrote; tree structures become `Structure`."""
-    content = json.loads(text)
+    content = parse_json(text)
     _check(content)
     interface = Interface(
         input_specification=_structure_of(content["input_structure"]),
@@ -158,9 +159,9 @@ def check_interface(
         ("outputs", not _are_positions_below(results, outputs - len(interface.mutated))),
         ("numbers", not _are_positions_below(interface.numbers, outputs)),
         ("complex_outputs", not _are_positions_below(interface.complex_outputs, outputs)),
-        ("output_names", called and len(output_names) != outputs),
-        ("given_input_names", called and len(given_inputs or ()) > len(inputs)),
-        ("given_output_names", called and len(given_outputs or ()) > outputs),
+        ("output_names", (called or bool(output_names)) and len(output_names) != outputs),
+        ("given_input_names", len(given_inputs or ()) > len(inputs)),
+        ("given_output_names", len(given_outputs or ()) > outputs),
     )
     field = next((field for field, is_wrong in wrong if is_wrong), None)
     if field is not None:

@@ -11,6 +11,7 @@ from onnx_ir import serde
 
 from ....registration import ModelFileError
 from ....registration.arguments import blocks
+from ....registration.json_text import parse_json
 from .layout import DIGEST, NAME, naming, read_metadata, write_metadata
 
 
@@ -97,7 +98,7 @@ def original_name(own: dict[str, str], name: str) -> str | None:
     """The name of a value or node in the graph, from its name in the file."""
     if NAME not in own:
         return name
-    found = json.loads(own[NAME])
+    found = parse_json(own[NAME])
     if found is not None and not isinstance(found, str):
         raise ModelFileError(f"the original name of '{name}' is not a valid name")
     return found

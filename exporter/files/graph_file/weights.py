@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import pathlib
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -16,8 +18,11 @@ from ....registration import KIND, PERSISTENT, ModelFileError
 from ..message import Initializer
 from ..publishing import DataFile
 from ..reading import BOUNDS, Bounds, read_model
+from ..reading.bounds import REMEDY
+from ..reading.checks.memory import PROPORTION
 from ..reading.external_data.files import ExternalFiles, Folder
-from ..small_files import open_regular
+from ..small_files import open_regular, reason_of
+from ..zip_entries import unpacked_size
 from .initializer_contents import (
     EXTERNAL_FROM,
     contents,
@@ -192,9 +197,35 @@ def given_tensor(item: Any, name: str) -> ir.TensorProtocol:
     raise ModelFileError(f"weight '{name}' is a {type(item).__name__}, not an array or tensor")
 
 
-def _arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
-    with np.load(path, allow_pickle=False) as archive:
-        arrays = dict(archive)
+_UNREADABLE = (
+    *(OSError, ValueError, SyntaxError, MemoryError, RecursionError),
+    *(zlib.error, zipfile.BadZipFile, tokenize.TokenError),
+)
+"""What zipfile and numpy raise for damaged archives and headers of arrays, which are Python expressions."""
+
+
+def read_arrays(path: pathlib.Path, bounds: Bounds) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file.
+
+    Raises:
+        ModelFileError: it cannot be read, or has more than its size allows.
+    """
+    try:
+        with open_regular(path) as file, zipfile.ZipFile(file) as entries:
+            size, allowed = unpacked_size(entries), bounds.memory + PROPORTION * path.stat().st_size
+            if size > allowed:
+                raise ModelFileError(
+                    f"'{path}' cannot be read: it unpacks to {size} bytes, more than the limit of {allowed}; "
+                    f"{REMEDY}"
+                )
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as archive:
+                arrays = dict(archive)
+    except ModelFileError:
+        raise
+    except _UNREADABLE as error:
+        reason = reason_of(error) or type(error).__name__
+        raise ModelFileError(f"'{path}' cannot be read as an .npz file: {reason}") from error
     if not all(isinstance(item, np.ndarray) for item in arrays.values()):
         raise ModelFileError(
             f"'{path}' is an archive without arrays; load a file of torch.save with torch.load(path, "
@@ -210,13 +241,13 @@ def _opened(weights: Weights, bounds: Bounds) -> Mapping[str, Any]:
     path = pathlib.Path(weights)
     try:
         with open_regular(path) as file:
-            archive = file.read(4) == b"PK\x03\x04"
-        if archive:
-            return _arrays(path)
-    except ModelFileError:
-        raise
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise ModelFileError(f"'{path}' cannot be read as a model or an .npz file: {error}") from error
+            is_archive = file.read(4) == b"PK\x03\x04"
+    except (OSError, ValueError) as error:
+        raise ModelFileError(
+            f"'{path}' cannot be read as a model or an .npz file: {reason_of(error)}"
+        ) from error
+    if is_archive:
+        return read_arrays(path, bounds)
     graph = read_model(path, bounds).graph
     described = _own_metadata(graph)
     files = _files_in(path.parent)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 import pathlib
 from collections.abc import Mapping
 
 from ....registration import ModelFileError, OpsettaError
+from ...files.small_files import open_regular, reason_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,12 +71,12 @@ def digest_of(files: list[pathlib.Path]) -> str:
     found = hashlib.sha256()
     for file in files:
         try:
-            found.update(f"{file.stat().st_size} ".encode())
-            with file.open("rb") as content:
+            with open_regular(file) as content:
+                found.update(f"{os.fstat(content.fileno()).st_size} ".encode())
                 while block := content.read(1 << 20):
                     found.update(block)
         except OSError as error:
-            raise OpsettaError(f"'{file}' cannot be read: {error.strerror}") from error
+            raise OpsettaError(f"'{file}' cannot be read: {reason_of(error)}") from error
     return found.hexdigest()[:16]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from .. import torchscript
+from .repeated_memory import RepeatedMemory
 
 _WITH_FUNCTIONS = ("prim::fork", "prim::awaitable", "prim::Closure")
 """Kinds of nodes that hold a function, as a graph in the attribute `Subgraph`."""
@@ -43,6 +44,9 @@ class ScriptedState:
         leaves = [leaf for path, _, _, item in self._attributes for leaf in _leaves(path, item)]
         tensors = [(path, item) for path, item in leaves if isinstance(item, torch.Tensor)]
         self.tensors = [tensor for _, tensor in tensors]
+        repeated = RepeatedMemory()
+        for path, tensor in tensors:
+            repeated.add(path, tensor)
         self._contents = [
             (tensor, tensor.detach().clone(), _version(tensor))
             for path, tensor in tensors

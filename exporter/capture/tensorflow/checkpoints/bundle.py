@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from .entries import extents_of, parse_message, region_of
 from .slice_keys import PREFIX, slice_key
 from .sorted_table import SortedTable
 from .strings import strings_of
-from .variables import MAXIMUM_SLICES, Part, Variable, check_shape
+from .variables import MAXIMUM_SLICES, Slices, Variable, check_shape
 
 _VERSION = 1
 """The format version that this reader supports; a header may demand a newer reader."""
@@ -98,11 +97,13 @@ class Bundle:
         if len(message.slices) > MAXIMUM_SLICES:
             raise ModelFileError(f"{label} has {len(message.slices)} slices, more than {MAXIMUM_SLICES}")
         if message.slices:
-            # Keep the bytes, and parse them again when needed: a parsed message takes more memory.
-            parts = functools.partial(self._slice_parts, name, message.dtype, shape, bytes(value), label)
+            # The message takes more memory than its bytes. A graph may read each slice on its own.
+            slices = functools.cache(
+                functools.partial(self._slice_parts, name, message.dtype, shape, bytes(value), label)
+            )
         else:
-            parts = functools.partial(self._whole_part, self._entries[key], label)
-        self.variables[name] = Variable(name, message.dtype, shape, parts)
+            slices = functools.partial(self._whole_part, self._entries[key], label)
+        self.variables[name] = Variable(name, message.dtype, shape, slices)
 
     def _entry(self, message: Any, shape: tuple[int, ...], label: str) -> _Entry:
         dtype, count = numpy_type(message.dtype), math.prod(shape)
@@ -122,14 +123,12 @@ class Bundle:
             if shard == next_shard and start < end:
                 raise ModelFileError(f"{self._label} is damaged: the contents of variables overlap")
 
-    def _whole_part(self, entry: _Entry, label: str) -> Sequence[Part]:
+    def _whole_part(self, entry: _Entry, label: str) -> Slices:
         region = tuple((0, size) for size in entry.shape)
-        return [Part(region, functools.partial(self._contents, entry, label))]
+        return Slices([region], len(region), lambda _: self._contents(entry, label))
 
-    def _slice_parts(
-        self, name: str, dtype: int, shape: tuple[int, ...], value: bytes, label: str
-    ) -> Sequence[Part]:
-        parts = []
+    def _slice_parts(self, name: str, dtype: int, shape: tuple[int, ...], value: bytes, label: str) -> Slices:
+        regions, entries = [], []
         for message in parse_message("BundleEntryProto", value, label).slices:
             extents = extents_of(message)
             region = region_of(extents, shape, label)
@@ -138,8 +137,9 @@ class Bundle:
                 raise ModelFileError(
                     f"{label} has no contents, or invalid contents, for its slice {list(region)}"
                 )
-            parts.append(Part(region, functools.partial(self._contents, entry, label)))
-        return parts
+            regions.append(region)
+            entries.append(entry)
+        return Slices(regions, len(shape), lambda number: self._contents(entries[number], label))
 
     def _contents(self, entry: _Entry, label: str) -> np.ndarray:
         """Read the contents of an entry, and verify their checksum.

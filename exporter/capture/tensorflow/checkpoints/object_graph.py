@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 from .....registration import ModelFileError
+from ..element_types import numpy_type
 from .entries import parse_message
 from .variables import Checkpoint
 
@@ -21,10 +26,11 @@ def keys_by_name(checkpoint: Checkpoint) -> dict[str, list[str]]:
     if OBJECT_GRAPH not in checkpoint:
         return {}
     label = f"the graph of objects of the checkpoint '{checkpoint.path}'"
-    serialized = checkpoint[OBJECT_GRAPH].read()
-    if serialized.dtype != object or serialized.size != 1:
+    variable = checkpoint[OBJECT_GRAPH]
+    # Bytes of another variable might be any number of strings.
+    if numpy_type(variable.dtype) != np.object_ or math.prod(variable.shape) != 1:
         raise ModelFileError(f"{label} is damaged: it is not a single string")
-    graph = parse_message("TrackableObjectGraph", serialized.item(), label)
+    graph = parse_message("TrackableObjectGraph", variable.read().item(), label)
     keys: dict[str, list[str]] = {}
     for node in graph.nodes:
         for attribute in node.attributes:

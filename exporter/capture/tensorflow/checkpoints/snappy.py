@@ -15,8 +15,8 @@ class BadBlock(Exception):
     """The bytes are not a Snappy block."""
 
 
-def decompress(data: memoryview) -> bytes:
-    """The contents of a block.
+def decompress(data: memoryview, most: int) -> bytearray | None:
+    """The contents of a block; None if they have more than `most` bytes.
 
     Raises:
         BadBlock: it is malformed.
@@ -25,6 +25,8 @@ def decompress(data: memoryview) -> bytes:
     # Refuse before allocating what a malformed length asks for.
     if position < 0 or size > _MOST_PER_BYTE * len(data):
         raise BadBlock
+    if size > most:
+        return None
     contents = bytearray()
     while position < len(data):
         tag = data[position]
@@ -58,4 +60,4 @@ def decompress(data: memoryview) -> bytes:
         )
     if len(contents) != size:
         raise BadBlock
-    return bytes(contents)
+    return contents

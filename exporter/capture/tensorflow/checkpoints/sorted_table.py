@@ -22,12 +22,14 @@ _FOOTER = 48
 _TRAILER = 5
 """Bytes after a block: one for the compression, four for the checksum."""
 _PLAIN, _SNAPPY = 0, 1
-MAXIMUM_ENTRIES = 1_000_000
+MAXIMUM_ENTRIES = 120_000
+"""Entries of a table; each takes up to a thousand bytes in memory."""
 _KEY_BYTES, _KEY_BYTES_PER_BYTE = 1 << 26, 16
 """Maximum bytes of all keys together: a fixed number, and more for each byte of the file. TensorFlow writes a
 whole key after every 16 keys that omit what they share.
 """
-_MAXIMUM_DECOMPRESSED = 1 << 28
+_DECOMPRESSED, _DECOMPRESSED_PER_BYTE = 1 << 25, 2
+"""Bound on the bytes of all blocks after they are decompressed: TensorFlow compresses none."""
 
 
 class _BlockHandle(NamedTuple):
@@ -93,17 +95,18 @@ class SortedTable:
         if trailer[0] == _PLAIN:
             return contents
         if trailer[0] != _SNAPPY:
-            raise self._damage_error(f"a block has the compression {trailer[0]}, which is unknown")
+            raise self._damaged(f"a block has the compression {trailer[0]}, which is unknown")
+        allowed = _DECOMPRESSED + _DECOMPRESSED_PER_BYTE * len(self._data)
         try:
-            decompressed = decompress(contents)
+            block = decompress(contents, allowed - self._decompressed)
         except BadBlock:
-            raise self._damage_error("a block cannot be decompressed") from None
-        self._decompressed += len(decompressed)
-        if self._decompressed > _MAXIMUM_DECOMPRESSED:
+            raise self._damaged("a block cannot be decompressed") from None
+        if block is None:
             raise ModelFileError(
-                f"{self._label} cannot be read: it decompresses to more than {_MAXIMUM_DECOMPRESSED} bytes"
+                f"{self._label} cannot be read: it decompresses to more than {allowed} bytes"
             )
-        return memoryview(decompressed)
+        self._decompressed += len(block)
+        return memoryview(block).toreadonly()
 
     def _entries(self, block: memoryview) -> Iterator[tuple[bytes, memoryview]]:
         """Yield the entries of a block. The offsets at its end serve a binary search, and are skipped."""

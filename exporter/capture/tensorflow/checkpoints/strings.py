@@ -11,7 +11,10 @@ from ....files.reading.encodings.wire import varint
 from .checksums import crc32c, unmask_checksum
 
 _LONG = 2**32
-"""The checksum of the lengths takes a length below this as four bytes, others as eight."""
+"""Lengths below this enter the checksum as four bytes, others as eight."""
+_STRING = 100
+"""Bytes of a short string, its length and its place in an array."""
+_MEMORY, _MEMORY_PER_BYTE = 150_000_000, 2
 
 
 def strings_of(data: np.ndarray, shape: tuple[int, ...], checksum: int, order: str, label: str) -> np.ndarray:
@@ -29,6 +32,8 @@ def strings_of(data: np.ndarray, shape: tuple[int, ...], checksum: int, order: s
     # The length of each string takes at least a byte: refuse before allocating the array.
     if count > data.size:
         raise ModelFileError(f"{label} has {count} strings by its shape, but {data.size} bytes")
+    if count * _STRING > _MEMORY + _MEMORY_PER_BYTE * data.size:
+        raise ModelFileError(f"{label} cannot be read: it has {count} strings, which would take much memory")
     strings = np.empty(count, object)
     if not data.size:
         strings.flags.writeable = False

@@ -5,7 +5,8 @@ The entry with the empty key lists the variables and their slices. The contents 
 
 from __future__ import annotations
 
-import functools
+import array
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ from ..tensor_protos import array_of, repeated_bytes
 from .entries import extents_of, parse_message, region_of
 from .slice_keys import slice_key
 from .sorted_table import SortedTable
-from .variables import MAXIMUM_SLICES, Part, Region, Variable, check_shape
+from .variables import MAXIMUM_SLICES, Region, Slices, Variable, check_shape
 
 _VERSION = 1
 """The version of the format that this reader reads."""
@@ -47,7 +48,10 @@ def read_tables(tables: Mapping[str, np.ndarray]) -> dict[str, Variable]:
         values = dict(entries)
         for message in meta.tensor:
             _add_slices(variables, message, values, f"variable {quoted(message.name)} of {label}")
-    return {name: sliced.variable(name) for name, sliced in variables.items()}
+    return {
+        name: sliced.variable(name, f"variable {quoted(name)} of the checkpoint")
+        for name, sliced in variables.items()
+    }
 
 
 class _SlicedVariable:
@@ -55,10 +59,21 @@ class _SlicedVariable:
 
     def __init__(self, dtype: int, shape: tuple[int, ...]):
         self.dtype, self.shape = dtype, shape
-        self.parts: list[Part] = []
+        self.regions = array.array("q")
+        self.values: list[memoryview] = []
 
-    def variable(self, name: str) -> Variable:
-        return Variable(name, self.dtype, self.shape, lambda: self.parts)
+    def variable(self, name: str, shown: str) -> Variable:
+        return Variable(name, self.dtype, self.shape, lambda: self._slices(shown))
+
+    def _slices(self, shown: str) -> Slices:
+        regions = np.frombuffer(self.regions, np.int64) if self.regions else np.empty(0, np.int64)
+        regions = regions.reshape(len(self.values), len(self.shape), 2)
+
+        def read(number: int) -> np.ndarray:
+            region = tuple(map(tuple, regions[number].tolist()))
+            return _contents(self.values[number], self.dtype, region, shown)
+
+        return Slices(regions, len(self.shape), read)
 
 
 def _add_slices(
@@ -69,7 +84,7 @@ def _add_slices(
     sliced = variables.setdefault(message.name, _SlicedVariable(message.type, shape))
     if (sliced.dtype, sliced.shape) != (message.type, shape):
         raise ModelFileError(f"{label} has different types or shapes in different files")
-    if len(sliced.parts) + len(message.slice) > MAXIMUM_SLICES:
+    if len(sliced.values) + len(message.slice) > MAXIMUM_SLICES:
         raise ModelFileError(f"{label} has more than {MAXIMUM_SLICES} slices")
     for slice_message in message.slice:
         extents = extents_of(slice_message)
@@ -77,8 +92,8 @@ def _add_slices(
         value = values.get(slice_key(message.name, extents))
         if value is None:
             raise ModelFileError(f"{label} has no contents for its slice {list(region)}")
-        read = functools.partial(_contents, value, message.type, region, label)
-        sliced.parts.append(Part(region, read))
+        sliced.regions.extend(itertools.chain.from_iterable(region))
+        sliced.values.append(value)
 
 
 def _contents(value: memoryview, dtype: int, region: Region, label: str) -> np.ndarray:

@@ -21,17 +21,62 @@ Region = tuple[tuple[int, int], ...]
 """The start and the length of each dimension."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Part:
-    """A slice of a variable.
+class Slices:
+    """The slices of a variable.
 
-    Attributes:
-        region: its position in the variable.
-        read: reads its contents; a view of the file where possible.
+    Args:
+        regions: the place of each in the variable.
+        rank: dimensions of the variable.
+        read: reads the contents of a slice by its number, from the file where possible.
     """
 
-    region: Region
-    read: Callable[[], np.ndarray]
+    __slots__ = ("_ends", "_starts", "read")
+
+    def __init__(self, regions: Sequence[Region] | np.ndarray, rank: int, read: Callable[[int], np.ndarray]):
+        # Tuples of 32 dimensions take ten times the memory of the file.
+        bounds = np.array(regions, np.int64).reshape(len(regions), rank, 2)
+        self._starts, self._ends = bounds[:, :, 0], bounds.sum(axis=2)
+        self.read = read
+
+    def region(self, number: int) -> Region:
+        """The place of a slice in the variable."""
+        starts, ends = self._starts[number].tolist(), self._ends[number].tolist()
+        return tuple((start, end - start) for start, end in zip(starts, ends, strict=True))
+
+    def numbers_in(self, region: Region) -> np.ndarray:
+        """The numbers of the slices that have elements of a region."""
+        begins, ends = _limits(region)
+        meets = np.maximum(self._starts, begins) < np.minimum(self._ends, ends)
+        return np.flatnonzero(meets.all(axis=1))
+
+    def number_of(self, region: Region, numbers: np.ndarray) -> int | None:
+        """The one of some slices that is a region."""
+        begins, ends = _limits(region)
+        equal = (self._starts[numbers] == begins) & (self._ends[numbers] == ends)
+        equal_numbers = numbers[equal.all(axis=1)]
+        return int(equal_numbers[0]) if equal_numbers.size else None
+
+    def covered(self, region: Region, numbers: np.ndarray) -> int:
+        """The elements of a region that some slices have, if these do not overlap."""
+        begins, ends = _limits(region)
+        lengths = np.minimum(self._ends[numbers], ends) - np.maximum(self._starts[numbers], begins)
+        return int(lengths.prod(axis=1).sum())
+
+    def have_common_elements(self, numbers: np.ndarray) -> bool:
+        """Whether two of some slices overlap."""
+        starts, ends = self._starts[numbers].T, self._ends[numbers].T
+        # In the order of the dimensions that tell most of them apart, few others are left after the first.
+        order = sorted(range(len(starts)), key=lambda dim: -np.unique(starts[dim]).size)
+        for index in range(1, len(numbers)):
+            others = np.arange(index)
+            for dim in order:
+                meets = (starts[dim][others] < ends[dim][index]) & (starts[dim][index] < ends[dim][others])
+                others = others[meets]
+                if not others.size:
+                    break
+            if others.size:
+                return True
+        return False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,13 +87,13 @@ class Variable:
         name: its key.
         dtype: the number of its element type.
         shape: its shape.
-        parts: lists its slices.
+        slices: finds its slices.
     """
 
     name: str
     dtype: int
     shape: tuple[int, ...]
-    parts: Callable[[], Sequence[Part]]
+    slices: Callable[[], Slices]
 
     def read(self, region: Region | None = None) -> np.ndarray:
         """Read the contents, or those of a region. A single slice is not copied.
@@ -66,33 +111,24 @@ class Variable:
                 f"{self._label} has the shape {list(self.shape)}, which does not contain the slice "
                 f"{list(requested)}"
             )
-        parts = [part for part in self.parts() if _overlap(part.region, requested) is not None]
-        for part in parts:
-            if part.region == requested:
-                return part.read()
-        self._check_cover(parts, requested)
-        # Read all slices before allocating the whole: a missing slice must not cost that memory.
-        arrays = [part.read() for part in parts]
-        contents = np.empty([length for _, length in requested], numpy_type(self.dtype))
-        for part, array in zip(parts, arrays, strict=True):
-            common = _overlap(part.region, requested)
-            if common is not None:
-                contents[_slices_within(common, requested)] = array[_slices_within(common, part.region)]
-        contents.flags.writeable = False
-        return contents
-
-    def _check_cover(self, parts: Sequence[Part], requested: Region) -> None:
-        """Refuse slices that overlap, or do not cover a region."""
-        covered = sum(_volume(common) for part in parts if (common := _overlap(part.region, requested)))
-        bounds = np.array([part.region for part in parts], np.int64).reshape(len(parts), len(requested), 2)
-        starts, ends = bounds[:, :, 0], bounds.sum(axis=2)
-        for index in range(1, len(parts)):
-            meets = (starts[:index] < ends[index]) & (starts[index] < ends[:index])
-            if meets.all(axis=1).any():
-                raise ModelFileError(f"{self._label} has slices that overlap")
-        # The slices do not overlap, so their volumes add up to that of their union.
-        if covered != _volume(requested):
+        slices = self.slices()
+        numbers = slices.numbers_in(requested)
+        whole = slices.number_of(requested, numbers)
+        if whole is not None:
+            return slices.read(whole)
+        if slices.have_common_elements(numbers):
+            raise ModelFileError(f"{self._label} has slices that overlap")
+        if slices.covered(requested, numbers) != _volume(requested):
             raise ModelFileError(f"{self._label} is incomplete: the checkpoint lacks some of its slices")
+        # A slice that is not in the file is refused before there is memory for all.
+        contents = [slices.read(int(number)) for number in numbers]
+        contents_of_region = np.empty([length for _, length in requested], numpy_type(self.dtype))
+        for number, part in zip(numbers, contents, strict=True):
+            region = slices.region(number)
+            common = _overlap(region, requested)
+            contents_of_region[_slices_within(common, requested)] = part[_slices_within(common, region)]
+        contents_of_region.flags.writeable = False
+        return contents_of_region
 
     @property
     def _label(self) -> str:
@@ -141,13 +177,17 @@ def _volume(region: Region) -> int:
     return math.prod(length for _, length in region)
 
 
-def _overlap(first: Region, second: Region) -> Region | None:
-    """The intersection of two regions, if it is not empty."""
+def _limits(region: Region) -> tuple[np.ndarray, np.ndarray]:
+    """The first element of a region in each dimension, and the first after the last."""
+    bounds = np.contents_of_region(region, np.int64).reshape(len(region), 2)
+    return bounds[:, 0], bounds.sum(axis=1)
+
+
+def _overlap(first: Region, second: Region) -> Region:
+    """The intersection of two regions, which is not empty."""
     common = []
     for (start, length), (other_start, other_length) in zip(first, second, strict=True):
         begin, end = max(start, other_start), min(start + length, other_start + other_length)
-        if begin >= end:
-            return None
         common.append((begin, end - begin))
     return tuple(common)
 

@@ -69,6 +69,18 @@ def freeze_scope(
     return _Freezer(analysis, plans).freeze(results)
 
 
+class UnfrozenGraph(CaptureError):
+    """Nodes of a graph, or of the functions that it calls, cannot be frozen.
+
+    Attributes:
+        problems: a sentence on each.
+    """
+
+    def __init__(self, problems: Sequence[str]):
+        super().__init__("\n".join(["the graph cannot be frozen:", *(f"  - {text}" for text in problems)]))
+        self.problems = list(problems)
+
+
 class _Freezer:
     def __init__(self, analysis: ScopeAnalysis, plans: Planner):
         self._analysis, self._plans, self._scope = analysis, plans, analysis.scope
@@ -88,12 +100,15 @@ class _Freezer:
             try:
                 plan = node_plans[name] = self._plans(name)
                 self._visit(self._scope.nodes[name], plan)
+            except UnfrozenGraph as error:
+                problems |= dict.fromkeys(error.problems)
+                node_plans[name] = NodePlan(None, [])
             except CaptureError as error:
                 # Go on, so that one error names all nodes that cannot be frozen.
                 problems[str(error)] = None
                 node_plans[name] = NodePlan(None, [])
         if problems:
-            raise CaptureError("\n".join(["the graph cannot be frozen:", *(f"  - {p}" for p in problems)]))
+            raise UnfrozenGraph(list(problems))
         nodes = [
             message
             for name in self._scope.nodes

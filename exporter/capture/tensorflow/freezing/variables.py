@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from .....registration import CaptureError, ModelFileError
+from ....files.reading.bounds import BOUNDS
 from ....files.reading.names import listed, quoted
 from ..checkpoints import Checkpoint, Region, keys_by_name
 from ..element_types import numpy_type, type_name
@@ -98,6 +101,10 @@ class VariableKeys:
         self._checkpoint, self._keys = checkpoint, keys
         self._saver_keys = saver_keys(graph, functions)
         self._object_keys = keys_by_name(checkpoint)
+        self._digests: dict[str, bytes] = {}
+        self._regions: set[tuple[str, Region]] = set()
+        self._repeated_bytes = 0
+        self._keys_by_component: dict[str, list[str]] | None = None
 
     def find_stored(self, variables: Sequence[GraphVariable]) -> dict[str, StoredVariable]:
         """The contents of variables in the checkpoint, by the names of their nodes.
@@ -140,6 +147,12 @@ class VariableKeys:
                 "be a constant"
             )
         region = _region_of_slice(key, checkpoint_variable.shape)
+        self._count_repetition(
+            variable,
+            checkpoint_variable.dtype,
+            key.name,
+            region or tuple((0, size) for size in checkpoint_variable.shape),
+        )
         shape = checkpoint_variable.shape if region is None else tuple(length for _, length in region)
         declared = variable.shape
         # A size of -1 in the graph may be any.
@@ -153,6 +166,22 @@ class VariableKeys:
         return StoredVariable(
             key.name, checkpoint_variable.dtype, shape, lambda: checkpoint_variable.read(region)
         )
+
+    def _count_repetition(self, variable: GraphVariable, dtype: int, key: str, region: Region) -> None:
+        """Refuse a graph of which many variables have the same contents: each of them would be written.
+
+        Raises:
+            ModelFileError: these contents are too many bytes.
+        """
+        if (key, region) in self._regions:
+            size = math.prod(length for _, length in region) * getattr(numpy_type(dtype), "itemsize", 0)
+            self._repeated_bytes += size
+            if self._repeated_bytes > BOUNDS.memory:
+                raise ModelFileError(
+                    f"variables of the graph, such as {quoted(variable.name)}, have the same contents in the "
+                    f"checkpoint, and repeat more than {BOUNDS.memory} bytes"
+                )
+        self._regions.add((key, region))
 
     def _find_key(self, variable: GraphVariable) -> CheckpointKey | None:
         for name in (variable.node, variable.name):
@@ -187,12 +216,25 @@ class VariableKeys:
         return CheckpointKey(object_keys[0], "") if object_keys else None
 
     def _are_copies(self, keys: Sequence[str]) -> bool:
-        """Whether variables have equal contents: Keras saves the variables of a model twice."""
-        first, *copies = (self._checkpoint[key] for key in keys)
-        if any((copy.dtype, copy.shape) != (first.dtype, first.shape) for copy in copies):
-            return False
-        first_bytes = first.read().tobytes()
-        return all(copy.read().tobytes() == first_bytes for copy in copies)
+        """Whether variables are copies: Keras saves the variables of a model twice."""
+        return len({self._contents_of(key) for key in dict.fromkeys(keys)}) == 1
+
+    def _contents_of(self, key: str) -> tuple[int, tuple[int, ...], bytes]:
+        """The type and shape of a variable of the checkpoint, and a digest of its contents, read once."""
+        if key not in self._digests:
+            variable = self._checkpoint[key]
+            self._digests[key] = hashlib.sha256(variable.read().tobytes()).digest()
+        return self._checkpoint[key].dtype, self._checkpoint[key].shape, self._digests[key]
+
+    def _similar(self, name: str) -> str:
+        """Keys with the same last component as a variable's name, for an error message."""
+        if self._keys_by_component is None:
+            self._keys_by_component = {}
+            for key in self._checkpoint:
+                for component in set(key.split("/")):
+                    self._keys_by_component.setdefault(component, []).append(key)
+        similar_keys = self._keys_by_component.get(name.rpartition("/")[2], [])[:3]
+        return f"; it has {listed([quoted(key) for key in similar_keys])}" if similar_keys else ""
 
 
 def _region_of_slice(key: CheckpointKey, shape: tuple[int, ...]) -> Region | None:

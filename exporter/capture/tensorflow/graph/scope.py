@@ -73,8 +73,12 @@ class Unit:
     build: Callable[[], None]
 
 
+_MOST_EXPANDED = 80_000
+"""Nodes of a model with its functions inlined, unless its file has more. Each takes about 2,200 bytes."""
+_NODES_OF_GRAPH = 16
+"""Nodes that take as much time as the graph of a branch or of a loop's body."""
 Begin = Callable[["GraphScope", Edge], "Unit | None"]
-"""Begins to convert a result in a scope: returns its unit, or None if it gave the result a value at once."""
+"""Says what makes a result in a scope; None if it has given the result a value itself."""
 
 
 class Emitter:
@@ -100,19 +104,20 @@ class Emitter:
         self.placeholder: Callable[[GraphNode], ir.Value | None] = lambda node: None
         self._bounds = bounds
         self._constants: dict[GraphNode, ir.Value] = {}
-        # Nested calls let a small file expand to exponentially many nodes.
-        self._remaining = min(bounds.nodes, bounds.expanded_nodes + 16 * node_count)
+        expanded = min(bounds.expanded_nodes + 16 * node_count, max(bounds.expanded_nodes, _MOST_EXPANDED))
+        self._remaining = min(bounds.nodes, max(node_count, expanded))
 
-    def charge(self, node: GraphNode) -> None:
-        """Count an emitted node.
+    def charge(self, node: GraphNode | None, count: int = 1) -> None:
+        """Count an emitted node, or a graph, which takes as much as several.
 
         Raises:
             ModelFileError: inlined functions make the model too large for a file of its size.
         """
-        self._remaining -= 1
+        self._remaining -= count
         if self._remaining < 0:
+            position = "" if node is None else f", at {node.label}"
             raise ModelFileError(
-                f"the model has too many nodes when its functions are inlined, at {node.label}; {REMEDY}"
+                f"the model has too many nodes when its functions are inlined{position}; {REMEDY}"
             )
 
     def constant(self, node: GraphNode, prefix: str) -> ir.Value:
@@ -215,6 +220,8 @@ class GraphScope:
         self._depth = depth
         if depth > MAXIMUM_DEPTH:
             raise CaptureError(f"loops, branches and calls are nested more than {MAXIMUM_DEPTH} deep")
+        if graph is not emitter.graph:
+            emitter.charge(None, _NODES_OF_GRAPH)
 
     def demand(self, edges: Sequence[Edge]) -> list[ir.Value]:
         """Return the values of results; emit all nodes that they depend on.

@@ -348,10 +348,10 @@ def test_checksums():
 )
 def test_snappy(data):
     packed = files.snappy(data)
-    assert decompress(memoryview(packed)) == data
+    assert decompress(memoryview(packed), len(data)) == data
     for end in range(len(packed)):
         with pytest.raises(BadBlock):
-            decompress(memoryview(packed[:end]))
+            decompress(memoryview(packed[:end]), len(data))
 
 
 @pytest.mark.parametrize(
@@ -359,4 +359,4 @@ def test_snappy(data):
 )
 def test_blocks_that_are_not_snappy_are_refused(data):
     with pytest.raises(BadBlock):
-        decompress(memoryview(data))
+        decompress(memoryview(data), 2**20)

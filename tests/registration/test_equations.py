@@ -1,0 +1,32 @@
+"""Equations of Einsum are checked in time that grows with their length."""
+
+import time
+
+import pytest
+
+from opsetta.exporter.lowering.inference_risks import _EQUATION
+from opsetta.registration.validity.equations import equation_problem
+
+
+@pytest.mark.parametrize(
+    "equation",
+    ["ab," * 60 + "ab!", "a...b," * 60 + "!", "a" * 200_000 + "!", "a...b" * 50_000, "ab," * 60 + "ab->a!"],
+)
+def test_a_long_equation_that_is_none_is_refused_quickly(equation):
+    begin = time.process_time()
+    assert "is not an equation" in equation_problem(equation, [2] * (equation.count(",") + 1))
+    assert _EQUATION.fullmatch(equation) is None
+    assert time.process_time() - begin < 2
+
+
+@pytest.mark.parametrize(
+    "equation", ["ij,jk->ik", "...ij,...jk->...ik", "a...b", "...", "i->", "", "i...,j->...ij"]
+)
+def test_equations_are_equations(equation):
+    assert _EQUATION.fullmatch(equation)
+
+
+def test_messages_are_short():
+    for equation in ("a" * 10_000, "a" * 10_000 + "!", "a->" + "b" * 10_000):
+        problem = equation_problem(equation, [1])
+        assert problem is None or len(problem) < 600
