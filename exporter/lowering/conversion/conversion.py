@@ -262,7 +262,6 @@ class _Conversion(Driver[FileScope]):
                 attribute = ir.Attr(name, attribute.type, graphs)
             copied.append(attribute)
         inputs = self._inputs(node, scope) if standard else [self._mapped(v, scope) for v in node.inputs]
-        self._shapes.compare_inputs(node, inputs)
         for value in inputs:
             if value is not None:
                 self.construction.use(value)
@@ -283,6 +282,7 @@ class _Conversion(Driver[FileScope]):
             output.metadata_props.update(value.metadata_props)
         self._bound.update(fresh.outputs)
         self.construction.graph.append(fresh)
+        self._shapes.watch(node, [fresh])
         if self._has_chosen:
             infer_shape(fresh)
         return fresh

@@ -55,6 +55,7 @@ class WrittenShapes:
         self._opset = opset
         self._bounds = bounds
         self._checked: set[tuple] = set()
+        self._watched: list[tuple[ir.Node, int]] = []
         self._file_is_valid: bool | None = None
         self.have_grown = False
 
@@ -68,15 +69,34 @@ class WrittenShapes:
         pairs = zip(stated.dims, inferred.dims, strict=True)
         self.have_grown = any(isinstance(new, int) and old != new for old, new in pairs)
 
-    def compare_inputs(self, node: ir.Node, inputs: Sequence[Value | None]) -> None:
-        """Record whether sizes or axes of a copied node have become constant."""
-        if self.have_grown or node.op_type not in VECTORS or _is_settled(node.outputs):
+    def watch(self, node: ir.Node, nodes: Iterable[ir.Node]) -> None:
+        """Record which new nodes have sizes or axes that the file computes and that may become constant.
+
+        Args:
+            node: the node of the file.
+            nodes: its copy or its replacement.
+        """
+        if self.have_grown:
             return
-        for old, new in zip(node.inputs, inputs, strict=False):
-            if old is not None and new is not None and old.const_value is None:
-                maker = old.producer()
-                is_constant = maker is not None and maker.op_type == "Constant"
-                self.have_grown |= new.const_value is not None and not is_constant
+        for new in nodes:
+            positions = () if new.domain else VECTORS.get(new.op_type, ())
+            if not positions or _is_settled(node.outputs):
+                continue
+            for position in positions:
+                vector = _input(new, position)
+                if vector is None:
+                    continue
+                if not _is_constant(vector):
+                    self._watched.append((new, position))
+                elif new.op_type == node.op_type and not _is_constant(_input(node, position)):
+                    self.have_grown = True
+
+    def _has_settled(self) -> bool:
+        """Whether sizes or axes that the file computes are constant in the new model."""
+        for node, position in self._watched:
+            if node.graph is None or _is_constant(node.inputs[position]):
+                return True
+        return False
 
     def check_replacement(self, node: ir.Node, nodes: Sequence[ir.Node], results: Sequence[Any]) -> None:
         """Check the nodes that replace one node of the file.
@@ -84,6 +104,7 @@ class WrittenShapes:
         Raises:
             UnsupportedError: they do not take its operands, and the file is valid.
         """
+        self.watch(node, nodes)
         is_same = len(nodes) == 1 and nodes[0].op_type == node.op_type
         if is_same or node.op_type in COMPLETE or all(map(_is_checked, nodes)):
             return
@@ -103,7 +124,7 @@ class WrittenShapes:
         Raises:
             InvalidNodesError: onnx refuses the model, but not its file.
         """
-        if not self.have_grown:
+        if not self.have_grown and not self._has_settled():
             return
         message = message_without_weights(model)
         for graph in with_subgraphs(message.graph):
@@ -180,6 +201,18 @@ def _is_settled(values: Iterable[Value]) -> bool:
     return True
 
 
+def _is_constant(value: Value | None) -> bool:
+    """Whether a value is a constant of a graph, or the result of a Constant."""
+    if value is None or value.is_graph_input():
+        return False
+    producer = value.producer()
+    return value.const_value is not None or (producer is not None and producer.op_type == "Constant")
+
+
+def _input(node: ir.Node, position: int) -> Value | None:
+    return node.inputs[position] if position < len(node.inputs) else None
+
+
 def _is_checked(node: ir.Node) -> bool:
     """Whether emission has checked that the operands of a node fit each other."""
     return not node.domain and checks_operands(node.op_type) and _is_settled(node.outputs)
@@ -193,11 +226,17 @@ def _signature(node: ir.Node, nodes: Sequence[ir.Node]) -> tuple:
             inputs.append(None)
             continue
         tensor = value.const_value
-        contents = tensor.tobytes() if tensor is not None and tensor.size <= _FEW else None
+        contents = None if tensor is None else _sizes_in(tensor)
         shape = None if value.shape is None else value.shape.dims
         inputs.append((value.dtype, shape, contents))
     attributes = tuple((name, _comparable(item)) for name, item in sorted(node.attributes.items()))
     return (node.domain, node.op_type, len(nodes), tuple(inputs), attributes)
+
+
+def _sizes_in(tensor: ir.TensorProtocol) -> bytes | None:
+    """The contents of a constant that may be sizes or axes."""
+    is_small = tensor.dtype in (ir.DataType.INT32, ir.DataType.INT64) and tensor.size <= _FEW
+    return tensor.tobytes() if is_small else None
 
 
 def _comparable(attribute: ir.Attr) -> Any:
