@@ -271,6 +271,9 @@ def _split_problem(node: ir.Node) -> str | None:
     has_sizes = len(node.inputs) > 1 and node.inputs[1] is not None
     if has_sizes == ("num_outputs" in node.attributes):
         return "it needs its input 'split' or the attribute 'num_outputs', and not both"
+    count = node.attributes.get("num_outputs")
+    if count is not None and not count.is_ref() and count.value != len(node.outputs):
+        return f"its num_outputs is {count.value}, and it has {len(node.outputs)} outputs"
     return None
 
 

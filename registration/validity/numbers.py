@@ -14,6 +14,7 @@ _LEAST: dict[str, dict[str, int]] = {
     "DeformConv": {**_OF_WINDOWS, "offset_group": 1},
     "DepthToSpace": {"blocksize": 1},
     "GRU": {"hidden_size": 1},
+    "GatherND": {"batch_dims": 0},
     "GlobalLpPool": {"p": 1},
     "GroupNormalization": {"num_groups": 1},
     "LRN": {"size": 1},

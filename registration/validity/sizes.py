@@ -380,6 +380,38 @@ def _like_data(operands: Operands) -> Iterator[Demand]:
         yield "I", axis, size
 
 
+def _gathered(operands: Operands) -> Iterator[Demand]:
+    data, indices = operands.sizes("data"), operands.sizes("indices")
+    batches = operands.number("batch_dims", 0)
+    lowest = min((len(sizes) for sizes in (data, indices) if sizes is not None), default=batches + 1)
+    if batches >= lowest:
+        yield f"its batch_dims is {batches}, and an input has rank {lowest}"
+        return
+    for axis in range(batches):
+        yield "indices", axis, operands.size("data", axis)
+    yield from _positions(data, indices, batches)
+
+
+def _positions(data: Dims | None, indices: Dims | None, batches: int) -> Iterator[Demand]:
+    """The last axis of indices has a number for each of the axes that they select from."""
+    count = indices[-1] if indices else None
+    if count is not None and data is not None and not 1 <= count <= len(data) - batches:
+        yield f"its indices have {count} numbers for {len(data) - batches} axes"
+
+
+def _scattered(operands: Operands) -> Iterator[Demand]:
+    data, indices, updates = (operands.sizes(name) for name in ("data", "indices", "updates"))
+    yield from _positions(data, indices, 0)
+    if data is None or not indices or updates is None or indices[-1] is None:
+        return
+    shape = (*indices[:-1], *data[indices[-1] :])
+    if len(shape) != len(updates):
+        yield f"its updates have rank {len(updates)}, not {len(shape)}"
+        return
+    for axis, size in enumerate(shape):
+        yield "updates", axis, size
+
+
 RULES: dict[str, Rule] = {
     "AffineGrid": _affine_grid,
     "Attention": _attention,
@@ -393,6 +425,7 @@ RULES: dict[str, Rule] = {
     "DepthToSpace": _blocks,
     "Det": _square,
     "GRU": _recurrent(3),
+    "GatherND": _gathered,
     "Gemm": _matrix_product,
     "GridSample": _grid_sample,
     "GroupNormalization": _group_normalization,
@@ -409,6 +442,7 @@ RULES: dict[str, Rule] = {
     "ReverseSequence": _reversed_sequences,
     "RoiAlign": _regions,
     "RotaryEmbedding": _rotary_embedding,
+    "ScatterND": _scattered,
     "SoftmaxCrossEntropyLoss": _loss("scores", "labels"),
     "SpaceToDepth": _blocks,
 }

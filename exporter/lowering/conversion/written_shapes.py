@@ -196,9 +196,17 @@ def _is_settled(values: Iterable[Value]) -> bool:
         if value.shape is None:
             return False
         for size in value.shape.dims:
-            if not isinstance(size, int) and size.value is None:
+            if not isinstance(size, int) and _name(size) is None:
                 return False
     return True
+
+
+def _name(size: int | ir.SymbolicDim) -> int | str | None:
+    """A size or its name; None if it is not known. onnx's inference numbers sizes that it does not know."""
+    if isinstance(size, int):
+        return size
+    name = size.value
+    return None if name is None or name.startswith("unk__") else name
 
 
 def _is_constant(value: Value | None) -> bool:
@@ -227,7 +235,7 @@ def _signature(node: ir.Node, nodes: Sequence[ir.Node]) -> tuple:
             continue
         tensor = value.const_value
         contents = None if tensor is None else _sizes_in(tensor)
-        shape = None if value.shape is None else value.shape.dims
+        shape = None if value.shape is None else tuple(map(_name, value.shape.dims))
         inputs.append((value.dtype, shape, contents))
     attributes = tuple((name, _comparable(item)) for name, item in sorted(node.attributes.items()))
     return (node.domain, node.op_type, len(nodes), tuple(inputs), attributes)
