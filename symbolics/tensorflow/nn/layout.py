@@ -60,7 +60,7 @@ class Layout:
         """Select the numbers of the spatial dimensions from those of all axes.
 
         Raises:
-            UnsupportedError: batch or channels have another number than `other`.
+            UnsupportedError: batch or channels have another number than `other`, or a number is below it.
         """
         rank = self.dimensions + 2
         if len(numbers) != rank:
@@ -68,6 +68,8 @@ class Layout:
         axes = [self.axis(index) for index in range(self.dimensions)]
         if any(numbers[at] != other for at in range(rank) if at not in axes):
             raise g.refuse(f"{name}={list(numbers)} must be {other} for batch and channels")
+        if min(numbers) < other:
+            raise g.refuse(f"{name}={list(numbers)} must be {other} or more")
         return [numbers[at] for at in axes]
 
     def channels_first(self, g: GraphContext, value: Value) -> Value:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.moments import moments, narrowed, widened
+from ...compositions.response_normalization import response_normalization
 from ...compositions.sizes import compute, known_rank, product
 from .layout import IMAGES, Layout
 
@@ -148,7 +149,7 @@ def lrn(
     """ONNX divides `alpha` by the number of channels in the window."""
     size = 2 * depth_radius + 1
     images = IMAGES.channels_first(g, input)
-    result = g.op("LRN", images, size=size, alpha=alpha * size, beta=beta, bias=bias)
+    result = response_normalization(g, images, size, alpha * size, beta, bias)
     return IMAGES.restored(g, result)
 
 
