@@ -412,6 +412,18 @@ def _scattered(operands: Operands) -> Iterator[Demand]:
         yield "updates", axis, size
 
 
+def _padding(operands: Operands) -> Iterator[Demand]:
+    sizes = operands.sizes("data")
+    if sizes is not None and operands.value("axes") is None:
+        yield "pads", 0, 2 * len(sizes)
+
+
+def _repetition(operands: Operands) -> Iterator[Demand]:
+    sizes = operands.sizes("input")
+    if "tiles" not in operands.schema.input_index:
+        yield "repeats", 0, None if sizes is None else len(sizes)
+
+
 RULES: dict[str, Rule] = {
     "AffineGrid": _affine_grid,
     "Attention": _attention,
@@ -436,6 +448,7 @@ RULES: dict[str, Rule] = {
     "MaxUnpool": _like_data,
     "NegativeLogLikelihoodLoss": _loss("input", "target"),
     "NonMaxSuppression": _suppression,
+    "Pad": _padding,
     "QLinearConv": _convolution("x", "w", "B"),
     "RMSNormalization": _last_axes,
     "RNN": _recurrent(1),
@@ -445,6 +458,7 @@ RULES: dict[str, Rule] = {
     "ScatterND": _scattered,
     "SoftmaxCrossEntropyLoss": _loss("scores", "labels"),
     "SpaceToDepth": _blocks,
+    "Tile": _repetition,
 }
 
 COMPLETE = frozenset({"Attention", "RotaryEmbedding"})

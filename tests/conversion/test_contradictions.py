@@ -48,9 +48,8 @@ def reduced(rank):
     return model_of([node("ReduceL1", ["x", "axes"], ["y"], keepdims=1)], inputs, outputs, (), 18)
 
 
-def in_a_branch(scale):
-    """The same in a branch of an If."""
-    inner = centered(scale)
+def in_a_branch(inner):
+    """A graph in a branch of an If."""
     body = helper.make_graph(inner.graph.node, "then", [], [value("y", None)])
     other = helper.make_graph([node("Identity", ["x"], ["z"])], "else", [], [value("z", None)])
     nodes = [node("If", ["c"], ["out"], then_branch=body, else_branch=other)]
@@ -62,7 +61,8 @@ CONTRADICTIONS = {
     "scale": (centered([5]), centered([4])),
     "shape": (reshaped([1, 2, 5]), reshaped([1, 2, 3])),
     "rank": (reduced(3), reduced(2)),
-    "branch": (in_a_branch([5]), in_a_branch([4])),
+    "branch": (in_a_branch(centered([5])), in_a_branch(centered([4]))),
+    "shape in a branch": (in_a_branch(reshaped([1, 2, 5])), in_a_branch(reshaped([1, 2, 3]))),
 }
 
 

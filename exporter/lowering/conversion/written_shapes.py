@@ -32,7 +32,7 @@ from ...files.reading import Bounds
 from ...files.reading.subgraphs import with_subgraphs
 from ..inference import InferenceError, infer_shapes
 from .binding import type_message
-from .preparation import copy_of, message_without_weights
+from .preparation import copy_of, message_without_weights, with_constants_inside
 
 _FEW = 64
 """Constants with more elements are no sizes or axes."""
@@ -83,12 +83,11 @@ class WrittenShapes:
             if not positions or _is_settled(node.outputs):
                 continue
             for position in positions:
-                vector = _input(new, position)
-                if vector is None:
-                    continue
-                if not _is_constant(vector):
+                vector, stated = _input(new, position), _input(node, position)
+                if vector is not None and not _is_constant(vector):
                     self._watched.append((new, position))
-                elif new.op_type == node.op_type and not _is_constant(_input(node, position)):
+                elif new.op_type == node.op_type and stated is not None and not _is_constant(stated):
+                    # It is constant now, or an attribute.
                     self.have_grown = True
 
     def _has_settled(self) -> bool:
@@ -126,7 +125,7 @@ class WrittenShapes:
         """
         if not self.have_grown and not self._has_settled():
             return
-        message = message_without_weights(model)
+        message = with_constants_inside(message_without_weights(model))
         for graph in with_subgraphs(message.graph):
             for node in graph.node:
                 # Messages of onnx have the name of the node.
@@ -148,7 +147,7 @@ class WrittenShapes:
     def _is_file_valid(self) -> bool:
         """Whether strict inference takes the file as it is."""
         if self._file_is_valid is None:
-            message = message_without_weights(copy_of(self._model))
+            message = with_constants_inside(message_without_weights(copy_of(self._model)))
             self._file_is_valid = self._reason(message) is None
         return self._file_is_valid
 
