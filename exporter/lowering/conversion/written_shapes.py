@@ -37,7 +37,9 @@ from .preparation import copy_of, message_without_weights, with_constants_inside
 _FEW = 64
 """Constants with more elements are no sizes or axes."""
 _NODE = re.compile(r"\(op_type:(\w+)(?:, node name: ([^)]*))?\)")
-_MARK = re.compile(r"\[\w+Error\] |Inference error\(s\): |\(op_type:[^)]*\): ")
+_MARK = re.compile(
+    r"\[\w+Error\] |Inference error\(s\): |Graph attribute inferencing failed: |\(op_type:[^)]*\): "
+)
 
 
 class WrittenShapes:
@@ -153,8 +155,8 @@ class WrittenShapes:
 
     def _located(self, model: ir.Model, reason: str) -> InvalidNode:
         """The node that a message of onnx names, and the value of the file that it computes."""
-        named = _NODE.search(reason)
-        op_type, name = named.groups() if named else ("model", "")
+        # The nodes around the node come first.
+        *_, (op_type, name) = [("model", ""), *_NODE.findall(_first_line(reason))]
         clause = _clause(reason)
         nodes = (node for node in model.graph.all_nodes() if node.op_type == op_type)
         node = next((node for node in nodes if name in (node.name, *_names(node.outputs))), None)
@@ -294,6 +296,11 @@ def _read(nodes: Iterable[ir.Node], inside: set[Value]) -> dict[Value, None]:
     return read
 
 
+def _first_line(reason: str) -> str:
+    """The first of the errors in a message of onnx."""
+    return reason.strip().partition("\n")[0]
+
+
 def _clause(reason: str) -> str:
-    """The first sentence of a message of onnx, without its marks."""
-    return _MARK.sub("", " ".join(reason.split())).strip()[:200]
+    """The first error in a message of onnx, without its marks."""
+    return _MARK.sub("", " ".join(_first_line(reason).split())).strip()[:200]
