@@ -213,6 +213,9 @@ def _attention(operands: Operands) -> Iterator[Demand]:
         yield "V", 2, _product(value_size, heads)
         sequence = 1
     else:
+        has_rank_4 = any(sizes is not None for sizes in ranks.values())
+        if has_rank_4 and operands.schema.since_version >= _HEADS_OF_RANK_3 and (query_heads or heads):
+            yield "its attributes q_num_heads and kv_num_heads are for inputs of rank 3"
         query_heads = operands.size("Q", 1)
         heads = operands.first(("K", 1), ("V", 1), ("past_key", 1), ("past_value", 1))
         size, value_size, sequence = operands.first(("Q", 3), ("K", 3)), operands.size("V", 3), 2
@@ -225,6 +228,10 @@ def _attention(operands: Operands) -> Iterator[Demand]:
         yield from ((name, 0, batch), (name, 1, heads), (name, 3, last))
     yield "past_value", 2, operands.size("past_key", 2)
     yield from _mask(operands, (batch, query_heads, operands.size("Q", sequence)), length)
+
+
+_HEADS_OF_RANK_3 = 25
+"""The version of Attention from which inference refuses numbers of heads for inputs of rank 4."""
 
 
 def _mask(operands: Operands, outer: Dims, length: int | None) -> Iterator[Demand]:

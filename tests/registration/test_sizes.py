@@ -159,6 +159,13 @@ def test_grids_fit_their_transformations(theta, size, reason):
     assert [reason in text for text in found] == ([True] if reason else [])
 
 
+def test_numbers_of_heads_are_for_packed_heads():
+    shapes = {name: [2, 3, 5, 4] for name in "qkv"}
+    assert not reasons("Attention", 24, "q k v", shapes, HEADS)
+    assert "rank 3" in reasons("Attention", 25, "q k v", shapes, HEADS)[0]
+    assert not reasons("Attention", 25, "q k v", shapes, {})
+
+
 def test_a_batch_normalization_of_one_axis_or_of_places_is_not_checked():
     assert not reasons("BatchNormalization", 15, "x s s s s", {"x": [6], "s": [1]}, {})
     assert not reasons("BatchNormalization", 7, "x s s s s", {"x": [2, 6, 9], "s": [None]}, {"spatial": 0})

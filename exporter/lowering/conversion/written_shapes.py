@@ -58,7 +58,7 @@ class WrittenShapes:
         self._bounds = bounds
         self._checked: set[tuple] = set()
         self._watched: list[tuple[ir.Node, int]] = []
-        self._file_is_valid: bool | None = None
+        self._file_is_valid: dict[bool, bool] = {}
         self.have_grown = False
 
     def compare(self, stated: ir.Shape | None, inferred: ir.Shape | None) -> None:
@@ -132,11 +132,12 @@ class WrittenShapes:
             for node in graph.node:
                 # Messages of onnx have the name of the node.
                 node.name = node.name or (node.output[0] if node.output else "")
-        reason = self._reason(message)
-        if reason is None or not self._is_file_valid():
-            return
-        text = "the model would have shapes that contradict each other:"
-        raise InvalidNodesError(text, [self._located(model, reason)])
+        # onnxruntime propagates sizes when it loads a file, and onnx's checker does not.
+        for data_prop in (False, True):
+            reason = self._reason(message, data_prop)
+            if reason is not None and self._is_file_valid(data_prop):
+                text = "the model would have shapes that contradict each other:"
+                raise InvalidNodesError(text, [self._located(model, reason)])
 
     def _reason(self, message: onnx.ModelProto, data_prop: bool = False) -> str | None:
         """Why strict inference refuses a model; None if it does not."""
@@ -146,12 +147,12 @@ class WrittenShapes:
             return str(error)
         return None
 
-    def _is_file_valid(self) -> bool:
+    def _is_file_valid(self, data_prop: bool = False) -> bool:
         """Whether strict inference takes the file as it is."""
-        if self._file_is_valid is None:
+        if data_prop not in self._file_is_valid:
             message = with_constants_inside(message_without_weights(copy_of(self._model)))
-            self._file_is_valid = self._reason(message) is None
-        return self._file_is_valid
+            self._file_is_valid[data_prop] = self._reason(message, data_prop) is None
+        return self._file_is_valid[data_prop]
 
     def _located(self, model: ir.Model, reason: str) -> InvalidNode:
         """The node that a message of onnx names, and the value of the file that it computes."""
