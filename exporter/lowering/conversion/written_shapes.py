@@ -230,7 +230,7 @@ def _is_checked(node: ir.Node) -> bool:
 
 def _signature(node: ir.Node, nodes: Sequence[ir.Node]) -> tuple:
     """What the shapes in a replacement follow from."""
-    inputs = []
+    inputs: list[Any] = []
     for value in node.inputs:
         if value is None:
             inputs.append(None)
