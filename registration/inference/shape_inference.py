@@ -217,6 +217,18 @@ _RULES |= dict.fromkeys(
 )
 _OF_ALL_SHAPES = frozenset({"Concat", "MatMul", "Gather", "GatherElements", "Gemm"})
 """Operators whose rule reads the shape of each input."""
+_UNCHECKED = frozenset(
+    "BatchNormalization CumSum DFT GatherElements Gemm GroupNormalization Hardmax InstanceNormalization "
+    "LayerNormalization LogSoftmax LpNormalization PRelu RMSNormalization ScatterElements ScatterND Softmax "
+    "Trilu".split()
+)
+"""Operators whose demands on ranks and sizes emission checks in part only."""
+_CHECKED = (_SAME_AS_FIRST | BROADCASTING | _RULES.keys()) - _UNCHECKED
+
+
+def checks_operands(op_type: str) -> bool:
+    """Whether emission refuses operands of an operator whose sizes do not fit, if all sizes are known."""
+    return op_type in _CHECKED
 
 
 def infer(

@@ -5,7 +5,8 @@
    required ones are there.
 3. The numbers of inputs and outputs are those of the schema, and required ones are not omitted.
 4. Element types are those that the schema allows, and those of one type variable are equal.
-5. Ranks and axes, where they are known, are within those of `ranks`.
+5. Ranks and axes, where they are known, are within those of `ranks`, sizes those of `sizes`, and numbers
+   not below those of `numbers`.
 6. Sub-graphs have the inputs and outputs that their operator gives and takes.
 
 Nodes of domains without schemas and calls of the model's functions are not checked. The facts about an
@@ -28,7 +29,7 @@ from ..attribute_words import foreign_words, words_of
 from ..errors import InvalidNode, InvalidNodesError
 from ..metadata import MODULE
 from ..schemas import OperatorSchema, operator_schema, operator_schemas
-from . import ranks, types
+from . import numbers, ranks, sizes, types
 
 _SCHEMA_DOMAINS = frozenset(schema.domain for schema in onnx.defs.get_all_schemas())
 _INTERNAL = "__"
@@ -42,6 +43,7 @@ class _Attribute:
     type: AttributeType
     words: frozenset[str] | None
     numbers: frozenset[int] | None
+    least: int | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +60,7 @@ class _Facts:
     maximum_inputs: float
     maximum_outputs: float
     has_rank_rule: bool
+    has_size_rule: bool
     has_own_rule: bool
 
 
@@ -74,6 +77,7 @@ def _facts(op_type: str, opset: int, domain: str) -> _Facts | None:
                 formal.type,
                 words_of(op_type, name, schema.since_version),
                 types.allowed_numbers(schema, name),
+                None if domain else numbers.least_number(op_type, name),
             )
             for name, formal in schema.attributes.items()
         },
@@ -85,6 +89,7 @@ def _facts(op_type: str, opset: int, domain: str) -> _Facts | None:
         float("inf") if inputs and inputs[-1].variadic else len(inputs),
         float("inf") if outputs and outputs[-1].variadic else len(outputs),
         domain == "" and op_type in ranks.CHECKED,
+        domain == "" and op_type in sizes.RULES,
         domain == "" and op_type in _RULES and schema.since_version >= _RULES_SINCE.get(op_type, 1),
     )
 
@@ -157,6 +162,7 @@ def _node_problem(node: ir.Node, opset: int, domain: str) -> tuple[str, bool] | 
         or _count_problem(node, facts)
         or types.type_problem(node, facts.schema)
         or (ranks.rank_problem(node, facts.schema) if facts.has_rank_rule else None)
+        or (sizes.size_problem(node, facts.schema) if facts.has_size_rule else None)
         or (_RULES[node.op_type](node) if facts.has_own_rule else None)
     )
     return None if reason is None else (f"{reason}, at opset {opset}", False)
@@ -192,6 +198,8 @@ def _attribute_problem(node: ir.Node, facts: _Facts) -> str | None:
         elif formal.numbers is not None and attribute.value not in formal.numbers:
             number = attribute.value if name == "keepdims" else types.element_type_name(attribute.value)
             return f"its {name} is {number}, which it may not be"
+        elif formal.least is not None and numbers.is_below(attribute.value, formal.least):
+            return f"its {name} must be {formal.least} or more, not {attribute.value}"
     for name in facts.required_attributes:
         if name not in attributes:
             return f"it needs the attribute '{name}'"
@@ -263,6 +271,9 @@ def _split_problem(node: ir.Node) -> str | None:
     has_sizes = len(node.inputs) > 1 and node.inputs[1] is not None
     if has_sizes == ("num_outputs" in node.attributes):
         return "it needs its input 'split' or the attribute 'num_outputs', and not both"
+    count = node.attributes.get("num_outputs")
+    if count is not None and not count.is_ref() and count.value != len(node.outputs):
+        return f"its num_outputs is {count.value}, and it has {len(node.outputs)} outputs"
     return None
 
 

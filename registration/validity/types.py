@@ -21,7 +21,7 @@ def allowed_numbers(schema: OperatorSchema, attribute: str) -> frozenset[int] | 
     if attribute == "keepdims":
         # Not an element type: inference and onnxruntime read numbers besides 0 and 1 in different ways.
         return frozenset({0, 1})
-    if attribute in ("to", "dtype", "output_dtype"):
+    if attribute in ("to", "dtype", "output_dtype", "output_datatype"):
         outputs = schema.outputs[0]
         numbers = frozenset(map(int, outputs.dtypes | outputs.sequences))
         # Quantization takes 0 for the type of the zero point.

@@ -1,6 +1,7 @@
 """Normalization over batches, instances, groups, layers and channels."""
 
 from ...registration import GraphContext, Value, onnx_symbolic
+from ..compositions.response_normalization import response_normalization
 from ..compositions.size_arithmetic import axis_from_front
 from ._broadcasting import along_channels
 from ._layouts import from_channels_first, is_channels_last, set_shape_like, to_channels_first
@@ -97,10 +98,8 @@ def lrn(
     bias: float = 1.0,
     order: str = "NCHW",
 ) -> Value:
-    if size < 1 or size % 2 == 0:
-        raise g.refuse(f"its size must be odd, not {size}")
     data = to_channels_first(g, X, order)
-    result = g.op("LRN", data, size=size, alpha=alpha, beta=beta, bias=bias)
+    result = response_normalization(g, data, size, alpha, beta, bias)
     return from_channels_first(g, set_shape_like(result, data), order)
 
 

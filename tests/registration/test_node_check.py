@@ -58,6 +58,13 @@ INVALID = [
     ("type of an attribute", 13, node("Softmax", axis=1.0), X4, "FLOAT, not INT"),
     ("required attribute", 13, node("Cast"), X4, "needs the attribute 'to'"),
     ("element type", 13, node("Cast", to=99), X4, "to is 99"),
+    (
+        "type of a window",
+        17,
+        node("HannWindow", output_datatype=-5),
+        {"x": ([], INT64)},
+        "output_datatype is -5",
+    ),
     ("too many inputs", 13, node("Relu", "x x"), X4, "2 inputs, not 1"),
     ("too few inputs", 13, node("MatMul"), X4, "1 inputs, not 2"),
     ("too many outputs", 13, node("Relu", "x", "y z"), X4, "2 outputs, not 1"),

@@ -164,6 +164,15 @@ def test_normalization_fused_with_an_addition() -> None:
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(("alpha", "beta"), [(0.0, 0.75), (0.5, 0.0), (0.5, 0.75)])
+def test_response_normalization_with_parameters_of_zero(alpha: float, beta: float) -> None:
+    x = floats(1, 2, 2, 4)
+    ours = computed("LRN", {"input": x}, {"depth_radius": 1, "bias": 2.0, "alpha": alpha, "beta": beta})
+    squares = np.pad(x**2, ((0, 0), (0, 0), (0, 0), (1, 1)))
+    sums = squares[..., :-2] + squares[..., 1:-1] + squares[..., 2:]
+    np.testing.assert_allclose(ours, x / (2 + alpha * sums) ** beta, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("scaled", [False, True])
 def test_normalization_of_old_graphs(scaled: bool) -> None:
     x, given = floats(2, 4, 4, 3), _statistics()
@@ -197,6 +206,24 @@ def test_normalization_of_old_graphs(scaled: bool) -> None:
             {"input": floats(1, 4, 4, 4)},
             {"ksize": [1, 1, 1, 2], "strides": [1, 1, 1, 2], "padding": "VALID"},
             "must be 1 for batch and channels",
+        ),
+        (
+            "MaxPool",
+            {"input": floats(1, 4, 4, 4).astype(np.int32)},
+            {"ksize": [1, 0, 2, 1], "strides": [1, 1, 1, 1], "padding": "VALID"},
+            r"ksize=\[1, 0, 2, 1\] must be 1 or more",
+        ),
+        (
+            "Conv2D",
+            {"input": floats(1, 4, 4, 3), "filter": floats(1, 1, 3, 2)},
+            {**CONV, "dilations": [1, 1, -1, 1]},
+            "dilations=.* must be 1 or more",
+        ),
+        (
+            "LRN",
+            {"input": floats(1, 4, 4, 3)},
+            {"depth_radius": -1, "bias": 1.0, "alpha": 1.0, "beta": 0.5},
+            "odd and positive",
         ),
         (
             "ResizeBilinear",

@@ -11,7 +11,6 @@ or by the version ladder of `symbolics/onnx`, or by the body that ONNX gives the
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections import ChainMap, Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -48,9 +47,11 @@ from .chosen_branches import BranchNames, chosen_branch, infer_shape
 from .file_scope import FileScope
 from .foreign_operators import call_foreign, foreign_function, has_versions
 from .preparation import copy_of, opset_of, source_of, with_contents
+from .replacements import describe, nodes_after
 from .size import limits_of
 from .source_validity import check_source, warn_of_invalid
 from .vectors import with_vectors
+from .written_shapes import WrittenShapes
 
 _TRIED = 20  # Nodes of one operator that are refused before its others are refused without a try.
 
@@ -92,7 +93,8 @@ def convert(
         return _carrying(model, with_contents(copy_of(model)))
     check_training(model, opset)
     source = source_of(model, bounds)
-    found = _Conversion(source, opset, registry_or_default(registry), bounds)
+    shapes = WrittenShapes(model, opset, bounds)
+    found = _Conversion(source, opset, registry_or_default(registry), bounds, shapes)
     found.known_invalid = check_source(source, source_opset, opset, found.registry)
     found.observation = observation
     found.level, found.keeps_weights = level or DEFAULT_LEVEL, keeps_weights
@@ -108,7 +110,9 @@ def _carrying(model: ir.Model, converted: ir.Model) -> ir.Model:
 class _Conversion(Driver[FileScope]):
     """Lowers ONNX graphs of other opsets, whose nodes are read with the schemas of their opset."""
 
-    def __init__(self, source: ir.Model, opset: int, registry: Registry, bounds: Bounds):
+    def __init__(
+        self, source: ir.Model, opset: int, registry: Registry, bounds: Bounds, shapes: WrittenShapes
+    ):
         imports = {name: version for name, version in source.graph.opset_imports.items() if name != "ai.onnx"}
         graph = ir.Graph(
             [],
@@ -129,6 +133,7 @@ class _Conversion(Driver[FileScope]):
         self._moved: set[Value] = set()
         self._branch_names = BranchNames(source.graph, self.names)
         self._has_chosen = False
+        self._shapes = shapes
 
     def properties(self) -> dict[str, Any]:
         """The properties of the file."""
@@ -162,6 +167,7 @@ class _Conversion(Driver[FileScope]):
             value.const_value = tensor
         if any(MAY_OVERWRITE in node.metadata_props for node in self.source.graph.all_nodes()):
             annotate_inplace(model)
+        self._shapes.check_model(model)
         return model
 
     def refuse(self, node: ir.Node, scope: FileScope, error: UnsupportedError) -> None:
@@ -189,20 +195,25 @@ class _Conversion(Driver[FileScope]):
         inputs = self._inputs(node, scope)
         branch = chosen_branch(node, inputs[0]) if node.op_type == "If" and inputs else None
         if branch is not None and len(branch.outputs) == len(node.outputs):
-            return self._chosen(branch, scope)
+            results = self._chosen(branch, scope)
+            for output, result in zip(node.outputs, results, strict=True):
+                self._shapes.compare(output.shape, None if result is None else result.shape)
+            return results
         target = operator_schema(node.op_type, self.opset)
         if scope.copies and target is not None and target.since_version == schema.since_version:
             return list(self._copied(node, attributes, scope).outputs)
         before = self.construction.graph[-1] if len(self.construction.graph) else None
         count, emitted = binding.outputs_and_attributes(node, schema, attributes)
-        results: list[Value | None] = list(self._said(schema, scope, inputs, emitted, count))
+        results = list[Value | None](self._said(schema, scope, inputs, emitted, count))
         results += [None] * (len(node.outputs) - len(results))
         if scope.copies:
             results = [
                 None if result is None else self._named(output, result)
                 for output, result in zip(node.outputs, results, strict=False)
             ]
-            self._trace(node, before)
+            nodes = nodes_after(self.construction.graph, before)
+            describe(nodes, node, self._used_names)
+            self._shapes.check_replacement(node, nodes, results)
         return results
 
     def _without_schema(
@@ -218,20 +229,6 @@ class _Conversion(Driver[FileScope]):
         copied = self._copied(node, attributes, scope)
         converted_constants.localize(copied, self.context, self._moved)
         return list(copied.outputs)
-
-    def _trace(self, node: ir.Node, before: ir.Node | None) -> None:
-        """Give the replacement of a node its metadata, and its last node the name."""
-        last = True
-        for made in reversed(self.construction.graph):
-            if made is before:
-                return
-            if last and node.name and node.name not in self._used_names:
-                self._used_names.add(node.name)
-                made.name = node.name
-                made.doc_string = node.doc_string
-            last = False
-            for key, text in node.metadata_props.items():
-                made.metadata_props.setdefault(key, text)
 
     def _inputs(self, node: ir.Node, scope: FileScope) -> list[Value | None]:
         """The new inputs of an ONNX node."""
@@ -285,6 +282,7 @@ class _Conversion(Driver[FileScope]):
             output.metadata_props.update(value.metadata_props)
         self._bound.update(fresh.outputs)
         self.construction.graph.append(fresh)
+        self._shapes.watch(node, [fresh])
         if self._has_chosen:
             infer_shape(fresh)
         return fresh
@@ -301,6 +299,7 @@ class _Conversion(Driver[FileScope]):
             return result
         if output.type is not None:
             result.type = output.type
+        self._shapes.compare(output.shape, result.shape)
         settled = result.shape is not None and result.shape.is_static()
         if output.shape is not None and isinstance(output.type, ir.TensorType | None) and not settled:
             result.shape = output.shape
@@ -432,7 +431,7 @@ class _Conversion(Driver[FileScope]):
             values[value] = copy
         scope = dataclasses.replace(outer, values=values)
         self.nodes(branch, scope)
-        new_nodes = itertools.takewhile(lambda node: node is not before, reversed(graph))
+        new_nodes = nodes_after(graph, before)
         self._branch_names.separate(value for node in new_nodes for value in node.outputs)
         return [self._mapped(value, scope) for value in branch.outputs]
 

@@ -85,7 +85,7 @@ def _infer(model: ir.Model, bounds: Bounds) -> None:
     """Set the types and shapes that onnx infers; a model that onnx cannot read is not changed."""
     try:
         inferred = infer_shapes(
-            with_known_operators(_with_constants_inside(_without_weights(model))),
+            with_known_operators(with_constants_inside(message_without_weights(model))),
             data_prop=True,
             bounds=bounds,
         )
@@ -111,7 +111,7 @@ def _is_large(tensor: ir.TensorProtocol | None) -> bool:
     return tensor is not None and (tensor.dtype == ir.DataType.STRING or tensor.nbytes > _LARGE)
 
 
-def _without_weights(model: ir.Model) -> onnx.ModelProto:
+def message_without_weights(model: ir.Model) -> onnx.ModelProto:
     """The model's message without the contents of its large tensors, in nodes and in graphs."""
     weights = [
         (value, value.const_value)
@@ -140,7 +140,7 @@ def _without_weights(model: ir.Model) -> onnx.ModelProto:
             node.attributes[attribute.name] = attribute
 
 
-def _with_constants_inside(model: onnx.ModelProto) -> onnx.ModelProto:
+def with_constants_inside(model: onnx.ModelProto) -> onnx.ModelProto:
     """Give sub-graphs the sizes and axes that they read from the main graph.
 
     onnx's inference does not find the contents of outer constants.

@@ -60,7 +60,7 @@ class DataLayout:
         """Select the numbers of the spatial dimensions from those of all axes.
 
         Raises:
-            UnsupportedError: the number of batch or channels is not `expected`.
+            UnsupportedError: batch or channels have another number than `expected`, or a number is below it.
         """
         rank = self.dimensions + 2
         if len(per_axis) != rank:
@@ -68,6 +68,8 @@ class DataLayout:
         axes = [self.axis(index) for index in range(self.dimensions)]
         if any(per_axis[axis] != expected for axis in range(rank) if axis not in axes):
             raise g.refuse(f"{name}={list(per_axis)} must be {expected} for batch and channels")
+        if min(per_axis) < expected:
+            raise g.refuse(f"{name}={list(per_axis)} must be {expected} or more")
         return [per_axis[axis] for axis in axes]
 
     def channels_first(self, g: GraphContext, value: Value) -> Value:

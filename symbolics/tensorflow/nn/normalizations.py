@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.moments import cast_like, moments, widen_halves
+from ...compositions.response_normalization import response_normalization
 from ...compositions.size_arithmetic import compute, known_rank, product
 from .layout import IMAGES, DataLayout
 
@@ -151,7 +152,7 @@ def lrn(
     """ONNX divides `alpha` by the window's number of channels, TensorFlow does not: multiply by it."""
     size = 2 * depth_radius + 1
     images = IMAGES.channels_first(g, input)
-    result = g.op("LRN", images, size=size, alpha=alpha * size, beta=beta, bias=bias)
+    result = response_normalization(g, images, size, alpha * size, beta, bias)
     return IMAGES.restore(g, result)
 
 

@@ -199,6 +199,7 @@ def test_an_argument_may_stand_twice_if_it_is_the_same(tmp_path):
         ("MaxPool", {"kernel": 1, "stride": 2, "legacy_pad": 3}, "empty windows"),
         ("AveragePool", {"kernel": 2, "order": "CHWN"}, "order"),
         ("LRN", {"size": 4}, "must be odd"),
+        ("LRN", {"size": 3, "alpha": 1.0, "beta": -0.5}, "beta -0.5"),
         ("Relu6", {}, "no symbolic function"),
         ("LeakyRelu", {"alpha": "much"}, "alpha"),
     ],

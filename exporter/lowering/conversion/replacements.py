@@ -1,0 +1,28 @@
+"""The nodes that replace a node of a file: finds them, and gives them what the node says of itself."""
+
+from __future__ import annotations
+
+import itertools
+
+import onnx_ir as ir
+
+
+def nodes_after(graph: ir.Graph, before: ir.Node | None) -> list[ir.Node]:
+    """The nodes of a graph after one of them, in order; all of them after None."""
+    nodes = list(itertools.takewhile(lambda node: node is not before, reversed(graph)))
+    return nodes[::-1]
+
+
+def describe(nodes: list[ir.Node], node: ir.Node, used_names: set[str]) -> None:
+    """Give the nodes that replace a node its metadata, and the last one its name.
+
+    Args:
+        used_names: names that nodes have been given; a name is given once.
+    """
+    if nodes and node.name and node.name not in used_names:
+        used_names.add(node.name)
+        nodes[-1].name = node.name
+        nodes[-1].doc_string = node.doc_string
+    for replacement in nodes:
+        for key, text in node.metadata_props.items():
+            replacement.metadata_props.setdefault(key, text)

@@ -1,0 +1,307 @@
+"""Checks with onnx's strict inference that the shapes of a converted model do not contradict each other.
+
+A node that is copied is as valid as it was in the file. There are two ways in which a valid file becomes an
+invalid one:
+
+1. The operands of a node do not fit each other, which onnx does not see for its operator, but does for the
+   nodes that replace it. They are checked once for each combination of attributes and shapes, unless emission
+   has checked them.
+2. A shape becomes known that onnx does not infer for the file, and contradicts what the file says of it. Then
+   the whole model is checked.
+
+Most conversions need neither. A model that onnx refuses is an error only if onnx takes its file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+from onnx_ir import AttributeType, Value, serde
+
+from ....registration import InvalidNode, InvalidNodesError, UnsupportedError
+from ....registration.arguments import blocks, graphs_of
+from ....registration.inference.shape_inference import checks_operands
+from ....registration.metadata import MODULE
+from ....registration.validity.ranks import VECTORS
+from ....registration.validity.sizes import COMPLETE
+from ...files.reading import Bounds
+from ...files.reading.subgraphs import with_subgraphs
+from ..inference import InferenceError, infer_shapes
+from .binding import type_message
+from .preparation import copy_of, message_without_weights, with_constants_inside
+
+_FEW = 64
+"""Constants with more elements are no sizes or axes."""
+_NODE = re.compile(r"\(op_type:(\w+)(?:, node name: ([^)]*))?\)")
+_MARK = re.compile(
+    r"\[\w+Error\] |Inference error\(s\): |Graph attribute inferencing failed: |\(op_type:[^)]*\): "
+)
+
+
+class WrittenShapes:
+    """Checks the shapes of one conversion.
+
+    A node that is emitted under the name of its operator has the demands that it had in the file, and those
+    of some other operators have been checked in full.
+
+    Attributes:
+        have_grown: whether a shape is known, or has sizes, that the file does not tell.
+    """
+
+    def __init__(self, model: ir.Model, opset: int, bounds: Bounds):
+        self._model = model
+        self._opset = opset
+        self._bounds = bounds
+        self._checked: set[tuple] = set()
+        self._watched: list[tuple[ir.Node, int]] = []
+        self._file_is_valid: dict[bool, bool] = {}
+        self.have_grown = False
+
+    def compare(self, stated: ir.Shape | None, inferred: ir.Shape | None) -> None:
+        """Record whether the shape of a result says more than the file does, or something else."""
+        if self.have_grown or inferred is None or stated is inferred:
+            return
+        if stated is None or len(stated) != len(inferred):
+            self.have_grown = True
+            return
+        pairs = zip(stated.dims, inferred.dims, strict=True)
+        self.have_grown = any(isinstance(new, int) and old != new for old, new in pairs)
+
+    def watch(self, node: ir.Node, nodes: Iterable[ir.Node]) -> None:
+        """Record which new nodes have sizes or axes that the file computes and that may become constant.
+
+        Args:
+            node: the node of the file.
+            nodes: its copy or its replacement.
+        """
+        if self.have_grown:
+            return
+        for new in nodes:
+            positions = () if new.domain else VECTORS.get(new.op_type, ())
+            if not positions or _is_settled(node.outputs):
+                continue
+            for position in positions:
+                vector, stated = _input(new, position), _input(node, position)
+                if vector is not None and not _is_constant(vector):
+                    self._watched.append((new, position))
+                elif new.op_type == node.op_type and stated is not None and not _is_constant(stated):
+                    # It is constant now, or an attribute.
+                    self.have_grown = True
+
+    def _has_settled(self) -> bool:
+        """Whether sizes or axes that the file computes are constant in the new model."""
+        for node, position in self._watched:
+            if node.graph is None or _is_constant(node.inputs[position]):
+                return True
+        return False
+
+    def check_replacement(self, node: ir.Node, nodes: Sequence[ir.Node], results: Sequence[Any]) -> None:
+        """Check the nodes that replace one node of the file.
+
+        Raises:
+            UnsupportedError: they do not take its operands, and the file is valid.
+        """
+        self.watch(node, nodes)
+        is_same = len(nodes) == 1 and nodes[0].op_type == node.op_type
+        if is_same or node.op_type in COMPLETE or all(map(_is_checked, nodes)):
+            return
+        signature = _signature(node, nodes)
+        if signature in self._checked:
+            return
+        self._checked.add(signature)
+        message = _fragment(node, nodes, results, self._opset)
+        # Sizes that passes will fold are known by propagation.
+        reason = None if message is None else self._reason(message, data_prop=True)
+        if reason is not None and self._is_file_valid():
+            raise UnsupportedError(f"it does not take its operands: {_clause(reason)}")
+
+    def check_model(self, model: ir.Model) -> None:
+        """Check a whole model, if shapes have become known.
+
+        Raises:
+            InvalidNodesError: onnx refuses the model, but not its file.
+        """
+        if not self.have_grown and not self._has_settled():
+            return
+        message = with_constants_inside(message_without_weights(model))
+        for graph in with_subgraphs(message.graph):
+            for node in graph.node:
+                # Messages of onnx have the name of the node.
+                node.name = node.name or (node.output[0] if node.output else "")
+        # onnxruntime propagates sizes when it loads a file, and onnx's checker does not.
+        for data_prop in (False, True):
+            reason = self._reason(message, data_prop)
+            if reason is not None and self._is_file_valid(data_prop):
+                text = "the model would have shapes that contradict each other:"
+                raise InvalidNodesError(text, [self._located(model, reason)])
+
+    def _reason(self, message: onnx.ModelProto, data_prop: bool = False) -> str | None:
+        """Why strict inference refuses a model; None if it does not."""
+        try:
+            infer_shapes(message, data_prop=data_prop, strict=True, bounds=self._bounds)
+        except (InferenceError, ValueError) as error:
+            return str(error)
+        return None
+
+    def _is_file_valid(self, data_prop: bool = False) -> bool:
+        """Whether strict inference takes the file as it is."""
+        if data_prop not in self._file_is_valid:
+            message = with_constants_inside(message_without_weights(copy_of(self._model)))
+            self._file_is_valid[data_prop] = self._reason(message, data_prop) is None
+        return self._file_is_valid[data_prop]
+
+    def _located(self, model: ir.Model, reason: str) -> InvalidNode:
+        """The node that a message of onnx names, and the value of the file that it computes."""
+        # The nodes around the node come first.
+        *_, (op_type, name) = [("model", ""), *_NODE.findall(_first_line(reason))]
+        clause = _clause(reason)
+        nodes = (node for node in model.graph.all_nodes() if node.op_type == op_type)
+        node = next((node for node in nodes if name in (node.name, *_names(node.outputs))), None)
+        if node is None:
+            return InvalidNode(clause, name or "", "", op_type)
+        own = next(iter(_names(node.outputs)), "")
+        result = self._value_of_file(node)
+        if result not in ("", own):
+            clause += f"; it is one of the nodes that compute '{result}'"
+        return InvalidNode(clause, node.name or "", own, op_type, node.metadata_props.get(MODULE, ""))
+
+    def _value_of_file(self, node: ir.Node) -> str:
+        """The name of the first value of the file that depends on a node's results; empty if none does."""
+        names = {
+            name
+            for graph in graphs_of(self._model.graph)
+            for inner in graph
+            for name in _names(inner.outputs)
+        }
+        waiting, seen = [node], {node}
+        for following in waiting:
+            for value in following.outputs:
+                if value.name in names:
+                    return value.name
+                users = [user for user in value.consumers() if user not in seen]
+                seen.update(users)
+                waiting += users
+        return ""
+
+
+def _names(values: Iterable[Value]) -> list[str]:
+    return [value.name for value in values if value.name]
+
+
+def _is_settled(values: Iterable[Value]) -> bool:
+    """Whether every size of values is a number or has a name."""
+    for value in values:
+        if value.shape is None:
+            return False
+        for size in value.shape.dims:
+            if not isinstance(size, int) and _name(size) is None:
+                return False
+    return True
+
+
+def _name(size: int | ir.SymbolicDim) -> int | str | None:
+    """A size or its name; None if it is not known. onnx's inference numbers sizes that it does not know."""
+    if isinstance(size, int):
+        return size
+    name = size.value
+    return None if name is None or name.startswith("unk__") else name
+
+
+def _is_constant(value: Value | None) -> bool:
+    """Whether a value is a constant of a graph, or the result of a Constant."""
+    if value is None or value.is_graph_input():
+        return False
+    producer = value.producer()
+    return value.const_value is not None or (producer is not None and producer.op_type == "Constant")
+
+
+def _input(node: ir.Node, position: int) -> Value | None:
+    return node.inputs[position] if position < len(node.inputs) else None
+
+
+def _is_checked(node: ir.Node) -> bool:
+    """Whether emission has checked that the operands of a node fit each other."""
+    return not node.domain and checks_operands(node.op_type) and _is_settled(node.outputs)
+
+
+def _signature(node: ir.Node, nodes: Sequence[ir.Node]) -> tuple:
+    """What the shapes in a replacement follow from."""
+    inputs: list[Any] = []
+    for value in node.inputs:
+        if value is None:
+            inputs.append(None)
+            continue
+        tensor = value.const_value
+        contents = None if tensor is None else _sizes_in(tensor)
+        shape = None if value.shape is None else tuple(map(_name, value.shape.dims))
+        inputs.append((value.dtype, shape, contents))
+    attributes = tuple((name, _comparable(item)) for name, item in sorted(node.attributes.items()))
+    return (node.domain, node.op_type, len(nodes), tuple(inputs), attributes)
+
+
+def _sizes_in(tensor: ir.TensorProtocol) -> bytes | None:
+    """The contents of a constant that may be sizes or axes."""
+    is_small = tensor.dtype in (ir.DataType.INT32, ir.DataType.INT64) and tensor.size <= _FEW
+    return tensor.tobytes() if is_small else None
+
+
+def _comparable(attribute: ir.Attr) -> Any:
+    value = attribute.value
+    if attribute.type in (AttributeType.INT, AttributeType.FLOAT, AttributeType.STRING):
+        return value
+    if attribute.type in (AttributeType.INTS, AttributeType.FLOATS, AttributeType.STRINGS):
+        return tuple(value)
+    return id(value)
+
+
+def _fragment(
+    node: ir.Node, nodes: Sequence[ir.Node], results: Sequence[Any], opset: int
+) -> onnx.ModelProto | None:
+    """A model of some nodes, whose inputs are what they read; None if it has inputs of unknown types."""
+    message = onnx.ModelProto(ir_version=10, opset_import=[onnx.helper.make_opsetid("", opset)])
+    graph = message.graph
+    graph.name = "replacement"
+    own = {value for inner in nodes for value in inner.outputs}
+    for value in _read(nodes, own):
+        tensor = value.const_value
+        if tensor is not None and tensor.size <= _FEW and not value.is_graph_input():
+            graph.initializer.append(serde.serialize_tensor(tensor))
+            graph.initializer[-1].name = str(value.name)
+            continue
+        if value.type is None:
+            return None
+        graph.input.add(name=str(value.name)).type.ParseFromString(type_message(value))
+    graph.node.extend(map(serde.serialize_node, nodes))
+    for output, result in zip(node.outputs, results, strict=False):
+        if result is not None and result in own and output.type is not None:
+            graph.output.add(name=str(result.name)).type.ParseFromString(type_message(output))
+    return message
+
+
+def _read(nodes: Iterable[ir.Node], inside: set[Value]) -> dict[Value, None]:
+    """The values that nodes and the graphs inside them read of what is around them."""
+    read: dict[Value, None] = {}
+    for node in nodes:
+        for value in node.inputs:
+            if value is not None and value not in inside:
+                read[value] = None
+        for block in blocks(node):
+            within = {*inside, *block.inputs, *block.initializers.values()}
+            within.update(value for inner in block for value in inner.outputs)
+            read.update(_read(block, within))
+            read.update((value, None) for value in block.outputs if value not in within)
+    return read
+
+
+def _first_line(reason: str) -> str:
+    """The first of the errors in a message of onnx."""
+    return reason.strip().partition("\n")[0]
+
+
+def _clause(reason: str) -> str:
+    """The first error in a message of onnx, without its marks."""
+    return _MARK.sub("", " ".join(_first_line(reason).split())).strip()[:200]
