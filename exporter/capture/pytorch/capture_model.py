@@ -29,6 +29,7 @@ from ..fx_import.exported_program import import_exported_program, symbol_names
 from ..keyword_members import as_parameters
 from ..sizes import dynamic_shapes as shapes
 from ..sizes import search as size_limits
+from ..sizes.branches import Branch
 from ..sizes.trials import Tracer
 from .alternatives import Alternatives, Captures
 from .failures import explain, reads_value
@@ -320,7 +321,7 @@ def _limits(
     packs = any("packed_sequence" in str(node.target) for node in program.graph.nodes)
     captured_so = functools.partial(capture_patches.as_captured, packs)
     search = size_limits.Search(captured, values, names, leaves.ranges())
-    branches: list[size_limits.Branch] = []
+    branches: list[Branch] = []
     is_first = True
     while search.base and (is_first or branches):
         # Branches are captured with the real weights, and tried with fake ones.
@@ -341,7 +342,7 @@ def _ways_of(program: CapturedProgram, by: str) -> Sequence[str]:
 
 def _captured_at(
     model: torch.nn.Module,
-    args: tuple,
+    args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     leaves: shapes.Leaves,
     restoring: _Contexts,

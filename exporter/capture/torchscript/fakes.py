@@ -240,7 +240,8 @@ class Fakes:
 
     def known(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments with the known properties of source values in the places of these."""
-        return pytree.tree_map_only(ir.Value, self.__getitem__, dict(arguments))
+        replaced: dict[str, Any] = pytree.tree_map_only(ir.Value, self.__getitem__, dict(arguments))
+        return replaced
 
     def evaluate(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
         """Run an operator on fake arguments, which are given by name and may be source values.

@@ -60,10 +60,10 @@ def _capture_trace(
     # A trace takes positional or keyword arguments, not both.
     named = shapes.bind(model, args, kwargs) if args and kwargs else dict(kwargs)
 
-    def copied_call() -> tuple[tuple, dict[str, Any]]:
+    def copied_call() -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The call on copies: a model may write to its arguments."""
         call = () if named else args, named
-        copied: tuple[tuple, dict[str, Any]] = pytree.tree_map_only(torch.Tensor, _copy, call)
+        copied: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_map_only(torch.Tensor, _copy, call)
         return copied
 
     def run() -> None:

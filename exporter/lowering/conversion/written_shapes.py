@@ -56,7 +56,7 @@ class WrittenShapes:
         self._model = model
         self._opset = opset
         self._bounds = bounds
-        self._checked: set[tuple] = set()
+        self._checked: set[tuple[Any, ...]] = set()
         self._watched: list[tuple[ir.Node, int]] = []
         self._file_is_valid: dict[bool, bool] = {}
         self.have_grown = False
@@ -228,7 +228,7 @@ def _is_checked(node: ir.Node) -> bool:
     return not node.domain and checks_operands(node.op_type) and _is_settled(node.outputs)
 
 
-def _signature(node: ir.Node, nodes: Sequence[ir.Node]) -> tuple:
+def _signature(node: ir.Node, nodes: Sequence[ir.Node]) -> tuple[Any, ...]:
     """What the shapes in a replacement follow from."""
     inputs: list[Any] = []
     for value in node.inputs:

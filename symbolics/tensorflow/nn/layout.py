@@ -60,7 +60,7 @@ class DataLayout:
         """Select the numbers of the spatial dimensions from those of all axes.
 
         Raises:
-            UnsupportedError: batch or channels have another number than `expected`, or a number is below it.
+            UnsupportedError: the number of batch or channels is not `expected`, or a number is smaller.
         """
         rank = self.dimensions + 2
         if len(per_axis) != rank:

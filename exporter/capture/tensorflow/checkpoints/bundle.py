@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import itertools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -96,6 +97,7 @@ class Bundle:
             raise ModelFileError(f"{label} has a name that is not UTF-8") from None
         if len(message.slices) > MAXIMUM_SLICES:
             raise ModelFileError(f"{label} has {len(message.slices)} slices, more than {MAXIMUM_SLICES}")
+        slices: Callable[[], Slices]
         if message.slices:
             # The message takes more memory than its bytes. A graph may read each slice on its own.
             slices = functools.cache(

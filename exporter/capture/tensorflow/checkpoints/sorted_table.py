@@ -95,12 +95,12 @@ class SortedTable:
         if trailer[0] == _PLAIN:
             return contents
         if trailer[0] != _SNAPPY:
-            raise self._damaged(f"a block has the compression {trailer[0]}, which is unknown")
+            raise self._damage_error(f"a block has the compression {trailer[0]}, which is unknown")
         allowed = _DECOMPRESSED + _DECOMPRESSED_PER_BYTE * len(self._data)
         try:
             block = decompress(contents, allowed - self._decompressed)
         except BadBlock:
-            raise self._damaged("a block cannot be decompressed") from None
+            raise self._damage_error("a block cannot be decompressed") from None
         if block is None:
             raise ModelFileError(
                 f"{self._label} cannot be read: it decompresses to more than {allowed} bytes"

@@ -179,7 +179,7 @@ def _volume(region: Region) -> int:
 
 def _limits(region: Region) -> tuple[np.ndarray, np.ndarray]:
     """The first element of a region in each dimension, and the first after the last."""
-    bounds = np.contents_of_region(region, np.int64).reshape(len(region), 2)
+    bounds = np.array(region, np.int64).reshape(len(region), 2)
     return bounds[:, 0], bounds.sum(axis=1)
 
 
