@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from ...registration import GraphContext, Number, Value, onnx_symbolic
-from ..aten.opset9._common import floating
+from ..compositions.operands import floating
 from ..compositions.size_arithmetic import known_rank
 from .real_and_imaginary import Operand, Parts, number, operands, split
 

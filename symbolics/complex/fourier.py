@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
-from ..aten.opset9._common import floating
+from ..compositions.operands import floating
 from ..compositions.size_arithmetic import known_rank
 from .real_and_imaginary import Parts, split
 

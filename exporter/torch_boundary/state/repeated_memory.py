@@ -6,10 +6,10 @@ A file of a few bytes may have one element as a tensor of any size, or many tens
 from __future__ import annotations
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from ....registration import CaptureError
 from ...files.reading.bounds import BOUNDS
+from ..fake_tensors import FakeTensor
 
 
 class RepeatedMemory:

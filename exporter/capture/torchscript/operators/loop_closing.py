@@ -12,7 +12,7 @@ from ..builder import DTYPES
 from ..fake_values import UNKNOWN
 from ..interpreter import Interpreter
 from ..objects import UNINITIALIZED, Dict, List, Mutable, Optional, Shared, is_number, number_kind
-from .branches import Block, placeholder, unwrap_optional
+from .script_branches import Block, placeholder, unwrap_optional
 
 Path = tuple[Any, ...]
 

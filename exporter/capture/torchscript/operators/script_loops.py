@@ -31,8 +31,8 @@ from ..objects import (
     number_kind,
     same,
 )
-from .branches import Block, describe_item, read_block
 from .loop_closing import INSIDE, Closing, Loop, Path, members_of
+from .script_branches import Block, describe_item, read_block
 
 UNROLLED_NODES = 1000
 """A loop of known length is unrolled if that makes at most this many nodes."""

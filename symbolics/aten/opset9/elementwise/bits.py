@@ -7,9 +7,9 @@ import numpy as np
 
 from .....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
 from ....compositions.list_values import loop_inputs
+from ....compositions.operands import as_operands
 from ....compositions.size_arithmetic import known_rank
 from ....compositions.special.formulas import Formula, broadcast, iterate
-from .._common import as_operands
 
 _DIGIT = 16
 

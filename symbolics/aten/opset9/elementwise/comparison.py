@@ -3,7 +3,7 @@
 import math
 
 from .....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
-from .._common import is_integral
+from ....compositions.operands import is_integral
 
 
 def _register_comparison(names: str, op_type: str) -> None:

@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable
 
 from .....registration import GraphContext, Value, onnx_symbolic
+from ....compositions.operands import floating
 from ....compositions.special.formulas import Formula, coefficients, rational
-from .._common import floating
 
 # Coefficients of Cephes' atan for arguments up to 0.66.
 _ATAN_P = coefficients(

@@ -7,9 +7,9 @@ import numpy as np
 
 from .....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
 from ....compositions import integers
+from ....compositions.operands import as_operands, floating, is_integral, value_like
 from ....compositions.remainders import quotient_in_double
 from ....compositions.size_arithmetic import is_non_negative
-from .._common import as_operands, floating, is_integral, value_like
 
 # ATen operator (with aliases) to the equivalent ONNX operator; integers are cast to FLOAT.
 _UNARY = {

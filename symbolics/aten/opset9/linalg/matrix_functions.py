@@ -11,8 +11,8 @@ import numpy as np
 
 from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
 from ....compositions import matrices as mx
+from ....compositions.operands import floating
 from ....compositions.size_arithmetic import Size, known_rank
-from .._common import floating
 
 Tolerance = Value | float | None
 

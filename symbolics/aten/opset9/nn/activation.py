@@ -3,8 +3,8 @@
 import math
 
 from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
+from ....compositions.operands import is_integral
 from ....compositions.size_arithmetic import axis, known_rank, sizes_of
-from .._common import is_integral
 
 
 @onnx_symbolic("aten::relu")

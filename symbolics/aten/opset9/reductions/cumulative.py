@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....compositions.doubling import inclusive_scan
+from ....compositions.operands import is_integral
 from ....compositions.size_arithmetic import axis
-from .._common import is_integral
 
 
 def _combine_extremes(

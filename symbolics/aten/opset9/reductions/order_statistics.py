@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
+from ....compositions.operands import is_integral
 from ....compositions.size_arithmetic import axis, known_rank, product, sizes_of
-from .._common import is_integral
 
 
 def _flat(g: GraphContext, self: Value) -> Value:

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 from .....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ....compositions.doubling import inclusive_scan
+from ....compositions.operands import cast_integers_to_int64, is_integral
 from ....compositions.size_arithmetic import axis, compute, fold_size, known_rank, product, sizes_of
-from .._common import cast_integers_to_int64, is_integral
 
 
 def _as_list(g: GraphContext, value: Value, results: list[Value]) -> list[Value]:

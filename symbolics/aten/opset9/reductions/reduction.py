@@ -7,8 +7,8 @@ from typing import Any
 
 from .....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
 from ....compositions.doubling import reduce_by_halves
+from ....compositions.operands import cast_integers_to_int64, floating, is_integral
 from ....compositions.size_arithmetic import axis, known_rank, product
-from .._common import cast_integers_to_int64, floating, is_integral
 
 Dims = Sequence[int] | int | None
 

@@ -3,8 +3,8 @@
 import onnx_ir as ir
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
+from ....compositions.operands import is_integral
 from ....compositions.size_arithmetic import axis, compute, known_rank, sizes_of, where_true
-from .._common import is_integral
 
 _NOTHING: list[int] = []
 

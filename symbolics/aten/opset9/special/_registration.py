@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
+from ....compositions.operands import as_operands, floating
 from ....compositions.special.formulas import Formula
-from .._common import as_operands, floating
 
 _HALVES = (DataType.FLOAT16, DataType.BFLOAT16)
 

@@ -1,6 +1,6 @@
-"""Helpers shared by the symbolic functions of several subjects: element types and operands."""
+"""Operands of symbolic functions: casts that torch does implicitly, and numbers as constants."""
 
-from ....registration import DataType, GraphContext, Number, Value, dtypes
+from ...registration import DataType, GraphContext, Number, Value, dtypes
 
 
 def is_integral(g: GraphContext, value: Value) -> bool:
