@@ -94,7 +94,7 @@ class CapturedCalls:
     def _weights(self) -> contextlib.AbstractContextManager[None]:
         """The model with its weights, while it runs."""
         stored = self.capture.weights
-        return contextlib.nullcontext() if stored is None else stored.attach(whole=True)
+        return contextlib.nullcontext() if stored is None else stored.attach(convert_all=True)
 
     def module(self) -> Callable[..., Any]:
         """The user's model, or the module of its ExportedProgram.

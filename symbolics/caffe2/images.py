@@ -92,8 +92,12 @@ def pad_image(
     if len(pads) not in (0, 4):
         raise g.refuse(f"it has {len(pads)} pads, not 4")
     top_pad, left_pad, bottom_pad, right_pad = list(pads) or [0] * 4
-    before, after = [top_pad, left_pad], [bottom_pad, right_pad]
-    all_pads = [0, *before, 0, 0, *after, 0] if is_channels_last(g, order) else [0, 0, *before, 0, 0, *after]
+    begin_pads, end_pads = [top_pad, left_pad], [bottom_pad, right_pad]
+    all_pads = (
+        [0, *begin_pads, 0, 0, *end_pads, 0]
+        if is_channels_last(g, order)
+        else [0, 0, *begin_pads, 0, 0, *end_pads]
+    )
     result = g.op("Pad", X, pads=all_pads, mode=mode, value=value if mode == "constant" else None)
     shape = g.shape(X) or [UNKNOWN] * 4
     padded_sizes = [

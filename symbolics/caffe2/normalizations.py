@@ -79,11 +79,11 @@ def layer_norm(
         normalized = g.op("Mul", normalized, g.op("Reshape", gamma, [-1]))
         normalized = g.op("Add", normalized, g.op("Reshape", beta, [-1]))
     axis = axis_from_front(g, X, axis)
-    whole = g.op("Shape", X)
-    results = [set_shape_like(g.op("Reshape", normalized, whole), X)]
+    full_shape = g.op("Shape", X)
+    results = [set_shape_like(g.op("Reshape", normalized, full_shape), X)]
     if len(g.expected) > 1:
-        before = g.op("Slice", whole, starts=[0], ends=[axis], axes=[0])
-        shape = g.op("Concat", before, g.constant([1]), axis=0)
+        outer_sizes = g.op("Slice", full_shape, starts=[0], ends=[axis], axes=[0])
+        shape = g.op("Concat", outer_sizes, g.constant([1]), axis=0)
         results += [g.op("Reshape", item, shape) for item in (mean, deviation)]
     return results[: max(len(g.expected), 1)]
 

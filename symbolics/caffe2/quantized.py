@@ -121,6 +121,7 @@ def int8_fc(
 ) -> Value:
     data = _dequantize(g, as_matrix(g, X, 1), input_scales[0], input_zero_points[0])
     weight = _dequantize(g, W, input_scales[1], input_zero_points[1])
+    # W is [outputs, inputs].
     product = g.op("Gemm", data, weight, _dequantize_bias(g, b, input_scales), transB=1)
     return _quantize(g, product, Y_scale, Y_zero_point)
 

@@ -112,6 +112,7 @@ def concat(
     g: GraphContext, inputs: list[Value], axis: int | None = None, add_axis: int = 0, order: str = "NCHW"
 ) -> list[Value]:
     """Also returns the size of each input along the axis. With `add_axis` the inputs are stacked."""
+    # A stacked result has one dimension more, from whose end a negative axis counts.
     dim = axis_from_front(g, inputs[0], _channel_axis(g, axis, order), 1 if add_axis else 0)
     results = []
     if add_axis:
@@ -227,6 +228,7 @@ def gather(
     """Negative indices are allowed if `wrap_indices` is set, by default only for axis 0."""
     dim = axis_from_front(g, DATA, axis)
     wraps = axis == 0 if wrap_indices is None else bool(wrap_indices)
+    # Before opset 11 negative indices cost further operators, so only nets that wrap them pay.
     emit = g.op_of_any_data if wraps else g.op
     result: Value = emit("Gather", DATA, INDICES, axis=dim)
     return result

@@ -51,6 +51,7 @@ def _scalar(g: GraphContext, value: Value) -> Value:
 def range_(g: GraphContext, start: Value, limit: Value, delta: Value) -> Value:
     first, last, step = (_scalar(g, item) for item in (start, limit, delta))
     dtype = g.dtype(start) or DataType.INT32
+    # Integers as ints let `arange` count its elements, and stay constants.
     numbers = [g.constant_value(item) if g.is_foldable(item) else None for item in (first, last, step)]
     if dtype in dtypes.INTEGERS:
         bounds = [

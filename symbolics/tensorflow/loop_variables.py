@@ -129,6 +129,7 @@ def _bound(
     if step is None or step <= 0:
         return None
     if limit is not None:
+        # A limit that changes in the loop is not known before it.
         if not is_invariant(body, limit) or initial_values[limit].dtype not in _INTEGERS:
             return None
         return CounterBound(initial_values[counter], initial_values[limit], limit_offset, step)

@@ -97,6 +97,7 @@ def _remove_duplicates(g: GraphContext, bounds: Sequence[CounterBound] | None) -
     bounds_by_key: dict[tuple[Value | Size, ...], CounterBound] = {}
     for bound in bounds or ():
         start = number(g, bound.start)
+        # Two constants with one number are different values.
         key = (start if isinstance(start, int) else bound.start, bound.limit, bound.limit_offset, bound.step)
         bounds_by_key.setdefault(key, bound)
     return list(bounds_by_key.values())
@@ -221,6 +222,7 @@ def _build_body(
             for variable, value in pairs
             if variable.is_scanned
         ]
+        # The dummy input is returned unchanged.
         return [continues, *(results or carried_values), *items]
 
     return _LoopBody(

@@ -142,6 +142,7 @@ class _Net:
                 unwritten = [name for name in operator.input if name not in written]
                 declared += _blob_names(unwritten, f"operator {operator.type}")
                 written.update(operator.output)
+        # `external_input` also lists the weights, which the init_net has written.
         names = [name for name in dict.fromkeys(declared) if name not in self._blobs]
         readers = _first_readers(operators)
         for name in names:
@@ -406,5 +407,6 @@ def _implied_rank(operator: OperatorDef) -> int | None:
     arguments = arguments_of(operator, operator.type)
     lists = [arguments.get(name) for name in ("kernels", "strides")]
     lists += [arguments["pads"][::2]] if isinstance(arguments.get("pads"), list) else []
+    # A single number describes windows over images.
     count = next((len(numbers) for numbers in lists if isinstance(numbers, list) and numbers), 2)
     return count + 2

@@ -90,20 +90,20 @@ class StoredWeights:
                 f"{label} have other element types than the model, and are converted ({conversions}): {names}"
             )
 
-    def attach(self, *, whole: bool = False) -> contextlib.AbstractContextManager[None]:
+    def attach(self, *, convert_all: bool = False) -> contextlib.AbstractContextManager[None]:
         """Attach the weights to the model; files are mapped into memory, not read.
 
         Args:
-            whole: whether to convert all weights of another element type, so that the model can run.
+            convert_all: whether to convert all weights of another element type, so that the model can run.
                 Otherwise large ones have no contents, which is enough for a capture.
         """
         # A capture may be attempted several times; the weights are converted once.
-        if not whole and self._stand_ins is not None:
+        if not convert_all and self._stand_ins is not None:
             return self._explaining_conversion(self._stand_ins)
-        placeholder = None if whole else Placeholders()
+        placeholder = None if convert_all else Placeholders()
         stand_ins = {id(matched.tensor): _stand_in(matched, placeholder) for matched in self._matches.stored}
         stand_ins |= self._matches.computed
-        if whole:
+        if convert_all:
             return attached(stand_ins, self._model)
         self._stand_ins = stand_ins
         return self._explaining_conversion(stand_ins)

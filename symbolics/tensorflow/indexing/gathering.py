@@ -52,6 +52,7 @@ def gather_v2(g: GraphContext, params: Value, indices: Value, axis: Value, batch
     transposed = params
     if dim != batch_dims:
         order = [*range(batch_dims), dim, *(i for i in range(batch_dims, rank) if i != dim)]
+        # GatherND indexes the dimension after the batch.
         transposed = g.op("Transpose", params, perm=order)
     column = g.op("Unsqueeze", g.cast(indices, DataType.INT64), axes=[index_rank])
     index_dims = index_rank - batch_dims

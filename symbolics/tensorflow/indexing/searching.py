@@ -20,9 +20,9 @@ def list_diff(g: GraphContext, x: Value, y: Value, out_idx: DataType = DataType.
 @onnx_symbolic("tf::Bucketize")
 def bucketize(g: GraphContext, input: Value, boundaries: list[float]) -> Value:
     """The number of boundaries that are not above each element."""
-    wide = input if g.dtype(input) == DataType.DOUBLE else g.cast(input, DataType.FLOAT)
-    limits = g.constant(boundaries, g.dtype(wide))
-    return g.call("aten::bucketize", self=wide, boundaries=limits, out_int32=True, right=True)
+    float_input = input if g.dtype(input) == DataType.DOUBLE else g.cast(input, DataType.FLOAT)
+    limits = g.constant(boundaries, g.dtype(float_input))
+    return g.call("aten::bucketize", self=float_input, boundaries=limits, out_int32=True, right=True)
 
 
 def _register_bound(name: str, right: bool) -> None:

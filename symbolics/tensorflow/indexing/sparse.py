@@ -19,10 +19,10 @@ def _sizes(g: GraphContext, shape: Value, count: int | None = None) -> list[Size
 def _columns(g: GraphContext, indices: Value) -> Value:
     """Reshape positions to rows `[count, dimensions]`."""
     rank = known_rank(g, indices)
-    whole = g.cast(indices, DataType.INT64)
+    int64_indices = g.cast(indices, DataType.INT64)
     if rank == 2:
-        return whole
-    return g.op("Reshape", whole, [1, 1]) if rank == 0 else g.op("Unsqueeze", whole, axes=[1])
+        return int64_indices
+    return g.op("Reshape", int64_indices, [1, 1]) if rank == 0 else g.op("Unsqueeze", int64_indices, axes=[1])
 
 
 @onnx_symbolic("tf::SparseToDense")

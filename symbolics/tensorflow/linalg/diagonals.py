@@ -216,6 +216,7 @@ def _write_diagonals(
     row_numbers, column_numbers = (g.call("sym::range", start=0, end=size) for size in (rows, columns))
     is_diagonal = g.op("Equal", g.op("Unsqueeze", row_numbers, axes=[1]), column_numbers)
     last = compute(g, "sub", compute(g, "min", rows, columns), 1)
+    # Rows below the square part read any element, which the mask excludes.
     position = g.call("sym::min", a=row_numbers, b=last)
     rank = known_rank(g, diagonal)
     column = g.op("Unsqueeze", g.op("Gather", diagonal, position, axis=rank - 1), axes=[rank])

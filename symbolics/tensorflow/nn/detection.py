@@ -159,6 +159,7 @@ def combined_non_max_suppression(
         _one_element_vector(g, iou_threshold, DataType.FLOAT),
         _one_element_vector(g, score_threshold, DataType.FLOAT),
     )
+    # NonMaxSuppression returns rows of [image, class, box].
     columns = [g.op("Slice", selected, starts=[i], ends=[i + 1], axes=[1]) for i in range(3)]
     rows = g.op("Add", g.op("Mul", columns[0], g.size(by_class, 1)), columns[1])
     positions = g.op("Add", g.op("Mul", rows, count), columns[2])
@@ -190,6 +191,7 @@ def combined_non_max_suppression(
     starts = g.op("Reshape", g.constant(g.call("sym::range", start=0, end=batch)), [-1, 1])
     box_classes = g.size(boxes, 2)
     flat_positions = g.op("Add", g.op("Mul", starts, count), box_ids)
+    # The boxes are [image, box, class].
     if box_classes != 1:
         flat_positions = g.op("Add", g.op("Mul", flat_positions, box_classes), class_ids)
     corners = g.op("Gather", g.op("Reshape", boxes, [-1, 4]), flat_positions, axis=0)

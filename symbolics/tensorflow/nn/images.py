@@ -73,8 +73,8 @@ def _in_single(g: GraphContext, images: Value) -> tuple[Value, DataType]:
 @onnx_symbolic("tf::AdjustHue")
 def adjust_hue(g: GraphContext, images: Value, delta: Value) -> Value:
     """Hues wrap around."""
-    wide, dtype = _in_single(g, images)
-    hue, saturation, value = _hue_saturation_value(g, wide)
+    float_images, dtype = _in_single(g, images)
+    hue, saturation, value = _hue_saturation_value(g, float_images)
     turned = hue + Formula(g, delta)
     turned = turned - turned.floor()
     return g.cast(_red_green_blue(g, turned, saturation, value), dtype)
@@ -82,20 +82,20 @@ def adjust_hue(g: GraphContext, images: Value, delta: Value) -> Value:
 
 @onnx_symbolic("tf::AdjustSaturation")
 def adjust_saturation(g: GraphContext, images: Value, scale: Value) -> Value:
-    wide, dtype = _in_single(g, images)
-    hue, saturation, value = _hue_saturation_value(g, wide)
+    float_images, dtype = _in_single(g, images)
+    hue, saturation, value = _hue_saturation_value(g, float_images)
     return g.cast(_red_green_blue(g, hue, _clip_to_unit(saturation * Formula(g, scale)), value), dtype)
 
 
 @onnx_symbolic("tf::AdjustContrastv2")
 def adjust_contrast_v2(g: GraphContext, images: Value, contrast_factor: Value) -> Value:
     """Scale the difference from the mean of each channel of each image."""
-    wide, dtype = _in_single(g, images)
+    float_images, dtype = _in_single(g, images)
     rank = g.rank(images)
     # The images may have any number of leading dimensions.
     axes = [-3, -2] if rank is None else [rank - 3, rank - 2]
-    mean = g.op("ReduceMean", wide, axes=axes, keepdims=1)
-    return g.cast(g.op("Add", g.op("Mul", g.op("Sub", wide, mean), contrast_factor), mean), dtype)
+    mean = g.op("ReduceMean", float_images, axes=axes, keepdims=1)
+    return g.cast(g.op("Add", g.op("Mul", g.op("Sub", float_images, mean), contrast_factor), mean), dtype)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -96,8 +96,8 @@ Pads = list[tuple[Size, Size]]
 
 def explicit_pads(g: GraphContext, layout: DataLayout, paddings: Sequence[int]) -> list[tuple[int, int]]:
     """The pads in `explicit_paddings`, which lists two for each axis."""
-    before = layout.spatial(g, paddings[::2], "explicit_paddings", 0)
-    return list(zip(before, layout.spatial(g, paddings[1::2], "explicit_paddings", 0), strict=True))
+    begin_pads = layout.spatial(g, paddings[::2], "explicit_paddings", 0)
+    return list(zip(begin_pads, layout.spatial(g, paddings[1::2], "explicit_paddings", 0), strict=True))
 
 
 def same_pads(g: GraphContext, size: Size, extent: int, stride: int) -> tuple[Size, Size]:

@@ -249,6 +249,7 @@ def _patches(
     slides = _slides(g, padded_images, kernel, steps, dilations, no_pads)
     windows = gather_windows(g, padded_images, [slide.clip_positions(g) for slide in slides])
     count = layout.dimensions
+    # From [N, C, counts, kernel] to [N, counts, kernel, C].
     windows = g.op("Transpose", windows, perm=[0, *range(2, 2 + 2 * count), 1])
     depth = compute(g, "mul", g.size(padded_images, 1), math.prod(kernel))
     sizes = [slide.count for slide in slides]

@@ -96,8 +96,8 @@ def _by_computed_range(
     lower, upper = ((-zero_point + float(end)) * scale for end in (least, most))
     zero = (-lower * inverse + 0.5).floor()
     clamped = x.op("Min", upper).op("Max", lower)
-    whole = ((clamped - lower) * inverse - zero + 0.5).floor()
-    return empty.chosen(0.0, whole * scale).value
+    step_numbers = ((clamped - lower) * inverse - zero + 0.5).floor()
+    return empty.chosen(0.0, step_numbers * scale).value
 
 
 @onnx_symbolic("tf::FakeQuantWithMinMaxArgs")
@@ -190,19 +190,19 @@ def quantize_v2(
         low, high = (factor.op("Reciprocal") * float(end) for end in (first, most))
         scaled = x.op("Min", high).op("Max", low) * factor
         even = round_mode == "HALF_TO_EVEN"
-        whole = scaled.call("aten::round") if even else _round_half_away(scaled)
+        integers = scaled.call("aten::round") if even else _round_half_away(scaled)
     elif mode == "MIN_COMBINED":
         factor = (high - low).op("Reciprocal") * float(most - least)
         shifted = (x.op("Min", high).op("Max", low) - low) * factor
         half = (most - least + 1) / 2
-        whole = (shifted + 0.5).floor() if least == 0 else _round_half_away(shifted - half)
+        integers = (shifted + 0.5).floor() if least == 0 else _round_half_away(shifted - half)
     elif mode == "MIN_FIRST":
         factor = (high - low).op("Reciprocal") * float(most - least)
-        whole = _round_half_away(x * factor) - (_round_half_away(low * factor) - float(least))
-        whole = whole.op("Max", float(least)).op("Min", float(most))
+        integers = _round_half_away(x * factor) - (_round_half_away(low * factor) - float(least))
+        integers = integers.op("Max", float(least)).op("Min", float(most))
     else:
         raise g.refuse(f"mode '{mode}' is not supported")
-    return [g.cast(whole.value, dtype), _reshape_range(g, low, axis), _reshape_range(g, high, axis)]
+    return [g.cast(integers.value, dtype), _reshape_range(g, low, axis), _reshape_range(g, high, axis)]
 
 
 @onnx_symbolic("tf::Dequantize")
@@ -228,11 +228,13 @@ def dequantize(
             factor = factor.op("Max", low / float(first))
         result = x * factor
     elif mode == "MIN_COMBINED":
+        # A signed type is shifted by half of its range.
         half = (most - least + 1) / 2 if least else 0.0
         result = (x + half) * ((high - low) / float(most - least)) + low
     elif mode == "MIN_FIRST":
         scale = (high - low) / float(most - least)
         is_empty = high.equals(low)
+        # MIN_FIRST rounds the minimum to a multiple of the scale.
         begin = is_empty.chosen(low, _round_half_away(low / is_empty.chosen(1.0, scale)) * scale)
         result = (begin - scale * float(least)) + x * scale
     else:
@@ -276,8 +278,8 @@ def _quantize_and_restore(
         bottom = by_low.chosen(low, step * float(least))
         x = x.op("Min", top).op("Max", bottom)
     scaled = x * factor
-    whole = (scaled + 0.5).floor() if half_up else scaled.call("aten::round")
-    return (whole * step).value
+    integers = (scaled + 0.5).floor() if half_up else scaled.call("aten::round")
+    return (integers * step).value
 
 
 def _quantize_and_dequantize(

@@ -135,7 +135,7 @@ def _loop_over_steps(
 ) -> list[Value]:
     """Emit a Loop over the steps; return the used outputs, each stacked over the steps."""
 
-    def build(iteration: Value, going: Value, cs: Value, h: Value) -> list[Value]:
+    def build(iteration: Value, condition: Value, cs: Value, h: Value) -> list[Value]:
         step_input = g.op(
             "Squeeze", g.op("Gather", x, g.op("Unsqueeze", iteration, axes=[0]), axis=0), axes=[0]
         )

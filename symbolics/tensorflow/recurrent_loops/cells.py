@@ -138,9 +138,9 @@ class _Finder:
             weights_by_position[INPUT], weights_by_position[hidden], a.biases, peephole=peephole_weights
         )
 
-    def rnn(self, hidden: int, after: Expression) -> RecurrentCell | None:
+    def rnn(self, hidden: int, new_hidden: Expression) -> RecurrentCell | None:
         """`h' = f(x W + h R + b)`."""
-        activated = self._match_activated_linear(after)
+        activated = self._match_activated_linear(new_hidden)
         gate = None if activated is None else self._gate(activated[1], hidden)
         if activated is None or gate is None:
             return None
@@ -196,11 +196,11 @@ class _Finder:
                 return RecurrentCell("LSTM", tuple(gates), (f[0], c[0]), (hidden, cell))  # type: ignore[arg-type]
         return None
 
-    def gru(self, hidden: int, after: Expression) -> RecurrentCell | None:
+    def gru(self, hidden: int, new_hidden: Expression) -> RecurrentCell | None:
         """`h' = z * h + (1 - z) * n`."""
-        if not isinstance(after, Added):
+        if not isinstance(new_hidden, Added):
             return None
-        for carried_term, candidate_term in (after.terms, after.terms[::-1]):
+        for carried_term, candidate_term in (new_hidden.terms, new_hidden.terms[::-1]):
             update = _other_factor(carried_term, hidden)
             if update is None or not isinstance(candidate_term, Multiplied):
                 continue

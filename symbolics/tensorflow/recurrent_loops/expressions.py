@@ -140,6 +140,7 @@ class Algebra:
         """A term as a linear combination."""
         if isinstance(term, Linear):
             return term
+        # x + offset: the offset is a bias.
         if isinstance(term, Mapped) and (term.function, term.alpha) == ("Affine", 1):
             inner = self.linear(term.argument)
             return None if inner is None else self.add_to(inner, biases=(term.beta,))

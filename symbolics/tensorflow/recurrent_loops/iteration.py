@@ -65,6 +65,7 @@ def read_iteration(
     reader = _TermReader(g, body, initial_values)
     for node in body:
         rule = _RULES.get(node.op_type)
+        # A value may lack a term as long as no result depends on it.
         results = rule(reader, arguments(node), node) if rule is not None and node.domain == "tf" else []
         if not isinstance(results, list):
             results = [results]
@@ -135,6 +136,7 @@ class _TermReader:
         position, counter = self.position_of(items), self.position_of(index)
         if position is None or counter is None:
             return None
+        # Element i of a constant list in iteration i is a step of the input sequence.
         if not self._initial_values[position].is_invariant or not self._initial_values[counter].is_counter:
             return None
         self.sequences.add(position)
@@ -313,6 +315,7 @@ def _slice(r: _TermReader, node_arguments: Mapping[str, Any], node: ir.Node) -> 
     for axis, (begin, end, stride) in enumerate(zip(begins, ends, strides, strict=True)):
         size = sizes[axis]
         from_first, to_last = node_arguments["begin_mask"] >> axis & 1, node_arguments["end_mask"] >> axis & 1
+        # All elements of an axis whose size is unknown.
         if stride == 1 and size is None and from_first and to_last:
             continue
         if stride != 1 or size is None:

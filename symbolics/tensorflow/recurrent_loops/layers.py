@@ -60,6 +60,7 @@ def recurrent_layer(
         return None
     hidden = iteration.results[cell.states[0]]
     elements = [written_elements[position] for position in (*overwritten_lists, *scanned)]
+    # The operator returns the hidden state of each step, and nothing else of it.
     if any(item is None or iteration.terms.get(item) is not hidden for item in elements):
         return None
     if not all(
@@ -153,6 +154,7 @@ def _emit_operator(
     betas = [beta for name, _, beta in cell.activations if name in _WITH_BETA]
     peepholes = None
     if any(gate.peephole is not None for gate in cell.gates):
+        # P has the vectors of the gates i, o and f.
         parts = [_vector(g, [gate.peephole] if gate.peephole else [], cell.units) for gate in cell.gates[:3]]
         peepholes = g.op("Unsqueeze", g.op("Concat", *parts, axis=0), axes=[0])
     optional_inputs = {"P": peepholes} if peepholes is not None else {}

@@ -18,13 +18,13 @@ def _register(name: str, op_type: str) -> None:
     ) -> Value:
         dtype = g.dtype(x)
         # Runtimes have no CumSum for half precision and narrow integers.
-        wide = g.cast(x, DataType.FLOAT) if dtype in HALVES else widen_integers(g, x)
+        wide_x = g.cast(x, DataType.FLOAT) if dtype in HALVES else widen_integers(g, x)
         constant_axis = integers(g, axis)
         axis_operand = g.cast(axis, DataType.INT64) if constant_axis is None else constant_axis[0]
         rank = g.rank(x)
         if isinstance(axis_operand, int) and rank is not None:
             axis_operand = g.axis(axis_operand, rank)
-        result = g.op(op_type, wide, axis=axis_operand, exclusive=int(exclusive), reverse=int(reverse))
+        result = g.op(op_type, wide_x, axis=axis_operand, exclusive=int(exclusive), reverse=int(reverse))
         set_shape(result, g.shape(x))
         return restore_dtype(g, result, dtype)
 

@@ -46,10 +46,10 @@ def nth_element(g: GraphContext, input: Value, n: Value, reverse: bool = False) 
 def _in_top(g: GraphContext, predictions: Value, targets: Value, k: Size) -> Value:
     """Whether fewer than k classes have a higher prediction than the target; false if one is not finite."""
     classes = g.size(predictions, 1)
-    whole = g.cast(targets, DataType.INT64)
-    is_class = g.op("And", g.op("Less", whole, g.constant(classes)), g.op("Greater", whole, -1))
+    target_ids = g.cast(targets, DataType.INT64)
+    is_class = g.op("And", g.op("Less", target_ids, g.constant(classes)), g.op("Greater", target_ids, -1))
     # GatherElements must not read out of range; the result is false there anyway.
-    safe_target = g.op("Where", is_class, whole, 0)
+    safe_target = g.op("Where", is_class, target_ids, 0)
     target_prediction = g.op("GatherElements", predictions, g.op("Unsqueeze", safe_target, axes=[1]), axis=1)
     above = g.cast(g.op("Greater", predictions, target_prediction), DataType.INT64)
     count = g.op("ReduceSum", above, axes=[1], keepdims=0)
@@ -75,13 +75,13 @@ def _unique_elements(
     """Unique elements in the order of their first occurrence, the index of each element, and the counts."""
     dtype = g.dtype(x)
     # Runtimes have Unique for few types; the casts lose nothing.
-    wide = g.cast(x, DataType.INT64) if widen_integers(g, x) is not x or dtype == DataType.INT32 else x
-    wide = g.cast(wide, DataType.FLOAT) if dtype in (DataType.FLOAT16, DataType.BFLOAT16) else wide
+    wide_x = g.cast(x, DataType.INT64) if widen_integers(g, x) is not x or dtype == DataType.INT32 else x
+    wide_x = g.cast(wide_x, DataType.FLOAT) if dtype in (DataType.FLOAT16, DataType.BFLOAT16) else wide_x
     dim = None if not axis else axis[0]
     # Slices of a vector are its elements.
     if g.rank(x) == 1:
         dim = None
-    values, _, inverse, counts = g.op("Unique", wide, axis=dim, sorted=0, outputs=4)
+    values, _, inverse, counts = g.op("Unique", wide_x, axis=dim, sorted=0, outputs=4)
     shape = g.shape(x)
     set_shape(values, [None] if dim is None else None if shape is None else [None] * len(shape))
     set_shape(inverse, [None])

@@ -83,12 +83,12 @@ def mean(g: GraphContext, input: Value, reduction_indices: Value, keep_dims: boo
     """The mean of integers is rounded towards zero. The mean of no floats is NaN, of no integers 0."""
     axes = integers(g, reduction_indices)
     if is_integral(g, input):
-        wide = widen_integers(g, input)
-        unit_tensor = g.call("aten::ones_like", wide)
+        wide_input = widen_integers(g, input)
+        unit_tensor = g.call("aten::ones_like", wide_input)
         count = _reduce(g, "ReduceSum", unit_tensor, reduction_indices, keep_dims)
         if _may_be_empty(g, input):
             count = g.op("Max", count, g.constant(1, g.dtype(count)))
-        total = _reduce(g, "ReduceSum", wide, reduction_indices, keep_dims)
+        total = _reduce(g, "ReduceSum", wide_input, reduction_indices, keep_dims)
         return restore_dtype(g, g.op("Div", total, count), g.dtype(input))
     if axes and g.rank(input):
         return g.call("aten::mean", input, axes, keep_dims)

@@ -46,6 +46,7 @@ def _reduce_rows(
         index = (
             g.op("Unsqueeze", positions, axes=list(range(1, len(row_sizes) + 1))) if row_sizes else positions
         )
+        # ScatterElements takes an index for each element, not for each row.
         index = g.op("Expand", index, g.op("Shape", rows)) if row_sizes else index
         total = g.call("composed::scatter_reduce", initial, 0, index, rows, reduction)
     return g.call("aten::slice", self=total, dim=0, start=0, end=count)

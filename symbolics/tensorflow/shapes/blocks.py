@@ -102,8 +102,8 @@ def _with_channels_first(g: GraphContext, op_type: str, input: Value, block_size
                 f"{op_type} of {dtype.name} is not supported, because FLOAT does not represent it exactly"
             )
         # The float type must represent all values of the integer type.
-        wide = DataType.DOUBLE if dtype == DataType.INT32 else DataType.FLOAT
-        result = _with_channels_first(g, op_type, g.cast(input, wide), block_size, layout)
+        wide_type = DataType.DOUBLE if dtype == DataType.INT32 else DataType.FLOAT
+        result = _with_channels_first(g, op_type, g.cast(input, wide_type), block_size, layout)
         return g.cast(result, dtype or DataType.FLOAT)
     if layout == "NCHW":
         return set_shape(g.op(op_type, input, blocksize=block_size), [None] * 4)

@@ -111,6 +111,7 @@ def broadcast_args(g: GraphContext, s0: Value, s1: Value) -> Value:
         raise g.refuse("the number of dimensions of a shape is unknown")
     count = max(len(first), len(second))
     rows = [g.stack([1] * (count - len(row)) + row) for row in (first, second)]
+    # A size of 1 gives way to the other one; other sizes must be equal.
     result = g.op("Where", g.op("Equal", rows[0], 1), rows[1], rows[0])
     return g.cast(result, g.dtype(s0) or DataType.INT32)
 

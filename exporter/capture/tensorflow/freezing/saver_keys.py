@@ -127,6 +127,7 @@ def _keys(scope: MessageScope, node: MessageNode) -> Sequence[CheckpointKey]:
     slices = None
     if node.op not in ("Save", "Restore") and len(node.inputs) > 2:
         slices = _constant_strings(scope, node.inputs[2])
+    # Save and Restore have no slices.
     slices = [""] * len(names) if slices is None else slices
     if len(slices) != len(names):
         raise ModelFileError(f"{node.label} has {len(names)} keys, but {len(slices)} slices")

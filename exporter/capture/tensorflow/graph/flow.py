@@ -102,6 +102,7 @@ class Flow:
         self._read_edges = {
             edge for node in ancestors(roots, cut_edges, controls=False) for edge in node.inputs
         } | {*roots}
+        # Control inputs decide too whether a node runs, so the guards must see them.
         nodes = list(ancestors(roots, cut_edges, controls=True))
         for node in nodes:
             input_count = 2 if node.op in SWITCH else 1
@@ -120,6 +121,7 @@ class Flow:
         order = self._sort(nodes, {})
         self._find_frames(order)
         enters = {merge: self._frame_of(merge).enters for merge in self._loop_merges}
+        # The Merges of a loop need the guards of all its Enters.
         self._find_guards(self._sort(order, enters))
 
     def _sort(

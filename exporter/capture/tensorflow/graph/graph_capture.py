@@ -238,6 +238,7 @@ def _stated_shape(edge: Edge, producer: int) -> Sizes:
     node = edge.node
     if node.op in (*PLACEHOLDERS, OPTIONAL_PLACEHOLDER) and node.has("shape"):
         sizes = shape_of(node.attribute("shape").shape)
+        # Older versions write the same shape for a scalar and for an unknown rank.
         if sizes is not None and (sizes or node.op != "Placeholder" or producer > _SCALAR_IS_UNKNOWN):
             return sizes
     if "_output_shapes" in node.stated_attributes:

@@ -60,6 +60,7 @@ def weights_of_graph(
     library = list(file.graph_def.library.function)
     nodes = list(scope.nodes.values())
     if outputs is not None or file.outputs:
+        # The weights of other outputs, and of training alone, are not listed.
         nodes = scope.order(result.node for result in output_results(scope, file, outputs))
     variables = variables_of(scope)
     readers = Readers(scope, library)
