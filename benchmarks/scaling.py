@@ -27,7 +27,7 @@ import torch
 from plots import lines
 from resident_memory import Peak
 
-STAGES = ("capture", "source passes", "lowering", "target passes", "save")
+STAGES = ("capture", "source passes", "lowering", "ONNX passes", "save")
 PER_BLOCK = 12
 WIDTH = 8
 
@@ -108,7 +108,7 @@ def measured(nodes: int) -> dict[str, object]:
         prepare(capture, mutations)
 
     source_passes.prepare = stages.timed("source passes", counted)
-    driver.optimize = stages.timed("target passes", driver.optimize)
+    driver.optimize = stages.timed("ONNX passes", driver.optimize)
     with stages.stage("capture"):
         found = capture_model(model, (x,), capture="direct")
     with stages.stage("lowering"):

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..passes.target.levels import DEFAULT_LEVEL, check_level
+from ..passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
 from ..registration import (
     FIXED_WEIGHTS,
     CaptureError,

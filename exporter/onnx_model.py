@@ -9,8 +9,8 @@ from typing import IO, TYPE_CHECKING, Any
 import onnx
 import onnx_ir as ir
 
+from ..passes.onnx_graph.levels import check_level
 from ..passes.quantization import Quantization
-from ..passes.target.levels import check_level
 from ..registration import OpsettaError, Registry
 from .deployment.plan import ALIGNMENT, Plan, make_plan
 from .deployment.prepack import saving

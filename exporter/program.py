@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 import onnx
 import onnx_ir as ir
 
-from ..passes.target.levels import DEFAULT_LEVEL, check_level
+from ..passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
 from ..registration import (
     FIXED_WEIGHTS,
     Registry,

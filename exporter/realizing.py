@@ -9,6 +9,7 @@ import onnx
 import onnx_ir as ir
 
 from ..passes.faults import run_pass
+from ..passes.onnx_graph.inplace.annotations import annotate_inplace
 from ..passes.realizers import (
     ChannelsFirst,
     ChannelsLast,
@@ -26,7 +27,6 @@ from ..passes.realizers import (
     UnrollRecurrent,
 )
 from ..passes.realizers.rewriting import is_of_plan
-from ..passes.target.inplace.annotations import annotate_inplace
 from ..registration import MAY_OVERWRITE, GraphError, UsageError
 from ..registration.validity.node_check import check_nodes, invalid_nodes
 from .files.reading import TRUSTED, bounds_of

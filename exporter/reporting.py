@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..passes.target.levels import DEFAULT_LEVEL, check_level
+from ..passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
 from ..registration import OpsettaError, Registry, registry_or_default
 from .entry import capture_model
 from .export_arguments import refuse_unknown

@@ -13,7 +13,7 @@ from typing import IO, Any
 import numpy as np
 import onnx_ir as ir
 
-from ...passes.target.constants.reused_memory import ReusedMemory
+from ...passes.onnx_graph.constants.reused_memory import ReusedMemory
 
 _AHEAD = 1 << 24
 """Bytes that may wait to be written. A larger piece is written before the caller computes the next one."""

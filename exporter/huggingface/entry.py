@@ -11,8 +11,8 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from ...passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
 from ...passes.quantization import Error, Quantization
-from ...passes.target.levels import DEFAULT_LEVEL, check_level
 from ...registration import ModelFileError, UsageError
 from ..entry import export
 from ..onnx_model import OnnxModel

@@ -1,1 +1,1 @@
-"""Lowering: source passes, symbolic functions node by node, target passes; and conversion of ONNX files."""
+"""Lowering: source passes, symbolic functions node by node, ONNX passes; and conversion of ONNX files."""

@@ -16,10 +16,10 @@ import onnx_ir as ir
 from onnx_ir import Value
 
 from ...passes.faults import raise_fault
-from ...passes.target.constants.initializers import Initializers
-from ...passes.target.inplace.annotations import record_inplace
-from ...passes.target.levels import DEFAULT_LEVEL
-from ...passes.target.optimize import optimize
+from ...passes.onnx_graph.constants.initializers import Initializers
+from ...passes.onnx_graph.inplace.annotations import record_inplace
+from ...passes.onnx_graph.levels import DEFAULT_LEVEL
+from ...passes.onnx_graph.optimize import optimize
 from ...registration import (
     GraphContext,
     GraphError,
@@ -64,8 +64,8 @@ class Observation:
 
     Attributes:
         source: the graph that was lowered; None if the model was copied.
-        emitted: how many ONNX nodes each source node was lowered to, before the target passes.
-        made: the ONNX nodes of the lowering; other nodes of the finished graph were made by target passes.
+        emitted: how many ONNX nodes each source node was lowered to, before the ONNX passes.
+        made: the ONNX nodes of the lowering; other nodes of the finished graph were made by ONNX passes.
     """
 
     source: ir.Graph | None = None
@@ -181,7 +181,7 @@ class Driver(abc.ABC, Generic[S]):
         return model
 
     def _optimize(self, model: ir.Model) -> None:
-        """Run the target passes; weights that the model writes to keep their names and contents."""
+        """Run the ONNX passes; weights that the model writes to keep their names and contents."""
         mutated = {value for value in self.state if facts_of(value).mutated}
         kept = self.state if self.keeps_weights else mutated
         known = Initializers(model, kept, () if self.is_frozen else self.state)

@@ -11,8 +11,8 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir import Value
 
-from ...passes.target.inplace.annotations import annotate_inplace
-from ...passes.target.levels import DEFAULT_LEVEL
+from ...passes.onnx_graph.inplace.annotations import annotate_inplace
+from ...passes.onnx_graph.levels import DEFAULT_LEVEL
 from ...registration import (
     DIMENSIONS,
     FIXED_WEIGHTS,
@@ -84,7 +84,7 @@ def lower(
         default_output_names: the names of outputs without a given name; by default the source's.
         decompose: returns a graph of other operators for an operator without a symbolic function.
         keep: source values to add as further outputs, for comparing intermediate results.
-        level: of optimization, one of `passes.target.levels.LEVELS`.
+        level: of optimization, one of `passes.onnx_graph.levels.LEVELS`.
         keeps_weights: whether weights keep their names and contents, as in a graph for training.
         observation: filled with the origins of the ONNX nodes.
         bounds: what may be made of the graph.

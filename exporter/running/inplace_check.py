@@ -17,7 +17,7 @@ from collections.abc import Container, Iterable, Sequence
 import onnx
 import onnx_ir as ir
 
-from ...passes.target.inplace import operators
+from ...passes.onnx_graph.inplace import memory_sharing
 from ...registration import INPLACE, MAY_OVERWRITE, AnnotationError, ModelFileError, UnsafeAnnotation
 from ..files.garbage_collection import rare_collections
 from ..files.reading import Bounds, bounds_of, check_calls, check_memory, check_text, read_model
@@ -148,7 +148,7 @@ class _Value:
     def dtype(self) -> int | None:
         return None if self.type is None else self.type.tensor_type.elem_type or None
 
-    def dims(self) -> operators.Dims | None:
+    def dims(self) -> memory_sharing.Dims | None:
         if self.type is None or not self.type.tensor_type.HasField("shape"):
             return None
         return [_size(dim) for dim in self.type.tensor_type.shape.dim]
@@ -297,7 +297,7 @@ class _Simulation:
                 scope[output.name] = output
 
     def _is_standard(
-        self, node: onnx.NodeProto, domains: Container[str] = operators.STANDARD_DOMAINS
+        self, node: onnx.NodeProto, domains: Container[str] = memory_sharing.STANDARD_DOMAINS
     ) -> bool:
         return node.domain in domains and (node.domain, node.op_type) not in self._functions
 
@@ -305,21 +305,21 @@ class _Simulation:
         """Run the node's sub-graphs, and put its outputs into blocks of its inputs that they may share."""
         depth, name = len(self._scopes), node.op_type
         blocks = subgraphs(node)
-        if self._is_standard(node) and name in operators.CONTROL_FLOW:
+        if self._is_standard(node) and name in memory_sharing.CONTROL_FLOW:
             for block in blocks:
-                actuals = operators.bound_inputs(name, inputs, len(block.input))
+                actuals = memory_sharing.bound_inputs(name, inputs, len(block.input))
                 formals, results = self._run_graph(block, actuals)
-                for group in operators.bindings(name, inputs, formals, results, outputs):
+                for group in memory_sharing.bindings(name, inputs, formals, results, outputs):
                     _merge(group, depth)
-        elif self._is_standard(node) and name in operators.VIEWS:
+        elif self._is_standard(node) and name in memory_sharing.VIEWS:
             source = inputs[0] if inputs and outputs else None
-            if source is not None and operators.is_view(name, source.dtype(), outputs[0].dtype()):
+            if source is not None and memory_sharing.is_view(name, source.dtype(), outputs[0].dtype()):
                 _merge([source, outputs[0]], depth)
         elif self._is_standard(node) and name == "Constant":
             for output in outputs:
                 output.block.kept = "a constant"
         elif self._is_standard(node) and not blocks:
-            if name in operators.CONTAINERS:
+            if name in memory_sharing.CONTAINERS:
                 _merge([*inputs, *outputs], depth)
         else:
             inner = [value for block in blocks for found in self._run_graph(block, []) for value in found]
@@ -362,22 +362,23 @@ class _Simulation:
         """The reason why an output must not overwrite an input even if nothing reads the input later."""
         value = inputs[place]
         assert value is not None
-        if self._opset < operators.FIRST_OPSET:
-            return f"opset {self._opset} is below {operators.FIRST_OPSET}, from which on operators are known"
-        positions = operators.overwritable(node.op_type, self._opset, len(inputs))
+        if self._opset < memory_sharing.FIRST_OPSET:
+            first = memory_sharing.FIRST_OPSET
+            return f"opset {self._opset} is below {first}, from which on operators are known"
+        positions = memory_sharing.overwritable(node.op_type, self._opset, len(inputs))
         if not self._is_standard(node, ("", "ai.onnx")) or output != 0 or place not in positions:
             return f"{node.op_type} is not known to write output {output} over input {place}"
         others = {i: v for i, v in enumerate(inputs) if v is not None and v is not value}
-        twice = sum(v is value for v in inputs) > 1 and not operators.allows_twice(node.op_type)
+        twice = sum(v is value for v in inputs) > 1 and not memory_sharing.allows_twice(node.op_type)
         if twice or any(v.block is value.block for v in others.values()):
             return f"another input may lie in the memory of '{value.name}'"
         result = outputs[0]
-        if not (value.is_tensor() and result.is_tensor()) or not operators.same_element_type(
+        if not (value.is_tensor() and result.is_tensor()) or not memory_sharing.same_element_type(
             node.op_type, self._opset, place, value.dtype(), result.dtype()
         ):
             return f"it is not proven that '{value.name}' has the element type of '{result.name}'"
         shapes = {i: v.dims() for i, v in ((place, value), *others.items())}
-        if not operators.same_size(node.op_type, place, shapes, result.dims()):
+        if not memory_sharing.same_size(node.op_type, place, shapes, result.dims()):
             return f"it is not proven that '{value.name}' has the size of '{result.name}'"
         if value.block.kept:
             return f"'{value.name}' is, or may share memory with, {value.block.kept}"

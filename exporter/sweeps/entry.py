@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...passes.target.levels import DEFAULT_LEVEL
+from ...passes.onnx_graph.levels import DEFAULT_LEVEL
 from ...registration import DEFAULT_OPSET, OpsettaError, UsageError
 from .engines.opening import LOCAL, check_engine
 from .engines.outcomes import Ended, Limits

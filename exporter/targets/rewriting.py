@@ -7,17 +7,17 @@ from collections.abc import Iterable
 import onnx_ir as ir
 
 from ...passes.faults import run_pass
+from ...passes.onnx_graph.constants.initializers import Initializers
+from ...passes.onnx_graph.conventions.bool_constants import StoreBools
+from ...passes.onnx_graph.conventions.constant_forms import WriteConstantNodes, WriteInitializers
+from ...passes.onnx_graph.conventions.default_attributes import WriteDefaultAttributes
+from ...passes.onnx_graph.conventions.int64_constants import NarrowConstants
+from ...passes.onnx_graph.conventions.recurrent_outputs import CompleteRecurrentOutputs
+from ...passes.onnx_graph.conventions.resize import ResizeBy
+from ...passes.onnx_graph.simplification.exponents import AlignExponents
+from ...passes.onnx_graph.simplification.unused_nodes import RemoveUnused
 from ...passes.realizers.compose_operators import ComposeOperators
 from ...passes.realizers.unroll_recurrent import OPERATORS_OF_STEPS, UnrollRecurrent
-from ...passes.target.constants.initializers import Initializers
-from ...passes.target.conventions.bool_constants import StoreBools
-from ...passes.target.conventions.constants import WriteConstantNodes, WriteInitializers
-from ...passes.target.conventions.default_attributes import WriteDefaultAttributes
-from ...passes.target.conventions.int64_constants import NarrowConstants
-from ...passes.target.conventions.recurrent_outputs import CompleteRecurrentOutputs
-from ...passes.target.conventions.resize import ResizeBy
-from ...passes.target.simplification.exponents import AlignExponents
-from ...passes.target.simplification.unused_nodes import RemoveUnused
 from ...registration import default_registry
 from ..lowering.driver import FREE_INITIALIZERS, initializers_as_inputs
 from .checking import check_model

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...passes.onnx_graph.inplace.annotations import annotate_inplace
+from ...passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
 from ...passes.planning import order_by_phase
-from ...passes.target.inplace.annotations import annotate_inplace
-from ...passes.target.levels import DEFAULT_LEVEL, check_level
 from ...registration import Registry, UsageError
 from ..program import Program, SourceModel
 from ..running.verification import VerificationReport

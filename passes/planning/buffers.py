@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from ...registration import MAY_OVERWRITE
-from ..target.inplace import operators
+from ..onnx_graph.inplace import memory_sharing
 from .order import reads
 
 
@@ -70,7 +70,7 @@ def buffers_of(graph: ir.Graph, nodes: Sequence[ir.Node], *, keeps_inputs: bool 
             _add(memory, value, 0)
     for index, node in enumerate(nodes):
         # A Constant's value belongs to the model, like an initializer.
-        if node.domain in operators.STANDARD_DOMAINS and node.op_type == "Constant":
+        if node.domain in memory_sharing.STANDARD_DOMAINS and node.op_type == "Constant":
             fixed.update(node.outputs)
             continue
         for value in reads(node):
@@ -126,6 +126,6 @@ def _is_view(node: ir.Node) -> bool:
     return (
         source is not None
         and node.op_type != "Dropout"
-        and node.domain in operators.STANDARD_DOMAINS
-        and operators.is_view(node.op_type, source.dtype, node.outputs[0].dtype)
+        and node.domain in memory_sharing.STANDARD_DOMAINS
+        and memory_sharing.is_view(node.op_type, source.dtype, node.outputs[0].dtype)
     )

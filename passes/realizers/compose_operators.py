@@ -18,7 +18,7 @@ from ...registration.emission.ladder import compose
 from ...registration.functions.dispatch import SymbolicFunction
 from ...registration.opsets import MINIMUM_OPSET
 from ...registration.schemas import OperatorSchema, inputs_by_name
-from ..target.node_pass import NodePass
+from ..onnx_graph.node_pass import NodePass
 from .rewriting import Rewriter
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from ..target.constants.initializers import Initializers
-from ..target.products.fold_scales import FoldScales
+from ..onnx_graph.constants.initializers import Initializers
+from ..onnx_graph.products.fold_scales import FoldScales
 from .rewriting import Rewriter, constant_of, graphs_of, is_onnx, only_reader, remove_unused
 
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm")

@@ -17,10 +17,10 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from ...registration.metadata import LAYOUT
-from ..target.constants.initializers import Initializers
-from ..target.transposes.permutations import Permutation, inverse, permute_shape
-from ..target.transposes.push_transposes import PushTransposes
-from ..target.transposes.transpose_rules import has_rule
+from ..onnx_graph.constants.initializers import Initializers
+from ..onnx_graph.transposes.permutations import Permutation, inverse, permute_shape
+from ..onnx_graph.transposes.push_transposes import PushTransposes
+from ..onnx_graph.transposes.transpose_rules import has_rule
 from .rewriting import Rewriter, is_onnx, remove_unused
 
 _TO_LAST, _TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)

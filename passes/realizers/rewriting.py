@@ -12,7 +12,7 @@ from ...registration import MAY_OVERWRITE, GraphContext, GraphError, Registry
 from ...registration.construction.graph import Place
 from ...registration.metadata import PLAN_PHASE
 from ...registration.origins import origins_of, set_origins
-from ..target.simplification.unused_nodes import RemoveUnused
+from ..onnx_graph.simplification.unused_nodes import RemoveUnused
 
 MAXIMUM_NODES = 200_000
 """The maximum number of nodes that one pass creates by repetition."""

@@ -1,4 +1,4 @@
-"""Converted files go through the target passes, and still mean what they meant."""
+"""Converted files go through the ONNX passes, and still mean what they meant."""
 
 import numpy as np
 import onnx

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import opsetta
-from opsetta.passes.target.constants.initializers import Initializers
-from opsetta.passes.target.levels import LEVELS
-from opsetta.passes.target.optimize import optimize
+from opsetta.passes.onnx_graph.constants.initializers import Initializers
+from opsetta.passes.onnx_graph.levels import LEVELS
+from opsetta.passes.onnx_graph.optimize import optimize
 
 from ..opsets import is_full_run, named
 from .zoo import BY_NAME, cases

@@ -12,12 +12,12 @@ import onnx_ir as ir
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from opsetta.passes.target.fusions.attention import FuseAttention
-from opsetta.passes.target.fusions.grouped_heads import GroupHeads
-from opsetta.passes.target.shapes.split_batches import SplitBatchesEarly
+from opsetta.passes.onnx_graph.fusions.attention import FuseAttention
+from opsetta.passes.onnx_graph.fusions.grouped_heads import GroupHeads
+from opsetta.passes.onnx_graph.shapes.split_batches import SplitBatchesEarly
 from opsetta.registration import Value
 
-from .target_graph import Case, numbers
+from .graph_case import Case, numbers
 
 _SHAPE = [2, 3, 5, 8]
 _LOWEST = float(np.finfo(np.float32).min)

@@ -12,12 +12,12 @@ import onnx_ir as ir
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from opsetta.passes.target.fusions.attention import FuseAttention
-from opsetta.passes.target.fusions.refined_shapes import RefineShapes
-from opsetta.passes.target.simplification.nan_replacements import RemoveNaNReplacements
+from opsetta.passes.onnx_graph.fusions.attention import FuseAttention
+from opsetta.passes.onnx_graph.fusions.refined_shapes import RefineShapes
+from opsetta.passes.onnx_graph.simplification.nan_replacements import RemoveNaNReplacements
 from opsetta.registration import Value
 
-from .target_graph import Case, numbers
+from .graph_case import Case, numbers
 
 _SHAPE = [2, 3, 5, 5]
 _LOWEST = float(np.finfo(np.float32).min)

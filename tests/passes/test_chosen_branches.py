@@ -7,9 +7,9 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from opsetta.passes.target.constants.chosen_branches import ChooseBranches
-from opsetta.passes.target.constants.initializers import Initializers
-from opsetta.passes.target.simplification.unused_nodes import RemoveUnused
+from opsetta.passes.onnx_graph.constants.chosen_branches import ChooseBranches
+from opsetta.passes.onnx_graph.constants.initializers import Initializers
+from opsetta.passes.onnx_graph.simplification.unused_nodes import RemoveUnused
 
 FLOAT = TensorProto.FLOAT
 

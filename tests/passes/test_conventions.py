@@ -4,14 +4,14 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from opsetta.passes.target.constants.fold_constants import FoldConstants
-from opsetta.passes.target.conventions.default_attributes import WriteDefaultAttributes
-from opsetta.passes.target.conventions.joined_directions import JoinDirections
-from opsetta.passes.target.images.single_pixels import RepeatSinglePixels
-from opsetta.passes.target.shapes.late_broadcasts import BroadcastLate
-from opsetta.passes.target.simplification.uniform_values import RemoveUniformValues
+from opsetta.passes.onnx_graph.constants.fold_constants import FoldConstants
+from opsetta.passes.onnx_graph.conventions.default_attributes import WriteDefaultAttributes
+from opsetta.passes.onnx_graph.conventions.joined_directions import JoinDirections
+from opsetta.passes.onnx_graph.images.single_pixels import RepeatSinglePixels
+from opsetta.passes.onnx_graph.shapes.late_broadcasts import BroadcastLate
+from opsetta.passes.onnx_graph.simplification.uniform_values import RemoveUniformValues
 
-from .target_graph import Case, numbers
+from .graph_case import Case, numbers
 
 
 def _resized(shape: list, sizes: list[int], opset: int = 18, **attributes: str) -> Case:

@@ -4,14 +4,14 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from opsetta.passes.onnx_graph.fusions.gelu import OrderGelu
+from opsetta.passes.onnx_graph.optimize import optimize
+from opsetta.passes.onnx_graph.shapes.constant_gathers import SimplifyGathers
+from opsetta.passes.onnx_graph.simplification.nan_replacements import RemoveNaNReplacements
 from opsetta.passes.realizers.compose_operators import ComposeOperators
-from opsetta.passes.target.fusions.gelu import OrderGelu
-from opsetta.passes.target.optimize import optimize
-from opsetta.passes.target.shapes.constant_gathers import SimplifyGathers
-from opsetta.passes.target.simplification.nan_replacements import RemoveNaNReplacements
 from opsetta.registration import default_registry
 
-from .target_graph import Case, numbers
+from .graph_case import Case, numbers
 
 CAUSAL = np.triu(np.full((4, 4), -np.inf, np.float32), 1)
 FULL_ROW = np.where(np.arange(4)[:, None] == 2, -np.inf, 0).astype(np.float32)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opsetta.passes.target.constants.equal_initializers import MergeEqualInitializers
+from opsetta.passes.onnx_graph.constants.equal_initializers import MergeEqualInitializers
 
-from .target_graph import Case, numbers
+from .graph_case import Case, numbers
 
 X = numbers(2, 32)
 

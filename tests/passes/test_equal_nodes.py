@@ -6,7 +6,7 @@ import onnx_ir as ir
 import pytest
 from onnx_ir.passes import common
 
-from opsetta.passes.target.simplification.equal_nodes import MergeEqualNodes
+from opsetta.passes.onnx_graph.simplification.equal_nodes import MergeEqualNodes
 
 from .test_unused_nodes import described
 

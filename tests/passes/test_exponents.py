@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opsetta.passes.target.simplification.exponents import AlignExponents
+from opsetta.passes.onnx_graph.simplification.exponents import AlignExponents
 
-from .target_graph import Case, numbers
+from .graph_case import Case, numbers
 
 
 @pytest.mark.parametrize(

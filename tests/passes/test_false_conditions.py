@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from opsetta.passes.target.simplification.false_conditions import FindFalseConditions
+from opsetta.passes.onnx_graph.simplification.false_conditions import FindFalseConditions
 from opsetta.registration import Value
 
-from .target_graph import Case, numbers
+from .graph_case import Case, numbers
 
 LOWEST = float(np.finfo(np.float32).min)
 X = numbers(2, 3)

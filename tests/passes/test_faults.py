@@ -10,11 +10,11 @@ from opsetta.exporter.realizing import GROUPS, PLAIN
 from opsetta.exporter.targets.loading import load_target
 from opsetta.exporter.targets.rewriting import write_for
 from opsetta.passes.faults import faults_of
+from opsetta.passes.onnx_graph.constants.initializers import Initializers
+from opsetta.passes.onnx_graph.node_pass import NodePass, run_in_order
+from opsetta.passes.onnx_graph.optimize import _passes_of, optimize
 from opsetta.passes.realizers import UnrollLoops
 from opsetta.passes.realizers.compose_operators import ComposeOperators
-from opsetta.passes.target.constants.initializers import Initializers
-from opsetta.passes.target.node_pass import NodePass, run_in_order
-from opsetta.passes.target.optimize import _passes_of, optimize
 from opsetta.registration import GraphError, OpsettaError
 
 REPORT = "This is a fault of opsetta: please report it"

@@ -9,11 +9,11 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from opsetta.passes.target.products.flatten_rows import FlattenRows
-from opsetta.passes.target.products.gemm import WriteGemm
+from opsetta.passes.onnx_graph.products.flatten_rows import FlattenRows
+from opsetta.passes.onnx_graph.products.gemm import WriteGemm
 from opsetta.registration import GraphContext, Value
 
-from .target_graph import Case, numbers
+from .graph_case import Case, numbers
 
 MATRICES = ["Reshape", "Gemm", "Relu", "Gemm", "Relu", "Gemm", "Reshape"]
 

@@ -8,14 +8,14 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from opsetta.passes.target.constants.fold_constants import FoldConstants
-from opsetta.passes.target.constants.initializers import Initializers
-from opsetta.passes.target.products import scaled_weights
-from opsetta.passes.target.products.fold_scales import FoldScales
+from opsetta.passes.onnx_graph.constants.fold_constants import FoldConstants
+from opsetta.passes.onnx_graph.constants.initializers import Initializers
+from opsetta.passes.onnx_graph.products import scaled_weights
+from opsetta.passes.onnx_graph.products.fold_scales import FoldScales
 from opsetta.registration import Value
 
-from .target_graph import Case as TargetGraph
-from .target_graph import numbers
+from .graph_case import Case as TargetGraph
+from .graph_case import numbers
 
 
 class Case(TargetGraph):

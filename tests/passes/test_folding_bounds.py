@@ -6,10 +6,10 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from opsetta.passes.target.constants.fold_constants import FoldConstants
+from opsetta.passes.onnx_graph.constants.fold_constants import FoldConstants
 from opsetta.registration import Value
 
-from .target_graph import Case, numbers
+from .graph_case import Case, numbers
 
 FREE = 2**22
 """Elements of FLOAT in 16 MiB."""

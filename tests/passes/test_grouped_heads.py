@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from opsetta.passes.target.fusions.grouped_heads import GroupHeads
+from opsetta.passes.onnx_graph.fusions.grouped_heads import GroupHeads
 from opsetta.registration import Value
 
-from .target_graph import Case, numbers
+from .graph_case import Case, numbers
 
 
 def _attention(case: Case, axis: int, times: tuple[int, int], is_cached: bool = False) -> Value:

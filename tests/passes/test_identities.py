@@ -6,10 +6,10 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from opsetta.passes.target.simplification.identities import RemoveIdentityArithmetic
+from opsetta.passes.onnx_graph.simplification.identities import RemoveIdentityArithmetic
 from opsetta.registration import Value
 
-from .target_graph import Case
+from .graph_case import Case
 
 X = np.array([[-0.0, 0.0, 1.5], [np.nan, np.inf, -2.0]], dtype=np.float32)
 ONE, ZERO = np.float32(1), np.float32(0)

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import opsetta
-from opsetta.passes.target.inplace import operators
-from opsetta.passes.target.inplace.annotations import annotate_inplace
+from opsetta.passes.onnx_graph.inplace import memory_sharing
+from opsetta.passes.onnx_graph.inplace.annotations import annotate_inplace
 from opsetta.registration import INPLACE, MAY_OVERWRITE
 from opsetta.registration.schemas import operator_schemas
 
@@ -202,8 +202,13 @@ def test_functions_are_annotated_and_their_calls_are_not() -> None:
 
 
 def test_every_operator_of_the_tables_exists() -> None:
-    tables = (operators.VIEWS, operators.CONTAINERS, operators.CONTROL_FLOW, operators._FIRST)
-    names = operators._BROADCASTING.union(*tables)
+    tables = (
+        memory_sharing.VIEWS,
+        memory_sharing.CONTAINERS,
+        memory_sharing.CONTROL_FLOW,
+        memory_sharing._FIRST,
+    )
+    names = memory_sharing._BROADCASTING.union(*tables)
     assert [name for name in sorted(names) if not operator_schemas(name)] == []
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from opsetta.passes.target.constants.fold_constants import FoldConstants
+from opsetta.passes.onnx_graph.constants.fold_constants import FoldConstants
 
-from .target_graph import Case, numbers
+from .graph_case import Case, numbers
 
 
 def unfolded(case: Case, op_type: str, *inputs: ir.Value, **attributes: int) -> ir.Value:

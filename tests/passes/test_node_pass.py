@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from opsetta.passes.target.constants.fold_constants import FoldConstants
-from opsetta.passes.target.constants.initializers import Initializers
-from opsetta.passes.target.node_pass import (
+from opsetta.passes.onnx_graph.constants.fold_constants import FoldConstants
+from opsetta.passes.onnx_graph.constants.initializers import Initializers
+from opsetta.passes.onnx_graph.node_pass import (
     IndexedPass,
     NodePass,
     NodesByOperator,

@@ -4,7 +4,7 @@ import onnx_ir as ir
 import pytest
 from onnx_ir import DataType, Value
 
-from opsetta.passes.target.optimize import optimize
+from opsetta.passes.onnx_graph.optimize import optimize
 
 
 def tensor(name, *shape):

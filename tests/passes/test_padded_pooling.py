@@ -8,7 +8,7 @@ import onnxruntime
 import pytest
 
 import opsetta.symbolics  # noqa: F401
-from opsetta.passes.target.images.padded_pooling import SeparatePaddedPools
+from opsetta.passes.onnx_graph.images.padded_pooling import SeparatePaddedPools
 from opsetta.registration import GraphContext, default_registry
 
 X = -np.random.RandomState(0).uniform(0.5, 2.0, (1, 2, 7, 7)).astype(np.float32)

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opsetta.passes.target.images.padded_convolutions import FoldPadding
-from opsetta.passes.target.products.gemm import WriteGemm
-from opsetta.passes.target.products.linear_scales import FoldLinearScales
-from opsetta.passes.target.simplification.reciprocals import DivideByReciprocals
+from opsetta.passes.onnx_graph.images.padded_convolutions import FoldPadding
+from opsetta.passes.onnx_graph.products.gemm import WriteGemm
+from opsetta.passes.onnx_graph.products.linear_scales import FoldLinearScales
+from opsetta.passes.onnx_graph.simplification.reciprocals import DivideByReciprocals
 
-from .target_graph import Case, numbers
+from .graph_case import Case, numbers
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import opsetta.symbolics  # noqa: F401
-from opsetta.passes.target.constants.initializers import Initializers
-from opsetta.passes.target.transposes import permutations
-from opsetta.passes.target.transposes.push_transposes import PushTransposes
+from opsetta.passes.onnx_graph.constants.initializers import Initializers
+from opsetta.passes.onnx_graph.transposes import permutations
+from opsetta.passes.onnx_graph.transposes.push_transposes import PushTransposes
 from opsetta.registration import GraphContext, Value, default_registry
 
 FIRST, LAST = [0, 3, 1, 2], [0, 2, 3, 1]

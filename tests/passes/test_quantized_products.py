@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from opsetta.passes.target.products.quantized_products import SplitQuantizedProducts
+from opsetta.passes.onnx_graph.products.quantized_products import SplitQuantizedProducts
 from opsetta.registration import GraphContext, Registry
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from opsetta.passes.target.constants.fold_constants import FoldConstants
-from opsetta.passes.target.constants.initializers import Initializers
-from opsetta.passes.target.transposes.push_transposes import PushTransposes
+from opsetta.passes.onnx_graph.constants.fold_constants import FoldConstants
+from opsetta.passes.onnx_graph.constants.initializers import Initializers
+from opsetta.passes.onnx_graph.transposes.push_transposes import PushTransposes
 from opsetta.registration import GraphContext, Value
 
 from ..opsets import is_full_run

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from opsetta.passes.target.optimize import optimize
+from opsetta.passes.onnx_graph.optimize import optimize
 
-from .target_graph import Case, numbers
+from .graph_case import Case, numbers
 
 
 @pytest.mark.parametrize(("op_type", "gates", "count"), [("LSTM", 4, 3), ("GRU", 3, 2), ("RNN", 1, 2)])

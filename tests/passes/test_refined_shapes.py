@@ -8,13 +8,13 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from opsetta.passes.target.constants.fold_constants import FoldConstants
-from opsetta.passes.target.fusions.layer_normalization import FuseLayerNormalization
-from opsetta.passes.target.fusions.refined_shapes import RefineShapes
+from opsetta.passes.onnx_graph.constants.fold_constants import FoldConstants
+from opsetta.passes.onnx_graph.fusions.layer_normalization import FuseLayerNormalization
+from opsetta.passes.onnx_graph.fusions.refined_shapes import RefineShapes
 from opsetta.registration import Value
 from opsetta.registration.emission.derived_sizes import UNKNOWN, broadcast, least, product, quotient
 
-from .target_graph import Case, numbers
+from .graph_case import Case, numbers
 
 _BATCH, _LENGTH = ir.SymbolicDim("batch"), ir.SymbolicDim("length")
 

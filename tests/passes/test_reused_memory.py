@@ -8,8 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from opsetta.passes.target.constants.deferred_constants import transposed_blocks
-from opsetta.passes.target.constants.reused_memory import BLOCK, ReusedMemory, empty
+from opsetta.passes.onnx_graph.constants.deferred_constants import transposed_blocks
+from opsetta.passes.onnx_graph.constants.reused_memory import BLOCK, ReusedMemory, empty
 
 FLOAT = np.dtype(np.float32)
 

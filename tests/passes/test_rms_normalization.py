@@ -6,10 +6,10 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from opsetta.passes.target.fusions.rms_normalization import FuseRMSNormalization
+from opsetta.passes.onnx_graph.fusions.rms_normalization import FuseRMSNormalization
 from opsetta.registration import GraphContext, Registry, Value
 
-from .target_graph import Case, numbers
+from .graph_case import Case, numbers
 
 
 def build(

@@ -10,10 +10,10 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from opsetta.passes.target.fusions.rotary_embedding import FuseRotaryEmbedding
+from opsetta.passes.onnx_graph.fusions.rotary_embedding import FuseRotaryEmbedding
 from opsetta.registration import GraphContext, Value
 
-from .target_graph import Case, numbers
+from .graph_case import Case, numbers
 
 
 def _rotated(

@@ -7,9 +7,9 @@ import onnx_ir as ir
 import pytest
 from onnx_ir import DataType
 
-from opsetta.passes.target.shapes.shape_chains import MergeShapeChains
+from opsetta.passes.onnx_graph.shapes.shape_chains import MergeShapeChains
 
-from .target_graph import Case, numbers
+from .graph_case import Case, numbers
 
 X = numbers(2, 3, 4)
 

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from opsetta.passes.target.shapes.sliced_dimensions import NameSlicedDimensions
+from opsetta.passes.onnx_graph.shapes.sliced_dimensions import NameSlicedDimensions
 from opsetta.registration import GraphContext, Registry
 
 

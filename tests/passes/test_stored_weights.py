@@ -6,12 +6,12 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from opsetta.passes.target.constants.fold_constants import FoldConstants
-from opsetta.passes.target.constants.initializers import Initializers
-from opsetta.passes.target.optimize import optimize
-from opsetta.passes.target.products.stored_weights import ReadStoredWeights
+from opsetta.passes.onnx_graph.constants.fold_constants import FoldConstants
+from opsetta.passes.onnx_graph.constants.initializers import Initializers
+from opsetta.passes.onnx_graph.optimize import optimize
+from opsetta.passes.onnx_graph.products.stored_weights import ReadStoredWeights
 
-from .target_graph import Case, numbers
+from .graph_case import Case, numbers
 
 SIZES = [8, 96]
 """Columns of weights that are computed at once, and of large ones that are computed as they are written."""

@@ -6,14 +6,14 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from opsetta.passes.target.constants.initializers import Initializers
-from opsetta.passes.target.conventions.bool_constants import StoreBools
-from opsetta.passes.target.conventions.constants import WriteConstantNodes, WriteInitializers
-from opsetta.passes.target.conventions.default_attributes import WriteDefaultAttributes
-from opsetta.passes.target.conventions.int64_constants import NarrowConstants
-from opsetta.passes.target.conventions.resize import ResizeBy
+from opsetta.passes.onnx_graph.constants.initializers import Initializers
+from opsetta.passes.onnx_graph.conventions.bool_constants import StoreBools
+from opsetta.passes.onnx_graph.conventions.constant_forms import WriteConstantNodes, WriteInitializers
+from opsetta.passes.onnx_graph.conventions.default_attributes import WriteDefaultAttributes
+from opsetta.passes.onnx_graph.conventions.int64_constants import NarrowConstants
+from opsetta.passes.onnx_graph.conventions.resize import ResizeBy
 
-from .target_graph import Case, numbers
+from .graph_case import Case, numbers
 
 
 def chosen(case: Case) -> Case:

@@ -6,9 +6,9 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from opsetta.passes.target.simplification.uniform_values import RemoveUniformValues
+from opsetta.passes.onnx_graph.simplification.uniform_values import RemoveUniformValues
 
-from .target_graph import Case, numbers
+from .graph_case import Case, numbers
 
 X = numbers(2, 100, 100)
 

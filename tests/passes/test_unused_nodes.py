@@ -6,7 +6,7 @@ import onnx_ir as ir
 import pytest
 from onnx_ir.passes import common
 
-from opsetta.passes.target.simplification.unused_nodes import RemoveUnused
+from opsetta.passes.onnx_graph.simplification.unused_nodes import RemoveUnused
 
 DEAD = """
    a = Abs(x)

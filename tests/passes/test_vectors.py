@@ -8,7 +8,7 @@ import onnxruntime
 import pytest
 
 import opsetta.symbolics  # noqa: F401
-from opsetta.passes.target.products.vectors import PutVectorsFirst
+from opsetta.passes.onnx_graph.products.vectors import PutVectorsFirst
 from opsetta.registration import GraphContext, default_registry
 
 SIZE = 5

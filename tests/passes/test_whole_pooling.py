@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from opsetta.passes.target.images.whole_pooling import PoolWhole
+from opsetta.passes.onnx_graph.images.whole_pooling import PoolWhole
 
-from .target_graph import Case, numbers
+from .graph_case import Case, numbers
 
 
 @pytest.mark.parametrize("op_type", ["AveragePool", "MaxPool"])

@@ -9,11 +9,11 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from opsetta.passes.target.fusions.gelu import FuseGelu
-from opsetta.passes.target.fusions.layer_normalization import FuseLayerNormalization
+from opsetta.passes.onnx_graph.fusions.gelu import FuseGelu
+from opsetta.passes.onnx_graph.fusions.layer_normalization import FuseLayerNormalization
 from opsetta.registration import Value
 
-from .target_graph import Case, numbers
+from .graph_case import Case, numbers
 
 X = numbers(2, 3, 8) * 3 - 3
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from opsetta import AnnotationError, check_inplace
-from opsetta.passes.target.inplace.annotations import annotate_inplace
+from opsetta.passes.onnx_graph.inplace.annotations import annotate_inplace
 from opsetta.registration import MAY_OVERWRITE
 
 from ..passes.sharing_interpreter import ELEMENTWISE, SharingInterpreter

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ....passes.target.levels import check_level
+from ....passes.onnx_graph.levels import check_level
 from ...targets.loading import resolve_target
 from ..options import caffe2, quantization, tensorflow
 from ..options import export as options

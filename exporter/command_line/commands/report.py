@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ....passes.target.levels import DEFAULT_LEVEL, check_level
+from ....passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
 from ....registration import UsageError
 from ...files.targets import resolve
 from ...targets.loading import resolve_target

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.console import Console
 
-from ....passes.target.levels import DEFAULT_LEVEL
+from ....passes.onnx_graph.levels import DEFAULT_LEVEL
 from ....registration import DEFAULT_OPSET, OpsettaError
 from ....registration.printable import printable
 from ...sweeps.engines.opening import LOCAL

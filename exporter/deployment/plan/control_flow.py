@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 import onnx_ir as ir
 
-from ....passes.target.inplace.operators import STANDARD_DOMAINS
+from ....passes.onnx_graph.inplace.memory_sharing import STANDARD_DOMAINS
 
 
 class Frame(Protocol):

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
+from ....passes.onnx_graph.inplace.memory_sharing import STANDARD_DOMAINS
 from ....passes.planning import (
     FORWARD,
     Buffer,
@@ -21,7 +22,6 @@ from ....passes.planning import (
     lower_bound,
 )
 from ....passes.planning.order import captured_values
-from ....passes.target.inplace.operators import STANDARD_DOMAINS
 from ....registration import PlanError
 from ....registration.arguments import qualified_name
 from .records import WORKSPACE, PlannedBody, PlannedBuffer, PlannedGraph, PlannedNode

@@ -7,9 +7,9 @@ from typing import Any
 
 import onnx_ir as ir
 
+from ....passes.onnx_graph.inplace.annotations import annotate_inplace
 from ....passes.planning import FORWARD, execution_order
 from ....passes.planning.order import reads
-from ....passes.target.inplace.annotations import annotate_inplace
 from ....registration import PLAN_PHASE, PlanError, UsageError
 from ....registration.arguments import blocks
 from ...files.reading import TRUSTED

@@ -1,6 +1,6 @@
 """Converts an If whose condition is known as the branch that it takes.
 
-A pass does the same for conditions that become constant later (`passes/target/constants/chosen_branches.py`).
+`passes/onnx_graph/constants/chosen_branches.py` does the same for conditions that become constant later.
 Here, shapes of what follows can still be inferred, so that a chain of such nodes dissolves, and opsets below
 11 need not hide the shapes of the branches from each other.
 """
@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir import Value
 
-from ....passes.target.shapes.known_sizes import known_sizes
+from ....passes.onnx_graph.shapes.known_sizes import known_sizes
 from ....registration import Names
 from ....registration.arguments import blocks, graphs_of
 from ....registration.emission import shape_inference

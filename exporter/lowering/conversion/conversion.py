@@ -19,8 +19,8 @@ from typing import Any
 import onnx_ir as ir
 from onnx_ir import AttributeType, Value
 
-from ....passes.target.inplace.annotations import annotate_inplace
-from ....passes.target.levels import DEFAULT_LEVEL
+from ....passes.onnx_graph.inplace.annotations import annotate_inplace
+from ....passes.onnx_graph.levels import DEFAULT_LEVEL
 from ....registration import (
     MAY_OVERWRITE,
     GraphError,

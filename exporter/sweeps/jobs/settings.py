@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from ....passes.target.levels import DEFAULT_LEVEL, check_level
+from ....passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
 from ....registration import UsageError
 from ..rows import Job
 from ..zoo.listing import Entry

@@ -1,7 +1,7 @@
 """Data formats: the position of the channel axis, and the pads of TensorFlow's padding schemes.
 
 ONNX operators for images have the channels at axis 1. Tensors in another data format are transposed before
-and after; `passes/target/layout` removes the Transposes between operators.
+and after; `passes/onnx_graph/transposes` removes the Transposes between operators.
 """
 
 from __future__ import annotations

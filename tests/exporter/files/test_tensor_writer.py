@@ -21,7 +21,7 @@ from onnx_ir import tensor_adapters
 import opsetta
 from opsetta.exporter.files import tensor_writer, writing
 from opsetta.exporter.files.tensor_writer import TensorWriter
-from opsetta.passes.target.constants.initializers import Initializers
+from opsetta.passes.onnx_graph.constants.initializers import Initializers
 
 from .pairs import listing, number_at, pair
 

@@ -5,8 +5,8 @@ import onnx_ir as ir
 import pytest
 from onnx import parser
 
+from opsetta.passes.onnx_graph.inplace.annotations import annotate_inplace
 from opsetta.passes.planning import buffers_of, execution_order
-from opsetta.passes.target.inplace.annotations import annotate_inplace
 from opsetta.registration import GraphError
 
 

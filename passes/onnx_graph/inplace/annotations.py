@@ -2,7 +2,7 @@
 
 A node gets the annotation `opsetta.may_overwrite`, `0:1` for "output 0 over input 1", where
 
-1. the operator can work in place on that input (`operators`), with the same element type and size;
+1. the operator can work in place on that input (`memory_sharing`), with the same element type and size;
 2. the input was computed by a node of the same graph; it is no graph input, initializer, constant or output;
 3. no later node in the graph's order, sub-graphs included, reads the input;
 4. the same holds for every value that may share the input's memory: views (Reshape, Identity, ...), and
@@ -22,7 +22,7 @@ import onnx_ir as ir
 
 from ....registration import INPLACE, MAY_OVERWRITE
 from ....registration.arguments import blocks
-from . import operators
+from . import memory_sharing
 
 _Graph = ir.Graph | ir.Function
 
@@ -89,7 +89,7 @@ def _overwritable_input(
 ) -> int | None:
     """The first input that output 0 of a node may overwrite."""
     op_type, inputs = node.op_type, node.inputs
-    candidates = operators.overwritable(op_type, opset, len(inputs))
+    candidates = memory_sharing.overwritable(op_type, opset, len(inputs))
     if not candidates or node.domain not in ("", "ai.onnx") or lifetimes.is_function(node):
         return None
     is_view = lifetimes.is_view(node)
@@ -105,7 +105,7 @@ def _overwritable_input(
         root = lifetimes.root(value)
         # Overwriting would change another operand while it is still read.
         aliases = [v for v in other_inputs.values() if lifetimes.root(v) is root]
-        if aliases and not (operators.allows_twice(op_type) and all(v is value for v in aliases)):
+        if aliases and not (memory_sharing.allows_twice(op_type) and all(v is value for v in aliases)):
             continue
         if _is_like(
             node, opset, input_index, value, {i: v for i, v in other_inputs.items() if v is not value}
@@ -121,15 +121,15 @@ def _is_like(
     result = node.outputs[0]
     if any(v.type is not None and not isinstance(v.type, ir.TensorType) for v in (value, result)):
         return False
-    if not operators.same_element_type(node.op_type, opset, input_index, value.dtype, result.dtype):
+    if not memory_sharing.same_element_type(node.op_type, opset, input_index, value.dtype, result.dtype):
         return False
-    if operators.keeps_size(node.op_type):
+    if memory_sharing.keeps_size(node.op_type):
         return True
     shapes = {i: _dims(v) for i, v in ((input_index, value), *other_inputs.items())}
-    return operators.same_size(node.op_type, input_index, shapes, _dims(result))
+    return memory_sharing.same_size(node.op_type, input_index, shapes, _dims(result))
 
 
-def _dims(value: ir.Value) -> operators.Dims | None:
+def _dims(value: ir.Value) -> memory_sharing.Dims | None:
     shape = value.shape
     return None if shape is None else tuple([d if isinstance(d, int) else d.value for d in shape.dims])
 
@@ -176,21 +176,21 @@ class _Lifetimes:
             return False
         if self.is_view(producer):
             return MAY_OVERWRITE in producer.metadata_props
-        return producer.op_type not in operators.CONTAINERS and producer.op_type != "Constant"
+        return producer.op_type not in memory_sharing.CONTAINERS and producer.op_type != "Constant"
 
     def is_view(self, node: ir.Node) -> bool:
         """Whether output 0 of a node may be a view of input 0."""
-        if node.op_type not in operators.VIEWS:
+        if node.op_type not in memory_sharing.VIEWS:
             return False
         source = node.inputs[0] if node.inputs and node.outputs else None
         return (
             source is not None
             and self._is_standard(node)
-            and operators.is_view(node.op_type, source.dtype, node.outputs[0].dtype)
+            and memory_sharing.is_view(node.op_type, source.dtype, node.outputs[0].dtype)
         )
 
     def _is_standard(self, node: ir.Node) -> bool:
-        return node.domain in operators.STANDARD_DOMAINS and not self.is_function(node)
+        return node.domain in memory_sharing.STANDARD_DOMAINS and not self.is_function(node)
 
     def define(self, graph: _Graph, depth: int) -> None:
         """Find the classes of the values of a graph and its sub-graphs."""
@@ -240,21 +240,23 @@ class _Lifetimes:
         """Join the values that may share memory because of a node."""
         # Most operators write new memory and connect nothing.
         standard, name = self._is_standard(node), node.op_type
-        if standard and name not in operators.SHARING and not inner:
+        if standard and name not in memory_sharing.SHARING and not inner:
             return
         if standard and name == "Constant":
             self._never_overwritten.extend(node.outputs)
         elif self.is_view(node):
             self._join([node.inputs[0], node.outputs[0]])
-        elif standard and name in operators.CONTROL_FLOW:
+        elif standard and name in memory_sharing.CONTROL_FLOW:
             for block in inner:
-                for group in operators.bindings(name, node.inputs, block.inputs, block.outputs, node.outputs):
+                for group in memory_sharing.bindings(
+                    name, node.inputs, block.inputs, block.outputs, node.outputs
+                ):
                     self._join(group)
-                actuals = operators.bound_inputs(name, node.inputs, len(block.inputs))
+                actuals = memory_sharing.bound_inputs(name, node.inputs, len(block.inputs))
                 pairs = itertools.zip_longest(block.inputs, actuals[: len(block.inputs)])
                 self._never_overwritten.extend(formal for formal, actual in pairs if actual is None)
         elif standard and not inner:
-            if name in operators.CONTAINERS:
+            if name in memory_sharing.CONTAINERS:
                 self._join([*node.inputs, *node.outputs])
         else:
             bound = [value for block in inner for value in (*block.inputs, *block.outputs)]

@@ -11,7 +11,7 @@ import onnxruntime
 from onnx_ir.passes import common
 
 import opsetta.symbolics  # noqa: F401
-from opsetta.passes.target.constants.initializers import Initializers
+from opsetta.passes.onnx_graph.constants.initializers import Initializers
 from opsetta.registration import GraphContext, Value, default_registry
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from ..constants.initializers import Initializers
-from .constants import replace_initializer
+from .constant_forms import replace_initializer
 
 
 class StoreBools(ir.passes.InPlacePass):
