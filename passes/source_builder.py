@@ -170,6 +170,7 @@ class SourceBuilder:
         """The sum of two ints, either of which may be symbolic."""
         if isinstance(a, int) and isinstance(b, int):
             return a + b
+        # Leaves out a node for the most common start, 0.
         if a == 0 or b == 0:
             return b if isinstance(a, int) else a
         return self._number("sym::add", {"a": a, "b": b}, "")

@@ -26,8 +26,8 @@ class Pairs:
         self._values: set[Value] = set()
         self.build = SourceBuilder(graph)
 
-    def __contains__(self, item: Any) -> bool:
-        return item in self._values
+    def __contains__(self, operand: Any) -> bool:
+        return operand in self._values
 
     def add(self, value: Value) -> None:
         """Register a value as a pair."""
@@ -43,35 +43,35 @@ class Pairs:
             raise GraphError(f"{where(node)}: the rank of a complex tensor must be known")
         return len(value.shape) - (value in self)
 
-    def to_pair(self, item: Any, part: DataType) -> Any:
+    def to_pair(self, operand: Any, part: DataType) -> Any:
         """Convert an operand to a pair with the given element type, unless it is a Python number or None."""
-        if isinstance(item, list):
-            return [self.to_pair(member, part) for member in item]
-        if not isinstance(item, Value):
-            return item
-        if item in self:
-            if item.dtype == part:
-                return item
-            result = self.build.cast(item, part)
+        if isinstance(operand, list):
+            return [self.to_pair(member, part) for member in operand]
+        if not isinstance(operand, Value):
+            return operand
+        if operand in self:
+            if operand.dtype == part:
+                return operand
+            result = self.build.cast(operand, part)
         else:
-            real = item if item.dtype == part else self.build.cast(item, part)
+            real = operand if operand.dtype == part else self.build.cast(operand, part)
             shape = None if real.shape is None else ir.Shape([*real.shape, 2])
             result = self.build.emit("complex::from_real", {"self": real}, dtype=part, shape=shape)
         result.metadata_props[COMPLEX] = "true"
         self.add(result)
         return result
 
-    def apply(self, name: str, item: Any) -> Any:
+    def apply(self, name: str, operand: Any) -> Any:
         """Apply `real`, `imag`, `abs` or `is_nonzero` to a pair or a number; return others unchanged."""
-        if isinstance(item, list):
-            return [self.apply(name, member) for member in item]
-        if item in self:
-            shape = None if item.shape is None else ir.Shape(item.shape.dims[:-1])
-            dtype = DataType.BOOL if name == "is_nonzero" else item.dtype
-            return self.build.emit(f"complex::{name}", {"self": item}, dtype=dtype, shape=shape)
-        if isinstance(item, (bool, int, float, complex)) and name in ("real", "imag"):
-            return getattr(item, name)
-        return item
+        if isinstance(operand, list):
+            return [self.apply(name, member) for member in operand]
+        if operand in self:
+            shape = None if operand.shape is None else ir.Shape(operand.shape.dims[:-1])
+            dtype = DataType.BOOL if name == "is_nonzero" else operand.dtype
+            return self.build.emit(f"complex::{name}", {"self": operand}, dtype=dtype, shape=shape)
+        if isinstance(operand, (bool, int, float, complex)) and name in ("real", "imag"):
+            return getattr(operand, name)
+        return operand
 
     def emit_operator(self, node: ir.Node, arguments: Arguments, output: Value | None = None) -> Value:
         """Emit the node's operator with other arguments, to compute the real or the imaginary part."""

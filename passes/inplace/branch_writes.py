@@ -201,6 +201,7 @@ class _Exporter:
 
     def _outer_storage(self, location: Whole, index: int) -> Location:
         storage = location.storage
+        # Storages from outside of the branch exist after it as well.
         if storage.home is not self._scope:
             return location
         outer = self._storages.get(storage)
@@ -227,6 +228,7 @@ class _Exporter:
 
     def _filler(self, value: Value) -> Value | None:
         """Return zeros with the element type and rank of a value, as far as known."""
+        # Zeros need a type; a scalar or number is taken from the fallback instead.
         if value.dtype is None or not value.shape or NUMBER in value.metadata_props:
             return None
         sizes = [size if isinstance(size, int) else 1 for size in value.shape]

@@ -404,6 +404,7 @@ class _LoopRewriter:
                     f"{where(self._node)}: its body writes to a tensor that {where(storage.list_node)} "
                     "stored in a list; store a clone()"
                 )
+            # Storages that the body only writes need no input for their value, but a carried value has one.
             if formal is None:
                 self._body.inputs.append(Value(type=first.type, shape=first.shape))
             self._carried.append(first)

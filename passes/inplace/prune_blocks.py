@@ -80,6 +80,7 @@ def _needed_indices(node: ir.Node, body: ir.Graph) -> set[int]:
     """Return the carried values that are read after the loop, and those that they depend on."""
     index_of = {formal: index for index, formal in enumerate(body.inputs[1:])}
     needed = {index for index, output in enumerate(node.outputs) if _is_read(output)}
+    # The condition of the loop is always needed.
     stack = [body.outputs[0], *(body.outputs[index + 1] for index in needed)]
     seen: set[Value] = set()
     while stack:
@@ -124,6 +125,7 @@ def _replace_output(node: ir.Node, output: Value, by: Value) -> None:
 
 
 def _redirect(value: Value, by: Value) -> None:
+    # The mark says which input or buffer an output updates.
     if MUTATES in value.metadata_props:
         by.metadata_props[MUTATES] = value.metadata_props.pop(MUTATES)
     value.replace_all_uses_with(by, replace_graph_outputs=True)

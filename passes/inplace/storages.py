@@ -99,6 +99,7 @@ class Memory:
 
     def tick(self) -> int:
         """Return a new version number, greater than all others."""
+        # Versions order the writes of all scopes, so that stale caches can be told.
         self._clock += 1
         return self._clock
 

@@ -84,9 +84,9 @@ class ViewStep:
 
     def reads(self) -> Iterator[Value]:
         """Return the values besides the base that computing or writing this view reads."""
-        for key, item in self.arguments.items():
+        for key, argument in self.arguments.items():
             if key != self.rule.source:
-                for member in item if isinstance(item, list) else [item]:
+                for member in argument if isinstance(argument, list) else [argument]:
                     if isinstance(member, Value):
                         yield member
         if self.rule is _PART:

@@ -64,6 +64,7 @@ def assign_offsets(buffers: Sequence[Interval], alignment: int = 1) -> list[int]
 
     Deterministic; the time grows with the number of pairs of buffers with overlapping lifetimes.
     """
+    # Aligned sizes keep all offsets aligned, because offsets are sums of sizes.
     rounded = [Interval(-(-size // alignment) * alignment, first, last) for size, first, last in buffers]
     # Empty buffers need no memory; any offset serves.
     nonempty = [index for index, buffer in enumerate(rounded) if buffer.size]

@@ -109,8 +109,9 @@ class _Promoter:
             }
             self._change_arguments(node, node_arguments, changed)
         elif rule.promotion in _DEFERRABLE:
-            tensors = [item for item in members(rule, node_arguments) if isinstance(item, Value)]
-            if any(item is not computed for item in tensors):
+            tensors = [operand for operand in members(rule, node_arguments) if isinstance(operand, Value)]
+            # The tensor that decides needs no promotion.
+            if any(operand is not computed for operand in tensors):
                 self._defer_promotion(node, rule, node_arguments)
 
     def _cast_operands(
@@ -138,31 +139,31 @@ class _Promoter:
     def _change_arguments(
         self, node: ir.Node, node_arguments: dict[str, Any], changed: dict[str, Any]
     ) -> None:
-        if any(item is not node_arguments[name] for name, item in changed.items()):
+        if any(operand is not node_arguments[name] for name, operand in changed.items()):
             node_arguments |= changed
             replace_arguments(node, node_arguments)
             self._modified = True
 
-    def _cast(self, item: Any, dtype: DataType) -> Any:
+    def _cast(self, operand: Any, dtype: DataType) -> Any:
         """An argument cast to an element type, if necessary."""
-        if isinstance(item, list):
-            converted = [self._cast(member, dtype) for member in item]
-            return converted if any(a is not b for a, b in zip(converted, item, strict=True)) else item
-        if not isinstance(item, Value) or item.dtype == dtype:
-            return item
-        cast = self._casts.get((item, dtype))
+        if isinstance(operand, list):
+            converted = [self._cast(member, dtype) for member in operand]
+            return converted if any(a is not b for a, b in zip(converted, operand, strict=True)) else operand
+        if not isinstance(operand, Value) or operand.dtype == dtype:
+            return operand
+        cast = self._casts.get((operand, dtype))
         if cast is None:
-            cast = self._casts[item, dtype] = self._build.cast(item, dtype)
+            cast = self._casts[operand, dtype] = self._build.cast(operand, dtype)
         return cast
 
-    def _convert_to_type_of(self, item: Any, destination: Value) -> Any:
+    def _convert_to_type_of(self, operand: Any, destination: Value) -> Any:
         """The written value, converted to the unknown element type of its destination."""
-        if not isinstance(item, Value) or item is destination:
-            return item
-        producer = item.producer()
+        if not isinstance(operand, Value) or operand is destination:
+            return operand
+        producer = operand.producer()
         if producer is not None and producer.op_type == "type_as" and producer.inputs[-1] is destination:
-            return item
-        return self._build.emit("aten::type_as", {"self": item, "other": destination}, shape=item.shape)
+            return operand
+        return self._build.emit("aten::type_as", {"self": operand, "other": destination}, shape=operand.shape)
 
     def _defer_promotion(self, node: ir.Node, rule: Rule, node_arguments: dict[str, Any]) -> None:
         """Defer the promotion of a node to lowering."""
@@ -172,20 +173,21 @@ class _Promoter:
             "operator": overloaded_name(node),
             "operands": items,
             "numbers": [
-                item.metadata_props.get(NUMBER) if isinstance(item, Value) else None for item in items
+                operand.metadata_props.get(NUMBER) if isinstance(operand, Value) else None
+                for operand in items
             ],
             "uniform": rule.uniform,
             "integers": integers_become(rule),
             "expected": output.dtype if has_computed_type(rule) else None,
         }
 
-        def emit_promote(item: Any) -> Any:
-            if isinstance(item, list):
-                return [emit_promote(member) for member in item]
-            if not isinstance(item, Value):
-                return item
+        def emit_promote(operand: Any) -> Any:
+            if isinstance(operand, list):
+                return [emit_promote(member) for member in operand]
+            if not isinstance(operand, Value):
+                return operand
             return self._build.emit(
-                "promotion::promote", {"self": item, **promote_arguments}, shape=item.shape
+                "promotion::promote", {"self": operand, **promote_arguments}, shape=operand.shape
             )
 
         names = [name for name in (*rule.operands, *rule.followers) if name in node_arguments]
@@ -204,6 +206,7 @@ class _Promoter:
         cast = self._build.cast(output, expected)
         output.type = None if result_dtype is None else ir.TensorType(result_dtype)
         producer = cast.producer()
+        # The cast itself must go on reading the uncast result.
         for user, index in list(output.uses()):
             if user is not producer:
                 user.replace_input_with(index, cast)
@@ -223,19 +226,19 @@ def _takes_tensor(node: ir.Node) -> bool:
     return node.overload in ("", "default", "self") or node.overload.startswith("Tensor")
 
 
-def _wrap_integer(item: Any, dtype: DataType) -> Any:
+def _wrap_integer(operand: Any, dtype: DataType) -> Any:
     """A Python number as an operand; it wraps around outside of the integer range, as in ATen's cast."""
-    if type(item) is not int or dtype not in INTEGERS:
-        return item
+    if type(operand) is not int or dtype not in INTEGERS:
+        return operand
     low, high = limits(dtype)
-    return item if low <= item <= high else int((item - low) % (high - low + 1) + low)
+    return operand if low <= operand <= high else int((operand - low) % (high - low + 1) + low)
 
 
-def _truncate_number(item: Any, dtype: DataType) -> Any:
+def _truncate_number(operand: Any, dtype: DataType) -> Any:
     """A Python number converted to an element type that others decide; ATen truncates fractions."""
-    if isinstance(item, float) and math.isfinite(item):
-        return bool(item) if dtype == DataType.BOOL else int(item) if is_integral(dtype) else item
-    return item
+    if isinstance(operand, float) and math.isfinite(operand):
+        return bool(operand) if dtype == DataType.BOOL else int(operand) if is_integral(dtype) else operand
+    return operand
 
 
 class PromoteTypes(ir.passes.InPlacePass):

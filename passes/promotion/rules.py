@@ -159,11 +159,11 @@ def members(rule: Rule, arguments: Mapping[str, Any]) -> list[Any]:
 
 def _members(rule: Rule, arguments: Mapping[str, Any]) -> Iterator[Any]:
     for name in rule.operands:
-        item = arguments.get(name)
-        if isinstance(item, list):
-            yield from item
-        elif item is not None:
-            yield item
+        argument = arguments.get(name)
+        if isinstance(argument, list):
+            yield from argument
+        elif argument is not None:
+            yield argument
 
 
 def integers_become(rule: Rule) -> DataType | None:

@@ -120,6 +120,7 @@ class QuantizedStorage:
             rank: the dimensions before the blocks.
         """
         weight = self.weight
+        # Arithmetic in the floating-point type of the weight exists at every opset.
         codes = g.op("Cast", data, to=weight.dtype)
         if weight.scheme.bits == 4:
             # ONNX has no shift of floats: the high four bits are the whole part of a division by 16.

@@ -84,6 +84,7 @@ class QuantizeWeights(ir.passes.InPlacePass):
             readers = self._readers(value)
             axes = {reader.axis for reader in readers}
             tensor = value.const_value
+            # Blocks lie along one axis, so all readers must agree on it.
             if len(axes) != 1 or tensor is None:
                 continue
             [axis] = axes
@@ -192,6 +193,7 @@ def _is_head(node: ir.Node) -> bool:
 def _is_plain(node: ir.Node) -> bool:
     """Whether a product is that of a value of two dimensions or more and the weight, with a bias at most."""
     x = node.inputs[0]
+    # MatMulNBits takes no vectors.
     if x is None or x.shape is None or len(x.shape) < 2:
         return False
     if is_onnx(node, "MatMul"):

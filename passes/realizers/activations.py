@@ -104,7 +104,7 @@ def _split(g: GraphContext, node: ir.Node) -> ir.Value:
         result = _matrix_product(g, node)
     else:
         attributes = {
-            name: item.value for name, item in node.attributes.items() if name not in _ACTIVATION_ATTRIBUTES
+            name: value.value for name, value in node.attributes.items() if name not in _ACTIVATION_ATTRIBUTES
         }
         inputs = list(node.inputs)
         added = inputs[3] if node.op_type == "FusedConv" and len(inputs) > 3 else None

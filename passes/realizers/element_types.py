@@ -111,6 +111,7 @@ class _TypeConversion:
 
     def _convert_node(self, node: ir.Node) -> None:
         schema = _schema(node, self._rewriter.opset)
+        # A Cast names its output type, which must stay.
         free = set() if schema is None or node.op_type == "Cast" else self._activation_variables(node, schema)
         for index, value in enumerate(node.inputs):
             if value is None or value not in self._original:

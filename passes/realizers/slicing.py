@@ -124,6 +124,7 @@ def _needed_values(inputs: list[ir.Value], outputs: list[ir.Value]) -> tuple[set
                 missing[value.name] = None
             continue
         pending += [read for read in node.inputs if read is not None]
+        # A sub-graph may read any outer value without listing it as an input.
         for block in blocks(node):
             pending += list(block.outputs)
             pending += [read for inner in block.all_nodes() for read in inner.inputs if read is not None]

@@ -110,6 +110,7 @@ class _Unrolling:
         node = self._node
         self._check()
         length = self._length()
+        # Refuse before anything is built: a long sequence makes millions of nodes.
         self._rewriter.count(length * self._directions * _NODES_OF_STEP[node.op_type], node)
         per_direction = [self._run(number, length) for number in range(self._directions)]
         with self._rewriter.before(node) as g:

@@ -255,6 +255,7 @@ class _Fuser:
         start: Any = states if isinstance(node_arguments["hx"], list) else states[0]
         hx = start if any(state is not None for state in states) else None
         first, *ends = node.outputs
+        # The packed output is [elements, features], the padded one [length, batch, features].
         width = None if first.shape is None else first.shape[1]
         sizes = (None, None) if input.shape is None else input.shape[:2]
         outputs = [
@@ -279,6 +280,7 @@ class _Fuser:
             return
         self._build.before(node)
         total = _skip_number_conversions(node_arguments["total_length"])
+        # Padding to the largest length is the default.
         if isinstance(total, Value) and _is_longest(total, packed.lengths):
             total = None
         pad_arguments = {
@@ -296,6 +298,7 @@ class _Fuser:
         node_arguments = arguments(node)
         if "dim" in node_arguments:
             dim, index = node_arguments["dim"], node_arguments["index"]
+        # `x[order]` is captured as `index`, `x.index_select(0, order)` as `index_select`.
         elif isinstance(node_arguments["indices"], list) and len(node_arguments["indices"]) == 1:
             dim, index = 0, node_arguments["indices"][0]
         else:

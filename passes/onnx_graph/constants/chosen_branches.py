@@ -49,6 +49,7 @@ class ChooseBranches(ConstantPass):
         if attribute is None or attribute.is_ref():
             return False
         branch = attribute.as_graph()
+        # Such an If is invalid; leave it to the checker.
         if branch.inputs or len(branch.outputs) != len(node.outputs):
             return False
         self._inline(node, branch)

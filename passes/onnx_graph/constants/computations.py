@@ -59,6 +59,7 @@ def steps_of(value: ir.Value, steps: Steps, inside: Container[ir.Value]) -> list
         if is_complete:
             order[current] = None
             continue
+        # Visited again after its sources, which makes the order topological without recursion.
         pending.append((current, True))
         pending += [(source, False) for source in steps[current].sources if source in inside]
     return list(order)

@@ -187,6 +187,7 @@ def _is_valid(
 ) -> bool:
     """Whether the operands fit together, so that the computation cannot fail; a file may be invalid."""
     op_type = node.op_type
+    # Their result shape could only be inferred from valid operands.
     if op_type in _MOVES and op_type not in _CHECKED_MOVES:
         return True
     dims = [value.shape.numpy() for value in inputs if value.shape is not None and value.shape.is_static()]

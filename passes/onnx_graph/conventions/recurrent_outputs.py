@@ -37,6 +37,7 @@ class CompleteRecurrentOutputs(NodePass):
 def _complete(node: ir.Node, names: Names) -> None:
     first, count = node.outputs[0], len(node.outputs)
     shape = first.shape
+    # Y is [length, directions, batch, hidden], the states lack the length.
     state = ir.Shape([shape[1], shape[2], shape[3]]) if shape is not None and len(shape) == 4 else None
     node.resize_outputs(_OUTPUTS[node.op_type])
     for index, output in enumerate(node.outputs[count:], start=count):

@@ -147,6 +147,7 @@ def _weights(node: ir.Node) -> _Weights | None:
     axis = softmax.attributes.get_int("axis", -1) if softmax is not None else -1
     if softmax is None or scores is None or not is_last_axis([axis], softmax.outputs[0]):
         return None
+    # Without a Cast the Softmax has the type of the values.
     if cast is None:
         return _Weights(softmax, scores, choice is not None, False)
     widened, narrow = exclusive_producer(scores, "Cast"), cast.outputs[0].dtype
@@ -165,8 +166,8 @@ def _row_replacement(node: ir.Node, scores: Scores) -> ir.Node | None:
     if len(result.uses()) != 1 or result.is_graph_output():
         return None
     mask = terms[0].value
-    ((choice, site),) = result.uses()
-    if choice.op_type != "Where" or choice.domain or site != 2 or choice.graph is not node.graph:
+    ((choice, input_index),) = result.uses()
+    if choice.op_type != "Where" or choice.domain or input_index != 2 or choice.graph is not node.graph:
         return None
     less = producer_of(choice.inputs[0], "Less")
     highest = producer_of(less.inputs[0], "ReduceMax") if less is not None else None
@@ -193,5 +194,6 @@ def _fits(scores: Scores, value: ir.Value) -> bool:
         return False
     pairs = [*zip(q[:-2], k[:-2], strict=True), *zip(k[:-1], v[:-1], strict=True), (q[-1], k[-1])]
     if scores.join is not None:
+        # The Reshape that joins the result was written for the size of the queries.
         pairs.append((q[-1], v[-1]))
     return all(same_dimension(*pair) for pair in pairs)

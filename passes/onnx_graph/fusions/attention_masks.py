@@ -102,12 +102,14 @@ class AttentionMasks:
         if any(term.filler > lowest / 2 for term in terms) and site.query.dtype != ir.DataType.FLOAT:
             return None
         term_numbers = [self._numbers(term) for term in terms]
-        is_lowest = sum(item.lowest for item in term_numbers)
+        is_lowest = sum(special.lowest for special in term_numbers)
         # The sum of two lowest numbers is -inf.
-        numbers = MaskNumbers(is_lowest > 0, is_lowest > 1 or any(item.infinite for item in term_numbers))
+        numbers = MaskNumbers(
+            is_lowest > 0, is_lowest > 1 or any(special.infinite for special in term_numbers)
+        )
         kept_keys = [self._kept_keys(term, lowest) for term in terms]
         shape = self._shape(terms)
-        arrays = [item for item in kept_keys if item is not None]
+        arrays = [array for array in kept_keys if array is not None]
         if len(arrays) == len(terms):
             kept_by_all = _keys_kept_by_all(arrays)
             has_scores = kept_by_all is not None and leaves_scores(np.where(kept_by_all, 0.0, -np.inf))
@@ -234,8 +236,10 @@ class AttentionMasks:
         sizes = [size for size in full_sizes if isinstance(size, int)]
         tensor = value.const_value if self._initializers.is_constant(value) else None
         is_constant = len(sizes) == len(full_sizes) and tensor is not None
+        # A large expanded mask would cost more than the fusion saves.
         if is_constant and math.prod(sizes) > _MAXIMUM_EXPANDED:
             return None
+        # Constants are shared by all graphs, computed masks only within one.
         key = "expanded", value, None if is_constant else site.node.graph, tuple(map(str, full_sizes))
         if key in self._cache:
             return self._cache[key]

@@ -12,11 +12,6 @@ from ....registration.origins import inherit
 from ..constants.initializers import Initializers
 
 
-def only_reader(value: ir.Value) -> bool:
-    """Whether one node reads a value, and no graph returns it."""
-    return len(value.uses()) == 1 and not value.is_graph_output()
-
-
 def exclusive_producer(value: ir.Value | None, *op_types: str, readers: int = 1) -> ir.Node | None:
     """The node that computes a value, if it has one of these types and the value exactly so many readers."""
     node = value.producer() if value is not None else None
@@ -116,6 +111,7 @@ def replace(
         attribute for attribute in attributes if not schemas.omissible(op_type, "", opset, attribute)
     ]
     name = f"{last.name or last.outputs[0].name}_fused"
+    # The old name is still taken; the fused node keeps a related one.
     fused = ir.Node("", op_type, inputs, written_attributes, num_outputs=1, name=name)
     result, old, graph = fused.outputs[0], last.outputs[0], last.graph
     result.type, result.shape, result.name = old.type, old.shape, f"{old.name}_fused"

@@ -134,6 +134,7 @@ def _cut(size: Dim, start: Dim, end: Dim, step: int) -> Dim:
     """The number of elements that a Slice takes along one dimension."""
     if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
         return cut_size(size, start, end, step)
+    # The size would depend on the start, which no symbol expresses.
     if (start, step) != (0, 1):
         return UNKNOWN
     if same_dimension(size, end) or (isinstance(end, int) and end >= _END):

@@ -68,6 +68,7 @@ def _cast_normalization(cast: ir.Node) -> tuple[ir.Value, float] | None:
     if wide_match is None or node is None or node.op_type != "Cast" or node.domain:
         return None
     x, wide = node.inputs[0], wide_match[0]
+    # Only FLOAT inside matches the precision of the operator.
     if x is None or x.dtype not in _HALF_TYPES or wide.dtype != ir.DataType.FLOAT:
         return None
     return (x, wide_match[1]) if cast.outputs[0].dtype == x.dtype else None

@@ -142,9 +142,7 @@ class FlattenPlan:
         parts = []
         for part in self._parts():
             part_rules = {node: self.chosen[node] for node in part}
-            tensors = list(
-                dict.fromkeys(adjacent for node in part for adjacent in self._affected_tensors(node))
-            )
+            tensors = list(dict.fromkeys(tensor for node in part for tensor in self._affected_tensors(node)))
             shapes = set(map(tuple, self._restored_shapes(part)))
             before = self._cost(tensors, part)
             for node in part:

@@ -225,6 +225,7 @@ def _by_channel(product: _WeightedProduct, constant: ir.Value) -> np.ndarray | N
     if product.node.op_type in ("Conv", "ConvTranspose") or product.rank is not None:
         if product.rank is None or len(shape) > product.rank:
             return None
+    # The constant might raise the rank, which is unknown.
     elif len(shape) > 1:
         return None
     trailing_axes = 0 if product.axis == -1 else (product.rank or 2) - 2
@@ -244,6 +245,7 @@ def _by_output(
     if node.op_type == "Conv" or (node.op_type == "Gemm" and _integer(node, "transB")):
         return weight, factor.reshape(-1, *[1] * (weight.ndim - 1))
     if node.op_type == "ConvTranspose":
+        # Each group has its own output channels, so they must be separated first.
         groups = product.channels // weight.shape[1]
         grouped = weight.reshape(groups, weight.shape[0] // groups, weight.shape[1], -1)
         return grouped, factor.reshape(groups, 1, -1, 1)

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from ....registration.origins import inherit
 from ..node_pass import NodePass, producer_of
+from ..transposes.permutations import permutation_of
 
 
 class PutVectorsFirst(NodePass):
@@ -24,7 +25,7 @@ class PutVectorsFirst(NodePass):
             return False
         cast = producer_of(matrix, "Cast")
         transpose = producer_of(matrix if cast is None else cast.inputs[0], "Transpose")
-        order = None if transpose is None else _order(transpose)
+        order = None if transpose is None else permutation_of(transpose)
         # Only a Transpose that moves the last axis can be merged into the product.
         if transpose is None or order is None or len(order) < 2 or order[-1] == len(order) - 1:
             return False
@@ -39,15 +40,6 @@ class PutVectorsFirst(NodePass):
         if not output.uses() and not output.is_graph_output() and transpose.graph is not None:
             transpose.graph.remove(transpose, safe=True)
         return True
-
-
-def _order(node: ir.Node) -> list[int] | None:
-    """The order of axes of a Transpose; None if it is not known."""
-    perm = node.attributes.get("perm")
-    if perm is not None:
-        return list(perm.as_ints())
-    shape = node.inputs[0].shape if node.inputs[0] is not None else None
-    return None if shape is None else list(range(len(shape)))[::-1]
 
 
 def _insert_transpose(reader: ir.Node, value: ir.Value | None, order: list[int]) -> ir.Value | None:

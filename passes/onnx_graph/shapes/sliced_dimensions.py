@@ -53,6 +53,7 @@ def _name_sizes(node: ir.Node, names: Names) -> bool:
         range(rank) if axes_tensor is None else {int(axis) % rank for axis in axes_tensor.numpy().reshape(-1)}
     )
     dims: list[int | ir.SymbolicDim] = list(result.shape or [ir.SymbolicDim(None)] * rank)
+    # A size with a name is not inferred again.
     unknown = [axis for axis in cut if dims[axis] == ir.SymbolicDim(None)]
     for axis in unknown:
         dims[axis] = ir.SymbolicDim(names.unique(f"{result.name}_dim_{axis}"))

@@ -36,6 +36,7 @@ class SplitBatchesEarly(ConstantPass):
         between = transpose.outputs[0].shape
         if data is None or perm is None or list(perm.as_ints()) != [0, 2, 1] or between is None:
             return False
+        # The last Reshape must split the first dimension alone.
         if not all(same_dimension(a, b) for a, b in zip(between[1:], after[-2:], strict=True)):
             return False
         before = ir.Shape([*after[:-2], after[-1], after[-2]])

@@ -40,11 +40,11 @@ class MergeEqualNodes(ir.passes.InPlacePass):
             # Random operators have a seed; operators of other domains may be random too.
             if schema is None or "seed" in schema.attributes:
                 continue
-            for item in (earlier, node):
-                contents = _contents(item)
-                equal = node if contents is None else by_contents.setdefault(contents, item)
+            for candidate in (earlier, node):
+                contents = _contents(candidate)
+                equal = node if contents is None else by_contents.setdefault(contents, candidate)
             if equal is not node and all(
-                item in graph_outputs or not item.is_graph_output() for item in node.outputs
+                output in graph_outputs or not output.is_graph_output() for output in node.outputs
             ):
                 _merge(graph, node, equal)
                 modified = True

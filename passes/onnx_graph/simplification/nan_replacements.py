@@ -37,6 +37,7 @@ class RemoveNaNReplacements(ConstantPass):
         softmax = producer_of(weights, "Softmax")
         if test is None or softmax is None or weights is None or test.inputs[0] is not weights:
             return False
+        # An output must keep its name, and a sub-graph its own values.
         if node.outputs[0].is_graph_output() or softmax.graph is not node.graph:
             return False
         filler = node.inputs[1]

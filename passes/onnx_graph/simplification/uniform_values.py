@@ -104,11 +104,11 @@ class RemoveUniformValues(ConstantPass):
             if uniform is None:
                 return None
             operands.append(uniform)
-        attributes: dict[str, Any] = {name: item.value for name, item in node.attributes.items()}
+        attributes: dict[str, Any] = {name: attribute.value for name, attribute in node.attributes.items()}
         shape = shape_inference.infer(node.op_type, node.inputs, attributes) or node.outputs[0].shape
         if shape is None or not shape.is_static() or 0 in shape:
             return None
-        numbers = [item.number for item in operands]
+        numbers = [operand.number for operand in operands]
         number = evaluate(node.op_type, numbers, attributes) if elementwise else numbers[0]
         return None if number is None else _Uniform(np.asarray(number).reshape(()), shape.numpy())
 
