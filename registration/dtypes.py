@@ -12,7 +12,8 @@ from .errors import UnsupportedError
 Number = int | float | bool
 """A Python number, for parameters of type Scalar in the ATen schema."""
 
-FLOATS = frozenset({DataType.FLOAT16, DataType.BFLOAT16, DataType.FLOAT, DataType.DOUBLE})
+HALVES = (DataType.FLOAT16, DataType.BFLOAT16)
+FLOATS = frozenset({*HALVES, DataType.FLOAT, DataType.DOUBLE})
 SIGNED = (DataType.INT8, DataType.INT16, DataType.INT32, DataType.INT64)
 UNSIGNED = (DataType.UINT8, DataType.UINT16, DataType.UINT32, DataType.UINT64)
 INTEGERS = frozenset({*SIGNED, *UNSIGNED})

@@ -6,20 +6,6 @@ from ._broadcasting import along_channels
 from ._layouts import is_channels_last, set_shape_like
 from .matrix_products import as_matrix
 
-_PLAIN = ("Relu", "Sigmoid", "Softplus", "Softsign", "Tanh")
-
-
-def _register_plain(name: str) -> None:
-    def plain(g: GraphContext, X: Value) -> Value:
-        result: Value = g.op(name, X)
-        return result
-
-    onnx_symbolic(f"caffe2::{name}")(plain)
-
-
-for _name in _PLAIN:
-    _register_plain(_name)
-
 
 @onnx_symbolic("caffe2::ReluN")
 def relu_n(g: GraphContext, X: Value, n: float = 6.0) -> Value:

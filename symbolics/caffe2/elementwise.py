@@ -21,11 +21,16 @@ _UNARY = {
     "Negative": "Neg",
     "Not": "Not",
     "Reciprocal": "Reciprocal",
+    "Relu": "Relu",
+    "Sigmoid": "Sigmoid",
     "Sign": "Sign",
     "Sin": "Sin",
     "Sinh": "Sinh",
+    "Softplus": "Softplus",
+    "Softsign": "Softsign",
     "Sqrt": "Sqrt",
     "Tan": "Tan",
+    "Tanh": "Tanh",
 }
 _BINARY = {
     "Add": "Add",

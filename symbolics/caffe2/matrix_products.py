@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from ...registration import GraphContext, Value, onnx_symbolic
-from ..compositions.size_arithmetic import UNKNOWN, axis_from_front, known_rank
+from ..compositions.matrices import transpose
+from ..compositions.size_arithmetic import UNKNOWN, axis_from_front
 from ._layouts import set_shape
 
 
@@ -86,11 +87,6 @@ def matmul(
     return g.op("MatMul", a, b)
 
 
-def _transpose_matrices(g: GraphContext, value: Value) -> Value:
-    rank = known_rank(g, value)
-    return g.op("Transpose", value, perm=[*range(rank - 2), rank - 1, rank - 2])
-
-
 @onnx_symbolic("caffe2::BatchMatMul")
 def batch_matmul(
     g: GraphContext, A: Value, B: Value, trans_a: int = 0, trans_b: int = 0, broadcast: int = 0
@@ -98,8 +94,8 @@ def batch_matmul(
     """With `broadcast` like numpy.matmul, except that the product of two vectors has the shape [1]."""
     vectors = (g.rank(A) == 1, g.rank(B) == 1)
     if trans_a and not vectors[0]:
-        A = _transpose_matrices(g, A)
+        A = transpose(g, A)
     if trans_b and not vectors[1]:
-        B = _transpose_matrices(g, B)
+        B = transpose(g, B)
     result: Value = g.op("MatMul", A, B)
     return g.op("Reshape", result, [1]) if all(vectors) else result

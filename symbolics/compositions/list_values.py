@@ -375,11 +375,11 @@ def _append_in_loop(g: GraphContext, sequence: Value, self: Value, positions: Va
     return result
 
 
-def loop_inputs() -> list[Value]:
+def loop_inputs(condition: str = "condition_in") -> list[Value]:
     """The first two inputs of every Loop body: the iteration number and the condition."""
     return [
         Value(name="iteration", type=ir.TensorType(DataType.INT64), shape=ir.Shape([])),
-        Value(name="condition_in", type=ir.TensorType(DataType.BOOL), shape=ir.Shape([])),
+        Value(name=condition, type=ir.TensorType(DataType.BOOL), shape=ir.Shape([])),
     ]
 
 

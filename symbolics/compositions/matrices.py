@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Number, Value
+from ...registration.functions.results import listed
 from .list_values import loop_inputs
 from .size_arithmetic import Size, compute, fold_size, known_rank
 
@@ -216,6 +217,29 @@ def leading(g: GraphContext, value: Value, count: Size, dim: int = -1) -> Value:
     return g.op("Gather", value, positions(g, count), axis=axis)
 
 
+def exchange_rows(g: GraphContext, value: Value, first: Value, second: Value, axis: int = -2) -> Value:
+    """Exchange two rows (axis -2), or two elements of vectors (axis -1).
+
+    Args:
+        first, second: BOOL masks of the two rows; if both mark the same row, nothing changes.
+    """
+    orient = as_column if axis == -2 else (lambda g, mask: mask)
+    first, second = orient(g, first), orient(g, second)
+    of_first = total(g, where(g, first, value, 0), axis, keepdim=True)
+    of_second = total(g, where(g, second, value, 0), axis, keepdim=True)
+    return where(g, first, of_second, where(g, second, of_first, value))
+
+
+def first_largest(g: GraphContext, sizes: Value, count: Size) -> tuple[Value, Value]:
+    """The largest of the numbers in each row, `[..., 1]`, and its first position, FLOAT `[..., 1]`."""
+    axis = (g.rank(sizes) or 1) - 1
+    largest = g.op("ReduceMax", sizes, axes=[axis], keepdims=1)
+    is_smaller = g.cast(g.op("Less", sizes, largest), DataType.FLOAT)
+    # ReduceMin then finds the first of the largest; ArgMax is undefined among equal ones at low opsets.
+    penalty = g.op("Mul", is_smaller, g.cast(g.constant(count), DataType.FLOAT))
+    return largest, g.op("ReduceMin", g.op("Add", penalty, numbers(g, count)), axes=[axis], keepdims=1)
+
+
 def run_loop(
     g: GraphContext,
     trips: Size,
@@ -242,8 +266,9 @@ def run_loop(
 
     formals = [Value(name="carried", type=value.type, shape=value.shape) for value in initial]
     body = g.subgraph(build, [*loop_inputs(), *formals], "steps")
-    results = g.op("Loop", g.constant(trips, DataType.INT64), None, *initial, body=body, outputs=len(initial))
-    results = results if isinstance(results, list) else [results]
+    results = listed(
+        g.op("Loop", g.constant(trips, DataType.INT64), None, *initial, body=body, outputs=len(initial))
+    )
     for result, value in zip(results, initial, strict=True):
         result.type, result.shape = value.type, value.shape
     return results

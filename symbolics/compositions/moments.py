@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from ...registration import DataType, GraphContext, Value
-
-HALVES = (DataType.FLOAT16, DataType.BFLOAT16)
+from ...registration import DataType, GraphContext, Value, dtypes
+from ...registration.functions.results import listed
 
 
 def along_channels(g: GraphContext, parameter: Value, input: Value) -> Value:
@@ -45,7 +44,7 @@ def widen_halves(
     g: GraphContext, input: Value, *parameters: Value | None
 ) -> tuple[Value, list[Value | None]]:
     """Input and parameters as FLOAT if one has half precision, because ATen's statistics are FLOAT then."""
-    if not any(value is not None and g.dtype(value) in HALVES for value in (input, *parameters)):
+    if not any(value is not None and g.dtype(value) in dtypes.HALVES for value in (input, *parameters)):
         return input, list(parameters)
     wide = [None if value is None else g.cast(value, DataType.FLOAT) for value in parameters]
     return g.cast(input, DataType.FLOAT), wide
@@ -57,7 +56,7 @@ def cast_like(g: GraphContext, value: Value, like: Value) -> Value:
 
 
 def filled_vector(g: GraphContext, like: Value, count: int | list[int], number: float) -> Value:
-    g.reserve(*(count if isinstance(count, list) else [count]))
+    g.reserve(*listed(count))
     return g.constant(np.full(count, number), g.dtype(like) or DataType.FLOAT)
 
 

@@ -15,6 +15,7 @@ import onnx_ir as ir
 from ...registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
 from ...registration.construction.constant_pool import to_array
 from ..compositions.size_arithmetic import Size, compute, known_rank, product, sizes_of
+from ..compositions.special.formulas import Formula, polynomial
 
 
 def _positions(g: GraphContext, value: Value) -> tuple[Value, Size]:
@@ -182,13 +183,6 @@ _ERF_Q = (
 )
 
 
-def _polynomial(g: GraphContext, variable: Value, coefficients: tuple[float, ...]) -> Value:
-    result = g.op("Add", g.op("Mul", variable, coefficients[0]), coefficients[1])
-    for coefficient in coefficients[2:]:
-        result = g.op("Add", g.op("Mul", result, variable), coefficient)
-    return result
-
-
 @onnx_symbolic("onnx::Erf", opset=8)
 def erf(g: GraphContext, input: Value) -> Value:
     """Below 9: a rational function with FLOAT accuracy. FLOAT16 cannot represent its coefficients."""
@@ -198,8 +192,8 @@ def erf(g: GraphContext, input: Value) -> Value:
         return g.cast(g.op("Erf", g.cast(input, DataType.FLOAT)), DataType.FLOAT16)
     # Beyond 4 erf is 1 in FLOAT, and the polynomials would grow without bound.
     x = g.op("Clip", input, min=-4.0, max=4.0)
-    square = g.op("Mul", x, x)
-    return g.op("Div", g.op("Mul", x, _polynomial(g, square, _ERF_P)), _polynomial(g, square, _ERF_Q))
+    square = Formula(g, g.op("Mul", x, x))
+    return (Formula(g, x) * polynomial(square, _ERF_P) / polynomial(square, _ERF_Q)).value
 
 
 @onnx_symbolic("onnx::Sign", opset=8)

@@ -6,6 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
+from ...registration.functions.results import listed
 from ..compositions.size_arithmetic import Size, axis_from_front, known_rank, sizes_of
 from .support import below, gather_number, integers, kept_sizes, mask_of_axes, wrap_axes
 
@@ -201,8 +202,7 @@ def split(
     if isinstance(size, int):
         part_size = -(-size // count)
         part_sizes = [max(min(part_size, size - part_size * i), 0) for i in range(count)]
-        outputs_of_split = g.op("Split", input, axis=dim, split=part_sizes, outputs=count)
-        results = outputs_of_split if isinstance(outputs_of_split, list) else [outputs_of_split]
+        results = listed(g.op("Split", input, axis=dim, split=part_sizes, outputs=count))
         for result, length in zip(results, part_sizes, strict=True):
             if input.shape is not None:
                 result.shape = ir.Shape([*input.shape[:dim], length, *input.shape[dim + 1 :]])
@@ -222,15 +222,16 @@ def split_before_18(
 ) -> list[Value]:
     """Without sizes, equal parts; the newest version has their number as an argument."""
     sizes = g.constant(split) if split is not None else None
-    results = g.op(
-        "Split",
-        input,
-        split=sizes,
-        axis=axis,
-        num_outputs=outputs if sizes is None else None,
-        outputs=outputs,
+    return listed(
+        g.op(
+            "Split",
+            input,
+            split=sizes,
+            axis=axis,
+            num_outputs=outputs if sizes is None else None,
+            outputs=outputs,
+        )
     )
-    return results if isinstance(results, list) else [results]
 
 
 @onnx_symbolic("onnx::Trilu")
@@ -259,7 +260,7 @@ def trilu(g: GraphContext, input: Value, k: Value | None = None, upper: int = 1)
 def range_(g: GraphContext, start: Value, limit: Value, delta: Value, stash_type: int = 1) -> Value:
     """Below 11: counts from 0, scales and shifts; 16-bit floats compute in the stash type."""
     dtype = g.dtype(start)
-    if dtype in (DataType.FLOAT16, DataType.BFLOAT16) and dtype != dtypes.element_type(stash_type):
+    if dtype in dtypes.HALVES and dtype != dtypes.element_type(stash_type):
         wide = (g.cast(bound, dtypes.element_type(stash_type)) for bound in (start, limit, delta))
         return g.cast(g.op("Range", *wide), dtype)
     start, limit, delta = (

@@ -7,6 +7,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import Block, DataType, GraphContext, Number, Value, onnx_symbolic, schemas
+from ...registration.functions.results import listed
 from ..compositions.branches import check_carried, constant_condition, extend_branch, open_branch
 from ..compositions.list_values import (
     KnownList,
@@ -125,8 +126,7 @@ def if_(g: GraphContext, condition: Value | bool) -> Sequence[Value]:
     for (graph, _), results, is_then in zip(branches, converted, (True, False), strict=True):
         _close(g, graph, choice, is_then, results, types)
     graphs = [graph for graph, _ in branches]
-    outputs = g.op("If", choice, then_branch=graphs[0], else_branch=graphs[1], outputs=len(expected))
-    outputs = outputs if isinstance(outputs, list) else [outputs]
+    outputs = listed(g.op("If", choice, then_branch=graphs[0], else_branch=graphs[1], outputs=len(expected)))
     for value, like in zip(outputs, types, strict=True):
         value.type, value.shape = like.type, like.shape
     return outputs
@@ -258,16 +258,17 @@ def loop(
     check_carried(g, "Loop", [plan.initial for plan in carried_plans])
     graph, scans, always_continues = _loop_body(g, body, plans)
     initial = [plan.initial for plan in carried_plans] or [g.constant(False)]
-    results = g.op(
-        "Loop",
-        # TorchScript writes `while` as a loop with the largest trip count.
-        None if trips == _ENDLESS else g.constant(trips, DataType.INT64),
-        None if decided and always_continues else g.constant(condition),
-        *initial,
-        body=graph,
-        outputs=len(graph.outputs) - 1,
+    results = listed(
+        g.op(
+            "Loop",
+            # TorchScript writes `while` as a loop with the largest trip count.
+            None if trips == _ENDLESS else g.constant(trips, DataType.INT64),
+            None if decided and always_continues else g.constant(condition),
+            *initial,
+            body=graph,
+            outputs=len(graph.outputs) - 1,
+        )
     )
-    results = results if isinstance(results, list) else [results]
     return _loop_results(g, plans, scans, results, graph)
 
 

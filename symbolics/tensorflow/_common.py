@@ -13,8 +13,6 @@ from ...registration.inference import shape_inference
 from ..compositions.integers import widen_integers
 from ..compositions.size_arithmetic import Size, dimension, fold_size, same_size
 
-HALVES = (DataType.FLOAT16, DataType.BFLOAT16)
-
 
 def is_integral(g: GraphContext, value: Value) -> bool:
     """Whether the element type is known to be an integer type."""
@@ -236,6 +234,11 @@ def _single_element(g: GraphContext, value: Value) -> list[Size] | None:
         return None
     source = node.inputs[0] if node.op_type == "Unsqueeze" else None
     return [number(g, source if source is not None else value)]
+
+
+def range_vector(g: GraphContext, count: Size) -> Value:
+    """The numbers from 0 to `count - 1`."""
+    return g.constant(g.call("sym::range", start=0, end=count))
 
 
 def as_vector(g: GraphContext, items: Sequence[Size], like: Value) -> Value:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import onnx_ir as ir
 
 from ...registration import Block, DataType, GraphContext, Value, onnx_symbolic
+from ...registration.functions.results import listed
 from ..compositions.branches import check_carried, constant_condition, extend_branch, open_branch
 from ..compositions.list_values import common_shape, is_settled
 from ..compositions.size_arithmetic import Dim
@@ -77,8 +78,9 @@ def _emit_if(
     shapes = [common_shape([a.shape, b.shape]) for a, b in zip(then_values, else_values, strict=True)]
     for (graph, _), values, is_then in ((then_pair, then_values, True), (else_pair, else_values, False)):
         _close_branch(g, graph, condition, is_then, list(zip(values, shapes, strict=True)))
-    results = g.op("If", condition, then_branch=then_pair[0], else_branch=else_pair[0], outputs=len(pairs))
-    results = results if isinstance(results, list) else [results]
+    results = listed(
+        g.op("If", condition, then_branch=then_pair[0], else_branch=else_pair[0], outputs=len(pairs))
+    )
     check_carried(g, "If", then_values)
     for value, like, shape in zip(results, then_values, shapes, strict=True):
         value.type, value.shape = like.type, None if shape is None else ir.Shape(shape)

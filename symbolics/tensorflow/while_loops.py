@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import onnx_ir as ir
 
 from ...registration import Block, DataType, GraphContext, Value, onnx_symbolic
+from ...registration.functions.results import listed
 from ..compositions.branches import check_carried, constant_condition
 from ..compositions.list_values import common_shape, loop_inputs
 from ..compositions.outputs import is_used
@@ -315,15 +316,16 @@ def _emit_loop(
     passed_variables = [variable for variable in variables if variable.is_loop_input]
     body_outputs = list(body.graph.outputs)[1:]
     check_carried(g, "Loop", body_outputs)
-    outputs = g.op(
-        "Loop",
-        None if trip_count is None else g.constant(trip_count, DataType.INT64),
-        None if initial_condition is None or constant_condition(initial_condition) else initial_condition,
-        *([as_tensor(g, variable.initial) for variable in passed_variables] or [g.constant(False)]),
-        body=body.graph,
-        outputs=len(body_outputs),
+    outputs = listed(
+        g.op(
+            "Loop",
+            None if trip_count is None else g.constant(trip_count, DataType.INT64),
+            None if initial_condition is None or constant_condition(initial_condition) else initial_condition,
+            *([as_tensor(g, variable.initial) for variable in passed_variables] or [g.constant(False)]),
+            body=body.graph,
+            outputs=len(body_outputs),
+        )
     )
-    outputs = outputs if isinstance(outputs, list) else [outputs]
     for value, body_output in zip(outputs, body_outputs, strict=True):
         value.type = body_output.type
     # A Loop without carried variables has the dummy in their place.

@@ -8,6 +8,7 @@ from typing import Any
 import onnx_ir as ir
 
 from ...registration import GraphContext, Value, onnx_symbolic
+from ...registration.functions.results import listed
 
 
 @onnx_symbolic("onnx_symbolic::_symbolic")
@@ -69,8 +70,7 @@ def _emit(
     if foreign:
         g.construction.opset_import(domain, version)
     name = f"{domain}::{op_type}" if foreign else op_type
-    outputs = g.op(name, *inputs, outputs=len(dtypes), **_attributes(encoded))
-    results = outputs if isinstance(outputs, list) else [outputs]
+    results = listed(g.op(name, *inputs, outputs=len(dtypes), **_attributes(encoded)))
     if foreign:
         for result, dtype, expected in zip(results, dtypes, g.expected, strict=False):
             result.dtype, result.shape = ir.DataType(dtype), expected.shape
@@ -102,23 +102,24 @@ def attention(
     used = [index for index, value in enumerate(g.expected) if value.uses() or value.is_graph_output()]
     count = max(used, default=0) + 1
     heads = {"kv_num_heads": kv_num_heads, "q_num_heads": q_num_heads} if q_num_heads else {}
-    outputs = g.op(
-        "Attention",
-        Q,
-        K,
-        V,
-        outputs=count,
-        attn_mask=attn_mask,
-        past_key=past_key,
-        past_value=past_value,
-        is_causal=int(is_causal),
-        qk_matmul_output_mode=qk_matmul_output_mode,
-        scale=scale,
-        softcap=softcap,
-        softmax_precision=softmax_precision,
-        **heads,
+    results = listed(
+        g.op(
+            "Attention",
+            Q,
+            K,
+            V,
+            outputs=count,
+            attn_mask=attn_mask,
+            past_key=past_key,
+            past_value=past_value,
+            is_causal=int(is_causal),
+            qk_matmul_output_mode=qk_matmul_output_mode,
+            scale=scale,
+            softcap=softcap,
+            softmax_precision=softmax_precision,
+            **heads,
+        )
     )
-    results = outputs if isinstance(outputs, list) else [outputs]
     # `torch.onnx.ops.attention` always returns four results.
     return [*results, *[None] * (4 - count)]
 

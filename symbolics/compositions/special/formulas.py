@@ -135,6 +135,16 @@ def chebyshev(x: Formula, table: Sequence[float]) -> Formula:
     return (result - second_previous) * 0.5
 
 
+def odd_extension(x: Formula, result: Formula) -> Formula:
+    """An odd function at x from its value at |x|."""
+    return (x < 0.0).chosen(-result, result)
+
+
+def round_half_away(x: Formula) -> Formula:
+    """Round halves away from zero."""
+    return (x < 0.0).chosen((x - 0.5).op("Ceil"), (x + 0.5).floor())
+
+
 def iterate(
     condition: Formula,
     state: Sequence[Formula],

@@ -1,8 +1,10 @@
 """Operators whose meaning changed: older versions written with the newest operators, and the reverse."""
 
+from collections.abc import Callable
 from typing import Any
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
+from ....registration.functions.results import listed
 from ...compositions.size_arithmetic import compute, known_rank, sizes_of
 from ..support import below, by_axis, integers
 
@@ -143,6 +145,23 @@ def dft_17(
     return result
 
 
+def _dft_by_axis(
+    g: GraphContext,
+    transform: Callable[..., Value],
+    input: Value,
+    dft_length: Value | None,
+    axis: Value | None,
+    inverse: int,
+    onesided: int,
+) -> Value:
+    """Transform along each axis, and select the result of the computed one."""
+    if onesided or dft_length is not None or axis is None:
+        raise g.refuse("its axis must be constant", first_opset=20)
+    count = known_rank(g, input) - 1
+    candidates = [transform(g, input, None, g.constant(dim), inverse) for dim in range(count)]
+    return by_axis(g, g.op("Where", g.op("Less", axis, 0), g.op("Add", axis, 1), axis), candidates)
+
+
 @below("DFT", 20)
 def dft(
     g: GraphContext,
@@ -155,11 +174,7 @@ def dft(
     """Below 20: only a constant axis."""
     axes = [-2] if axis is None else integers(g, axis)
     if axes is None:
-        if onesided or dft_length is not None or axis is None:
-            raise g.refuse("its axis must be constant", first_opset=20)
-        count = known_rank(g, input) - 1
-        candidates = [dft(g, input, None, g.constant(dim), inverse) for dim in range(count)]
-        return by_axis(g, g.op("Where", g.op("Less", axis, 0), g.op("Add", axis, 1), axis), candidates)
+        return _dft_by_axis(g, dft, input, dft_length, axis, inverse, onesided)
     [dim] = axes
     rank = g.rank(input)
     if dim < 0:
@@ -200,10 +215,7 @@ def composed_dft(
     rank = known_rank(g, input)
     axes = [-2] if axis is None else integers(g, axis)
     if axes is None:
-        if onesided or dft_length is not None or axis is None:
-            raise g.refuse("its axis must be constant", first_opset=20)
-        candidates = [composed_dft(g, input, None, g.constant(dim), inverse) for dim in range(rank - 1)]
-        return by_axis(g, g.op("Where", g.op("Less", axis, 0), g.op("Add", axis, 1), axis), candidates)
+        return _dft_by_axis(g, composed_dft, input, dft_length, axis, inverse, onesided)
     dim = g.axis(axes[0], rank)
     input_shape = g.shape(input)
     if input_shape is None or input_shape[-1] not in (1, 2):
@@ -265,6 +277,4 @@ def scan_8(
         scan_input_directions=directions,
         outputs=outputs,
     )
-    return [
-        g.op("Unsqueeze", value, axes=[0]) for value in (results if isinstance(results, list) else [results])
-    ]
+    return [g.op("Unsqueeze", value, axes=[0]) for value in listed(results)]

@@ -145,7 +145,7 @@ def _sample(
     dtype, rank = g.dtype(X), g.rank(X)
     if rank is None:
         raise g.refuse("the rank of its input is unknown", first_opset=20)
-    if dtype in (DataType.FLOAT16, DataType.BFLOAT16):
+    if dtype in dtypes.HALVES:
         # Rounding a coordinate to 10 bits may move it by a pixel.
         X, grid = g.cast(X, DataType.FLOAT), g.cast(grid, DataType.FLOAT)
         return g.cast(_sample(g, X, grid, mode, padding_mode, align_corners), dtype)

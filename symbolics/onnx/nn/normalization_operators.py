@@ -35,7 +35,7 @@ def _stash_dtype(g: GraphContext, X: Value, stash_type: int) -> DataType | None:
     wide, dtype = dtypes.element_type(stash_type), g.dtype(X)
     if wide not in dtypes.FLOATS:
         raise g.refuse(f"stash_type {wide.name} is not a type of floats")
-    is_default = wide == DataType.FLOAT and dtype in (DataType.FLOAT16, DataType.BFLOAT16)
+    is_default = wide == DataType.FLOAT and dtype in dtypes.HALVES
     return None if dtype is None or dtype == wide or is_default else wide
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from ....registration import GraphContext, Value, onnx_symbolic
+from ....registration.functions.results import listed
 
 
 def _register(op_type: str) -> None:
@@ -32,10 +33,9 @@ def _register(op_type: str) -> None:
             inputs = {name: exchange_batch(value) for name, value in inputs.items()}
         peepholes = {"P": P} if op_type == "LSTM" else {}
         data = inputs.pop("X")
-        outputs_of_layer = g.op(
-            op_type, data, W, R, B, sequence_lens, **inputs, **peepholes, **attributes, outputs=outputs
+        results = listed(
+            g.op(op_type, data, W, R, B, sequence_lens, **inputs, **peepholes, **attributes, outputs=outputs)
         )
-        results = outputs_of_layer if isinstance(outputs_of_layer, list) else [outputs_of_layer]
         if not layout:
             return results
         # Y is [steps, directions, batch, hidden], and with the batch first [batch, steps, directions,

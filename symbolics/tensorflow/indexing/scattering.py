@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from ....registration import DataType, GraphContext, Value, onnx_symbolic
+from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ....registration.emission.operand_checks import check_scattered
 from ...compositions.integers import widen_integers
-from .._common import HALVES, check_policy, elements, restore_dtype, sizes
+from .._common import check_policy, elements, restore_dtype, sizes
 
 
 def _wide(g: GraphContext, value: Value) -> Value:
     """Cast half precision to FLOAT and narrow integers to INT32: runtimes scatter no narrower types."""
-    return g.cast(value, DataType.FLOAT) if g.dtype(value) in HALVES else widen_integers(g, value)
+    return g.cast(value, DataType.FLOAT) if g.dtype(value) in dtypes.HALVES else widen_integers(g, value)
 
 
 def scatter_updates(g: GraphContext, tensor: Value, indices: Value, updates: Value, reduction: str) -> Value:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
+from ...compositions.matrices import transpose
 from ...compositions.size_arithmetic import Size, known_rank
 from .._common import elements, flatten
-from ..linalg.matrix_products import swap_last_axes
 from .scattering import scatter_updates
 
 
@@ -55,7 +55,7 @@ def sparse_tensor_dense_matmul(
     zeros = g.call("composed::full", size=_sizes(g, a_shape, 2), fill_value=0, dtype=dtype)
     dense = scatter_updates(g, zeros, a_indices, a_values, "add")
     first = g.op("Transpose", dense, perm=[1, 0]) if adjoint_a else dense
-    return g.op("MatMul", first, swap_last_axes(g, b) if adjoint_b else b)
+    return g.op("MatMul", first, transpose(g, b) if adjoint_b else b)
 
 
 def _row_numbers(g: GraphContext, i: Value) -> Value:

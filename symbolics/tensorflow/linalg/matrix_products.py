@@ -5,14 +5,9 @@ from __future__ import annotations
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.einsum import parse_equation
 from ...compositions.integers import widen_integers
+from ...compositions.matrices import transpose
 from ...compositions.size_arithmetic import known_rank
 from .._common import restore_dtype, set_shape
-
-
-def swap_last_axes(g: GraphContext, value: Value) -> Value:
-    """Swap the last two dimensions of a value."""
-    rank = known_rank(g, value)
-    return g.op("Transpose", value, perm=[*range(rank - 2), rank - 1, rank - 2])
 
 
 def _product(g: GraphContext, x: Value, y: Value, dtype: DataType | None = None) -> Value:
@@ -32,7 +27,7 @@ def matmul(
 
 @onnx_symbolic(["tf::BatchMatMul", "tf::BatchMatMulV2"])
 def batch_matmul(g: GraphContext, x: Value, y: Value, adj_x: bool = False, adj_y: bool = False) -> Value:
-    return _product(g, swap_last_axes(g, x) if adj_x else x, swap_last_axes(g, y) if adj_y else y)
+    return _product(g, transpose(g, x) if adj_x else x, transpose(g, y) if adj_y else y)
 
 
 @onnx_symbolic("tf::BatchMatMulV3")
@@ -42,7 +37,7 @@ def batch_matmul_v3(
     """The product in the element type of the result."""
     first, second = g.cast(x, Tout), g.cast(y, Tout)
     return _product(
-        g, swap_last_axes(g, first) if adj_x else first, swap_last_axes(g, second) if adj_y else second, Tout
+        g, transpose(g, first) if adj_x else first, transpose(g, second) if adj_y else second, Tout
     )
 
 

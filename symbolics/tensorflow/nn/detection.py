@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ....registration import DataType, GraphContext, Number, Value, onnx_symbolic
 from ...compositions.size_arithmetic import compute, product
-from .._common import constant_integer
+from .._common import constant_integer, range_vector
 from .layout import set_rank
 
 
@@ -188,7 +188,7 @@ def combined_non_max_suppression(
     best_positions = g.op("Where", valid, best_positions, 0)
     class_ids = g.op("Div", best_positions, g.constant(count))
     box_ids = g.op("Sub", best_positions, g.op("Mul", class_ids, count))
-    starts = g.op("Reshape", g.constant(g.call("sym::range", start=0, end=batch)), [-1, 1])
+    starts = g.op("Reshape", range_vector(g, batch), [-1, 1])
     box_classes = g.size(boxes, 2)
     flat_positions = g.op("Add", g.op("Mul", starts, count), box_ids)
     # The boxes are [image, box, class].
@@ -220,7 +220,7 @@ def ctc_greedy_decoder(
     steps, batch, classes = (g.size(inputs, axis) for axis in range(3))
     labels = g.op("Transpose", set_rank(g, g.op("ArgMax", inputs, axis=2, keepdims=0), 2), perm=[1, 0])
     blank = blank_index if blank_index >= 0 else compute(g, "add", classes, blank_index)
-    numbers = g.constant(g.call("sym::range", start=0, end=steps))
+    numbers = range_vector(g, steps)
     lengths = g.op("Unsqueeze", g.cast(sequence_length, DataType.INT64), axes=[1])
     within = g.op("Less", numbers, lengths)
     is_label = g.op("And", within, g.op("Not", g.op("Equal", labels, g.constant(blank))))

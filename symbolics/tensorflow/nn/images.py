@@ -6,7 +6,8 @@ import dataclasses
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.size_arithmetic import Size, compute, product
-from ...compositions.special.formulas import Formula
+from ...compositions.special.formulas import Formula, round_half_away
+from .._common import range_vector
 from .layout import set_rank
 from .size_operands import list_sizes
 
@@ -142,7 +143,7 @@ def _to_int64(coordinates: Formula) -> Value:
 def _crop_coordinates(g: GraphContext, low: Formula, high: Formula, size: Value, count: Size) -> Formula:
     """The coordinates of the pixels of crops along one dimension, `[boxes, count]`."""
     last = Formula(g, g.cast(g.op("Sub", size, 1), DataType.FLOAT))
-    numbers = Formula(g, g.cast(g.constant(g.call("sym::range", start=0, end=count)), DataType.FLOAT))
+    numbers = Formula(g, g.cast(range_vector(g, count), DataType.FLOAT))
     # A single pixel is the centre of the box.
     if isinstance(count, int) and count == 1:
         return (low + high) * 0.5 * last + numbers
@@ -238,7 +239,7 @@ def image_projective_transform_v3(
         for index in range(8)
     ]
     y, x = (
-        Formula(g, g.op("Reshape", g.cast(_numbers(g, count), DataType.FLOAT), shape))
+        Formula(g, g.op("Reshape", g.cast(range_vector(g, count), DataType.FLOAT), shape))
         for count, shape in zip(counts, ([1, -1, 1], [1, 1, -1]), strict=True)
     )
     depth = coefficients[6] * x + coefficients[7] * y + 1.0
@@ -246,7 +247,7 @@ def image_projective_transform_v3(
     row = (coefficients[3] * x + coefficients[4] * y + coefficients[5]) / depth
     column = _apply_fill_mode(g, column, pixels.width, fill_mode)
     row = _apply_fill_mode(g, row, pixels.height, fill_mode)
-    batch = g.op("Reshape", _numbers(g, g.size(images, 0)), [-1, 1, 1])
+    batch = g.op("Reshape", range_vector(g, g.size(images, 0)), [-1, 1, 1])
     fill = Formula(g, g.constant(fill_value, DataType.FLOAT))
 
     def read_pixels(row: Formula, column: Formula) -> Formula:
@@ -264,7 +265,7 @@ def image_projective_transform_v3(
         )
 
     if interpolation == "NEAREST":
-        result = read_pixels(_round_half_away(row), _round_half_away(column))
+        result = read_pixels(round_half_away(row), round_half_away(column))
     elif interpolation == "BILINEAR":
         top_row, left_column = row.floor(), column.floor()
         down, right = (
@@ -304,15 +305,6 @@ def image_projective_transform_v2(
         interpolation,
         fill_mode,
     )
-
-
-def _numbers(g: GraphContext, count: Size) -> Value:
-    return g.constant(g.call("sym::range", start=0, end=count))
-
-
-def _round_half_away(coordinates: Formula) -> Formula:
-    """Round halves away from zero."""
-    return (coordinates < 0.0).chosen((coordinates - 0.5).op("Ceil"), (coordinates + 0.5).floor())
 
 
 def _clamp_to_castable(coordinates: Formula) -> Formula:

@@ -9,7 +9,7 @@ from typing import Any
 from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ...compositions.size_arithmetic import Size, compute
 from ...compositions.spatial.sliding import Slide, average_windows, gather_windows, largest
-from .._common import constant_integers
+from .._common import constant_integers, range_vector
 from .convolutions import kernel_sizes
 from .layout import IMAGES, DataLayout, Pads, constant_pads, pad_images, window_pads
 
@@ -144,16 +144,12 @@ def max_pool_with_argmax(
     plane = compute(g, "mul", height, width)
     # ONNX's index also counts the batch and the channels before the plane.
     index_in_plane = g.op("Sub", plane_indices, g.op("Mul", g.op("Div", plane_indices, plane), plane))
-    numbers_of_channels = g.op("Reshape", _range(g, channels), [-1, 1, 1])
+    numbers_of_channels = g.op("Reshape", range_vector(g, channels), [-1, 1, 1])
     argmax = g.op("Add", g.op("Mul", index_in_plane, channels), numbers_of_channels)
     if include_batch_in_index:
-        starts = g.op("Mul", _range(g, batch), compute(g, "mul", plane, channels))
+        starts = g.op("Mul", range_vector(g, batch), compute(g, "mul", plane, channels))
         argmax = g.op("Add", argmax, g.op("Reshape", starts, [-1, 1, 1, 1]))
     return IMAGES.restore(g, values), g.cast(IMAGES.restore(g, argmax), Targmax)
-
-
-def _range(g: GraphContext, count: Size) -> Value:
-    return g.constant(g.call("sym::range", start=0, end=count))
 
 
 def _avg_pool(

@@ -12,7 +12,7 @@ from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.affine_quantization import Grid, fake_quantize
 from ...compositions.affine_quantization import limits as limits_of
 from ...compositions.size_arithmetic import known_rank
-from ...compositions.special.formulas import Formula
+from ...compositions.special.formulas import Formula, round_half_away
 from .._common import constant_integer
 
 _QUANTIZED = {
@@ -31,11 +31,6 @@ def _integer_type(g: GraphContext, T: DataType | str) -> DataType:
     if integer_type is None or integer_type == DataType.INT32:
         raise g.refuse(f"quantized type '{T}' is not supported")
     return integer_type
-
-
-def _round_half_away(value: Formula) -> Formula:
-    """Round halves away from zero."""
-    return (value < 0.0).chosen((value - 0.5).op("Ceil"), (value + 0.5).floor())
 
 
 def _nudge_range(low: np.ndarray, high: np.ndarray, least: int, most: int) -> tuple[np.ndarray, np.ndarray]:
@@ -190,15 +185,15 @@ def quantize_v2(
         low, high = (factor.op("Reciprocal") * float(end) for end in (first, most))
         scaled = x.op("Min", high).op("Max", low) * factor
         even = round_mode == "HALF_TO_EVEN"
-        integers = scaled.call("aten::round") if even else _round_half_away(scaled)
+        integers = scaled.call("aten::round") if even else round_half_away(scaled)
     elif mode == "MIN_COMBINED":
         factor = (high - low).op("Reciprocal") * float(most - least)
         shifted = (x.op("Min", high).op("Max", low) - low) * factor
         half = (most - least + 1) / 2
-        integers = (shifted + 0.5).floor() if least == 0 else _round_half_away(shifted - half)
+        integers = (shifted + 0.5).floor() if least == 0 else round_half_away(shifted - half)
     elif mode == "MIN_FIRST":
         factor = (high - low).op("Reciprocal") * float(most - least)
-        integers = _round_half_away(x * factor) - (_round_half_away(low * factor) - float(least))
+        integers = round_half_away(x * factor) - (round_half_away(low * factor) - float(least))
         integers = integers.op("Max", float(least)).op("Min", float(most))
     else:
         raise g.refuse(f"mode '{mode}' is not supported")
@@ -235,7 +230,7 @@ def dequantize(
         scale = (high - low) / float(most - least)
         is_empty = high.equals(low)
         # MIN_FIRST rounds the minimum to a multiple of the scale.
-        begin = is_empty.chosen(low, _round_half_away(low / is_empty.chosen(1.0, scale)) * scale)
+        begin = is_empty.chosen(low, round_half_away(low / is_empty.chosen(1.0, scale)) * scale)
         result = (begin - scale * float(least)) + x * scale
     else:
         raise g.refuse(f"mode '{mode}' is not supported")

@@ -11,8 +11,10 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
+from ...compositions.list_values import loop_inputs
 from ...compositions.outputs import is_used
 from ...compositions.size_arithmetic import Size, compute, static_size
+from .._common import number
 from .layout import set_rank
 
 
@@ -103,10 +105,10 @@ def _layer(
     if used_outputs == [6] and cell.cell_clip <= 0 and units is not None:
         lengths = None
         if not is_full_length:
-            steps = compute(g, "min", _number(g, seq_len_max), length)
+            steps = compute(g, "min", number(g, seq_len_max), length)
             lengths = g.op("Expand", g.cast(g.constant(steps), DataType.INT32), [g.size(x, 1)])
         return [*[None] * 6, _emit_lstm(g, cell, x, cs_prev, h_prev, units // 4, lengths)]
-    count: Size = length if is_full_length else compute(g, "min", _number(g, seq_len_max), length)
+    count: Size = length if is_full_length else compute(g, "min", number(g, seq_len_max), length)
     stacked_outputs = _loop_over_steps(g, cell, count, x, cs_prev, h_prev, used_outputs or [6])
     missing_steps = compute(g, "sub", length, count)
     results: list[Value | None] = [None] * 7
@@ -117,11 +119,6 @@ def _layer(
             else g.call("composed::pad", value, [0, 0, 0], [missing_steps, 0, 0], 0)
         )
     return results
-
-
-def _number(g: GraphContext, value: Value) -> Size:
-    array = g.constant_value(value)
-    return int(array.item()) if array is not None else g.op("Reshape", value, g.constant([], DataType.INT64))
 
 
 def _loop_over_steps(
@@ -143,11 +140,9 @@ def _loop_over_steps(
         return [g.constant(True), results[1], results[6], *(results[index] for index in used_outputs)]
 
     formals = [
-        Value(name="iteration", type=ir.TensorType(DataType.INT64), shape=ir.Shape(())),
-        Value(name="going", type=ir.TensorType(DataType.BOOL), shape=ir.Shape(())),
-        *(Value(name="state", type=state.type, shape=ir.Shape([None, None])) for state in (cs_prev, h_prev)),
+        Value(name="state", type=state.type, shape=ir.Shape([None, None])) for state in (cs_prev, h_prev)
     ]
-    body = g.subgraph(build, formals, "steps")
+    body = g.subgraph(build, [*loop_inputs("going"), *formals], "steps")
     _, _, *stacked_outputs = g.op(
         "Loop", g.constant(count), None, cs_prev, h_prev, body=body, outputs=2 + len(used_outputs)
     )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from ....registration import DataType, GraphContext, Value, onnx_symbolic
+from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ...compositions.doubling import inclusive_scan
 from ...compositions.integers import widen_integers
 from ...compositions.size_arithmetic import known_rank
-from .._common import HALVES, constant_integer, integers, restore_dtype, set_shape
+from .._common import constant_integer, integers, restore_dtype, set_shape
 
 
 def _register(name: str, op_type: str) -> None:
@@ -18,7 +18,7 @@ def _register(name: str, op_type: str) -> None:
     ) -> Value:
         dtype = g.dtype(x)
         # Runtimes have no CumSum for half precision and narrow integers.
-        wide_x = g.cast(x, DataType.FLOAT) if dtype in HALVES else widen_integers(g, x)
+        wide_x = g.cast(x, DataType.FLOAT) if dtype in dtypes.HALVES else widen_integers(g, x)
         constant_axis = integers(g, axis)
         axis_operand = g.cast(axis, DataType.INT64) if constant_axis is None else constant_axis[0]
         rank = g.rank(x)

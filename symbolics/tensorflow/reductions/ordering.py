@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ....registration import DataType, GraphContext, Value, onnx_symbolic
+from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ...compositions.integers import widen_integers
 from ...compositions.size_arithmetic import Size, compute
 from .._common import integers, number, restore_dtype, set_shape
@@ -76,7 +76,7 @@ def _unique_elements(
     dtype = g.dtype(x)
     # Runtimes have Unique for few types; the casts lose nothing.
     wide_x = g.cast(x, DataType.INT64) if widen_integers(g, x) is not x or dtype == DataType.INT32 else x
-    wide_x = g.cast(wide_x, DataType.FLOAT) if dtype in (DataType.FLOAT16, DataType.BFLOAT16) else wide_x
+    wide_x = g.cast(wide_x, DataType.FLOAT) if dtype in dtypes.HALVES else wide_x
     dim = None if not axis else axis[0]
     # Slices of a vector are its elements.
     if g.rank(x) == 1:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from .....registration import GraphContext, Value, onnx_symbolic
 from ....compositions.operands import floating
-from ....compositions.special.formulas import Formula, coefficients, rational
+from ....compositions.special.formulas import Formula, coefficients, odd_extension, rational
 
 # Coefficients of Cephes' atan for arguments up to 0.66.
 _ATAN_P = coefficients(
@@ -25,11 +25,6 @@ _ATAN_Q = coefficients(
 )
 
 
-def _restore_sign(x: Formula, result: Formula) -> Formula:
-    """An odd function of x, from its values at |x|."""
-    return (x < 0.0).chosen(-result, result)
-
-
 def _atan(x: Formula) -> Formula:
     size = abs(x)
     is_large, is_medium = size > 1.0 + math.sqrt(2.0), size > 0.66
@@ -39,7 +34,7 @@ def _atan(x: Formula) -> Formula:
     square = reduced * reduced
     result = reduced + reduced * square * rational(square, _ATAN_P, _ATAN_Q)
     result = is_medium.chosen(is_large.chosen(result + math.pi / 2, result + math.pi / 4), result)
-    return _restore_sign(x, result)
+    return odd_extension(x, result)
 
 
 def _asin(x: Formula) -> Formula:
@@ -60,7 +55,7 @@ def _sinh(x: Formula) -> Formula:
     half = (size * 0.5).exp()
     # Without the difference of two numbers that are both close to 1.
     near = (exp_minus_1 + exp_minus_1 / (exp_minus_1 + 1.0)) * 0.5
-    return _restore_sign(x, (size < 20.0).chosen(near, half * 0.5 * half))
+    return odd_extension(x, (size < 20.0).chosen(near, half * 0.5 * half))
 
 
 def _cosh(x: Formula) -> Formula:
@@ -75,7 +70,7 @@ def _asinh(x: Formula) -> Formula:
     # log1p keeps the digits of small arguments; beyond 1e8 the square would lose them, and log(2x) is
     # exact.
     near = (size + square / ((square + 1.0).sqrt() + 1.0)).call("aten::log1p")
-    return _restore_sign(x, (size < 1e8).chosen(near, size.log() + math.log(2.0)))
+    return odd_extension(x, (size < 1e8).chosen(near, size.log() + math.log(2.0)))
 
 
 def _acosh(x: Formula) -> Formula:
@@ -87,7 +82,7 @@ def _acosh(x: Formula) -> Formula:
 
 def _atanh(x: Formula) -> Formula:
     size = abs(x)
-    return _restore_sign(x, (size * 2.0 / (1.0 - size)).call("aten::log1p") * 0.5)
+    return odd_extension(x, (size * 2.0 / (1.0 - size)).call("aten::log1p") * 0.5)
 
 
 def _register(names: str, op_type: str, formula: Callable[[Formula], Formula]) -> None:

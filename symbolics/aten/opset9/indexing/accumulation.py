@@ -11,7 +11,6 @@ from ....compositions.size_arithmetic import axis, compute, known_rank, same_siz
 _UNROLLED = 4
 """Up to this many slices the steps are unrolled; more become a Loop."""
 
-_HALVES = (DataType.FLOAT16, DataType.BFLOAT16)
 _REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
 
 
@@ -117,10 +116,10 @@ def _scatter_by_operator(
         return g.cast(
             g.call("composed::scatter_reduce", integers[0], dim, index, integers[1], reduction), dtype
         )
-    if dtype in _HALVES:
+    if dtype in dtypes.HALVES:
         self, src = g.cast(self, DataType.FLOAT), g.cast(src, DataType.FLOAT)
     result = g.op("ScatterElements", self, index, src, axis=dim, reduction=reduction)
-    return g.cast(result, dtype) if dtype in _HALVES else result
+    return g.cast(result, dtype) if dtype in dtypes.HALVES else result
 
 
 @onnx_symbolic("composed::accumulate_rows")
@@ -131,10 +130,10 @@ def accumulate_rows(g: GraphContext, self: Value, index: Value, values: Value) -
     """
     if g.has("ScatterND", reduction="add"):
         dtype = g.dtype(self)
-        if dtype in _HALVES:
+        if dtype in dtypes.HALVES:
             self, values = g.cast(self, DataType.FLOAT), g.cast(values, DataType.FLOAT)
         result = g.op("ScatterND", self, g.op("Unsqueeze", index, axes=[1]), values, reduction="add")
-        return g.cast(result, dtype) if dtype in _HALVES else result
+        return g.cast(result, dtype) if dtype in dtypes.HALVES else result
     rank = known_rank(g, values)
     if rank > 1:
         # The fallback scatters single elements, so a row's index is repeated for each of them.

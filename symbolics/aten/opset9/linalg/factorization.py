@@ -46,30 +46,11 @@ def linalg_cholesky_ex(g: GraphContext, self: Value, upper: bool = False) -> lis
     return [factor, g.cast(info, DataType.INT32)]
 
 
-def _exchange_rows(g: GraphContext, value: Value, first: Value, second: Value, axis: int) -> Value:
-    """Exchange two rows (axis -2), or two elements of vectors (axis -1).
-
-    Args:
-        first, second: BOOL masks of the two rows; if both mark the same row, nothing changes.
-    """
-    orient = mx.as_column if axis == -2 else (lambda g, mask: mask)
-    first, second = orient(g, first), orient(g, second)
-    of_first = mx.total(g, mx.where(g, first, value, 0), axis, keepdim=True)
-    of_second = mx.total(g, mx.where(g, second, value, 0), axis, keepdim=True)
-    return mx.where(g, first, of_second, mx.where(g, second, of_first, value))
-
-
 def _pivot_row(g: GraphContext, values: Value, index: Value, size: Size) -> Value:
     """The first row, from a given place on, with the largest absolute value, INT64 `[..., 1]`."""
-    axis = (g.rank(values) or 1) - 1
     is_candidate = g.op("Not", g.op("Less", mx.numbers(g, size), g.cast(index, DataType.FLOAT)))
     sizes = mx.where(g, is_candidate, g.op("Abs", values), -1)
-    largest = g.op("ReduceMax", sizes, axes=[axis], keepdims=1)
-    is_smaller = g.cast(g.op("Less", sizes, largest), DataType.FLOAT)
-    # ReduceMin then finds the first of the largest; ArgMax is undefined among equal ones at low opsets.
-    penalty = g.op("Mul", is_smaller, g.cast(g.constant(size), DataType.FLOAT))
-    first = g.op("ReduceMin", g.op("Add", penalty, mx.numbers(g, size)), axes=[axis], keepdims=1)
-    return g.cast(first, DataType.INT64)
+    return g.cast(mx.first_largest(g, sizes, size)[1], DataType.INT64)
 
 
 @onnx_symbolic("composed::lu")
@@ -87,8 +68,8 @@ def composed_lu(g: GraphContext, self: Value) -> list[Value]:
         pivot = _pivot_row(g, mx.column(g, matrix, index), index, rows)
         is_current = mx.unit(g, rows, index)
         is_pivot = g.op("Equal", mx.positions(g, rows), pivot)
-        matrix = _exchange_rows(g, matrix, is_current, is_pivot, -2)
-        order = _exchange_rows(g, order, is_current, is_pivot, -1)
+        matrix = mx.exchange_rows(g, matrix, is_current, is_pivot, -2)
+        order = mx.exchange_rows(g, order, is_current, is_pivot, -1)
         values, upper = mx.column(g, matrix, index), mx.row(g, matrix, index)
         divisor = mx.element(g, values, index)
         # A zero pivot has only zeros below it: dividing by 1 leaves them.
@@ -117,7 +98,7 @@ def row_order(g: GraphContext, pivots: Value, rows: int | Value) -> Value:
     def step(index: Value, order: Value) -> list[Value]:
         partner = g.op("Sub", g.cast(mx.element(g, pivots, index), DataType.INT64), 1)
         is_partner = g.op("Equal", mx.positions(g, rows), partner)
-        return [_exchange_rows(g, order, mx.unit(g, rows, index), is_partner, -1)]
+        return [mx.exchange_rows(g, order, mx.unit(g, rows, index), is_partner, -1)]
 
     order = g.op("Add", mx.zeros(g, [*batch, 1], DataType.INT64), mx.positions(g, rows))
     return mx.run_loop(g, g.size(pivots, rank - 1), step, [order])[0]

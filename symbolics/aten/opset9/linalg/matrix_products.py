@@ -6,6 +6,7 @@ from .....registration import DataType, GraphContext, Number, Value, onnx_symbol
 from .....registration.dtypes import INTEGERS
 from ....compositions.einsum import parse_equation, spell_equation
 from ....compositions.integers import widen_for_sum
+from ....compositions.matrices import transpose
 from ....compositions.size_arithmetic import known_rank
 
 
@@ -25,14 +26,6 @@ def _weighted_sum(g: GraphContext, self: Value, product: Value, beta: Number, al
     if beta == 0:
         return product
     return g.op("Add", _times_factor(g, self, beta), product)
-
-
-def _transpose(g: GraphContext, value: Value) -> Value:
-    """The value with its last two dimensions swapped."""
-    rank = g.rank(value)
-    if rank is None:
-        raise g.refuse("a matrix of unknown rank cannot be transposed")
-    return g.op("Transpose", value, perm=[*range(rank - 2), rank - 1, rank - 2])
 
 
 def _cast_to(g: GraphContext, out_dtype: DataType | None, *values: Value) -> tuple[Value, ...]:
@@ -139,7 +132,7 @@ def inner(g: GraphContext, self: Value, other: Value) -> Value:
     if other_rank == 1:
         return g.op("MatMul", self, other)
     if other_rank == 2:
-        return g.op("MatMul", self, _transpose(g, other))
+        return g.op("MatMul", self, transpose(g, other))
     features = g.size(other, -1)
     # All leading dimensions of the second tensor become columns of one matrix.
     columns = g.op("Transpose", g.op("Reshape", other, [-1, features]), perm=[1, 0])

@@ -13,17 +13,6 @@ from ....compositions.size_arithmetic import Size, compute
 _ALPHA = (1 + math.sqrt(17)) / 8
 
 
-def _first_largest(g: GraphContext, sizes: Value, count: Size) -> tuple[Value, Value]:
-    """The largest of non-negative numbers, `[..., 1]`, and its first position, FLOAT `[..., 1]`."""
-    axis = (g.rank(sizes) or 1) - 1
-    largest = g.op("ReduceMax", sizes, axes=[axis], keepdims=1)
-    is_smaller = g.cast(g.op("Less", sizes, largest), DataType.FLOAT)
-    positions = g.op(
-        "Add", g.op("Mul", is_smaller, g.cast(g.constant(count), DataType.FLOAT)), mx.numbers(g, count)
-    )
-    return largest, g.op("ReduceMin", positions, axes=[axis], keepdims=1)
-
-
 def _mask_of_position(g: GraphContext, position: Value, count: Size) -> Value:
     """A mask of one position in each matrix, BOOL `[..., n]`.
 
@@ -33,13 +22,6 @@ def _mask_of_position(g: GraphContext, position: Value, count: Size) -> Value:
     return g.op("Equal", g.cast(position, DataType.INT64), mx.positions(g, count))
 
 
-def _exchange_rows(g: GraphContext, matrix: Value, first: Value, second: Value) -> Value:
-    first, second = mx.as_column(g, first), mx.as_column(g, second)
-    of_first = mx.total(g, mx.where(g, first, matrix, 0), -2, keepdim=True)
-    of_second = mx.total(g, mx.where(g, second, matrix, 0), -2, keepdim=True)
-    return mx.where(g, first, of_second, mx.where(g, second, of_first, matrix))
-
-
 def _pivot(g: GraphContext, matrix: Value, index: Value, count: Size) -> tuple[Value, Value]:
     """The row to exchange into a column's block (FLOAT `[..., 1]`), and whether the block has two rows."""
     dtype = mx.dtype_of(g, matrix)
@@ -47,7 +29,7 @@ def _pivot(g: GraphContext, matrix: Value, index: Value, count: Size) -> tuple[V
     values = mx.column(g, matrix, index)
     diagonal_size = g.op("Abs", mx.element(g, values, index))
     below = mx.where(g, mx.after(g, count, index), g.op("Abs", values), 0)
-    largest, partner = _first_largest(g, below, count)
+    largest, partner = mx.first_largest(g, below, count)
     row = mx.total(g, mx.where(g, mx.as_row(g, _mask_of_position(g, partner, count)), matrix, 0))
     partner_element = mx.where(g, _mask_of_position(g, partner, count), row, 0)
     partner_size = g.op("Abs", mx.total(g, partner_element, keepdim=True))
@@ -140,8 +122,8 @@ def composed_ldl(g: GraphContext, self: Value) -> list[Value]:
         partner = mx.where(g, is_done, number, partner)
         exchanged = _mask_of_position(g, number, count), _mask_of_position(g, partner, count)
         # The same two columns too, so that the matrix stays symmetric.
-        matrix = mx.transpose(g, _exchange_rows(g, matrix, *exchanged))
-        matrix = mx.transpose(g, _exchange_rows(g, matrix, *exchanged))
+        matrix = mx.transpose(g, mx.exchange_rows(g, matrix, *exchanged))
+        matrix = mx.transpose(g, mx.exchange_rows(g, matrix, *exchanged))
         remainder, first, second = _eliminate_block(g, matrix, index, double, count)
         is_current, is_following = mx.unit(g, count, index), mx.unit(g, count, following)
         new_factors = mx.where(g, mx.as_row(g, is_current), mx.as_column(g, first), factors)
@@ -231,7 +213,7 @@ def linalg_ldl_solve(g: GraphContext, LD: Value, pivots: Value, B: Value, hermit
     def down(index: Value, solved: Value, done: Value) -> list[Value]:
         partner, double, is_done = _step_of(g, pivots, index, done)
         number = g.op("Add", g.cast(index, DataType.FLOAT), g.cast(double, DataType.FLOAT))
-        rows = _exchange_rows(
+        rows = mx.exchange_rows(
             g, solved, _mask_of_position(g, number, count), _mask_of_position(g, partner, count)
         )
         following = _next(g, index, count)
@@ -259,7 +241,7 @@ def linalg_ldl_solve(g: GraphContext, LD: Value, pivots: Value, B: Value, hermit
             unit_column = g.cast(mx.as_column(g, mx.unit(g, count, row)), dtype)
             rows = g.op("Sub", rows, g.op("Mul", unit_column, change))
         is_current = _mask_of_position(g, g.cast(index, DataType.FLOAT), count)
-        rows = _exchange_rows(g, rows, is_current, _mask_of_position(g, partner, count))
+        rows = mx.exchange_rows(g, rows, is_current, _mask_of_position(g, partner, count))
         return [mx.where(g, mx.as_column(g, is_done), solved, rows), g.cast(double, DataType.FLOAT)]
 
     zero = mx.zeros(g, [*mx.batch_sizes(g, LD), 1], DataType.FLOAT)

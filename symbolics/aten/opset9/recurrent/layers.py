@@ -13,13 +13,12 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from .....registration import DataType, GraphContext, Value, onnx_symbolic
+from .....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ....compositions.initial_states import drop_zero_state
 from ....compositions.size_arithmetic import compute, static_size
 from .recurrent_steps import CELLS, LSTM, Parameters, RecurrentCell, by_steps, hidden_size, zero_state
 
 _DIRECTIONS = ("forward", "reverse")
-_NARROW = (DataType.FLOAT16, DataType.BFLOAT16)
 
 
 def _parameters(g: GraphContext, params: Sequence[Value], has_biases: bool, runs: int) -> list[Parameters]:
@@ -191,7 +190,7 @@ def _recurrent(
     if g.rank(input) not in (3, None):
         raise g.refuse(f"its input must have 3 dimensions, not {g.rank(input)}")
     dtype = g.dtype(input) or g.dtype(params[0])
-    compute_dtype = DataType.FLOAT if dtype in _NARROW else dtype
+    compute_dtype = DataType.FLOAT if dtype in dtypes.HALVES else dtype
     if compute_dtype is not None:
         # Cast an unknown element type to that of the weights.
         input = g.cast(input, compute_dtype)

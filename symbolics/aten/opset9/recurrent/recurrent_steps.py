@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from .....registration import DataType, GraphContext, Value
+from .....registration import GraphContext, Value
+from ....compositions.list_values import loop_inputs
 from ....compositions.size_arithmetic import Size, compute, static_size
 
 
@@ -169,13 +170,8 @@ def _loop_over_steps(
         new_states = step(g.op("Unsqueeze", position, axes=[0]), *states)
         return [g.constant(True), *new_states, new_states[0]]
 
-    number, flag = (ir.TensorType(dtype) for dtype in (DataType.INT64, DataType.BOOL))
-    formals = [
-        Value(name="iteration", type=number, shape=ir.Shape(())),
-        Value(name="going", type=flag, shape=ir.Shape(())),
-        *(Value(name="state", type=state.type, shape=ir.Shape([1, None, None])) for state in states),
-    ]
-    body = g.subgraph(build, formals, "steps")
+    formals = [Value(name="state", type=state.type, shape=ir.Shape([1, None, None])) for state in states]
+    body = g.subgraph(build, [*loop_inputs("going"), *formals], "steps")
     *ends, y = g.op("Loop", length, None, *states, body=body, outputs=len(states) + 1)
     y.type = states[0].type
     for end, state in zip(ends, states, strict=True):

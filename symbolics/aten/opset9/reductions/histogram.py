@@ -5,7 +5,7 @@ The choice of bins follows aten/src/ATen/native/cpu/HistogramKernel.cpp.
 
 import numpy as np
 
-from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
+from .....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
 from ....compositions.size_arithmetic import Size, compute, known_rank, product
 
 
@@ -118,9 +118,7 @@ def histc(g: GraphContext, self: Value, bins: int = 100, min: Number = 0, max: N
     """Bins by the distance from the lower edge; values outside, and NaN, are not counted."""
     flat = g.op("Reshape", self, [-1]) if g.rank(self) != 1 else self
     dtype_of_values = g.dtype(self) or DataType.FLOAT
-    values = (
-        g.cast(flat, DataType.FLOAT) if dtype_of_values in (DataType.FLOAT16, DataType.BFLOAT16) else flat
-    )
+    values = g.cast(flat, DataType.FLOAT) if dtype_of_values in dtypes.HALVES else flat
     if dtype_of_values not in (DataType.FLOAT, DataType.DOUBLE, DataType.FLOAT16, DataType.BFLOAT16):
         values = g.cast(flat, DataType.DOUBLE)
     low, high = _limits(g, values, None if min == max else (min, max), 1.0, _is_empty(g, self))

@@ -2,7 +2,7 @@
 
 import onnx_ir as ir
 
-from .....registration import DataType, GraphContext, Value, onnx_symbolic
+from .....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ....compositions.operands import is_integral
 from ....compositions.size_arithmetic import axis, compute, known_rank, sizes_of, where_true
 
@@ -15,8 +15,7 @@ def _comparable(g: GraphContext, self: Value) -> Value:
         raise g.refuse("unsigned 64-bit integers cannot be compared")
     if is_integral(g, self):
         return g.cast(self, DataType.INT64)
-    halves = (DataType.FLOAT16, DataType.BFLOAT16)
-    return g.cast(self, DataType.FLOAT) if g.dtype(self) in halves else self
+    return g.cast(self, DataType.FLOAT) if g.dtype(self) in dtypes.HALVES else self
 
 
 def _results(g: GraphContext, values: Value, inverse: Value | None, counts: Value | None) -> list[Value]:

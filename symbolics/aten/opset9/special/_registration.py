@@ -2,23 +2,21 @@
 
 from collections.abc import Callable
 
-from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
+from .....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
 from ....compositions.operands import as_operands, floating
 from ....compositions.special.formulas import Formula
-
-_HALVES = (DataType.FLOAT16, DataType.BFLOAT16)
 
 
 def wide(g: GraphContext, value: Value) -> Formula:
     """The value in the element type in which ATen computes special functions: FLOAT or DOUBLE."""
     value = floating(g, value)
-    return Formula(g, g.cast(value, DataType.FLOAT) if g.dtype(value) in _HALVES else value)
+    return Formula(g, g.cast(value, DataType.FLOAT) if g.dtype(value) in dtypes.HALVES else value)
 
 
 def cast_result(g: GraphContext, result: Formula, like: Value) -> Value:
     """The result in the element type of the operand; FLOAT for integers."""
     dtype = g.dtype(like)
-    return g.cast(result.value, dtype) if dtype in _HALVES else result.value
+    return g.cast(result.value, dtype) if dtype in dtypes.HALVES else result.value
 
 
 def unary(*names: str) -> Callable[[Callable[[Formula], Formula]], Callable[[Formula], Formula]]:

@@ -4,7 +4,7 @@ import math
 
 from .....registration import GraphContext, Value, onnx_symbolic
 from ....compositions.special import bessel_coefficients as table
-from ....compositions.special.formulas import Formula, chebyshev, polynomial, rational
+from ....compositions.special.formulas import Formula, chebyshev, odd_extension, polynomial, rational
 from ._registration import cast_result, unary, unary_of_x, wide
 
 _TWO_OVER_PI = 2 / math.pi
@@ -27,11 +27,6 @@ def _scaled_i1(size: Formula) -> Formula:
     return (size <= 8.0).chosen(near, far)
 
 
-def _odd_extension(x: Formula, result: Formula) -> Formula:
-    """An odd function at x from its value at |x|."""
-    return (x < 0.0).chosen(-result, result)
-
-
 @unary("i0", "special_i0", "special_modified_bessel_i0")
 def i0(x: Formula) -> Formula:
     return abs(x).exp() * _scaled_i0(abs(x))
@@ -44,12 +39,12 @@ def i0e(x: Formula) -> Formula:
 
 @unary("special_i1", "special_modified_bessel_i1")
 def i1(x: Formula) -> Formula:
-    return _odd_extension(x, abs(x).exp() * _scaled_i1(abs(x)))
+    return odd_extension(x, abs(x).exp() * _scaled_i1(abs(x)))
 
 
 @unary("special_i1e")
 def i1e(x: Formula) -> Formula:
-    return _odd_extension(x, _scaled_i1(abs(x)))
+    return odd_extension(x, _scaled_i1(abs(x)))
 
 
 def _k0_near(x: Formula) -> Formula:
@@ -138,7 +133,7 @@ def j0(x: Formula) -> Formula:
 @unary("special_bessel_j1")
 def j1(x: Formula) -> Formula:
     size = abs(x)
-    return _odd_extension(x, (size <= 5.0).chosen(_j1_near(size), _far(size, 1, False)))
+    return odd_extension(x, (size <= 5.0).chosen(_j1_near(size), _far(size, 1, False)))
 
 
 @unary("special_bessel_y0")

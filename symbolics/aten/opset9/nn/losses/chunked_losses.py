@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ......registration import DataType, GraphContext, Value, onnx_symbolic
+from ......registration import GraphContext, Value, dtypes, onnx_symbolic
 from .....compositions.outputs import is_used
-
-_HALVES = (DataType.FLOAT16, DataType.BFLOAT16)
 
 
 def _losses(
@@ -25,7 +23,7 @@ def _losses(
 ) -> tuple[Value, Value]:
     """The weighted loss `[N]` of each row, and its weight; both are 0 if the target is the ignored class."""
     dtype = g.dtype(input)
-    if dtype is None or dtype in _HALVES:
+    if dtype is None or dtype in dtypes.HALVES:
         raise g.refuse("half precision is not supported, because runtimes accumulate differently")
     logits = g.call("aten::linear", input, linear_weight, linear_bias)
     logarithms = g.call("aten::log_softmax", logits, 1)
