@@ -1,4 +1,4 @@
-"""Text to print: of exceptions, and with the control characters that names from files may contain escaped."""
+"""Makes text safe to print: escapes the control characters that names from files may contain."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CONTROLS = re.compile(
 
 def printable(text: str) -> str:
     r"""The text with control characters as escapes, such as `\x1b`; newlines and tabs stay."""
-    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+    return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def one_line(error: BaseException) -> str:

@@ -34,7 +34,7 @@ from ...registration import (
     state,
 )
 from ...registration.arguments import arguments, overloaded_name, qualified_name
-from ...registration.functions.operand_shapes import Operand, check_operand_shapes
+from ...registration.functions.operand_shapes import OperandShape, check_operand_shapes
 from ...registration.inference.folding import MAXIMUM_ELEMENTS
 from ...registration.kinds import is_sequence_type
 from ...registration.opsets import check_opset
@@ -48,7 +48,7 @@ from .driver import Driver, Observation, Scope, mapped, named
 Decompose = Callable[[ir.Node, Callable[[ir.Node], bool]], "ir.Graph | None"]
 """Decomposes a node into a source graph whose operators all satisfy the predicate; None if it cannot."""
 
-_Operator = tuple[str, SymbolicFunction | None, Sequence[Operand]]
+_Operator = tuple[str, SymbolicFunction | None, Sequence[OperandShape]]
 
 
 @dataclasses.dataclass

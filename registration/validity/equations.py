@@ -14,8 +14,8 @@ def equation_problem(equation: str, ranks: Sequence[int | None]) -> str | None:
     The grammar is that of the operator's text: terms of letters with at most one ellipsis, separated by
     commas, and optionally an arrow and the term of the result.
     """
-    left, arrow, result = equation.replace(" ", "").partition("->")
-    terms = left.split(",")
+    operand_text, arrow, result = equation.replace(" ", "").partition("->")
+    terms = operand_text.split(",")
     for term in (*terms, result):
         if not _TERM.fullmatch(term):
             return f"'{equation}' is not an equation: a term has letters and at most one ellipsis"
@@ -29,7 +29,7 @@ def equation_problem(equation: str, ranks: Sequence[int | None]) -> str | None:
         labels = result.replace("...", "")
         if len(set(labels)) != len(labels):
             return f"the result of equation '{equation}' repeats a letter"
-        unknown = sorted(set(labels) - set(left))
+        unknown = sorted(set(labels) - set(operand_text))
         if unknown:
             return f"the result of equation '{equation}' has '{unknown[0]}', which no operand has"
     return None

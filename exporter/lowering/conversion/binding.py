@@ -97,7 +97,7 @@ def implied(registry: Registry, schema: OperatorSchema) -> dict[str, Any]:
     return {
         name: value
         for name, value in registry.implied_values(schema.name).items()
-        if schema.place(name) == (None, None)
+        if schema.find_argument(name) == (None, None)
         and schemas.first_opset_with(schema.name, name, after=schema.since_version) is not None
     }
 
@@ -115,7 +115,7 @@ def with_defaults(
         if other is not None:
             unlike = not other.is_default(attribute.default)
         else:
-            unlike = attribute.name in implied and target.place(attribute.name) == (None, None)
+            unlike = attribute.name in implied and target.find_argument(attribute.name) == (None, None)
         if unlike:
             result[attribute.name] = attribute.default
     return result

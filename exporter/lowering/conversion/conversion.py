@@ -32,7 +32,7 @@ from ....registration import (
     registry_or_default,
 )
 from ....registration.emission.ladder import at_work
-from ....registration.functions.results import listed
+from ....registration.functions.results import as_list
 from ....registration.opsets import check_opset
 from ....registration.schemas import OperatorSchema, inputs_by_name, omissible, operator_schema
 from ....registration.validity.node_check import invalid_nodes
@@ -373,7 +373,7 @@ class _Conversion(Driver[FileScope]):
         positional, moved = binding.positions(schema, target, inputs)
         arguments = {**moved, **binding.with_defaults(self.registry, schema, named, target)}
         made = self.context.op_of_target(schema.name, *positional, outputs=outputs, **arguments)
-        results = listed(made)
+        results = as_list(made)
         body_types.results(schema.name, results, inputs, named)
         refused = binding.refused_kind(schema.name, self.opset, inputs, results) if target else None
         if refused is not None:
