@@ -138,7 +138,7 @@ class SourceModel:
         keeps_weights: bool = False,
         target: Target | None = None,
         observation: Observation | None = None,
-    ) -> lowering.Lowered:
+    ) -> lowering.LoweredModel:
         """Lower the graph at an opset, with the values of `keep` as further outputs."""
         decompose = self._decompositions
         lowered = lowering.lower(

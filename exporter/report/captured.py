@@ -12,7 +12,7 @@ from ..captured_graph import dimensions as sizes
 from ..captured_graph.capture import Capture
 from ..devices.targets.target import Target
 from ..lowering.driver import Observation
-from ..lowering.source_dialect import Lowered
+from ..lowering.source_dialect import LoweredModel
 from ..running.captured_calls import CapturedCalls
 from ..running.model_inputs import inputs_of_model
 from ..running.random_inputs import random_inputs
@@ -33,7 +33,7 @@ class Lowering(Protocol):
         keep: Sequence[ir.Value] = (),
         target: Target | None = None,
         observation: Observation | None = None,
-    ) -> Lowered:
+    ) -> LoweredModel:
         """The ONNX model, with the values of `keep` as further outputs."""
 
 

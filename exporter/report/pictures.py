@@ -57,7 +57,7 @@ def _origins(model: ir.Model, observation: Observation) -> dict[ir.Node, int]:
     survivors = _survivors(model)
 
     def origin(node: ir.Node) -> int:
-        if node not in observation.made:
+        if node not in observation.new_nodes:
             return _AS_IS if observation.source is None else _RECOGNISED
         return _COMPOSED if any(len(survivors[each]) > 1 for each in origins_of(node)) else _AS_IS
 
@@ -92,7 +92,7 @@ def source_picture(
         made = survivors.get(node)
         if made is None:
             return _FOLDED
-        if not observation.made.intersection(made):
+        if not observation.new_nodes.intersection(made):
             return _RECOGNISED
         return _COMPOSED if len(made) > 1 else _AS_IS
 

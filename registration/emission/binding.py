@@ -313,7 +313,8 @@ def _numbers(op_type: str, name: str, attribute_type: AttributeType, value: Any)
         return [convert(item) for item in value] if attribute_type in _SINGULAR else convert(value)
     except (TypeError, ValueError):
         raise EmissionError(
-            f"attribute '{name}' of ONNX operator {op_type} must be of type {attribute_type.name}, not {value!r}"
+            f"attribute '{name}' of ONNX operator {op_type} must be of type {attribute_type.name}, "
+            f"not {value!r}"
         ) from None
 
 

@@ -14,7 +14,7 @@ from onnx_ir import Value
 from .. import schemas
 from ..construction.builder import Builder
 from ..functions.dispatch import SymbolicFunction
-from ..functions.results import composed_results, as_list
+from ..functions.results import as_list, composed_results
 
 # A composition may emit its own operator with other element types; this bounds the recursion.
 _COMPOSED_WITHIN = 3

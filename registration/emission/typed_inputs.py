@@ -68,8 +68,8 @@ def _convert_inputs(
         variable_dtype = variables.setdefault(parameter.variable, dtype)
         if variable_dtype != dtype:
             raise EmissionError(
-                f"ONNX operator {schema.name} takes inputs of one type, but received {variable_dtype.name} and "
-                f"{dtype.name}: cast one of them with g.cast"
+                f"ONNX operator {schema.name} takes inputs of one type, but received {variable_dtype.name} "
+                f"and {dtype.name}: cast one of them with g.cast"
             )
     for variable, dtype in list(variables.items()):
         allowed = next(p.dtypes for p in schema.inputs if p.variable == variable)

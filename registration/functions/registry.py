@@ -138,8 +138,8 @@ class Registry:
         if opset in versions and not override:
             existing = versions[opset].function
             raise RegistrationError(
-                f"{name} at opset {opset} is already registered ({existing.__module__}.{existing.__qualname__}); "
-                "pass override=True to replace it"
+                f"{name} at opset {opset} is already registered "
+                f"({existing.__module__}.{existing.__qualname__}); pass override=True to replace it"
             )
         versions[opset] = SymbolicFunction(name, opset, function)
 

@@ -82,7 +82,10 @@ def _message(symbolic: SymbolicFunction, returned: Any, outputs: int) -> str:
     where = f"{named_object.__module__}.{named_object.__qualname__}"
     count = "no output" if outputs == 0 else "one output" if outputs == 1 else f"{outputs} outputs"
     description = _describe(returned)
-    return f"the symbolic function of {symbolic.name} ({where}) returned {description}, but the operator has {count}"
+    return (
+        f"the symbolic function of {symbolic.name} ({where}) returned {description}, but the operator has "
+        f"{count}"
+    )
 
 
 def _describe(returned: Any) -> str:
@@ -96,7 +99,8 @@ def _describe(returned: Any) -> str:
         type_names = ", ".join(
             "value" if isinstance(item, Value) else type(item).__name__ for item in returned[:4]
         )
-        return f"a {type(returned).__name__} of {len(returned)} ({type_names}{', …' if len(returned) > 4 else ''})"
+        ellipsis = ", …" if len(returned) > 4 else ""
+        return f"a {type(returned).__name__} of {len(returned)} ({type_names}{ellipsis})"
     text = repr(returned)
     return f"{type(returned).__name__} {text if len(text) <= 60 else text[:57] + '…'}"
 

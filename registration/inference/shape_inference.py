@@ -120,7 +120,8 @@ def _concat(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: A
         for dim, (size, first) in enumerate(zip(shape, shapes[0], strict=True)):
             if dim != axis and size != first and isinstance(size, int) and isinstance(first, int):
                 raise UnsupportedError(
-                    f"the shapes {_sizes_text(shapes[0])} and {_sizes_text(shape)} cannot be joined at axis {axis}"
+                    f"the shapes {_sizes_text(shapes[0])} and {_sizes_text(shape)} cannot be joined at axis "
+                    f"{axis}"
                 )
     sizes = [shape[axis] for shape in shapes]
     joined = sum(sizes) if all(isinstance(size, int) for size in sizes) else _UNKNOWN

@@ -40,7 +40,7 @@ def elements(value: ir.Value | None) -> Elements | None:
     An element is a number, a named dimension, or UNKNOWN. The result is None if not even the length is known.
     Numbers may be negative, as in the target of a Reshape.
     """
-    return _SizeVectorReader().read(value, _MAXIMUM_DEPTH)
+    return _SizeVectorReader().read_elements(value, _MAXIMUM_DEPTH)
 
 
 class _SizeVectorReader:
@@ -162,7 +162,7 @@ _RULES: dict[str, Callable[[_SizeVectorReader, ir.Node, int], Elements | None]] 
     "Slice": _SizeVectorReader._slice,
     "Squeeze": _SizeVectorReader._pass_through,
     "Unsqueeze": _SizeVectorReader._pass_through,
-    "Where": _SizeVectorReader._replaced,
+    "Where": _SizeVectorReader._where,
 }
 
 

@@ -93,7 +93,8 @@ def check_nodes(model: ir.Model, already_invalid: Collection[InvalidNode] = ()) 
     """Check every node of a model before it is returned or written.
 
     Args:
-        already_invalid: nodes that were invalid in the file that the model was converted from, at the same opset.
+        already_invalid: nodes that were invalid in the file that the model was converted from, at the
+            same opset.
 
     Raises:
         InvalidNodesError: lists the nodes that are not valid, without those of `already_invalid`.
