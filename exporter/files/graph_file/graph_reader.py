@@ -92,9 +92,9 @@ def _check_metadata(metadata: dict[str, str]) -> None:
         ValueError: the same.
     """
     try:
-        dimensions.read(metadata)
+        dimensions.read_restrictions(metadata)
     except DimensionError as error:
         raise ModelFileError(str(error)) from error
-    specializations.read(metadata)
+    specializations.read_specializations(metadata)
     if not isinstance(json.loads(metadata.get(RANGES, "{}")), dict):
         raise ModelFileError(f"the metadata '{RANGES}' does not have the documented form")
