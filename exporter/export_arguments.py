@@ -43,18 +43,18 @@ _OTHERWISE = {
 """torch.onnx's keywords, with the replacement in opsetta or the reason why there is none."""
 
 
-def refuse_unknown(given: Mapping[str, Any], known: Callable[..., Any]) -> None:
+def refuse_unknown(keywords: Mapping[str, Any], function: Callable[..., Any]) -> None:
     """Refuse unknown keywords; for those of torch.onnx the message names the replacement.
 
     Raises:
-        UsageError: `given` is not empty.
+        UsageError: `keywords` is not empty.
     """
-    if not given:
+    if not keywords:
         return
-    names = [name for name, parameter in inspect.signature(known).parameters.items()
+    names = [name for name, parameter in inspect.signature(function).parameters.items()
              if parameter.kind is not inspect.Parameter.VAR_KEYWORD]  # fmt: skip
     reasons = []
-    for name in given:
+    for name in keywords:
         close = difflib.get_close_matches(name, names, 1)
         reason = _OTHERWISE.get(name) or (f"did you mean '{close[0]}'?" if close else "")
         reasons.append(f"'{name}'" + (f" ({reason})" if reason else ""))
@@ -88,15 +88,15 @@ def model_call(
 
 
 def _trailing_keywords(model: Any, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    *rest, last = args
+    *leading, trailing = args
     signature = _signature(getattr(model, "forward", model))
     if signature is None:
         return args, {}
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     names = [name for name, parameter in signature.parameters.items() if parameter.kind in by_name]
-    named = set(last) <= set(names[len(rest) :]) and _fits(signature, *rest, **last)
+    named = set(trailing) <= set(names[len(leading) :]) and _fits(signature, *leading, **trailing)
     if named or not _fits(signature, *args):
-        return tuple(rest), dict(last)
+        return tuple(leading), dict(trailing)
     return args, {}
 
 
@@ -108,10 +108,12 @@ def _signature(function: Any) -> inspect.Signature | None:
             return inspect.signature(function)
         except (TypeError, ValueError):
             return None
-    kind, required = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
+    parameter_kind, required = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
     return inspect.Signature(
         [
-            inspect.Parameter(entry.name, kind, default=None if entry.has_default_value() else required)
+            inspect.Parameter(
+                entry.name, parameter_kind, default=None if entry.has_default_value() else required
+            )
             # The first one of a method is the module, whatever its name.
             for entry in schema.arguments[int(hasattr(function, "owner")) :]
         ]

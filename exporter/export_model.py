@@ -111,13 +111,13 @@ def export(
         TargetError: lists everything that the target does not take.
     """
     refuse_unknown(others, export)
-    wanted, aim = resolve_target(opset, target)
+    requested_opset, resolved_target = resolve_target(opset, target)
     level = check_level(optimize)
     registry = registry_or_default(registry)
     check_names("input_names", input_names)
     check_names("output_names", output_names)
     with rare_collections():
-        found = capture_model(
+        captured = capture_model(
             model,
             args,
             kwargs,
@@ -136,7 +136,9 @@ def export(
         if progress is not None:
             progress("lowering")
         names = {"input_names": input_names, "output_names": output_names}
-        return lower_capture(found, wanted, registry, **names, optimize=level, target=aim)
+        return lower_capture(
+            captured, requested_opset, registry, **names, optimize=level, target=resolved_target
+        )
 
 
 @faults_reported("when it captured the model")
@@ -161,7 +163,7 @@ def capture_model(
 
     Arguments and errors are those of `export`.
     """
-    by = _capture_method(strict, capture, specialize)
+    method = _capture_method(strict, capture, specialize)
     _check(mutations, dynamic_axes, progress)
     report = StageClock(progress)
     report("loading")
@@ -189,7 +191,7 @@ def capture_model(
         if is_training(model):
             warn("the model is exported in training mode; for inference, call model.eval() first")
         report("capturing")
-        wanted = {
+        options = {
             "dynamic_shapes": dynamic_shapes,
             "dynamic_axes": dynamic_axes,
             "input_names": input_names,
@@ -199,30 +201,30 @@ def capture_model(
         stored = None if weights is None else StoredWeights(model, weights)
         with explaining_absence(model) if stored is None else stored.attach():
             if torchscript.is_torchscript(model):
-                found = torchscript.capture(model, args, kwargs, **wanted)
-            elif by == "trace":
-                found = torchscript.capture_trace(model, args, kwargs, **wanted)
+                captured = torchscript.capture(model, args, kwargs, **options)
+            elif method == "trace":
+                captured = torchscript.capture_trace(model, args, kwargs, **options)
             else:
-                found = capture_pytorch(model, args, kwargs, by=by, specialize=specialize, **wanted)
-            check_example(found)
+                captured = capture_pytorch(model, args, kwargs, by=method, specialize=specialize, **options)
+            check_example(captured)
             if stored is None:
-                check_initializers(found.source)
+                check_initializers(captured.source)
             else:
-                stored.refer_to_files(found.source)
-        found.module = None if model is found.exported else model
-        found.weights = stored
+                stored.refer_to_files(captured.source)
+        captured.module = None if model is captured.exported else model
+        captured.weights = stored
         if is_training(model):
-            found.source.metadata_props[FIXED_WEIGHTS] = "true"
+            captured.source.metadata_props[FIXED_WEIGHTS] = "true"
         report("source passes")
-        prepare(found, mutations)
+        prepare(captured, mutations)
     report.end()
-    found.stages = report.stages
-    _warn_of_specializations(found)
-    return found
+    captured.stages = report.stages
+    _warn_of_specializations(captured)
+    return captured
 
 
 def lower_capture(
-    found: Capture,
+    captured: Capture,
     opset: int,
     registry: Registry | None = None,
     *,
@@ -234,7 +236,7 @@ def lower_capture(
     """Lower a capture at an opset: the part of `export` that needs no model."""
     from .capture.fx_import.decomposition import Decomposer
 
-    model = SourceModel(found, input_names=input_names, output_names=output_names, decompose=Decomposer())
+    model = SourceModel(captured, input_names=input_names, output_names=output_names, decompose=Decomposer())
     return model.lower(opset, registry=registry, optimize=optimize, target=target)
 
 
@@ -263,16 +265,16 @@ def _capture_method(strict: bool, capture: str, specialize: bool) -> str:
         raise UsageError(
             f"strict=True means capture='strict', and cannot be combined with capture={capture!r}"
         )
-    by = "strict" if strict else capture
-    if specialize and by not in ("auto", "direct", "trace"):
-        raise UsageError(f"specialize=True needs capture='auto', 'direct' or 'trace', not {by!r}")
-    return by
+    method = "strict" if strict else capture
+    if specialize and method not in ("auto", "direct", "trace"):
+        raise UsageError(f"specialize=True needs capture='auto', 'direct' or 'trace', not {method!r}")
+    return method
 
 
-def _warn_of_specializations(found: Capture) -> None:
-    fixed = specializations.read(found.source.metadata_props)
-    if fixed:
+def _warn_of_specializations(captured: Capture) -> None:
+    decisions = specializations.read_specializations(captured.source.metadata_props)
+    if decisions:
         warn(
             "the program follows the decisions of the example inputs, and is wrong for inputs with other "
-            f"decisions:\n{specializations.describe(fixed)}"
+            f"decisions:\n{specializations.describe(decisions)}"
         )

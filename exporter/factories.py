@@ -42,7 +42,7 @@ def example_of(reference: str, factory: Callable[..., Any], **sizes: int) -> Exa
     Raises:
         OpsettaError: the factory raises an exception, or returns something else.
     """
-    with explained(f"the factory '{reference}'"):
+    with report_failure(f"the factory '{reference}'"):
         result = factory(**sizes)
     return _example(reference, result)
 
@@ -65,17 +65,17 @@ def load_file(path: str) -> types.ModuleType:
         sys.path.insert(0, folder)
     # dataclasses look up their module in sys.modules.
     sys.modules.setdefault(file.stem, module)
-    with explained(f"'{path}'"):
+    with report_failure(f"'{path}'"):
         specification.loader.exec_module(module)
     return module
 
 
 @contextlib.contextmanager
-def explained(what: str) -> Iterator[None]:
+def report_failure(subject: str) -> Iterator[None]:
     """Turn any exception of the user's code into a one-line error.
 
     Raises:
-        OpsettaError: `what` raised an exception.
+        OpsettaError: the code raised an exception.
     """
     try:
         yield
@@ -83,7 +83,7 @@ def explained(what: str) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:
         text = one_line(error)
-        raise OpsettaError(f"{what} raised {type(error).__name__}: {text}") from error
+        raise OpsettaError(f"{subject} raised {type(error).__name__}: {text}") from error
 
 
 def _example(reference: str, result: Any) -> Example:

@@ -93,7 +93,7 @@ def load(
         allow_links,
     )
     for attempt in range(_ATTEMPTS):
-        before = _identity(path)
+        identity_before = _identity(path)
         try:
             if init_net is not None or is_net(path):
                 capture = load_nets(path, init_net, shapes, bounds_of(trusted))
@@ -104,7 +104,7 @@ def load(
             return _load(path, weights, options, trusted)
         except ModelFileError:
             # Another process may have replaced the model, and removed the old weights.
-            if attempt == _ATTEMPTS - 1 or _identity(path) == before:
+            if attempt == _ATTEMPTS - 1 or _identity(path) == identity_before:
                 raise
     raise AssertionError
 
@@ -138,9 +138,9 @@ def _load(
     model = read_model(path, bounds)
     try:
         if format_version(model) is None and weights is None:
-            read = to_ir(model, folder, bounds)
-            map_external_data(read, folder)
-            return OnnxModel(read, trusted=trusted)
+            onnx_model = to_ir(model, folder, bounds)
+            map_external_data(onnx_model, folder)
+            return OnnxModel(onnx_model, trusted=trusted)
         file = read_source(model, folder, weights, bounds)
         file.capture.trusted = trusted
         return SourceModel.of(file)

@@ -105,18 +105,22 @@ class OnnxModel:
             UnsupportedOperatorsError: lists every operator that the opset cannot express, and its nodes.
             GraphError: the model is larger than what is converted of one that is not `trusted`.
         """
-        used = registry if registry is not None else self.registry
+        used_registry = registry if registry is not None else self.registry
         level = None if optimize is None else check_level(optimize)
-        wanted, aim = resolve_target(opset, target)
+        requested_opset, resolved_target = resolve_target(opset, target)
         bounds = bounds_of(self.trusted)
 
         def convert_source(keeps_weights: bool, observation: Observation | None = None) -> ir.Model:
-            made = convert(self.source, wanted, used, bounds, level, keeps_weights, observation)
-            write_for(made, aim)
-            return made
+            new_model = convert(
+                self.source, requested_opset, used_registry, bounds, level, keeps_weights, observation
+            )
+            write_for(new_model, resolved_target)
+            return new_model
 
-        converted = OnnxModel(convert_source(False), source=self.source, registry=used, trusted=self.trusted)
-        converted._convert, converted.target = convert_source, aim
+        converted = OnnxModel(
+            convert_source(False), source=self.source, registry=used_registry, trusted=self.trusted
+        )
+        converted._convert, converted.target = convert_source, resolved_target
         return converted
 
     def save(
@@ -184,8 +188,8 @@ class OnnxModel:
         def lower(opset: int, observation: Observation) -> ir.Model:
             return convert(self.source, opset, self.registry, bounds, None, False, observation)
 
-        given = self.source, self.opset, self._convert, lower, self.target
-        return report_conversion(path, *given, Choices(**options))
+        subject = self.source, self.opset, self._convert, lower, self.target
+        return report_conversion(path, *subject, Choices(**options))
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
         """Run the model with onnxruntime on arrays by input name.
@@ -220,10 +224,10 @@ class OnnxModel:
         if any(map(is_torch_tensor, (*args, *kwargs.values()))):
             from .running.torch_values import to_torch
 
-            found = [to_torch(value) if hasattr(value, "numpy") else value for value in results]
+            converted = [to_torch(value) if hasattr(value, "numpy") else value for value in results]
         else:
-            found = [as_python(value) for value in results]
-        return found[0] if len(found) == 1 else tuple(found)
+            converted = [as_python(value) for value in results]
+        return converted[0] if len(converted) == 1 else tuple(converted)
 
     def verify(
         self,

@@ -22,7 +22,7 @@ from .captured_graph import dimensions as sizes
 from .captured_graph import specializations as decisions
 from .captured_graph.capture import Capture, Interface
 from .captured_graph.dimensions import Dimension
-from .captured_graph.stages import timed
+from .captured_graph.stages import time_stage
 from .devices.plan import ALIGNMENT, Plan, make_plan
 from .devices.prepack import saving
 from .devices.targets.load_target import resolve_target
@@ -91,15 +91,15 @@ class SourceModel:
     @property
     def input_names(self) -> list[str]:
         """Names of the inputs of a lowered model, in order."""
-        own = [value.name or "" for value in self.source.graph.inputs]
-        given = self._given_input_names or []
-        return [*given, *own[len(given) :]]
+        source_names = [value.name or "" for value in self.source.graph.inputs]
+        requested_names = self._given_input_names or []
+        return [*requested_names, *source_names[len(requested_names) :]]
 
     @property
     def output_names(self) -> list[str]:
         """Names of the outputs of a lowered model, in order, unless they clash."""
-        given = self._given_output_names or []
-        return [*given, *self._capture.output_names[len(given) :]]
+        requested_names = self._given_output_names or []
+        return [*requested_names, *self._capture.output_names[len(requested_names) :]]
 
     @rare_collections()
     def lower(
@@ -111,8 +111,10 @@ class SourceModel:
         target: str | os.PathLike[str] | Target | None = None,
     ) -> Program:
         """The model at an opset; arguments and errors are those of `export`."""
-        used, level, wanted, aim = self._settings(opset, registry, optimize, target)
-        return Program(self, wanted, used, level, aim)
+        used_registry, level, requested_opset, resolved_target = self._settings(
+            opset, registry, optimize, target
+        )
+        return Program(self, requested_opset, used_registry, level, resolved_target)
 
     def _settings(
         self,
@@ -125,11 +127,11 @@ class SourceModel:
         from .. import symbolics  # noqa: F401
 
         load_entry_points()
-        used = registry_or_default(registry if registry is not None else self.registry)
+        used_registry = registry_or_default(registry if registry is not None else self.registry)
         level = check_level(DEFAULT_LEVEL if optimize is None else optimize)
-        return used, level, *resolve_target(opset, target)
+        return used_registry, level, *resolve_target(opset, target)
 
-    def _lowered(
+    def _lower_graph(
         self,
         opset: int,
         registry: Registry,
@@ -138,7 +140,7 @@ class SourceModel:
         keeps_weights: bool = False,
         target: Target | None = None,
         observation: Observation | None = None,
-    ) -> lowering.Lowered:
+    ) -> lowering.LoweredModel:
         """Lower the graph at an opset, with the values of `keep` as further outputs."""
         decompose = self._decompositions
         lowered = lowering.lower(
@@ -180,9 +182,13 @@ class SourceModel:
         """
         from .report.captured import Choices, report_capture
 
-        used, level, wanted, aim = self._settings(opset, registry, optimize, target)
-        lower = functools.partial(self._lowered, registry=used, level=level)
-        return report_capture(path, self._capture, lower, wanted, level, aim, Choices(**options))
+        used_registry, level, requested_opset, resolved_target = self._settings(
+            opset, registry, optimize, target
+        )
+        lower = functools.partial(self._lower_graph, registry=used_registry, level=level)
+        return report_capture(
+            path, self._capture, lower, requested_opset, level, resolved_target, Choices(**options)
+        )
 
     def save_source(
         self,
@@ -220,9 +226,9 @@ class SourceModel:
     def difference(self, other: SourceModel) -> str | None:
         """A description of the first difference from another source model; None if they are equal."""
         names = (self._given_input_names, self._given_output_names)
-        others = (other._given_input_names, other._given_output_names)
-        if names != others:
-            return f"the names given to inputs and outputs: {names} against {others}"
+        other_names = (other._given_input_names, other._given_output_names)
+        if names != other_names:
+            return f"the names given to inputs and outputs: {names} against {other_names}"
         return difference(self._capture, other._capture)
 
     def __repr__(self) -> str:
@@ -254,8 +260,8 @@ class Program:
         self.opset = opset
         self.optimize = optimize
         self.target = target
-        with timed("lowering") as stages:
-            self.model = source._lowered(opset, registry, optimize, target=target).model
+        with time_stage("lowering") as stages:
+            self.model = source._lower_graph(opset, registry, optimize, target=target).model
         self.stages = [*self._capture.stages, *stages]
         self._file: OnnxModel | None = None
 
@@ -298,7 +304,7 @@ class Program:
     @property
     def specializations(self) -> list[decisions.Specialization]:
         """The decisions on values that are fixed at those of the example; see docs/capture.md."""
-        return decisions.read(self.source.metadata_props)
+        return decisions.read_specializations(self.source.metadata_props)
 
     def _declared_inputs(self) -> list[sizes.Input]:
         return sizes.inputs_of(self.source, self.input_names)
@@ -318,8 +324,8 @@ class Program:
         program, and for no target.
         """
         level = self.optimize if optimize is None else optimize
-        used = self.registry if registry is None else registry
-        return self.source_model.lower(opset, registry=used, optimize=level, target=target)
+        used_registry = self.registry if registry is None else registry
+        return self.source_model.lower(opset, registry=used_registry, optimize=level, target=target)
 
     def save(
         self,
@@ -355,8 +361,8 @@ class Program:
         model = self.model
         if weights == "reference" and FIXED_WEIGHTS not in self.source.metadata_props:
             # A graph can only refer to weights that no pass has changed.
-            given = self.opset, self.registry, self.optimize, (), True, self.target
-            model = self.source_model._lowered(*given).model
+            settings = self.opset, self.registry, self.optimize, (), True, self.target
+            model = self.source_model._lower_graph(*settings).model
         saving.save(model, target, external_data, prepack, layout, weights)
 
     def plan(
@@ -385,8 +391,12 @@ class Program:
 
     def report(self, path: str | bytes | os.PathLike[str] | None, **options: Any) -> Report:
         """Write a page about this program; arguments and errors are those of `SourceModel.report`."""
-        given: dict[str, Any] = {"registry": self.registry, "optimize": self.optimize, "target": self.target}
-        return self.source_model.report(path, self.opset, **given, **options)
+        settings: dict[str, Any] = {
+            "registry": self.registry,
+            "optimize": self.optimize,
+            "target": self.target,
+        }
+        return self.source_model.report(path, self.opset, **settings, **options)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model with onnxruntime.
@@ -408,11 +418,13 @@ class Program:
         need_torch("calling a program")
         from .running import calls
 
-        results = self._run(self._feed(args, kwargs)[1])
+        results = self._run(self._make_feed(args, kwargs)[1])
         interface = self._calls.interface
         return calls.restore(interface, results[: len(results) - len(interface.mutated)])
 
-    def _feed(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    def _make_feed(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[list[Any], dict[str, Any]]:
         """The flat arguments of a call, and those that are graph inputs as onnxruntime values, checked."""
         leaves, values = self._calls.input_values(self.input_names, args, kwargs)
         return leaves, self._runner.inputs.feed(values)
@@ -462,7 +474,7 @@ class Program:
 
         args, kwargs = self._calls.arguments(args, kwargs)
         with boundary():
-            _, feed = self._feed(args, kwargs)
+            _, feed = self._make_feed(args, kwargs)
             expected = self._calls.eager_results(args, kwargs)
             return verification.check(self.output_names, self._run(feed), expected, rtol, atol)
 
@@ -489,10 +501,12 @@ class Program:
 
         args, kwargs = self._calls.arguments(args, kwargs)
         with boundary():
-            leaves, feed = self._feed(args, kwargs)
-            kept = mismatch.comparable(self.source)
-            model = self.source_model._lowered(self.opset, self.registry, self.optimize, kept).model
-            return mismatch.locate(self._capture, model, kept, leaves, feed, rtol, atol)
+            leaves, feed = self._make_feed(args, kwargs)
+            compared_values = mismatch.comparable(self.source)
+            model = self.source_model._lower_graph(
+                self.opset, self.registry, self.optimize, compared_values
+            ).model
+            return mismatch.locate(self._capture, model, compared_values, leaves, feed, rtol, atol)
 
     def __repr__(self) -> str:
         nodes = self.model.graph.num_nodes()

@@ -57,28 +57,31 @@ def quantize_weights(
         TargetError: lists everything that the target does not take.
     """
     scheme = scheme_of(dtype, block_size, symmetric)
-    given = getattr(model, "target", None) if target is None else target
-    aim = None if given is None else load_target(given)
-    chosen = QuantizeWeights(
-        scheme, embeddings=embeddings, head=lm_head, domains=() if aim is None else aim.domains
+    requested_target = getattr(model, "target", None) if target is None else target
+    resolved_target = None if requested_target is None else load_target(requested_target)
+    quantizer = QuantizeWeights(
+        scheme,
+        embeddings=embeddings,
+        head=lm_head,
+        domains=() if resolved_target is None else resolved_target.domains,
     )
-    found = ir.from_proto(model) if isinstance(model, onnx.ModelProto) else model
-    before = initializer_bytes(found if isinstance(found, ir.Model) else found.model)
-    quantized = realize(found, [chosen])
-    if not chosen.weights:
+    source_model = ir.from_proto(model) if isinstance(model, onnx.ModelProto) else model
+    before = initializer_bytes(source_model if isinstance(source_model, ir.Model) else source_model.model)
+    quantized = realize(source_model, [quantizer])
+    if not quantizer.weights:
         raise UsageError(
             "the model has no weight to quantize: MatMul and Gemm (with embeddings=True also Gather) have "
             "none that would become smaller"
         )
-    if aim is not None:
-        check_model(quantized.model, aim)
-        quantized.target = aim
+    if resolved_target is not None:
+        check_model(quantized.model, resolved_target)
+        quantized.target = resolved_target
     after = initializer_bytes(quantized.model)
-    quantized.quantization = Quantization(tuple(chosen.weights), chosen.form.value, before, after)
+    quantized.quantization = Quantization(tuple(quantizer.weights), quantizer.form.value, before, after)
     return quantized
 
 
-def scheme_of(dtype: str, block_size: int = 32, symmetric: bool = True, **others: Any) -> Scheme:
+def scheme_of(dtype: str, block_size: int = 32, symmetric: bool = True, **ignored: Any) -> Scheme:
     """How weights are quantized, from arguments of `quantize_weights`.
 
     Raises:
@@ -106,9 +109,9 @@ def has_example(model: Program | OnnxModel) -> bool:
     return model._capture.example is not None
 
 
-def is_compared(program: Program, asked: bool) -> bool:
+def is_compared(program: Program, requested: bool) -> bool:
     """Whether a program and its quantized form are run for comparison: small ones, or all if asked for."""
-    return asked or initializer_bytes(program.model) <= _COMPARED_BYTES
+    return requested or initializer_bytes(program.model) <= _COMPARED_BYTES
 
 
 def output_error(model: OnnxModel, program: Program) -> Error:
@@ -121,8 +124,8 @@ def output_error(model: OnnxModel, program: Program) -> Error:
     feed = program._calls.input_values(program.input_names, *program._calls.arguments(None, None))[1]
     expected = OnnxModel(program.model).run(feed)
     pairs = [
-        (found, due)
-        for found, due in zip(model.run(feed), expected, strict=True)
-        if isinstance(due, np.ndarray) and due.dtype.kind == "f"
+        (actual, reference)
+        for actual, reference in zip(model.run(feed), expected, strict=True)
+        if isinstance(reference, np.ndarray) and reference.dtype.kind == "f"
     ]
-    return Error.between([found for found, _ in pairs], [due for _, due in pairs])
+    return Error.between([actual for actual, _ in pairs], [reference for _, reference in pairs])

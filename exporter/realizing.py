@@ -94,25 +94,25 @@ def realize(
     """
     if isinstance(passes, str):
         raise UsageError(f"passes must be a list: write [{passes!r}]")
-    names = [name for each in passes for name in _members(each)]
-    chosen = [_pass(each) for each in names]
+    names = [name for realizer in passes for name in _expand_group(realizer)]
+    realizers = [_pass(realizer) for realizer in names]
     trusted = getattr(model, "trusted", True)
-    found = ir.from_proto(model) if isinstance(model, onnx.ModelProto) else model
-    found = found if isinstance(found, ir.Model) else found.model
-    _check(found)
-    annotated = any(MAY_OVERWRITE in node.metadata_props for node in found.graph.all_nodes())
+    source_model = ir.from_proto(model) if isinstance(model, onnx.ModelProto) else model
+    source_model = source_model if isinstance(source_model, ir.Model) else source_model.model
+    _check(source_model)
+    annotated = any(MAY_OVERWRITE in node.metadata_props for node in source_model.graph.all_nodes())
     bounds = TRUSTED if trusted else bounds_of(trusted)
-    rewritten = source_of(found, bounds)
+    rewritten = source_of(source_model, bounds)
     invalid = invalid_nodes(rewritten)
     weights = _free_weights(rewritten)
-    for each in chosen:
+    for realizer in realizers:
         # Later passes need types and shapes of what earlier ones made.
-        rewritten = source_of(run_pass(each, rewritten).model, bounds)
-    if found.ir_version < FREE_INITIALIZERS:
-        rewritten.ir_version = found.ir_version
-        known = rewritten.graph.initializers.values()
-        initializers_as_inputs(rewritten, {v for v in known if v.name in weights or _is_large(v)})
-    _forget_plan(rewritten)
+        rewritten = source_of(run_pass(realizer, rewritten).model, bounds)
+    if source_model.ir_version < FREE_INITIALIZERS:
+        rewritten.ir_version = source_model.ir_version
+        initializers = rewritten.graph.initializers.values()
+        initializers_as_inputs(rewritten, {v for v in initializers if v.name in weights or _is_large(v)})
+    _remove_plan_metadata(rewritten)
     check_nodes(rewritten, invalid)
     if annotated:
         annotate_inplace(rewritten)
@@ -134,22 +134,22 @@ def _is_large(value: ir.Value) -> bool:
     return value.const_value is not None and value.const_value.size > _NUMBERS
 
 
-def _members(given: str | Pass) -> Sequence[str | Pass]:
+def _expand_group(name_or_pass: str | Pass) -> Sequence[str | Pass]:
     """The passes that a name stands for."""
-    return GROUPS.get(given, (given,)) if isinstance(given, str) else (given,)
+    return GROUPS.get(name_or_pass, (name_or_pass,)) if isinstance(name_or_pass, str) else (name_or_pass,)
 
 
-def _pass(given: str | Pass) -> Pass:
-    if isinstance(given, Pass):
-        return given
-    name, separator, value = given.partition("=")
+def _pass(name_or_pass: str | Pass) -> Pass:
+    if isinstance(name_or_pass, Pass):
+        return name_or_pass
+    name, separator, value = name_or_pass.partition("=")
     name = name.replace("_", "-")
     if name in PLAIN and not separator:
         return PLAIN[name]()
     if name in VALUED and separator:
         return VALUED[name](value)
-    names = ", ".join([*sorted([*PLAIN, *GROUPS]), *(f"{each}=…" for each in VALUED)])
-    raise UsageError(f"there is no pass '{given}'; there are {names}")
+    names = ", ".join([*sorted([*PLAIN, *GROUPS]), *(f"{valued_name}=…" for valued_name in VALUED)])
+    raise UsageError(f"there is no pass '{name_or_pass}'; there are {names}")
 
 
 def _check(model: ir.Model) -> None:
@@ -160,7 +160,7 @@ def _check(model: ir.Model) -> None:
         )
 
 
-def _forget_plan(model: ir.Model) -> None:
+def _remove_plan_metadata(model: ir.Model) -> None:
     """Remove the metadata of an earlier plan."""
     for properties in (model.metadata_props, *(node.metadata_props for node in model.graph.all_nodes())):
         for key in [key for key in properties if is_of_plan(key)]:

@@ -67,26 +67,29 @@ def export_report(
     from .capture.fx_import.decomposition import Decomposer
 
     refuse_unknown({name: value for name, value in options.items() if name not in _CAPTURE}, export_report)
-    wanted, aim = resolve_target(opset, target)
+    requested_opset, resolved_target = resolve_target(opset, target)
     level = check_level(optimize)
-    used = registry_or_default(registry)
+    used_registry = registry_or_default(registry)
     name = title or getattr(model, "__name__", None) or type(model).__name__
     clock = StageClock(progress)
     try:
-        found = capture_model(model, args, kwargs, progress=clock, **options)
+        captured = capture_model(model, args, kwargs, progress=clock, **options)
     except OpsettaError as error:
         stage = clock.stage or "capturing"
         return save_report(
-            failed_report(name, requested_options(wanted, level, aim), error, stage, clock), path
+            failed_report(
+                name, requested_options(requested_opset, level, resolved_target), error, stage, clock
+            ),
+            path,
         )
     names: dict[str, Any] = {key: options.get(key) for key in ("input_names", "output_names")}
-    source = SourceModel(found, **names, decompose=Decomposer())
+    source = SourceModel(captured, **names, decompose=Decomposer())
     settings: dict[str, Any] = {
-        "registry": used,
+        "registry": used_registry,
         "optimize": level,
-        "target": aim,
+        "target": resolved_target,
         "title": name,
         "opsets": opsets,
     }
-    shown: dict[str, Any] = {"compare": compare, "latency": latency, "progress": progress}
-    return source.report(path, wanted, **settings, **shown)
+    contents: dict[str, Any] = {"compare": compare, "latency": latency, "progress": progress}
+    return source.report(path, requested_opset, **settings, **contents)

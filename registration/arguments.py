@@ -45,12 +45,12 @@ class MemoryFormat(str):
     """A memory format argument, `channels_last`."""
 
 
-_TEXT_KINDS: dict[str, type[str]] = {
+_TEXT_TYPES: dict[str, type[str]] = {
     "device": Device,
     "layout": Layout,
     "memory_format": MemoryFormat,
 }
-_KIND_OF_TEXT = {kind: name for name, kind in _TEXT_KINDS.items()}
+_KEYWORD_OF_TEXT_TYPE = {kind: name for name, kind in _TEXT_TYPES.items()}
 
 
 _JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
@@ -65,23 +65,25 @@ _RESOLVED = frozenset({_Reference, list})
 
 
 def _encode(value: Any, inputs: list[ir.Value]) -> Any:
-    kind = type(value)
-    if value is None or kind is bool or kind is int or kind is str:
+    argument_type = type(value)
+    if value is None or argument_type is bool or argument_type is int or argument_type is str:
         return value
-    if kind is float:
+    if argument_type is float:
         return value if math.isfinite(value) else {"float": repr(value)}
     if is_value(value):
         inputs.append(value)
         return {"value": len(inputs) - 1}
-    if kind is list or kind is tuple:
+    if argument_type is list or argument_type is tuple:
         return [_encode(item, inputs) for item in value]
-    if kind is ir.DataType:
+    if argument_type is ir.DataType:
         return {"dtype": value.name}
-    if kind is complex:
+    if argument_type is complex:
         return {"complex": [_encode(value.real, inputs), _encode(value.imag, inputs)]}
-    if kind in _KIND_OF_TEXT:
-        return {_KIND_OF_TEXT[kind]: str(value)}
-    raise GraphError(f"an argument of type {kind.__name__} cannot be stored on a source node: {value!r}")
+    if argument_type in _KEYWORD_OF_TEXT_TYPE:
+        return {_KEYWORD_OF_TEXT_TYPE[argument_type]: str(value)}
+    raise GraphError(
+        f"an argument of type {argument_type.__name__} cannot be stored on a source node: {value!r}"
+    )
 
 
 def _decode_object(pairs: list[tuple[str, Any]]) -> Any:
@@ -95,8 +97,8 @@ def _decode_object(pairs: list[tuple[str, Any]]) -> Any:
             return ir.DataType[item]
         if key == "complex" and isinstance(item, list):
             return complex(*item)
-        if key in _TEXT_KINDS and isinstance(item, str):
-            return _TEXT_KINDS[key](item)
+        if key in _TEXT_TYPES and isinstance(item, str):
+            return _TEXT_TYPES[key](item)
     return dict(pairs)
 
 
@@ -106,14 +108,14 @@ def _decode(text: str) -> tuple[tuple[str, Any], ...]:
 
 
 def _resolve(item: Any, inputs: Sequence[ir.Value | None]) -> Any:
-    kind = type(item)
-    if kind is _Reference:
+    item_type = type(item)
+    if item_type is _Reference:
         if not 0 <= item < len(inputs):
             raise GraphError(
                 f"an argument refers to input {int(item)}, but the node has {len(inputs)} inputs"
             )
         return inputs[item]
-    if kind is list:
+    if item_type is list:
         return [_resolve(member, inputs) for member in item]
     return item
 
@@ -179,9 +181,9 @@ def arguments(node: ir.Node, inputs: Sequence[ir.Value | None] | None = None) ->
             f"node '{node.name}' ({qualified_name(node)}) is not a node of a source graph: it has no "
             "'arguments' attribute"
         )
-    given = node.inputs if inputs is None else inputs
+    node_inputs = node.inputs if inputs is None else inputs
     return {
-        name: _resolve(item, given) if type(item) in _RESOLVED else item
+        name: _resolve(item, node_inputs) if type(item) in _RESOLVED else item
         for name, item in _decode(attribute.value)
     }
 
@@ -198,15 +200,15 @@ def replace_arguments(node: ir.Node, arguments: Mapping[str, Any]) -> None:
 
 def blocks(node: ir.Node) -> list[ir.Graph]:
     """Return the graph attributes of a node in order: sub-blocks of source nodes, ONNX sub-graphs."""
-    found: list[ir.Graph] = []
+    graphs: list[ir.Graph] = []
     # Every walk through a graph asks for them; the UserDict around the dict takes several times as long.
     for attribute in node.attributes.data.values():
-        kind = attribute.type
-        if kind == _GRAPH and not attribute.is_ref():
-            found.append(attribute.as_graph())
-        elif kind == _GRAPHS and not attribute.is_ref():
-            found += attribute.as_graphs()
-    return found
+        attribute_type = attribute.type
+        if attribute_type == _GRAPH and not attribute.is_ref():
+            graphs.append(attribute.as_graph())
+        elif attribute_type == _GRAPHS and not attribute.is_ref():
+            graphs += attribute.as_graphs()
+    return graphs
 
 
 def graphs_of(graph: ir.Graph) -> list[ir.Graph]:
@@ -214,14 +216,14 @@ def graphs_of(graph: ir.Graph) -> list[ir.Graph]:
 
     A list takes a fraction of the time of `ir.Graph.subgraphs`.
     """
-    found: list[ir.Graph] = []
-    waiting = [graph]
-    while waiting:
-        current = waiting.pop()
-        found.append(current)
+    graphs: list[ir.Graph] = []
+    stack = [graph]
+    while stack:
+        current = stack.pop()
+        graphs.append(current)
         inner = [block for node in current if node.attributes.data for block in blocks(node)]
-        waiting += reversed(inner)
-    return found
+        stack += reversed(inner)
+    return graphs
 
 
 def qualified_name(node: ir.Node) -> str:

@@ -98,8 +98,8 @@ def words_of(op_type: str, attribute: str, version: int) -> frozenset[str] | Non
 
 def foreign_words(words: frozenset[str], value: Any) -> list[str]:
     """The words of an attribute, a string or several, that are not among those that it may have."""
-    given: Iterable[Any] = value if isinstance(value, (list, tuple)) else (value,)
-    return [word for word in given if word not in words]
+    candidates: Iterable[Any] = value if isinstance(value, (list, tuple)) else (value,)
+    return [word for word in candidates if word not in words]
 
 
 def is_word(op_type: str, attribute: str, word: str) -> bool:

@@ -16,7 +16,7 @@ from .construction.constant_pool import to_array
 from .construction.graph import Construction
 from .dtypes import Number
 from .emission import binding, ladder
-from .emission.operand_checks import axis_from_front, outside
+from .emission.operand_checks import axis_from_front, outside_error
 from .errors import GraphError, UnsupportedError
 from .functions.registry import Registry, split_name
 from .kinds import has_value, is_value
@@ -51,13 +51,13 @@ class Block:
                 f"block '{self.graph.name}' has {len(formal)} inputs, but was called with {len(arguments)} "
                 "arguments"
             )
-        place = g.construction.place
-        assert place.lower_block is not None, "the source node was entered without its blocks"
-        given = [g.constant(a, f.dtype) for a, f in zip(arguments, formal, strict=True)]
+        position = g.construction.position
+        assert position.lower_block is not None, "the source node was entered without its blocks"
+        values = [g.constant(a, f.dtype) for a, f in zip(arguments, formal, strict=True)]
         try:
-            return place.lower_block(self.graph, given)
+            return position.lower_block(self.graph, values)
         finally:
-            g.construction.place = place
+            g.construction.position = position
 
     def subgraph(self) -> ir.Graph:
         """The block as an ONNX graph with the block's own inputs and outputs."""
@@ -91,7 +91,7 @@ class GraphContext:
     @property
     def node(self) -> ir.Node | None:
         """The source node being lowered, with its overload and expected outputs."""
-        return self.construction.place.node
+        return self.construction.position.node
 
     @property
     def expected(self) -> Sequence[Value]:
@@ -295,21 +295,21 @@ class GraphContext:
 
     def stack(self, items: Sequence[int | Value]) -> Value:
         """Concatenate ints and symbolic ints (zero-dim values) to a one-dimensional INT64 tensor."""
-        parts: list[Value | list[int]] = []
+        pieces: list[Value | list[int]] = []
         for item in items:
             if isinstance(item, Value):
-                known = self.constant_value(item) if self.is_foldable(item) else None
-                if known is None:
-                    parts.append(self._as_list(item))
+                constant = self.constant_value(item) if self.is_foldable(item) else None
+                if constant is None:
+                    pieces.append(self._as_list(item))
                     continue
-                item = int(known.item())
-            if parts and isinstance(parts[-1], list):
-                parts[-1].append(int(item))
+                item = int(constant.item())
+            if pieces and isinstance(pieces[-1], list):
+                pieces[-1].append(int(item))
             else:
-                parts.append([int(item)])
-        if len(parts) == 1 and isinstance(parts[0], Value):
-            return parts[0]
-        values = [part if isinstance(part, Value) else self.constant(part) for part in parts]
+                pieces.append([int(item)])
+        if len(pieces) == 1 and isinstance(pieces[0], Value):
+            return pieces[0]
+        values = [piece if isinstance(piece, Value) else self.constant(piece) for piece in pieces]
         if not values:
             return self.constant([])
         return values[0] if len(values) == 1 else self._single_result("Concat", *values, axis=0)
@@ -341,7 +341,7 @@ class GraphContext:
                 return self._single_result("Squeeze", last, axes=[0])
             dim += rank
         if rank is not None and not 0 <= dim < rank:
-            raise outside(dim, rank)
+            raise outside_error(dim, rank)
         if value.shape is not None and isinstance(value.shape[dim], int):
             return int(value.shape[dim])  # type: ignore[arg-type]
         return self._single_result(

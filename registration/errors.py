@@ -13,7 +13,7 @@ _NEEDS_SHAPE = re.compile(
 )
 
 
-_SHOWN = 20
+_MAXIMUM_LISTED = 20
 """Invalid nodes that a message lists."""
 
 
@@ -72,10 +72,10 @@ class InvalidNode:
     is_unknown: bool = False
 
     def __str__(self) -> str:
-        place = f", in {self.module}" if self.module else ""
+        location = f", in {self.module}" if self.module else ""
         result = f"the node of '{self.result}'" if self.result else "a node without outputs"
         name = f"'{self.node}'" if self.node else result
-        return f"{self.operator} ({name}{place}): {self.reason}"
+        return f"{self.operator} ({name}{location}): {self.reason}"
 
 
 class InvalidNodesError(GraphError):
@@ -87,13 +87,13 @@ class InvalidNodesError(GraphError):
 
     def __init__(self, message: str, nodes: Sequence[InvalidNode] = ()):
         self.nodes = tuple(nodes)
-        super().__init__("\n".join([message, *listed_nodes(self.nodes)]))
+        super().__init__("\n".join([message, *list_nodes(self.nodes)]))
 
 
-def listed_nodes(nodes: Sequence[InvalidNode]) -> list[str]:
+def list_nodes(nodes: Sequence[InvalidNode]) -> list[str]:
     """A line for each of the first invalid nodes, and one for the number of the others."""
-    lines = [f"  - {node}" for node in nodes[:_SHOWN]]
-    return [*lines, f"  - and {len(nodes) - _SHOWN} more"] if len(nodes) > _SHOWN else lines
+    lines = [f"  - {node}" for node in nodes[:_MAXIMUM_LISTED]]
+    return [*lines, f"  - and {len(nodes) - _MAXIMUM_LISTED} more"] if len(nodes) > _MAXIMUM_LISTED else lines
 
 
 class ModelFileError(OpsettaError, OSError):
@@ -155,8 +155,8 @@ class TargetProblem:
     def __str__(self) -> str:
         if not self.operator:
             return self.reason
-        place = f", in {self.module}" if self.module else ""
-        return f"{self.operator} ('{self.node}'{place}): {self.reason}"
+        location = f", in {self.module}" if self.module else ""
+        return f"{self.operator} ('{self.node}'{location}): {self.reason}"
 
 
 class TargetError(OpsettaError, ValueError):
@@ -256,9 +256,9 @@ class UnsupportedOperator:
 
     def __str__(self) -> str:
         paths = list(dict.fromkeys(path or "<root>" for path in self.modules))
-        shown = ", ".join(paths[:4]) + (f", and {len(paths) - 4} more" if len(paths) > 4 else "")
+        path_list = ", ".join(paths[:4]) + (f", and {len(paths) - 4} more" if len(paths) > 4 else "")
         times = "once" if len(self.modules) == 1 else f"{len(self.modules)} times"
-        text = f"{self.name} ({times}, in {shown}): {self.reason}"
+        text = f"{self.name} ({times}, in {path_list}): {self.reason}"
         if self.first_opset is not None:
             text += f"; opset {self.first_opset} is the lowest that can"
         return text

@@ -21,8 +21,8 @@ _PLAIN = frozenset(
 
 def is_value(item: object) -> TypeGuard[Value]:
     """Whether an object is a value of a graph."""
-    kind = type(item)
-    return kind is Value or (kind not in _PLAIN and isinstance(item, Value))
+    item_type = type(item)
+    return item_type is Value or (item_type not in _PLAIN and isinstance(item, Value))
 
 
 def has_value(items: Collection[object]) -> bool:
@@ -30,6 +30,10 @@ def has_value(items: Collection[object]) -> bool:
     return not _PLAIN.issuperset(map(type, items)) and any(map(is_value, items))
 
 
-def is_sequence_type(kind: object) -> TypeGuard[ir.SequenceType]:
+def is_sequence_type(value_type: object) -> TypeGuard[ir.SequenceType]:
     """Whether a type is a sequence type."""
-    return kind is not None and type(kind) is not ir.TensorType and isinstance(kind, ir.SequenceType)
+    return (
+        value_type is not None
+        and type(value_type) is not ir.TensorType
+        and isinstance(value_type, ir.SequenceType)
+    )

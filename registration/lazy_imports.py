@@ -20,19 +20,19 @@ def lazy_imports(
         modules: the modules, relative to the package, with the names that each one defines. The package "."
             defines its own modules.
     """
-    places = {name: module for module, names in modules.items() for name in names}
+    module_of = {name: module for module, names in modules.items() for name in names}
 
     def get(name: str) -> Any:
-        module = places.get(name)
+        module = module_of.get(name)
         if module is None:
             raise AttributeError(f"module '{package}' has no attribute '{name}'")
         if module == ".":
             return importlib.import_module(f".{name}", package)
-        found = getattr(importlib.import_module(module, package), name)
-        setattr(sys.modules[package], name, found)
-        return found
+        imported = getattr(importlib.import_module(module, package), name)
+        setattr(sys.modules[package], name, imported)
+        return imported
 
     def names() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *places})
+        return sorted({*vars(sys.modules[package]), *module_of})
 
     return get, names

@@ -14,8 +14,8 @@ _KEY = "opsetta.origins"
 
 def origins_of(node: ir.Node) -> tuple[ir.Node, ...]:
     """The source nodes that a node was made from; none if the lowering was not observed."""
-    found: tuple[ir.Node, ...] = node.meta.get(_KEY, ())
-    return found
+    sources: tuple[ir.Node, ...] = node.meta.get(_KEY, ())
+    return sources
 
 
 def set_origins(node: ir.Node, sources: Iterable[ir.Node]) -> None:
@@ -23,9 +23,9 @@ def set_origins(node: ir.Node, sources: Iterable[ir.Node]) -> None:
     node.meta[_KEY] = tuple(dict.fromkeys(sources))
 
 
-def inherit(made: ir.Node, main: ir.Node, *others: ir.Node) -> None:
+def inherit(new_node: ir.Node, replaced_node: ir.Node, *merged_nodes: ir.Node) -> None:
     """Copy the metadata of the replaced node to a new node, and add the origins of all given nodes."""
-    made.metadata_props.update(main.metadata_props)
-    found = [origin for node in (main, *others) for origin in origins_of(node)]
-    if found:
-        set_origins(made, (*origins_of(made), *found))
+    new_node.metadata_props.update(replaced_node.metadata_props)
+    sources = [origin for node in (replaced_node, *merged_nodes) for origin in origins_of(node)]
+    if sources:
+        set_origins(new_node, (*origins_of(new_node), *sources))

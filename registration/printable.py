@@ -1,4 +1,4 @@
-"""Texts from files in messages: escapes control characters, and shortens long values."""
+"""Makes text safe to print: escapes control characters of names from files, and shortens long values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def shortened(value: Any) -> str:
 
 def printable(text: str) -> str:
     r"""The text with control characters as escapes, such as `\x1b`; newlines and tabs stay."""
-    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+    return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def one_line(error: BaseException) -> str:

@@ -147,7 +147,7 @@ def settle(
     if cases > _MOST_CASES:
         return expected
     results: set[DataType] = set()
-    same = {index for index, o in enumerate(distinct) if o.dtype is None}
+    same_dtype_indices = {index for index, o in enumerate(distinct) if o.dtype is None}
     choices = [list(itertools.product(*pair)) for pair in zip(dtypes_of, categories_of, strict=True)]
     for case in itertools.product(*choices):
         result = result_type(case)
@@ -156,12 +156,12 @@ def settle(
             continue
         result = integers if integers is not None and is_integral(result) else result
         results.add(result)
-        same = {index for index in same if case[index][0] == result}
+        same_dtype_indices = {index for index in same_dtype_indices if case[index][0] == result}
     if len(results) == 1:
         return results.pop()
     if expected is not None and expected in results:
         return expected
-    return distinct[min(same)].value if same else None
+    return distinct[min(same_dtype_indices)].value if same_dtype_indices else None
 
 
 def _distinct(operands: Sequence[Operand]) -> list[Operand]:
@@ -169,13 +169,13 @@ def _distinct(operands: Sequence[Operand]) -> list[Operand]:
 
     Two, because one of two tensors of unknown rank may be zero-dim and the other not.
     """
-    kept: list[Operand] = []
+    distinct_operands: list[Operand] = []
     for candidate in operands:
         if candidate.dtype is None:
-            repeated = any(candidate.value is other.value for other in kept)
+            repeated = any(candidate.value is previous.value for previous in distinct_operands)
         else:
-            alike = sum(candidate[1:] == other[1:] for other in kept)
-            repeated = alike >= (2 if candidate.category is None else 1)
+            equal_count = sum(candidate[1:] == previous[1:] for previous in distinct_operands)
+            repeated = equal_count >= (2 if candidate.category is None else 1)
         if not repeated:
-            kept.append(candidate)
-    return kept
+            distinct_operands.append(candidate)
+    return distinct_operands

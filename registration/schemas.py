@@ -60,12 +60,12 @@ class AttributeParameter:
         """Whether a value equals the default, so that a file can omit it."""
         return self.is_value(value, self.default)
 
-    def is_value(self, value: Any, other: Any) -> bool:
+    def is_value(self, value: Any, reference: Any) -> bool:
         """Whether two values are equal as stored by ONNX: FLOAT in single precision, bit for bit."""
-        if other is None or self.type not in _COMPARED:
+        if reference is None or self.type not in _COMPARED:
             return False
         try:
-            return bool(_stored(self.type, value) == _stored(self.type, other))
+            return bool(_storage_form(self.type, value) == _storage_form(self.type, reference))
         except (TypeError, ValueError):
             return False
 
@@ -75,15 +75,15 @@ _LARGE = 1e38
 _COMPARED = frozenset(ir.AttributeType[name] for name in "INT FLOAT STRING INTS FLOATS STRINGS".split())
 
 
-def _stored(kind: ir.AttributeType, value: Any) -> Any:
-    if kind == ir.AttributeType.FLOAT and type(value) is float and abs(value) < _LARGE:
+def _storage_form(attribute_type: ir.AttributeType, value: Any) -> Any:
+    if attribute_type == ir.AttributeType.FLOAT and type(value) is float and abs(value) < _LARGE:
         # The same as below, in a tenth of the time.
         return (), struct.pack("f", value)
-    if kind in (ir.AttributeType.FLOAT, ir.AttributeType.FLOATS):
+    if attribute_type in (ir.AttributeType.FLOAT, ir.AttributeType.FLOATS):
         array = np.asarray(value, dtype=np.float64)
         with np.errstate(over="ignore"):
             return array.shape, array.astype(np.float32).tobytes()
-    if kind in (ir.AttributeType.INTS, ir.AttributeType.STRINGS):
+    if attribute_type in (ir.AttributeType.INTS, ir.AttributeType.STRINGS):
         return list(value)
     return value
 
@@ -106,14 +106,16 @@ class OperatorSchema:
     @functools.cached_property
     def required_inputs(self) -> tuple[int, ...]:
         """The positions of the inputs that every node has."""
-        return tuple(i for i, each in enumerate(self.inputs) if not each.optional and not each.variadic)
+        return tuple(
+            i for i, parameter in enumerate(self.inputs) if not parameter.optional and not parameter.variadic
+        )
 
     @functools.cached_property
     def required_attributes(self) -> tuple[str, ...]:
         """The names of the attributes that every node has."""
         return tuple(name for name, attribute in self.attributes.items() if attribute.required)
 
-    def place(self, argument: str) -> tuple[int | None, AttributeParameter | None]:
+    def find_argument(self, argument: str) -> tuple[int | None, AttributeParameter | None]:
         """Find an argument in the schema: the position of an input, an attribute, or neither."""
         for name in (argument, _ALIASES.get((self.name, argument))):
             if name is None:
@@ -126,7 +128,7 @@ class OperatorSchema:
 
 
 def inputs_by_name(schema: OperatorSchema, inputs: Sequence[ir.Value | None]) -> dict[str, Any]:
-    """The inputs of a node by the names of its schema; those of a variadic parameter as a list."""
+    """The inputs of a node by parameter name; those of a variadic parameter are a list."""
     named: dict[str, Any] = {}
     for index, value in enumerate(inputs):
         parameter = schema.inputs[min(index, len(schema.inputs) - 1)]
@@ -176,7 +178,7 @@ def _attribute(formal: Any) -> AttributeParameter:
     return AttributeParameter(formal.name, ir.AttributeType(int(formal.type.value)), formal.required, default)
 
 
-def _read(schema: Any) -> OperatorSchema:
+def _read_schema(schema: Any) -> OperatorSchema:
     constraints = {c.type_param_str: list(c.allowed_type_strs) for c in schema.type_constraints}
     inputs = tuple(_parameter(formal, constraints) for formal in schema.inputs)
     return OperatorSchema(
@@ -200,7 +202,7 @@ def operator_schema(name: str, opset: int, domain: str = "") -> OperatorSchema |
         schema = onnx.defs.get_schema(name, opset, domain)
     except onnx.defs.SchemaError:
         return None
-    return None if schema.deprecated else _read(schema)
+    return None if schema.deprecated else _read_schema(schema)
 
 
 @functools.cache
@@ -208,13 +210,13 @@ def _versions() -> dict[tuple[str, str], list[int]]:
     table: dict[tuple[str, str], list[int]] = {}
     for schema in onnx.defs.get_all_schemas_with_history():
         table.setdefault((schema.domain, schema.name), []).append(schema.since_version)
-    return {key: sorted(found) for key, found in table.items()}
+    return {key: sorted(versions) for key, versions in table.items()}
 
 
 def operator_schemas(name: str, domain: str = "") -> list[OperatorSchema]:
     """Every version of an operator that is not deprecated, oldest first."""
-    found = (operator_schema(name, version, domain) for version in _versions().get((domain, name), []))
-    return [schema for schema in found if schema is not None]
+    schemas = (operator_schema(name, version, domain) for version in _versions().get((domain, name), []))
+    return [schema for schema in schemas if schema is not None]
 
 
 def is_variadic(name: str) -> bool:
@@ -227,13 +229,13 @@ def first_version(
     name: str, domain: str, holds: Callable[[OperatorSchema], bool], after: int = 0
 ) -> int | None:
     """The first version of an operator, above `after`, that satisfies a condition, or None."""
-    found = (schema for schema in operator_schemas(name, domain) if schema.since_version > after)
-    return next((schema.since_version for schema in found if holds(schema)), None)
+    later_schemas = (schema for schema in operator_schemas(name, domain) if schema.since_version > after)
+    return next((schema.since_version for schema in later_schemas if holds(schema)), None)
 
 
 def first_opset_with(name: str, argument: str, domain: str = "", after: int = 0) -> int | None:
     """Return the first opset above `after` at which an operator has an argument, or None."""
-    return first_version(name, domain, lambda schema: schema.place(argument) != (None, None), after)
+    return first_version(name, domain, lambda schema: schema.find_argument(argument) != (None, None), after)
 
 
 def first_opset_with_dtype(name: str, parameter: int, dtype: DataType, domain: str = "") -> int | None:
@@ -258,10 +260,11 @@ def first_opset_that_carries(name: str, value: ir.Value, after: int = 0) -> int 
 
 def nearest_attribute(schema: OperatorSchema, argument: str) -> AttributeParameter | None:
     """Return the attribute as the next version with it defines it, else as the last one that had it."""
-    found = [
-        (each.since_version, each.place(argument)[1]) for each in operator_schemas(schema.name, schema.domain)
+    attributes = [
+        (version_schema.since_version, version_schema.find_argument(argument)[1])
+        for version_schema in operator_schemas(schema.name, schema.domain)
     ]
-    having = [(version, attribute) for version, attribute in found if attribute is not None]
+    having = [(version, attribute) for version, attribute in attributes if attribute is not None]
     later = [attribute for version, attribute in having if version > schema.since_version]
     return later[0] if later else having[-1][1] if having else None
 

@@ -27,7 +27,7 @@ _LIBRARIES = ("/torch/", "/beartype/")
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the innermost line that is neither of opsetta nor of torch.
+    """Warn at the innermost line of code that belongs neither to opsetta nor to torch.
 
     At the command line, such a warning is printed without a line.
     """

@@ -30,11 +30,11 @@ def shown_file(file: str) -> str:
     """A file of code: the path of its module, else its name; `<stdin>` and the like are unchanged."""
     if not file or file.startswith("<"):
         return file or "<unknown>"
-    parts = re.split(r"[/\\]", file)
-    for position in range(len(parts) - 1, 0, -1):
-        if parts[position - 1] in _INSTALLED:
-            return "/".join(parts[position:])
-    return _module_path(file, parts) or parts[-1]
+    segments = re.split(r"[/\\]", file)
+    for position in range(len(segments) - 1, 0, -1):
+        if segments[position - 1] in _INSTALLED:
+            return "/".join(segments[position:])
+    return _module_path(file, segments) or segments[-1]
 
 
 def _module_path(file: str, parts: list[str]) -> str:

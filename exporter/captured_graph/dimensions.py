@@ -28,7 +28,7 @@ Input = tuple[str, Sequence[int | str | None]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Restriction:
+class SizeRestriction:
     """A condition that sizes must meet for the model to be valid.
 
     Attributes:
@@ -67,7 +67,7 @@ class Dimension:
     name: str
     minimum: int = 0
     maximum: int | None = None
-    restrictions: tuple[Restriction, ...] = ()
+    restrictions: tuple[SizeRestriction, ...] = ()
 
     @property
     def conditions(self) -> tuple[str, ...]:
@@ -75,12 +75,12 @@ class Dimension:
         return tuple(r.condition for r in self.restrictions if _bound(r.condition, self.name) is None)
 
 
-def write(metadata: dict[str, str], restrictions: Iterable[Restriction]) -> None:
+def write_restrictions(metadata: dict[str, str], restrictions: Iterable[SizeRestriction]) -> None:
     """Write restrictions into the metadata of a model, if there are any."""
     write_entries(metadata, DIMENSIONS, restrictions)
 
 
-def read(metadata: Mapping[str, str]) -> list[Restriction]:
+def read_restrictions(metadata: Mapping[str, str]) -> list[SizeRestriction]:
     """The restrictions in the metadata of a model.
 
     Raises:
@@ -106,15 +106,15 @@ def read_ranges(metadata: Mapping[str, str]) -> dict[str, Any] | None:
     return ranges
 
 
-def _restriction(fields: Mapping[str, Any]) -> Restriction:
+def _restriction(fields: Mapping[str, Any]) -> SizeRestriction:
     texts = [fields[key] for key in ("condition", "reason", "line")]
     for text in texts:
         if not isinstance(text, str):
             raise TypeError(f"{text!r} is not text")
-    return Restriction(*texts)
+    return SizeRestriction(*texts)
 
 
-def in_words(restrictions: Iterable[Restriction]) -> list[str]:
+def in_words(restrictions: Iterable[SizeRestriction]) -> list[str]:
     """What a model is valid for: `even height and width (model.py:7: …)`, or the condition itself.
 
     Multiples of one number that one line asks for are one phrase.
@@ -131,8 +131,12 @@ def in_words(restrictions: Iterable[Restriction]) -> list[str]:
 def _phrase(names: Sequence[str], divisor: str, cause: str) -> str:
     if not divisor:
         return names[0]
-    listed = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-    return f"even {listed} ({cause})" if divisor == "2" else f"multiples of {divisor} of {listed} ({cause})"
+    name_list = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+    return (
+        f"even {name_list} ({cause})"
+        if divisor == "2"
+        else f"multiples of {divisor} of {name_list} ({cause})"
+    )
 
 
 def inputs_of(model: ir.Model, names: Sequence[str]) -> list[Input]:
@@ -145,22 +149,22 @@ def inputs_of(model: ir.Model, names: Sequence[str]) -> list[Input]:
 
 def dimensions(inputs: Sequence[Input], metadata: Mapping[str, str]) -> dict[str, Dimension]:
     """The dynamic dimensions of a model by name."""
-    restrictions = read(metadata)
-    by_word = _by_word(restrictions)
-    found = {}
+    restrictions = read_restrictions(metadata)
+    by_word = _restrictions_by_word(restrictions)
+    by_name = {}
     for name in _names(inputs, metadata):
         if name.isidentifier():
-            own = tuple(by_word.get(name, ()))
+            own_restrictions = tuple(by_word.get(name, ()))
         else:
-            own = tuple(r for r in restrictions if _mentions(r.condition, name))
-        bounds = [bound for r in own if (bound := _bound(r.condition, name)) is not None]
-        found[name] = Dimension(
+            own_restrictions = tuple(r for r in restrictions if _mentions(r.condition, name))
+        bounds = [bound for r in own_restrictions if (bound := _bound(r.condition, name)) is not None]
+        by_name[name] = Dimension(
             name,
             max((size for sign, size in bounds if sign == ">="), default=0),
             min((size for sign, size in bounds if sign == "<="), default=None),
-            own,
+            own_restrictions,
         )
-    return found
+    return by_name
 
 
 class SizeCheck:
@@ -171,7 +175,7 @@ class SizeCheck:
 
     Args:
         inputs: the declared inputs of the model.
-        metadata: the model's metadata with the entry of `write`.
+        metadata: the model's metadata with the entry of `write_restrictions`.
 
     Raises:
         DimensionError: the metadata does not have the documented form.
@@ -179,7 +183,7 @@ class SizeCheck:
 
     def __init__(self, inputs: Sequence[Input], metadata: Mapping[str, str]):
         self.dimensions = dimensions(inputs, metadata)
-        self._restrictions = read(metadata)
+        self._restrictions = read_restrictions(metadata)
         axes = [
             (position, axis, dim, name)
             for position, (name, shape) in enumerate(inputs)
@@ -227,7 +231,7 @@ class SizeCheck:
             f"axis {axis} of input '{name}'" for _, axis, named, name in self._named_axes if named == dim
         )
 
-    def _refusal(self, restriction: Restriction, sizes: Mapping[str, int], has_no_value: bool) -> str:
+    def _refusal(self, restriction: SizeRestriction, sizes: Mapping[str, int], has_no_value: bool) -> str:
         mentioned = [
             f"'{name}' is {size} ({self._first_axis(name)})"
             for name, size in sizes.items()
@@ -262,9 +266,9 @@ def _has_no_value(text: str, sizes: dict[str, int]) -> bool:
         sizes[text] = size
 
 
-def _by_word(restrictions: Sequence[Restriction]) -> dict[str, list[Restriction]]:
+def _restrictions_by_word(restrictions: Sequence[SizeRestriction]) -> dict[str, list[SizeRestriction]]:
     """The restrictions that mention each word, in order."""
-    by_word: dict[str, list[Restriction]] = {}
+    by_word: dict[str, list[SizeRestriction]] = {}
     for restriction in restrictions:
         for word in dict.fromkeys(_WORD.findall(restriction.condition)):
             by_word.setdefault(word, []).append(restriction)
@@ -277,5 +281,5 @@ def _mentions(condition: str, name: str) -> bool:
 
 def _bound(condition: str, name: str) -> tuple[str, int] | None:
     """The sign and the size of a condition that bounds one dimension."""
-    found = _BOUND.fullmatch(condition)
-    return (found[2], int(found[3])) if found is not None and found[1] == name else None
+    match = _BOUND.fullmatch(condition)
+    return (match[2], int(match[3])) if match is not None and match[1] == name else None

@@ -13,9 +13,9 @@ from ...registration.json_text import parse_json
 _Entry = TypeVar("_Entry")
 
 
-def write_entries(metadata: dict[str, str], key: str, found: Iterable[Any]) -> None:
+def write_entries(metadata: dict[str, str], key: str, records: Iterable[Any]) -> None:
     """Write dataclasses under a key of the metadata, if there are any."""
-    entries = [dataclasses.asdict(entry) for entry in found]
+    entries = [dataclasses.asdict(entry) for entry in records]
     if entries:
         metadata[key] = json.dumps(entries, sort_keys=True, separators=(",", ":"))
 

@@ -120,14 +120,14 @@ def evaluate(text: str, sizes: Mapping[str, int]) -> Any:
         return sizes[text]
     try:
         # A file may declare thousands of dimensions. Most texts name one or two.
-        tree, names = _parsed(text, tuple(name for name in sizes if name in text))
+        tree, names = _parse_expression(text, tuple(name for name in sizes if name in text))
         return _value(tree, {variable: sizes[name] for variable, name in names.items()})
     except _NO_VALUE:
         return None
 
 
 @functools.lru_cache(maxsize=512)
-def _parsed(text: str, names: tuple[str, ...]) -> tuple[ast.expr, dict[str, str]]:
+def _parse_expression(text: str, names: tuple[str, ...]) -> tuple[ast.expr, dict[str, str]]:
     """The syntax tree of an expression, and the name of the dimension of each variable in it."""
     variables = {name: name for name in names if name.isidentifier() and not keyword.iskeyword(name)}
     for position, name in enumerate(sorted(set(names) - variables.keys(), key=len, reverse=True)):
@@ -143,23 +143,25 @@ def _value(node: ast.expr, sizes: Mapping[str, int]) -> Any:
     if isinstance(node, ast.Name):
         return sizes[node.id]
     if isinstance(node, ast.BinOp):
-        return _bounded(_BINARY[type(node.op)](_value(node.left, sizes), _value(node.right, sizes)))
+        return _check_magnitude(_BINARY[type(node.op)](_value(node.left, sizes), _value(node.right, sizes)))
     if isinstance(node, ast.UnaryOp):
         return _UNARY[type(node.op)](_value(node.operand, sizes))
     if isinstance(node, ast.BoolOp):
-        return _connected(node, sizes)
+        return _boolean_value(node, sizes)
     if isinstance(node, ast.Compare):
-        return _compared(node, sizes)
+        return _comparison_value(node, sizes)
     if isinstance(node, ast.IfExp):
         return _value(node.body if _value(node.test, sizes) else node.orelse, sizes)
     if isinstance(node, ast.Call) and not node.keywords:
-        return _bounded(_FUNCTIONS[_dotted(node.func)](*(_value(item, sizes) for item in node.args)))
-    if isinstance(node, ast.Attribute) and _dotted(node) == "math.inf":
+        return _check_magnitude(
+            _FUNCTIONS[_function_name(node.func)](*(_value(item, sizes) for item in node.args))
+        )
+    if isinstance(node, ast.Attribute) and _function_name(node) == "math.inf":
         return math.inf
     raise ValueError("it is not an expression of sizes")
 
 
-def _connected(node: ast.BoolOp, sizes: Mapping[str, int]) -> Any:
+def _boolean_value(node: ast.BoolOp, sizes: Mapping[str, int]) -> Any:
     """The value of `and` or `or`, which ends at the operand that decides."""
     value = None
     for operand in node.values:
@@ -169,7 +171,7 @@ def _connected(node: ast.BoolOp, sizes: Mapping[str, int]) -> Any:
     return value
 
 
-def _compared(node: ast.Compare, sizes: Mapping[str, int]) -> bool:
+def _comparison_value(node: ast.Compare, sizes: Mapping[str, int]) -> bool:
     left = _value(node.left, sizes)
     for relation, operand in zip(node.ops, node.comparators, strict=True):
         right = _value(operand, sizes)
@@ -179,14 +181,14 @@ def _compared(node: ast.Compare, sizes: Mapping[str, int]) -> bool:
     return True
 
 
-def _dotted(node: ast.expr) -> str:
+def _function_name(node: ast.expr) -> str:
     """The name of a function: `max`, `math.ceil`."""
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
         return f"{node.value.id}.{node.attr}"
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _bounded(number: Any) -> Any:
+def _check_magnitude(number: Any) -> Any:
     if isinstance(number, int) and number.bit_length() > _MOST_BITS:
         raise OverflowError("a larger integer than any size")
     return number

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from ...registration import SPECIALIZATIONS, ModelFileError
 from .json_entries import read_entries, write_entries
 
-_SHOWN = 10
+_MAXIMUM_LISTED = 10
 _KINDS = ("branch", "int", "float", "array")
 
 
@@ -32,24 +32,28 @@ class Specialization:
     value: bool | int | float | None
 
     def __str__(self) -> str:
-        what = "branch for" if self.kind == "branch" else "value"
+        subject = "branch for" if self.kind == "branch" else "value"
         value = "that of the example" if self.value is None else self.value
-        return f"{self.line or 'unknown line'}: {self.code} ({what} {value})"
+        return f"{self.line or 'unknown line'}: {self.code} ({subject} {value})"
 
 
-def describe(found: Iterable[Specialization]) -> str:
+def describe(specializations: Iterable[Specialization]) -> str:
     """A list of decisions, one on each line, for a message."""
-    lines = [f"  {entry}" for entry in found]
-    more = [f"  and {len(lines) - _SHOWN} more, in program.specializations"] if len(lines) > _SHOWN else []
-    return "\n".join([*lines[:_SHOWN], *more])
+    lines = [f"  {entry}" for entry in specializations]
+    more = (
+        [f"  and {len(lines) - _MAXIMUM_LISTED} more, in program.specializations"]
+        if len(lines) > _MAXIMUM_LISTED
+        else []
+    )
+    return "\n".join([*lines[:_MAXIMUM_LISTED], *more])
 
 
-def write(metadata: dict[str, str], found: Iterable[Specialization]) -> None:
+def write_specializations(metadata: dict[str, str], specializations: Iterable[Specialization]) -> None:
     """Write decisions into the metadata of a model, if there are any."""
-    write_entries(metadata, SPECIALIZATIONS, found)
+    write_entries(metadata, SPECIALIZATIONS, specializations)
 
 
-def read(metadata: Mapping[str, str]) -> list[Specialization]:
+def read_specializations(metadata: Mapping[str, str]) -> list[Specialization]:
     """The decisions in the metadata of a model.
 
     Raises:

@@ -48,7 +48,7 @@ class StageClock:
 
     def __call__(self, name: str) -> None:
         """End the current stage, and begin another one."""
-        memory = self._ended()
+        memory = self._end_stage()
         if self._progress is not None:
             self._progress(name)
         self.stage, self._memory, self._begin = name, memory, time.perf_counter()
@@ -56,26 +56,26 @@ class StageClock:
     def end(self) -> None:
         """End the current stage."""
         if self.stage is not None:
-            self._ended()
+            self._end_stage()
 
-    def _ended(self) -> tuple[int | None, int | None]:
+    def _end_stage(self) -> tuple[int | None, int | None]:
         """End the current stage, if there is one; returns the memory now, and the most so far."""
         seconds = time.perf_counter() - self._begin
         memory = resident_bytes(), _highest()
         if self.stage is None:
             return memory
         (before, peak_before), (after, peak) = self._memory, memory
-        seen = [each for each in (before, after) if each is not None]
+        amounts = [amount for amount in (before, after) if amount is not None]
         if peak is not None and peak_before is not None and peak > peak_before:
-            seen.append(peak)
+            amounts.append(peak)
         growth = after - before if after is not None and before is not None else None
-        self.stages.append(Stage(self.stage, seconds, max(seen, default=None), growth))
+        self.stages.append(Stage(self.stage, seconds, max(amounts, default=None), growth))
         self.stage = None
         return memory
 
 
 @contextlib.contextmanager
-def timed(name: str) -> Iterator[list[Stage]]:
+def time_stage(name: str) -> Iterator[list[Stage]]:
     """Measure one stage, and append it to the list."""
     clock = StageClock()
     clock(name)

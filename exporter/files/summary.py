@@ -12,8 +12,8 @@ import onnx
 import onnx_ir as ir
 
 from ...registration import DIMENSIONS, SPECIALIZATIONS
-from ..captured_graph.dimensions import read as restrictions
-from ..captured_graph.specializations import read as specializations
+from ..captured_graph.dimensions import read_restrictions as restrictions
+from ..captured_graph.specializations import read_specializations as specializations
 from .garbage_collection import rare_collections
 from .reading import bounds_of, read_model
 from .reading.checks.content import text_of

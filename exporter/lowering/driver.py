@@ -45,7 +45,7 @@ FREE_INITIALIZERS = 4
 
 
 @dataclasses.dataclass(frozen=True)
-class Scope:
+class LoweringScope:
     """The values of a graph that is being lowered.
 
     Attributes:
@@ -55,7 +55,7 @@ class Scope:
     values: MutableMapping[Value, Value]
 
 
-S = TypeVar("S", bound=Scope)
+S = TypeVar("S", bound=LoweringScope)
 
 
 @dataclasses.dataclass
@@ -65,21 +65,21 @@ class Observation:
     Attributes:
         source: the graph that was lowered; None if the model was copied.
         emitted: how many ONNX nodes each source node was lowered to, before the ONNX passes.
-        made: the ONNX nodes of the lowering; other nodes of the finished graph were made by ONNX passes.
+        new_nodes: the ONNX nodes of the lowering; ONNX passes made the other nodes of the finished graph.
     """
 
     source: ir.Graph | None = None
     emitted: dict[ir.Node, int] = dataclasses.field(default_factory=dict)
-    made: set[ir.Node] = dataclasses.field(default_factory=set)
+    new_nodes: set[ir.Node] = dataclasses.field(default_factory=set)
 
     def record(self, node: ir.Node, graph: ir.Graph, before: ir.Node | None) -> None:
         """Record that a source node was lowered to the nodes of a graph that follow `before`."""
         count = 0
-        for made in reversed(graph):
-            if made is before:
+        for new_node in reversed(graph):
+            if new_node is before:
                 break
-            set_origins(made, (node,))
-            self.made.add(made)
+            set_origins(new_node, (node,))
+            self.new_nodes.add(new_node)
             count += 1
         self.emitted[node] = count
 
@@ -87,7 +87,7 @@ class Observation:
 @dataclasses.dataclass
 class _Failure:
     name: str
-    place: str
+    location: str
     reason: str
     first_opset: int | None
     registered: bool = True
@@ -144,8 +144,8 @@ class Driver(abc.ABC, Generic[S]):
     def outputs(self, scope: S) -> Sequence[Value]:
         """Return the outputs of the graph, after all nodes are lowered, and set `output_names`."""
 
-    def place(self, node: ir.Node, scope: S) -> str:
-        """The place of a node, for messages."""
+    def location(self, node: ir.Node, scope: S) -> str:
+        """Where a node is, for messages."""
         if node.name or not node.outputs:
             return node.name or "a node without outputs"
         return f"the node of '{node.outputs[0].name}'"
@@ -184,10 +184,10 @@ class Driver(abc.ABC, Generic[S]):
     def _optimize(self, model: ir.Model) -> None:
         """Run the ONNX passes; weights that the model writes to keep their names and contents."""
         mutated = {value for value in self.state if facts_of(value).mutated}
-        kept = self.state if self.keeps_weights else mutated
-        known = Initializers(model, kept, () if self.is_frozen else self.state)
-        optimize(model, known, self.level)
-        self.state |= known.derived
+        fixed_weights = self.state if self.keeps_weights else mutated
+        initializers = Initializers(model, fixed_weights, () if self.is_frozen else self.state)
+        optimize(model, initializers, self.level)
+        self.state |= initializers.derived
 
     @property
     def failed(self) -> bool:
@@ -211,10 +211,11 @@ class Driver(abc.ABC, Generic[S]):
                 self.refuse(node, scope, UnsupportedError("it takes more memory than there is"))
                 results = self.placeholders(node)
             except Exception as error:
-                name, place = overloaded_name(node), self.place(node, scope)
-                raise_fault(error, f"when it lowered {name} at node '{node.name}' ({place})")
+                name, location = overloaded_name(node), self.location(node, scope)
+                raise_fault(error, f"when it lowered {name} at node '{node.name}' ({location})")
                 raise OpsettaError(
-                    f"lowering {name} failed at node '{node.name}' ({place}): {type(error).__name__}: {error}"
+                    f"lowering {name} failed at node '{node.name}' ({location}): "
+                    f"{type(error).__name__}: {error}"
                 ) from error
             if self.observation is not None:
                 self.observation.record(node, graph, before)
@@ -224,11 +225,11 @@ class Driver(abc.ABC, Generic[S]):
 
     def refuse(self, node: ir.Node, scope: S, error: UnsupportedError) -> None:
         """Record a node that the opset cannot express."""
-        name, place = f"{node.domain or 'onnx'}::{node.op_type}", self.place(node, scope)
+        name, location = f"{node.domain or 'onnx'}::{node.op_type}", self.location(node, scope)
         if node.overload:
             name = f"{name}.{node.overload}"
         registered = self.is_registered(node)
-        self._failures.append(_Failure(name, place, str(error), error.first_opset, registered))
+        self._failures.append(_Failure(name, location, str(error), error.first_opset, registered))
 
     def placeholders(self, node: ir.Node) -> list[Value]:
         """Placeholders for the outputs of a refused node, so that the rest of the model is checked too."""
@@ -258,48 +259,50 @@ class Driver(abc.ABC, Generic[S]):
         schema = operator_schema("Identity", self.opset)
         assert schema is not None
         allowed = schema.inputs[0].dtypes
-        found = []
+        failures = []
         for value in (*self.graph.inputs, *self.graph.initializers.data.values()):
             if type(value.type) is ir.TensorType and value.type.dtype in allowed:
                 continue
-            first, kind = first_opset_of_kind(value.type, self.opset), None
+            first, type_name = first_opset_of_type(value.type, self.opset), None
             if first is None and value.dtype is not None and value.dtype not in allowed:
-                first, kind = first_opset_with_dtype("Identity", 0, value.dtype), value.dtype.name
+                first, type_name = first_opset_with_dtype("Identity", 0, value.dtype), value.dtype.name
             elif first is None:
                 continue
-            reason = f"'{value.name}' is {kind or value.type}, which ONNX does not have at opset {self.opset}"
-            found.append(_Failure("input or initializer", value.name or "", reason, first))
-        self._failures = found + self._failures
+            reason = (
+                f"'{value.name}' is {type_name or value.type}, which ONNX does not have at opset {self.opset}"
+            )
+            failures.append(_Failure("input or initializer", value.name or "", reason, first))
+        self._failures = failures + self._failures
 
     def _finish_outputs(self) -> None:
         """Make every output with a name of its own a distinct value, and set its name, after all passes.
 
         Passes may also have given two values the same name.
         """
-        taken = set(self.output_names)
+        output_names = set(self.output_names)
         for graph in graphs_of(self.graph):
-            own = {value.name for value in graph.inputs} if graph is self.graph else set()
-            inner = [value for node in graph for value in node.outputs]
+            names_in_graph = {value.name for value in graph.inputs} if graph is self.graph else set()
+            results = [value for node in graph for value in node.outputs]
             formal = [] if graph is self.graph else graph.inputs
-            for value in [*formal, *graph.initializers.data.values(), *inner]:
+            for value in [*formal, *graph.initializers.data.values(), *results]:
                 current = value.name
                 if not current:
                     continue
-                if current in taken or (current in own and not value.is_graph_input()):
+                if current in output_names or (current in names_in_graph and not value.is_graph_input()):
                     current = self.names.unique(f"{current}_inner")
                     _rename(value, current)
-                own.add(current)
-        seen: set[Value] = set()
+                names_in_graph.add(current)
+        earlier_outputs: set[Value] = set()
         for index, (name, value) in enumerate(zip(self.output_names, list(self.graph.outputs), strict=True)):
-            if (value.is_graph_input() or value in seen) and value.name == name:
+            if (value.is_graph_input() or value in earlier_outputs) and value.name == name:
                 # torch.onnx lists a result that a model returns twice under one name.
                 continue
-            if value.producer() is None or value in seen:
+            if value.producer() is None or value in earlier_outputs:
                 copy = ir.Node("", "Identity", [value], num_outputs=1, name=self.names.unique("Identity"))
                 copy.outputs[0].type, copy.outputs[0].shape = value.type, value.shape
                 self.graph.append(copy)
                 self.graph.outputs[index] = value = copy.outputs[0]
-            seen.add(value)
+            earlier_outputs.add(value)
             value.name = name
 
 
@@ -315,14 +318,14 @@ def _rename(value: Value, name: str) -> None:
     value.name = name
 
 
-def first_opset_of_kind(kind: ir.TypeProtocol | None, opset: int) -> int | None:
+def first_opset_of_type(value_type: ir.TypeProtocol | None, opset: int) -> int | None:
     """The first opset that has a type, if it is a sequence or optional type that the opset does not have."""
     operator = None
-    if type(kind) is ir.TensorType:
+    if type(value_type) is ir.TensorType:
         return None
-    if isinstance(kind, ir.SequenceType):
+    if isinstance(value_type, ir.SequenceType):
         operator = "SequenceEmpty"
-    elif isinstance(kind, ir.OptionalType):
+    elif isinstance(value_type, ir.OptionalType):
         operator = "Optional"
     if operator is None or operator_schema(operator, opset) is not None:
         return None
@@ -368,54 +371,56 @@ def constant_node(name: str, tensor: ir.TensorProtocol | None) -> ir.Node:
     return node
 
 
-def check_names(option: str, given: Sequence[str] | None) -> None:
+def check_names(option: str, names: Sequence[str] | None) -> None:
     """Check the names that a user gives to inputs or outputs.
 
     Raises:
         OpsettaError: they are not a list of different names.
     """
-    if given is None:
+    if names is None:
         return
-    if not isinstance(given, (list, tuple)) or not all(isinstance(name, str) and name for name in given):
-        raise OpsettaError(f"{option} must be a list of names, not {given!r}")
-    double = next((name for name, count in Counter(given).items() if count > 1), None)
-    if double is not None:
-        raise OpsettaError(f"{option}: '{double}' occurs twice")
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) and name for name in names):
+        raise OpsettaError(f"{option} must be a list of names, not {names!r}")
+    repeated_name = next((name for name, count in Counter(names).items() if count > 1), None)
+    if repeated_name is not None:
+        raise OpsettaError(f"{option}: '{repeated_name}' occurs twice")
 
 
-def named(
-    defaults: Sequence[str], given: Sequence[str], option: str, reserved: Iterable[str | None] = ()
+def complete_names(
+    defaults: Sequence[str], requested_names: Sequence[str], option: str, reserved: Iterable[str | None] = ()
 ) -> list[str]:
     """The given names, followed by defaults for the rest; all unique."""
-    check_names(option, given)
-    if len(given) > len(defaults):
-        raise OpsettaError(f"{option} has {len(given)} names, but the model has {len(defaults)}")
+    check_names(option, requested_names)
+    if len(requested_names) > len(defaults):
+        raise OpsettaError(f"{option} has {len(requested_names)} names, but the model has {len(defaults)}")
     names = Names()
-    taken = {name or "" for name in reserved}
-    for name in (*taken, *given):
+    reserved_names = {name or "" for name in reserved}
+    for name in (*reserved_names, *requested_names):
         names.take(name)
-    rest = [f"{name}_output" if name in taken else name for name in defaults[len(given) :]]
-    return [*given, *map(names.unique, rest)]
+    default_names = [
+        f"{name}_output" if name in reserved_names else name for name in defaults[len(requested_names) :]
+    ]
+    return [*requested_names, *map(names.unique, default_names)]
 
 
-def mapped(given: Iterable[Value | None], values: Mapping[Value, Value]) -> list[Value | None]:
+def map_values(source_values: Iterable[Value | None], values: Mapping[Value, Value]) -> list[Value | None]:
     """The ONNX values that stand for source values; a missing input, which is None, stays None.
 
     Raises:
         GraphError: one of them has no value yet.
     """
     try:
-        return [None if value is None else values[value] for value in given]
+        return [None if value is None else values[value] for value in source_values]
     except KeyError as error:
         raise GraphError(f"value '{error.args[0].name}' is used before it is defined") from None
 
 
 def _group_failures(failures: Sequence[_Failure]) -> list[UnsupportedOperator]:
     groups: dict[tuple[str, str, int | None, bool], list[str]] = {}
-    for each in failures:
-        key = (each.name, each.reason, each.first_opset, each.registered)
-        groups.setdefault(key, []).append(each.place)
+    for failure in failures:
+        key = (failure.name, failure.reason, failure.first_opset, failure.registered)
+        groups.setdefault(key, []).append(failure.location)
     return [
-        UnsupportedOperator(name, reason, first_opset, tuple(places), registered)
-        for (name, reason, first_opset, registered), places in groups.items()
+        UnsupportedOperator(name, reason, first_opset, tuple(locations), registered)
+        for (name, reason, first_opset, registered), locations in groups.items()
     ]

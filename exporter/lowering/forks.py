@@ -36,7 +36,7 @@ def call_in_fork(function: Callable[[], bytes], seconds: float) -> bytes | None:
         _run(function, sending)
     os.close(sending)
     try:
-        data = _read(receiving, time.monotonic() + seconds)
+        data = _read_all(receiving, time.monotonic() + seconds)
     except BaseException:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
@@ -71,14 +71,14 @@ def _run(function: Callable[[], bytes], sending: int) -> None:
         os._exit(code)
 
 
-def _read(receiving: int, deadline: float) -> bytes | None:
+def _read_all(receiving: int, deadline: float) -> bytes | None:
     """All bytes up to the end; None if it does not come in time."""
-    parts: list[bytes] = []
+    chunks: list[bytes] = []
     while True:
-        left = deadline - time.monotonic()
-        if left <= 0 or not select.select([receiving], [], [], left)[0]:
+        seconds_left = deadline - time.monotonic()
+        if seconds_left <= 0 or not select.select([receiving], [], [], seconds_left)[0]:
             return None
-        part = os.read(receiving, 1 << 20)
-        if not part:
-            return b"".join(parts)
-        parts.append(part)
+        chunk = os.read(receiving, 1 << 20)
+        if not chunk:
+            return b"".join(chunks)
+        chunks.append(chunk)

@@ -93,12 +93,12 @@ def _infer(model: onnx.ModelProto, data_prop: bool, strict: bool, bounds: Bounds
         except InferenceError as error:
             return b"-" + str(error).encode()[:1000]
 
-    found = forks.call_in_fork(infer_in_fork, _SECONDS + len(data) / _BYTES_IN_A_SECOND)
-    if found is None:
+    answer = forks.call_in_fork(infer_in_fork, _SECONDS + len(data) / _BYTES_IN_A_SECOND)
+    if answer is None:
         raise InferenceError("onnx's shape inference crashes")
-    if found[:1] == b"-":
-        raise InferenceError(found[1:].decode(errors="replace"))
-    result: onnx.ModelProto = onnx.ModelProto.FromString(found[1:])
+    if answer[:1] == b"-":
+        raise InferenceError(answer[1:].decode(errors="replace"))
+    result: onnx.ModelProto = onnx.ModelProto.FromString(answer[1:])
     return result
 
 
@@ -106,7 +106,7 @@ def _infer_here(data: bytes, affordable: int, data_prop: bool, strict: bool) -> 
     inferred = onnx.shape_inference.infer_shapes(data, strict_mode=strict)
     if not data_prop or _is_static(inferred.graph):
         return inferred
-    length = _propagated(inferred)
+    length = _propagated_elements(inferred)
     del inferred
     if length is None or length * _DIMENSION > affordable:
         return _infer_in_process(data, affordable, data_prop=True, strict=strict)
@@ -115,14 +115,14 @@ def _infer_here(data: bytes, affordable: int, data_prop: bool, strict: bool) -> 
 
 def _infer_in_process(data: bytes, memory: int, *, data_prop: bool, strict: bool) -> onnx.ModelProto:
     """Infer in a separate process; retry without data propagation if it takes too much."""
-    for propagated in (True, False) if data_prop else (False,):
-        seconds = (2 if propagated == data_prop else 1) + len(data) // 2_000_000
-        found = _run_process(data, memory, seconds, propagated, strict)
-        if found[:1] == b"+":
-            result: onnx.ModelProto = onnx.ModelProto.FromString(found[1:])
+    for with_data in (True, False) if data_prop else (False,):
+        seconds = (2 if with_data == data_prop else 1) + len(data) // 2_000_000
+        answer = _run_process(data, memory, seconds, with_data, strict)
+        if answer[:1] == b"+":
+            result: onnx.ModelProto = onnx.ModelProto.FromString(answer[1:])
             return result
-        if found[:1] == b"-":
-            raise InferenceError(found[1:].decode(errors="replace"))
+        if answer[:1] == b"-":
+            raise InferenceError(answer[1:].decode(errors="replace"))
     raise InferenceError("its types and shapes take too much memory or time to infer")
 
 
@@ -133,23 +133,23 @@ def _run_process(data: bytes, memory: int, seconds: int, data_prop: bool, strict
     limits = [str(memory), str(seconds), str(int(data_prop)), str(int(strict))]
     command = [sys.executable, "-I", "-c", _CHILD, json.dumps(sys.path), *limits]
     try:
-        done = subprocess.run(command, input=data, capture_output=True, check=False)
+        process = subprocess.run(command, input=data, capture_output=True, check=False)
     except OSError:
         return b""
-    return done.stdout if done.returncode == 0 else b""
+    return process.stdout if process.returncode == 0 else b""
 
 
 def _is_static(graph: onnx.GraphProto) -> bool:
     """Whether every value has a static shape, so that data propagation would add nothing."""
     for inner in with_subgraphs(graph):
-        known = {info.name for info in (*inner.value_info, *inner.output) if _has_sizes(info.type)}
-        if any(name and name not in known for node in inner.node for name in node.output):
+        static_names = {info.name for info in (*inner.value_info, *inner.output) if _has_sizes(info.type)}
+        if any(name and name not in static_names for node in inner.node for name in node.output):
             return False
     return True
 
 
-def _has_sizes(kind: onnx.TypeProto) -> bool:
-    tensor = kind.tensor_type
+def _has_sizes(value_type: onnx.TypeProto) -> bool:
+    tensor = value_type.tensor_type
     return tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim)
 
 
@@ -166,7 +166,7 @@ def _propagates(op_type: str, version: int) -> bool:
     return bool(schema.has_data_propagation_function or inferred_by_body)
 
 
-def _propagated(model: onnx.ModelProto) -> int | None:
+def _propagated_elements(model: onnx.ModelProto) -> int | None:
     """An upper bound on the elements that data propagation makes, from the shapes inferred without it.
 
     Each one-dimensional operand counts with its length, and the result with the same. None if a length is not
@@ -186,7 +186,7 @@ def _propagated(model: onnx.ModelProto) -> int | None:
         if not standard or node.op_type == "Shape" or not _propagates(node.op_type, version):
             continue
         for name in filter(None, node.input):
-            length = sizes[name] if name in sizes else _one_dimension(types.get(name), name in fixed)
+            length = sizes[name] if name in sizes else _vector_length(types.get(name), name in fixed)
             if length is None:
                 return None
             total += length[0] if len(length) == 1 else 0
@@ -197,16 +197,16 @@ def _typed_values(graph: onnx.GraphProto) -> Iterable[onnx.ValueInfoProto]:
     return (*graph.value_info, *graph.input, *graph.output)
 
 
-def _one_dimension(kind: onnx.TypeProto | None, is_fixed: bool) -> list[int] | None:
+def _vector_length(value_type: onnx.TypeProto | None, is_fixed: bool) -> list[int] | None:
     """The length of a one-dimensional value, empty for others; None if it may still be inferred."""
-    if kind is None:
+    if value_type is None:
         return [] if is_fixed else None
-    which = kind.WhichOneof("value")
-    if which not in (None, "tensor_type"):
+    type_case = value_type.WhichOneof("value")
+    if type_case not in (None, "tensor_type"):
         return []
-    if which is None or not kind.tensor_type.HasField("shape"):
+    if type_case is None or not value_type.tensor_type.HasField("shape"):
         return [] if is_fixed else None
-    dims = kind.tensor_type.shape.dim
+    dims = value_type.tensor_type.shape.dim
     if len(dims) != 1:
         return []
     if dims[0].HasField("dim_value"):

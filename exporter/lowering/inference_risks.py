@@ -85,10 +85,10 @@ def _has_form(node: onnx.NodeProto, form: _Form) -> bool:
     for attribute in node.attribute:
         name = attribute.name
         names.add(name)
-        kind = attribute.type
-        if attribute.ref_attr_name or form.types.get(name, kind) != kind:
+        attribute_type = attribute.type
+        if attribute.ref_attr_name or form.types.get(name, attribute_type) != attribute_type:
             return False
-        if kind == onnx.AttributeProto.INT and not _is_expected(attribute, node):
+        if attribute_type == onnx.AttributeProto.INT and not _is_expected(attribute, node):
             return False
         if name == "equation" and not is_equation(attribute.s):
             raise EndlessInference("an Einsum has an equation that is not valid")

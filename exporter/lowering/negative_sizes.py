@@ -71,8 +71,8 @@ def may_slice_negative_sizes(model: onnx.ModelProto) -> bool:
 def _makes_negative_size(node: onnx.NodeProto, negative: set[str]) -> bool:
     if any(a.name not in _AXES and min((a.i, *a.ints[:_FEW]), default=0) < 0 for a in node.attribute):
         return True
-    places = _SIZED.get(node.op_type, ())
-    return any(node.input[place] in negative for place in places if place < len(node.input))
+    positions = _SIZED.get(node.op_type, ())
+    return any(node.input[position] in negative for position in positions if position < len(node.input))
 
 
 def _is_negative_result(node: onnx.NodeProto, negative: set[str]) -> bool:

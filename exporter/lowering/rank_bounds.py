@@ -18,17 +18,17 @@ from ..files.reading.subgraphs import subgraphs
 
 LARGEST_RANK = 1024
 """The rank that onnx may infer from the length of a shape tensor that graphs or unusual operators return."""
-_LOWEST = 5
+_RANK_OF_IMAGES = 5
 """The rank that operators on images, windows and sequences may return for any input."""
-_MOST = 2**40
-_KEPT = frozenset(
+_MAXIMUM = 2**40
+_SHAPE_ARITHMETIC = frozenset(
     "Abs Add Cast CastLike Ceil Div Equal Floor Greater Identity Less Max Min Mod Mul Neg Not Or And Pow "
     "Reshape Round Slice Squeeze Sub Unsqueeze Where Flatten ReduceProd ReduceMax ReduceMin ReduceSum".split()
 )
 """Operators of shape arithmetic whose results are no longer than their inputs, and have no greater rank
 unless a rule says so.
 """
-_FEW = 64
+_MAXIMUM_SHAPE_ELEMENTS = 64
 """Integers of a constant that may be a shape."""
 _INTEGERS = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
 
@@ -63,17 +63,17 @@ class RankBounds:
         for node in graph.node:
             self._node(node)
 
-    def _state(self, name: str, kind: onnx.TypeProto) -> None:
-        while kind.WhichOneof("value") in ("sequence_type", "optional_type"):
-            kind = getattr(kind, str(kind.WhichOneof("value"))).elem_type
-        dims = kind.tensor_type.shape.dim
+    def _state(self, name: str, value_type: onnx.TypeProto) -> None:
+        while value_type.WhichOneof("value") in ("sequence_type", "optional_type"):
+            value_type = getattr(value_type, str(value_type.WhichOneof("value"))).elem_type
+        dims = value_type.tensor_type.shape.dim
         # A symbolic size does not determine a rank.
         self._put(name, len(dims), max((dim.dim_value for dim in dims), default=1))
         longest = max((len(dim.dim_param) for dim in dims), default=0)
         self._longest_name = max(self._longest_name, longest)
 
     def _put(self, name: str, rank: int, length: int, number: int = 0) -> None:
-        rank, length, number = min(rank, _MOST), min(length, _MOST), min(number, _MOST)
+        rank, length, number = min(rank, _MAXIMUM), min(length, _MAXIMUM), min(number, _MAXIMUM)
         self._total += rank
         self._ranks[name] = max(rank, self._ranks.get(name, 0))
         self._lengths[name] = max(length, self._lengths.get(name, 0))
@@ -109,7 +109,7 @@ class RankBounds:
             number = max([0, *(self._numbers.get(info.name, 0) for graph in inner for info in graph.output)])
         else:
             rule = _RULES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
-            lowest = 0 if node.op_type in _KEPT else _LOWEST
+            lowest = 0 if node.op_type in _SHAPE_ARITHMETIC else _RANK_OF_IMAGES
             rank = max(greatest, lowest) if rule is None else rule(self, node)
             length = self._result_length(node, rank)
             number = self._result_number(node)
@@ -138,7 +138,7 @@ class RankBounds:
             case "ReduceSum" | "CumSum":
                 return self.number(node, 0) * self.length(node, 0)
             case "Pow":
-                return _MOST
+                return _MAXIMUM
         return max(numbers, default=0)
 
     def _result_length(self, node: onnx.NodeProto, rank: int) -> int:
@@ -155,10 +155,10 @@ class RankBounds:
             return max(_power(self.length(node, 0), self.rank(node, 0)), self.number(node, 1), 1)
         if node.op_type == "ConstantOfShape":
             return self.number(node, 0)
-        if node.op_type in _KEPT:
+        if node.op_type in _SHAPE_ARITHMETIC:
             return max([1, *lengths])
         if node.op_type in ("Resize", "Upsample"):
-            return _MOST
+            return _MAXIMUM
         if node.op_type == "Tile":
             return self.length(node, 0) * max(1, self.number(node, 1))
         numbers = [self._numbers.get(name, 0) for name in node.input]
@@ -175,19 +175,19 @@ def _constant_length(attribute: onnx.AttributeProto) -> int:
 def _constant_number(attribute: onnx.AttributeProto) -> int:
     if attribute.HasField("t"):
         return _largest_number(attribute.t)
-    return int(max(abs(attribute.i), *map(abs, attribute.ints[:_FEW]), 0))
+    return int(max(abs(attribute.i), *map(abs, attribute.ints[:_MAXIMUM_SHAPE_ELEMENTS]), 0))
 
 
 def _largest_number(tensor: onnx.TensorProto) -> int:
     """The largest integer of a constant that may be a shape, without its sign; 0 for other constants."""
-    is_few = tensor.data_type in _INTEGERS and math.prod(tensor.dims) <= _FEW
+    is_few = tensor.data_type in _INTEGERS and math.prod(tensor.dims) <= _MAXIMUM_SHAPE_ELEMENTS
     if not is_few or not (tensor.raw_data or tensor.int64_data or tensor.int32_data):
         return 0
     return max(map(abs, numpy_helper.to_array(tensor).reshape(-1).tolist()), default=0)
 
 
 def _power(base: int, exponent: int) -> int:
-    return _MOST if base > 1 and exponent > _MOST.bit_length() else base**exponent
+    return _MAXIMUM if base > 1 and exponent > _MAXIMUM.bit_length() else base**exponent
 
 
 def _attribute(node: onnx.NodeProto, name: str) -> onnx.AttributeProto | None:
@@ -195,8 +195,8 @@ def _attribute(node: onnx.NodeProto, name: str) -> onnx.AttributeProto | None:
 
 
 def _axes(bounds: RankBounds, node: onnx.NodeProto) -> int:
-    given = _attribute(node, "axes")
-    return len(given.ints) if given is not None else bounds.length(node, 1)
+    attribute = _attribute(node, "axes")
+    return len(attribute.ints) if attribute is not None else bounds.length(node, 1)
 
 
 def _constant(bounds: RankBounds, node: onnx.NodeProto) -> int:
@@ -204,37 +204,37 @@ def _constant(bounds: RankBounds, node: onnx.NodeProto) -> int:
 
 
 def _reduction_rank(bounds: RankBounds, node: onnx.NodeProto) -> int:
-    kept = _attribute(node, "keepdims")
+    keepdims = _attribute(node, "keepdims")
     axes = _attribute(node, "axes")
-    if kept is None or kept.i or axes is None:
+    if keepdims is None or keepdims.i or axes is None:
         return bounds.rank(node, 0)
     return bounds.rank(node, 0) - len(axes.ints)
 
 
 def _arg_reduction_rank(bounds: RankBounds, node: onnx.NodeProto) -> int:
-    kept = _attribute(node, "keepdims")
-    return bounds.rank(node, 0) - (kept is not None and not kept.i)
+    keepdims = _attribute(node, "keepdims")
+    return bounds.rank(node, 0) - (keepdims is not None and not keepdims.i)
 
 
 def _squeeze_rank(bounds: RankBounds, node: onnx.NodeProto) -> int:
-    given = _attribute(node, "axes")
-    return bounds.rank(node, 0) - (len(given.ints) if given is not None else 0)
+    axes = _attribute(node, "axes")
+    return bounds.rank(node, 0) - (len(axes.ints) if axes is not None else 0)
 
 
 def _reshape_rank(bounds: RankBounds, node: onnx.NodeProto) -> int:
-    given = _attribute(node, "shape")
-    return len(given.ints) if given is not None else bounds.length(node, 1)
+    shape = _attribute(node, "shape")
+    return len(shape.ints) if shape is not None else bounds.length(node, 1)
 
 
 def _equation(bounds: RankBounds, node: onnx.NodeProto) -> int:
-    given = _attribute(node, "equation")
-    letters = 0 if given is None else len(re.sub(rb".*->", b"", given.s))
+    equation = _attribute(node, "equation")
+    letters = 0 if equation is None else len(re.sub(rb".*->", b"", equation.s))
     return letters + max((bounds.rank(node, i) for i in range(len(node.input))), default=0)
 
 
 def _attribute_shape_rank(bounds: RankBounds, node: onnx.NodeProto) -> int:
-    given = _attribute(node, "shape")
-    return 0 if given is None else len(given.ints)
+    shape = _attribute(node, "shape")
+    return 0 if shape is None else len(shape.ints)
 
 
 def _rank_plus_one(bounds: RankBounds, node: onnx.NodeProto) -> int:

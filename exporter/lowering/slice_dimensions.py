@@ -25,12 +25,12 @@ def with_named_slices(model: onnx.ModelProto, inferred: onnx.ModelProto) -> onnx
     version = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
     if not misnames_cut_sizes(version):
         return None
-    found = [list(_named(*pair)) for pair in _pairs(model.graph, inferred.graph)]
-    if not any(found):
+    infos_by_graph = [list(_name_cut_sizes(*pair)) for pair in _pairs(model.graph, inferred.graph)]
+    if not any(infos_by_graph):
         return None
     named = onnx.ModelProto()
     named.CopyFrom(model)
-    for graph, infos in zip(with_subgraphs(named.graph), found, strict=True):
+    for graph, infos in zip(with_subgraphs(named.graph), infos_by_graph, strict=True):
         stated = {info.name: info for info in (*graph.value_info, *graph.output)}
         for info in infos:
             (stated.get(info.name) or graph.value_info.add()).CopyFrom(info)
@@ -43,9 +43,9 @@ def _pairs(
     return zip(with_subgraphs(stated), with_subgraphs(inferred), strict=True)
 
 
-def _named(stated: onnx.GraphProto, inferred: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
+def _name_cut_sizes(stated: onnx.GraphProto, inferred: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
     """The outputs of a graph's slices, each size that may be cut under a name of its own."""
-    known = {info.name: info for info in (*stated.value_info, *stated.output)}
+    stated_infos = {info.name: info for info in (*stated.value_info, *stated.output)}
     infos = {info.name: info for info in (*inferred.value_info, *inferred.output)}
     constants = {tensor.name: tensor for tensor in inferred.initializer}
     constants |= {
@@ -61,11 +61,14 @@ def _named(stated: onnx.GraphProto, inferred: onnx.GraphProto) -> Iterator[onnx.
         info = onnx.ValueInfoProto()
         info.CopyFrom(infos[node.output[0]])
         dims = info.type.tensor_type.shape.dim
-        before = list(known[info.name].type.tensor_type.shape.dim) if info.name in known else []
+        stated_dims = (
+            list(stated_infos[info.name].type.tensor_type.shape.dim) if info.name in stated_infos else []
+        )
         names = {
             axis: f"{info.name}_dim_{axis}"
-            for axis in _cut(node, constants, len(dims))
-            if not dims[axis].HasField("dim_value") and not (axis < len(before) and before[axis].dim_param)
+            for axis in _cut_axes(node, constants, len(dims))
+            if not dims[axis].HasField("dim_value")
+            and not (axis < len(stated_dims) and stated_dims[axis].dim_param)
         }
         for axis, name in names.items():
             dims[axis].dim_param = name
@@ -73,7 +76,7 @@ def _named(stated: onnx.GraphProto, inferred: onnx.GraphProto) -> Iterator[onnx.
             yield info
 
 
-def _cut(node: onnx.NodeProto, constants: dict[str, onnx.TensorProto], rank: int) -> list[int]:
+def _cut_axes(node: onnx.NodeProto, constants: dict[str, onnx.TensorProto], rank: int) -> list[int]:
     """The dimensions that a slice cuts; all that it has where they are not known."""
     starts, axes = (_integers(constants.get(name)) for name in [*node.input, "", "", "", ""][1:4:2])
     if len(node.input) <= 3 or not node.input[3]:

@@ -34,7 +34,7 @@ from ...registration import (
     state,
 )
 from ...registration.arguments import arguments, overloaded_name, qualified_name
-from ...registration.functions.operand_shapes import Operand, check_operand_shapes
+from ...registration.functions.operand_shapes import OperandShape, check_operand_shapes
 from ...registration.inference.folding import MAXIMUM_ELEMENTS
 from ...registration.kinds import is_sequence_type
 from ...registration.opsets import check_opset
@@ -43,16 +43,16 @@ from ..files.garbage_collection import rare_for
 from ..files.reading import TRUSTED, Bounds
 from ..torch_boundary.process.process_lock import random_state_preserved
 from .conversion.size import limits_of_source
-from .driver import Driver, Observation, Scope, mapped, named
+from .driver import Driver, LoweringScope, Observation, complete_names, map_values
 
 Decompose = Callable[[ir.Node, Callable[[ir.Node], bool]], "ir.Graph | None"]
 """Decomposes a node into a source graph whose operators all satisfy the predicate; None if it cannot."""
 
-_Operator = tuple[str, SymbolicFunction | None, Sequence[Operand]]
+_Operator = tuple[str, SymbolicFunction | None, Sequence[OperandShape]]
 
 
 @dataclasses.dataclass
-class Lowered:
+class LoweredModel:
     """A lowered model, and the ONNX value of every source value that has one."""
 
     model: ir.Model
@@ -74,7 +74,7 @@ def lower(
     keeps_weights: bool = False,
     observation: Observation | None = None,
     bounds: Bounds = TRUSTED,
-) -> Lowered:
+) -> LoweredModel:
     """Lower a source graph to ONNX at exactly `opset`. The source is read, not changed.
 
     Args:
@@ -104,17 +104,17 @@ def lower(
     with rare_for(len(source.graph)):
         model = driver.run()
         annotate_inplace(model)
-    return Lowered(model, driver.values)
+    return LoweredModel(model, driver.values)
 
 
 @dataclasses.dataclass(frozen=True)
-class _Scope(Scope):
+class _SourceScope(LoweringScope):
     """The values, and the module path of nodes that have none of their own."""
 
     module: str = ""
 
 
-class _SourceDriver(Driver[_Scope]):
+class _SourceDriver(Driver[_SourceScope]):
     """Lowers captured graphs, whose nodes carry their arguments as `registration.arguments` says."""
 
     def __init__(self, source: ir.Model, opset: int, registry: Registry, decompose: Decompose | None):
@@ -134,11 +134,11 @@ class _SourceDriver(Driver[_Scope]):
 
     def properties(self) -> dict[str, Any]:
         """The conditions on inputs under which the model is valid."""
-        held = self.source.metadata_props
-        own = {key: held[key] for key in (DIMENSIONS, SPECIALIZATIONS) if key in held}
-        return {**super().properties(), "metadata_props": own}
+        metadata = self.source.metadata_props
+        conditions = {key: metadata[key] for key in (DIMENSIONS, SPECIALIZATIONS) if key in metadata}
+        return {**super().properties(), "metadata_props": conditions}
 
-    def place(self, node: ir.Node, scope: _Scope) -> str:
+    def location(self, node: ir.Node, scope: _SourceScope) -> str:
         """The path of the node's module."""
         return node.metadata_props.get(MODULE) or scope.module
 
@@ -146,9 +146,11 @@ class _SourceDriver(Driver[_Scope]):
         """Whether the operator has a symbolic function at some opset."""
         return self.registry.first_opset(qualified_name(node), node.overload) is not None
 
-    def declare(self) -> _Scope:
+    def declare(self) -> _SourceScope:
         """Inputs and initializers of the ONNX graph, under the names that the user will see."""
-        names = named([v.name or "" for v in self.source.graph.inputs], self.given_inputs, "input_names")
+        names = complete_names(
+            [v.name or "" for v in self.source.graph.inputs], self.given_inputs, "input_names"
+        )
         for name in names:
             self.names.take(name)
         mutated = {output.metadata_props.get(MUTATES) for output in self.source.graph.outputs}
@@ -158,7 +160,7 @@ class _SourceDriver(Driver[_Scope]):
             copy = ir.Value(name=name, type=value.type, shape=value.shape)
             self.graph.inputs.append(copy)
             self.values[value] = copy
-        return _Scope(self.values)
+        return _SourceScope(self.values)
 
     def _declare_state(self, value: Value, mutated: bool) -> None:
         tensor = value.const_value
@@ -168,9 +170,9 @@ class _SourceDriver(Driver[_Scope]):
             self.values[value] = self.context.constant(tensor.numpy())
             return
         name = self.names.unique(value.name or "initializer")
-        is_held = value.dtype == ir.DataType.BFLOAT16 and not _is_cast(value.dtype, self.opset)
+        is_held = value.dtype == ir.DataType.BFLOAT16 and not _cast_takes(value.dtype, self.opset)
         if is_held:
-            tensor = _widened(tensor, name)
+            tensor = _widen_bfloat16(tensor, name)
         copy = ir.Value(
             name=name,
             type=ir.TensorType(tensor.dtype) if is_held else value.type,
@@ -183,19 +185,19 @@ class _SourceDriver(Driver[_Scope]):
         self.values[value] = held_in(copy, ir.DataType.BFLOAT16) if is_held else copy
         self.state.add(copy)
 
-    def lower_node(self, node: ir.Node, scope: _Scope) -> Sequence[Value | None]:
+    def lower_node(self, node: ir.Node, scope: _SourceScope) -> Sequence[Value | None]:
         """The results of a symbolic function, or of torch's decomposition of the operator."""
-        module, values = self.place(node, scope), scope.values
+        module, values = self.location(node, scope), scope.values
         refused = self._refused_lists
         if refused and any(values.get(value) in refused for value in node.inputs if value is not None):
             return self.placeholders(node)
-        if _makes_nothing(node):
+        if _has_only_empty_outputs(node):
             self.construction.enter(node, module)
             empty = [np.empty(value.shape.numpy(), dtype=value.dtype.numpy()) for value in node.outputs]  # type: ignore[union-attr]
             return [self.context.constant(array) for array in empty]
         name, symbolic, operands = self._operator(node)
         if symbolic is None:
-            inlined = self._decomposed(node, values, module)
+            inlined = self._lower_decomposition(node, values, module)
             if inlined is not None:
                 return inlined
             raise UnsupportedError(
@@ -204,29 +206,32 @@ class _SourceDriver(Driver[_Scope]):
                 first_opset=self.registry.first_opset(qualified_name(node), node.overload),
             )
         self.construction.enter(
-            node, module, lambda block, given: self._lower_block(block, given, values, module), name
+            node,
+            module,
+            lambda block, node_arguments: self._lower_block(block, node_arguments, values, module),
+            name,
         )
-        given = arguments(node, mapped(node.inputs, values))
+        node_arguments = arguments(node, map_values(node.inputs, values))
         if operands:
-            check_operand_shapes(operands, given)
-        result = symbolic(self.context, given)
-        return self._checked(node, self._check_results(node, symbolic, result), module)
+            check_operand_shapes(operands, node_arguments)
+        result = symbolic(self.context, node_arguments)
+        return self._check_types(node, self._check_results(node, symbolic, result), module)
 
     def placeholders(self, node: ir.Node) -> list[Value]:
         """Placeholders for the outputs of a refused node. Readers of a refused list are not reported."""
-        found = super().placeholders(node)
-        self._refused_lists.update(value for value in found if isinstance(value.type, ir.SequenceType))
-        return found
+        placeholders = super().placeholders(node)
+        self._refused_lists.update(value for value in placeholders if isinstance(value.type, ir.SequenceType))
+        return placeholders
 
     def _lower_block(
-        self, block: ir.Graph, given: Sequence[Value], outer: MutableMapping[Value, Value], module: str
+        self, block: ir.Graph, inputs: Sequence[Value], outer: MutableMapping[Value, Value], module: str
     ) -> list[Value]:
         """Lower a sub-block at the current position; its definitions are local to it."""
-        values = ChainMap(dict(zip(block.inputs, given, strict=True)), outer)
-        self.nodes(block, _Scope(values, module))
-        return mapped(block.outputs, values)  # type: ignore[return-value]
+        values = ChainMap(dict(zip(block.inputs, inputs, strict=True)), outer)
+        self.nodes(block, _SourceScope(values, module))
+        return map_values(block.outputs, values)  # type: ignore[return-value]
 
-    def _decomposed(
+    def _lower_decomposition(
         self, node: ir.Node, values: MutableMapping[Value, Value], module: str
     ) -> Sequence[Value | None] | None:
         """Lower torch's decomposition of one node in its place."""
@@ -241,8 +246,8 @@ class _SourceDriver(Driver[_Scope]):
         }
         for initializer in graph.initializers.values():
             inner[initializer] = self.context.constant(initializer.const_value.numpy())  # type: ignore[union-attr]
-        self.nodes(graph, _Scope(inner, module))
-        return self._checked(node, [inner.get(value) for value in graph.outputs], module)
+        self.nodes(graph, _SourceScope(inner, module))
+        return self._check_types(node, [inner.get(value) for value in graph.outputs], module)
 
     def _is_known(self, node: ir.Node) -> bool:
         return self._operator(node)[1] is not None
@@ -253,12 +258,12 @@ class _SourceDriver(Driver[_Scope]):
         They are looked up once for each operator.
         """
         operator = node.domain, node.op_type, node.overload
-        found = self._operators.get(operator)
-        if found is None:
+        entry = self._operators.get(operator)
+        if entry is None:
             symbolic = self.registry.lookup(qualified_name(node), node.overload, self.opset)
             operands = self.registry.operands(qualified_name(node))
-            found = self._operators[operator] = overloaded_name(node), symbolic, operands
-        return found
+            entry = self._operators[operator] = overloaded_name(node), symbolic, operands
+        return entry
 
     def _check_results(self, node: ir.Node, symbolic: SymbolicFunction, result: Any) -> list[Any]:
         """The results of a symbolic function, one item for each output of the node.
@@ -274,67 +279,72 @@ class _SourceDriver(Driver[_Scope]):
                 raise UnsupportedError(absent_result(symbolic, result, len(results), expected.name))
         return results
 
-    def _checked(self, node: ir.Node, results: Sequence[Any], module: str) -> Sequence[Value | None]:
+    def _check_types(self, node: ir.Node, results: Sequence[Any], module: str) -> Sequence[Value | None]:
         """The results as values, checked against the element types and shapes of the source."""
-        checked: list[Value | None] = []
+        values: list[Value | None] = []
         for expected, item in zip(node.outputs, results, strict=True):
             if item is None:
-                checked.append(None)
+                values.append(None)
                 continue
-            kind = expected.type
-            wanted = None if kind is None else kind.dtype
-            value = item if isinstance(item, Value) else self.context.constant(item, wanted)
+            expected_type = expected.type
+            expected_dtype = None if expected_type is None else expected_type.dtype
+            value = item if isinstance(item, Value) else self.context.constant(item, expected_dtype)
             dtype = value.dtype
             if dtype is None:
-                value.type = kind
-            elif wanted is not None and dtype != wanted:
+                value.type = expected_type
+            elif expected_dtype is not None and dtype != expected_dtype:
                 raise OpsettaError(
                     f"the symbolic function of {overloaded_name(node)} returned {dtype.name} "
-                    f"for '{expected.name}' in module '{module}', but the operator's result is {wanted.name}"
+                    f"for '{expected.name}' in module '{module}', but the operator's result is "
+                    f"{expected_dtype.name}"
                 )
             # A list has the shape of its elements, but its value may be their stack.
-            promised = expected.shape
-            if promised is not None and value.shape is not promised and not is_sequence_type(kind):
-                self._set_shape(value, promised)
-            checked.append(value)
-        return checked
+            expected_shape = expected.shape
+            if (
+                expected_shape is not None
+                and value.shape is not expected_shape
+                and not is_sequence_type(expected_type)
+            ):
+                self._set_shape(value, expected_shape)
+            values.append(value)
+        return values
 
-    def _set_shape(self, value: Value, promised: ir.Shape) -> None:
+    def _set_shape(self, value: Value, expected_shape: ir.Shape) -> None:
         """Set the shape that the source promises; a value of an enclosing graph keeps its shape."""
-        maker, real = value.producer(), value
+        maker, graph_value = value.producer(), value
         if maker is None:
-            real = holder_of(value) or value
-            maker = real.producer()
+            graph_value = holder_of(value) or value
+            maker = graph_value.producer()
         if maker is None or maker.graph is not self.construction.graph:
             return
         inferred = value.shape
         if self.construction.infers:
-            promised = _filled(promised, inferred)
-        value.shape = _sharper(inferred, promised)
-        if real is not value:
-            real.shape = value.shape
+            expected_shape = _fill_unknown_sizes(expected_shape, inferred)
+        value.shape = _with_inferred_sizes(inferred, expected_shape)
+        if graph_value is not value:
+            graph_value.shape = value.shape
 
-    def outputs(self, scope: _Scope) -> Sequence[Value]:
+    def outputs(self, scope: _SourceScope) -> Sequence[Value]:
         """The outputs of the model, and the values that are kept."""
-        wanted = list(self.source.graph.outputs)
+        source_outputs = list(self.source.graph.outputs)
         inputs = {value.name for value in self.graph.inputs}
         clash = next((name for name in self.given_outputs if name in inputs), None)
         if clash is not None:
             raise OpsettaError(f"output_names: an input already has the name '{clash}'")
-        own = [value.name or f"output_{i}" for i, value in enumerate(wanted)]
-        defaults = list(self.default_outputs or own)
-        self.output_names = named(defaults, self.given_outputs, "output_names", inputs)
+        source_names = [value.name or f"output_{i}" for i, value in enumerate(source_outputs)]
+        defaults = list(self.default_outputs or source_names)
+        self.output_names = complete_names(defaults, self.given_outputs, "output_names", inputs)
         self.output_names += [self.names.unique(f"kept_{value.name}") for value in self.keep]
-        return [scope.values[value] for value in [*wanted, *self.keep]]
+        return [scope.values[value] for value in [*source_outputs, *self.keep]]
 
 
-def _is_cast(dtype: ir.DataType, opset: int) -> bool:
+def _cast_takes(dtype: ir.DataType, opset: int) -> bool:
     """Whether Cast takes an element type."""
     schema = operator_schema("Cast", opset)
     return schema is not None and dtype in schema.inputs[0].dtypes
 
 
-def _widened(tensor: ir.TensorProtocol, name: str) -> ir.LazyTensor:
+def _widen_bfloat16(tensor: ir.TensorProtocol, name: str) -> ir.LazyTensor:
     """A tensor of BFLOAT16 as FLOAT, made as it is read."""
     return ir.LazyTensor(
         lambda: ir.Tensor(tensor.numpy().astype(np.float32), name=name),
@@ -344,7 +354,7 @@ def _widened(tensor: ir.TensorProtocol, name: str) -> ir.LazyTensor:
     )
 
 
-def _makes_nothing(node: ir.Node) -> bool:
+def _has_only_empty_outputs(node: ir.Node) -> bool:
     """Whether all outputs of an operator are known to be empty, so that no computation is needed."""
     outputs = node.outputs
     return bool(outputs) and all(map(_is_empty, outputs)) and node.domain == "aten"
@@ -357,20 +367,22 @@ def _is_empty(value: Value) -> bool:
     return isinstance(value.type, ir.TensorType) and value.dtype is not None
 
 
-def _filled(promised: ir.Shape, inferred: ir.Shape | None) -> ir.Shape:
+def _fill_unknown_sizes(expected: ir.Shape, inferred: ir.Shape | None) -> ir.Shape:
     """The promised shape, with the inferred sizes where it has none."""
-    if inferred is None or len(inferred) != len(promised):
-        return promised
-    pairs = zip(promised, inferred, strict=True)
+    if inferred is None or len(inferred) != len(expected):
+        return expected
+    pairs = zip(expected, inferred, strict=True)
     return ir.Shape([b if isinstance(a, ir.SymbolicDim) and a.value is None else a for a, b in pairs])
 
 
-def _sharper(inferred: ir.Shape | None, promised: ir.Shape) -> ir.Shape:
+def _with_inferred_sizes(inferred: ir.Shape | None, expected: ir.Shape) -> ir.Shape:
     """The promised shape, with sizes that emission knows as numbers where the source has them symbolic."""
-    if inferred is None or len(inferred) != len(promised):
-        return promised
-    pairs = list(zip(inferred.dims, promised.dims, strict=True))
-    for known, size in pairs:
-        if not isinstance(size, int) and isinstance(known, int):
-            return ir.Shape([known if isinstance(known, int) else size for known, size in pairs])
-    return promised
+    if inferred is None or len(inferred) != len(expected):
+        return expected
+    pairs = list(zip(inferred.dims, expected.dims, strict=True))
+    for inferred_size, size in pairs:
+        if not isinstance(size, int) and isinstance(inferred_size, int):
+            return ir.Shape(
+                [inferred_size if isinstance(inferred_size, int) else size for inferred_size, size in pairs]
+            )
+    return expected

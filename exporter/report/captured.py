@@ -12,7 +12,7 @@ from ..captured_graph import dimensions as sizes
 from ..captured_graph.capture import Capture
 from ..devices.targets.target import Target
 from ..lowering.driver import Observation
-from ..lowering.source_dialect import Lowered
+from ..lowering.source_dialect import LoweredModel
 from ..running.captured_calls import CapturedCalls
 from ..running.model_inputs import inputs_of_model
 from ..running.random_inputs import random_inputs
@@ -33,7 +33,7 @@ class Lowering(Protocol):
         keep: Sequence[ir.Value] = (),
         target: Target | None = None,
         observation: Observation | None = None,
-    ) -> Lowered:
+    ) -> LoweredModel:
         """The ONNX model, with the values of `keep` as further outputs."""
 
 
@@ -69,12 +69,12 @@ def report_capture(
         return [value.name or "" for value in list(model.graph.inputs)[: len(inputs)]]
 
     def parity(model: ir.Model, drawn: Drawn) -> Parity:
-        def kept(values: Sequence[ir.Value]) -> ir.Model:
+        def lower_keeping(values: Sequence[ir.Value]) -> ir.Model:
             return lower(opset, keep=values, target=target).model
 
-        return with_eager(calls, model, names(model), kept, drawn.rows)
+        return with_eager(calls, model, names(model), lower_keeping, drawn.rows)
 
-    def feed(model: ir.Model) -> Mapping[str, Any]:
+    def make_feed(model: ir.Model) -> Mapping[str, Any]:
         if runnable and capture.example is not None:
             return calls.input_values(names(model), *capture.example)[1]
         return random_inputs(inputs_of_model(model, list(model.graph.inputs)[: len(inputs)]))
@@ -86,10 +86,12 @@ def report_capture(
         asked=requested_options(opset, level, target, dynamic),
         opset=opset,
         source=capture.source,
-        lower=lambda at, observation: lower(at, target=target, observation=observation).model,
-        lower_elsewhere=lambda at, observation: lower(at, observation=observation).model,
+        lower=lambda target_opset, observation: (
+            lower(target_opset, target=target, observation=observation).model
+        ),
+        lower_elsewhere=lambda target_opset, observation: lower(target_opset, observation=observation).model,
         compare=parity,
-        feed=feed,
+        feed=make_feed,
         classes=classes_of(capture.module),
         stages=capture.stages,
     )
@@ -100,11 +102,11 @@ def requested_options(
     opset: int, level: str, target: Target | None, dynamic: Sequence[str] = ()
 ) -> dict[str, str]:
     """The requested options, by name."""
-    found = {"opset": str(opset)}
+    options = {"opset": str(opset)}
     if level:
-        found["optimize"] = level
+        options["optimize"] = level
     if target is not None:
-        found["target"] = target.name
+        options["target"] = target.name
     if dynamic:
-        found["dynamic dimensions"] = ", ".join(dynamic)
-    return found
+        options["dynamic dimensions"] = ", ".join(dynamic)
+    return options

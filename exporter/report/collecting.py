@@ -20,7 +20,7 @@ from ..lowering.driver import Observation
 from .opsets import OPSETS, Lower, measure_opsets
 from .pictures import Drawn, short, source_picture, type_text, written_picture
 from .problems import problems_of
-from .records import Interfaced, Parity, Report, Written
+from .records import InterfaceValue, Parity, Report, WrittenModel
 
 _PACKAGES = ("opsetta", "torch", "onnx", "onnx-ir", "onnxruntime", "numpy")
 
@@ -84,7 +84,7 @@ def collect(subject: Subject, choices: Choices) -> Report:
     Raises:
         OpsetError: an opset that opsetta does not write.
     """
-    chosen = OPSETS if choices.opsets is None else [check_opset(opset) for opset in choices.opsets]
+    compared_opsets = OPSETS if choices.opsets is None else [check_opset(opset) for opset in choices.opsets]
     show, clock = choices.progress or _silent, StageClock(choices.progress)
     observation, model, refused = Observation(), None, OpsettaError()
     clock("lowering")
@@ -102,12 +102,14 @@ def collect(subject: Subject, choices: Choices) -> Report:
         show("comparing")
         parity = subject.compare(model, before)
     feed = subject.feed if choices.latency else None
-    table = measure_opsets(_lowering(subject), {*chosen, subject.opset} if chosen else (), feed, show)
+    table = measure_opsets(
+        _lowering(subject), {*compared_opsets, subject.opset} if compared_opsets else (), feed, show
+    )
     metadata = subject.source.metadata_props
     return Report(
         title=choices.title or subject.title,
         asked=subject.asked,
-        written=None if model is None else _written(model),
+        written=None if model is None else _describe_model(model),
         stages=(*subject.stages, *clock.stages),
         source="file" if subject.is_file else "capture",
         before=before.picture,
@@ -115,8 +117,10 @@ def collect(subject: Subject, choices: Choices) -> Report:
         parity=parity,
         problems=() if model is not None else problems_of(refused, "lowering"),
         opsets=table,
-        restrictions=tuple(dataclasses.asdict(each) for each in sizes.read(metadata)),
-        specializations=tuple(specializations.read(metadata)),
+        restrictions=tuple(
+            dataclasses.asdict(restriction) for restriction in sizes.read_restrictions(metadata)
+        ),
+        specializations=tuple(specializations.read_specializations(metadata)),
         versions=versions(),
     )
 
@@ -144,20 +148,20 @@ def save_report(report: Report, path: str | bytes | os.PathLike[str] | None) -> 
 
 def versions() -> dict[str, str]:
     """The versions of Python and of the packages that matter; those that are installed."""
-    found = {"python": platform.python_version()}
+    version_of = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
-            found[name] = importlib.metadata.version(name)
+            version_of[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return version_of
 
 
 def classes_of(module: Any) -> dict[str, str]:
     """The class of each module of a PyTorch model, by its path."""
     if not hasattr(module, "named_modules"):
         return {}
-    return {path: type(each).__name__ for path, each in module.named_modules()}
+    return {path: type(submodule).__name__ for path, submodule in module.named_modules()}
 
 
 def _lowering(subject: Subject) -> Lower:
@@ -172,15 +176,17 @@ def _silent(stage: str) -> None:
     """Show no stage."""
 
 
-def _written(model: ir.Model) -> Written:
+def _describe_model(model: ir.Model) -> WrittenModel:
     graph = model.graph
-    fed = [value for value in graph.inputs if value.name not in graph.initializers]
-    interface = [Interfaced("input", short(value.name or ""), short(type_text(value))) for value in fed]
+    fed_inputs = [value for value in graph.inputs if value.name not in graph.initializers]
+    interface = [
+        InterfaceValue("input", short(value.name or ""), short(type_text(value))) for value in fed_inputs
+    ]
     interface += [
-        Interfaced("output", short(value.name or ""), short(type_text(value))) for value in graph.outputs
+        InterfaceValue("output", short(value.name or ""), short(type_text(value))) for value in graph.outputs
     ]
     tensors = [value.const_value for value in graph.initializers.values() if value.const_value is not None]
-    return Written(
+    return WrittenModel(
         opsets={domain or "ai.onnx": version for domain, version in graph.opset_imports.items()},
         ir_version=model.ir_version or 0,
         nodes=graph.num_nodes(),

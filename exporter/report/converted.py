@@ -47,26 +47,26 @@ def report_conversion(
         ModelFileError: the file cannot be written.
     """
 
-    def converted(at: int, observation: Observation) -> ir.Model:
+    def convert_again(target_opset: int, observation: Observation) -> ir.Model:
         return source.clone() if convert is None else convert(False, observation)
 
-    def feed(model: ir.Model) -> Mapping[str, Any]:
+    def make_feed(model: ir.Model) -> Mapping[str, Any]:
         stored = source.graph.initializers
         fed = [value for value in model.graph.inputs if value.name not in stored]
         return random_inputs(inputs_of_model(model, fed))
 
     def parity(model: ir.Model, drawn: Drawn) -> Parity:
-        return with_original(source, model, feed(model), drawn.rows)
+        return with_original(source, model, make_feed(model), drawn.rows)
 
     subject = Subject(
         title=source.graph.name or "model",
         asked=requested_options(opset, "", target),
         opset=opset,
         source=source,
-        lower=converted,
+        lower=convert_again,
         lower_elsewhere=lower,
         compare=None if convert is None else parity,
-        feed=feed,
+        feed=make_feed,
         is_file=True,
     )
     return save_report(collect(subject, choices), path)

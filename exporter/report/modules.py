@@ -37,15 +37,15 @@ class Module:
 
     def nodes(self) -> list[int]:
         """The positions of all nodes in it, in order."""
-        found: list[int] = []
+        positions: list[int] = []
         pending: list[Module | int] = [self]
         while pending:
             item = pending.pop()
             if isinstance(item, Module):
                 pending += reversed(item.children)
             else:
-                found.append(item)
-        return found
+                positions.append(item)
+        return positions
 
 
 def tree(paths: Sequence[str], makers: Sequence[str | None]) -> Module:
@@ -57,23 +57,23 @@ def tree(paths: Sequence[str], makers: Sequence[str | None]) -> Module:
     """
     root = Module("", "")
     stack = [root]
-    parts: list[str] = []
+    open_segments: list[str] = []
     for position, path in enumerate(paths):
-        wanted = path.split(".")[:DEPTH] if path else []
+        segments = path.split(".")[:DEPTH] if path else []
         common = 0
-        while common < min(len(parts), len(wanted)) and parts[common] == wanted[common]:
+        while common < min(len(open_segments), len(segments)) and open_segments[common] == segments[common]:
             common += 1
         del stack[common + 1 :]
-        for depth in range(common, len(wanted)):
-            made = Module(wanted[depth], ".".join(wanted[: depth + 1]))
-            stack[-1].children.append(made)
-            stack.append(made)
+        for depth in range(common, len(segments)):
+            enclosed = Module(segments[depth], ".".join(segments[: depth + 1]))
+            stack[-1].children.append(enclosed)
+            stack.append(enclosed)
         stack[-1].children.append(position)
-        parts = wanted
+        open_segments = segments
     for module in [root, *_descendants(root)]:
         _join_only_child(module)
     for module in [root, *_descendants(root)]:
-        module.children = [_unwrapped(child) for child in module.children]
+        module.children = [_unwrap_single(child) for child in module.children]
         _group_by_maker(module, makers)
         _number_repeats(module)
         _group(module)
@@ -92,16 +92,16 @@ def cut(root: Module, most: int) -> int:
             if total - hidden <= most:
                 return hidden
             module.is_cut = True
-            inner = sum(_shown(child) if isinstance(child, Module) else 1 for child in module.children)
+            inner = sum(_row_count(child) if isinstance(child, Module) else 1 for child in module.children)
             hidden += inner - 1
     return hidden
 
 
-def _shown(module: Module) -> int:
+def _row_count(module: Module) -> int:
     """The number of rows of a module."""
     if module.is_cut:
         return 1
-    return sum(_shown(child) if isinstance(child, Module) else 1 for child in module.children)
+    return sum(_row_count(child) if isinstance(child, Module) else 1 for child in module.children)
 
 
 def _modules(module: Module) -> list[Module]:
@@ -110,12 +110,12 @@ def _modules(module: Module) -> list[Module]:
 
 def _descendants(root: Module) -> list[Module]:
     """All modules in one, outer ones first."""
-    found: list[Module] = []
+    modules: list[Module] = []
     pending = _modules(root)
     while pending:
-        found += pending
+        modules += pending
         pending = [child for module in pending for child in _modules(module)]
-    return found
+    return modules
 
 
 def _join_only_child(module: Module) -> None:
@@ -127,7 +127,7 @@ def _join_only_child(module: Module) -> None:
         module.children = inner.children
 
 
-def _unwrapped(child: Module | int) -> Module | int:
+def _unwrap_single(child: Module | int) -> Module | int:
     """Replace a module of one node by that node."""
     if isinstance(child, Module) and len(child.children) == 1 and isinstance(child.children[0], int):
         return child.children[0]

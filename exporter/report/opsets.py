@@ -33,14 +33,14 @@ def measure_opsets(
     Args:
         feed: inputs to run with; None measures nothing.
     """
-    found = []
+    measurements = []
     for opset in sorted(set(opsets)):
         progress(f"opset {opset}")
-        found.append(_lowered_at(lower, opset, feed))
-    return tuple(found)
+        measurements.append(_measure_opset(lower, opset, feed))
+    return tuple(measurements)
 
 
-def _lowered_at(lower: Lower, opset: int, feed: Callable[[ir.Model], Mapping[str, Any]] | None) -> AtOpset:
+def _measure_opset(lower: Lower, opset: int, feed: Callable[[ir.Model], Mapping[str, Any]] | None) -> AtOpset:
     observation = Observation()
     try:
         model = lower(opset, observation)

@@ -43,7 +43,7 @@ def with_eager(
 
     args, kwargs = calls.capture.example
     outputs: tuple[Compared, ...] = ()
-    found: list[Compared] = []
+    compared_nodes: list[Compared] = []
     try:
         with boundary():
             leaves, feed = calls.input_values(input_names, args, kwargs)
@@ -52,12 +52,14 @@ def with_eager(
             for position in calls.interface.complex_outputs:
                 results[position] = torch_values.as_complex(results[position])
             outputs = _outputs(model, results, expected)
-            kept, note = selected_values(mismatch.comparable(calls.capture.source))
-            for node, value, report in mismatch.node_errors(calls.capture, lower(kept), kept, leaves, feed):
-                found.append(_compared(node, value, report, rows.get(node, -1)))
+            compared_values, note = selected_values(mismatch.comparable(calls.capture.source))
+            for node, value, report in mismatch.node_errors(
+                calls.capture, lower(compared_values), compared_values, leaves, feed
+            ):
+                compared_nodes.append(_comparison_record(node, value, report, rows.get(node, -1)))
     except OpsettaError as error:
         note = str(error)
-    return Parity("eager PyTorch", outputs, tuple(found), _tolerances(outputs, found), note)
+    return Parity("eager PyTorch", outputs, tuple(compared_nodes), _tolerances(outputs, compared_nodes), note)
 
 
 def with_original(
@@ -74,22 +76,24 @@ def with_original(
         for value in node.outputs
         if value.name in makers and not value.is_graph_output()
     ]
-    kept, note = selected_values(shared)
-    names = [value.name or "" for value in kept]
+    compared_values, note = selected_values(shared)
+    names = [value.name or "" for value in compared_values]
     outputs: tuple[Compared, ...] = ()
-    found: list[Compared] = []
+    compared_nodes: list[Compared] = []
     try:
-        expected, actual = (_run(each, names, feed) for each in (source, model))
+        expected, actual = (_run(either_model, names, feed) for either_model in (source, model))
         count = len(model.graph.outputs)
         outputs = _outputs(model, actual[:count], expected[:count])
         reports = compare_outputs(names, actual[count:], expected[count:])
-        for value, report in zip(kept, reports, strict=True):
+        for value, report in zip(compared_values, reports, strict=True):
             node = makers[value.name or ""]
-            found.append(_compared(node, value, report, rows.get(node, -1)))
+            compared_nodes.append(_comparison_record(node, value, report, rows.get(node, -1)))
     except OpsettaError as error:
         note = str(error)
-    found.sort(key=lambda compared: compared.position)
-    return Parity("the original file", outputs, tuple(found), _tolerances(outputs, found), note)
+    compared_nodes.sort(key=lambda compared: compared.position)
+    return Parity(
+        "the original file", outputs, tuple(compared_nodes), _tolerances(outputs, compared_nodes), note
+    )
 
 
 def _run(model: ir.Model, names: Sequence[str], feed: Mapping[str, Any]) -> list[Any]:
@@ -106,8 +110,8 @@ def selected_values(values: Sequence[ir.Value]) -> tuple[list[ir.Value], str]:
     step = max(1, -(-len(values) // MOST_COMPARED), -(-size // MOST_BYTES))
     if step == 1:
         return list(values), ""
-    kept = list(values[::step])
-    return kept, f"of {len(values)} intermediate results, {len(kept)} are compared, evenly spread"
+    selection = list(values[::step])
+    return selection, f"of {len(values)} intermediate results, {len(selection)} are compared, evenly spread"
 
 
 def _bytes(value: ir.Value) -> int:
@@ -122,10 +126,12 @@ def _bytes(value: ir.Value) -> int:
 def _outputs(model: ir.Model, actual: Sequence[Any], expected: Sequence[Any]) -> tuple[Compared, ...]:
     values = list(model.graph.outputs)[: len(actual)]
     reports = compare_outputs([value.name or "" for value in values], actual, expected)
-    return tuple(_compared(None, value, report, -1) for value, report in zip(values, reports, strict=True))
+    return tuple(
+        _comparison_record(None, value, report, -1) for value, report in zip(values, reports, strict=True)
+    )
 
 
-def _compared(node: ir.Node | None, value: ir.Value, report: OutputReport, row: int) -> Compared:
+def _comparison_record(node: ir.Node | None, value: ir.Value, report: OutputReport, row: int) -> Compared:
     return Compared(
         name=short(report.name),
         operator="" if node is None else short(overloaded_name(node)),
@@ -142,5 +148,5 @@ def _compared(node: ir.Node | None, value: ir.Value, report: OutputReport, row: 
 
 def _tolerances(*groups: Sequence[Compared]) -> dict[str, tuple[float, float]]:
     """The tolerances of the element types that were compared."""
-    kinds = dict.fromkeys(compared.type.partition("[")[0] for group in groups for compared in group)
-    return {kind: TOLERANCES.get(kind, (0.0, 0.0)) for kind in kinds}
+    dtypes = dict.fromkeys(compared.type.partition("[")[0] for group in groups for compared in group)
+    return {dtype: TOLERANCES.get(dtype, (0.0, 0.0)) for dtype in dtypes}

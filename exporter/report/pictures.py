@@ -40,7 +40,7 @@ def written_picture(model: ir.Model, observation: Observation, classes: Classes)
     """The picture of an ONNX graph, with the origins of its nodes."""
 
     def sources(node: ir.Node) -> str:
-        return ", ".join(overloaded_name(each) for each in origins_of(node))
+        return ", ".join(overloaded_name(origin) for origin in origins_of(node))
 
     origins = _origins(model, observation)
     return _picture(model.graph, lambda node: origins[node], sources, classes)
@@ -57,20 +57,22 @@ def _origins(model: ir.Model, observation: Observation) -> dict[ir.Node, int]:
     survivors = _survivors(model)
 
     def origin(node: ir.Node) -> int:
-        if node not in observation.made:
+        if node not in observation.new_nodes:
             return _AS_IS if observation.source is None else _RECOGNISED
-        return _COMPOSED if any(len(survivors[each]) > 1 for each in origins_of(node)) else _AS_IS
+        return (
+            _COMPOSED if any(len(survivors[source_node]) > 1 for source_node in origins_of(node)) else _AS_IS
+        )
 
     return {node: origin(node) for node in model.graph}
 
 
 def _survivors(model: ir.Model) -> dict[ir.Node, list[ir.Node]]:
     """The ONNX nodes of each source node that has any, sub-graphs included."""
-    found: dict[ir.Node, list[ir.Node]] = {}
+    survivors: dict[ir.Node, list[ir.Node]] = {}
     for node in model.graph.all_nodes():
-        for each in origins_of(node):
-            found.setdefault(each, []).append(node)
-    return found
+        for source_node in origins_of(node):
+            survivors.setdefault(source_node, []).append(node)
+    return survivors
 
 
 def source_picture(
@@ -89,12 +91,12 @@ def source_picture(
             return _UNSUPPORTED
         if model is None or observation.source is None:
             return _COMPOSED if observation.emitted.get(node, 1) > 1 else _AS_IS
-        made = survivors.get(node)
-        if made is None:
+        surviving_nodes = survivors.get(node)
+        if surviving_nodes is None:
             return _FOLDED
-        if not observation.made.intersection(made):
+        if not observation.new_nodes.intersection(surviving_nodes):
             return _RECOGNISED
-        return _COMPOSED if len(made) > 1 else _AS_IS
+        return _COMPOSED if len(surviving_nodes) > 1 else _AS_IS
 
     return _picture(graph, origin, lambda node: "", classes)
 
@@ -113,7 +115,7 @@ def _picture(
     drawing.interface("input", [value for value in graph.inputs if value.name not in graph.initializers])
     drawing.visit(drawing.root, -1, sources)
     drawing.interface("output", graph.outputs)
-    rows = {node: drawing.row_of[place] for place, node in enumerate(drawing.nodes)}
+    rows = {node: drawing.row_of[position] for position, node in enumerate(drawing.nodes)}
     return Drawn(Picture(drawing.modules, drawing.rows, drawing.edges(), drawing.left_out), rows)
 
 
@@ -144,61 +146,69 @@ class _Drawing:
 
     def _add(self, module: Module, parent: int) -> int:
         counts = Counter(self._origins[position] for position in module.nodes())
-        shown = [counts.get(code, 0) for code in range(len(ORIGINS))]
-        kind = self._classes.get(module.path, "") if module.path or parent < 0 else ""
-        texts = map(short, (module.name, module.path, kind))
-        self.modules.append([*texts, parent, shown, module.is_cut])
+        counts_by_origin = [counts.get(code, 0) for code in range(len(ORIGINS))]
+        class_name = self._classes.get(module.path, "") if module.path or parent < 0 else ""
+        texts = map(short, (module.name, module.path, class_name))
+        self.modules.append([*texts, parent, counts_by_origin, module.is_cut])
         return len(self.modules) - 1
 
-    def visit(self, module: Module, parent: int, sources: Callable[[ir.Node], str], around: str = "") -> None:
-        """Add the rows of a module and of all in it; `around` is the path of the module around it."""
-        path = module.path or around
-        place = 0 if parent < 0 else self._add(module, parent)
+    def visit(
+        self, module: Module, parent: int, sources: Callable[[ir.Node], str], outer_path: str = ""
+    ) -> None:
+        """Add the rows of a module and of all in it; `outer_path` is the path of the enclosing module."""
+        path = module.path or outer_path
+        module_row = 0 if parent < 0 else self._add(module, parent)
         if module.is_cut:
             self.row_of.update(dict.fromkeys(module.nodes(), len(self.rows)))
-            counts = self.modules[place][4]
-            self.rows.append(["…", "", place, counts.index(max(counts)), "", "", "", ""])
+            counts = self.modules[module_row][4]
+            self.rows.append(["…", "", module_row, counts.index(max(counts)), "", "", "", ""])
             return
         for child in module.children:
             if isinstance(child, Module):
-                self.visit(child, place, sources, path)
+                self.visit(child, module_row, sources, path)
             else:
                 self.row_of[child] = len(self.rows)
                 node = self.nodes[child]
-                own = self.paths[child].removeprefix(path).lstrip(".")
-                self.rows.append(_row(node, own, place, self._origins[child], sources(node)))
+                relative_path = self.paths[child].removeprefix(path).lstrip(".")
+                self.rows.append(_row(node, relative_path, module_row, self._origins[child], sources(node)))
 
-    def interface(self, kind: str, values: Sequence[ir.Value]) -> None:
+    def interface(self, role: str, values: Sequence[ir.Value]) -> None:
         """Add rows for the inputs or outputs of the graph; many of them are a module."""
-        place = 0
+        module_row = 0
         if len(values) > _INTERFACE:
-            self.modules.append([f"{kind}s", "", "", 0, [0] * len(ORIGINS), False])
-            place = len(self.modules) - 1
+            self.modules.append([f"{role}s", "", "", 0, [0] * len(ORIGINS), False])
+            module_row = len(self.modules) - 1
         for value in values[:MOST_NODES]:
-            if kind == "input":
+            if role == "input":
                 self._values[value] = len(self.rows)
             else:
                 self._outputs.append((value, len(self.rows)))
             texts = map(short, (value.name or "", "", type_text(value)))
-            self.rows.append([kind, next(texts), place, -1, *texts, "", ""])
+            self.rows.append([role, next(texts), module_row, -1, *texts, "", ""])
 
     def edges(self) -> list[list[int]]:
         """The edges from producers to consumers; the inputs of a sub-graph count as inputs of its node."""
-        position = {node: place for place, node in enumerate(self.nodes)}
-        read = [(value, self.row_of[place]) for place, node in enumerate(self.nodes) for value in _read(node)]
-        found: dict[tuple[int, int], None] = {}
-        for value, row in [*read, *self._outputs]:
-            maker = position.get(node) if (node := value.producer()) is not None else None
-            at = self._values.get(value) if maker is None else self.row_of[maker]
-            if at is not None and at != row:
-                found[at, row] = None
-        return [list(edge) for edge in found]
+        position_of = {node: index for index, node in enumerate(self.nodes)}
+        reads = [
+            (value, self.row_of[index])
+            for index, node in enumerate(self.nodes)
+            for value in _values_read(node)
+        ]
+        edges: dict[tuple[int, int], None] = {}
+        for value, row in [*reads, *self._outputs]:
+            maker = position_of.get(node) if (node := value.producer()) is not None else None
+            producer_row = self._values.get(value) if maker is None else self.row_of[maker]
+            if producer_row is not None and producer_row != row:
+                edges[producer_row, row] = None
+        return [list(edge) for edge in edges]
 
 
-def _row(node: ir.Node, place: str, module: int, origin: int, sources: str) -> list[Any]:
+def _row(node: ir.Node, relative_path: str, module: int, origin: int, sources: str) -> list[Any]:
     operator = qualified_name(node).removeprefix("aten::") if node.domain else node.op_type
     name = (
-        f"{place}/{(node.name or '').rpartition('/')[2]}" if place else (node.name or "").rpartition("/")[2]
+        f"{relative_path}/{(node.name or '').rpartition('/')[2]}"
+        if relative_path
+        else (node.name or "").rpartition("/")[2]
     )
     results = ", ".join(type_text(value) for value in node.outputs if value.name and not _is_unused(value))
     line = node.metadata_props.get(LINE, "")
@@ -214,12 +224,16 @@ def _is_unused(value: ir.Value) -> bool:
 def _attributes(node: ir.Node) -> str:
     """The attributes of an ONNX node that are numbers or text; the constant arguments of a source node."""
     if ATTRIBUTE in node.attributes:
-        given = arguments(node).items()
-        constants = {name: item for name, item in given if item is not None and not _holds_value(item)}
+        source_arguments = arguments(node).items()
+        constants = {
+            name: item for name, item in source_arguments if item is not None and not _holds_value(item)
+        }
     else:
-        constants = {name: each.value for name, each in node.attributes.items() if each.type in _SIMPLE}
-    shown = {name: list(item) if isinstance(item, tuple) else item for name, item in constants.items()}
-    return " ".join(f"{name}={item}" for name, item in shown.items())
+        constants = {
+            name: attribute.value for name, attribute in node.attributes.items() if attribute.type in _SIMPLE
+        }
+    plain = {name: list(item) if isinstance(item, tuple) else item for name, item in constants.items()}
+    return " ".join(f"{name}={item}" for name, item in plain.items())
 
 
 def _holds_value(item: Any) -> bool:
@@ -250,17 +264,17 @@ _SIMPLE = (
 _NAMES = {"FLOAT": "float32", "DOUBLE": "float64"}
 
 
-def _read(node: ir.Node) -> list[ir.Value]:
+def _values_read(node: ir.Node) -> list[ir.Value]:
     """The values that a node and its sub-graphs read."""
-    found = []
+    values = []
     pending = [node]
     while pending:
         current = pending.pop()
-        found += [value for value in current.inputs if value is not None]
+        values += [value for value in current.inputs if value is not None]
         for block in blocks(current):
             pending += list(block)
-            found += list(block.outputs)
-    return found
+            values += list(block.outputs)
+    return values
 
 
 def short(text: str) -> str:

@@ -12,7 +12,7 @@ from ...registration import (
 )
 from .records import Problem
 
-_MOST_PLACES = 50
+_MAXIMUM_PATHS = 50
 
 
 def problems_of(error: OpsettaError, stage: str) -> tuple[Problem, ...]:
@@ -41,10 +41,10 @@ def problems_of(error: OpsettaError, stage: str) -> tuple[Problem, ...]:
 
 
 def _operator(operator: UnsupportedOperator) -> Problem:
-    places = list(dict.fromkeys(path or "<root>" for path in operator.modules))
-    if len(places) > _MOST_PLACES:
-        places[_MOST_PLACES:] = [f"and {len(places) - _MOST_PLACES} more"]
-    return Problem(operator.name, tuple(places), operator.reason, _remedy(operator))
+    paths = list(dict.fromkeys(path or "<root>" for path in operator.modules))
+    if len(paths) > _MAXIMUM_PATHS:
+        paths[_MAXIMUM_PATHS:] = [f"and {len(paths) - _MAXIMUM_PATHS} more"]
+    return Problem(operator.name, tuple(paths), operator.reason, _remedy(operator))
 
 
 def _remedy(operator: UnsupportedOperator) -> str:

@@ -19,7 +19,7 @@ ORIGINS = ("as is", "composed", "recognised", "folded", "unsupported")
 
 
 @dataclasses.dataclass(frozen=True)
-class Interfaced:
+class InterfaceValue:
     """One input or output.
 
     Attributes:
@@ -33,7 +33,7 @@ class Interfaced:
 
 
 @dataclasses.dataclass(frozen=True)
-class Written:
+class WrittenModel:
     """The model that was written.
 
     Attributes:
@@ -47,7 +47,7 @@ class Written:
     nodes: int
     weights: int
     weight_bytes: int
-    interface: tuple[Interfaced, ...]
+    interface: tuple[InterfaceValue, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,7 +175,7 @@ class Report:
 
     title: str
     asked: dict[str, str]
-    written: Written | None = None
+    written: WrittenModel | None = None
     stages: tuple[Stage, ...] = ()
     source: str = "capture"
     before: Picture | None = None

@@ -32,12 +32,12 @@ def flatten(interface: Interface, args: tuple[Any, ...], kwargs: Mapping[str, An
     leaves = _leaves(interface, args, dict(kwargs))
     if leaves is None and interface.parameter_names:
         # The same call may pass an argument by keyword instead of position.
-        moved_args, moved_kwargs = _rebound(interface, args, kwargs)
+        moved_args, moved_kwargs = _rebind(interface, args, kwargs)
         leaves = _leaves(interface, moved_args, moved_kwargs)
     if leaves is None:
-        given = pytree.tree_flatten((args, dict(kwargs)))[1]
+        call_structure = pytree.tree_flatten((args, dict(kwargs)))[1]
         raise OpsettaError(
-            f"the arguments have the structure {given}, but the example's have the structure "
+            f"the arguments have the structure {call_structure}, but the example's have the structure "
             f"{interface.input_specification}"
         )
     for leaf, name, constant in zip(leaves, interface.inputs, interface.constants, strict=True):
@@ -62,27 +62,27 @@ def _leaves(interface: Interface, args: tuple[Any, ...], kwargs: dict[str, Any])
     order = specification.children()[1].context
     if isinstance(order, list) and set(order) == set(kwargs):
         kwargs = {name: kwargs[name] for name in order}
-    leaves, given = pytree.tree_flatten((args, kwargs))
-    return leaves if given == specification else None
+    leaves, call_structure = pytree.tree_flatten((args, kwargs))
+    return leaves if call_structure == specification else None
 
 
-def _rebound(
+def _rebind(
     interface: Interface, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Split the call's arguments into positional and keyword ones as in the capture."""
     by_name = dict(zip(interface.parameter_names, args, strict=False)) | dict(kwargs)
     positional = interface.input_specification.children()[0].num_children
-    first = interface.parameter_names[:positional]
-    if any(name not in by_name for name in first):
+    positional_names = interface.parameter_names[:positional]
+    if any(name not in by_name for name in positional_names):
         return args, dict(kwargs)
-    rest = {name: value for name, value in by_name.items() if name not in first}
-    return tuple(by_name[name] for name in first), rest
+    keywords = {name: value for name, value in by_name.items() if name not in positional_names}
+    return tuple(by_name[name] for name in positional_names), keywords
 
 
 def restore(interface: Interface, results: Sequence[Any]) -> Any:
     """Put the graph's outputs into the structure of the model's result."""
-    found = [result.item() if i in interface.numbers else result for i, result in enumerate(results)]
-    leaves = [found[entry] if isinstance(entry, int) else entry[0] for entry in interface.outputs]
+    converted = [result.item() if i in interface.numbers else result for i, result in enumerate(results)]
+    leaves = [converted[entry] if isinstance(entry, int) else entry[0] for entry in interface.outputs]
     return pytree.tree_unflatten(leaves, interface.output_specification)
 
 
@@ -97,16 +97,18 @@ def run_eager(
     Raises:
         OpsettaError: the model itself fails on these arguments, or returns another number of values.
     """
-    args, keywords = pytree.tree_map(_copied, (args, dict(kwargs)))
+    args, keywords = pytree.tree_map(_copy_tensor, (args, dict(kwargs)))
     leaves = pytree.tree_flatten((args, keywords))[0]
-    with explained():
-        result, state = called(module, interface.mutated, args, keywords)
-    found = pytree.tree_flatten(result)[0]
+    with blame_model():
+        result, state = call_model(module, interface.mutated, args, keywords)
+    result_leaves = pytree.tree_flatten(result)[0]
     entries = interface.outputs
-    if len(found) != len(entries):
-        raise OpsettaError(f"the model returned {len(found)} values, but {len(entries)} when it was captured")
+    if len(result_leaves) != len(entries):
+        raise OpsettaError(
+            f"the model returned {len(result_leaves)} values, but {len(entries)} when it was captured"
+        )
     # Two outputs may be the same value; the graph lists it for each.
-    outputs = [item for item, entry in zip(found, entries, strict=True) if isinstance(entry, int)]
+    outputs = [item for item, entry in zip(result_leaves, entries, strict=True) if isinstance(entry, int)]
     for item in outputs:
         reason = without_data(item) if isinstance(item, torch.Tensor) else None
         if reason is not None:
@@ -116,7 +118,7 @@ def run_eager(
 
 
 @contextlib.contextmanager
-def explained() -> Iterator[None]:
+def blame_model() -> Iterator[None]:
     """Convert an exception of the user's model to an error that names the model as its cause.
 
     Raises:
@@ -134,50 +136,50 @@ def explained() -> Iterator[None]:
         ) from error
 
 
-def called(
+def call_model(
     module: Callable[..., Any], mutated: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, dict[str, torch.Tensor]]:
     """The model's result, and copies of the state that it wrote to; the model itself is not changed."""
     try:
         with torch.no_grad():
-            return _called(module, mutated, args, kwargs)
+            return _call_once(module, mutated, args, kwargs)
     except RuntimeError as error:
         # A model that computes gradients may rely on autograd, which is on unless something switches it off.
         try:
             with torch.enable_grad():
                 result, state = pytree.tree_map_only(
-                    torch.Tensor, torch.Tensor.detach, _called(module, mutated, args, kwargs)
+                    torch.Tensor, torch.Tensor.detach, _call_once(module, mutated, args, kwargs)
                 )
         except Exception:
             raise error from None
         return result, state
 
 
-def _called(
+def _call_once(
     module: Callable[..., Any], mutated: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, dict[str, torch.Tensor]]:
     if isinstance(module, torch.jit.ScriptModule):
-        return _called_script(module, mutated, args, kwargs)
+        return _call_script(module, mutated, args, kwargs)
     if not isinstance(module, torch.nn.Module):
         with without_fused_attention(), Preserved(module):
             return module(*args, **kwargs), {}
     # The graph's initializers share the model's memory, so a write to a buffer would change them too.
-    state = _copied_state(module, mutated)
+    state = _copy_state(module, mutated)
     with without_fused_attention(), Preserved(module), gradients_kept(module):
         return torch.func.functional_call(module, state, args, kwargs), state
 
 
-def _called_script(
+def _call_script(
     module: torch.jit.ScriptModule, mutated: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, dict[str, torch.Tensor]]:
     """Call a TorchScript module, which cannot be called with other state, and restore its state."""
     with preserved(module, frozenset(mutated)):
-        result = pytree.tree_map(_copied, module(*args, **kwargs))
-        now = tensors_of(module)
-        return result, {name: _copied(now[name]) for name in mutated if name in now}
+        result = pytree.tree_map(_copy_tensor, module(*args, **kwargs))
+        tensors = tensors_of(module)
+        return result, {name: _copy_tensor(tensors[name]) for name in mutated if name in tensors}
 
 
-def _copied_state(module: torch.nn.Module, mutated: Sequence[str]) -> dict[str, torch.Tensor]:
+def _copy_state(module: torch.nn.Module, mutated: Sequence[str]) -> dict[str, torch.Tensor]:
     """Copies of the buffers, and of the parameters that the model writes to."""
     state = {name: buffer.clone() for name, buffer in module.named_buffers()}
     for name, parameter in module.named_parameters():
@@ -186,5 +188,5 @@ def _copied_state(module: torch.nn.Module, mutated: Sequence[str]) -> dict[str, 
     return state
 
 
-def _copied(leaf: Any) -> Any:
+def _copy_tensor(leaf: Any) -> Any:
     return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf

@@ -25,7 +25,7 @@ _HEAD = 512
 
 
 @dataclasses.dataclass(frozen=True)
-class Difference:
+class OutputDifference:
     """The largest differences of one output over all seeds; they are None if shapes or types differ.
 
     Attributes:
@@ -51,7 +51,7 @@ class Comparison:
 
     files: tuple[dict[str, Any], dict[str, Any]]
     latency: dict[str, tuple[float, float]]
-    outputs: tuple[Difference, ...]
+    outputs: tuple[OutputDifference, ...]
 
 
 def compare_files(
@@ -87,16 +87,16 @@ def compare_files(
     named = inputs[0].dimension_names
     unknown = sorted(set(sizes) - set(named))
     if unknown:
-        listed = ", ".join(sorted(named)) or "none"
-        raise OpsettaError(f"no input of '{paths[0]}' has a dimension '{unknown[0]}' (named: {listed})")
-    names = _corresponding(files, paths)
+        known_names = ", ".join(sorted(named)) or "none"
+        raise OpsettaError(f"no input of '{paths[0]}' has a dimension '{unknown[0]}' (named: {known_names})")
+    names = _match_inputs(files, paths)
     models = [_loadable(path, trusted) for path in paths]
     feeds = []
     for seed in seeds:
         values = random_inputs(inputs[0], seed, sizes)
         feeds.append((inputs[0].feed(values), inputs[1].feed({names[name]: values[name] for name in values})))
     latency: dict[str, tuple[float, float]] = {}
-    outputs: tuple[Difference, ...] = ()
+    outputs: tuple[OutputDifference, ...] = ()
     for level in ("all", "none"):
         sessions = [_session(model, path, level) for model, path in zip(models, paths, strict=True)]
         if level == "all":
@@ -106,16 +106,20 @@ def compare_files(
     return Comparison(files, latency, outputs)
 
 
-def _corresponding(files: tuple[dict[str, Any], dict[str, Any]], paths: tuple[str, str]) -> dict[str, str]:
+def _match_inputs(files: tuple[dict[str, Any], dict[str, Any]], paths: tuple[str, str]) -> dict[str, str]:
     """The names of the second file's inputs by those of the first."""
-    mine, theirs = ([entry["name"] for entry in file["inputs"]] for file in files)
-    for kind in ("inputs", "outputs"):
-        a, b = (len(file[kind]) for file in files)
+    first_names, second_names = ([entry["name"] for entry in file["inputs"]] for file in files)
+    for side in ("inputs", "outputs"):
+        a, b = (len(file[side]) for file in files)
         if a != b:
             raise OpsettaError(
-                f"the files cannot be compared: '{paths[0]}' has {a} {kind}, and '{paths[1]}' has {b}"
+                f"the files cannot be compared: '{paths[0]}' has {a} {side}, and '{paths[1]}' has {b}"
             )
-    return {name: name for name in mine} if set(mine) == set(theirs) else dict(zip(mine, theirs, strict=True))
+    return (
+        {name: name for name in first_names}
+        if set(first_names) == set(second_names)
+        else dict(zip(first_names, second_names, strict=True))
+    )
 
 
 def _loadable(path: str, trusted: bool) -> str | bytes:
@@ -143,54 +147,60 @@ Feeds = tuple[Mapping[str, Any], Mapping[str, Any]]
 def _medians(sessions: Sequence[OpenSession], feeds: Feeds, runs: int) -> tuple[float, float]:
     """The medians of alternating runs in milliseconds; the first run of each is not counted."""
     seconds: tuple[list[float], list[float]] = ([], [])
-    for turn in range(runs + 1):
-        for session, feed, taken in zip(sessions, feeds, seconds, strict=True):
+    for run in range(runs + 1):
+        for session, feed, durations in zip(sessions, feeds, seconds, strict=True):
             begin = time.perf_counter()
             session.run(feed)
-            if turn:
-                taken.append(time.perf_counter() - begin)
+            if run:
+                durations.append(time.perf_counter() - begin)
     return statistics.median(seconds[0]) * 1000, statistics.median(seconds[1]) * 1000
 
 
-def _differences(sessions: Sequence[OpenSession], feeds: Sequence[Feeds]) -> tuple[Difference, ...]:
-    found: dict[int, Difference] = {}
-    called = sessions[0].output_names
+def _differences(sessions: Sequence[OpenSession], feeds: Sequence[Feeds]) -> tuple[OutputDifference, ...]:
+    largest: dict[int, OutputDifference] = {}
+    output_names = sessions[0].output_names
     for pair in feeds:
-        mine, theirs = (
+        first_results, second_results = (
             [as_python(value) for value in session.run(feed)]
             for session, feed in zip(sessions, pair, strict=True)
         )
-        for place, (a, b) in enumerate(zip(mine, theirs, strict=True)):
-            found[place] = _larger_difference(found.get(place), _difference(called[place], a, b))
-    return tuple(found[place] for place in sorted(found))
+        for position, (a, b) in enumerate(zip(first_results, second_results, strict=True)):
+            largest[position] = _larger_difference(
+                largest.get(position), _difference(output_names[position], a, b)
+            )
+    return tuple(largest[position] for position in sorted(largest))
 
 
-def _larger_difference(before: Difference | None, after: Difference) -> Difference:
+def _larger_difference(before: OutputDifference | None, after: OutputDifference) -> OutputDifference:
     if before is None or after.reason:
         return after
     if before.reason or before.absolute is None or after.absolute is None:
         return before
-    return Difference(
+    return OutputDifference(
         before.name, max(before.absolute, after.absolute), max(before.relative or 0.0, after.relative or 0.0)
     )
 
 
-def _difference(name: str, a: Any, b: Any) -> Difference:
+def _difference(name: str, a: Any, b: Any) -> OutputDifference:
     """The differences of two results; equal infinities and NaN are no difference."""
     if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray):
-        same = type(a) is type(b) and str(a) == str(b)
-        return Difference(name, 0.0, 0.0) if same else Difference(name, None, None, "not equal")
+        is_equal = type(a) is type(b) and str(a) == str(b)
+        return (
+            OutputDifference(name, 0.0, 0.0) if is_equal else OutputDifference(name, None, None, "not equal")
+        )
     if a.shape != b.shape:
-        return Difference(name, None, None, f"shape {list(a.shape)} against {list(b.shape)}")
+        return OutputDifference(name, None, None, f"shape {list(a.shape)} against {list(b.shape)}")
     if a.dtype != b.dtype:
-        return Difference(name, None, None, f"{a.dtype} against {b.dtype}")
+        return OutputDifference(name, None, None, f"{a.dtype} against {b.dtype}")
     if a.dtype.kind not in "fiub":
-        same = np.array_equal(a, b)
-        return Difference(name, 0.0, 0.0) if same else Difference(name, None, None, "not equal")
-    mine, theirs = a.astype(np.float64), b.astype(np.float64)
-    equal = (mine == theirs) | (np.isnan(mine) & np.isnan(theirs))
+        is_equal = np.array_equal(a, b)
+        return (
+            OutputDifference(name, 0.0, 0.0) if is_equal else OutputDifference(name, None, None, "not equal")
+        )
+    first, second = a.astype(np.float64), b.astype(np.float64)
+    equal = (first == second) | (np.isnan(first) & np.isnan(second))
     with np.errstate(invalid="ignore", divide="ignore"):
-        absolute = np.where(equal, 0.0, np.abs(mine - theirs))
-        relative = np.where(equal, 0.0, absolute / np.maximum(np.abs(mine), np.finfo(np.float32).tiny))
+        absolute = np.where(equal, 0.0, np.abs(first - second))
+        relative = np.where(equal, 0.0, absolute / np.maximum(np.abs(first), np.finfo(np.float32).tiny))
     absolute, relative = (np.where(np.isnan(x), np.inf, x) for x in (absolute, relative))
-    return Difference(name, float(absolute.max(initial=0.0)), float(relative.max(initial=0.0)))
+    return OutputDifference(name, float(absolute.max(initial=0.0)), float(relative.max(initial=0.0)))

@@ -67,8 +67,8 @@ def eager_results(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
     copied_args, copied_kwargs = pytree.tree_map(
         lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, (args, dict(kwargs))
     )
-    with boundary(), calls.explained():
-        result, _ = calls.called(module, (), copied_args, copied_kwargs)
+    with boundary(), calls.blame_model():
+        result, _ = calls.call_model(module, (), copied_args, copied_kwargs)
     return [leaf for leaf in pytree.tree_leaves(result) if leaf is not None]
 
 
@@ -76,17 +76,17 @@ def _values_by_name(names: list[str], args: tuple[Any, ...], kwargs: Mapping[str
     """The leaves of the call by the file's input names."""
     by_name = {name: value for name, value in kwargs.items() if name in names}
     if len(by_name) == len(kwargs) and all(isinstance(value, torch.Tensor) for value in by_name.values()):
-        rest = [name for name in names if name not in by_name]
+        unbound_names = [name for name in names if name not in by_name]
         leaves = pytree.tree_leaves(args)
     else:
-        by_name, rest, leaves = {}, names, pytree.tree_leaves((args, dict(kwargs)))
-    given: list[Any] = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    if len(given) != len(rest):
+        by_name, unbound_names, leaves = {}, names, pytree.tree_leaves((args, dict(kwargs)))
+    tensors: list[Any] = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    if len(tensors) != len(unbound_names):
         # Python numbers are inputs if they were captured as dynamic.
-        given = [leaf for leaf in leaves if isinstance(leaf, (torch.Tensor, int, float))]
-    if len(given) != len(rest):
+        tensors = [leaf for leaf in leaves if isinstance(leaf, (torch.Tensor, int, float))]
+    if len(tensors) != len(unbound_names):
         raise OpsettaError(
             f"the file has {len(names)} inputs ({', '.join(names)}), but the example arguments have "
-            f"{len(given) + len(by_name)} tensors and numbers"
+            f"{len(tensors) + len(by_name)} tensors and numbers"
         )
-    return by_name | dict(zip(rest, given, strict=True))
+    return by_name | dict(zip(unbound_names, tensors, strict=True))

@@ -81,9 +81,9 @@ def _with_types(model: onnx.ModelProto, bounds: Bounds) -> onnx.ModelProto:
     for graph in all_graphs(model):
         for tensor in graph.initializer if isinstance(graph, onnx.GraphProto) else ():
             if tensor.ByteSize() > _LARGE:
-                dims, name, kind = list(tensor.dims), tensor.name, tensor.data_type
+                dims, name, data_type = list(tensor.dims), tensor.name, tensor.data_type
                 tensor.Clear()
-                tensor.name, tensor.data_type = name, kind
+                tensor.name, tensor.data_type = name, data_type
                 tensor.dims.extend(dims)
     try:
         return infer_shapes(model, strict=True, bounds=bounds)
@@ -109,20 +109,20 @@ class _Annotation:
 
 
 @dataclasses.dataclass(eq=False)
-class _Block:
+class _MemoryBlock:
     """A piece of memory.
 
     Attributes:
         depth: the depth of the outermost graph that it belongs to.
-        kept: the reason why it must not be written, or None.
-        held: the values in it that have not been overwritten.
+        protection: the reason why it must not be written, or None.
+        values: the values in it that have not been overwritten.
         merged: the block that represents both, if this one may be the same memory.
     """
 
     depth: int
-    kept: str = ""
-    held: list[_Value] = dataclasses.field(default_factory=list)
-    merged: _Block | None = None
+    protection: str = ""
+    values: list[_Value] = dataclasses.field(default_factory=list)
+    merged: _MemoryBlock | None = None
 
 
 @dataclasses.dataclass(eq=False)
@@ -131,17 +131,17 @@ class _Value:
 
     name: str
     type: onnx.TypeProto | None
-    place: _Block
+    stored_block: _MemoryBlock
     overwritten: _Annotation | None = None
 
     @property
-    def block(self) -> _Block:
-        block = self.place
+    def block(self) -> _MemoryBlock:
+        block = self.stored_block
         while block.merged is not None:
             if block.merged.merged is not None:
                 block.merged = block.merged.merged
             block = block.merged
-        self.place = block
+        self.stored_block = block
         return block
 
     def is_tensor(self) -> bool:
@@ -187,13 +187,13 @@ def _label(node: onnx.NodeProto) -> str:
     return f"node '{node.name}'" if node.name else f"the {node.op_type} of '{', '.join(node.output)}'"
 
 
-def _parsed(texts: list[str]) -> tuple[list[tuple[int, int]], str]:
+def _parse_pairs(texts: list[str]) -> tuple[list[tuple[int, int]], str]:
     """The pairs of output and input in an annotation, or a message if it is malformed."""
     if len(texts) > 1:
         return [], "it occurs twice"
-    found = [_PAIR.fullmatch(part) for part in texts[0].split(",")]
-    pairs = [(int(pair[1]), int(pair[2])) for pair in found if pair is not None]
-    if len(pairs) < len(found):
+    matches = [_PAIR.fullmatch(pair_text) for pair_text in texts[0].split(",")]
+    pairs = [(int(pair[1]), int(pair[2])) for pair in matches if pair is not None]
+    if len(pairs) < len(matches):
         return [], "it is not of the form OUTPUT:INPUT[,OUTPUT:INPUT...]"
     for side in zip(*pairs, strict=True):
         if len(set(side)) < len(pairs):
@@ -204,11 +204,11 @@ def _parsed(texts: list[str]) -> tuple[list[tuple[int, int]], str]:
 def _overwrite(value: _Value, result: _Value, annotation: _Annotation) -> None:
     """Write a node's result to the memory of a value; other values in it are lost."""
     block = value.block
-    for other in block.held:
-        if other is not result:
-            other.overwritten = annotation
-    block.held = [result]
-    result.place = block
+    for lost_value in block.values:
+        if lost_value is not result:
+            lost_value.overwritten = annotation
+    block.values = [result]
+    result.stored_block = block
 
 
 def _merge(values: Sequence[_Value | None], depth: int) -> None:
@@ -216,12 +216,12 @@ def _merge(values: Sequence[_Value | None], depth: int) -> None:
     blocks = list({id(v.block): v.block for v in values if v is not None}.values())
     if not blocks:
         return
-    blocks.sort(key=lambda block: -len(block.held))
+    blocks.sort(key=lambda block: -len(block.values))
     first = blocks[0]
     for block in blocks[1:]:
-        first.held += block.held
-        first.kept = first.kept or block.kept
-        block.held, block.merged = [], first
+        first.values += block.values
+        first.protection = first.protection or block.protection
+        block.values, block.merged = [], first
     first.depth = min(depth, *(block.depth for block in blocks))
 
 
@@ -263,35 +263,37 @@ class _Simulation:
         depth = len(self._scopes)
         formals = []
         for name, actual in itertools.zip_longest(_names(graph.input), actuals[: len(graph.input)]):
-            block = _Block(depth, "an input") if actual is None else actual.block
+            block = _MemoryBlock(depth, "an input") if actual is None else actual.block
             formals.append(_Value(name, types.get(name), block))
-            block.held.append(formals[-1])
+            block.values.append(formals[-1])
             scope[name] = formals[-1]
         for name in _constants(graph):
-            scope.setdefault(name, _Value(name, types[name], _Block(depth))).block.kept = "an initializer"
+            scope.setdefault(
+                name, _Value(name, types[name], _MemoryBlock(depth))
+            ).block.protection = "an initializer"
         for node in graph.node:
             self._run_node(node, types)
-        results = [self._read(name, f"{title} returns") for name in _names(graph.output)]
+        results = [self._read_value(name, f"{title} returns") for name in _names(graph.output)]
         self._scopes.pop()
         return formals, results
 
-    def _read(self, name: str, reader: str) -> _Value:
-        found = next((scope[name] for scope in reversed(self._scopes) if name in scope), None)
-        if found is None:
+    def _read_value(self, name: str, reader: str) -> _Value:
+        value = next((scope[name] for scope in reversed(self._scopes) if name in scope), None)
+        if value is None:
             raise ModelFileError(f"{reader} '{name}', which no node before it computes")
-        if found.overwritten is not None:
-            found.overwritten.fail(f"it overwrites '{name}', which {reader}")
-        return found
+        if value.overwritten is not None:
+            value.overwritten.fail(f"it overwrites '{name}', which {reader}")
+        return value
 
     def _run_node(self, node: onnx.NodeProto, types: dict[str, onnx.TypeProto]) -> None:
         reader = f"{_label(node)} reads"
-        inputs = [self._read(name, reader) if name else None for name in node.input]
+        inputs = [self._read_value(name, reader) if name else None for name in node.input]
         scope, depth = self._scopes[-1], len(self._scopes)
-        outputs = [_Value(name, types.get(name), _Block(depth)) for name in node.output]
+        outputs = [_Value(name, types.get(name), _MemoryBlock(depth)) for name in node.output]
         for output in outputs:
-            output.block.held.append(output)
+            output.block.values.append(output)
         self._place(node, inputs, outputs)
-        self._annotated(node, inputs, outputs)
+        self._apply_annotation(node, inputs, outputs)
         for output in outputs:
             if output.name in scope:
                 raise ModelFileError(f"'{output.name}' is computed twice, the second time by {_label(node)}")
@@ -319,17 +321,24 @@ class _Simulation:
                 _merge([source, outputs[0]], depth)
         elif self._is_standard(node) and name == "Constant":
             for output in outputs:
-                output.block.kept = "a constant"
+                output.block.protection = "a constant"
         elif self._is_standard(node) and not blocks:
             if name in memory_sharing.CONTAINERS:
                 _merge([*inputs, *outputs], depth)
         else:
-            inner = [value for block in blocks for found in self._run_graph(block, []) for value in found]
+            inner = [
+                value
+                for block in blocks
+                for values_of_block in self._run_graph(block, [])
+                for value in values_of_block
+            ]
             for value in (*inputs, *outputs, *inner):
                 if value is not None:
-                    value.block.kept = f"what {node.op_type} takes or gives, which may keep it"
+                    value.block.protection = f"what {node.op_type} takes or gives, which may keep it"
 
-    def _annotated(self, node: onnx.NodeProto, inputs: list[_Value | None], outputs: list[_Value]) -> None:
+    def _apply_annotation(
+        self, node: onnx.NodeProto, inputs: list[_Value | None], outputs: list[_Value]
+    ) -> None:
         """Check a node's annotation as far as this node decides, and apply it."""
         entries = _annotations(node)
         texts = [text for key, text in entries if key == MAY_OVERWRITE]
@@ -340,16 +349,16 @@ class _Simulation:
             return
         annotation = _Annotation(_label(node), f"{MAY_OVERWRITE} = {' and '.join(texts)}")
         self._annotations.append(annotation)
-        pairs, wrong = _parsed(texts)
-        annotation.fail(wrong)
-        for output, place in pairs:
-            value = inputs[place] if place < len(inputs) else None
+        pairs, syntax_error = _parse_pairs(texts)
+        annotation.fail(syntax_error)
+        for output, position in pairs:
+            value = inputs[position] if position < len(inputs) else None
             if output >= len(outputs) or not outputs[output].name:
                 annotation.fail(f"the node has no output {output}")
             elif value is None:
-                annotation.fail(f"the node has no input {place}")
+                annotation.fail(f"the node has no input {position}")
             else:
-                annotation.fail(self._objection(node, output, place, inputs, outputs))
+                annotation.fail(self._objection(node, output, position, inputs, outputs))
                 if not annotation.reason:
                     _overwrite(value, outputs[output], annotation)
 
@@ -357,33 +366,33 @@ class _Simulation:
         self,
         node: onnx.NodeProto,
         output: int,
-        place: int,
+        position: int,
         inputs: list[_Value | None],
         outputs: list[_Value],
     ) -> str:
         """The reason why an output must not overwrite an input even if nothing reads the input later."""
-        value = inputs[place]
+        value = inputs[position]
         assert value is not None
         if self._opset < memory_sharing.FIRST_OPSET:
             first = memory_sharing.FIRST_OPSET
             return f"opset {self._opset} is below {first}, from which on operators are known"
         positions = memory_sharing.overwritable(node.op_type, self._opset, len(inputs))
-        if not self._is_standard(node, ("", "ai.onnx")) or output != 0 or place not in positions:
-            return f"{node.op_type} is not known to write output {output} over input {place}"
-        others = {i: v for i, v in enumerate(inputs) if v is not None and v is not value}
-        twice = sum(v is value for v in inputs) > 1 and not memory_sharing.allows_twice(node.op_type)
-        if twice or any(v.block is value.block for v in others.values()):
+        if not self._is_standard(node, ("", "ai.onnx")) or output != 0 or position not in positions:
+            return f"{node.op_type} is not known to write output {output} over input {position}"
+        other_inputs = {i: v for i, v in enumerate(inputs) if v is not None and v is not value}
+        is_read_twice = sum(v is value for v in inputs) > 1 and not memory_sharing.allows_twice(node.op_type)
+        if is_read_twice or any(v.block is value.block for v in other_inputs.values()):
             return f"another input may lie in the memory of '{value.name}'"
         result = outputs[0]
         if not (value.is_tensor() and result.is_tensor()) or not memory_sharing.same_element_type(
-            node.op_type, self._opset, place, value.dtype(), result.dtype()
+            node.op_type, self._opset, position, value.dtype(), result.dtype()
         ):
             return f"it is not proven that '{value.name}' has the element type of '{result.name}'"
-        shapes = {i: v.dims() for i, v in ((place, value), *others.items())}
-        if not memory_sharing.same_size(node.op_type, place, shapes, result.dims()):
+        shapes = {i: v.dims() for i, v in ((position, value), *other_inputs.items())}
+        if not memory_sharing.same_size(node.op_type, position, shapes, result.dims()):
             return f"it is not proven that '{value.name}' has the size of '{result.name}'"
-        if value.block.kept:
-            return f"'{value.name}' is, or may share memory with, {value.block.kept}"
+        if value.block.protection:
+            return f"'{value.name}' is, or may share memory with, {value.block.protection}"
         if value.block.depth < len(self._scopes):
             return f"'{value.name}' is, or may share memory with, a value of an outer graph"
         return ""

@@ -55,7 +55,7 @@ def comparable(source: ir.Model) -> list[ir.Value]:
 def locate(
     capture: Capture,
     model: ir.Model,
-    kept: list[ir.Value],
+    compared_values: list[ir.Value],
     leaves: list[Any],
     feed: Mapping[str, Any],
     rtol: float | None,
@@ -65,7 +65,7 @@ def locate(
 
     Arguments are those of `node_errors`.
     """
-    for node, _, report in node_errors(capture, model, kept, leaves, feed, rtol, atol):
+    for node, _, report in node_errors(capture, model, compared_values, leaves, feed, rtol, atol):
         if not report.within_tolerance:
             module = node.metadata_props.get(MODULE, "")
             return Mismatch(node.name or "", overloaded_name(node), module, report)
@@ -75,7 +75,7 @@ def locate(
 def node_errors(
     capture: Capture,
     model: ir.Model,
-    kept: list[ir.Value],
+    compared_values: list[ir.Value],
     leaves: list[Any],
     feed: Mapping[str, Any],
     rtol: float | None = None,
@@ -84,7 +84,7 @@ def node_errors(
     """The errors of intermediate results, in the order of the source nodes.
 
     Args:
-        model: the capture at an opset, with the values `kept` as its last outputs.
+        model: the capture at an opset, with `compared_values` as its last outputs.
         leaves: the flat arguments of the call.
         feed: the same by the names of the model's inputs.
 
@@ -92,7 +92,7 @@ def node_errors(
         The source node, its result in the source graph, and the error.
     """
     results = Runner(model).run(feed)
-    actual = dict(zip(kept, results[len(results) - len(kept) :], strict=True))
+    actual = dict(zip(compared_values, results[len(results) - len(compared_values) :], strict=True))
     for node, pairs in _eager_results(capture, leaves):
         for value, result in pairs:
             if value not in actual or not isinstance(result, torch.Tensor):
@@ -112,10 +112,10 @@ def _eager_results(
     """The results of a captured graph's nodes in PyTorch, in order."""
     if capture.exported is None:
         # Without an ExportedProgram, run the source graph.
-        given = [
+        input_leaves = [
             leaf for leaf, name in zip(leaves, capture.interface.inputs, strict=True) if name is not None
         ]
-        inputs = dict(zip(capture.source.graph.inputs, map(torch_values.as_real, given), strict=False))
+        inputs = dict(zip(capture.source.graph.inputs, map(torch_values.as_real, input_leaves), strict=False))
         for node, results in source_execution.run(capture.source.graph, inputs):
             yield node, zip(node.outputs, results, strict=True)
         return
@@ -124,7 +124,7 @@ def _eager_results(
         yield node, [(value, eager[value]) for value in node.outputs if value in eager]
 
 
-class _Recorder(torch.fx.Interpreter):
+class _ResultRecorder(torch.fx.Interpreter):
     """Runs a captured graph and copies every result when it is made."""
 
     def __init__(self, module: torch.fx.GraphModule):
@@ -148,7 +148,7 @@ def _recorded_results(capture: Capture, leaves: list[Any]) -> Iterator[tuple[ir.
     for specification in exported.graph_signature.input_specs:
         item = next(users) if specification.target is None else state[specification.target]
         inputs.append(item.detach().clone() if isinstance(item, torch.Tensor) else item)
-    recorder = _Recorder(exported.graph_module)
+    recorder = _ResultRecorder(exported.graph_module)
     with torch.no_grad():
         recorder.run(*inputs)
     for name, values in capture.origins.items():

@@ -177,20 +177,20 @@ class ModelInputs:
         Raises:
             UsageError: an input is missing, passed twice, or unknown.
         """
-        twice = [f"'{name}' is passed twice" for name in self.names[: len(args)] if name in kwargs]
+        problems = [f"'{name}' is passed twice" for name in self.names[: len(args)] if name in kwargs]
         if len(args) > len(self.names):
-            twice.append(f"{len(args)} arguments are passed")
-        return self._complete({**dict(zip(self.names, args, strict=False)), **kwargs}, twice)
+            problems.append(f"{len(args)} arguments are passed")
+        return self._complete({**dict(zip(self.names, args, strict=False)), **kwargs}, problems)
 
     def _complete(self, values: Mapping[str, Any], wrong: Sequence[str] = ()) -> dict[str, Any]:
         problems = [f"'{name}' is missing" for name in self.names if name not in values]
         problems += [f"there is no input '{name}'" for name in values if name not in self.declared]
         problems += wrong
         if problems:
-            listed = ", ".join(map(repr, self.names[:_MOST_LISTED])) or "none"
-            listed += ", …" if len(self.names) > _MOST_LISTED else ""
+            input_list = ", ".join(map(repr, self.names[:_MOST_LISTED])) or "none"
+            input_list += ", …" if len(self.names) > _MOST_LISTED else ""
             raise UsageError(
-                f"the arguments do not fit the inputs ({listed}): {'; '.join(problems[:_MOST_LISTED])}"
+                f"the arguments do not fit the inputs ({input_list}): {'; '.join(problems[:_MOST_LISTED])}"
             )
         return dict(values)
 
@@ -208,7 +208,7 @@ class ModelInputs:
             raise UsageError(f"inputs must be a mapping from names to arrays, not {type(values).__name__}")
         if values.keys() != self.declared.keys():
             self._complete(values)
-        converted = {name: _converted(self.declared[name], value) for name, value in values.items()}
+        converted = {name: _convert_value(self.declared[name], value) for name, value in values.items()}
         self.check_sizes({name: shape_of(value) for name, value in converted.items()})
         return converted
 
@@ -244,8 +244,8 @@ def _check_shape(declared: DeclaredInput, shape: Sequence[int] | None) -> None:
                 break
         else:
             return
-    shown = ", ".join("?" if dim is None else str(dim) for dim in declared.shape)
-    raise DimensionError(f"input '{declared.name}' must have the shape [{shown}], not {list(shape)}")
+    shape_text = ", ".join("?" if dim is None else str(dim) for dim in declared.shape)
+    raise DimensionError(f"input '{declared.name}' must have the shape [{shape_text}], not {list(shape)}")
 
 
 def is_torch_tensor(value: Any) -> bool:
@@ -254,7 +254,7 @@ def is_torch_tensor(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def _converted(declared: DeclaredInput, value: Any) -> Any:
+def _convert_value(declared: DeclaredInput, value: Any) -> Any:
     """A value as onnxruntime takes it, of the declared element type.
 
     Raises:
@@ -263,7 +263,7 @@ def _converted(declared: DeclaredInput, value: Any) -> Any:
     import onnxruntime
 
     if not declared.is_tensor:
-        return _converted_members(value)
+        return _convert_members(value)
     if is_torch_tensor(value):
         from . import torch_values
 
@@ -318,13 +318,13 @@ def _array(declared: DeclaredInput, value: Any) -> np.ndarray:
     floats to integers.
     """
     is_untyped = isinstance(value, (bool, int, float, complex, list, tuple))
-    wanted = None if declared.dtype is None else declared.dtype.numpy()
+    declared_dtype = None if declared.dtype is None else declared.dtype.numpy()
     try:
         array = np.asarray(value, order="C")
-        if is_untyped and wanted is not None and array.dtype != wanted:
-            if array.size and not _is_convertible(array.dtype, wanted):
+        if is_untyped and declared_dtype is not None and array.dtype != declared_dtype:
+            if array.size and not _is_convertible(array.dtype, declared_dtype):
                 _refuse_type(declared, str(array.dtype))
-            array = np.asarray(value if array.size else array, wanted, order="C")
+            array = np.asarray(value if array.size else array, declared_dtype, order="C")
     except (ValueError, TypeError, OverflowError, RuntimeError) as error:
         if isinstance(error, UsageError):
             raise
@@ -332,21 +332,21 @@ def _array(declared: DeclaredInput, value: Any) -> np.ndarray:
         raise UsageError(
             f"input '{declared.name}' cannot be made an array{text}: {' '.join(str(error).split())}"
         ) from error
-    if array.dtype.kind == "c" and wanted is not None and wanted.kind == "f":
+    if array.dtype.kind == "c" and declared_dtype is not None and declared_dtype.kind == "f":
         # Complex numbers are pairs of real numbers in ONNX.
         array = array.view(f"f{array.dtype.itemsize // 2}").reshape(*array.shape, 2)
-    if wanted is not None and array.dtype != wanted:
+    if declared_dtype is not None and array.dtype != declared_dtype:
         _refuse_type(declared, str(array.dtype))
     return array
 
 
-def _is_convertible(dtype: np.dtype, wanted: np.dtype) -> bool:
+def _is_convertible(dtype: np.dtype, target: np.dtype) -> bool:
     """Whether plain numbers of one type keep their meaning in another."""
     if dtype.kind == "b":
         return True
     if dtype.kind in "iu":
-        return wanted.kind != "b"
-    return (dtype.kind == "f" and wanted.kind in "fcV") or dtype.kind == wanted.kind == "c"
+        return target.kind != "b"
+    return (dtype.kind == "f" and target.kind in "fcV") or dtype.kind == target.kind == "c"
 
 
 def _strings(declared: DeclaredInput, value: Any) -> np.ndarray:
@@ -360,14 +360,14 @@ def _strings(declared: DeclaredInput, value: Any) -> np.ndarray:
     return array
 
 
-def _converted_members(value: Any) -> Any:
+def _convert_members(value: Any) -> Any:
     """A sequence, map or optional, with torch tensors as arrays."""
     if is_torch_tensor(value):
         from .torch_values import to_numpy
 
         return to_numpy(value)
     if isinstance(value, (list, tuple)):
-        return [_converted_members(member) for member in value]
+        return [_convert_members(member) for member in value]
     if isinstance(value, dict):
-        return {key: _converted_members(member) for key, member in value.items()}
+        return {key: _convert_members(member) for key, member in value.items()}
     return value

@@ -44,8 +44,8 @@ def random_inputs(
 def _valid_shapes(inputs: ModelInputs, sizes: Mapping[str, int]) -> dict[str, list[int]]:
     """The shapes of the inputs at the first sizes of other dimensions for which the model is valid."""
     first_error = None
-    for others in _candidate_sizes(inputs, [name for name in inputs.dimension_names if name not in sizes]):
-        shapes = inputs.shapes_at({**others, **sizes}, _SIZE)
+    for candidate in _candidate_sizes(inputs, [name for name in inputs.dimension_names if name not in sizes]):
+        shapes = inputs.shapes_at({**candidate, **sizes}, _SIZE)
         try:
             inputs.check_sizes(shapes)
         except DimensionError as error:
@@ -60,15 +60,15 @@ def _candidate_sizes(inputs: ModelInputs, names: list[str]) -> Iterator[dict[str
     dimensions = {} if inputs.sizes is None else inputs.sizes.dimensions
     bounds = {name: dimensions.get(name, Dimension(name)) for name in names}
 
-    def bounded(name: str, size: int) -> int:
+    def clamp(name: str, size: int) -> int:
         maximum = bounds[name].maximum
         return max(bounds[name].minimum, size if maximum is None else min(maximum, size))
 
     for size in (_SIZE, *range(1, _LARGEST_SIZE + 1)):
-        yield {name: bounded(name, size) for name in names}
+        yield {name: clamp(name, size) for name in names}
     combinations = itertools.product(_SMALL_SIZES, repeat=len(names))
     for sizes in itertools.islice(combinations, _MOST_COMBINATIONS):
-        yield {name: bounded(name, size) for name, size in zip(names, sizes, strict=True)}
+        yield {name: clamp(name, size) for name, size in zip(names, sizes, strict=True)}
 
 
 def _random_array(generator: np.random.Generator, entry: DeclaredInput, shape: list[int]) -> np.ndarray:

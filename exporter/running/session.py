@@ -37,7 +37,7 @@ class OpenSession:
         self.output_names = [output.name for output in outputs]
         types = [item.type for item in (*outputs, *session.get_inputs())]
         self._has_only_numbers = all(
-            kind.startswith("tensor(") and kind != "tensor(string)" for kind in types
+            type_name.startswith("tensor(") and type_name != "tensor(string)" for type_name in types
         )
 
     def run(self, inputs: Mapping[str, Any], output_names: Sequence[str] | None = None) -> list[Any]:
@@ -144,11 +144,11 @@ def open_session(
     Raises:
         InferenceError: onnxruntime is not installed, or refuses the model.
     """
-    used = session_options() if options is None else options
+    options_used = session_options() if options is None else options
     import onnxruntime
 
     try:
-        return (session_class or onnxruntime.InferenceSession)(model, used, providers=list(providers))
+        return (session_class or onnxruntime.InferenceSession)(model, options_used, providers=list(providers))
     except Exception as error:
         raise InferenceError(f"onnxruntime could not load {title}: {' '.join(str(error).split())}") from error
 

@@ -62,12 +62,12 @@ def _tensor(constant: Any) -> torch.Tensor:
 
 
 def _results(node: ir.Node, environment: Environment) -> list[Any]:
-    given = {key: _with_results(item, environment) for key, item in arguments(node).items()}
+    node_arguments = {key: _with_results(item, environment) for key, item in arguments(node).items()}
     if node.domain == "prim" and node.op_type == "If":
-        branch = "then_branch" if given["condition"] else "else_branch"
+        branch = "then_branch" if node_arguments["condition"] else "else_branch"
         return _run_block(node.attributes[branch].as_graph(), environment)
     if node.domain == "prim" and node.op_type == "Loop":
-        return _run_loop(node.attributes["body"].as_graph(), given, environment)
+        return _run_loop(node.attributes["body"].as_graph(), node_arguments, environment)
     function = _function(node)
     if function is None:
         raise OpsettaError(
@@ -77,7 +77,7 @@ def _results(node: ir.Node, environment: Environment) -> list[Any]:
         )
     try:
         with torch.no_grad():
-            result = function(**given)
+            result = function(**node_arguments)
     except (RuntimeError, TypeError, ValueError, IndexError, ArithmeticError) as error:
         raise OpsettaError(
             f"PyTorch could not run node '{node.name}' ({overloaded_name(node)}): {error}"
@@ -97,11 +97,11 @@ def _run_block(graph: ir.Graph, environment: Environment) -> list[Any]:
     return [environment[value] for value in graph.outputs]
 
 
-def _run_loop(body: ir.Graph, given: Mapping[str, Any], environment: Environment) -> list[Any]:
-    carried, going, iteration = given["carried"], bool(given["condition"]), 0
-    while going and iteration < given["max_trip_count"]:
+def _run_loop(body: ir.Graph, node_arguments: Mapping[str, Any], environment: Environment) -> list[Any]:
+    carried, condition, iteration = node_arguments["carried"], bool(node_arguments["condition"]), 0
+    while condition and iteration < node_arguments["max_trip_count"]:
         environment.update(zip(body.inputs, [iteration, *carried], strict=True))
-        going, *carried = _run_block(body, environment)
+        condition, *carried = _run_block(body, environment)
         iteration += 1
     result: list[Any] = carried
     return result
@@ -112,7 +112,7 @@ def _function(node: ir.Node) -> Callable[..., Any] | None:
     if node.domain == "sym":
         name = node.op_type
         function = _SYMBOLIC.get(name) or getattr(operator, name, None) or getattr(builtins, name, None)
-        return None if function is None else lambda **given: function(*given.values())
+        return None if function is None else lambda **operands: function(*operands.values())
     if node.domain == "prim" and node.op_type == "Constant":
         return lambda value: value
     if node.domain == "aten" and node.op_type == "alias":
@@ -123,18 +123,18 @@ def _function(node: ir.Node) -> Callable[..., Any] | None:
     if node.domain == "aten" and node.op_type == "view" and "size" in arguments(node):
         # A pass may have recomputed the tensor in another memory layout.
         return lambda self, size: self.reshape(size)
-    return _of_numbers_too(overload)
+    return _accepting_numbers(overload)
 
 
-def _of_numbers_too(overload: OpOverload) -> Callable[..., Any]:
+def _accepting_numbers(overload: OpOverload) -> Callable[..., Any]:
     """An operator called with arguments by name, where numbers may replace tensors."""
     tensors = {a.name for a in schema_of(overload).arguments if str(a.type) == "Tensor"}
     run = by_name(overload)
 
-    def call(**given: Any) -> Any:
-        for name in tensors & given.keys():
-            if isinstance(given[name], (bool, int, float)):
-                given[name] = torch.tensor(given[name])
-        return run(**given)
+    def call(**node_arguments: Any) -> Any:
+        for name in tensors & node_arguments.keys():
+            if isinstance(node_arguments[name], (bool, int, float)):
+                node_arguments[name] = torch.tensor(node_arguments[name])
+        return run(**node_arguments)
 
     return call

@@ -36,9 +36,9 @@ def callable_interface(interface: Interface) -> Interface:
     register_structures()
     unknown: list[str] = []
     try:
-        given, result = (_specification(item, unknown) for item in structures)
-        for specification in (given, result):
-            _check_made(specification)
+        arguments, result = (_specification(item, unknown) for item in structures)
+        for specification in (arguments, result):
+            _check_containers(specification)
     except (TypeError, ValueError, LookupError, AttributeError, RuntimeError) as error:
         raise ModelFileError(
             f"the file describes invalid arguments or results: {type(error).__name__}: {error}"
@@ -50,18 +50,18 @@ def callable_interface(interface: Interface) -> Interface:
             f"class before the first call with {pytree.REGISTRATION}, or torch.export.register_dataclass "
             "for a dataclass"
         )
-    return dataclasses.replace(interface, input_specification=given, output_specification=result)
+    return dataclasses.replace(interface, input_specification=arguments, output_specification=result)
 
 
-def _check_made(specification: Any) -> None:
+def _check_containers(specification: Any) -> None:
     """Make the containers of a structure once, because each class has rules of its own for its context.
 
     Raises:
         ValueError: they have other members than the structure.
     """
     count = specification.num_leaves
-    made = pytree.tree_unflatten(list(range(count)), specification)
-    if len(pytree.tree_leaves(made)) != count:
+    container = pytree.tree_unflatten(list(range(count)), specification)
+    if len(pytree.tree_leaves(container)) != count:
         raise ValueError(f"a container has other members than {specification}")
 
 
@@ -71,23 +71,26 @@ def _specification(item: Any, unknown: list[str]) -> Any:
     if not isinstance(item, Structure):
         return item
     children = [_specification(child, unknown) for child in item.children]
-    found = _container(item)
-    if found is None:
-        named = item.context.name if isinstance(item.context, TypeName) else item.type
-        unknown.append(named)
-        found = _plain(item)
-    kind, context = found
-    return pytree.TreeSpec(kind, context, children)
+    node_type = _container(item)
+    if node_type is None:
+        class_name = item.context.name if isinstance(item.context, TypeName) else item.type
+        unknown.append(class_name)
+        node_type = _plain(item)
+    container_class, context = node_type
+    return pytree.TreeSpec(container_class, context, children)
 
 
 def _container(item: Structure) -> tuple[Any, Any] | None:
     """The registered class of a container and its context; None if one is unknown."""
-    known = {f"{kind.__module__}.{kind.__qualname__}": kind for kind in pytree.SUPPORTED_NODES}
-    kind = known.get(item.type)
-    if kind is None or pytree.is_internal(item.type):
+    registered_classes = {
+        f"{container_class.__module__}.{container_class.__qualname__}": container_class
+        for container_class in pytree.SUPPORTED_NODES
+    }
+    container_class = registered_classes.get(item.type)
+    if container_class is None or pytree.is_internal(item.type):
         return None
     try:
-        return kind, _context(item.context, item)
+        return container_class, _context(item.context, item)
     except LookupError:
         return None
 
@@ -103,14 +106,14 @@ def _plain(item: Structure) -> tuple[type, Any]:
     return tuple, None
 
 
-def _context(kept: Any, container: Structure) -> Any:
-    if isinstance(kept, TypeName):
-        return _type(kept.name, container)
-    if isinstance(kept, (list, tuple)):
-        return type(kept)(_context(member, container) for member in kept)
-    if isinstance(kept, dict):
-        return {key: _context(member, container) for key, member in kept.items()}
-    return kept
+def _context(stored_context: Any, container: Structure) -> Any:
+    if isinstance(stored_context, TypeName):
+        return _type(stored_context.name, container)
+    if isinstance(stored_context, (list, tuple)):
+        return type(stored_context)(_context(member, container) for member in stored_context)
+    if isinstance(stored_context, dict):
+        return {key: _context(member, container) for key, member in stored_context.items()}
+    return stored_context
 
 
 def _type(name: str, container: Structure) -> type:
@@ -125,33 +128,33 @@ def _type(name: str, container: Structure) -> type:
             result: type = getattr(builtins, qualified)
             return result
         raise LookupError(name)
-    found = _imported_class(name)
-    if found is None or not _is_namedtuple(found, len(container.children)):
+    imported_class = _imported_class(name)
+    if imported_class is None or not _is_namedtuple(imported_class, len(container.children)):
         raise LookupError(name)
-    return found
+    return imported_class
 
 
 def _imported_class(name: str) -> type | None:
     """The class of a module that this process has imported, or None."""
-    parts = name.split(".")
-    for count in range(len(parts) - 1, 0, -1):
-        module = sys.modules.get(".".join(parts[:count]))
+    segments = name.split(".")
+    for count in range(len(segments) - 1, 0, -1):
+        module = sys.modules.get(".".join(segments[:count]))
         if module is None:
             continue
-        found: Any = module
-        for part in parts[count:]:
-            found = vars(found).get(part) if hasattr(found, "__dict__") else None
-        return found if isinstance(found, type) else None
+        member: Any = module
+        for segment in segments[count:]:
+            member = vars(member).get(segment) if hasattr(member, "__dict__") else None
+        return member if isinstance(member, type) else None
     return None
 
 
-def _is_namedtuple(kind: type, children: int) -> bool:
+def _is_namedtuple(candidate: type, children: int) -> bool:
     """Whether a class is a namedtuple with this many fields and an unchanged constructor."""
-    fields = getattr(kind, "_fields", None)
+    fields = getattr(candidate, "_fields", None)
     return (
-        issubclass(kind, tuple)
+        issubclass(candidate, tuple)
         and isinstance(fields, tuple)
         and len(fields) == children
-        and str(getattr(kind.__new__, "__module__", "")).startswith("namedtuple_")
-        and kind.__init__ is object.__init__
+        and str(getattr(candidate.__new__, "__module__", "")).startswith("namedtuple_")
+        and candidate.__init__ is object.__init__
     )

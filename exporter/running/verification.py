@@ -89,16 +89,16 @@ def compare(
     atol = default_atol if atol is None else atol
     wide = np.complex128 if np.iscomplexobj(expected) else np.float64
     a, b = actual.astype(wide), expected.astype(wide)
-    same = (actual == expected) | (np.isnan(a) & np.isnan(b))
+    is_equal = (actual == expected) | (np.isnan(a) & np.isnan(b))
     with np.errstate(all="ignore"):
-        errors = np.where(same, 0.0, np.abs(a - b))
+        errors = np.where(is_equal, 0.0, np.abs(a - b))
         errors = np.where(np.isnan(errors), np.inf, errors)
         if actual.dtype.kind in "iu":
             # Different 64-bit integers may be equal in float64.
-            errors = np.where(same, 0.0, np.maximum(errors, 1.0))
+            errors = np.where(is_equal, 0.0, np.maximum(errors, 1.0))
         tolerated = np.nan_to_num(atol + rtol * np.abs(b), nan=0.0, posinf=0.0)
-        excess = np.where(same, -1.0, errors - tolerated)
-        share = float(np.where(same, 0.0, errors / tolerated).max())
+        excess = np.where(is_equal, -1.0, errors - tolerated)
+        share = float(np.where(is_equal, 0.0, errors / tolerated).max())
         nonzero = (b != 0) & np.isfinite(b)
         relative = float((errors[nonzero] / np.abs(b[nonzero])).max()) if nonzero.any() else 0.0
     outside = bool((excess > 0).any())
@@ -118,12 +118,12 @@ def as_array(value: Any) -> np.ndarray:
 
 def _as_arrays(actual: Sequence[Any], expected: Sequence[Any]) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Both sides as arrays; an expected number gets the element type of its output."""
-    found = [as_array(value) for value in actual]
-    due = [
+    actual_arrays = [as_array(value) for value in actual]
+    expected_arrays = [
         np.asarray(b, a.dtype) if isinstance(b, (bool, int, float, complex)) else as_array(b)
-        for a, b in zip(found, expected, strict=True)
+        for a, b in zip(actual_arrays, expected, strict=True)
     ]
-    return found, due
+    return actual_arrays, expected_arrays
 
 
 def compare_outputs(
@@ -150,10 +150,10 @@ def check(
     Raises:
         VerificationError: an output is outside tolerance; the message has the worst one.
     """
-    found, due = _as_arrays(actual, expected)
+    actual_arrays, expected_arrays = _as_arrays(actual, expected)
     reports = [
         compare(name, a, b, rtol, atol, expected_by=expected_by)
-        for name, a, b in zip(names, found, due, strict=True)
+        for name, a, b in zip(names, actual_arrays, expected_arrays, strict=True)
     ]
     failed = [report for report in reports if not report.within_tolerance]
     if not failed:
@@ -162,12 +162,13 @@ def check(
     position = reports.index(worst)
     detail = worst.problem or (
         f"largest absolute error {worst.max_absolute_error:.3g}, relative {worst.max_relative_error:.3g}; "
-        f"at index {list(worst.index)} onnxruntime gave {found[position][worst.index].item()!r}, "
-        f"{expected_by} {due[position][worst.index].item()!r}"
+        f"at index {list(worst.index)} onnxruntime gave {actual_arrays[position][worst.index].item()!r}, "
+        f"{expected_by} {expected_arrays[position][worst.index].item()!r}"
     )
-    whole = "eager PyTorch" if expected_by == "eager" else expected_by
+    reference = "eager PyTorch" if expected_by == "eager" else expected_by
     raise VerificationError(
-        f"output '{worst.name}' differs from {whole} ({len(failed)} of {len(reports)} outputs do): {detail}",
+        f"output '{worst.name}' differs from {reference} ({len(failed)} of {len(reports)} outputs do): "
+        f"{detail}",
         output=worst.name,
         index=worst.index,
         error=worst.max_absolute_error,

@@ -81,7 +81,7 @@ class ComposeOperators(NodePass):
         arguments: dict[str, Any] = {
             name: value
             for name, value in self._registry.implied_values(node.op_type).items()
-            if schema.place(name) == (None, None)
+            if schema.find_argument(name) == (None, None)
         }
         for attribute in schema.attributes.values():
             if attribute.default is not None and attribute.name in symbolic.parameters:

@@ -9,7 +9,7 @@ from typing import Any
 import onnx_ir as ir
 
 from ...registration import MAY_OVERWRITE, GraphContext, GraphError, Registry
-from ...registration.construction.graph import Place
+from ...registration.construction.graph import SourcePosition
 from ...registration.metadata import PLAN_PHASE
 from ...registration.origins import origins_of, set_origins
 from ..onnx_graph.simplification.unused_nodes import RemoveUnused
@@ -56,12 +56,12 @@ class Rewriter:
         # A scratch graph, so that nothing changes if the emission is refused halfway.
         scratch = ir.Graph([], [], nodes=[])
         path = scope or node.name or node.outputs[0].name or node.op_type
-        outer = construction.graph, construction.place
-        construction.graph, construction.place = scratch, Place(None, f"{path}/", _origin(node))
+        outer = construction.graph, construction.position
+        construction.graph, construction.position = scratch, SourcePosition(None, f"{path}/", _origin(node))
         try:
             yield self._context
         finally:
-            construction.graph, construction.place = outer
+            construction.graph, construction.position = outer
         nodes = list(scratch)
         origins = origins_of(node)
         for emitted_node in nodes if origins else ():

@@ -18,8 +18,8 @@ class Lookup(Protocol):
     def first_opset_where(self, name: str, after: int, accepts: Callable[[Any], bool]) -> int | None:
         """See `Registry.first_opset_where`."""
 
-    def implied(self, op_type: str, argument: str) -> ImpliedArgument | None:
-        """See `Registry.implied`."""
+    def implied_argument(self, op_type: str, argument: str) -> ImpliedArgument | None:
+        """See `Registry.implied_argument`."""
 
     def lookup(self, name: str, overload: str, opset: int) -> Any:
         """See `Registry.lookup`."""

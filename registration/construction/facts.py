@@ -43,8 +43,8 @@ _NONE = Facts()
 def facts_of(value: Value) -> Facts:
     """What is known of a value."""
     # The dict itself: its wrapper takes ten times as long for a key that it does not have.
-    found: Facts = value.meta.data.get(_KEY, _NONE)
-    return found
+    facts: Facts = value.meta.data.get(_KEY, _NONE)
+    return facts
 
 
 def state(value: Value, **facts: Any) -> Value:

@@ -51,7 +51,7 @@ class Limits:
 
 
 @dataclasses.dataclass(slots=True)
-class Place:
+class SourcePosition:
     """The current position in the source graph.
 
     Attributes:
@@ -76,7 +76,7 @@ class Construction:
         graph: the graph that nodes are appended to; a sub-graph while that is built.
         opset: the ONNX opset of the graph.
         names: the names in use.
-        place: the current position in the source graph.
+        position: the current position in the source graph.
         owners: the source nodes of the sub-blocks that were reached.
         composing: the ONNX operators that the version ladder is composing, outermost first.
         limits: the remaining limits for an untrusted model; None for the user's own model.
@@ -87,7 +87,7 @@ class Construction:
         self.graph = graph
         self.opset = opset
         self.names = Names()
-        self.place = Place()
+        self.position = SourcePosition()
         self.owners: dict[ir.Graph, ir.Node] = {}
         self.composing: list[str] = []
         self.limits: Limits | None = None
@@ -115,7 +115,7 @@ class Construction:
             self.owners[block] = node
         outputs = node.outputs
         shape = outputs[0].shape if outputs else None
-        self.place = Place(node, f"{module}/" if module else "", origin, lower_block, shape)
+        self.position = SourcePosition(node, f"{module}/" if module else "", origin, lower_block, shape)
 
     def append(
         self,
@@ -140,17 +140,17 @@ class Construction:
                 text = "the model would have more nodes at this opset than the limit for its file"
                 raise GraphError(self.limits.beyond(text))
         for value in inputs:
-            # What is in no graph is a constant that no node reads yet, or is stored in another type.
+            # A value outside every graph is a constant that no node reads yet, or is stored in another type.
             if value is None or value.producer() is not None or value.graph is not None:
                 continue
             if not self._pool.use(value):
-                self._check_not_held(value, f"ONNX operator {op_type} does not take")
-        place, unique = self.place, self.names.unique
-        name = unique(f"{place.scope}{op_type}")
+                self._check_stored_as_declared(value, f"ONNX operator {op_type} does not take")
+        position, unique = self.position, self.names.unique
+        name = unique(f"{position.scope}{op_type}")
         shape = None
         if domain == "":
-            given = {each.name: each.value for each in attributes} if attributes else {}
-            shape = shape_inference.infer(op_type, inputs, given, place.shape)
+            attribute_values = {each.name: each.value for each in attributes} if attributes else {}
+            shape = shape_inference.infer(op_type, inputs, attribute_values, position.shape)
         outputs = [
             Value(name=unique(f"{name}_output_{i}"), type=each, shape=None if i else shape)
             for i, each in enumerate(types)
@@ -162,7 +162,7 @@ class Construction:
             attributes,
             outputs=outputs,
             name=name,
-            metadata_props={**place.origin},
+            metadata_props={**position.origin},
         )
         if domain == "" and self.infers:
             node_inference.complete_shapes(node, self.opset)
@@ -175,16 +175,16 @@ class Construction:
         Raises:
             UnsupportedError: no operator at this opset returns its element type.
         """
-        self._check_not_held(value, "no ONNX operator gives")
+        self._check_stored_as_declared(value, "no ONNX operator gives")
         self._pool.use(value)
         return value
 
-    def _check_not_held(self, value: Value, reason: str) -> None:
+    def _check_stored_as_declared(self, value: Value, reason: str) -> None:
         if holder_of(value) is not None:
             assert value.dtype is not None
-            first = schemas.first_opset_with_dtype("Cast", 0, value.dtype)
+            first_opset = schemas.first_opset_with_dtype("Cast", 0, value.dtype)
             text = f"{reason} {value.dtype.name} at opset {self.opset}"
-            raise UnsupportedError(text, first_opset=first)
+            raise UnsupportedError(text, first_opset=first_opset)
 
     def constant(self, array: np.ndarray) -> Value:
         """The constant with these contents; equal contents give the same value.
@@ -215,8 +215,8 @@ class Construction:
         if min(sizes, default=0) < 0:
             raise UnsupportedError(f"a size is negative: {', '.join(map(str, sizes))}")
         if self.limits is not None and math.prod(sizes) > self.limits.elements:
-            shown = " by ".join(map(str, sizes))
-            text = f"it would take a constant of {shown} elements, more than are made of a file"
+            product = " by ".join(map(str, sizes))
+            text = f"it would take a constant of {product} elements, more than are made of a file"
             raise UnsupportedError(self.limits.beyond(text))
 
     def opset_import(self, domain: str, wanted: int | None = None) -> int:

@@ -40,8 +40,8 @@ class Names:
 
     def take_all(self, graph: ir.Graph) -> None:
         """Reserve the names that a graph and its sub-graphs use."""
-        for each in graphs_of(graph):
-            self._taken.update(names_of(each))
+        for subgraph in graphs_of(graph):
+            self._taken.update(names_of(subgraph))
 
     def is_taken(self, name: str) -> bool:
         """Whether a name is in use or reserved."""

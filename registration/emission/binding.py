@@ -56,9 +56,9 @@ _EXACT = {AttributeType.INT: int, AttributeType.FLOAT: float, AttributeType.STRI
 _EXACT_ELEMENTS = {_PLURAL[kind]: frozenset({exact}) for kind, exact in _EXACT.items()}
 _STRINGS = frozenset({AttributeType.STRING, AttributeType.STRINGS})
 _TENSOR = AttributeType.TENSOR
-_INTEGER_KINDS = (AttributeType.INT, AttributeType.INTS)
-_LEAST, _MOST = -(2**63), 2**63 - 1
-_GRAPH_KINDS = frozenset({AttributeType.GRAPH, AttributeType.GRAPHS})
+_INTEGER_TYPES = (AttributeType.INT, AttributeType.INTS)
+_LOWEST_INTEGER, _HIGHEST_INTEGER = -(2**63), 2**63 - 1
+_GRAPH_TYPES = frozenset({AttributeType.GRAPH, AttributeType.GRAPHS})
 _SINGULAR = {plural: singular for singular, plural in _PLURAL.items()}
 
 
@@ -86,7 +86,7 @@ def emit(
         if schema is None:
             return _emit_unknown(g, op_type, domain, version, positional, named, outputs)
         arguments, attributes = _bind(g, schema, positional, named)
-        inputs, variables, restored = typed_inputs(g, schema, arguments)
+        inputs, variables, restored_dtypes = typed_inputs(g, schema, arguments)
         formal = formal_outputs(schema, outputs)
         types = result_types(schema, formal, variables, attributes, inputs)
     except EmissionError as refusal:
@@ -99,20 +99,21 @@ def emit(
             # Prefer the composition's error when it names an opset that supports the operator.
             raise (error if error.first_opset is not None else refusal) from None
     check_operands(op_type, schema.input_index, inputs, attributes)
+    # Sources without shapes compute sizes with operators of several outputs, such as Split.
     if outputs == 1 or construction.infers:
         folded = _fold(g, op_type, inputs, attributes, types)
         if folded is not None:
-            return _restored(g, folded, formal, restored)
+            return _cast_back(g, folded, formal, restored_dtypes)
     results = construction.append(op_type, inputs, attributes, types, domain)
-    return _restored(g, results, formal, restored) if restored else results
+    return _cast_back(g, results, formal, restored_dtypes) if restored_dtypes else results
 
 
-def _restored(
-    g: Builder, results: list[Value], formal: Sequence[Parameter], restored: Mapping[str, DataType]
+def _cast_back(
+    g: Builder, results: list[Value], formal: Sequence[Parameter], dtypes: Mapping[str, DataType]
 ) -> list[Value]:
     """The results, cast back to the element types that inputs of the same type variable had."""
     return [
-        g.cast(value, restored[parameter.variable]) if parameter.variable in restored else value
+        g.cast(value, dtypes[parameter.variable]) if parameter.variable in dtypes else value
         for value, parameter in zip(results, formal, strict=True)
     ]
 
@@ -142,15 +143,15 @@ def _emit_unknown(
     for name, value in named.items():
         if value is None:
             continue
-        stem, kind = _suffixed(name)
-        if kind is not None and isinstance(value, (list, tuple)):
-            kind = _PLURAL[kind]
-        attributes.append(_attribute(g, op_type, stem, kind or _attribute_type(value), value))
+        stem, attribute_type = _split_suffix(name)
+        if attribute_type is not None and isinstance(value, (list, tuple)):
+            attribute_type = _PLURAL[attribute_type]
+        attributes.append(_attribute(g, op_type, stem, attribute_type or _attribute_type(value), value))
     inputs = [item if item is None or isinstance(item, Value) else g.constant(item) for item in positional]
     return g.construction.append(op_type, inputs, attributes, [None] * outputs, domain)
 
 
-def _suffixed(name: str) -> tuple[str, AttributeType | None]:
+def _split_suffix(name: str) -> tuple[str, AttributeType | None]:
     """Split torch.onnx's `alpha_f` into name and type; without a suffix, the type is None."""
     stem, _, suffix = name.rpartition("_")
     return (stem, _SUFFIXES[suffix]) if stem and suffix in _SUFFIXES else (name, None)
@@ -159,18 +160,18 @@ def _suffixed(name: str) -> tuple[str, AttributeType | None]:
 def _attribute_type(value: Any) -> AttributeType:
     first = value[0] if isinstance(value, (list, tuple)) and value else value
     if isinstance(first, (bool, int, np.integer)):
-        kind = AttributeType.INT
+        attribute_type = AttributeType.INT
     elif isinstance(first, (float, np.floating)):
-        kind = AttributeType.FLOAT
+        attribute_type = AttributeType.FLOAT
     elif isinstance(first, str):
-        kind = AttributeType.STRING
+        attribute_type = AttributeType.STRING
     elif isinstance(first, ir.Graph):
-        kind = AttributeType.GRAPH
+        attribute_type = AttributeType.GRAPH
     elif isinstance(value, (list, tuple)):
-        kind = AttributeType.INT
+        attribute_type = AttributeType.INT
     else:
-        kind = AttributeType.TENSOR
-    return _PLURAL[kind] if isinstance(value, (list, tuple)) else kind
+        attribute_type = AttributeType.TENSOR
+    return _PLURAL[attribute_type] if isinstance(value, (list, tuple)) else attribute_type
 
 
 def _bind(
@@ -191,9 +192,9 @@ def _bind(
     for name, value in named.items():
         if value is None:
             continue
-        index, attribute = schema.place(name)
+        index, attribute = schema.find_argument(name)
         if index is None and attribute is None:
-            index, attribute = schema.place(_suffixed(name)[0])
+            index, attribute = schema.find_argument(_split_suffix(name)[0])
         if index is not None:
             arguments.extend([None] * (index + 1 - len(arguments)))
             if arguments[index] is not None:
@@ -202,14 +203,14 @@ def _bind(
         elif attribute is not None:
             if attribute.type in _STRINGS:
                 _check_words(g, schema, name, attribute.name, value)
-            made = _attribute(g, schema.name, attribute.name, attribute.type, value)
-            if attribute.default is None or not attribute.is_default(made.value):
-                attributes.append(made)
+            node_attribute = _attribute(g, schema.name, attribute.name, attribute.type, value)
+            if attribute.default is None or not attribute.is_default(node_attribute.value):
+                attributes.append(node_attribute)
         else:
             omitted[name] = value
     for name, value in omitted.items():
         check_omitted(g, schema, arguments, name, value)
-    # A Loop needs its first two inputs, also where both are omitted.
+    # A Loop has its first two inputs even if both are omitted.
     while len(arguments) > schema.minimum_inputs and arguments[-1] is None:
         arguments.pop()
     _check_required(g, schema, arguments, attributes)
@@ -257,27 +258,31 @@ def _check_required(
             raise EmissionError(f"ONNX operator {schema.name} needs attribute '{name}' at opset {g.opset}")
 
 
-def _attribute(g: Builder, op_type: str, name: str, kind: AttributeType, value: Any) -> ir.Attr:
+def _attribute(g: Builder, op_type: str, name: str, attribute_type: AttributeType, value: Any) -> ir.Attr:
     """An attribute of the given type from a Python value, a tensor, or a constant graph value."""
     if type(value) is list:
-        is_exact = kind in _EXACT_ELEMENTS and _EXACT_ELEMENTS[kind].issuperset(map(type, value))
+        is_exact = attribute_type in _EXACT_ELEMENTS and _EXACT_ELEMENTS[attribute_type].issuperset(
+            map(type, value)
+        )
     else:
-        is_exact = type(value) is _EXACT.get(kind)
-    if is_exact or kind in _GRAPH_KINDS:
-        if kind in _INTEGER_KINDS:
+        is_exact = type(value) is _EXACT.get(attribute_type)
+    if is_exact or attribute_type in _GRAPH_TYPES:
+        if attribute_type in _INTEGER_TYPES:
             _check_integers(op_type, name, value)
-        return ir.Attr(name, kind, value)
+        return ir.Attr(name, attribute_type, value)
     if isinstance(value, (list, tuple)) and has_value(value):
         value = g.stack(value)
     if is_value(value):
         value = _constant_attribute(g, op_type, name, value)
-    if kind == _TENSOR:
+    if attribute_type == _TENSOR:
         return ir.Attr(
-            name, kind, value if isinstance(value, ir.TensorProtocol) else ir.Tensor(to_array(value))
+            name,
+            attribute_type,
+            value if isinstance(value, ir.TensorProtocol) else ir.Tensor(to_array(value)),
         )
     if isinstance(value, np.ndarray):
         value = value.tolist()
-    if kind in _SINGULAR:
+    if attribute_type in _SINGULAR:
         value = list(value) if isinstance(value, (list, tuple)) else [value]
     elif isinstance(value, (list, tuple)):
         if len(value) != 1:
@@ -285,31 +290,31 @@ def _attribute(g: Builder, op_type: str, name: str, kind: AttributeType, value: 
                 f"attribute '{name}' of ONNX operator {op_type} takes one value, not {list(value)}"
             )
         value = value[0]
-    numbers = _numbers(op_type, name, kind, value)
-    if kind in _INTEGER_KINDS:
+    numbers = _numbers(op_type, name, attribute_type, value)
+    if attribute_type in _INTEGER_TYPES:
         _check_integers(op_type, name, numbers)
-    return ir.Attr(name, kind, numbers)
+    return ir.Attr(name, attribute_type, numbers)
 
 
 def _check_integers(op_type: str, name: str, value: int | list[int]) -> None:
     """Refuse numbers that a file cannot hold: its integers have 64 bits."""
     for number in value if isinstance(value, list) else (value,):
-        if not _LEAST <= number <= _MOST:
+        if not _LOWEST_INTEGER <= number <= _HIGHEST_INTEGER:
             raise EmissionError(
                 f"attribute '{name}' of ONNX operator {op_type} must be of type INT64, not {number}"
             )
 
 
-def _numbers(op_type: str, name: str, kind: AttributeType, value: Any) -> Any:
+def _numbers(op_type: str, name: str, attribute_type: AttributeType, value: Any) -> Any:
     """Return the value of a number attribute as Python ints or floats; refuse fractions for ints."""
-    convert = _CONVERSIONS.get(_SINGULAR.get(kind, kind))
+    convert = _CONVERSIONS.get(_SINGULAR.get(attribute_type, attribute_type))
     if convert is None:
         return value
     try:
-        return [convert(item) for item in value] if kind in _SINGULAR else convert(value)
+        return [convert(item) for item in value] if attribute_type in _SINGULAR else convert(value)
     except (TypeError, ValueError):
         raise EmissionError(
-            f"attribute '{name}' of ONNX operator {op_type} must be of type {kind.name}, not "
+            f"attribute '{name}' of ONNX operator {op_type} must be of type {attribute_type.name}, not "
             f"{shortened(value)}"
         ) from None
 
@@ -318,7 +323,7 @@ def _constant_attribute(g: Builder, op_type: str, name: str, value: Value) -> np
     array = g.constant_value(value)
     if array is None:
         later = schemas.first_version(
-            op_type, "", lambda schema: schema.place(name)[0] is not None, after=g.opset
+            op_type, "", lambda schema: schema.find_argument(name)[0] is not None, after=g.opset
         )
         raise EmissionError(
             f"'{name}' of ONNX operator {op_type} is an attribute at opset {g.opset} and must be constant"
@@ -355,6 +360,6 @@ def _fold(
     if results is None:
         return None
     return [
-        g.constant(array, None if kind is None else kind.dtype)
-        for array, kind in zip(results, types, strict=True)
+        g.constant(array, None if result_type is None else result_type.dtype)
+        for array, result_type in zip(results, types, strict=True)
     ]

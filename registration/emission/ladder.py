@@ -14,7 +14,7 @@ from onnx_ir import Value
 from .. import schemas
 from ..construction.builder import Builder
 from ..functions.dispatch import SymbolicFunction
-from ..functions.results import composed_results, listed
+from ..functions.results import as_list, composed_results
 
 # A composition may emit its own operator with other element types; this bounds the recursion.
 _COMPOSED_WITHIN = 3
@@ -28,8 +28,8 @@ def rung(g: Builder, op_type: str) -> SymbolicFunction | None:
     construction = g.construction
     if op_type in construction.composing:
         return None
-    found = g.registry.rung(op_type, construction.opset)
-    symbolic: SymbolicFunction | None = None if found is None or found.any_data else found.symbolic
+    entry = g.registry.rung(op_type, construction.opset)
+    symbolic: SymbolicFunction | None = None if entry is None or entry.any_data else entry.symbolic
     return symbolic
 
 
@@ -37,18 +37,18 @@ def emit_of_any_data(
     g: Builder, op_type: str, positional: Sequence[Any], named: Mapping[str, Any], outputs: int
 ) -> list[Value]:
     """Emit an operator with its newest meaning, for data that older versions may not take."""
-    found = g.registry.rung(op_type, g.opset)
-    if found is not None and op_type not in g.construction.composing:
-        return compose(g, found.symbolic, op_type, positional, named, outputs)
-    return listed(g.op(op_type, *positional, outputs=outputs, **named))
+    entry = g.registry.rung(op_type, g.opset)
+    if entry is not None and op_type not in g.construction.composing:
+        return compose(g, entry.symbolic, op_type, positional, named, outputs)
+    return as_list(g.op(op_type, *positional, outputs=outputs, **named))
 
 
 def composition(g: Builder, op_type: str) -> SymbolicFunction | None:
     """Return the function that replaces an ONNX operator refused by this opset's version, or None."""
     if g.construction.composing.count(op_type) >= _COMPOSED_WITHIN:
         return None
-    found: SymbolicFunction | None = g.registry.lookup(f"onnx::{op_type}", "", g.opset)
-    return found
+    symbolic: SymbolicFunction | None = g.registry.lookup(f"onnx::{op_type}", "", g.opset)
+    return symbolic
 
 
 @contextlib.contextmanager
@@ -78,9 +78,10 @@ def compose(
     if positional and schemas.is_variadic(op_type):
         like = next((item.dtype for item in positional if isinstance(item, Value)), None)
         positional = [[g.constant(item, like) for item in positional]]
-    given = {name: argument for name, argument in named.items() if argument is not None}
+    arguments = {name: argument for name, argument in named.items() if argument is not None}
     if "outputs" in symbolic.parameters:
-        given["outputs"] = outputs
+        arguments["outputs"] = outputs
+    # A composition that emits its own operator gets the target's version, instead of itself again.
     with at_work(g, op_type):
-        composed = symbolic.call(g, positional, given)
+        composed = symbolic.call(g, positional, arguments)
     return [g.constant(item) for item in composed_results(symbolic, composed, outputs)]

@@ -39,13 +39,13 @@ def check_omitted(g: Builder, schema: OperatorSchema, inputs: Sequence[Any], nam
 
 def _is_implied(g: Builder, schema: OperatorSchema, inputs: Sequence[Any], name: str, value: Any) -> bool:
     nearest = schemas.nearest_attribute(schema, name)
-    implied = g.registry.implied(schema.name, name) if schema.domain == "" else None
+    implied = g.registry.implied_argument(schema.name, name) if schema.domain == "" else None
     if implied is not None and implied.accepts is not None:
         return implied.accepts(g, inputs, value)
     if nearest is None:
         return False
-    wanted = nearest.default if implied is None else implied.value
+    equivalent_value = nearest.default if implied is None else implied.value
     if isinstance(value, Value):
         array = g.constant_value(value)
         value = None if array is None else array.tolist()
-    return value is not None and nearest.is_value(value, wanted)
+    return value is not None and nearest.is_value(value, equivalent_value)

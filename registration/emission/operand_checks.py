@@ -30,11 +30,11 @@ def axis_from_front(axis: int, rank: int) -> int:
         UnsupportedError: the tensor does not have the axis.
     """
     if not -rank <= axis < rank:
-        raise outside(axis, rank)
+        raise outside_error(axis, rank)
     return axis + rank if axis < 0 else axis
 
 
-def outside(axis: int, rank: int) -> UnsupportedError:
+def outside_error(axis: int, rank: int) -> UnsupportedError:
     """The error for an axis that a tensor does not have."""
     dimensions = "1 dimension" if rank == 1 else f"{rank} dimensions"
     return UnsupportedError(f"axis {axis} is outside of a tensor with {dimensions}")
@@ -56,7 +56,7 @@ def _check_new(axes: Sequence[int], rank: int) -> None:
 
 def _check_flattened(axes: Sequence[int], rank: int) -> None:
     if not -rank <= axes[0] <= rank:
-        raise outside(axes[0], rank)
+        raise outside_error(axes[0], rank)
 
 
 def _check_permutation(perm: Sequence[int], rank: int) -> None:
@@ -65,7 +65,7 @@ def _check_permutation(perm: Sequence[int], rank: int) -> None:
 
 
 _AxisCheck = Callable[[Sequence[int], int], None]
-_AXES: dict[str, tuple[str, _AxisCheck]] = {
+_AXIS_CHECKS: dict[str, tuple[str, _AxisCheck]] = {
     "CenterCropPad": ("axes", _check_distinct),
     "Flatten": ("axis", _check_flattened),
     "MeanVarianceNormalization": ("axes", _check_within),
@@ -75,7 +75,7 @@ _AXES: dict[str, tuple[str, _AxisCheck]] = {
     "Transpose": ("perm", _check_permutation),
     "Unsqueeze": ("axes", _check_new),
 }
-_AXES |= dict.fromkeys(
+_AXIS_CHECKS |= dict.fromkeys(
     "ArgMax ArgMin Compress Concat CumProd CumSum DFT Gather GatherElements Hardmax LayerNormalization "
     "LogSoftmax LpNormalization RMSNormalization Scatter ScatterElements Softmax Split SplitToSequence TopK "
     "Unique".split(),
@@ -85,7 +85,7 @@ _WITH_KEEPDIMS = frozenset(
     "ArgMax ArgMin ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd "
     "ReduceSum ReduceSumSquare".split()
 )
-_AXES |= dict.fromkeys(
+_AXIS_CHECKS |= dict.fromkeys(
     "Pad ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum "
     "ReduceSumSquare Resize".split(),
     ("axes", _check_within),
@@ -102,13 +102,13 @@ def _check_reshape(arguments: Arguments, shape: Shape) -> None:
         raise UnsupportedError(f"the shape {sizes} has more than one size of -1")
     if not arguments.get("allowzero", [0])[0]:
         rank = None if shape is None else len(shape)
-        if rank is not None and any(size == 0 and at >= rank for at, size in enumerate(sizes)):
+        if rank is not None and any(size == 0 and axis >= rank for axis, size in enumerate(sizes)):
             raise UnsupportedError(f"a size of 0 in {sizes} copies a dimension that the tensor does not have")
         if 0 in sizes:
             return
     if -1 in sizes and shape is not None and shape.is_static():
-        count, others = math.prod(shape.numpy()), -math.prod(sizes)
-        if not others or count % others:
+        count, sized_count = math.prod(shape.numpy()), -math.prod(sizes)
+        if not sized_count or count % sized_count:
             raise UnsupportedError(f"{count} elements cannot have the shape {sizes}")
 
 
@@ -140,7 +140,7 @@ def _check_divisor(name: str) -> Callable[[Arguments, Shape], None]:
     return check
 
 
-_SIZES: dict[str, tuple[tuple[str, ...], Callable[[Arguments, Shape], None]]] = {
+_SIZE_CHECKS: dict[str, tuple[tuple[str, ...], Callable[[Arguments, Shape], None]]] = {
     "Div": (("B",), _check_divisor("B")),
     "Mod": (("B",), _check_divisor("B")),
     "ConstantOfShape": (("input",), _check_sizes("input")),
@@ -158,21 +158,21 @@ def check_scattered(data: ir.Value, indices: ir.Value, updates: ir.Value) -> Non
             shape than the places that they are written to.
     """
     shapes = [None if value.shape is None else value.shape.dims for value in (data, indices, updates)]
-    written, places, values = shapes
-    if places is None:
+    data_dims, index_dims, update_dims = shapes
+    if index_dims is None:
         return
-    if not places:
+    if not index_dims:
         raise UnsupportedError("the indices of a scatter are a scalar")
-    count = places[-1]
-    if not isinstance(count, int) or written is None:
+    index_length = index_dims[-1]
+    if not isinstance(index_length, int) or data_dims is None:
         return
-    if count > len(written):
+    if index_length > len(data_dims):
         raise UnsupportedError(
-            f"indices of {count} numbers are outside of a tensor with {len(written)} dimensions"
+            f"indices of {index_length} numbers are outside of a tensor with {len(data_dims)} dimensions"
         )
-    due = (*places[:-1], *written[count:])
-    fits = values is None or len(values) == len(due)
-    for size, expected in zip(values or (), due, strict=False):
+    expected_dims = (*index_dims[:-1], *data_dims[index_length:])
+    fits = update_dims is None or len(update_dims) == len(expected_dims)
+    for size, expected in zip(update_dims or (), expected_dims, strict=False):
         fits = fits and not (isinstance(size, int) and isinstance(expected, int) and size != expected)
     if not fits:
         raise UnsupportedError("the updates of a scatter do not have the shape of their places")
@@ -198,8 +198,8 @@ def check_operands(
         for attribute in attributes:
             if attribute.name == "keepdims" and attribute.value not in (0, 1):
                 raise UnsupportedError(f"keepdims must be 0 or 1, not {attribute.value}")
-    axis_check = _AXES.get(op_type)
-    size_check = _SIZES.get(op_type) if axis_check is None else None
+    axis_check = _AXIS_CHECKS.get(op_type)
+    size_check = _SIZE_CHECKS.get(op_type) if axis_check is None else None
     if axis_check is not None:
         name, check_axes = axis_check
         data = inputs[0] if inputs else None

@@ -76,19 +76,19 @@ def result_types(
         if dtype is None and len(parameter.dtypes) == 1:
             dtype = next(iter(parameter.dtypes))
         if dtype is None:
-            given = {attribute.name: attribute for attribute in attributes}
-            dtype = _attribute_decides(schema, given, inputs)
+            attributes_by_name = {attribute.name: attribute for attribute in attributes}
+            dtype = _dtype_of_attribute(schema, attributes_by_name, inputs)
         if dtype is not None and parameter.dtypes and dtype not in parameter.dtypes:
-            raise _refused_result(schema, parameter, dtype)
+            raise _result_error(schema, parameter, dtype)
         result.append(None if dtype is None else _result_type(parameter, dtype, inputs))
     return result
 
 
-def _refused_result(schema: OperatorSchema, parameter: Parameter, dtype: DataType) -> EmissionError:
+def _result_error(schema: OperatorSchema, parameter: Parameter, dtype: DataType) -> EmissionError:
     later = schemas.first_version(
         schema.name,
         schema.domain,
-        lambda other: any(o.name == parameter.name and dtype in o.dtypes for o in other.outputs),
+        lambda version: any(o.name == parameter.name and dtype in o.dtypes for o in version.outputs),
         after=schema.since_version,
     )
     return EmissionError(
@@ -98,19 +98,19 @@ def _refused_result(schema: OperatorSchema, parameter: Parameter, dtype: DataTyp
     )
 
 
-def _attribute_decides(
-    schema: OperatorSchema, given: Mapping[str, ir.Attr], inputs: Sequence[Value | None]
+def _dtype_of_attribute(
+    schema: OperatorSchema, attributes: Mapping[str, ir.Attr], inputs: Sequence[Value | None]
 ) -> DataType | None:
     """Return the element type that an attribute (`to`, `dtype`, `value`) or a second input sets."""
     for name in ("to", "dtype", "output_dtype"):
-        attribute = given.get(name)
+        attribute = attributes.get(name)
         if (
             attribute is not None
             and attribute.type == AttributeType.INT
             and (attribute.value or name == "to")
         ):
             return element_type(attribute.value)
-    value = given.get("value")
+    value = attributes.get("value")
     if value is not None and value.type == AttributeType.TENSOR:
         tensor: ir.TensorProtocol = value.value
         return tensor.dtype

@@ -40,25 +40,25 @@ def typed_inputs(
     """
     formal = formal_parameters(schema.inputs, len(arguments))
     pairs = list(zip(arguments, formal, strict=True))
-    plain = _variables_of_tensors(pairs)
-    if plain is None:
-        return _converted(g, schema, pairs)
+    variables = _variables_of_tensors(pairs)
+    if variables is None:
+        return _convert_inputs(g, schema, pairs)
     if _TENSORS.issuperset(map(type, arguments)):
-        return list(arguments), plain, {}
-    _decide_by_numbers(schema, pairs, plain)
+        return list(arguments), variables, {}
+    _decide_by_numbers(schema, pairs, variables)
     inputs = [
-        item if type(item) in _TENSORS else _input_value(g, schema, parameter, item, plain)
+        item if type(item) in _TENSORS else _input_value(g, schema, parameter, item, variables)
         for item, parameter in pairs
     ]
-    return inputs, plain, {}
+    return inputs, variables, {}
 
 
-def _converted(
+def _convert_inputs(
     g: Builder, schema: OperatorSchema, pairs: _Pairs
 ) -> tuple[list[Value | None], dict[str, DataType], dict[str, DataType]]:
     """The result of `typed_inputs`, where a value has an element type that is unknown or not allowed."""
     variables: dict[str, DataType] = {}
-    restored: dict[str, DataType] = {}
+    restored_dtypes: dict[str, DataType] = {}
     sequences: set[str] = set()
     for item, parameter in pairs:
         dtype = item.dtype if is_value(item) else None
@@ -66,24 +66,24 @@ def _converted(
             continue
         if is_sequence_type(item.type):
             sequences.add(parameter.variable)
-        known = variables.setdefault(parameter.variable, dtype)
-        if known != dtype:
+        variable_dtype = variables.setdefault(parameter.variable, dtype)
+        if variable_dtype != dtype:
             raise EmissionError(
-                f"ONNX operator {schema.name} takes inputs of one type, but received {known.name} and "
-                f"{dtype.name}: cast one of them with g.cast"
+                f"ONNX operator {schema.name} takes inputs of one type, but received {variable_dtype.name} "
+                f"and {dtype.name}: cast one of them with g.cast"
             )
     for variable, dtype in list(variables.items()):
         allowed = next(p.dtypes for p in schema.inputs if p.variable == variable)
         if allowed and dtype not in allowed and variable not in sequences:
             variables[variable] = _allowed_dtype(g, schema, variable, dtype, allowed)
-            restored[variable] = dtype
+            restored_dtypes[variable] = dtype
     _decide_by_numbers(schema, pairs, variables)
     inputs = []
     for item, parameter in pairs:
         if isinstance(item, (bool, int, float)) and parameter.variable not in variables:
             item = _number_like_unknown(g, pairs, parameter, item)
         inputs.append(_input_value(g, schema, parameter, item, variables))
-    return inputs, variables, restored
+    return inputs, variables, restored_dtypes
 
 
 _Pairs = Sequence[tuple[Any, Parameter]]
@@ -98,10 +98,10 @@ def _variables_of_tensors(pairs: _Pairs) -> dict[str, DataType] | None:
             if is_value(item):
                 return None
             continue
-        kind = item.type
-        if type(kind) is not ir.TensorType:
+        tensor_type = item.type
+        if type(tensor_type) is not ir.TensorType:
             return None
-        dtype = kind.dtype
+        dtype = tensor_type.dtype
         if parameter.dtypes and dtype not in parameter.dtypes:
             return None
         if not parameter.variable or not parameter.homogeneous:
@@ -115,8 +115,8 @@ def _number_like_unknown(g: Builder, pairs: _Pairs, parameter: Parameter, number
     """Cast a number to the unknown element type of another operand at run time, with CastLike."""
     if not parameter.variable or not parameter.homogeneous:
         return number
-    for item, beside in pairs:
-        is_alike = beside.variable == parameter.variable and beside.homogeneous
+    for item, neighbor in pairs:
+        is_alike = neighbor.variable == parameter.variable and neighbor.homogeneous
         if is_alike and isinstance(item, Value) and item.dtype is None:
             return g.op("CastLike", g.constant(number), item)
     return number
@@ -170,47 +170,47 @@ def _input_value(
 ) -> Value | None:
     if item is None:
         return None
-    wanted = variables.get(parameter.variable) if parameter.homogeneous else None
+    target_dtype = variables.get(parameter.variable) if parameter.homogeneous else None
     if isinstance(item, (list, tuple)) and has_value(item):
         item = g.stack(item)
     if is_value(item):
         dtype = item.dtype
         if is_sequence_type(item.type):
-            return _checked_sequence(g, schema, parameter, item)
+            return _check_sequence(g, schema, parameter, item)
         if dtype is None or (
-            dtype == (wanted or dtype) and (not parameter.dtypes or dtype in parameter.dtypes)
+            dtype == (target_dtype or dtype) and (not parameter.dtypes or dtype in parameter.dtypes)
         ):
             return item
-        if wanted is None:
-            wanted = _allowed_dtype_of_fixed(g, schema, parameter, dtype)
-        return g.cast(item, wanted)
-    if wanted is None:
-        wanted = _dtype_of_constant(item, parameter)
+        if target_dtype is None:
+            target_dtype = _allowed_dtype_of_fixed(g, schema, parameter, dtype)
+        return g.cast(item, target_dtype)
+    if target_dtype is None:
+        target_dtype = _dtype_of_constant(item, parameter)
         if parameter.variable and parameter.homogeneous:
-            variables.setdefault(parameter.variable, wanted)
+            variables.setdefault(parameter.variable, target_dtype)
     if parameter.name in _LISTS and not isinstance(item, (list, tuple, np.ndarray)):
         item = [item]
-    if wanted in dtypes.INTEGERS and not isinstance(item, np.ndarray) and not _is_whole(item):
+    if target_dtype in dtypes.INTEGERS and not isinstance(item, np.ndarray) and not _is_whole(item):
         raise EmissionError(
-            f"input '{parameter.name}' of ONNX operator {schema.name} is of type {wanted.name} here, "
+            f"input '{parameter.name}' of ONNX operator {schema.name} is of type {target_dtype.name} here, "
             f"which does not represent {shortened(item)}"
         )
-    return g.construction.constant(to_array(item, wanted))
+    return g.construction.constant(to_array(item, target_dtype))
 
 
-def _checked_sequence(g: Builder, schema: OperatorSchema, parameter: Parameter, item: Value) -> Value:
+def _check_sequence(g: Builder, schema: OperatorSchema, parameter: Parameter, item: Value) -> Value:
     if item.dtype in parameter.sequences:
         return item
     position = schema.inputs.index(parameter)
     later = schemas.first_version(
         schema.name,
         schema.domain,
-        lambda other: position < len(other.inputs) and item.dtype in other.inputs[position].sequences,
+        lambda version: position < len(version.inputs) and item.dtype in version.inputs[position].sequences,
         after=schema.since_version,
     )
-    of = item.dtype.name if item.dtype is not None else "unknown type"
+    element_type = item.dtype.name if item.dtype is not None else "unknown type"
     raise EmissionError(
-        f"input '{parameter.name}' of ONNX operator {schema.name} takes no sequence of {of} "
+        f"input '{parameter.name}' of ONNX operator {schema.name} takes no sequence of {element_type} "
         f"at opset {g.opset}" + (f"; from {later} it does" if later else ""),
         first_opset=later,
     )
@@ -242,8 +242,14 @@ def _dtype_of_constant(item: Any, parameter: Parameter) -> DataType:
     """Return the element type of a Python constant whose type variable no other input sets."""
     if len(parameter.dtypes) == 1:
         return next(iter(parameter.dtypes))
-    own = DataType.from_numpy(to_array(item).dtype)
-    if not parameter.dtypes or own in parameter.dtypes:
-        return own
-    wide = dtypes.holding(own, parameter.dtypes)
-    return wide if wide is not None else DataType.FLOAT if DataType.FLOAT in parameter.dtypes else own
+    default_dtype = DataType.from_numpy(to_array(item).dtype)
+    if not parameter.dtypes or default_dtype in parameter.dtypes:
+        return default_dtype
+    wider_dtype = dtypes.holding(default_dtype, parameter.dtypes)
+    return (
+        wider_dtype
+        if wider_dtype is not None
+        else DataType.FLOAT
+        if DataType.FLOAT in parameter.dtypes
+        else default_dtype
+    )

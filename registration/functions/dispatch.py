@@ -31,7 +31,7 @@ _LISTS = (list, tuple, collections.abc.Sequence)
 
 
 @dataclasses.dataclass(frozen=True)
-class Parameter:
+class SymbolicParameter:
     """The types that the annotation of a symbolic function's parameter allows."""
 
     name: str
@@ -52,17 +52,17 @@ class Parameter:
     """The types of list elements; empty if the annotation does not list plain types."""
 
     @functools.cached_property
-    def unchanged(self) -> frozenset[type]:
+    def unconverted_types(self) -> frozenset[type]:
         """Types of arguments that need no conversion."""
-        kinds: set[type] = {type(None), str}
+        types_of_arguments: set[type] = {type(None), str}
         if self.value:
-            kinds.add(Value)
+            types_of_arguments.add(Value)
         if self.number:
-            kinds |= {float, bool, int} if self.integer else {float, bool}
-        return frozenset(kinds)
+            types_of_arguments |= {float, bool, int} if self.integer else {float, bool}
+        return frozenset(types_of_arguments)
 
     @functools.cached_property
-    def unchanged_elements(self) -> frozenset[type]:
+    def unconverted_element_types(self) -> frozenset[type]:
         """Types of list elements that need no conversion."""
         return frozenset(self.elements)
 
@@ -78,12 +78,12 @@ def _members(annotation: Any) -> list[Any]:
     return [annotation]
 
 
-def _parameter(name: str, annotation: Any, required: bool) -> Parameter:
+def _parameter(name: str, annotation: Any, required: bool) -> SymbolicParameter:
     members = _members(annotation)
     lists = [member for member in members if member in _LISTS or typing.get_origin(member) in _LISTS]
     elements = [leaf for member in lists for inner in typing.get_args(member) for leaf in _members(inner)]
     anything = annotation is Any
-    return Parameter(
+    return SymbolicParameter(
         name=name,
         required=required,
         value=anything or Value in members,
@@ -111,7 +111,7 @@ class SymbolicFunction:
     function: Callable[..., Any]
 
     @functools.cached_property
-    def checked(self) -> Callable[..., Any]:
+    def checked_function(self) -> Callable[..., Any]:
         """The function with beartype's checks; made at its first call, because most are never called."""
         # A command that calls no function starts faster without beartype.
         import beartype
@@ -119,18 +119,18 @@ class SymbolicFunction:
         return beartype.beartype(self.function)
 
     @functools.cached_property
-    def required(self) -> list[str]:
+    def required_parameters(self) -> list[str]:
         """The names of the parameters without a default."""
         return [parameter.name for parameter in self.parameters.values() if parameter.required]
 
     @functools.cached_property
     def takes_any(self) -> bool:
         """Whether it takes arguments without a parameter, with `**attributes`."""
-        kinds = [p.kind for p in inspect.signature(self.function).parameters.values()]
-        return inspect.Parameter.VAR_KEYWORD in kinds
+        parameter_kinds = [p.kind for p in inspect.signature(self.function).parameters.values()]
+        return inspect.Parameter.VAR_KEYWORD in parameter_kinds
 
     @functools.cached_property
-    def parameters(self) -> dict[str, Parameter]:
+    def parameters(self) -> dict[str, SymbolicParameter]:
         """Its parameters after `g` by the name of their argument, in order.
 
         An argument whose name is a Python keyword, such as `from`, has a parameter with an underscore
@@ -146,12 +146,12 @@ class SymbolicFunction:
                 f"the annotations of the symbolic function of {self.name} cannot be evaluated: {error}"
             ) from error
         signature = inspect.signature(self.function)
-        names = list(signature.parameters.values())[1:]
+        formal_parameters = list(signature.parameters.values())[1:]
         return {
             _argument(p.name): _parameter(
                 p.name, hints.get(p.name, Any), p.default is inspect.Parameter.empty
             )
-            for p in names
+            for p in formal_parameters
             if p.kind is not inspect.Parameter.VAR_KEYWORD
         }
 
@@ -162,7 +162,7 @@ class SymbolicFunction:
             ArgumentError: an argument is unknown, missing, not constant, or of a wrong type.
         """
         parameters = self.parameters
-        given = {}
+        call_arguments = {}
         for name, argument in arguments.items():
             parameter = parameters.get(name)
             if parameter is None:
@@ -170,19 +170,19 @@ class SymbolicFunction:
                     continue
                 if not self.takes_any:
                     raise ArgumentError(f"the symbolic function of {self.name} has no parameter '{name}'")
-                given[name] = argument
+                call_arguments[name] = argument
                 continue
-            if type(argument) in parameter.unchanged:
-                given[parameter.name] = argument
+            if type(argument) in parameter.unconverted_types:
+                call_arguments[parameter.name] = argument
             else:
-                given[parameter.name] = _coerce(g, self, parameter, argument)
-        for needed in self.required:
-            if needed not in given:
-                raise ArgumentError(f"{self.name} needs argument '{needed}'")
+                call_arguments[parameter.name] = _coerce(g, self, parameter, argument)
+        for name_of_required in self.required_parameters:
+            if name_of_required not in call_arguments:
+                raise ArgumentError(f"{self.name} needs argument '{name_of_required}'")
         try:
-            return self.checked(g, **given)
+            return self.checked_function(g, **call_arguments)
         except _violation() as error:
-            raise _explained(self, given, error) from None
+            raise _explain_violation(self, call_arguments, error) from None
 
     def call(self, g: Builder, positional: Sequence[Any], named: Mapping[str, Any]) -> Any:
         """Call the function with arguments by position and by schema name.
@@ -203,13 +203,13 @@ class SymbolicFunction:
         return self(g, {**dict(zip(order, positional, strict=False)), **named})
 
 
-def _coerce(g: Builder, symbolic: SymbolicFunction, parameter: Parameter, argument: Any) -> Any:
+def _coerce(g: Builder, symbolic: SymbolicFunction, parameter: SymbolicParameter, argument: Any) -> Any:
     if is_value(argument):
         if parameter.value:
             return argument
         argument = _constant(g, symbolic, parameter, argument)
     if isinstance(argument, (list, tuple)):
-        if parameter.unchanged_elements.issuperset(map(type, argument)):
+        if parameter.unconverted_element_types.issuperset(map(type, argument)):
             return list(argument)
         return [_element(g, symbolic, parameter, item, argument) for item in argument]
     if isinstance(argument, (bool, int, float, complex)):
@@ -222,22 +222,24 @@ def _coerce(g: Builder, symbolic: SymbolicFunction, parameter: Parameter, argume
     return argument
 
 
-def _element(g: Builder, symbolic: SymbolicFunction, parameter: Parameter, item: Any, argument: Any) -> Any:
+def _element(
+    g: Builder, symbolic: SymbolicFunction, parameter: SymbolicParameter, item: Any, argument: Any
+) -> Any:
     if not parameter.element_value and is_value(item):
         item = _constant(g, symbolic, parameter, item)
     if parameter.floats and type(item) is int:
         return float(item)
     # beartype checks only one element of a list.
     if parameter.elements and not isinstance(item, parameter.elements):
-        wanted = " or ".join(leaf.__name__ for leaf in parameter.elements)
+        type_names = " or ".join(leaf.__name__ for leaf in parameter.elements)
         raise ArgumentError(
-            f"argument '{parameter.name}' of {symbolic.name} must be a list of {wanted}, not "
+            f"argument '{parameter.name}' of {symbolic.name} must be a list of {type_names}, not "
             f"{shortened(argument)}"
         )
     return item
 
 
-def _constant(g: Builder, symbolic: SymbolicFunction, parameter: Parameter, argument: Value) -> Any:
+def _constant(g: Builder, symbolic: SymbolicFunction, parameter: SymbolicParameter, argument: Value) -> Any:
     array = g.constant_value(argument)
     if array is not None:
         return array.tolist() if isinstance(array, np.ndarray) else array
@@ -260,22 +262,22 @@ def _violation() -> type[Exception]:
     return beartype.roar.BeartypeCallHintParamViolation
 
 
-def _explained(
+def _explain_violation(
     symbolic: SymbolicFunction,
-    given: Mapping[str, Any],
+    call_arguments: Mapping[str, Any],
     error: Exception,
 ) -> ArgumentError:
     hints = typing.get_type_hints(symbolic.function)
-    found = re.search(r" parameter (\w+)=", str(error))
-    if found is not None and found[1] in given:
-        name = found[1]
-        argument, expected = given[name], hints[name]
-        plain = isinstance(expected, type) and not typing.get_args(expected)
-        wanted = expected.__name__ if plain else str(expected).replace("typing.", "")
-        shown = (
+    match = re.search(r" parameter (\w+)=", str(error))
+    if match is not None and match[1] in call_arguments:
+        name = match[1]
+        argument, expected = call_arguments[name], hints[name]
+        is_class = isinstance(expected, type) and not typing.get_args(expected)
+        type_name = expected.__name__ if is_class else str(expected).replace("typing.", "")
+        description = (
             "a graph value"
             if isinstance(argument, Value)
             else f"{type(argument).__name__} {shortened(argument)}"
         )
-        return ArgumentError(f"argument '{name}' of {symbolic.name} must be {wanted}, not {shown}")
+        return ArgumentError(f"argument '{name}' of {symbolic.name} must be {type_name}, not {description}")
     return ArgumentError(f"an argument of {symbolic.name} has a wrong type: {error}")

@@ -26,7 +26,7 @@ _OPERAND = re.compile(r"(\w+)(?:\[(.*)\]|<=(\d+))")
 
 
 @dataclasses.dataclass(frozen=True)
-class Operand:
+class OperandShape:
     """The shape of one operand.
 
     Attributes:
@@ -42,31 +42,33 @@ class Operand:
     maximum_rank: int | None = None
 
 
-def parse_table(text: str) -> dict[str, list[Operand]]:
+def parse_table(text: str) -> dict[str, list[OperandShape]]:
     """The operands of each operator."""
-    found: dict[str, list[Operand]] = {}
+    table: dict[str, list[OperandShape]] = {}
     for line in text.strip().splitlines():
         names, _, operands = line.partition(":")
         parsed = [_parse_operand(operand) for operand in operands.split()]
-        found.update({name: [*found.get(name, ()), *parsed] for name in names.split()})
-    return found
+        table.update({name: [*table.get(name, ()), *parsed] for name in names.split()})
+    return table
 
 
-def _parse_operand(text: str) -> Operand:
+def _parse_operand(text: str) -> OperandShape:
     match = _OPERAND.fullmatch(text)
     assert match is not None, f"'{text}' is not an operand with a shape"
-    name, listed, maximum = match.groups()
-    shown = text.removeprefix(name)
+    name, sizes_text, maximum = match.groups()
+    shape_text = text.removeprefix(name)
     if maximum is not None:
-        return Operand(
+        return OperandShape(
             name, f"at most {maximum} dimension{'s' if maximum != '1' else ''}", maximum_rank=int(maximum)
         )
-    sizes = tuple(listed.split(",")) if listed else ()
+    sizes = tuple(sizes_text.split(",")) if sizes_text else ()
     is_open = sizes[:1] == ("...",)
-    return Operand(name, f"the shape {shown}" if listed else "no dimensions", sizes[is_open:], is_open)
+    return OperandShape(
+        name, f"the shape {shape_text}" if sizes_text else "no dimensions", sizes[is_open:], is_open
+    )
 
 
-def check_operand_shapes(operands: Sequence[Operand], arguments: Mapping[str, Any]) -> None:
+def check_operand_shapes(operands: Sequence[OperandShape], arguments: Mapping[str, Any]) -> None:
     """Check the shapes of an operator's operands.
 
     Raises:
@@ -81,7 +83,7 @@ def check_operand_shapes(operands: Sequence[Operand], arguments: Mapping[str, An
 
 
 def _check(
-    operand: Operand,
+    operand: OperandShape,
     shape: Sequence[int | ir.SymbolicDim],
     arguments: Mapping[str, Any],
     named: dict[str, int],
@@ -95,11 +97,11 @@ def _check(
         last = zip(operand.sizes, shape[rank - count :], strict=True) if fits else ()
         fits = fits and all(_fits(size, dimension, arguments, named) for size, dimension in last)
     if not fits:
-        shown = ", ".join(
+        shape_text = ", ".join(
             "?" if isinstance(size, ir.SymbolicDim) and size.value is None else str(size) for size in shape
         )
         text = re.sub(r"r\((\w+)\)", r"rank of \1", operand.text)
-        raise ArgumentError(f"'{operand.name}' has the shape [{shown}], but must have {text}")
+        raise ArgumentError(f"'{operand.name}' has the shape [{shape_text}], but must have {text}")
 
 
 def _fits(
@@ -111,7 +113,7 @@ def _fits(
     if size.isdecimal():
         return dimension == int(size)
     if size.startswith("r("):
-        other = arguments.get(size[2:-1])
-        shape = other.shape if isinstance(other, ir.Value) else None
+        operand = arguments.get(size[2:-1])
+        shape = operand.shape if isinstance(operand, ir.Value) else None
         return shape is None or dimension == len(shape)
     return named.setdefault(size, dimension) == dimension

@@ -18,14 +18,14 @@ from ..construction.implied_arguments import Accepts, ImpliedArgument
 from ..errors import RegistrationError, UsageError
 from ..opsets import BASE_OPSET, MAXIMUM_OPSET, MINIMUM_OPSET
 from .dispatch import SymbolicFunction
-from .operand_shapes import Operand, parse_table
+from .operand_shapes import OperandShape, parse_table
 
 _NAME = re.compile(r"[A-Za-z_][\w.\-]*::[A-Za-z_]\w*(\.\w+)?")
 _INPLACE = re.compile(r"(aten|quantized)::\w*[a-z0-9A-Z]_(\.\w+)?")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _Versions = dict[int, SymbolicFunction]
-_Serving = Callable[[_Versions, int], SymbolicFunction | None]
+_SelectVersion = Callable[[_Versions, int], SymbolicFunction | None]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -57,7 +57,7 @@ def _check_opset(name: str, opset: int, lowest: int = MINIMUM_OPSET) -> None:
         )
 
 
-def _serving(versions: _Versions, opset: int) -> SymbolicFunction | None:
+def _nearest_version(versions: _Versions, opset: int) -> SymbolicFunction | None:
     if opset < BASE_OPSET:
         near = [version for version in versions if opset <= version <= BASE_OPSET]
         return versions[min(near)] if near else None
@@ -65,7 +65,7 @@ def _serving(versions: _Versions, opset: int) -> SymbolicFunction | None:
     return versions[max(reached)] if reached else None
 
 
-def _serving_first(versions: _Versions, opset: int) -> SymbolicFunction | None:
+def _nearest_custom_version(versions: _Versions, opset: int) -> SymbolicFunction | None:
     above = [version for version in versions if opset <= version <= BASE_OPSET]
     if opset < BASE_OPSET and above:
         return versions[min(above)]
@@ -74,13 +74,13 @@ def _serving_first(versions: _Versions, opset: int) -> SymbolicFunction | None:
 
 
 def _find(
-    table: dict[str, _Versions], keys: Sequence[str], opset: int, serving: _Serving
+    table: dict[str, _Versions], keys: Sequence[str], opset: int, select: _SelectVersion
 ) -> SymbolicFunction | None:
     for key in keys:
         versions = table.get(key)
-        found = serving(versions, opset) if versions else None
-        if found is not None:
-            return found
+        symbolic = select(versions, opset) if versions else None
+        if symbolic is not None:
+            return symbolic
     return None
 
 
@@ -111,7 +111,7 @@ class Registry:
         self._first: dict[str, _Versions] = {}
         self._implied: dict[tuple[str, str], ImpliedArgument] = {}
         self._rungs: dict[str, dict[int, Rung]] = {}
-        self._operands: dict[str, list[Operand]] = {}
+        self._operands: dict[str, list[OperandShape]] = {}
 
     def fork(self) -> Registry:
         """A private overlay over this registry."""
@@ -136,10 +136,10 @@ class Registry:
         _check_opset(name, opset)
         versions = self._functions.setdefault(name, {})
         if opset in versions and not override:
-            held = versions[opset].function
+            existing = versions[opset].function
             raise RegistrationError(
-                f"{name} at opset {opset} is already registered ({held.__module__}.{held.__qualname__}); "
-                "pass override=True to replace it"
+                f"{name} at opset {opset} is already registered "
+                f"({existing.__module__}.{existing.__qualname__}); pass override=True to replace it"
             )
         versions[opset] = SymbolicFunction(name, opset, function)
 
@@ -200,25 +200,33 @@ class Registry:
         """
         self._implied[op_type, argument] = ImpliedArgument(value, accepts)
 
-    def implied(self, op_type: str, argument: str) -> ImpliedArgument | None:
+    def implied_argument(self, op_type: str, argument: str) -> ImpliedArgument | None:
         """The declaration of `imply` for an argument, or None."""
-        found = self._implied.get((op_type, argument))
-        return found if found is not None or self._parent is None else self._parent.implied(op_type, argument)
+        declaration = self._implied.get((op_type, argument))
+        return (
+            declaration
+            if declaration is not None or self._parent is None
+            else self._parent.implied_argument(op_type, argument)
+        )
 
     def implied_values(self, op_type: str) -> dict[str, Any]:
         """Return the declared implied values of an operator's arguments, by argument."""
         inherited = self._parent.implied_values(op_type) if self._parent is not None else {}
-        own = {name: each.value for (op, name), each in self._implied.items() if op == op_type}
-        return {name: value for name, value in (inherited | own).items() if value is not None}
+        declared = {
+            name: declaration.value for (op, name), declaration in self._implied.items() if op == op_type
+        }
+        return {name: value for name, value in (inherited | declared).items() if value is not None}
 
     def state_operand_shapes(self, domain: str, table: str) -> None:
         """State the shapes that the operators of a domain demand of their operands; see `operand_shapes`."""
-        self._operands.update({f"{domain}::{name}": listed for name, listed in parse_table(table).items()})
+        self._operands.update(
+            {f"{domain}::{name}": operands for name, operands in parse_table(table).items()}
+        )
 
-    def operands(self, name: str) -> Sequence[Operand]:
+    def operands(self, name: str) -> Sequence[OperandShape]:
         """The operands of a source operator with the shapes that they must have, where they are stated."""
-        found = self._operands.get(name, ())
-        return found if found or self._parent is None else self._parent.operands(name)
+        operands = self._operands.get(name, ())
+        return operands if operands or self._parent is None else self._parent.operands(name)
 
     def lookup(self, name: str, overload: str, opset: int, *, custom: bool = True) -> SymbolicFunction | None:
         """Return the function for an operator at an opset; a function for the overload takes precedence.
@@ -227,12 +235,14 @@ class Registry:
             custom: whether to include functions of `put_first`.
         """
         keys = (f"{name}.{overload}", name) if overload else (name,)
-        found = _find(self._first, keys, opset, _serving_first) if custom and self._first else None
-        if found is None:
-            found = _find(self._functions, keys, opset, _serving)
-        if found is None and self._parent is not None:
+        symbolic = (
+            _find(self._first, keys, opset, _nearest_custom_version) if custom and self._first else None
+        )
+        if symbolic is None:
+            symbolic = _find(self._functions, keys, opset, _nearest_version)
+        if symbolic is None and self._parent is not None:
             return self._parent.lookup(name, overload, opset, custom=custom)
-        return found
+        return symbolic
 
     def first_opset(self, name: str, overload: str = "") -> int | None:
         """The lowest opset at which the operator has a function, or None."""
@@ -251,16 +261,16 @@ class Registry:
         """The lowest opset above `after` whose function satisfies a condition, or None."""
         qualified, overload = split_name(name)
         for opset in range(after + 1, MAXIMUM_OPSET + 1):
-            found = self.lookup(qualified, overload, opset)
-            if found is not None and accepts(found):
+            symbolic = self.lookup(qualified, overload, opset)
+            if symbolic is not None and accepts(symbolic):
                 return opset
         return None
 
     def names(self) -> list[str]:
         """Every registered name, sorted; names with an overload among them."""
         inherited = self._parent.names() if self._parent is not None else []
-        own = (name for name, versions in self._first.items() if versions)
-        return sorted({*self._functions, *own, *inherited})
+        custom_names = (name for name, versions in self._first.items() if versions)
+        return sorted({*self._functions, *custom_names, *inherited})
 
     def versions(self, name: str) -> dict[int, SymbolicFunction]:
         """The functions registered under exactly this name, by opset."""
@@ -300,8 +310,8 @@ def onnx_symbolic(
 
     def register(function: Function) -> Function:
         target = registry if registry is not None else default_registry
-        for each in [name] if isinstance(name, str) else name:
-            target.register(each, opset, function, override=override)
+        for qualified_name in [name] if isinstance(name, str) else name:
+            target.register(qualified_name, opset, function, override=override)
         return function
 
     return register

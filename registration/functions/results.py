@@ -23,7 +23,7 @@ def results_of(symbolic: SymbolicFunction, result: Any, outputs: int) -> list[An
     """
     if outputs == 1 and type(result) is Value:
         return [result]
-    results = _without_lists(listed(result), outputs)
+    results = _without_lists(as_list(result), outputs)
     if outputs == 0 and result is None:
         return []
     if len(results) > outputs:
@@ -50,7 +50,7 @@ def composed_results(symbolic: SymbolicFunction, result: Any, outputs: int) -> l
         ResultError: the function returned nothing, or something that is not a value.
         UnsupportedError: it returns fewer values.
     """
-    results = listed(result)[:outputs]
+    results = as_list(result)[:outputs]
     _check(symbolic, result, results, outputs)
     if all(item is None for item in results):
         raise ResultError(_message(symbolic, result, outputs))
@@ -65,7 +65,7 @@ def absent_result(symbolic: SymbolicFunction, result: Any, outputs: int, name: s
     return _message(symbolic, result, outputs) + used
 
 
-def listed(result: Any) -> list[Any]:
+def as_list(result: Any) -> list[Any]:
     """Return the results of a symbolic function or of `g.op` as a list."""
     return list(result) if isinstance(result, (list, tuple)) else [result]
 
@@ -78,16 +78,17 @@ def _check(symbolic: SymbolicFunction, result: Any, results: Sequence[Any], outp
 
 def _message(symbolic: SymbolicFunction, returned: Any, outputs: int) -> str:
     function = symbolic.function
-    named = function if hasattr(function, "__qualname__") else type(function)
-    where = f"{named.__module__}.{named.__qualname__}"
+    named_object = function if hasattr(function, "__qualname__") else type(function)
+    where = f"{named_object.__module__}.{named_object.__qualname__}"
     count = "no output" if outputs == 0 else "one output" if outputs == 1 else f"{outputs} outputs"
-    found = _shown(returned)
+    description = _describe(returned)
     return (
-        f"the symbolic function of {symbolic.name} ({where}) returned {found}, but the operator has {count}"
+        f"the symbolic function of {symbolic.name} ({where}) returned {description}, but the operator has "
+        f"{count}"
     )
 
 
-def _shown(returned: Any) -> str:
+def _describe(returned: Any) -> str:
     if returned is None:
         return "None"
     if isinstance(returned, Value):
@@ -95,10 +96,11 @@ def _shown(returned: Any) -> str:
     if isinstance(returned, (list, tuple)):
         if returned and all(isinstance(item, Value) for item in returned):
             return f"{len(returned)} values" if len(returned) > 1 else "a list of one value"
-        kinds = ", ".join(
+        type_names = ", ".join(
             "value" if isinstance(item, Value) else type(item).__name__ for item in returned[:4]
         )
-        return f"a {type(returned).__name__} of {len(returned)} ({kinds}{', …' if len(returned) > 4 else ''})"
+        ellipsis = ", …" if len(returned) > 4 else ""
+        return f"a {type(returned).__name__} of {len(returned)} ({type_names}{ellipsis})"
     text = repr(returned)
     return f"{type(returned).__name__} {text if len(text) <= 60 else text[:57] + '…'}"
 

@@ -18,15 +18,15 @@ def integers(value: ir.Value | None) -> list[int] | None:
     tensor = None if value is None or value.is_graph_input() else value.const_value
     if tensor is None or element_count(tensor) > MAXIMUM_RANK:
         return None
-    found: list[int] = tensor.numpy().reshape(-1).tolist()
-    return found
+    numbers: list[int] = tensor.numpy().reshape(-1).tolist()
+    return numbers
 
 
-def argument(node: ir.Node, name: str, place: int) -> list[int] | None:
+def argument(node: ir.Node, name: str, position: int) -> list[int] | None:
     """The integers of an argument that is an attribute in some opsets and an input in others.
 
     Args:
-        place: the position of the input.
+        position: the index of the input.
 
     Returns:
         None if the node does not have the argument, or if it is not a constant.
@@ -34,4 +34,4 @@ def argument(node: ir.Node, name: str, place: int) -> list[int] | None:
     attribute = node.attributes.get(name)
     if attribute is not None:
         return list(attribute.as_ints())
-    return integers(node.inputs[place]) if place < len(node.inputs) else None
+    return integers(node.inputs[position]) if position < len(node.inputs) else None

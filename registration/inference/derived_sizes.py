@@ -33,14 +33,14 @@ class _Least(ir.SymbolicDim):
 
 def product(a: Dim, b: Dim) -> Dim:
     """The product of two sizes."""
-    (count, size), (other, factor) = _factors(a), _factors(b)
+    (count, size), (other_count, factor) = _factors(a), _factors(b)
     if size is not None and factor is not None:
         return UNKNOWN
-    return _multiple(count * other, size or factor)
+    return _multiple(count * other_count, size or factor)
 
 
 def quotient(a: Dim, b: Dim) -> Dim:
-    """How often a size has another one in it; unknown if that may not be a whole number."""
+    """The quotient of two sizes; unknown if it may not be a whole number."""
     (count, size), (divisor, factor) = _factors(a), _factors(b)
     if divisor < 1 or count % divisor or (factor is not None and (factor != size or size == UNKNOWN)):
         return UNKNOWN
@@ -59,16 +59,16 @@ def broadcast(shapes: Sequence[Dims]) -> list[Dim]:
     result is s.
     """
     sizes = [*shape_inference.broadcast(shapes)]
-    for place in range(-len(sizes), 0):
-        dims = {shape[place] for shape in shapes if len(shape) >= -place} - {1}
-        whole = {each.size for each in dims if isinstance(each, _Least)} & dims
-        if len(dims) == 2 and whole:
-            sizes[place] = whole.pop()
+    for axis in range(-len(sizes), 0):
+        dims = {shape[axis] for shape in shapes if len(shape) >= -axis} - {1}
+        limited_sizes = {dim.size for dim in dims if isinstance(dim, _Least)} & dims
+        if len(dims) == 2 and limited_sizes:
+            sizes[axis] = limited_sizes.pop()
     return sizes
 
 
 def _factors(size: Dim) -> tuple[int, ir.SymbolicDim | None]:
-    """The number in a product, and the size that it is multiplied with."""
+    """The number and the named size whose product a size is."""
     if isinstance(size, int):
         return size, None
     return (size.count, size.size) if isinstance(size, _Product) else (1, size)

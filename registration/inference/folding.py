@@ -37,28 +37,28 @@ def _modulo(attributes: Attributes, a: Array, b: Array) -> Array | None:
     return np.fmod(a, b) if attributes.get("fmod") else np.mod(a, b)
 
 
-def _axes(attributes: Attributes, rest: Sequence[Array]) -> tuple[int, ...] | None:
-    found = rest[0].tolist() if rest else attributes.get("axes")
-    return None if found is None else tuple(found)
+def _axes(attributes: Attributes, inputs: Sequence[Array]) -> tuple[int, ...] | None:
+    axes = inputs[0].tolist() if inputs else attributes.get("axes")
+    return None if axes is None else tuple(axes)
 
 
-def _squeeze(attributes: Attributes, data: Array, *rest: Array) -> Array:
-    return np.squeeze(data, _axes(attributes, rest))
+def _squeeze(attributes: Attributes, data: Array, *axes: Array) -> Array:
+    return np.squeeze(data, _axes(attributes, axes))
 
 
-def _unsqueeze(attributes: Attributes, data: Array, *rest: Array) -> Array:
-    axes = _axes(attributes, rest) or ()
+def _unsqueeze(attributes: Attributes, data: Array, *inputs: Array) -> Array:
+    axes = _axes(attributes, inputs) or ()
     rank = data.ndim + len(axes)
     for axis in sorted(axis % rank for axis in axes):
         data = np.expand_dims(data, axis)
     return data
 
 
-def _slice(attributes: Attributes, data: Array, *rest: Array) -> Array:
-    if rest:
-        starts, ends = rest[0].tolist(), rest[1].tolist()
-        axes = rest[2].tolist() if len(rest) > 2 else list(range(len(starts)))
-        steps = rest[3].tolist() if len(rest) > 3 else [1] * len(starts)
+def _slice(attributes: Attributes, data: Array, *inputs: Array) -> Array:
+    if inputs:
+        starts, ends = inputs[0].tolist(), inputs[1].tolist()
+        axes = inputs[2].tolist() if len(inputs) > 2 else list(range(len(starts)))
+        steps = inputs[3].tolist() if len(inputs) > 3 else [1] * len(starts)
     else:
         starts, ends = attributes["starts"], attributes["ends"]
         axes, steps = (
@@ -84,13 +84,13 @@ def _flatten(attributes: Attributes, data: Array) -> Array:
 
 def _gather_elements(attributes: Attributes, data: Array, indices: Array) -> Array:
     axis = attributes.get("axis", 0) % data.ndim
-    whole = [slice(None) if place == axis else slice(size) for place, size in enumerate(indices.shape)]
+    region = [slice(None) if dim == axis else slice(size) for dim, size in enumerate(indices.shape)]
     positions = np.where(indices < 0, indices + data.shape[axis], indices)
-    return np.take_along_axis(data[tuple(whole)], positions, axis)
+    return np.take_along_axis(data[tuple(region)], positions, axis)
 
 
-def _reshape(attributes: Attributes, data: Array, *rest: Array) -> Array:
-    shape = rest[0].tolist() if rest else list(attributes["shape"])
+def _reshape(attributes: Attributes, data: Array, *inputs: Array) -> Array:
+    shape = inputs[0].tolist() if inputs else list(attributes["shape"])
     if not attributes.get("allowzero"):
         shape = [data.shape[i] if size == 0 else size for i, size in enumerate(shape)]
     return data.reshape(shape)
@@ -101,12 +101,12 @@ def _cast(attributes: Attributes, data: Array) -> Array:
 
 
 def _reduce(function: Callable[..., Array]) -> Callable[..., Array]:
-    def evaluate(attributes: Attributes, data: Array, *rest: Array) -> Array:
-        axes = _axes(attributes, rest) or None
+    def evaluate(attributes: Attributes, data: Array, *inputs: Array) -> Array:
+        axes = _axes(attributes, inputs) or None
         if axes is None and attributes.get("noop_with_empty_axes"):
             return data
-        kept = bool(attributes.get("keepdims", 1))
-        result = function(data, axis=axes, keepdims=kept)
+        keepdims = bool(attributes.get("keepdims", 1))
+        result = function(data, axis=axes, keepdims=keepdims)
         return np.asarray(result, dtype=data.dtype)
 
     return evaluate
@@ -192,8 +192,8 @@ def _extreme_index(function: Callable[..., Array]) -> Callable[..., Array | None
         if attributes.get("select_last_index") or bool((data != data).any()):
             return None
         axis = attributes.get("axis", 0)
-        found = np.asarray(function(data, axis=axis), dtype=np.int64)
-        return np.expand_dims(found, axis) if attributes.get("keepdims", 1) else found
+        indices = np.asarray(function(data, axis=axis), dtype=np.int64)
+        return np.expand_dims(indices, axis) if attributes.get("keepdims", 1) else indices
 
     return evaluate
 
@@ -262,8 +262,8 @@ def _range_size(attributes: Attributes, start: Array, limit: Array, delta: Array
 
 
 def _gathered_size(attributes: Attributes, data: Array, indices: Array) -> int:
-    chosen: int = data.shape[attributes.get("axis", 0)]
-    return data.size // max(1, chosen) * indices.size
+    axis_size: int = data.shape[attributes.get("axis", 0)]
+    return data.size // max(1, axis_size) * indices.size
 
 
 def _product_size(attributes: Attributes, a: Array, b: Array) -> int:

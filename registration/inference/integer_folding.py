@@ -16,7 +16,7 @@ from . import folding
 from .constant_integers import MAXIMUM_RANK
 from .folding import MAXIMUM_ELEMENTS, Array, Attributes
 
-_KINDS = "biu"
+_INTEGER_DTYPE_KINDS = "biu"
 
 
 def _non_zero(attributes: Attributes, data: Array) -> list[Array]:
@@ -96,7 +96,7 @@ def evaluate(
     """
     if any(array is None or array.size > MAXIMUM_ELEMENTS for array in inputs):
         return None
-    exact = all(array is not None and array.dtype.kind in _KINDS for array in inputs)
+    exact = all(array is not None and array.dtype.kind in _INTEGER_DTYPE_KINDS for array in inputs)
     evaluator = _EVALUATORS.get(op_type)
     if evaluator is None:
         limit = MAXIMUM_ELEMENTS if exact else MAXIMUM_RANK

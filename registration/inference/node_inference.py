@@ -14,7 +14,7 @@ from .size_vectors import elements
 
 _MAXIMUM_DATA = 64
 """The most elements of a constant that onnx's inference gets: larger ones are not shapes, sizes or axes."""
-_UNSETTLED = frozenset(
+_RANK_ONLY = frozenset(
     "Slice Pad Tile Split TopK Upsample Resize ConstantOfShape Range Reshape Expand".split()
 )
 """Operators for which emission often infers only the rank."""
@@ -36,21 +36,21 @@ def complete_shapes(node: ir.Node, version: int) -> None:
     """
     outputs = list(node.outputs)
     shapes = [value.shape for value in outputs]
-    known = all(shape is not None for shape in shapes)
-    settled = node.op_type not in _UNSETTLED or all(
+    has_shapes = all(shape is not None for shape in shapes)
+    has_sizes = node.op_type not in _RANK_ONLY or all(
         shape is not None and shape.is_static() for shape in shapes
     )
-    if known and settled and node.op_type not in _CHECKED:
+    if has_shapes and has_sizes and node.op_type not in _CHECKED:
         return
     if any(map(_has_graph, node.attributes.values())):
         return
-    given = [value for value in node.inputs if value is not None]
-    if any(value.dtype is None or not isinstance(value.type, ir.TensorType) for value in given):
+    inputs = [value for value in node.inputs if value is not None]
+    if any(value.dtype is None or not isinstance(value.type, ir.TensorType) for value in inputs):
         return
-    types = {str(value.name): _type(value) for value in given}
+    types = {str(value.name): _type(value) for value in inputs}
     data = {
         str(value.name): serde.serialize_tensor(value.const_value)
-        for value in given
+        for value in inputs
         if value.const_value is not None and value.const_value.size <= _MAXIMUM_DATA
     }
     try:
@@ -63,9 +63,9 @@ def complete_shapes(node: ir.Node, version: int) -> None:
         reason = str(error).split("]", 1)[-1].strip()
         raise UnsupportedError(f"ONNX operator {node.op_type} does not take its inputs: {reason}") from None
     for value in outputs:
-        found = inferred.get(str(value.name))
-        if found is not None:
-            _complete(value, found)
+        inferred_type = inferred.get(str(value.name))
+        if inferred_type is not None:
+            _complete(value, inferred_type)
     _apply_sizes(node)
 
 
@@ -87,11 +87,11 @@ def _apply_sizes(node: ir.Node) -> None:
         sizes = broadcast([data.shape.dims, tuple(sizes)])
     if len(sizes) != len(result):
         return
-    known = [
-        size if isinstance(own, ir.SymbolicDim) and own.value is None and size not in (0, -1) else own
-        for own, size in zip(result, sizes, strict=True)
+    dims = [
+        size if isinstance(dim, ir.SymbolicDim) and dim.value is None and size not in (0, -1) else dim
+        for dim, size in zip(result, sizes, strict=True)
     ]
-    node.outputs[0].shape = ir.Shape(known)
+    node.outputs[0].shape = ir.Shape(dims)
 
 
 def _has_graph(attribute: ir.Attr) -> bool:
@@ -104,14 +104,16 @@ def _type(value: ir.Value) -> onnx.TypeProto:
     return onnx.helper.make_tensor_type_proto(int(value.dtype or 0), sizes)
 
 
-def _complete(value: ir.Value, found: onnx.TypeProto) -> None:
-    if not found.HasField("tensor_type") or not found.tensor_type.HasField("shape"):
+def _complete(value: ir.Value, inferred_type: onnx.TypeProto) -> None:
+    if not inferred_type.HasField("tensor_type") or not inferred_type.tensor_type.HasField("shape"):
         return
-    dims = found.tensor_type.shape.dim
+    dims = inferred_type.tensor_type.shape.dim
     if len(dims) > MAXIMUM_RANK:
         return
     sizes = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in dims]
-    own = value.shape
-    if own is not None and len(own) == len(sizes):
-        sizes = [mine if size is None else size for mine, size in zip(own, sizes, strict=True)]
+    shape = value.shape
+    if shape is not None and len(shape) == len(sizes):
+        sizes = [
+            present_size if size is None else size for present_size, size in zip(shape, sizes, strict=True)
+        ]
     value.shape = ir.Shape(sizes)

@@ -49,9 +49,9 @@ def broadcast(shapes: Sequence[Dims]) -> Dims:
     """The broadcast of shapes of any ranks."""
     if shapes.count(shapes[0]) == len(shapes):
         return shapes[0]
-    first, *others = sorted(shapes, key=len, reverse=True)
+    first, *shorter_shapes = sorted(shapes, key=len, reverse=True)
     result: list[Dim] = list(first)
-    for shape in others:
+    for shape in shorter_shapes:
         for position, size in enumerate(shape, start=len(result) - len(shape)):
             if size is not result[position]:
                 result[position] = broadcast_dim(result[position], size)
@@ -68,14 +68,14 @@ def _broadcast_operands(shapes: Sequence[Dims]) -> Dims:
     for shape in shapes:
         if shape is result or shape == result:
             continue
-        for size, whole in zip(reversed(shape), reversed(result), strict=False):
-            if size != whole and size != 1 and isinstance(size, int) and isinstance(whole, int):
-                shown = " and ".join(str(_shown(item)) for item in shapes)
-                raise UnsupportedError(f"tensors of the shapes {shown} do not broadcast")
+        for size, result_size in zip(reversed(shape), reversed(result), strict=False):
+            if size != result_size and size != 1 and isinstance(size, int) and isinstance(result_size, int):
+                shapes_text = " and ".join(str(_sizes_text(item)) for item in shapes)
+                raise UnsupportedError(f"tensors of the shapes {shapes_text} do not broadcast")
     return result
 
 
-def _shown(shape: Dims) -> list[Any]:
+def _sizes_text(shape: Dims) -> list[Any]:
     return [size if isinstance(size, int) else size.value or "?" for size in shape]
 
 
@@ -95,8 +95,8 @@ def _unsqueeze(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes
         return None
     rank = len(shapes[0]) + len(axes)
     inserted = {axis % rank for axis in axes}
-    rest = iter(shapes[0])
-    return tuple(1 if axis in inserted else next(rest) for axis in range(rank))
+    sizes = iter(shapes[0])
+    return tuple(1 if axis in inserted else next(sizes) for axis in range(rank))
 
 
 def _squeeze(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: Attributes) -> Dims | None:
@@ -117,17 +117,18 @@ def _concat(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: A
         )
     axis = attributes["axis"] % len(shapes[0])
     for shape in shapes:
-        for at, (size, first) in enumerate(zip(shape, shapes[0], strict=True)):
-            if at != axis and size != first and isinstance(size, int) and isinstance(first, int):
+        for dim, (size, first) in enumerate(zip(shape, shapes[0], strict=True)):
+            if dim != axis and size != first and isinstance(size, int) and isinstance(first, int):
                 raise UnsupportedError(
-                    f"the shapes {_shown(shapes[0])} and {_shown(shape)} cannot be joined at axis {axis}"
+                    f"the shapes {_sizes_text(shapes[0])} and {_sizes_text(shape)} cannot be joined at axis "
+                    f"{axis}"
                 )
     sizes = [shape[axis] for shape in shapes]
     joined = sum(sizes) if all(isinstance(size, int) for size in sizes) else _UNKNOWN
     return (*shapes[0][:axis], joined, *shapes[0][axis + 1 :])
 
 
-def _sized(value: ir.Value | None) -> Dims | None:
+def _shape_from_sizes(value: ir.Value | None) -> Dims | None:
     """Return the shape that a tensor of sizes states: its numbers if constant, else only its rank."""
     sizes = integers(value)
     if sizes is not None:
@@ -139,17 +140,17 @@ def _sized(value: ir.Value | None) -> Dims | None:
 
 
 def _reshape(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: Attributes) -> Dims | None:
-    wanted = _sized(inputs[1])
-    if wanted is None:
+    target_shape = _shape_from_sizes(inputs[1])
+    if target_shape is None:
         return None
-    kept = not attributes.get("allowzero")
-    sizes = [shapes[0][i] if size == 0 and kept else size for i, size in enumerate(wanted)]
+    zero_copies = not attributes.get("allowzero")
+    sizes = [shapes[0][i] if size == 0 and zero_copies else size for i, size in enumerate(target_shape)]
     return tuple(_UNKNOWN if size == -1 else size for size in sizes)
 
 
 def _expand(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: Attributes) -> Dims | None:
-    wanted = _sized(inputs[1])
-    return None if wanted is None else _broadcast_operands([shapes[0], wanted])
+    target_shape = _shape_from_sizes(inputs[1])
+    return None if target_shape is None else _broadcast_operands([shapes[0], target_shape])
 
 
 def _matmul(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: Attributes) -> Dims | None:
@@ -158,7 +159,9 @@ def _matmul(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: A
         raise UnsupportedError("a scalar cannot be an operand of a matrix product")
     inner = a[-1], b[-2] if len(b) > 1 else b[0]
     if inner[0] != inner[1] and isinstance(inner[0], int) and isinstance(inner[1], int):
-        raise UnsupportedError(f"the shapes {_shown(a)} and {_shown(b)} do not fit for a matrix product")
+        raise UnsupportedError(
+            f"the shapes {_sizes_text(a)} and {_sizes_text(b)} do not fit for a matrix product"
+        )
     if len(a) < 2 or len(b) < 2:
         return None
     batch = _broadcast_operands([a[:-2], b[:-2]]) if len(a) > 2 or len(b) > 2 else ()
@@ -176,16 +179,18 @@ def _gemm(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: Att
     return rows, columns
 
 
-def _reduced(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: Attributes) -> Dims | None:
+def _reduce(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: Attributes) -> Dims | None:
     if len(inputs) > 1 and integers(inputs[1]) is None:
         return None
     axes = _axes(inputs, attributes)
     if not axes and attributes.get("noop_with_empty_axes"):
         return shapes[0]
     removed = {axis % len(shapes[0]) for axis in axes} if axes else set(range(len(shapes[0])))
-    kept = attributes.get("keepdims", 1)
+    keepdims = attributes.get("keepdims", 1)
     return tuple(
-        1 if axis in removed else size for axis, size in enumerate(shapes[0]) if kept or axis not in removed
+        1 if axis in removed else size
+        for axis, size in enumerate(shapes[0])
+        if keepdims or axis not in removed
     )
 
 
@@ -213,7 +218,7 @@ _RULES |= dict.fromkeys(("Slice", "Pad", "Tile", "Split", "TopK", "Upsample", "R
 _RULES |= dict.fromkeys(
     "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum "
     "ReduceSumSquare".split(),
-    _reduced,
+    _reduce,
 )
 _OF_ALL_SHAPES = frozenset({"Concat", "MatMul", "Gather", "GatherElements", "Gemm"})
 """Operators whose rule reads the shape of each input."""
@@ -264,7 +269,7 @@ def _by_rule(
     op_type: str, shapes: list[Dims | None], inputs: Sequence[ir.Value | None], attributes: Attributes
 ) -> Dims | None:
     if op_type == "ConstantOfShape":
-        return _sized(inputs[0])
+        return _shape_from_sizes(inputs[0])
     rule = _RULES.get(op_type)
     if rule is None:
         return None

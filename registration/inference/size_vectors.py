@@ -40,24 +40,25 @@ def elements(value: ir.Value | None) -> Elements | None:
     An element is a number, a named dimension, or UNKNOWN. The result is None if not even the length is known.
     Numbers may be negative, as in the target of a Reshape.
     """
-    return _Reader().read(value, _MAXIMUM_DEPTH)
+    return _SizeVectorReader().read_elements(value, _MAXIMUM_DEPTH)
 
 
-class _Reader:
-    """Reads values for one vector, each of them once; so the time is linear in the number of nodes."""
+class _SizeVectorReader:
+    """Reads the values behind one vector. Each is read once, so the time is linear in the number of nodes."""
 
     def __init__(self) -> None:
-        self._found: dict[ir.Value, Elements | None] = {}
+        self._elements: dict[ir.Value, Elements | None] = {}
 
-    def read(self, value: ir.Value | None, depth: int) -> Elements | None:
+    def read_elements(self, value: ir.Value | None, depth: int) -> Elements | None:
         if value is None or (value.shape is not None and len(value.shape) > 1):
             return None
-        if value not in self._found:
-            if depth == 0 or len(self._found) == _MAXIMUM_VALUES:
+        if value not in self._elements:
+            if depth == 0 or len(self._elements) == _MAXIMUM_VALUES:
                 return _unknown(value)
-            self._found[value] = None
-            self._found[value] = self._compute(value, depth)
-        return self._found[value]
+            # Ends the recursion if a malformed graph has a cycle.
+            self._elements[value] = None
+            self._elements[value] = self._compute(value, depth)
+        return self._elements[value]
 
     def _compute(self, value: ir.Value, depth: int) -> Elements | None:
         numbers = integers(value) if value.dtype in (None, *_INTEGERS) else None
@@ -65,8 +66,8 @@ class _Reader:
             return [*numbers]
         node = value.producer()
         rule = _RULES.get(node.op_type) if node is not None and node.domain == "" else None
-        found = rule(self, node, depth - 1) if rule is not None and node is not None else None
-        return _unknown(value) if found is None else found
+        vector = rule(self, node, depth - 1) if rule is not None and node is not None else None
+        return _unknown(value) if vector is None else vector
 
     def _shape(self, node: ir.Node, depth: int) -> Elements | None:
         source = node.inputs[0]
@@ -77,34 +78,34 @@ class _Reader:
 
     def _pass_through(self, node: ir.Node, depth: int) -> Elements | None:
         """All elements of the operand; a result without a known rank is a vector if it has one element."""
-        found = self.read(node.inputs[0], depth)
+        vector = self.read_elements(node.inputs[0], depth)
         is_vector = node.outputs[0].shape is not None or node.op_type == "Identity"
-        return found if found is not None and (is_vector or len(found) == 1) else None
+        return vector if vector is not None and (is_vector or len(vector) == 1) else None
 
     def _cast(self, node: ir.Node, depth: int) -> Elements | None:
         to = node.attributes["to"].as_int()
-        found = self.read(node.inputs[0], depth) if to in _INTEGERS else None
-        if found is None or to == ir.DataType.INT64:
-            return found
-        return [UNKNOWN if isinstance(each, int) and abs(each) > _LARGEST else each for each in found]
+        vector = self.read_elements(node.inputs[0], depth) if to in _INTEGERS else None
+        if vector is None or to == ir.DataType.INT64:
+            return vector
+        return [UNKNOWN if isinstance(size, int) and abs(size) > _LARGEST else size for size in vector]
 
-    def _concatenated(self, node: ir.Node, depth: int) -> Elements | None:
-        found: Elements = []
+    def _concat(self, node: ir.Node, depth: int) -> Elements | None:
+        vector: Elements = []
         for value in node.inputs:
-            part = self.read(value, depth)
-            if part is None or len(found) + len(part) > MAXIMUM_RANK:
+            operand = self.read_elements(value, depth)
+            if operand is None or len(vector) + len(operand) > MAXIMUM_RANK:
                 return None
-            found += part
-        return found
+            vector += operand
+        return vector
 
-    def _gathered(self, node: ir.Node, depth: int) -> Elements | None:
-        data, places = self.read(node.inputs[0], depth), integers(node.inputs[1])
-        if data is None or places is None or not all(-len(data) <= place < len(data) for place in places):
+    def _gather(self, node: ir.Node, depth: int) -> Elements | None:
+        data, indices = self.read_elements(node.inputs[0], depth), integers(node.inputs[1])
+        if data is None or indices is None or not all(-len(data) <= index < len(data) for index in indices):
             return None
-        return [data[place] for place in places]
+        return [data[index] for index in indices]
 
-    def _sliced(self, node: ir.Node, depth: int) -> Elements | None:
-        data = self.read(node.inputs[0], depth)
+    def _slice(self, node: ir.Node, depth: int) -> Elements | None:
+        data = self.read_elements(node.inputs[0], depth)
         starts, ends = argument(node, "starts", 1), argument(node, "ends", 2)
         steps = integers(node.inputs[4]) if len(node.inputs) > 4 and node.inputs[4] is not None else [1]
         if data is None or starts is None or ends is None or steps is None:
@@ -113,11 +114,11 @@ class _Reader:
             return None
         return data[starts[0] : ends[0] : steps[0]]
 
-    def _multiplied(self, node: ir.Node, depth: int) -> Elements | None:
+    def _multiply(self, node: ir.Node, depth: int) -> Elements | None:
         pair = self._pair(node, depth)
         return None if pair is None else [product(*pair)]
 
-    def _divided(self, node: ir.Node, depth: int) -> Elements | None:
+    def _divide(self, node: ir.Node, depth: int) -> Elements | None:
         pair = self._pair(node, depth)
         if pair is None:
             return None
@@ -128,38 +129,40 @@ class _Reader:
 
     def _pair(self, node: ir.Node, depth: int) -> tuple[Dim, Dim] | None:
         """The two operands, if each is a single size."""
-        a, b = (self.read(value, depth) for value in node.inputs)
+        a, b = (self.read_elements(value, depth) for value in node.inputs)
         return (a[0], b[0]) if a is not None and b is not None and len(a) == len(b) == 1 else None
 
-    def _replaced(self, node: ir.Node, depth: int) -> Elements | None:
+    def _where(self, node: ir.Node, depth: int) -> Elements | None:
         """Where(Equal(sizes, [-1, ...]), others, sizes)."""
-        condition, others, sizes = node.inputs
+        condition, replacement, sizes = node.inputs
         equal = condition.producer() if condition is not None else None
         if equal is None or equal.domain != "" or equal.op_type != "Equal" or sizes not in equal.inputs:
             return None
-        wanted = self.read(equal.inputs[1 - equal.inputs.index(sizes)], depth)
-        given, found = self.read(others, depth), self.read(sizes, depth)
-        if wanted is None or given is None or found is None or set(wanted) != {-1}:
+        compared = self.read_elements(equal.inputs[1 - equal.inputs.index(sizes)], depth)
+        replacements, vector = self.read_elements(replacement, depth), self.read_elements(sizes, depth)
+        if compared is None or replacements is None or vector is None or set(compared) != {-1}:
             return None
-        if len(wanted) not in (1, len(found)) or len(given) not in (1, len(found)):
+        if len(compared) not in (1, len(vector)) or len(replacements) not in (1, len(vector)):
             return None
-        given = given * len(found) if len(given) == 1 else given
-        return [other if size == -1 else size for size, other in zip(found, given, strict=True)]
+        replacements = replacements * len(vector) if len(replacements) == 1 else replacements
+        return [
+            substitute if size == -1 else size for size, substitute in zip(vector, replacements, strict=True)
+        ]
 
 
-_RULES: dict[str, Callable[[_Reader, ir.Node, int], Elements | None]] = {
-    "Cast": _Reader._cast,
-    "Concat": _Reader._concatenated,
-    "Div": _Reader._divided,
-    "Gather": _Reader._gathered,
-    "Identity": _Reader._pass_through,
-    "Mul": _Reader._multiplied,
-    "Reshape": _Reader._pass_through,
-    "Shape": _Reader._shape,
-    "Slice": _Reader._sliced,
-    "Squeeze": _Reader._pass_through,
-    "Unsqueeze": _Reader._pass_through,
-    "Where": _Reader._replaced,
+_RULES: dict[str, Callable[[_SizeVectorReader, ir.Node, int], Elements | None]] = {
+    "Cast": _SizeVectorReader._cast,
+    "Concat": _SizeVectorReader._concat,
+    "Div": _SizeVectorReader._divide,
+    "Gather": _SizeVectorReader._gather,
+    "Identity": _SizeVectorReader._pass_through,
+    "Mul": _SizeVectorReader._multiply,
+    "Reshape": _SizeVectorReader._pass_through,
+    "Shape": _SizeVectorReader._shape,
+    "Slice": _SizeVectorReader._slice,
+    "Squeeze": _SizeVectorReader._pass_through,
+    "Unsqueeze": _SizeVectorReader._pass_through,
+    "Where": _SizeVectorReader._where,
 }
 
 

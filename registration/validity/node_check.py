@@ -7,7 +7,7 @@
 4. Element types are those that the schema allows, and those of one type variable are equal.
 5. Ranks and axes, where they are known, are within those of `ranks`, sizes those of `sizes`, and numbers
    not below those of `numbers`.
-6. Sub-graphs have the inputs and outputs that their operator gives and takes.
+6. Sub-graphs have the numbers of inputs and outputs that their operator requires.
 
 Nodes of domains without schemas and calls of the model's functions are not checked. The facts about an
 operator version are gathered once; a node costs some microseconds.
@@ -33,7 +33,7 @@ from . import numbers, ranks, sizes, types
 
 _SCHEMA_DOMAINS = frozenset(schema.domain for schema in onnx.defs.get_all_schemas())
 _INTERNAL = "__"
-"""The prefix of attributes that onnx's checker leaves to whoever wrote them."""
+"""The prefix of attributes that onnx's checker ignores."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,16 +94,17 @@ def _facts(op_type: str, opset: int, domain: str) -> _Facts | None:
     )
 
 
-def check_nodes(model: ir.Model, known: Collection[InvalidNode] = ()) -> None:
-    """Check every node of a model that is about to leave.
+def check_nodes(model: ir.Model, already_invalid: Collection[InvalidNode] = ()) -> None:
+    """Check every node of a model before it is returned or written.
 
     Args:
-        known: nodes that were invalid in the file that the model was converted from, at the same opset.
+        already_invalid: nodes that were invalid in the file that the model was converted from, at the
+            same opset.
 
     Raises:
-        InvalidNodesError: lists the nodes that are not valid, without those of `known`.
+        InvalidNodesError: lists the nodes that are not valid, without those of `already_invalid`.
     """
-    invalid = [node for node in invalid_nodes(model) if node not in known]
+    invalid = [node for node in invalid_nodes(model) if node not in already_invalid]
     if invalid:
         raise InvalidNodesError("the model would have nodes that are not valid:", invalid)
 
@@ -122,9 +123,9 @@ def _of_graph(
 ) -> Iterator[InvalidNode]:
     """The invalid nodes of a graph and of the graphs inside it."""
     standard = imports.get("", imports.get("ai.onnx"))
-    waiting = [iter(graph)]
-    while waiting:
-        for node in waiting[-1]:
+    stack = [iter(graph)]
+    while stack:
+        for node in stack[-1]:
             domain = node.domain
             if functions and node.op_identifier() in functions:
                 problem = None
@@ -138,10 +139,10 @@ def _of_graph(
                 yield _invalid(node, *problem)
             inner = blocks(node) if node.attributes.data else ()
             if inner:
-                waiting += [iter(block) for block in reversed(inner)]
+                stack += [iter(block) for block in reversed(inner)]
                 break
         else:
-            waiting.pop()
+            stack.pop()
 
 
 def _invalid(node: ir.Node, reason: str, is_unknown: bool) -> InvalidNode:

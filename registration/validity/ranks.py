@@ -1,6 +1,6 @@
-"""What operators ask of the ranks of their inputs, and of axes: the texts of the operators in tables.
+"""The ranks and axes that operators require of their inputs, in tables from the operators' texts.
 
-Ranks that are not known are not checked, nor are axes that a model computes.
+Unknown ranks and computed axes are not checked.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..schemas import OperatorSchema
 from .equations import equation_problem
 
 _SMALL = 64
-"""Constants with more elements are no axes."""
+"""Constants with more elements cannot be axes."""
 
 _REDUCTIONS = "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare".split()
 VECTORS: dict[str, tuple[int, ...]] = {
@@ -35,7 +35,7 @@ VECTORS: dict[str, tuple[int, ...]] = {
     "Unsqueeze": (1,),
     "Upsample": (1,),
 }
-"""The positions of inputs that are vectors; files have numbers for vectors of one element."""
+"""The positions of inputs that are vectors. Some files have a scalar in place of a vector of one element."""
 
 RANKS: dict[str, dict[int, tuple[int, int | None]]] = {
     "AffineGrid": {0: (3, 3), 1: (1, 1)},
@@ -103,7 +103,7 @@ EQUAL_RANKS: dict[str, tuple[int, ...]] = {
     "Scatter": (0, 1, 2),
     "ScatterElements": (0, 1, 2),
 }
-"""Positions of inputs that have one rank."""
+"""Positions of inputs that must have equal ranks."""
 
 AXES: dict[str, tuple[str, int]] = {
     **dict.fromkeys(
@@ -163,7 +163,7 @@ def integers(value: ir.Value | None) -> list[int] | None:
 
 
 def rank_problem(node: ir.Node, schema: OperatorSchema) -> str | None:
-    """What is wrong with the ranks or the axes of a node; None if nothing is known to be."""
+    """What is wrong with the ranks or the axes of a node; None if no problem is known."""
     inputs = node.inputs
     ranks = [rank_of(value) for value in inputs]
     for position, (lowest, highest) in RANKS.get(node.op_type, {}).items():

@@ -41,7 +41,7 @@ def element_type_name(number: int) -> str:
 
 
 def type_problem(node: ir.Node, schema: OperatorSchema) -> str | None:
-    """What is wrong with the known element types of a node; None if nothing is known to be."""
+    """What is wrong with the known element types of a node; None if no problem is known."""
     variables: dict[str, DataType] = {}
     for word, values, formals in (
         ("input", node.inputs, schema.inputs),

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Value, facts_of, onnx_symbolic, schemas
-from ...registration.functions.results import listed
+from ...registration.functions.results import as_list
 from ...registration.inference import folding
 from .size_arithmetic import same_size
 
@@ -45,7 +45,7 @@ def choose(
         "If", condition, then_branch=then_branch, else_branch=else_branch, outputs=len(shapes_equal)
     )
     check_carried(g, "If", then_branch.outputs)
-    return listed(results)
+    return as_list(results)
 
 
 def constant_condition(condition: Value | bool) -> bool | None:

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Number, Value
-from ...registration.functions.results import listed
+from ...registration.functions.results import as_list
 from .list_values import loop_inputs
 from .size_arithmetic import Size, compute, fold_size, known_rank
 
@@ -266,7 +266,7 @@ def run_loop(
 
     formals = [Value(name="carried", type=value.type, shape=value.shape) for value in initial]
     body = g.subgraph(build, [*loop_inputs(), *formals], "steps")
-    results = listed(
+    results = as_list(
         g.op("Loop", g.constant(trips, DataType.INT64), None, *initial, body=body, outputs=len(initial))
     )
     for result, value in zip(results, initial, strict=True):

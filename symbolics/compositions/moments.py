@@ -3,7 +3,7 @@
 import numpy as np
 
 from ...registration import DataType, GraphContext, Value, dtypes
-from ...registration.functions.results import listed
+from ...registration.functions.results import as_list
 
 
 def along_channels(g: GraphContext, parameter: Value, input: Value) -> Value:
@@ -56,7 +56,7 @@ def cast_like(g: GraphContext, value: Value, like: Value) -> Value:
 
 
 def filled_vector(g: GraphContext, like: Value, count: int | list[int], number: float) -> Value:
-    g.reserve(*listed(count))
+    g.reserve(*as_list(count))
     return g.constant(np.full(count, number), g.dtype(like) or DataType.FLOAT)
 
 

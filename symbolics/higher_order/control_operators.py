@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import onnx_ir as ir
 
 from ...registration import Block, DataType, GraphContext, Number, Value, onnx_symbolic
-from ...registration.functions.results import listed
+from ...registration.functions.results import as_list
 from ..compositions.branches import check_carried, choose, constant_condition
 from ..compositions.list_values import loop_inputs
 from ..compositions.size_arithmetic import compute, fold_size
@@ -239,7 +239,7 @@ def _set_types(
 ) -> list[Value]:
     """The outputs of a Loop or a Scan as a list, with types and ranks from its body."""
     check_carried(g, op_type, returned)
-    results = listed(results)
+    results = as_list(results)
     for index, (value, like) in enumerate(zip(results, returned, strict=True)):
         value.type = like.type
         # Results that are stacked have the steps as their first dimension; carried ones may change their

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from ...registration import GraphContext, Value
-from ...registration.functions.results import listed
+from ...registration.functions.results import as_list
 from ..compositions.branches import check_carried, same_rank
 from ..compositions.size_arithmetic import same_size
 from .support import below
@@ -23,7 +23,7 @@ def if_(
         _hide(g, then_branch, cond, pairs)
         _hide(g, else_branch, g.op("Not", cond), pairs)
     outputs_of_if = g.op("If", cond, then_branch=then_branch, else_branch=else_branch, outputs=outputs)
-    results = listed(outputs_of_if)
+    results = as_list(outputs_of_if)
     for result, value_type, pair in zip(results, types, pairs, strict=True):
         result.type = value_type
         if not _agree(*pair):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Value
-from ...registration.functions.results import listed
+from ...registration.functions.results import as_list
 from .support import below
 
 
@@ -20,7 +20,7 @@ def loop(
 ) -> Sequence[Value]:
     """Carry a number that nothing reads, if the loop carries nothing."""
     if v_initial:
-        return listed(g.op("Loop", M, cond, *v_initial, body=body, outputs=outputs))
+        return as_list(g.op("Loop", M, cond, *v_initial, body=body, outputs=outputs))
     number = g.constant(0, DataType.INT64)
     body.inputs.append(
         ir.Value(name=g.construction.names.unique("unused"), type=number.type, shape=number.shape)
@@ -30,4 +30,4 @@ def loop(
     del body.outputs[1:]
     g.extend(body, lambda *formals: [formals[-1]])
     body.outputs.extend(scanned)
-    return listed(g.op("Loop", M, cond, number, body=body, outputs=outputs + 1))[1:]
+    return as_list(g.op("Loop", M, cond, number, body=body, outputs=outputs + 1))[1:]

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
-from ...registration.functions.results import listed
+from ...registration.functions.results import as_list
 from ..compositions.size_arithmetic import Size, axis_from_front, known_rank, sizes_of
 from .support import below, gather_number, integers, kept_sizes, mask_of_axes, wrap_axes
 
@@ -202,7 +202,7 @@ def split(
     if isinstance(size, int):
         part_size = -(-size // count)
         part_sizes = [max(min(part_size, size - part_size * i), 0) for i in range(count)]
-        results = listed(g.op("Split", input, axis=dim, split=part_sizes, outputs=count))
+        results = as_list(g.op("Split", input, axis=dim, split=part_sizes, outputs=count))
         for result, length in zip(results, part_sizes, strict=True):
             if input.shape is not None:
                 result.shape = ir.Shape([*input.shape[:dim], length, *input.shape[dim + 1 :]])
@@ -222,7 +222,7 @@ def split_before_18(
 ) -> list[Value]:
     """Without sizes, equal parts; the newest version has their number as an argument."""
     sizes = g.constant(split) if split is not None else None
-    return listed(
+    return as_list(
         g.op(
             "Split",
             input,

@@ -7,7 +7,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import Block, DataType, GraphContext, Number, Value, onnx_symbolic, schemas
-from ...registration.functions.results import listed
+from ...registration.functions.results import as_list
 from ..compositions.branches import check_carried, constant_condition, extend_branch, open_branch
 from ..compositions.list_values import (
     KnownList,
@@ -126,7 +126,7 @@ def if_(g: GraphContext, condition: Value | bool) -> Sequence[Value]:
     for (graph, _), results, is_then in zip(branches, converted, (True, False), strict=True):
         _close(g, graph, choice, is_then, results, types)
     graphs = [graph for graph, _ in branches]
-    outputs = listed(g.op("If", choice, then_branch=graphs[0], else_branch=graphs[1], outputs=len(expected)))
+    outputs = as_list(g.op("If", choice, then_branch=graphs[0], else_branch=graphs[1], outputs=len(expected)))
     for value, like in zip(outputs, types, strict=True):
         value.type, value.shape = like.type, like.shape
     return outputs
@@ -258,7 +258,7 @@ def loop(
     check_carried(g, "Loop", [plan.initial for plan in carried_plans])
     graph, scans, always_continues = _loop_body(g, body, plans)
     initial = [plan.initial for plan in carried_plans] or [g.constant(False)]
-    results = listed(
+    results = as_list(
         g.op(
             "Loop",
             # TorchScript writes `while` as a loop with the largest trip count.

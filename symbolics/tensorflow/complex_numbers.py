@@ -10,7 +10,7 @@ import inspect
 from typing import Any
 
 from ...registration import DataType, GraphContext, Value, default_registry, onnx_symbolic
-from ...registration.functions.results import listed
+from ...registration.functions.results import as_list
 from ..complex.real_and_imaginary import Parts, split
 from ..compositions.matrices import transpose
 from ..compositions.size_arithmetic import Size
@@ -115,7 +115,7 @@ def _register_by_parts(name: str, operands: list[str]) -> None:
         arguments_of_parts: list[dict[str, Any]] = [dict(arguments), dict(arguments)]
         for operand in operands:
             operand_value = arguments[operand]
-            pairs = [split(g, value) for value in listed(operand_value)]
+            pairs = [split(g, value) for value in as_list(operand_value)]
             for part_arguments, part_values in zip(
                 arguments_of_parts, ([p.re for p in pairs], [p.imaginary for p in pairs]), strict=True
             ):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import onnx_ir as ir
 
 from ...registration import Block, DataType, GraphContext, Value, onnx_symbolic
-from ...registration.functions.results import listed
+from ...registration.functions.results import as_list
 from ..compositions.branches import check_carried, constant_condition, extend_branch, open_branch
 from ..compositions.list_values import common_shape, is_settled
 from ..compositions.size_arithmetic import Dim
@@ -78,7 +78,7 @@ def _emit_if(
     shapes = [common_shape([a.shape, b.shape]) for a, b in zip(then_values, else_values, strict=True)]
     for (graph, _), values, is_then in ((then_pair, then_values, True), (else_pair, else_values, False)):
         _close_branch(g, graph, condition, is_then, list(zip(values, shapes, strict=True)))
-    results = listed(
+    results = as_list(
         g.op("If", condition, then_branch=then_pair[0], else_branch=else_pair[0], outputs=len(pairs))
     )
     check_carried(g, "If", then_values)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import onnx_ir as ir
 
 from ...registration import Block, DataType, GraphContext, Value, onnx_symbolic
-from ...registration.functions.results import listed
+from ...registration.functions.results import as_list
 from ..compositions.branches import check_carried, constant_condition
 from ..compositions.list_values import common_shape, loop_inputs
 from ..compositions.outputs import is_used
@@ -316,7 +316,7 @@ def _emit_loop(
     passed_variables = [variable for variable in variables if variable.is_loop_input]
     body_outputs = list(body.graph.outputs)[1:]
     check_carried(g, "Loop", body_outputs)
-    outputs = listed(
+    outputs = as_list(
         g.op(
             "Loop",
             None if trip_count is None else g.constant(trip_count, DataType.INT64),

@@ -8,7 +8,7 @@ from typing import Any
 import onnx_ir as ir
 
 from ...registration import GraphContext, Value, onnx_symbolic
-from ...registration.functions.results import listed
+from ...registration.functions.results import as_list
 
 
 @onnx_symbolic("onnx_symbolic::_symbolic")
@@ -70,7 +70,7 @@ def _emit(
     if foreign:
         g.construction.opset_import(domain, version)
     name = f"{domain}::{op_type}" if foreign else op_type
-    results = listed(g.op(name, *inputs, outputs=len(dtypes), **_attributes(encoded)))
+    results = as_list(g.op(name, *inputs, outputs=len(dtypes), **_attributes(encoded)))
     if foreign:
         for result, dtype, expected in zip(results, dtypes, g.expected, strict=False):
             result.dtype, result.shape = ir.DataType(dtype), expected.shape
@@ -102,7 +102,7 @@ def attention(
     used = [index for index, value in enumerate(g.expected) if value.uses() or value.is_graph_output()]
     count = max(used, default=0) + 1
     heads = {"kv_num_heads": kv_num_heads, "q_num_heads": q_num_heads} if q_num_heads else {}
-    results = listed(
+    results = as_list(
         g.op(
             "Attention",
             Q,

@@ -115,7 +115,7 @@ def test_an_invalid_node_is_found(opset, made, inputs, reason):
     assert found.operator == made.op_type
     with pytest.raises(InvalidNodesError, match=f"{made.op_type} "):
         check_nodes(model)
-    check_nodes(model, known=[found])
+    check_nodes(model, already_invalid=[found])
 
 
 def test_constant_axes_are_checked_and_computed_ones_are_not():

@@ -27,10 +27,10 @@ def test_every_operator_reads_as_onnx_has_it(opset):
         assert [p.name for p in found.outputs] == [formal.name for formal in schema.outputs]
         assert set(found.attributes) == set(schema.attributes)
         for formal, parameter in zip(schema.inputs, found.inputs, strict=True):
-            assert found.place(formal.name) == (found.input_index[formal.name], None)
+            assert found.find_argument(formal.name) == (found.input_index[formal.name], None)
             assert len(parameter.dtypes) == sum(text.startswith("tensor(") for text in formal.types)
         for attribute in found.attributes.values():
-            assert found.place(attribute.name) == (None, attribute)
+            assert found.find_argument(attribute.name) == (None, attribute)
 
 
 @pytest.mark.parametrize(
@@ -53,10 +53,10 @@ def test_every_operator_reads_as_onnx_has_it(opset):
     ],
 )
 def test_arguments_that_moved_are_found_on_both_sides(name, argument, before, after):
-    index, attribute = schemas.operator_schema(name, before).place(argument)
+    index, attribute = schemas.operator_schema(name, before).find_argument(argument)
     assert index is None
     assert attribute is not None
-    index, attribute = schemas.operator_schema(name, after).place(argument)
+    index, attribute = schemas.operator_schema(name, after).find_argument(argument)
     assert index is not None
     assert attribute is None
 

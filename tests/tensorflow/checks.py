@@ -12,7 +12,7 @@ import onnxruntime
 import pytest
 
 import opsetta
-from opsetta.exporter.lowering.source_dialect import Lowered, lower
+from opsetta.exporter.lowering.source_dialect import LoweredModel, lower
 from opsetta.passes import real_pairs
 from opsetta.registration import KIND, default_registry
 from opsetta.registration.arguments import source_node
@@ -115,7 +115,7 @@ def _as_pairs(array: Array) -> Array:
     return np.stack([array.real, array.imag], axis=-1) if array.dtype.kind == "c" else array
 
 
-def _lowered(source: ir.Model, opset: int, must: bool) -> Lowered | None:
+def _lowered(source: ir.Model, opset: int, must: bool) -> LoweredModel | None:
     """The ONNX model; None if the opset may refuse it and does."""
     try:
         return lower(source, opset, default_registry)

@@ -179,7 +179,7 @@ def _captured(options: Mapping[str, Any], call: Call, artifacts: Artifacts) -> C
         return capture()
     with warnings.catch_warnings(record=True) as told:
         found = capture(specialize=True)
-    if specializations.read(found.source.metadata_props):
+    if specializations.read_specializations(found.source.metadata_props):
         with contextlib.suppress(CaptureError):
             traced = capture(capture="trace")
             if any(node.domain == "prim" and node.op_type in ("If", "Loop") for node in traced.source.graph):

@@ -26,7 +26,7 @@ def check_outputs(source: ir.Model) -> None:
     Raises:
         CaptureError: no output depends on an input, or an output is always empty.
     """
-    fixed = specializations.read(source.metadata_props)
+    fixed = specializations.read_specializations(source.metadata_props)
     outputs = [value for value in source.graph.outputs if value is not None]
     if not fixed or not source.graph.inputs or not outputs:
         return

@@ -173,7 +173,7 @@ class ONNXProgram(torch.onnx.ONNXProgram):
         """Return the model with unmodified weights as inputs of the graph."""
         program = self.program
         given = program.opset, program.registry, program.optimize, (), True
-        model = program.source_model._lowered(*given).model
+        model = program.source_model._lower_graph(*given).model
         known = list(program.source.graph.initializers)
         order = [
             name for name in model_edits.state_names(program.source_model._capture.module) if name in known

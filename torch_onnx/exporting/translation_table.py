@@ -13,7 +13,7 @@ import onnx_ir as ir
 from ... import registration
 from ...registration import ArgumentError, DataType, UsageError, default_registry
 from ...registration.construction.builder import Builder
-from ...registration.functions.dispatch import Parameter
+from ...registration.functions.dispatch import SymbolicParameter
 from ...registration.warning import warn
 from ..symbolic_functions.registered import TorchSymbolicFunction
 from .script_evaluator import Evaluator
@@ -102,7 +102,7 @@ class ScriptFunction(TorchSymbolicFunction):
         return self.name if self.overload != "default" else f"{self.name}.default"
 
     @functools.cached_property
-    def parameters(self) -> dict[str, Parameter]:
+    def parameters(self) -> dict[str, SymbolicParameter]:
         """Parameters passed by name: none, because `__call__` takes the arguments as a mapping."""
         return {}
 

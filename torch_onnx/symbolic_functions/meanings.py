@@ -74,5 +74,9 @@ def _imply(
     if before is None or target is None:
         return
     for argument, value in g.registry.implied_values(name).items():
-        if argument not in named and before.place(argument) == (None, None) and argument in target.attributes:
+        if (
+            argument not in named
+            and before.find_argument(argument) == (None, None)
+            and argument in target.attributes
+        ):
             attributes[argument] = value

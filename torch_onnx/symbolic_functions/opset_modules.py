@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...registration import UnsupportedError
-from ...registration.functions.dispatch import Parameter
+from ...registration.functions.dispatch import SymbolicParameter
 from .. import symbolic_helper as helper
 from .._type_utils import JitScalarType
 from .context import GraphContext
@@ -58,7 +58,7 @@ def function_of(operator: str) -> Callable[..., Any]:
     return symbolic
 
 
-def _argument(g: GraphContext, item: Any, parameter: Parameter | None) -> Any:
+def _argument(g: GraphContext, item: Any, parameter: SymbolicParameter | None) -> Any:
     """Convert an argument for a function of opsetta; a zero-dim constant becomes a Python number."""
     value = Value(g.inner, item)
     constant = value.constant()

@@ -12,7 +12,7 @@ from ... import registration
 from ...registration import ArgumentError, SymbolicFunction
 from ...registration.arguments import qualified_name
 from ...registration.construction.builder import Builder
-from ...registration.functions.dispatch import Parameter
+from ...registration.functions.dispatch import SymbolicParameter
 from ...registration.functions.registry import split_name
 from .context import GraphContext, current
 from .values import Value
@@ -22,11 +22,11 @@ class TorchSymbolicFunction(SymbolicFunction):
     """A function that takes a graph, then all arguments of its operator in schema order."""
 
     @functools.cached_property
-    def parameters(self) -> dict[str, Parameter]:
+    def parameters(self) -> dict[str, SymbolicParameter]:
         """Its parameters by name; each accepts any type."""
         names = list(inspect.signature(self.function).parameters.values())[1:]
         return {
-            p.name: Parameter(p.name, p.default is p.empty, True, True, True, True, True, False, ())
+            p.name: SymbolicParameter(p.name, p.default is p.empty, True, True, True, True, True, False, ())
             for p in names
             if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
         }

@@ -105,7 +105,7 @@ def _of_program(program: torch.export.ExportedProgram, source_lines: bool) -> Ca
         args, kwargs = program.example_inputs
         found.example = (tuple(args), dict(kwargs))
     limits = size_limits.of_program(program, symbol_names(program, {}))
-    dimensions.write(found.source.metadata_props, limits.restrictions)
+    dimensions.write_restrictions(found.source.metadata_props, limits.restrictions)
     return found
 
 
@@ -152,12 +152,12 @@ def _of_model(
         found = import_exported_program(
             program, names=names, unproven=limits.unproven, source_lines=source_lines
         )
-    dimensions.write(found.source.metadata_props, limits.restrictions)
+    dimensions.write_restrictions(found.source.metadata_props, limits.restrictions)
     for condition in dimensions.in_words(limits.unlike_model):
         warn(f"the export is valid for {condition}")
     if isinstance(program, RecordedProgram):
         _warn_of_replaced(program.replaced)
-        specializations.write(found.source.metadata_props, program.specializations)
+        specializations.write_specializations(found.source.metadata_props, program.specializations)
     found.interface.parameter_names = shapes.parameter_names(model)
     found.example = (args, dict(kwargs))
     return found

@@ -19,7 +19,7 @@ import sympy
 import torch
 
 from ...captured_graph.code_lines import shown_line
-from ...captured_graph.dimensions import Restriction, evaluate
+from ...captured_graph.dimensions import SizeRestriction, evaluate
 from ...torch_boundary.size_questions import questions_of
 from .branches import Branch, BranchSearch, Failure, Trials, is_about_one
 from .guards import Guard, Point
@@ -48,8 +48,8 @@ class Limits:
         unproven: axes of values whose size in the graph is not reliable, by name of the value.
     """
 
-    restrictions: list[Restriction] = dataclasses.field(default_factory=list)
-    unlike_model: list[Restriction] = dataclasses.field(default_factory=list)
+    restrictions: list[SizeRestriction] = dataclasses.field(default_factory=list)
+    unlike_model: list[SizeRestriction] = dataclasses.field(default_factory=list)
     unproven: dict[str, set[int]] = dataclasses.field(default_factory=dict)
 
 
@@ -79,11 +79,11 @@ def of_program(program: torch.export.ExportedProgram, names: Mapping[Any, str]) 
     return limits
 
 
-def _declared(name: str, lower: Any, upper: Any) -> Iterator[Restriction]:
+def _declared(name: str, lower: Any, upper: Any) -> Iterator[SizeRestriction]:
     if lower is not None and int(lower) > 0:
-        yield Restriction(f"{name} >= {int(lower)}", _DECLARED)
+        yield SizeRestriction(f"{name} >= {int(lower)}", _DECLARED)
     if upper is not None and sympy.sympify(upper).is_Integer:
-        yield Restriction(f"{name} <= {int(upper)}", _DECLARED)
+        yield SizeRestriction(f"{name} <= {int(upper)}", _DECLARED)
 
 
 class Search:
@@ -373,7 +373,7 @@ class Search:
     def _add(self, condition: str, failure: tuple[str, str], asking: Sequence[str]) -> None:
         reason, line = failure
         line = next((asked for asked in asking if asked), line)
-        restriction = Restriction(condition, reason, line)
+        restriction = SizeRestriction(condition, reason, line)
         if restriction not in self.limits.restrictions:
             self.limits.restrictions.append(restriction)
             if not reason.startswith(_OF_MODEL):

@@ -17,7 +17,7 @@ from ....passes.promotion.rules import output_dtype
 from ....registration import ALIAS, LINE, MODULE, NUMBER, CaptureError, Names
 from ....registration.arguments import source_node
 from ....registration.warning import warn
-from ...captured_graph.dimensions import Restriction
+from ...captured_graph.dimensions import SizeRestriction
 from ...torch_boundary.operators.overloads import by_name, operator_of
 from ...torch_boundary.replacements.recurrent_shapes import shapes_of
 from ...torch_boundary.state.repeated_memory import RepeatedMemory
@@ -68,7 +68,7 @@ class Builder:
         self.module = ""
         self.line = ""
         self.writes = False
-        self.restrictions: list[Restriction] = []
+        self.restrictions: list[SizeRestriction] = []
         self.kernel_checks: KernelChecks | None = None
         self.elements: dict[Value, Any] = {}
         """What is known about the elements of lists of unknown length."""
@@ -358,7 +358,7 @@ class Builder:
         if self.fakes.is_of_inputs(size):
             text = expression_text(size, {symbol: symbol.name for symbol in size.free_symbols})
             text = text if size.is_Symbol else f"({text})"
-            restriction = Restriction(condition.format(text), reason, self.line)
+            restriction = SizeRestriction(condition.format(text), reason, self.line)
             if restriction not in self.restrictions:
                 self.restrictions.append(restriction)
 

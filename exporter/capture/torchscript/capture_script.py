@@ -312,7 +312,7 @@ class _Reader:
             parameter_names=parameters,
         )
         found = Capture(ir.Model(graph, ir_version=10, producer_name="opsetta"), interface)
-        dimensions.write(found.source.metadata_props, self._build.restrictions)
+        dimensions.write_restrictions(found.source.metadata_props, self._build.restrictions)
         found.example = (args, dict(kwargs))
         return found
 

@@ -91,7 +91,7 @@ def _capture_trace(
         raise_fault(error, "when it traced the model")
         raise CaptureError(f"torch.jit.trace could not capture the model: {error}") from error
     found = capture_torchscript(traced, () if named else args, named, has_run=True, **options)
-    specializations.write(found.source.metadata_props, _fixed(noted))
+    specializations.write_specializations(found.source.metadata_props, _fixed(noted))
     return found
 
 

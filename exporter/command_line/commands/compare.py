@@ -14,7 +14,7 @@ from ..options.export import Trusted
 from ..terminal.tables import MOST_SHOWN, more, print_json, row, shape_text, show, size_text, table
 
 if TYPE_CHECKING:
-    from ...running.comparison import Comparison, Difference
+    from ...running.comparison import Comparison, OutputDifference
 
 
 def compare(
@@ -91,7 +91,7 @@ def _value(value: Mapping[str, Any]) -> str:
     return f"{value['name']} {value['type']}{shape_text(value['shape'])}"
 
 
-def _differences(output: Difference) -> tuple[str, str]:
+def _differences(output: OutputDifference) -> tuple[str, str]:
     if output.absolute is None:
         return output.reason, ""
     return f"{output.absolute:.3g}", f"{output.relative:.3g}"

@@ -91,8 +91,8 @@ def _check_metadata(metadata: dict[str, str]) -> None:
         ValueError: the same.
     """
     try:
-        dimensions.read(metadata)
+        dimensions.read_restrictions(metadata)
         dimensions.read_ranges(metadata)
     except DimensionError as error:
         raise ModelFileError(str(error)) from error
-    specializations.read(metadata)
+    specializations.read_specializations(metadata)

@@ -15,7 +15,7 @@ from onnx_ir import AttributeType, Value
 from ....registration import GraphContext, Registry, UnsupportedError, schemas
 from ....registration.schemas import OperatorSchema
 
-_OLDER = re.compile(r"before(\d+)::(\w+)")
+_EARLIER_MEANING = re.compile(r"before(\d+)::(\w+)")
 _WRITTEN_EARLY = frozenset({"LayerNormalization", "ThresholdedRelu"})
 # Attributes of old files that no runtime reads.
 _MEANINGLESS = frozenset({"consumed_inputs"})
@@ -31,42 +31,44 @@ def schema_of(op_type: str, opset: int) -> OperatorSchema | None:
     found = schemas.operator_schema(op_type, opset)
     if found is not None:
         return found
-    older = [schema for schema in schemas.operator_schemas(op_type) if schema.since_version <= opset]
-    if not older and op_type in _WRITTEN_EARLY:
+    earlier_schemas = [
+        schema for schema in schemas.operator_schemas(op_type) if schema.since_version <= opset
+    ]
+    if not earlier_schemas and op_type in _WRITTEN_EARLY:
         return schemas.operator_schemas(op_type)[0]
-    return older[-1] if older else None
+    return earlier_schemas[-1] if earlier_schemas else None
 
 
-def breaks(registry: Registry) -> dict[str, list[int]]:
+def meaning_changes(registry: Registry) -> dict[str, list[int]]:
     """The versions at which the meaning of operators changed: 13 for `before13::Softmax`."""
     table: dict[str, list[int]] = {}
     for name in registry.names():
-        matched = _OLDER.fullmatch(name)
-        if matched is not None:
-            table.setdefault(matched[2], []).append(int(matched[1]))
+        match = _EARLIER_MEANING.fullmatch(name)
+        if match is not None:
+            table.setdefault(match[2], []).append(int(match[1]))
     return {op_type: sorted(versions) for op_type, versions in table.items()}
 
 
-def meaning(found: Sequence[int], version: int) -> int | None:
+def meaning(changes: Sequence[int], version: int) -> int | None:
     """The first change of meaning above a version; None if the version has the newest meaning."""
-    return next((opset for opset in found if opset > version), None)
+    return next((opset for opset in changes if opset > version), None)
 
 
-def attributes_by_name(schema: OperatorSchema, given: Mapping[str, ir.Attr]) -> dict[str, Any]:
+def attributes_by_name(schema: OperatorSchema, attributes: Mapping[str, ir.Attr]) -> dict[str, Any]:
     """The attributes as Python values, sub-graphs and tensors."""
     return {
         name: attribute.value
-        for name, attribute in given.items()
+        for name, attribute in attributes.items()
         if name not in _MEANINGLESS or name not in schema.attributes
     }
 
 
-def without_defaults(schema: OperatorSchema, given: Mapping[str, ir.Attr]) -> dict[str, ir.Attr]:
+def without_defaults(schema: OperatorSchema, attributes: Mapping[str, ir.Attr]) -> dict[str, ir.Attr]:
     """The attributes that differ from the default of their version."""
     formals = schema.attributes
     return {
         name: attribute
-        for name, attribute in given.items()
+        for name, attribute in attributes.items()
         if name not in formals or not formals[name].is_default(attribute.value)
     }
 
@@ -86,18 +88,18 @@ def outputs_and_attributes(
     return (outputs[-1] + 1 if outputs else 1), attributes
 
 
-def completed(schema: OperatorSchema, given: Mapping[str, ir.Attr]) -> dict[str, ir.Attr]:
+def complete_attributes(schema: OperatorSchema, attributes: Mapping[str, ir.Attr]) -> dict[str, ir.Attr]:
     """The attributes, completed with defaults, for a body that refers to them."""
     formals = (a for a in schema.attributes.values() if a.default is not None)
-    return {**{a.name: ir.Attr(a.name, a.type, a.default) for a in formals}, **given}
+    return {**{a.name: ir.Attr(a.name, a.type, a.default) for a in formals}, **attributes}
 
 
-def implied(registry: Registry, schema: OperatorSchema) -> dict[str, Any]:
+def implied_arguments(registry: Registry, schema: OperatorSchema) -> dict[str, Any]:
     """The values that a version implies for arguments of later versions with another default."""
     return {
         name: value
         for name, value in registry.implied_values(schema.name).items()
-        if schema.place(name) == (None, None)
+        if schema.find_argument(name) == (None, None)
         and schemas.first_opset_with(schema.name, name, after=schema.since_version) is not None
     }
 
@@ -107,35 +109,40 @@ def with_defaults(
 ) -> dict[str, Any]:
     """The attributes, with omitted ones written out if the target has another default."""
     result = dict(named)
-    implied = registry.implied_values(schema.name)
+    implied_arguments = registry.implied_values(schema.name)
     for attribute in schema.attributes.values():
         if attribute.name in result or attribute.default is None or target is None:
             continue
-        other = target.attributes.get(attribute.name)
-        if other is not None:
-            unlike = not other.is_default(attribute.default)
+        target_attribute = target.attributes.get(attribute.name)
+        if target_attribute is not None:
+            differs = not target_attribute.is_default(attribute.default)
         else:
-            unlike = attribute.name in implied and target.place(attribute.name) == (None, None)
-        if unlike:
+            differs = attribute.name in implied_arguments and target.find_argument(attribute.name) == (
+                None,
+                None,
+            )
+        if differs:
             result[attribute.name] = attribute.default
     return result
 
 
-def positions(
+def place_inputs(
     schema: OperatorSchema, target: OperatorSchema | None, inputs: Sequence[Value | None]
 ) -> tuple[list[Value | None], dict[str, Value]]:
     """Inputs for emission: by position if the target has the input there, else by name."""
     if target is None:
         return list(inputs), {}
-    own = {parameter.name for parameter in schema.inputs}
+    own_names = {parameter.name for parameter in schema.inputs}
     positional: list[Value | None] = []
     named: dict[str, Value] = {}
     for index, value in enumerate(inputs):
         parameter = schema.inputs[min(index, len(schema.inputs) - 1)]
-        at = target.inputs[min(index, len(target.inputs) - 1)] if target.inputs else None
-        stays = at is not None and (at.variadic or index < len(target.inputs))
-        renamed = stays and at is not None and at.name not in own
-        if parameter.variadic or (stays and at is not None and (at.name == parameter.name or renamed)):
+        target_parameter = target.inputs[min(index, len(target.inputs) - 1)] if target.inputs else None
+        stays = target_parameter is not None and (target_parameter.variadic or index < len(target.inputs))
+        renamed = stays and target_parameter is not None and target_parameter.name not in own_names
+        if parameter.variadic or (
+            stays and target_parameter is not None and (target_parameter.name == parameter.name or renamed)
+        ):
             positional.append(value)
             continue
         positional.append(None)
@@ -146,16 +153,18 @@ def positions(
     return positional, named
 
 
-def resolved(attributes: Mapping[str, ir.Attr], given: Mapping[str, ir.Attr]) -> dict[str, ir.Attr]:
+def resolve_references(
+    attributes: Mapping[str, ir.Attr], call_attributes: Mapping[str, ir.Attr]
+) -> dict[str, ir.Attr]:
     """The attributes of a function's node, with references replaced by the values of the call."""
     result: dict[str, ir.Attr] = {}
     for name, attribute in attributes.items():
         if not attribute.is_ref():
             result[name] = attribute
             continue
-        found = given.get(attribute.ref_attr_name or "")
-        if found is not None:
-            result[name] = ir.Attr(name, found.type, found.value)
+        argument = call_attributes.get(attribute.ref_attr_name or "")
+        if argument is not None:
+            result[name] = ir.Attr(name, argument.type, argument.value)
     return result
 
 
@@ -194,7 +203,7 @@ def type_message(value: Value | None) -> bytes:
 NEGATIVE_AXES = 11
 
 
-def from_front(
+def attributes_from_front(
     g: GraphContext, op_type: str, inputs: Sequence[Value | None], attributes: Mapping[str, ir.Attr]
 ) -> dict[str, ir.Attr]:
     """The attributes with non-negative axes, which operators below 11 need.
@@ -208,15 +217,15 @@ def from_front(
         if attribute is None or attribute.type not in (AttributeType.INT, AttributeType.INTS):
             continue
         axes = [attribute.value] if attribute.type == AttributeType.INT else list(attribute.value)
-        if all(at >= 0 for at in axes):
+        if all(axis >= 0 for axis in axes):
             continue
-        counted = _counted(g, op_type, inputs, axes)
-        value = counted[0] if attribute.type == AttributeType.INT else counted
+        nonnegative_axes = _nonnegative(g, op_type, inputs, axes)
+        value = nonnegative_axes[0] if attribute.type == AttributeType.INT else nonnegative_axes
         result[name] = ir.Attr(name, attribute.type, value)
     return result
 
 
-def axes_from_front(
+def inputs_from_front(
     g: GraphContext, op_type: str, schema: OperatorSchema, inputs: Sequence[Value | None]
 ) -> list[Value | None]:
     """Inputs with constant axes made non-negative."""
@@ -226,11 +235,13 @@ def axes_from_front(
     array = g.constant_value(axes) if axes is not None else None
     if index is None or array is None or np.all(array >= 0):
         return result
-    result[index] = g.constant(np.array(_counted(g, op_type, inputs, array.reshape(-1).tolist())))
+    result[index] = g.constant(np.array(_nonnegative(g, op_type, inputs, array.reshape(-1).tolist())))
     return result
 
 
-def _counted(g: GraphContext, op_type: str, inputs: Sequence[Value | None], axes: Sequence[int]) -> list[int]:
+def _nonnegative(
+    g: GraphContext, op_type: str, inputs: Sequence[Value | None], axes: Sequence[int]
+) -> list[int]:
     ranks = [g.rank(value) for value in inputs[:1] if value is not None]
     rank = ranks[0] if ranks else None
     if rank is None:
@@ -238,19 +249,21 @@ def _counted(g: GraphContext, op_type: str, inputs: Sequence[Value | None], axes
             "an axis counts from the end of a tensor of unknown rank", first_opset=NEGATIVE_AXES
         )
     rank += len(axes) if op_type == "Unsqueeze" else 1 if op_type in ("OneHot", "ConcatFromSequence") else 0
-    return [at + rank if at < 0 else at for at in axes]
+    return [axis + rank if axis < 0 else axis for axis in axes]
 
 
-def type_text(kind: ir.TypeProtocol | None) -> str:
+def type_text(value_type: ir.TypeProtocol | None) -> str:
     """A type in the notation of schemas, `optional(seq(tensor(float)))`; empty if unknown."""
-    if isinstance(kind, ir.OptionalType | ir.SequenceType):
-        inner = type_text(kind.elem_type)
-        outer = "optional" if isinstance(kind, ir.OptionalType) else "seq"
-        return f"{outer}({inner})" if inner else ""
-    return "" if kind is None or kind.dtype is None else f"tensor({kind.dtype.name.lower()})"
+    if isinstance(value_type, ir.OptionalType | ir.SequenceType):
+        element_text = type_text(value_type.elem_type)
+        container = "optional" if isinstance(value_type, ir.OptionalType) else "seq"
+        return f"{container}({element_text})" if element_text else ""
+    return (
+        "" if value_type is None or value_type.dtype is None else f"tensor({value_type.dtype.name.lower()})"
+    )
 
 
-def refused_kind(
+def refused_type(
     op_type: str, opset: int, inputs: Sequence[Value | None], outputs: Sequence[Value]
 ) -> str | None:
     """The sequence or optional type that an operator of an opset does not take or return, if any."""

@@ -38,30 +38,34 @@ def body_of(
     # The stubs of onnx do not know what its schemas say of functions.
     schema: Any = onnx.defs.get_schema(op_type, source, "")
     if schema.has_function:
-        version = _nearest(schema.function_opset_versions, target)
-        found = schema.get_function_with_opset_version(version)
+        version = _nearest_version(schema.function_opset_versions, target)
+        function_form = schema.get_function_with_opset_version(version)
     elif schema.has_context_dependent_function:
-        version = _nearest(schema.context_dependent_function_opset_versions, target)
+        version = _nearest_version(schema.context_dependent_function_opset_versions, target)
         message = node_message(op_type, inputs, attributes, outputs)
         types = [type_message(value) for value in inputs]
-        found = schema.get_context_dependent_function_with_opset_version(version, message, types)
+        function_form = schema.get_context_dependent_function_with_opset_version(version, message, types)
     else:
         return None
-    if not found:
+    if not function_form:
         return None
-    function = onnx.FunctionProto.FromString(found) if isinstance(found, bytes) else found
-    made = {name for node in function.node for name in node.output}
+    function = (
+        onnx.FunctionProto.FromString(function_form) if isinstance(function_form, bytes) else function_form
+    )
+    computed_names = {name for node in function.node for name in node.output}
     # The body need not compute outputs that the call does not use.
-    kept = [name if name in made else function.output[0] for name in function.output[:outputs]]
+    output_names = [
+        name if name in computed_names else function.output[0] for name in function.output[:outputs]
+    ]
     graph = onnx.GraphProto(name=op_type, node=function.node)
     graph.input.extend(onnx.ValueInfoProto(name=name) for name in function.input)
-    graph.output.extend(onnx.ValueInfoProto(name=name) for name in kept)
+    graph.output.extend(onnx.ValueInfoProto(name=name) for name in output_names)
     opset = next((entry.version for entry in function.opset_import if entry.domain == ""), target)
     # A body built from the node's sub-graph has operators of that sub-graph's opset.
-    given = any(attribute.type == ir.AttributeType.GRAPH for attribute in attributes.values())
-    return Body(ir.serde.deserialize_graph(graph), source if given else opset)
+    has_subgraph = any(attribute.type == ir.AttributeType.GRAPH for attribute in attributes.values())
+    return Body(ir.serde.deserialize_graph(graph), source if has_subgraph else opset)
 
 
-def _nearest(versions: Sequence[int], target: int) -> int:
+def _nearest_version(versions: Sequence[int], target: int) -> int:
     reached = [version for version in versions if version <= target]
     return max(reached) if reached else min(versions)

@@ -9,19 +9,19 @@ import onnx_ir as ir
 from onnx_ir import DataType, Value
 
 
-def formals(op_type: str, inputs: Sequence[Value | None], named: Mapping[str, Any]) -> list[Value]:
+def formal_inputs(op_type: str, inputs: Sequence[Value | None], named: Mapping[str, Any]) -> list[Value]:
     """Values with the types of a body's inputs, in order."""
     if op_type == "Loop":
         number = Value(type=ir.TensorType(DataType.INT64), shape=ir.Shape([]))
-        going = Value(type=ir.TensorType(DataType.BOOL), shape=ir.Shape([]))
-        return [number, going, *(Value(type=_type(value)) for value in inputs[2:])]
+        condition = Value(type=ir.TensorType(DataType.BOOL), shape=ir.Shape([]))
+        return [number, condition, *(Value(type=_type(value)) for value in inputs[2:])]
     if op_type != "Scan":
         return []
-    scanned = int(named.get("num_scan_inputs", 0))
-    states = len(inputs) - scanned
-    axes = named.get("scan_input_axes") or [0] * scanned
-    result = [Value(type=_type(value), shape=_shape(value)) for value in inputs[:states]]
-    for value, axis in zip(inputs[states:], axes, strict=False):
+    scan_count = int(named.get("num_scan_inputs", 0))
+    state_count = len(inputs) - scan_count
+    axes = named.get("scan_input_axes") or [0] * scan_count
+    result = [Value(type=_type(value), shape=_shape(value)) for value in inputs[:state_count]]
+    for value, axis in zip(inputs[state_count:], axes, strict=False):
         shape = _shape(value)
         if shape is not None:
             sizes = list(shape)
@@ -31,7 +31,7 @@ def formals(op_type: str, inputs: Sequence[Value | None], named: Mapping[str, An
     return result
 
 
-def results(
+def set_result_types(
     op_type: str, outputs: Sequence[Value], inputs: Sequence[Value | None], named: Mapping[str, Any]
 ) -> None:
     """Set the types of a node's outputs from those of its body."""
@@ -39,15 +39,15 @@ def results(
     if not isinstance(body, ir.Graph) or op_type not in ("If", "Loop", "Scan"):
         return
     inner = list(body.outputs)[1 if op_type == "Loop" else 0 :]
-    kept = len(inner)
+    state_count = len(inner)
     if op_type == "Loop":
-        kept = len(inputs) - 2
+        state_count = len(inputs) - 2
     elif op_type == "Scan":
-        kept = len(inputs) - int(named.get("num_scan_inputs", 0))
+        state_count = len(inputs) - int(named.get("num_scan_inputs", 0))
     for position, (output, value) in enumerate(zip(outputs, inner, strict=False)):
         if output.type is None or output.dtype is None:
             output.type = value.type
-        if output.shape is None and value.shape is not None and position >= kept and op_type == "Loop":
+        if output.shape is None and value.shape is not None and position >= state_count and op_type == "Loop":
             output.shape = ir.Shape(
                 [None, *(size if isinstance(size, int) else None for size in value.shape)]
             )

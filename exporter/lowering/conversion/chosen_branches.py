@@ -84,7 +84,9 @@ class BranchNames:
             graphs = graphs_of(self._source)
             values = [[*graph.inputs, *graph.initializers.values()] for graph in graphs]
             values += [list(node.outputs) for graph in graphs for node in graph]
-            self._counts = Counter(value.name or "" for several in values for value in several)
+            self._counts = Counter(
+                value.name or "" for values_of_graph in values for value in values_of_graph
+            )
         for value in moved:
             if value.name and self._counts[value.name] > 1:
                 value.name = self._names.unique(value.name)

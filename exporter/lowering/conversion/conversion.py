@@ -31,7 +31,7 @@ from ....registration import (
     registry_or_default,
 )
 from ....registration.emission.ladder import at_work
-from ....registration.functions.results import listed
+from ....registration.functions.results import as_list
 from ....registration.opsets import check_opset
 from ....registration.schemas import OperatorSchema, inputs_by_name, omissible, operator_schema
 from ....registration.validity.node_check import invalid_nodes
@@ -53,7 +53,7 @@ from .source_validity import check_source, warn_of_invalid
 from .vectors import with_vectors
 from .written_shapes import WrittenShapes
 
-_TRIED = 20  # Nodes of one operator that are refused before its others are refused without a try.
+_MAXIMUM_REFUSED = 20  # Nodes of one operator that are refused before its others are refused without a try.
 
 
 @random_state_preserved()
@@ -90,18 +90,18 @@ def convert(
     source_opset = opset_of(model)
     if source_opset is None or (source_opset == opset and level is None):
         warn_of_invalid(invalid_nodes(model))
-        return _carrying(model, with_contents(copy_of(model)))
+        return _attach_carried(model, with_contents(copy_of(model)))
     check_training(model, opset)
     source = source_of(model, bounds)
     shapes = WrittenShapes(model, opset, bounds)
-    found = _Conversion(source, opset, registry_or_default(registry), bounds, shapes)
-    found.known_invalid = check_source(source, source_opset, opset, found.registry)
-    found.observation = observation
-    found.level, found.keeps_weights = level or DEFAULT_LEVEL, keeps_weights
-    return _carrying(model, with_contents(found.run()))
+    conversion = _Conversion(source, opset, registry_or_default(registry), bounds, shapes)
+    conversion.known_invalid = check_source(source, source_opset, opset, conversion.registry)
+    conversion.observation = observation
+    conversion.level, conversion.keeps_weights = level or DEFAULT_LEVEL, keeps_weights
+    return _attach_carried(model, with_contents(conversion.run()))
 
 
-def _carrying(model: ir.Model, converted: ir.Model) -> ir.Model:
+def _attach_carried(model: ir.Model, converted: ir.Model) -> ir.Model:
     """The converted model with the parts of the source model, without weights packed for its graph."""
     attach(converted, dataclasses.replace(carried_by(model), packed={}))
     return converted
@@ -125,7 +125,7 @@ class _Conversion(Driver[FileScope]):
         )
         super().__init__(source, graph, registry)
         self.construction.limits = limits_of(source, bounds)
-        self._breaks = binding.breaks(registry)
+        self._meaning_changes = binding.meaning_changes(registry)
         self._refused: Counter[str] = Counter()
         self._bound: set[Value] = set()
         self._used_names: set[str] = set()
@@ -138,8 +138,8 @@ class _Conversion(Driver[FileScope]):
     def properties(self) -> dict[str, Any]:
         """The properties of the file."""
         names = ("producer_name", "producer_version", "domain", "model_version", "doc_string")
-        own = {name: getattr(self.source, name) for name in names}
-        return {**own, "metadata_props": dict(self.source.metadata_props)}
+        file_properties = {name: getattr(self.source, name) for name in names}
+        return {**file_properties, "metadata_props": dict(self.source.metadata_props)}
 
     def declare(self) -> FileScope:
         """Inputs and initializers under their own names; the names of the file are taken."""
@@ -153,7 +153,7 @@ class _Conversion(Driver[FileScope]):
     def outputs(self, scope: FileScope) -> Sequence[Value]:
         """The outputs of the file under their own names."""
         self.output_names = [str(value.name) for value in self.source.graph.outputs]
-        return [self._described(value, scope) for value in self.source.graph.outputs]
+        return [self._map_output(value, scope) for value in self.source.graph.outputs]
 
     def run(self) -> ir.Model:
         """Lower the model; outputs keep their metadata of the file, and inputs get their defaults back."""
@@ -179,13 +179,15 @@ class _Conversion(Driver[FileScope]):
 
     def lower_node(self, node: ir.Node, scope: FileScope) -> list[Value | None]:
         """A copy of the node, or its replacement."""
-        if scope.copies and self._refused[node.op_type] >= _TRIED:
-            raise UnsupportedError(f"it was not tried, because {_TRIED} nodes before it cannot be converted")
-        attributes = binding.resolved(node.attributes, scope.attributes)
+        if scope.copies and self._refused[node.op_type] >= _MAXIMUM_REFUSED:
+            raise UnsupportedError(
+                f"it was not tried, because {_MAXIMUM_REFUSED} nodes before it cannot be converted"
+            )
+        attributes = binding.resolve_references(node.attributes, scope.attributes)
         function = self.source.functions.get(node.op_identifier())
         if function is not None:
-            inputs = [self._mapped(v, scope) for v in node.inputs]
-            return self._function(function, inputs, attributes)
+            inputs = [self._map_value(v, scope) for v in node.inputs]
+            return self._expand_function(function, inputs, attributes)
         schema = binding.schema_of(node.op_type, scope.opset) if node.domain in ("", "ai.onnx") else None
         if schema is None:
             return self._without_schema(node, attributes, scope)
@@ -195,20 +197,20 @@ class _Conversion(Driver[FileScope]):
         inputs = self._inputs(node, scope)
         branch = chosen_branch(node, inputs[0]) if node.op_type == "If" and inputs else None
         if branch is not None and len(branch.outputs) == len(node.outputs):
-            results = self._chosen(branch, scope)
+            results = self._convert_branch(branch, scope)
             for output, result in zip(node.outputs, results, strict=True):
                 self._shapes.compare(output.shape, None if result is None else result.shape)
             return results
         target = operator_schema(node.op_type, self.opset)
         if scope.copies and target is not None and target.since_version == schema.since_version:
-            return list(self._copied(node, attributes, scope).outputs)
+            return list(self._copy_node(node, attributes, scope).outputs)
         before = self.construction.graph[-1] if len(self.construction.graph) else None
         count, emitted = binding.outputs_and_attributes(node, schema, attributes)
-        results = list[Value | None](self._said(schema, scope, inputs, emitted, count))
+        results = list[Value | None](self._express_at_target(schema, scope, inputs, emitted, count))
         results += [None] * (len(node.outputs) - len(results))
         if scope.copies:
             results = [
-                None if result is None else self._named(output, result)
+                None if result is None else self._name_result(output, result)
                 for output, result in zip(node.outputs, results, strict=False)
             ]
             nodes = nodes_after(self.construction.graph, before)
@@ -222,35 +224,42 @@ class _Conversion(Driver[FileScope]):
         """The results of the user's function for an operator that ONNX does not have; else a copy."""
         symbolic = foreign_function(node, self.registry, self.opset)
         if symbolic is not None:
-            inputs = [self._mapped(value, scope) for value in node.inputs]
+            inputs = [self._map_value(value, scope) for value in node.inputs]
             return list(call_foreign(symbolic, self.context, node, inputs, attributes))
         if node.domain in ("", "ai.onnx") and self.opset != scope.opset and has_versions(node.op_type):
             raise UnsupportedError(f"ONNX has no operator {node.op_type} at opset {scope.opset}")
-        copied = self._copied(node, attributes, scope)
+        copied = self._copy_node(node, attributes, scope)
         converted_constants.localize(copied, self.context, self._moved)
         return list(copied.outputs)
 
     def _inputs(self, node: ir.Node, scope: FileScope) -> list[Value | None]:
         """The new inputs of an ONNX node."""
-        inputs = [self._mapped(value, scope) for value in node.inputs]
+        inputs = [self._map_value(value, scope) for value in node.inputs]
         return with_vectors(self.context, node.op_type, inputs) if node.op_type in VECTORS else inputs
 
-    def _mapped(self, value: Value | None, scope: FileScope) -> Value | None:
+    def _map_value(self, value: Value | None, scope: FileScope) -> Value | None:
         if value is None or value.name in scope.absent:
             return None
-        found = scope.values.get(value)
-        if found is None and not scope.copies:
+        new_value = scope.values.get(value)
+        if new_value is None and not scope.copies:
             # The IR library does not see the values of a function that its sub-graphs read.
-            found = next((new for old, new in scope.values.items() if old.name == value.name), None)
-        if found is None and not scope.copies:
+            new_value = next(
+                (
+                    inner_value
+                    for source_value, inner_value in scope.values.items()
+                    if source_value.name == value.name
+                ),
+                None,
+            )
+        if new_value is None and not scope.copies:
             raise UnsupportedError(f"its body reads '{value.name}' of the graph around it")
-        if found is None:
+        if new_value is None:
             raise GraphError(f"value '{value.name}' is used before it is defined")
-        return found
+        return new_value
 
-    def _copied(self, node: ir.Node, attributes: Mapping[str, ir.Attr], scope: FileScope) -> ir.Node:
+    def _copy_node(self, node: ir.Node, attributes: Mapping[str, ir.Attr], scope: FileScope) -> ir.Node:
         """The node itself, reading the new values; its sub-graphs are converted."""
-        copied = []
+        new_attributes = []
         standard = node.domain in ("", "ai.onnx")
         for name, attribute in attributes.items():
             if standard and omissible(node.op_type, "", self.opset, attribute):
@@ -260,34 +269,34 @@ class _Conversion(Driver[FileScope]):
             elif attribute.type == AttributeType.GRAPHS:
                 graphs = [self._subgraph(graph, scope) for graph in attribute.as_graphs()]
                 attribute = ir.Attr(name, attribute.type, graphs)
-            copied.append(attribute)
-        inputs = self._inputs(node, scope) if standard else [self._mapped(v, scope) for v in node.inputs]
+            new_attributes.append(attribute)
+        inputs = self._inputs(node, scope) if standard else [self._map_value(v, scope) for v in node.inputs]
         for value in inputs:
             if value is not None:
                 self.construction.use(value)
-        fresh = ir.Node(
+        new_node = ir.Node(
             "" if node.domain == "ai.onnx" else node.domain,
             node.op_type,
             inputs,
-            copied,
+            new_attributes,
             overload=node.overload,
             num_outputs=len(node.outputs),
             name=node.name if scope.copies else self.names.unique(node.op_type),
             doc_string=node.doc_string,
             metadata_props=dict(node.metadata_props),
         )
-        for value, output in zip(node.outputs, fresh.outputs, strict=True):
+        for value, output in zip(node.outputs, new_node.outputs, strict=True):
             output.name = value.name if scope.copies or not value.name else self.names.unique(value.name)
             output.type, output.shape = value.type, value.shape
             output.metadata_props.update(value.metadata_props)
-        self._bound.update(fresh.outputs)
-        self.construction.graph.append(fresh)
-        self._shapes.watch(node, [fresh])
+        self._bound.update(new_node.outputs)
+        self.construction.graph.append(new_node)
+        self._shapes.watch(node, [new_node])
         if self._has_chosen:
-            infer_shape(fresh)
-        return fresh
+            infer_shape(new_node)
+        return new_node
 
-    def _named(self, output: Value, result: Value) -> Value:
+    def _name_result(self, output: Value, result: Value) -> Value:
         """A result with the name and shape of the replaced value, if this conversion made it."""
         if output.dtype is not None and result.dtype is not None and output.dtype != result.dtype:
             raise UnsupportedError(
@@ -300,14 +309,14 @@ class _Conversion(Driver[FileScope]):
         if output.type is not None:
             result.type = output.type
         self._shapes.compare(output.shape, result.shape)
-        settled = result.shape is not None and result.shape.is_static()
-        if output.shape is not None and isinstance(output.type, ir.TensorType | None) and not settled:
+        has_sizes = result.shape is not None and result.shape.is_static()
+        if output.shape is not None and isinstance(output.type, ir.TensorType | None) and not has_sizes:
             result.shape = output.shape
         result.name = output.name
         self._bound.add(result)
         return result
 
-    def _said(
+    def _express_at_target(
         self,
         schema: OperatorSchema,
         scope: FileScope,
@@ -317,22 +326,22 @@ class _Conversion(Driver[FileScope]):
     ) -> Sequence[Value]:
         """Express an operator at the target: emitted, composed, or by its body."""
         try:
-            return self._emitted(schema, scope, inputs, attributes, outputs)
+            return self._emit_at_target(schema, scope, inputs, attributes, outputs)
         except UnsupportedError as error:
             body = body_of(schema.name, scope.opset, self.opset, inputs, attributes, outputs)
             if body is None:
                 raise
             try:
-                given = binding.completed(schema, attributes)
-                found = self._expanded(body.graph, body.opset, inputs, given)
-                return [value for value in found if value is not None]
+                body_attributes = binding.complete_attributes(schema, attributes)
+                results = self._expand_graph(body.graph, body.opset, inputs, body_attributes)
+                return [value for value in results if value is not None]
             except UnsupportedError as inner:
                 raise UnsupportedError(
                     f"{error}; its function body cannot be converted either: {inner}",
                     first_opset=error.first_opset,
                 ) from inner
 
-    def _emitted(
+    def _emit_at_target(
         self,
         schema: OperatorSchema,
         scope: FileScope,
@@ -342,39 +351,39 @@ class _Conversion(Driver[FileScope]):
     ) -> Sequence[Value]:
         attributes = binding.without_defaults(schema, attributes)
         if self.opset < binding.NEGATIVE_AXES:
-            attributes = binding.from_front(self.context, schema.name, inputs, attributes)
-            inputs = binding.axes_from_front(self.context, schema.name, schema, inputs)
+            attributes = binding.attributes_from_front(self.context, schema.name, inputs, attributes)
+            inputs = binding.inputs_from_front(self.context, schema.name, schema, inputs)
         named = binding.attributes_by_name(schema, attributes)
-        like = body_types.formals(schema.name, inputs, named)
+        formal_values = body_types.formal_inputs(schema.name, inputs, named)
         for name, value in named.items():
             if isinstance(value, ir.Graph):
-                named[name] = self._subgraph(value, scope, like)
+                named[name] = self._subgraph(value, scope, formal_values)
         if self.failed and any(isinstance(value, ir.Graph) for value in named.values()):
             return [ir.Value() for _ in range(outputs)]
         target = operator_schema(schema.name, self.opset)
-        found = self._breaks.get(schema.name, [])
-        own = binding.meaning(found, schema.since_version)
-        same = target is not None and binding.meaning(found, target.since_version) == own
-        if own is not None and not same:
-            older = self.registry.lookup(f"before{own}::{schema.name}", "", self.opset)
-            assert older is not None
-            return self._call_symbolic(older, schema, inputs, named, outputs)
+        changes = self._meaning_changes.get(schema.name, [])
+        source_meaning = binding.meaning(changes, schema.since_version)
+        means_same = target is not None and binding.meaning(changes, target.since_version) == source_meaning
+        if source_meaning is not None and not means_same:
+            earlier_function = self.registry.lookup(f"before{source_meaning}::{schema.name}", "", self.opset)
+            assert earlier_function is not None
+            return self._call_symbolic(earlier_function, schema, inputs, named, outputs)
         rung = self.registry.rung(schema.name, self.opset)
-        named = {**binding.implied(self.registry, schema), **named}
-        if own is None and rung is not None:
+        named = {**binding.implied_arguments(self.registry, schema), **named}
+        if source_meaning is None and rung is not None:
             with at_work(self.context, schema.name):
                 return self._call_symbolic(rung.symbolic, schema, inputs, named, outputs)
-        if target is not None and not same:
+        if target is not None and not means_same:
             raise UnsupportedError(
                 f"ONNX operator {schema.name} has another meaning at opset {self.opset}",
-                first_opset=found[-1],
+                first_opset=changes[-1],
             )
-        positional, moved = binding.positions(schema, target, inputs)
+        positional, moved = binding.place_inputs(schema, target, inputs)
         arguments = {**moved, **binding.with_defaults(self.registry, schema, named, target)}
-        made = self.context.op_of_target(schema.name, *positional, outputs=outputs, **arguments)
-        results = listed(made)
-        body_types.results(schema.name, results, inputs, named)
-        refused = binding.refused_kind(schema.name, self.opset, inputs, results) if target else None
+        emitted = self.context.op_of_target(schema.name, *positional, outputs=outputs, **arguments)
+        results = as_list(emitted)
+        body_types.set_result_types(schema.name, results, inputs, named)
+        refused = binding.refused_type(schema.name, self.opset, inputs, results) if target else None
         if refused is not None:
             raise UnsupportedError(
                 f"ONNX operator {schema.name} does not have {refused} at opset {self.opset}"
@@ -395,29 +404,29 @@ class _Conversion(Driver[FileScope]):
         results = composed_results(symbolic, symbolic(self.context, arguments), outputs)
         return [self.context.constant(item) for item in results]
 
-    def _function(
+    def _expand_function(
         self, function: ir.Function, inputs: Sequence[Value | None], attributes: Mapping[str, ir.Attr]
     ) -> list[Value | None]:
         """The nodes of a function of the model in the place of a call."""
         defaults = {name: a for name, a in function.attributes.items() if a.value is not None}
         opset = function.opset_imports.get("", self.opset)
-        return self._expanded(function.graph, opset, inputs, {**defaults, **attributes})
+        return self._expand_graph(function.graph, opset, inputs, {**defaults, **attributes})
 
-    def _expanded(
+    def _expand_graph(
         self,
         graph: ir.Graph,
         opset: int,
         inputs: Sequence[Value | None],
         attributes: Mapping[str, ir.Attr],
     ) -> list[Value | None]:
-        given = dict(zip(graph.inputs, inputs, strict=False))
-        values = {formal: actual for formal, actual in given.items() if actual is not None}
+        bindings = dict(zip(graph.inputs, inputs, strict=False))
+        values = {formal: actual for formal, actual in bindings.items() if actual is not None}
         absent = frozenset(str(formal.name) for formal in graph.inputs if formal not in values)
         scope = FileScope(values, opset, attributes, copies=False, absent=absent)
         self.nodes(graph, scope)
         return [scope.values.get(value) for value in graph.outputs]
 
-    def _chosen(self, branch: ir.Graph, outer: FileScope) -> list[Value | None]:
+    def _convert_branch(self, branch: ir.Graph, outer: FileScope) -> list[Value | None]:
         """The nodes of the branch that an If takes, in the place of the If."""
         self._has_chosen, graph = True, self.construction.graph
         before = graph[-1] if len(graph) else None
@@ -433,9 +442,9 @@ class _Conversion(Driver[FileScope]):
         self.nodes(branch, scope)
         new_nodes = nodes_after(graph, before)
         self._branch_names.separate(value for node in new_nodes for value in node.outputs)
-        return [self._mapped(value, scope) for value in branch.outputs]
+        return [self._map_value(value, scope) for value in branch.outputs]
 
-    def _subgraph(self, block: ir.Graph, outer: FileScope, like: Sequence[Value] = ()) -> ir.Graph:
+    def _subgraph(self, block: ir.Graph, outer: FileScope, formal_values: Sequence[Value] = ()) -> ir.Graph:
         """A sub-graph at the target; it may read what the graphs around it make.
 
         Args:
@@ -444,15 +453,15 @@ class _Conversion(Driver[FileScope]):
         graph = ir.Graph([], [], nodes=[], name=block.name, doc_string=block.doc_string)
         values = ChainMap({}, *getattr(outer.values, "maps", [outer.values]))
         for position, value in enumerate(block.inputs):
-            actual = like[position] if position < len(like) else value
+            actual = formal_values[position] if position < len(formal_values) else value
             name = value.name if outer.copies else self.names.unique(value.name or "input")
             copy = ir.Value(name=name, type=value.type or actual.type, shape=value.shape or actual.shape)
             graph.inputs.append(copy)
             values[value] = copy
         owner = converted_constants.owner(graph, self.graph, self.opset)
         for value in block.initializers.values():
-            is_own = outer.copies and owner is graph
-            name = value.name if is_own else self.names.unique(value.name or "initializer")
+            keeps_name = outer.copies and owner is graph
+            name = value.name if keeps_name else self.names.unique(value.name or "initializer")
             copy = converted_constants.initializer(value, str(name))
             owner.initializers.add(copy)
             if owner is not graph:
@@ -460,18 +469,18 @@ class _Conversion(Driver[FileScope]):
             values[value] = copy
         self._bound.update(values.maps[0].values())
         scope = dataclasses.replace(outer, values=values)
-        surrounding, self.construction.graph = self.construction.graph, graph
+        outer_graph, self.construction.graph = self.construction.graph, graph
         try:
             self.nodes(block, scope)
             if not self.failed:
-                graph.outputs.extend(self._owned(block.outputs, graph, scope))
+                graph.outputs.extend(self._local_outputs(block.outputs, graph, scope))
         finally:
-            self.construction.graph = surrounding
+            self.construction.graph = outer_graph
         return graph
 
-    def _described(self, output: Value, scope: FileScope) -> Value:
+    def _map_output(self, output: Value, scope: FileScope) -> Value:
         """The new value of an output, with the type and shape that the file states where it has none."""
-        value = self._mapped(output, scope)
+        value = self._map_value(output, scope)
         assert value is not None
         if value.type is None:
             value.type = output.type
@@ -479,17 +488,17 @@ class _Conversion(Driver[FileScope]):
             value.shape = output.shape
         return value
 
-    def _owned(self, outputs: Sequence[Value], graph: ir.Graph, scope: FileScope) -> list[Value]:
+    def _local_outputs(self, outputs: Sequence[Value], graph: ir.Graph, scope: FileScope) -> list[Value]:
         """Outputs of a sub-graph under their own names, each made by a node of it or given to it."""
-        owned: dict[Value, None] = {}
+        distinct_outputs: dict[Value, None] = {}
         for output in outputs:
-            value = self.construction.use(self._described(output, scope))
+            value = self.construction.use(self._map_output(output, scope))
             maker = value.producer()
-            own = (maker is not None and maker.graph is graph) or value in graph.inputs
-            if not own or value in owned or (value.name != output.name and scope.copies):
+            is_local = (maker is not None and maker.graph is graph) or value in graph.inputs
+            if not is_local or value in distinct_outputs or (value.name != output.name and scope.copies):
                 [copy] = self.construction.append("Identity", [value], (), [value.type])
                 copy.shape = value.shape
                 copy.name = output.name if scope.copies else copy.name
                 value = copy
-            owned[value] = None
-        return list(owned)
+            distinct_outputs[value] = None
+        return list(distinct_outputs)

@@ -15,7 +15,7 @@ from ....registration.inference.folding import MAXIMUM_ELEMENTS
 from ....registration.opsets import ir_version
 from ..driver import FREE_INITIALIZERS, constant_node, may_be_constant_node
 
-_PLAIN = frozenset(
+_FOLDED_TYPES = frozenset(
     {
         DataType.FLOAT, DataType.DOUBLE, DataType.FLOAT16, DataType.BOOL,
         DataType.INT8, DataType.INT16, DataType.INT32, DataType.INT64,
@@ -32,8 +32,8 @@ def initializer(value: Value, name: str) -> Value:
         # A value renames its tensor: make a new tensor, so that the source's keeps its name.
         tensor = ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=name)
     shape = value.shape if value.shape is not None else ir.Shape(tensor.shape.numpy())
-    kind = value.type if value.type is not None else ir.TensorType(tensor.dtype)
-    return ir.Value(name=name, type=kind, shape=shape, const_value=tensor)
+    tensor_type = value.type if value.type is not None else ir.TensorType(tensor.dtype)
+    return ir.Value(name=name, type=tensor_type, shape=shape, const_value=tensor)
 
 
 def declare(
@@ -80,7 +80,7 @@ def constant_of(g: GraphContext, op_type: str, attributes: Mapping[str, ir.Attr]
     [(name, attribute)] = attributes.items()
     content: Any = attribute.value
     if name == "value":
-        if content.dtype not in _PLAIN:
+        if content.dtype not in _FOLDED_TYPES:
             result = g.op("Constant", value=content)
             result.const_value, result.shape = content, ir.Shape(content.shape)
             return result
@@ -155,6 +155,6 @@ def _local(graph: ir.Graph, value: Value, g: GraphContext) -> Value:
     copy = nodes[-1].outputs[0]
     copy.name, copy.type, copy.shape = name, value.type, value.shape
     first = graph[0] if len(graph) else None
-    for each in nodes:
-        graph.insert_before(first, each) if first is not None else graph.append(each)
+    for node in nodes:
+        graph.insert_before(first, node) if first is not None else graph.append(node)
     return copy

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from ..driver import Scope
+from ..driver import LoweringScope
 
 
 @dataclasses.dataclass(frozen=True)
-class FileScope(Scope):
+class FileScope(LoweringScope):
     """The context in which the nodes of a graph are read.
 
     Attributes:

@@ -31,7 +31,7 @@ def call_foreign(
     attributes: Mapping[str, ir.Attr],
 ) -> list[Value]:
     """The results of a function whose first parameters are the inputs; attributes go by their names."""
-    given = dict(zip(symbolic.parameters, inputs, strict=False))
-    arguments = {**given, **{name: attribute.value for name, attribute in attributes.items()}}
+    inputs_by_name = dict(zip(symbolic.parameters, inputs, strict=False))
+    arguments = {**inputs_by_name, **{name: attribute.value for name, attribute in attributes.items()}}
     results = composed_results(symbolic, symbolic(g, arguments), len(node.outputs))
     return [g.constant(result) for result in results]

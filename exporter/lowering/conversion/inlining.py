@@ -10,25 +10,25 @@ from onnx_ir import Value
 
 from ....registration import GraphError, names_of
 from ....registration.arguments import blocks
-from .binding import resolved
+from .binding import resolve_references
 
 MAXIMUM_NODES = 1_000_000
 """Bound on inlined nodes, which a recursive model reaches."""
 
 
-class _Names:
+class _NumberedNames:
     """Unique names: the name itself, or with the lowest free number from 2 on."""
 
     def __init__(self) -> None:
-        self.taken: set[str] = set()
+        self.used: set[str] = set()
         self._next: dict[str, Iterator[int]] = {}
 
     def unique(self, stem: str) -> str:
         name = stem
-        numbers = self._next.setdefault(stem, itertools.count(2)) if name in self.taken else iter(())
-        while name in self.taken:
+        numbers = self._next.setdefault(stem, itertools.count(2)) if name in self.used else iter(())
+        while name in self.used:
             name = f"{stem}_{next(numbers)}"
-        self.taken.add(name)
+        self.used.add(name)
         return name
 
 
@@ -48,13 +48,13 @@ class _Inlining:
     def __init__(self, model: ir.Model):
         self._functions = dict(model.functions)
         self._imports = model.graph.opset_imports
-        self._nodes, self._values = _Names(), _Names()
-        self._made = 0
+        self._nodes, self._values = _NumberedNames(), _NumberedNames()
+        self._inlined_nodes = 0
 
     def graph(self, graph: ir.Graph) -> None:
         """Inline the calls in a graph, and in the inlined nodes."""
-        self._values.taken.update(names_of(graph))
-        self._nodes.taken.update(node.name for node in graph if node.name)
+        self._values.used.update(names_of(graph))
+        self._nodes.used.update(node.name for node in graph if node.name)
         for node in graph:
             function = self._functions.get(node.op_identifier())
             if function is not None:
@@ -68,8 +68,8 @@ class _Inlining:
 
     def _body(self, function: ir.Function, call: ir.Node) -> tuple[list[ir.Node], list[Value]]:
         """A copy of a function's nodes with the inputs of a call, and its results."""
-        self._made += len(function)
-        if self._made > MAXIMUM_NODES:
+        self._inlined_nodes += len(function)
+        if self._inlined_nodes > MAXIMUM_NODES:
             raise GraphError(f"the model has more than {MAXIMUM_NODES} nodes when its functions are inlined")
         for domain, version in function.opset_imports.items():
             self._imports.setdefault(domain, version)
@@ -83,7 +83,7 @@ class _Inlining:
                 node.domain,
                 node.op_type,
                 [None if value is None else values[value] for value in node.inputs],
-                resolved(node.attributes, attributes).values(),
+                resolve_references(node.attributes, attributes).values(),
                 overload=node.overload,
                 num_outputs=len(node.outputs),
                 version=node.version,

@@ -101,7 +101,7 @@ def _infer(model: ir.Model, bounds: Bounds) -> None:
         _merge(model.graph, inferred.graph)
 
 
-def _emptied(tensor: Any) -> ir.LazyTensor:
+def _without_contents(tensor: Any) -> ir.LazyTensor:
     """A tensor with the same element type and shape that is written without contents."""
     shape = ir.Shape(tensor.shape.numpy())
     return ir.LazyTensor(lambda: _NO_CONTENTS, dtype=tensor.dtype, shape=shape, name=tensor.name)
@@ -129,9 +129,11 @@ def message_without_weights(model: ir.Model) -> onnx.ModelProto:
     ]
     try:
         for value, tensor in weights:
-            value.const_value = _emptied(tensor)
+            value.const_value = _without_contents(tensor)
         for node, attribute in constants:
-            node.attributes[attribute.name] = ir.AttrTensor(attribute.name, _emptied(attribute.value))
+            node.attributes[attribute.name] = ir.AttrTensor(
+                attribute.name, _without_contents(attribute.value)
+            )
         return ir.to_proto(model)
     finally:
         for value, tensor in weights:
@@ -154,28 +156,28 @@ def with_constants_inside(model: onnx.ModelProto) -> onnx.ModelProto:
         outer.pop(value.name, None)
     for node in model.graph.node:
         for graph in with_subgraphs(*subgraphs(node)):
-            named = {name for inner in graph.node for name in inner.input if name in outer}
-            made = {name for inner in graph.node for name in inner.output}
-            named -= made | {item.name for item in (*graph.input, *graph.initializer)}
-            graph.initializer.extend(outer[name] for name in sorted(named))
+            read_names = {name for inner in graph.node for name in inner.input if name in outer}
+            local_names = {name for inner in graph.node for name in inner.output}
+            read_names -= local_names | {item.name for item in (*graph.input, *graph.initializer)}
+            graph.initializer.extend(outer[name] for name in sorted(read_names))
     return model
 
 
 def _merge(graph: ir.Graph, inferred: onnx.GraphProto) -> None:
-    found = {info.name: info.type for info in (*inferred.value_info, *inferred.output)}
-    for node, other in zip(graph, inferred.node, strict=True):
+    types = {info.name: info.type for info in (*inferred.value_info, *inferred.output)}
+    for node, inferred_node in zip(graph, inferred.node, strict=True):
         for value in node.outputs:
-            known = found.get(value.name)
-            if known is None or not value.name:
+            inferred_type = types.get(value.name)
+            if inferred_type is None or not value.name:
                 continue
             if value.type is None:
-                value.type = ir.serde.deserialize_type_proto_for_type(known)
-            shape = _shape(known)
+                value.type = ir.serde.deserialize_type_proto_for_type(inferred_type)
+            shape = _shape(inferred_type)
             if shape is not None:
                 value.shape = shape
         if not any(attribute.type == ir.AttributeType.GRAPH for attribute in node.attributes.values()):
             continue
-        blocks = {attribute.name: attribute.g for attribute in other.attribute}
+        blocks = {attribute.name: attribute.g for attribute in inferred_node.attribute}
         for name, attribute in node.attributes.items():
             if attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref():
                 block = blocks[name]
@@ -185,8 +187,8 @@ def _merge(graph: ir.Graph, inferred: onnx.GraphProto) -> None:
                 _merge(attribute.as_graph(), block)
 
 
-def _shape(kind: onnx.TypeProto) -> ir.Shape | None:
-    return ir.serde.deserialize_type_proto_for_shape(kind)
+def _shape(value_type: onnx.TypeProto) -> ir.Shape | None:
+    return ir.serde.deserialize_type_proto_for_shape(value_type)
 
 
 def with_contents(model: ir.Model) -> ir.Model:

@@ -11,7 +11,7 @@ import onnx
 from ...files.reading.subgraphs import with_subgraphs
 
 _DOMAIN = "com.microsoft"
-_LIKE: dict[str, tuple[str, slice]] = {
+_SUBSTITUTES: dict[str, tuple[str, slice]] = {
     "QLinearAdd": ("Add", slice(0, 6, 3)),
     "QLinearMul": ("Mul", slice(0, 6, 3)),
     "QLinearSigmoid": ("Identity", slice(1)),
@@ -29,13 +29,13 @@ _WITHOUT_ATTRIBUTES = ("Identity", "Add", "Mul")
 
 def with_known_operators(model: onnx.ModelProto) -> onnx.ModelProto:
     """Replace the quantized operators in a message that is only used for inference."""
-    own = {(function.domain, function.name) for function in model.functions}
+    function_names = {(function.domain, function.name) for function in model.functions}
     for graph in with_subgraphs(model.graph):
         for node in graph.node:
-            like = _LIKE.get(node.op_type) if node.domain == _DOMAIN else None
-            if like is None or (node.domain, node.op_type) in own or _is_channels_last(node):
+            substitute = _SUBSTITUTES.get(node.op_type) if node.domain == _DOMAIN else None
+            if substitute is None or (node.domain, node.op_type) in function_names or _is_channels_last(node):
                 continue
-            op_type, inputs = like[0], list(node.input)[like[1]]
+            op_type, inputs = substitute[0], list(node.input)[substitute[1]]
             node.domain, node.op_type = "", op_type
             del node.input[:]
             node.input.extend(inputs)

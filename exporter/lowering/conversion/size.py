@@ -23,7 +23,7 @@ _NAME, _OF_NAME = 100, 5
 """Characters of a typical name, and bytes for each further character, because messages repeat names."""
 _VALUE = 2_500
 """Bytes of an input or initializer of a graph."""
-_MADE = 2_300
+_NEW_NODE = 2_300
 """Bytes of an additional node: conversion makes one node for each node of the model, and sometimes more."""
 _COPIES = 3
 """Nodes of the model that convert in the time of making one additional node."""
@@ -45,20 +45,20 @@ def limits_of(model: ir.Model, bounds: Bounds = BOUNDS) -> Limits:
     weights = sum(
         value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value
     )
-    allowed = bounds.conversion + PROPORTION * weights
-    nodes = taken = 0
+    allowed_bytes = bounds.conversion + PROPORTION * weights
+    nodes = used_bytes = 0
     for graph in (model.graph, *model.graph.subgraphs()):
         nodes += len(graph)
-        for part in _parts(graph):
-            taken += part
-            if taken > allowed:
+        for part in _bytes_of_parts(graph):
+            used_bytes += part
+            if used_bytes > allowed_bytes:
                 raise GraphError(
-                    f"converting the model would take more than {allowed >> 20} MiB, the limit for a model "
-                    f"with {weights} bytes of weights; {REMEDY}"
+                    f"converting the model would take more than {allowed_bytes >> 20} MiB, the limit for a "
+                    f"model with {weights} bytes of weights; {REMEDY}"
                 )
     by_time = bounds.made_nodes + weights // _WEIGHTS_OF_MADE - nodes // _COPIES
-    made = nodes + max(0, min(by_time, (allowed - taken) // _MADE))
-    return Limits(bounds.made_elements, made, REMEDY)
+    maximum_nodes = nodes + max(0, min(by_time, (allowed_bytes - used_bytes) // _NEW_NODE))
+    return Limits(bounds.made_elements, maximum_nodes, REMEDY)
 
 
 def limits_of_source(source: ir.Model, bounds: Bounds) -> Limits | None:
@@ -73,7 +73,7 @@ def limits_of_source(source: ir.Model, bounds: Bounds) -> Limits | None:
     return Limits(elements, _MADE_OF_ANY * bounds.made_nodes + _MADE_OF_NODE * nodes, REMEDY)
 
 
-def _parts(graph: ir.Graph) -> Iterator[int]:
+def _bytes_of_parts(graph: ir.Graph) -> Iterator[int]:
     """Yield the bytes of a graph, its values, nodes and attributes."""
     yield _GRAPH + _VALUE * (len(graph.inputs) + len(graph.initializers))
     for node in graph:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from ....registration import InvalidNode, InvalidNodesError, Registry
-from ....registration.errors import listed_nodes
+from ....registration.errors import list_nodes
 from ....registration.validity.node_check import invalid_nodes
 from ....registration.warning import warn
 from ...files.reading import ModelFolder, bounds_of, read_model, to_ir
@@ -23,7 +23,7 @@ def warn_of_invalid(nodes: Sequence[InvalidNode]) -> None:
         return
     count = "1 node of the file is" if len(nodes) == 1 else f"{len(nodes)} nodes of the file are"
     text = f"{count} not valid, and written as in the file:"
-    warn("\n".join([text, *listed_nodes(nodes)]))
+    warn("\n".join([text, *list_nodes(nodes)]))
 
 
 def check_source(source: ir.Model, source_opset: int, opset: int, registry: Registry) -> list[InvalidNode]:

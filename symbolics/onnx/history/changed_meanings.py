@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
-from ....registration.functions.results import listed
+from ....registration.functions.results import as_list
 from ...compositions.size_arithmetic import compute, known_rank, sizes_of
 from ..support import below, by_axis, integers
 
@@ -277,4 +277,4 @@ def scan_8(
         scan_input_directions=directions,
         outputs=outputs,
     )
-    return [g.op("Unsqueeze", value, axes=[0]) for value in listed(results)]
+    return [g.op("Unsqueeze", value, axes=[0]) for value in as_list(results)]

@@ -3,7 +3,7 @@
 from typing import Any
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
-from ....registration.functions.results import listed
+from ....registration.functions.results import as_list
 from ...compositions.size_arithmetic import known_rank
 
 
@@ -101,4 +101,4 @@ def split(
     if axis is None:
         raise g.refuse("version 1 of Split has no default for axis, but the node has no axis")
     count = outputs if split is None else None
-    return listed(g.op("Split", input, split=split, axis=axis, num_outputs=count, outputs=outputs))
+    return as_list(g.op("Split", input, split=split, axis=axis, num_outputs=count, outputs=outputs))

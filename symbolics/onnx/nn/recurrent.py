@@ -3,7 +3,7 @@
 from typing import Any
 
 from ....registration import GraphContext, Value, onnx_symbolic
-from ....registration.functions.results import listed
+from ....registration.functions.results import as_list
 
 
 def _register(op_type: str) -> None:
@@ -33,7 +33,7 @@ def _register(op_type: str) -> None:
             inputs = {name: exchange_batch(value) for name, value in inputs.items()}
         peepholes = {"P": P} if op_type == "LSTM" else {}
         data = inputs.pop("X")
-        results = listed(
+        results = as_list(
             g.op(op_type, data, W, R, B, sequence_lens, **inputs, **peepholes, **attributes, outputs=outputs)
         )
         if not layout:

@@ -178,7 +178,7 @@ def test_metadata_of_another_form_is_refused() -> None:
     entry = {"line": "", "code": "", "kind": "branch", "value": True}
     for text in ("[", "[1]", json.dumps([entry | {"kind": "x"}]), json.dumps([entry | {"value": "x"}])):
         with pytest.raises(opsetta.OpsettaError, match="documented form"):
-            specializations.read({SPECIALIZATIONS: text})
+            specializations.read_specializations({SPECIALIZATIONS: text})
 
 
 def tried(error: Exception) -> list[str]:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import opsetta
 from opsetta.exporter.captured_graph import dimensions
-from opsetta.exporter.captured_graph.dimensions import Restriction, evaluate
+from opsetta.exporter.captured_graph.dimensions import SizeRestriction, evaluate
 from opsetta.exporter.command_line.application import app
 from opsetta.registration import DIMENSIONS
 
@@ -240,7 +240,7 @@ def test_expressions_over_dimensions(text, value):
 
 
 def test_a_restriction_reads_as_a_sentence():
-    assert str(Restriction("n >= 5", "why", "model.py:2")) == "n >= 5 (model.py:2: why)"
+    assert str(SizeRestriction("n >= 5", "why", "model.py:2")) == "n >= 5 (model.py:2: why)"
 
 
 def test_a_range_that_torch_has_no_words_for_is_refused_with_remedies() -> None:
@@ -256,7 +256,7 @@ def test_a_range_that_torch_has_no_words_for_is_refused_with_remedies() -> None:
 
 def test_a_long_condition_is_shortened_in_messages_only() -> None:
     condition = " + ".join(f"n // {number}" for number in range(2, 80)) + " != 7"
-    shown = str(Restriction(condition, "the model computes something else"))
+    shown = str(SizeRestriction(condition, "the model computes something else"))
     assert len(shown) < 300
     assert shown.startswith("n // 2 + ")
     assert " … " in shown
@@ -264,11 +264,11 @@ def test_a_long_condition_is_shortened_in_messages_only() -> None:
 
 
 def test_multiples_that_one_line_asks_for_are_one_phrase():
-    def even(name: str, line: str = "m.py:7") -> Restriction:
-        return Restriction(f"{name} % 2 == 0", "why", line)
+    def even(name: str, line: str = "m.py:7") -> SizeRestriction:
+        return SizeRestriction(f"{name} % 2 == 0", "why", line)
 
-    restrictions = [even("h"), Restriction("n <= 4", "why", "m.py:7"), even("w"), even("h", "m.py:9")]
-    restrictions.append(Restriction("c % 8 == 0", "why"))
+    restrictions = [even("h"), SizeRestriction("n <= 4", "why", "m.py:7"), even("w"), even("h", "m.py:9")]
+    restrictions.append(SizeRestriction("c % 8 == 0", "why"))
     assert dimensions.in_words(restrictions) == [
         "even h and w (m.py:7: why)",
         "n <= 4 (m.py:7: why)",

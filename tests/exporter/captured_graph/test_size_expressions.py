@@ -11,7 +11,7 @@ import pytest
 
 from opsetta import DimensionError
 from opsetta.exporter.captured_graph import dimensions
-from opsetta.exporter.captured_graph.dimensions import Restriction, evaluate
+from opsetta.exporter.captured_graph.dimensions import SizeRestriction, evaluate
 
 SIZES = (0, 1, 2, 3, 5, 7, 10, 25, 49, 51, 1023)
 
@@ -121,6 +121,6 @@ def test_what_is_not_arithmetic_has_no_value_and_takes_no_time(text: str) -> Non
 )
 def test_a_condition_that_is_not_known_to_be_true_is_refused(condition: str) -> None:
     metadata: dict[str, str] = {}
-    dimensions.write(metadata, [Restriction(condition, "why", "model.py:1")])
+    dimensions.write_restrictions(metadata, [SizeRestriction(condition, "why", "model.py:1")])
     with pytest.raises(DimensionError, match="model is valid for"):
         dimensions.SizeCheck([("x", ["n", 3])], metadata)([(4, 3)])

@@ -101,7 +101,7 @@ def test_pictures_are_consistent(report):
 def test_an_observed_lowering_writes_the_same_model(program):
     settings = program.opset, program.registry, program.optimize
     observation = Observation()
-    observed = program.source_model._lowered(*settings, observation=observation).model
+    observed = program.source_model._lower_graph(*settings, observation=observation).model
     assert ir.to_proto(observed) == program.model_proto
     assert all(map(origins_of, observed.graph))
     assert not any(map(origins_of, program.model.graph))

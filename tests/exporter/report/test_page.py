@@ -22,12 +22,12 @@ from opsetta.exporter.report.page import render
 from opsetta.exporter.report.records import (
     AtOpset,
     Compared,
-    Interfaced,
+    InterfaceValue,
     Parity,
     Picture,
     Problem,
     Report,
-    Written,
+    WrittenModel,
 )
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -47,7 +47,7 @@ def hostile() -> Report:
     return Report(
         HOSTILE,
         {"opset": "12", "target": HOSTILE},
-        Written({HOSTILE: 12}, 8, 2, 1, 4, (Interfaced("input", HOSTILE, HOSTILE),)),
+        WrittenModel({HOSTILE: 12}, 8, 2, 1, 4, (InterfaceValue("input", HOSTILE, HOSTILE),)),
         (Stage(HOSTILE, 0.1, None, None),),
         "file",
         picture,

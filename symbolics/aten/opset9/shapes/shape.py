@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
-from .....registration.functions.results import listed
+from .....registration.functions.results import as_list
 from ....compositions.size_arithmetic import (
     UNKNOWN,
     Dim,
@@ -211,8 +211,8 @@ def mT(g: GraphContext, self: Value) -> Value:
 
 @onnx_symbolic(["aten::movedim", "aten::moveaxis"])
 def movedim(g: GraphContext, self: Value, source: int | list[int], destination: int | list[int]) -> Value:
-    sources = [axis(g, self, dim) for dim in listed(source)]
-    destinations = [axis(g, self, dim) for dim in listed(destination)]
+    sources = [axis(g, self, dim) for dim in as_list(source)]
+    destinations = [axis(g, self, dim) for dim in as_list(destination)]
     source_of = dict(zip(destinations, sources, strict=True))
     rank = known_rank(g, self)
     remaining = iter(dim for dim in range(rank) if dim not in sources)

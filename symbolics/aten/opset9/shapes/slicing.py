@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
-from .....registration.functions.results import listed
+from .....registration.functions.results import as_list
 from ....compositions.size_arithmetic import (
     Size,
     axis,
@@ -138,7 +138,7 @@ def _parts(g: GraphContext, self: Value, dimension: int, sizes: Sequence[Size]) 
     if len(sizes) == 1 and isinstance(sizes[0], int) and static_size(g, self, dimension) == sizes[0]:
         return [self]
     if all(isinstance(size, int) for size in sizes):
-        return listed(g.op("Split", self, axis=dimension, split=sizes, outputs=len(sizes)))
+        return as_list(g.op("Split", self, axis=dimension, split=sizes, outputs=len(sizes)))
     start: Size = 0
     parts = []
     for position, size in enumerate(sizes):

@@ -230,7 +230,7 @@ def test_restrictions(limited: Limited, capture: str) -> None:
             capture=capture,
             dynamic_shapes=limited.dynamic_shapes(),
         )
-    restrictions = dimensions.read(found.source.metadata_props)
+    restrictions = dimensions.read_restrictions(found.source.metadata_props)
     assert {restriction.condition for restriction in restrictions} == limited.conditions
 
 
@@ -285,7 +285,7 @@ def test_hooks_that_a_run_adds_are_gone_in_the_next_run(capture: str) -> None:
     found = capture_model(
         model, (torch.ones(2, 3, 4),), {}, capture=capture, dynamic_shapes=({0: "batch", 1: "length"},)
     )
-    assert not dimensions.read(found.source.metadata_props)
+    assert not dimensions.read_restrictions(found.source.metadata_props)
     assert not any(layer._forward_hooks for layer in model.layers)
 
 
