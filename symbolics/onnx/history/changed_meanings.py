@@ -141,8 +141,7 @@ def dft_17(
     g: GraphContext, input: Value, dft_length: Value | None = None, axis: int = 1, **attributes: Any
 ) -> Value:
     """Its axis is an input since 20, with another default."""
-    result: Value = g.op("DFT", input, dft_length, g.constant(axis), **attributes)
-    return result
+    return g.op("DFT", input, dft_length, g.constant(axis), **attributes)
 
 
 def _dft_by_axis(

@@ -48,8 +48,7 @@ def prelu(g: GraphContext, X: Value, slope: Value) -> Value:
 @onnx_symbolic("before7::Gemm")
 def gemm(g: GraphContext, A: Value, B: Value, C: Value, broadcast: int = 0, **attributes: Any) -> Value:
     """Below 7 the attribute `broadcast` broadcasts the bias."""
-    result: Value = g.op("Gemm", A, B, C, **attributes)
-    return result
+    return g.op("Gemm", A, B, C, **attributes)
 
 
 @onnx_symbolic("before6::Cast")
