@@ -104,7 +104,8 @@ def quantize_linear_13(
 ) -> Value:
     """Below 21 the zero point determines the type."""
     zero_point = _zero_point(g, y_scale, y_zero_point, output_dtype)
-    return g.op("QuantizeLinear", x, y_scale, zero_point, **attributes)
+    result: Value = g.op("QuantizeLinear", x, y_scale, zero_point, **attributes)
+    return result
 
 
 def _zero_point(g: GraphContext, scale: Value, zero_point: Value | None, output_dtype: int) -> Value | None:

@@ -141,7 +141,8 @@ def dft_17(
     g: GraphContext, input: Value, dft_length: Value | None = None, axis: int = 1, **attributes: Any
 ) -> Value:
     """Its axis is an input since 20, with another default."""
-    return g.op("DFT", input, dft_length, g.constant(axis), **attributes)
+    result: Value = g.op("DFT", input, dft_length, g.constant(axis), **attributes)
+    return result
 
 
 def _dft_by_axis(

@@ -48,7 +48,8 @@ def prelu(g: GraphContext, X: Value, slope: Value) -> Value:
 @onnx_symbolic("before7::Gemm")
 def gemm(g: GraphContext, A: Value, B: Value, C: Value, broadcast: int = 0, **attributes: Any) -> Value:
     """Below 7 the attribute `broadcast` broadcasts the bias."""
-    return g.op("Gemm", A, B, C, **attributes)
+    result: Value = g.op("Gemm", A, B, C, **attributes)
+    return result
 
 
 @onnx_symbolic("before6::Cast")
