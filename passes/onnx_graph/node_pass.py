@@ -178,6 +178,23 @@ def _walk_graphs(graph: ir.Graph) -> tuple[list[ir.Node], list[ir.Graph]]:
     return nodes, graphs
 
 
+def new_node(
+    initializers: Initializers,
+    op_type: str,
+    inputs: Sequence[ir.Value | None],
+    shape: ir.Shape | None,
+    attributes: Sequence[ir.Attr] = (),
+) -> ir.Node:
+    """A node in no graph yet, named after its first input; its result has the type of that input."""
+    first = inputs[0]
+    assert first is not None
+    name = initializers.unique(f"{(first.name or op_type).removesuffix('_output_0')}/{op_type}")
+    node = ir.Node("", op_type, inputs, attributes, num_outputs=1, name=name)
+    result = node.outputs[0]
+    result.name, result.type, result.shape = initializers.unique(f"{name}_output_0"), first.type, shape
+    return node
+
+
 def replace_node(
     node: ir.Node,
     op_type: str,
@@ -236,3 +253,17 @@ def removable_producer(reader: ir.Node, value: ir.Value | None, *op_types: str) 
 def same_dimension(a: int | ir.SymbolicDim, b: int | ir.SymbolicDim) -> bool:
     """Whether two dimensions are known to have one size: the same number, or the same symbol."""
     return a == b and (isinstance(a, int) or a.value is not None)
+
+
+def keeps_shape(operand: ir.Value, other_shape: tuple[int, ...]) -> bool:
+    """Whether an operand that is broadcast with another shape keeps its own."""
+    if not other_shape:
+        return True
+    shape = operand.shape
+    if shape is None or len(other_shape) > len(shape):
+        return False
+    trailing_sizes = shape[len(shape) - len(other_shape) :]
+    return all(
+        size == 1 or size == operand_size
+        for size, operand_size in zip(other_shape, trailing_sizes, strict=True)
+    )

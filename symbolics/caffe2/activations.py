@@ -64,8 +64,7 @@ def _register_softmax(name: str) -> None:
         shape = g.shape(X)
         # Dimensions of size 1 after the axis do not change the result.
         if shape is not None and all(size == 1 for size in shape[axis:][1:]):
-            result: Value = g.op(name, X, axis=axis)
-            return result
+            return g.op(name, X, axis=axis)
         rows = g.op(name, as_matrix(g, X, axis), axis=-1)
         return set_shape_like(g.op("Reshape", rows, g.op("Shape", X)), X)
 

@@ -52,8 +52,7 @@ _COPIES = "Alias Copy CopyCPUToGPU CopyFromCPUInput CopyGPUToCPU EnsureCPUOutput
 
 def _register_unary(name: str, op_type: str) -> None:
     def unary(g: GraphContext, X: Value) -> Value:
-        result: Value = g.op(op_type, X)
-        return result
+        return g.op(op_type, X)
 
     onnx_symbolic(f"caffe2::{name}")(unary)
 
@@ -68,8 +67,7 @@ def _register_binary(name: str, op_type: str) -> None:
         axis_str: str = "",
         order: str = "NCHW",
     ) -> Value:
-        result: Value = g.op(op_type, A, legacy_operand(g, A, B, broadcast, axis, axis_str, order))
-        return result
+        return g.op(op_type, A, legacy_operand(g, A, B, broadcast, axis, axis_str, order))
 
     onnx_symbolic(f"caffe2::{name}")(binary)
 
@@ -77,8 +75,7 @@ def _register_binary(name: str, op_type: str) -> None:
 def _register_variadic(name: str) -> None:
     def variadic(g: GraphContext, inputs: list[Value]) -> Value:
         # A single input is its own maximum, mean, minimum and sum.
-        result: Value = g.op(name, *inputs) if len(inputs) > 1 else inputs[0]
-        return result
+        return g.op(name, *inputs) if len(inputs) > 1 else inputs[0]
 
     onnx_symbolic(f"caffe2::{name}")(variadic)
 

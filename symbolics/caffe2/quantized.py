@@ -13,7 +13,6 @@ from ..compositions import affine_quantization
 from ..compositions.affine_quantization import Grid
 from ._layouts import from_channels_first, is_channels_last, to_channels_first
 from .matrix_products import as_matrix
-from .shape_operators import shuffle_channels, slice_first_dims
 
 _LOW, _HIGH = 0, 255
 
@@ -302,7 +301,7 @@ def int8_channel_shuffle(
     Y_zero_point: int = 0,
 ) -> Value:
     _check_same_quantization(g, input_scales, input_zero_points, Y_scale, Y_zero_point)
-    return shuffle_channels(g, X, group, order)
+    return g.call("caffe2::ChannelShuffle", X=X, group=group, order=order)
 
 
 @onnx_symbolic("caffe2::Int8Slice")
@@ -317,7 +316,7 @@ def int8_slice(
     Y_zero_point: int = 0,
 ) -> Value:
     _check_same_quantization(g, input_scales[:1], input_zero_points[:1], Y_scale, Y_zero_point)
-    return slice_first_dims(g, data, starts, ends)
+    return g.call("caffe2::Slice", data=data, starts=starts, ends=ends)
 
 
 @onnx_symbolic("caffe2::Int8ResizeNearest")

@@ -11,8 +11,7 @@ _REDUCTIONS = ("ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "
 def _register_reduction(name: str) -> None:
     def reduction(g: GraphContext, X: Value, axes: Sequence[int] = (), keepdims: int = 1) -> Value:
         positive_axes = [axis_from_front(g, X, axis) for axis in axes]
-        result: Value = g.op(name, X, axes=positive_axes or None, keepdims=int(bool(keepdims)))
-        return result
+        return g.op(name, X, axes=positive_axes or None, keepdims=int(bool(keepdims)))
 
     onnx_symbolic(f"caffe2::{name}")(reduction)
 
@@ -24,8 +23,7 @@ for _name in _REDUCTIONS:
 def _register_position(name: str) -> None:
     def position(g: GraphContext, X: Value, axis: int = -1, keepdims: int = 1) -> Value:
         positive_axis = axis_from_front(g, X, axis)
-        result: Value = g.op(name, X, axis=positive_axis, keepdims=int(bool(keepdims)))
-        return result
+        return g.op(name, X, axis=positive_axis, keepdims=int(bool(keepdims)))
 
     onnx_symbolic(f"caffe2::{name}")(position)
 

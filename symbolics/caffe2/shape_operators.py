@@ -77,7 +77,8 @@ def nchw_to_nhwc(g: GraphContext, data: Value) -> Value:
     return from_channels_first(g, data, "NHWC")
 
 
-def shuffle_channels(g: GraphContext, X: Value, group: int, order: str) -> Value:
+@onnx_symbolic("caffe2::ChannelShuffle")
+def channel_shuffle(g: GraphContext, X: Value, group: int = 1, order: str = "NCHW") -> Value:
     """Interleave the channels of all groups."""
     if group < 1:
         raise g.refuse(f"it has {group} groups")
@@ -89,11 +90,6 @@ def shuffle_channels(g: GraphContext, X: Value, group: int, order: str) -> Value
     # Channel c of group k moves to position c * groups + k.
     interleaved = g.op("Transpose", parts, perm=[*range(rank - 1), rank, rank - 1])
     return set_shape_like(g.op("Reshape", interleaved, [*copied_sizes, -1]), X)
-
-
-@onnx_symbolic("caffe2::ChannelShuffle")
-def channel_shuffle(g: GraphContext, X: Value, group: int = 1, order: str = "NCHW") -> Value:
-    return shuffle_channels(g, X, group, order)
 
 
 def _concatenated_shape(g: GraphContext, inputs: Sequence[Value], axis: int) -> ir.Shape | None:
@@ -188,8 +184,12 @@ def _onnx_bounds(g: GraphContext, bounds: Value | Sequence[int]) -> Value | list
     )
 
 
-def slice_first_dims(
-    g: GraphContext, X: Value, starts: Value | Sequence[int] | None, ends: Value | Sequence[int] | None
+@onnx_symbolic("caffe2::Slice")
+def slice(
+    g: GraphContext,
+    data: Value,
+    starts: Value | list[int] | None = None,
+    ends: Value | list[int] | None = None,
 ) -> Value:
     """Slice the first dimensions of a tensor between bounds."""
     if starts is None or ends is None:
@@ -205,20 +205,10 @@ def slice_first_dims(
             raise g.refuse(f"it has {len(first)} starts and {len(bounds)} ends")
     if count is None:
         raise g.refuse("the number of its computed bounds is unknown")
-    rank = g.rank(X)
+    rank = g.rank(data)
     if rank is not None and count > rank:
         raise g.refuse(f"it has bounds for {count} dimensions of a tensor with {rank}")
-    return g.op("Slice", X, starts=first, ends=last, axes=list(range(count)))
-
-
-@onnx_symbolic("caffe2::Slice")
-def slice(
-    g: GraphContext,
-    data: Value,
-    starts: Value | list[int] | None = None,
-    ends: Value | list[int] | None = None,
-) -> Value:
-    return slice_first_dims(g, data, starts, ends)
+    return g.op("Slice", data, starts=first, ends=last, axes=list(range(count)))
 
 
 @onnx_symbolic("caffe2::Gather")

@@ -25,6 +25,7 @@ import onnx_ir as ir
 from ....registration.dtypes import FLOATS
 from ....registration.inference.folding import MAXIMUM_ELEMENTS, evaluate
 from ....registration.inference.tensor_sizes import byte_count, element_count
+from ..disjoint_sets import DisjointSets
 from ..node_pass import IndexedPass, NodesByOperator
 from ..shapes.known_sizes import known_sizes, refine_shape
 from .chosen_branches import ChooseBranches
@@ -314,19 +315,9 @@ def _is_small(value: ir.Value) -> bool:
 
 def _groups(waiting: dict[ir.Value, Deferred]) -> Iterable[list[ir.Value]]:
     """The deferred values in groups: values that read one another, or one weight, are together."""
-    parents: dict[ir.Value, ir.Value] = {}
-
-    def root(value: ir.Value) -> ir.Value:
-        while parents.setdefault(value, value) is not value:
-            parents[value] = parents[parents[value]]
-            value = parents[value]
-        return value
-
+    sets = DisjointSets[ir.Value]()
     for value, step in waiting.items():
         for source in step.sources:
             if source in waiting or not _is_small(source):
-                parents[root(source)] = root(value)
-    groups: dict[ir.Value, list[ir.Value]] = {}
-    for value in waiting:
-        groups.setdefault(root(value), []).append(value)
-    return groups.values()
+                sets.join(source, value)
+    return sets.groups(waiting)

@@ -10,6 +10,7 @@ from ....registration import schemas
 from ....registration.inference.constant_integers import argument
 from ....registration.origins import inherit
 from ..constants.initializers import Initializers
+from ..node_pass import new_node
 
 
 def exclusive_producer(value: ir.Value | None, *op_types: str, readers: int = 1) -> ir.Node | None:
@@ -87,17 +88,13 @@ def insert_node(
     dtype: ir.DataType | None = None,
 ) -> ir.Value:
     """The result of a new node before another, by default of the element type of its first input."""
-    first = inputs[0]
-    assert first is not None
-    name = initializers.unique(f"{(first.name or op_type).removesuffix('_output_0')}/{op_type}")
-    inserted = ir.Node("", op_type, inputs, attributes, num_outputs=1, name=name)
-    result = inserted.outputs[0]
-    result.name, result.shape = initializers.unique(f"{name}_output_0"), shape
-    result.type = first.type if dtype is None else ir.TensorType(dtype)
+    inserted = new_node(initializers, op_type, inputs, shape, attributes)
+    if dtype is not None:
+        inserted.outputs[0].type = ir.TensorType(dtype)
     assert successor.graph is not None
     successor.graph.insert_before(successor, inserted)
     inherit(inserted, successor)
-    return result
+    return inserted.outputs[0]
 
 
 def replace(

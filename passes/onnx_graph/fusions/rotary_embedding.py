@@ -15,7 +15,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from ..node_pass import ConstantPass
-from .patterns import exclusive_producer, replace
+from .patterns import exclusive_producer, is_last_axis, replace
 from .rotary_tables import RotaryTables
 
 _TYPES = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
@@ -72,7 +72,7 @@ def _rotation(direct: ir.Node | None, rotated: ir.Node | None) -> tuple[ir.Value
 
 def _is_last(node: ir.Node, x: ir.Value) -> bool:
     axis = node.attributes.get("axis")
-    return x.shape is not None and axis is not None and axis.as_int() in (-1, len(x.shape) - 1)
+    return axis is not None and is_last_axis([axis.as_int()], x)
 
 
 def _is_half(value: ir.Value | None, x: ir.Value, half: int) -> bool:

@@ -22,6 +22,7 @@ import onnx_ir as ir
 
 from ....registration import INPLACE, MAY_OVERWRITE
 from ....registration.arguments import blocks
+from ..disjoint_sets import DisjointSets
 from . import memory_sharing
 
 _Graph = ir.Graph | ir.Function
@@ -102,9 +103,9 @@ def _overwritable_input(
         if not ended:
             continue
         other_inputs = {i: v for i, v in enumerate(inputs) if v is not None and i != input_index}
-        root = lifetimes.root(value)
+        root = lifetimes.classes.root(value)
         # Overwriting would change another operand while it is still read.
-        aliases = [v for v in other_inputs.values() if lifetimes.root(v) is root]
+        aliases = [v for v in other_inputs.values() if lifetimes.classes.root(v) is root]
         if aliases and not (memory_sharing.allows_twice(op_type) and all(v is value for v in aliases)):
             continue
         if _is_like(
@@ -147,7 +148,7 @@ class _Lifetimes:
     def __init__(self, functions: Iterable[ir.OperatorIdentifier]):
         self.blocks: dict[ir.Node, list[ir.Graph]] = {}
         self._functions = frozenset(functions)
-        self._parent: dict[ir.Value, ir.Value] = {}
+        self.classes = DisjointSets[ir.Value]()
         self._depth: dict[ir.Value, int] = {}
         self._never_overwritten: list[ir.Value] = []
         self._last: dict[ir.Value, int] = {}
@@ -161,7 +162,7 @@ class _Lifetimes:
 
     def ends(self, value: ir.Value, position: int, depth: int) -> bool:
         """Whether a value's memory belongs to this graph, and the node at `position` reads it last."""
-        root = self.root(value)
+        root = self.classes.root(value)
         return self._last[root] == position and self._depth[root] == depth and root not in self._pinned
 
     def is_alone(self, value: ir.Value, reader: ir.Node) -> bool:
@@ -213,7 +214,7 @@ class _Lifetimes:
     def find_last_readers(self, graph: _Graph, depth: int) -> None:
         """Find the last reader of each class, and the classes that must never be overwritten."""
         if depth == 0:
-            self._pinned = {self.root(value) for value in self._never_overwritten}
+            self._pinned = {self.classes.root(value) for value in self._never_overwritten}
         self._path.append(0)
         for position, node in enumerate(graph):
             # A read inside a sub-graph counts at the node of the graph that owns the value.
@@ -226,14 +227,14 @@ class _Lifetimes:
                 self.find_last_readers(block, depth + 1)
         self._path.pop()
         for value in graph.outputs:
-            root = self.root(value)
+            root = self.classes.root(value)
             if self._depth[root] == depth:
                 self._pinned.add(root)
             else:
                 self._record_read(value)
 
     def _record_read(self, value: ir.Value) -> None:
-        root = self.root(value)
+        root = self.classes.root(value)
         self._last[root] = self._path[self._depth[root]]
 
     def _connect(self, node: ir.Node, inner: list[ir.Graph]) -> None:
@@ -263,19 +264,7 @@ class _Lifetimes:
             self._never_overwritten.extend(v for v in (*node.inputs, *node.outputs, *bound) if v is not None)
 
     def _join(self, values: Iterable[ir.Value | None]) -> None:
-        roots = [self.root(value) for value in values if value is not None]
+        roots = [self.classes.root(value) for value in values if value is not None]
         for root in roots[1:]:
-            if root is not roots[0] and root not in self._parent:
-                self._parent[root] = roots[0]
-                self._depth[roots[0]] = min(self._depth[roots[0]], self._depth[root])
-
-    def root(self, value: ir.Value) -> ir.Value:
-        """The representative value of a class of values that may share memory, with path compression."""
-        parents = self._parent
-        while (parent := parents.get(value)) is not None:
-            above = parents.get(parent)
-            if above is None:
-                return parent
-            parents[value] = above
-            value = parent
-        return value
+            self.classes.join(root, roots[0])
+            self._depth[roots[0]] = min(self._depth[roots[0]], self._depth[root])

@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
-from ....registration.origins import inherit
 from ..constants.initializers import Initializers
-from ..node_pass import IndexedPass, NodesByOperator
+from ..disjoint_sets import DisjointSets
+from ..node_pass import IndexedPass, NodesByOperator, new_node
 from .gemm import is_biased_product
 from .row_rules import ByRows, RowRules, matrix_shape
 from .row_sizes import Dimensions, RowSizes
@@ -304,25 +304,15 @@ class FlattenPlan:
 
     def _parts(self) -> list[list[ir.Node]]:
         """The chosen nodes in groups: nodes that share values, or meet at a Reshape, are together."""
-        parents: dict[object, object] = {}
-
-        def root(item: object) -> object:
-            while parents.setdefault(item, item) is not item:
-                parents[item] = parents[parents[item]]
-                item = parents[item]
-            return item
-
+        sets = DisjointSets[ir.Node | ir.Value]()
         for node, rule in self.chosen.items():
             for value in (*(node.inputs[index] for index in rule.operands), *node.outputs):
                 if value is None or self._initializers.is_constant(value):
                     continue
-                parents[root(value)] = root(node)
+                sets.join(value, node)
                 if self.is_superfluous(value):
-                    parents[root(self._between[value])] = root(node)
-        parts: dict[object, list[ir.Node]] = {}
-        for node in self.chosen:
-            parts.setdefault(root(node), []).append(node)
-        return list(parts.values())
+                    sets.join(self._between[value], node)
+        return sets.groups(self.chosen)
 
 
 class _RowRewriter:
@@ -379,22 +369,10 @@ class _RowRewriter:
 
     def _insert_reshape(self, data: ir.Value, shape: ir.Shape) -> ir.Value:
         """A value in another shape."""
-        name = self._initializers.unique(f"{(data.name or 'rows').removesuffix('_output_0')}/Reshape")
-        node = ir.Node("", "Reshape", [data, None], num_outputs=1, name=name)
+        node = new_node(self._initializers, "Reshape", [data, None], shape)
         self._plan.sizes.set_target(node, shape)
-        result = node.outputs[0]
-        result.name, result.type, result.shape = (
-            self._initializers.unique(f"{name}_output_0"),
-            data.type,
-            shape,
-        )
-        producer, graph = data.producer(), self._plan.graph
-        if producer is not None and producer.graph is graph:
-            inherit(node, producer)
-            graph.insert_after(producer, node)
-        else:
-            graph.insert_before(graph[0], node)
-        return result
+        self._plan.sizes.insert(node, data)
+        return node.outputs[0]
 
     def _update_readers(self, value: ir.Value, shape: ir.Shape) -> None:
         """Let each reader of a result read the matrix, or a tensor of the original shape."""

@@ -15,6 +15,7 @@ import onnx_ir as ir
 from ....registration.origins import inherit
 from ....registration.schemas import operator_schema
 from ..constants.initializers import Initializers
+from ..node_pass import new_node
 from ..shapes.shape_chains import reshape_target
 
 Dimensions = tuple[int | ir.SymbolicDim, ...]
@@ -133,7 +134,7 @@ class RowSizes:
         if shape_node is None:
             return self._insert_node(source, "Shape", [source], rank)
         self._graph.remove(shape_node)
-        self._insert(shape_node, source)
+        self.insert(shape_node, source)
         return shape_node.outputs[0]
 
     def _existing_shape_node(self, source: ir.Value) -> ir.Node | None:
@@ -144,15 +145,12 @@ class RowSizes:
         self, after: ir.Value, op_type: str, inputs: list[ir.Value], length: int, *attributes: ir.Attr
     ) -> ir.Value:
         """The result, a vector of integers, of a new node after the producer of a value."""
-        name = self._initializers.unique(f"{(inputs[0].name or 'rows').removesuffix('_output_0')}/{op_type}")
-        node = ir.Node("", op_type, inputs, attributes, num_outputs=1, name=name)
-        result = node.outputs[0]
-        result.name, result.shape = self._initializers.unique(f"{name}_output_0"), ir.Shape([length])
-        result.type = ir.TensorType(ir.DataType.INT64)
-        self._insert(node, after)
-        return result
+        node = new_node(self._initializers, op_type, inputs, ir.Shape([length]), attributes)
+        node.outputs[0].type = ir.TensorType(ir.DataType.INT64)
+        self.insert(node, after)
+        return node.outputs[0]
 
-    def _insert(self, node: ir.Node, after: ir.Value) -> None:
+    def insert(self, node: ir.Node, after: ir.Value) -> None:
         """Insert a node after the producer of a value."""
         producer = after.producer()
         if producer is not None and producer.graph is self._graph:

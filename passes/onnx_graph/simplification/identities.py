@@ -16,21 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ..constants.initializers import Initializers
-from ..node_pass import ConstantPass, replace_node
-
-
-def _keeps_shape(operand: ir.Value, other_shape: tuple[int, ...]) -> bool:
-    """Whether an operand that is broadcast with another shape keeps its own."""
-    if not other_shape:
-        return True
-    shape = operand.shape
-    if shape is None or len(other_shape) > len(shape):
-        return False
-    trailing_sizes = shape[len(shape) - len(other_shape) :]
-    return all(
-        size == 1 or size == operand_size
-        for size, operand_size in zip(other_shape, trailing_sizes, strict=True)
-    )
+from ..node_pass import ConstantPass, keeps_shape, replace_node
 
 
 def _neutral(
@@ -48,7 +34,7 @@ def _neutral(
                 continue
             if operand.dtype is None and array.dtype.kind == "f":
                 continue
-            if _keeps_shape(operand, array.shape) and is_neutral(array):
+            if keeps_shape(operand, array.shape) and is_neutral(array):
                 return operand
         return None
 
@@ -81,7 +67,7 @@ def _has_sizes(initializers: Initializers, node: ir.Node) -> ir.Value | None:
         return None
     sizes, shape = target.tolist(), operand.shape
     if node.op_type == "Expand":
-        return operand if _keeps_shape(operand, tuple(sizes)) else None
+        return operand if keeps_shape(operand, tuple(sizes)) else None
     if len(sizes) != len(shape):
         return None
     allowzero = node.attributes.get("allowzero")

@@ -21,7 +21,7 @@ import onnx_ir as ir
 from ....registration.runtimes import has_kernel
 from ..fusions.mask_numbers import floats, leaves_scores, numbers_of
 from ..fusions.patterns import insert_node
-from ..node_pass import ConstantPass, producer_of, replace_by_value
+from ..node_pass import ConstantPass, keeps_shape, producer_of, replace_by_value
 
 _SCALES = ("Mul", "Div")
 
@@ -99,6 +99,4 @@ class RemoveNaNReplacements(ConstantPass):
 def _keeps_shape(constant: ir.Value, value: ir.Value) -> bool:
     """Whether a constant of one element does not raise the rank of a value that it is broadcast with."""
     tensor = constant.const_value
-    if tensor is None or tensor.size != 1:
-        return False
-    return not len(tensor.shape) or (value.shape is not None and len(tensor.shape) <= len(value.shape))
+    return tensor is not None and tensor.size == 1 and keeps_shape(value, tensor.shape.numpy())

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
+from ..disjoint_sets import DisjointSets
 from . import permutations
 from .permutations import Permutation, Sizes
 from .transpose_rules import NodeRewrite, Rules
@@ -51,7 +52,7 @@ class TransposePlan:
         self.forms: dict[ir.Value, TransposedForm] = {}
         self.transposes: list[ir.Node] = []
         self.rewrites: dict[ir.Node, NodeRewrite] = {}
-        self._parents: list[int] = []
+        self._regions = DisjointSets[int]()
         self._frozen: set[ir.Node] = set()
 
     def make(self) -> bool:
@@ -62,7 +63,7 @@ class TransposePlan:
             useless = self._useless_regions()
             if not useless:
                 return bool(self.transposes)
-            if len(useless) == len({self._root(region) for region in self._parents}):
+            if len(useless) == len({*map(self._region, self.transposes)}):
                 # These are all regions, so none remains.
                 return False
             planned = [*self.transposes, *self.rewrites]
@@ -70,7 +71,7 @@ class TransposePlan:
             self._frozen.update(node for node in planned if self._region(node) in useless)
 
     def _trace(self, nodes: Sequence[ir.Node]) -> None:
-        self.forms, self.transposes, self.rewrites, self._parents = {}, [], {}, []
+        self.forms, self.transposes, self.rewrites, self._regions = {}, [], {}, DisjointSets()
         graph_outputs = set(self.graph.outputs)
         for node in nodes:
             is_transpose = node.op_type == "Transpose"
@@ -92,8 +93,7 @@ class TransposePlan:
             return
         form = self.forms.get(data)
         if form is None:
-            base, region = data, len(self._parents)
-            self._parents.append(region)
+            base, region = data, len(self.transposes)
         else:
             base, region = form.base, form.region
             perm = permutations.compose(form.perm, perm)
@@ -117,7 +117,7 @@ class TransposePlan:
         if rewrite is None:
             return
         for region in regions[1:]:
-            self._join(regions[0], region)
+            self._regions.join(regions[0], region)
         self.rewrites[node] = rewrite
         for output in node.outputs:
             self._set_form(output, output, rewrite.perm, regions[0])
@@ -125,17 +125,8 @@ class TransposePlan:
     def _set_form(self, value: ir.Value, base: ir.Value, perm: Permutation, region: int) -> None:
         self.forms[value] = TransposedForm(base, perm, region, permutations.is_identity(perm))
 
-    def _root(self, region: int) -> int:
-        while self._parents[region] != region:
-            self._parents[region] = self._parents[self._parents[region]]
-            region = self._parents[region]
-        return region
-
-    def _join(self, a: int, b: int) -> None:
-        self._parents[self._root(a)] = self._root(b)
-
     def _region(self, node: ir.Node) -> int:
-        return self._root(self.forms[node.outputs[0]].region)
+        return self._regions.root(self.forms[node.outputs[0]].region)
 
     def is_read_as_is(self, value: ir.Value) -> bool:
         """Whether a value with a form is also read by a node that does not compute on bases, or returned."""
@@ -160,12 +151,12 @@ class TransposePlan:
             # A Reshape moves no data, so it does not count as a Transpose.
             if permutations.is_reshape(self.base_sizes(value), form.perm):
                 continue
-            needed.add((self._root(form.region), form.base, form.perm))
+            needed.add((self._regions.root(form.region), form.base, form.perm))
         for region, _, _ in needed:
             counts[region] -= 1
         # Without its region, an offered Transpose cancels with its inverse.
         offered = {
-            (self._root(form.region), form.base)
+            (self._regions.root(form.region), form.base)
             for form in self.forms.values()
             if form.base.producer() in self._offered
         }

@@ -60,8 +60,7 @@ def resize(
         empty = g.constant([], DataType.FLOAT)
         roi = empty if roi is None else roi
         scales = empty if scales is None or sizes is not None else scales
-    result: Value = g.op("Resize", X, roi, scales, sizes, axes=axes, mode=mode, **options)
-    return result
+    return g.op("Resize", X, roi, scales, sizes, axes=axes, mode=mode, **options)
 
 
 Scalars = list[Any]

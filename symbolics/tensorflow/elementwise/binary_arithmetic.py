@@ -1,4 +1,4 @@
-"""Arithmetic on two or more tensors, which broadcast as in numpy."""
+"""Arithmetic, bits and logic of two or more tensors, which broadcast as in numpy."""
 
 from __future__ import annotations
 
@@ -6,6 +6,34 @@ from ....registration import DataType, GraphContext, Value, dtypes, onnx_symboli
 from ...compositions import integers
 from .._common import binary, concatenate_strings, is_integral, restore_dtype
 from .gelu import gelu_operand
+
+# The ONNX operator of the same meaning.
+_OPERATORS = {
+    "BitwiseAnd": "BitwiseAnd",
+    "BitwiseOr": "BitwiseOr",
+    "BitwiseXor": "BitwiseXor",
+    "LogicalAnd": "And",
+    "LogicalOr": "Or",
+    "RealDiv": "Div",
+}
+
+
+def _register(name: str, op_type: str) -> None:
+    @onnx_symbolic(f"tf::{name}")
+    def binary_operator(g: GraphContext, x: Value, y: Value) -> Value:
+        return g.op(op_type, x, y)
+
+
+def _register_as_in_aten(name: str, aten: str) -> None:
+    @onnx_symbolic(f"tf::{name}")
+    def aten_operator(g: GraphContext, x: Value, y: Value) -> Value:
+        return g.call(f"aten::{aten}", x, y)
+
+
+for _name, _op_type in _OPERATORS.items():
+    _register(_name, _op_type)
+_register_as_in_aten("LeftShift", "bitwise_left_shift")
+_register_as_in_aten("RightShift", "bitwise_right_shift")
 
 
 @onnx_symbolic(["tf::Add", "tf::AddV2"])
@@ -38,11 +66,6 @@ def mul_no_nan(g: GraphContext, x: Value, y: Value) -> Value:
 def _zero_where(g: GraphContext, zero: Value, result: Value) -> Value:
     """0 where an operand is 0, else the result."""
     return g.op("Where", g.call("aten::eq", zero, 0.0), g.constant(0.0, g.dtype(result)), result)
-
-
-@onnx_symbolic("tf::RealDiv")
-def real_div(g: GraphContext, x: Value, y: Value) -> Value:
-    return g.op("Div", x, y)
 
 
 @onnx_symbolic(["tf::Div", "tf::TruncateDiv"])
@@ -123,16 +146,15 @@ def pow_(g: GraphContext, x: Value, y: Value) -> Value:
     return restore_dtype(g, g.call("aten::pow", wide_x, wide_y), g.dtype(x))
 
 
-@onnx_symbolic("tf::Maximum")
-def maximum(g: GraphContext, x: Value, y: Value) -> Value:
-    wide_x, wide_y = integers.widen_integers(g, x), integers.widen_integers(g, y)
-    return restore_dtype(g, g.call("aten::maximum", wide_x, wide_y), g.dtype(x))
+def _register_extreme(name: str, aten: str) -> None:
+    @onnx_symbolic(f"tf::{name}")
+    def extreme(g: GraphContext, x: Value, y: Value) -> Value:
+        wide_x, wide_y = integers.widen_integers(g, x), integers.widen_integers(g, y)
+        return restore_dtype(g, g.call(f"aten::{aten}", wide_x, wide_y), g.dtype(x))
 
 
-@onnx_symbolic("tf::Minimum")
-def minimum(g: GraphContext, x: Value, y: Value) -> Value:
-    wide_x, wide_y = integers.widen_integers(g, x), integers.widen_integers(g, y)
-    return restore_dtype(g, g.call("aten::minimum", wide_x, wide_y), g.dtype(x))
+_register_extreme("Maximum", "maximum")
+_register_extreme("Minimum", "minimum")
 
 
 @onnx_symbolic("tf::ClipByValue")

@@ -11,34 +11,9 @@ _BITS = 4
 _COUNTS = [bin(digit).count("1") for digit in range(1 << _BITS)]
 
 
-@onnx_symbolic("tf::BitwiseAnd")
-def bitwise_and(g: GraphContext, x: Value, y: Value) -> Value:
-    return g.op("BitwiseAnd", x, y)
-
-
-@onnx_symbolic("tf::BitwiseOr")
-def bitwise_or(g: GraphContext, x: Value, y: Value) -> Value:
-    return g.op("BitwiseOr", x, y)
-
-
-@onnx_symbolic("tf::BitwiseXor")
-def bitwise_xor(g: GraphContext, x: Value, y: Value) -> Value:
-    return g.op("BitwiseXor", x, y)
-
-
 @onnx_symbolic("tf::Invert")
 def invert(g: GraphContext, x: Value) -> Value:
     return g.op("BitwiseNot", x)
-
-
-@onnx_symbolic("tf::LeftShift")
-def left_shift(g: GraphContext, x: Value, y: Value) -> Value:
-    return g.call("aten::bitwise_left_shift", x, y)
-
-
-@onnx_symbolic("tf::RightShift")
-def right_shift(g: GraphContext, x: Value, y: Value) -> Value:
-    return g.call("aten::bitwise_right_shift", x, y)
 
 
 @onnx_symbolic("tf::PopulationCount")

@@ -58,16 +58,6 @@ def approximate_equal(g: GraphContext, x: Value, y: Value, tolerance: float = 1e
     return g.op("Less", widen_integers(g, distance), int(tolerance))
 
 
-@onnx_symbolic("tf::LogicalAnd")
-def logical_and(g: GraphContext, x: Value, y: Value) -> Value:
-    return g.op("And", x, y)
-
-
-@onnx_symbolic("tf::LogicalOr")
-def logical_or(g: GraphContext, x: Value, y: Value) -> Value:
-    return g.op("Or", x, y)
-
-
 @onnx_symbolic("tf::LogicalNot")
 def logical_not(g: GraphContext, x: Value) -> Value:
     return g.op("Not", x)

@@ -8,8 +8,7 @@ from .layout import set_rank
 
 def _register_of_features(name: str, symbolic: str) -> None:
     def activation(g: GraphContext, features: Value) -> Value:
-        result: Value = g.call(symbolic, features)
-        return result
+        return g.call(symbolic, features)
 
     onnx_symbolic(f"tf::{name}")(activation)
 

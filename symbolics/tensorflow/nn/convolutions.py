@@ -117,19 +117,24 @@ def convolve(
     return layout.restore(g, result)
 
 
-@onnx_symbolic("tf::Conv2D")
-def conv2d(
-    g: GraphContext,
-    input: Value,
-    filter: Value,
-    strides: Sequence[int],
-    padding: str,
-    explicit_paddings: Sequence[int] = (),
-    data_format: str = "NHWC",
-    dilations: Sequence[int] = (),
-) -> Value:
-    layout = DataLayout.of(g, data_format)
-    return convolve(g, layout, input, filter, strides, padding, explicit_paddings, dilations)
+def _register_convolution(name: str, depthwise: bool) -> None:
+    @onnx_symbolic(f"tf::{name}")
+    def convolution(
+        g: GraphContext,
+        input: Value,
+        filter: Value,
+        strides: Sequence[int],
+        padding: str,
+        explicit_paddings: Sequence[int] = (),
+        data_format: str = "NHWC",
+        dilations: Sequence[int] = (),
+    ) -> Value:
+        layout = DataLayout.of(g, data_format)
+        return convolve(g, layout, input, filter, strides, padding, explicit_paddings, dilations, depthwise)
+
+
+_register_convolution("Conv2D", depthwise=False)
+_register_convolution("DepthwiseConv2dNative", depthwise=True)
 
 
 @onnx_symbolic("tf::Conv3D")
@@ -166,21 +171,6 @@ def conv(
     if groups > 1 and _groups(g, layout, input, filter) != groups:
         raise g.refuse("the number of channels of a grouped convolution is unknown")
     return convolve(g, layout, input, filter, strides, padding, explicit_paddings, dilations)
-
-
-@onnx_symbolic("tf::DepthwiseConv2dNative")
-def depthwise_conv2d_native(
-    g: GraphContext,
-    input: Value,
-    filter: Value,
-    strides: Sequence[int],
-    padding: str,
-    explicit_paddings: Sequence[int] = (),
-    data_format: str = "NHWC",
-    dilations: Sequence[int] = (),
-) -> Value:
-    layout = DataLayout.of(g, data_format)
-    return convolve(g, layout, input, filter, strides, padding, explicit_paddings, dilations, depthwise=True)
 
 
 def _convolve_transposed(
@@ -293,22 +283,25 @@ def _split_pad(g: GraphContext, full: Size, size: Size) -> tuple[Size, Size]:
     return pad_before, compute(g, "sub", total, pad_before)
 
 
-@onnx_symbolic("tf::Conv2DBackpropInput")
-def conv2d_backprop_input(
-    g: GraphContext,
-    input_sizes: Value,
-    filter: Value,
-    out_backprop: Value,
-    strides: Sequence[int],
-    padding: str,
-    explicit_paddings: Sequence[int] = (),
-    data_format: str = "NHWC",
-    dilations: Sequence[int] = (),
-) -> Value:
-    layout = DataLayout.of(g, data_format)
-    return _convolve_transposed(
-        g, layout, input_sizes, filter, out_backprop, strides, padding, explicit_paddings, dilations
-    )
+def _register_transposed(name: str, depthwise: bool) -> None:
+    @onnx_symbolic(f"tf::{name}")
+    def transposed_convolution(
+        g: GraphContext,
+        input_sizes: Value,
+        filter: Value,
+        out_backprop: Value,
+        strides: Sequence[int],
+        padding: str,
+        explicit_paddings: Sequence[int] = (),
+        data_format: str = "NHWC",
+        dilations: Sequence[int] = (),
+    ) -> Value:
+        layout, options = DataLayout.of(g, data_format), (strides, padding, explicit_paddings, dilations)
+        return _convolve_transposed(g, layout, input_sizes, filter, out_backprop, *options, depthwise)
+
+
+_register_transposed("Conv2DBackpropInput", depthwise=False)
+_register_transposed("DepthwiseConv2dNativeBackpropInput", depthwise=True)
 
 
 @onnx_symbolic("tf::Conv2DBackpropInputV2")
@@ -324,11 +317,8 @@ def conv2d_backprop_input_v2(
     dilations: Sequence[int] = (),
 ) -> Value:
     """The result has the sizes of `input`."""
-    layout = DataLayout.of(g, data_format)
-    sizes = g.op("Shape", input)
-    return _convolve_transposed(
-        g, layout, sizes, filter, out_backprop, strides, padding, explicit_paddings, dilations
-    )
+    options = (strides, padding, explicit_paddings, data_format, dilations)
+    return g.call("tf::Conv2DBackpropInput", g.op("Shape", input), filter, out_backprop, *options)
 
 
 @onnx_symbolic("tf::Conv3DBackpropInputV2")
@@ -344,21 +334,3 @@ def conv3d_backprop_input_v2(
 ) -> Value:
     layout = DataLayout.of(g, data_format)
     return _convolve_transposed(g, layout, input_sizes, filter, out_backprop, strides, padding, (), dilations)
-
-
-@onnx_symbolic("tf::DepthwiseConv2dNativeBackpropInput")
-def depthwise_conv2d_native_backprop_input(
-    g: GraphContext,
-    input_sizes: Value,
-    filter: Value,
-    out_backprop: Value,
-    strides: Sequence[int],
-    padding: str,
-    explicit_paddings: Sequence[int] = (),
-    data_format: str = "NHWC",
-    dilations: Sequence[int] = (),
-) -> Value:
-    layout = DataLayout.of(g, data_format)
-    return _convolve_transposed(
-        g, layout, input_sizes, filter, out_backprop, strides, padding, explicit_paddings, dilations, True
-    )

@@ -78,6 +78,15 @@ def _raise_ranks(g: GraphContext, rank: int, tensors: Sequence[Value]) -> list[V
     return [g.call(f"aten::atleast_{rank}d", self=tensor) for tensor in tensors]
 
 
+def _join_list(g: GraphContext, tensors: Value, dim: int) -> Value:
+    """The tensors of a list joined along a dim; those of a lower rank are stacked along it."""
+    rank = _rank(g, tensors)
+    if rank > dim:
+        return _concatenate_list(g, tensors, dim)
+    stacked = _stack_list(g, tensors, rank)
+    return stacked if rank == dim else g.op("Unsqueeze", stacked, axes=list(range(dim - rank)))
+
+
 @onnx_symbolic("aten::hstack")
 def hstack(g: GraphContext, tensors: list[Value] | Value) -> Value:
     tensors = _known_elements(tensors)
@@ -104,11 +113,7 @@ def vstack(g: GraphContext, tensors: list[Value] | Value) -> Value:
 def dstack(g: GraphContext, tensors: list[Value] | Value) -> Value:
     tensors = _known_elements(tensors)
     if isinstance(tensors, Value):
-        rank = _rank(g, tensors)
-        if rank >= 3:
-            return _concatenate_list(g, tensors, 2)
-        stacked = _stack_list(g, tensors, rank)
-        return stacked if rank == 2 else g.op("Unsqueeze", stacked, axes=list(range(2 - rank)))
+        return _join_list(g, tensors, 2)
     return g.call("aten::cat", tensors=_raise_ranks(g, 3, tensors), dim=2)
 
 
@@ -116,11 +121,7 @@ def dstack(g: GraphContext, tensors: list[Value] | Value) -> Value:
 def column_stack(g: GraphContext, tensors: list[Value] | Value) -> Value:
     tensors = _known_elements(tensors)
     if isinstance(tensors, Value):
-        rank = _rank(g, tensors)
-        if rank >= 2:
-            return _concatenate_list(g, tensors, 1)
-        stacked = _stack_list(g, tensors, rank)
-        return stacked if rank == 1 else g.op("Unsqueeze", stacked, axes=[0])
+        return _join_list(g, tensors, 1)
     columns = [
         g.call("aten::reshape", self=tensor, shape=[-1, 1]) if known_rank(g, tensor) < 2 else tensor
         for tensor in tensors
