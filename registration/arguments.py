@@ -199,7 +199,11 @@ def blocks(node: ir.Node) -> list[ir.Graph]:
     """Return the graph attributes of a node in order: sub-blocks of source nodes, ONNX sub-graphs."""
     found: list[ir.Graph] = []
     # Every walk through a graph asks for them; the UserDict around the dict takes several times as long.
-    for attribute in node.attributes.data.values():
+    attributes = node.attributes.data
+    if len(attributes) == (ATTRIBUTE in attributes):
+        # Most source nodes, and ONNX nodes without attributes.
+        return found
+    for attribute in attributes.values():
         kind = attribute.type
         if kind == _GRAPH and not attribute.is_ref():
             found.append(attribute.as_graph())

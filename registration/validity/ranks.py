@@ -295,3 +295,12 @@ _RULES: dict[str, Callable[[ir.Node, Sequence[int | None]], str | None]] = {
 
 CHECKED = frozenset({*RANKS, *EQUAL_RANKS, *AXES, *_RULES})
 """The operators that have a rule."""
+
+
+def reads_values(schema: OperatorSchema) -> bool:
+    """Whether an operator's rule reads more than ranks and attributes: contents of constants, or sizes."""
+    name, _ = AXES.get(schema.name, ("", 0))
+    rule = _RULES.get(schema.name)
+    return (
+        name in schema.input_index or rule is _quantization or (rule is _unsqueeze and len(schema.inputs) > 1)
+    )

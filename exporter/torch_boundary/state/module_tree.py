@@ -23,10 +23,10 @@ def modules_of(model: torch.nn.Module) -> list[torch.nn.Module]:
     waiting: list[torch.nn.Module | None] = [model]
     while waiting:
         module = waiting.pop()
-        if module is not None and id(module) not in found:
-            found[id(module)] = module
-            children = list(module._modules.values())
-            waiting += reversed(children)
+        if module is not None and (identity := id(module)) not in found:
+            found[identity] = module
+            if module._modules:
+                waiting += reversed(module._modules.values())
     return list(found.values())
 
 
