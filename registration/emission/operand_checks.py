@@ -42,7 +42,8 @@ def outside(axis: int, rank: int) -> UnsupportedError:
 
 def _check_within(axes: Sequence[int], rank: int) -> None:
     for axis in axes:
-        axis_from_front(axis, rank)
+        if not -rank <= axis < rank:
+            raise outside(axis, rank)
 
 
 def _check_distinct(axes: Sequence[int], rank: int) -> None:
@@ -96,16 +97,15 @@ def _check_reshape(arguments: Arguments, shape: Shape) -> None:
     sizes = arguments.get("shape")
     if sizes is None:
         return
-    if any(size < -1 for size in sizes):
+    if min(sizes, default=0) < -1:
         raise UnsupportedError(f"the shape {sizes} has a negative size")
     if sizes.count(-1) > 1:
         raise UnsupportedError(f"the shape {sizes} has more than one size of -1")
-    if not arguments.get("allowzero", [0])[0]:
+    if 0 in sizes and not arguments.get("allowzero", [0])[0]:
         rank = None if shape is None else len(shape)
         if rank is not None and any(size == 0 and at >= rank for at, size in enumerate(sizes)):
             raise UnsupportedError(f"a size of 0 in {sizes} copies a dimension that the tensor does not have")
-        if 0 in sizes:
-            return
+        return
     if -1 in sizes and shape is not None and shape.is_static():
         count, others = math.prod(shape.numpy()), -math.prod(sizes)
         if not others or count % others:

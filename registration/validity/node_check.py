@@ -60,7 +60,9 @@ class _Facts:
     has_rank_rule: bool
     has_own_rule: bool
     reads_more: bool
-    """Whether a rule reads more than the signature of a node: contents of constants, sizes, sub-graphs."""
+    """Whether a rule reads more than the signature of a node: sizes or sub-graphs."""
+    axes_position: int | None
+    """The position of an input whose contents a rule reads."""
 
 
 _LISTS = frozenset({AttributeType.INTS, AttributeType.STRINGS})
@@ -93,7 +95,8 @@ def _facts(op_type: str, opset: int, domain: str) -> _Facts | None:
         float("inf") if outputs and outputs[-1].variadic else len(outputs),
         domain == "" and op_type in ranks.CHECKED,
         domain == "" and op_type in _RULES and schema.since_version >= _RULES_SINCE.get(op_type, 1),
-        domain == "" and (op_type in _RULES or ranks.reads_values(schema)),
+        domain == "" and (op_type in _RULES or ranks.reads_sizes(schema)),
+        ranks.position_of_axes(schema) if domain == "" else None,
     )
 
 
@@ -130,6 +133,7 @@ class _Check:
     def __init__(self, functions: Mapping[Any, ir.Function]):
         self._functions = functions
         self._describe = _Descriptions().__getitem__
+        self._read_axes = _Contents().__getitem__
         self._valid: set[tuple[Any, ...]] = set()
 
     def graph(self, graph: ir.Graph, imports: Mapping[str, int]) -> Iterator[InvalidNode]:
@@ -168,7 +172,10 @@ class _Check:
             return _absence(op_type, opset, domain), True
         if facts.reads_more:
             return _node_problem(node, facts, opset)
-        described = (*map(self._describe, node.inputs),), (*map(self._describe, node.outputs),)
+        inputs = node.inputs
+        described = (*map(self._describe, inputs),), (*map(self._describe, node.outputs),)
+        if facts.axes_position is not None:
+            described = *described, *map(self._read_axes, inputs[facts.axes_position :][:1])
         signature = op_type, opset, domain, described, *_attribute_signature(attributes)
         try:
             is_valid = signature in self._valid
@@ -195,6 +202,15 @@ class _Descriptions(dict[ir.Value | None, tuple[Any, ...]]):
             description = dtype, None if shape is None else len(shape), value.name == ""
         self[value] = description
         return description
+
+
+class _Contents(dict[ir.Value | None, tuple[int, ...] | None]):
+    """The integers of values that are small constants; None for others."""
+
+    def __missing__(self, value: ir.Value | None) -> tuple[int, ...] | None:
+        numbers = ranks.integers(value)
+        contents = self[value] = None if numbers is None else tuple(numbers)
+        return contents
 
 
 def _attribute_signature(attributes: Mapping[str, ir.Attr]) -> tuple[Any, ...]:

@@ -297,10 +297,12 @@ CHECKED = frozenset({*RANKS, *EQUAL_RANKS, *AXES, *_RULES})
 """The operators that have a rule."""
 
 
-def reads_values(schema: OperatorSchema) -> bool:
-    """Whether an operator's rule reads more than ranks and attributes: contents of constants, or sizes."""
-    name, _ = AXES.get(schema.name, ("", 0))
-    rule = _RULES.get(schema.name)
-    return (
-        name in schema.input_index or rule is _quantization or (rule is _unsqueeze and len(schema.inputs) > 1)
-    )
+def position_of_axes(schema: OperatorSchema) -> int | None:
+    """The position of the input whose contents an operator's rule reads; None if it reads none."""
+    name = "axes" if _RULES.get(schema.name) is _unsqueeze else AXES.get(schema.name, ("", 0))[0]
+    return schema.input_index.get(name)
+
+
+def reads_sizes(schema: OperatorSchema) -> bool:
+    """Whether an operator's rule reads sizes."""
+    return _RULES.get(schema.name) is _quantization

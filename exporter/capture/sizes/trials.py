@@ -5,8 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
-import operator
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -21,6 +20,7 @@ from ...torch_boundary.process.process_state import garbage_kept
 from ...torch_boundary.recording.quick_calls import quick_run
 from ...torch_boundary.replacements import data_attribute
 from ...torch_boundary.state.module_tree import modules_of, replace_tensors, scripted_tensors
+from ...torch_boundary.state.mutable_values import is_same_dict
 from ..fx_import.captured_program import CapturedProgram
 from ..weights import Identity, identity
 from .graph_trace import GraphTrace, Kernels, PromisedSizes
@@ -274,11 +274,6 @@ class _ModuleState:
             if held:
                 held.clear()
         for held, before in self._filled:
-            if not _are_identical(held, before) or not _are_identical(held.values(), before.values()):
+            if not is_same_dict(held, before):
                 held.clear()
                 held.update(before)
-
-
-def _are_identical(items: Collection[Any], others: Collection[Any]) -> bool:
-    """Whether two collections have the same objects in the same order."""
-    return len(items) == len(others) and all(map(operator.is_, items, others))

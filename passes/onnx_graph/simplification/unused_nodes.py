@@ -57,7 +57,7 @@ def _remove_nodes(graph: ir.Graph, opset: int, keeps_effects: bool) -> bool:
         inputs, attributes = node.inputs, node.attributes.data
         if inputs and inputs[-1] is None:
             _shorten_inputs(node, opset)
-        if len(outputs) > 1 or "training_mode" in attributes:
+        if outputs[1:] or "training_mode" in attributes:
             _shorten_outputs(node, opset)
         for block in blocks(node) if attributes else ():
             removed |= _remove_nodes(block, opset, keeps_effects)
