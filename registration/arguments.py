@@ -28,6 +28,8 @@ from .errors import GraphError
 from .kinds import is_value
 
 ATTRIBUTE = "arguments"
+_ARGUMENTS_ALONE = [ATTRIBUTE]
+"""The attributes of a source node without sub-blocks."""
 # Members of an enumeration take several times as long to look up as a name of the module.
 _GRAPH, _GRAPHS = ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS
 
@@ -200,8 +202,7 @@ def blocks(node: ir.Node) -> list[ir.Graph]:
     found: list[ir.Graph] = []
     # Every walk through a graph asks for them; the UserDict around the dict takes several times as long.
     attributes = node.attributes.data
-    if len(attributes) == (ATTRIBUTE in attributes):
-        # Most source nodes, and ONNX nodes without attributes.
+    if not attributes or [*attributes] == _ARGUMENTS_ALONE:
         return found
     for attribute in attributes.values():
         kind = attribute.type

@@ -216,7 +216,8 @@ class _Reachable:
             self._seen_classes.add(id(cls))
             if _is_users(defining_module(cls)):
                 self.classes.append(cls)
-                values = class_attributes(cls).values()
+                # Most attributes of a class are functions.
+                values = [v for v in class_attributes(cls).values() if type(v) is not types.FunctionType]
                 self._wait_for([value for value in values if container_class(value) is not None])
 
     def _keep_attributes(self, tensor: torch.Tensor) -> bool:

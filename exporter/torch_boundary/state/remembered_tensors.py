@@ -117,7 +117,7 @@ class RememberedTensors:
 def _module(name: str) -> types.ModuleType | None:
     """The module of a name, if it has been imported. Some libraries put other objects there."""
     module = sys.modules.get(name)
-    return module if is_instance(module, types.ModuleType) else None
+    return module if issubclass(type(module), types.ModuleType) else None
 
 
 def _attributes(owner: Any) -> Mapping[str, Any]:

@@ -56,10 +56,10 @@ def instance_attributes(item: Any) -> dict[str, Any] | None:
 
 def defining_module(item: Any) -> str:
     """The name of the module that defines a class, function or cached function; empty if it has none."""
-    if is_instance(item, type):
-        name = _CLASS_MODULE.__get__(item)
-    elif type(item) is types.FunctionType:
+    if type(item) is types.FunctionType:
         name = item.__module__
+    elif is_instance(item, type):
+        name = _CLASS_MODULE.__get__(item)
     else:
         name = (instance_attributes(item) or {}).get("__module__")
     return name if type(name) is str else ""
