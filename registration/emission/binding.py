@@ -292,7 +292,11 @@ def _attribute(g: Builder, op_type: str, name: str, kind: AttributeType, value: 
 
 def _check_integers(op_type: str, name: str, value: int | list[int]) -> None:
     """Refuse numbers that a file cannot hold: its integers have 64 bits."""
-    for number in value if isinstance(value, list) else (value,):
+    numbers = value if isinstance(value, list) else (value,)
+    # Nearly always all of them fit.
+    if numbers and min(numbers) >= _LEAST and max(numbers) <= _MOST:
+        return
+    for number in numbers:
         if not _LEAST <= number <= _MOST:
             raise EmissionError(
                 f"attribute '{name}' of ONNX operator {op_type} must be of type INT64, not {number}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
@@ -24,9 +25,19 @@ from .mutable_values import (
     slot_values,
 )
 from .scripted_state import ScriptedState
-from .static_lookups import bases_of, class_attributes, defining_module, instance_attributes, is_instance
+from .static_lookups import (
+    ClassSet,
+    bases_of,
+    class_attributes,
+    defining_module,
+    instance_attributes,
+    is_instance,
+)
 
-_VALUES = frozenset({bool, int, float, complex, str, bytes, type(None)})
+_VALUES = ClassSet((bool, int, float, complex, str, bytes, type(None)))
+_BUILT_IN = ClassSet(BUILT_IN)
+_FEW = 4
+"""Members of a container that are looked at one by one."""
 _MODULE_ATTRIBUTES: Any = vars(torch.nn.Module)["__dict__"]
 """Gives the attributes of a module, whatever the module's class says."""
 _TENSOR_ATTRIBUTES: Any = vars(torch.Tensor)["__dict__"]
@@ -157,24 +168,23 @@ class _Reachable:
                 self._visit(item)
 
     def _wait_for(self, items: Iterable[Any]) -> None:
-        # Most attributes of most modules are numbers and empty containers, so that no function is called for
-        # one. The hash of a class is code of its metaclass: only classes of `type` are looked up in a set.
-        waiting, empty = self._waiting, self.empty
-        for item in items:
-            cls = type(item)
-            if type(cls) is type:
-                if cls in _VALUES:
-                    continue
-                if cls in BUILT_IN and not item:
-                    empty.append(item)
-                    continue
-            waiting.append(item)
+        # Most attributes of most modules are numbers and empty containers.
+        items = list(_VALUES.without(list(items)))
+        containers = list(_BUILT_IN.only(items))
+        self.empty += itertools.filterfalse(None, containers)
+        self._waiting += filter(None, containers)
+        self._waiting += _BUILT_IN.without(items)
 
     def _visit(self, item: Any) -> None:
         cls = type(item)
         if type(cls) is type and cls in BUILT_IN:
             self.built_in.append(item)
-            self._wait_for(item.values() if issubclass(cls, dict) else item)
+            members = item.values() if issubclass(cls, dict) else item
+            if len(item) > _FEW:
+                self._wait_for(members)
+            else:
+                # The parameters, buffers or submodules of a module: `_wait_for` would keep nearly all.
+                self._waiting += members
         elif issubclass(cls, torch.Tensor):
             if self._keep_attributes(item) and cls is not torch.nn.Parameter:
                 self.tensors.append(item)
@@ -222,12 +232,12 @@ class _Reachable:
 
     def _keep_attributes(self, tensor: torch.Tensor) -> bool:
         """Keep the Python attributes of a tensor; returns whether it may have some."""
-        is_plain = type(tensor) is torch.nn.Parameter
+        is_plain = type(tensor) is torch.nn.Parameter or type(tensor) is torch.Tensor
         attributes = _TENSOR_ATTRIBUTES.__get__(tensor) if is_plain else instance_attributes(tensor)
         if attributes is None:
             return False
         if is_plain and not attributes:
-            # Nearly all weights. Their class does not change, as that of a lazy parameter does.
+            # Nearly all weights and buffers. Their class does not change, as that of a lazy parameter does.
             self.empty.append(attributes)
         else:
             self.objects.append((tensor, attributes))
@@ -273,6 +283,8 @@ def _is_users(module: str) -> bool:
 def _restore_class(cls: type, contents: dict[str, Any]) -> None:
     """Restore the attributes of a class, except those that Python and libraries keep there for themselves."""
     now = dict(class_attributes(cls))
+    if is_same_dict(now, contents):
+        return
     for name in now.keys() | contents.keys():
         if name.startswith(("__", "_abc_")) or (
             name in now and name in contents and now[name] is contents[name]
