@@ -29,6 +29,8 @@ from .json_text import parse_json
 from .kinds import is_value
 
 ATTRIBUTE = "arguments"
+_ARGUMENTS_ALONE = [ATTRIBUTE]
+"""The attributes of a source node without sub-blocks."""
 # Members of an enumeration take several times as long to look up as a name of the module.
 _GRAPH, _GRAPHS = ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS
 
@@ -202,7 +204,10 @@ def blocks(node: ir.Node) -> list[ir.Graph]:
     """Return the graph attributes of a node in order: sub-blocks of source nodes, ONNX sub-graphs."""
     graphs: list[ir.Graph] = []
     # Every walk through a graph asks for them; the UserDict around the dict takes several times as long.
-    for attribute in node.attributes.data.values():
+    attributes = node.attributes.data
+    if not attributes or [*attributes] == _ARGUMENTS_ALONE:
+        return graphs
+    for attribute in attributes.values():
         attribute_type = attribute.type
         if attribute_type == _GRAPH and not attribute.is_ref():
             graphs.append(attribute.as_graph())

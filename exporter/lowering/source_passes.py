@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import onnx_ir as ir
-from onnx_ir.passes import common
 
 from ...passes import promote_types, real_pairs, remove_inplace
 from ...passes.faults import faults_of
+from ...passes.onnx_graph.simplification.unused_nodes import RemoveUnused
 from ...passes.sequences.packed_sequences import fuse_packed_sequences
 from ...registration import COMPLEX, MUTATES
 from ..capture.fx_import.exported_program import output_names
@@ -31,8 +31,8 @@ def run_source_passes(model: ir.Model, mutations: str) -> None:
         real_pairs(model)
     with faults_of("PromoteTypes"):
         promote_types(model)
-    with faults_of("RemoveUnusedNodes"):
-        common.RemoveUnusedNodesPass()(model)
+    with faults_of("RemoveUnused"):
+        RemoveUnused(keeps_effects=False)(model)
 
 
 def prepare(capture: Capture, mutations: str) -> None:

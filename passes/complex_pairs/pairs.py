@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import onnx_ir as ir
@@ -28,6 +28,10 @@ class Pairs:
 
     def __contains__(self, operand: Any) -> bool:
         return operand in self._values
+
+    def isdisjoint(self, values: Iterable[Value | None]) -> bool:
+        """Whether none of some values is a pair."""
+        return self._values.isdisjoint(values)
 
     def add(self, value: Value) -> None:
         """Register a value as a pair."""

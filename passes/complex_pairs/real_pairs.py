@@ -37,14 +37,18 @@ def serves_pairs(name: str) -> bool:
 
 def _visit(graph: ir.Graph, pairs: Pairs) -> bool:
     has_complex = False
-    for value in (*graph.inputs, *graph.initializers.values()):
+    for value in (*graph.inputs, *graph.initializers.data.values()):
         has_complex = _retype(value, pairs) or has_complex
     for node in list(graph):
-        retyped = [value for value in node.outputs if _retype(value, pairs)]
+        touches_pairs = False
+        for value in node.outputs:
+            # The dtype first: this loop visits every value of every capture.
+            if value.dtype in PART_OF:
+                touches_pairs = _retype(value, pairs) or touches_pairs
         for block in blocks(node):
             has_complex = _visit(block, pairs) or has_complex
-        touches_pairs = bool(retyped) or any(value in pairs for value in node.inputs if value is not None)
-        if touches_pairs or (node.domain == "aten" and node.op_type in HALF_SPECTRUM):
+        touches_pairs = touches_pairs or not pairs.isdisjoint(node.inputs)
+        if touches_pairs or (node.op_type in HALF_SPECTRUM and node.domain == "aten"):
             has_complex = True
             if node.domain == "aten":
                 rewrite(pairs, node, arguments(node))

@@ -82,7 +82,7 @@ def writes_anything(graph: ir.Graph) -> bool:
         )
         if suspect and written_values(node):
             return True
-        if len(node.attributes) > 1 and any(writes_anything(block) for block in blocks(node)):
+        if len(node.attributes.data) > 1 and any(writes_anything(block) for block in blocks(node)):
             return True
     return False
 

@@ -25,7 +25,7 @@ import onnx_ir as ir
 from onnx_ir import DataType, Value
 
 from ...registration import LINE, MODULE, NUMBER
-from ...registration.arguments import arguments, source_node
+from ...registration.arguments import arguments, graphs_of, source_node
 from ..source_builder import SourceBuilder, remove_unused, same_shape
 
 _LAYERS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
@@ -361,7 +361,7 @@ class FusePackedSequences(ir.passes.InPlacePass):
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrite the model's graphs in place."""
         modified = False
-        for graph in (model.graph, *model.graph.subgraphs()):
+        for graph in graphs_of(model.graph):
             modified = _Fuser(graph).run() or modified
         return ir.passes.PassResult(model, modified)
 

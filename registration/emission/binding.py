@@ -298,7 +298,11 @@ def _attribute(g: Builder, op_type: str, name: str, attribute_type: AttributeTyp
 
 def _check_integers(op_type: str, name: str, value: int | list[int]) -> None:
     """Refuse numbers that a file cannot hold: its integers have 64 bits."""
-    for number in value if isinstance(value, list) else (value,):
+    numbers = value if isinstance(value, list) else (value,)
+    # Nearly always all of them fit.
+    if numbers and min(numbers) >= _LOWEST_INTEGER and max(numbers) <= _HIGHEST_INTEGER:
+        return
+    for number in numbers:
         if not _LOWEST_INTEGER <= number <= _HIGHEST_INTEGER:
             raise EmissionError(
                 f"attribute '{name}' of ONNX operator {op_type} must be of type INT64, not {number}"

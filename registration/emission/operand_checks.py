@@ -42,7 +42,8 @@ def outside_error(axis: int, rank: int) -> UnsupportedError:
 
 def _check_within(axes: Sequence[int], rank: int) -> None:
     for axis in axes:
-        axis_from_front(axis, rank)
+        if not -rank <= axis < rank:
+            raise outside_error(axis, rank)
 
 
 def _check_distinct(axes: Sequence[int], rank: int) -> None:
@@ -96,16 +97,15 @@ def _check_reshape(arguments: Arguments, shape: Shape) -> None:
     sizes = arguments.get("shape")
     if sizes is None:
         return
-    if any(size < -1 for size in sizes):
+    if min(sizes, default=0) < -1:
         raise UnsupportedError(f"the shape {sizes} has a negative size")
     if sizes.count(-1) > 1:
         raise UnsupportedError(f"the shape {sizes} has more than one size of -1")
-    if not arguments.get("allowzero", [0])[0]:
+    if 0 in sizes and not arguments.get("allowzero", [0])[0]:
         rank = None if shape is None else len(shape)
         if rank is not None and any(size == 0 and axis >= rank for axis, size in enumerate(sizes)):
             raise UnsupportedError(f"a size of 0 in {sizes} copies a dimension that the tensor does not have")
-        if 0 in sizes:
-            return
+        return
     if -1 in sizes and shape is not None and shape.is_static():
         count, sized_count = math.prod(shape.numpy()), -math.prod(sizes)
         if not sized_count or count % sized_count:
@@ -178,6 +178,9 @@ def check_scattered(data: ir.Value, indices: ir.Value, updates: ir.Value) -> Non
         raise UnsupportedError("the updates of a scatter do not have the shape of their places")
 
 
+_CHECKED = frozenset({*_AXIS_CHECKS, *_SIZE_CHECKS, *_WITH_KEEPDIMS, "ScatterND"})
+
+
 def check_operands(
     op_type: str,
     input_index: Mapping[str, int],
@@ -192,6 +195,8 @@ def check_operands(
     Raises:
         UnsupportedError: an axis is outside of the tensor, or sizes cannot be sizes.
     """
+    if op_type not in _CHECKED:
+        return
     if op_type == "ScatterND" and None not in inputs:
         check_scattered(*inputs)  # type: ignore[arg-type]
     if op_type in _WITH_KEEPDIMS:

@@ -1,6 +1,6 @@
-"""The number of elements and bytes of tensors, in a fraction of the time of onnx-ir's `size` and `nbytes`.
+"""Sizes of tensors and shapes, in a fraction of the time of onnx-ir's `size`, `nbytes` and `is_static`.
 
-Those check on each call that no size is a symbol, and no size of a tensor is one.
+The first two check on each call that no size is a symbol, and no size of a tensor is one.
 """
 
 from __future__ import annotations
@@ -8,6 +8,13 @@ from __future__ import annotations
 import math
 
 import onnx_ir as ir
+
+_SYMBOLS = frozenset({ir.SymbolicDim})
+
+
+def is_static(shape: ir.Shape) -> bool:
+    """Whether all sizes of a shape are numbers."""
+    return _SYMBOLS.isdisjoint(map(type, shape.dims))
 
 
 def element_count(tensor: ir.TensorProtocol) -> int:

@@ -26,7 +26,10 @@ def equation_problem(equation: str, ranks: Sequence[int | None]) -> str | None:
     for term, rank in zip(terms, ranks, strict=True):
         letters = len(term.replace("...", ""))
         if rank is not None and (letters > rank if "..." in term else letters != rank):
-            return f"the term {shortened(term)} of equation {quoted_equation} does not fit an input of rank {rank}"
+            return (
+                f"the term {shortened(term)} of equation {quoted_equation} does not fit an input of "
+                f"rank {rank}"
+            )
     if arrow:
         labels = result.replace("...", "")
         if len(set(labels)) != len(labels):

@@ -295,3 +295,14 @@ _RULES: dict[str, Callable[[ir.Node, Sequence[int | None]], str | None]] = {
 
 CHECKED = frozenset({*RANKS, *EQUAL_RANKS, *AXES, *_RULES})
 """The operators that have a rule."""
+
+
+def position_of_axes(schema: OperatorSchema) -> int | None:
+    """The position of the input whose contents an operator's rule reads; None if it reads none."""
+    name = "axes" if _RULES.get(schema.name) is _unsqueeze else AXES.get(schema.name, ("", 0))[0]
+    return schema.input_index.get(name)
+
+
+def reads_sizes(schema: OperatorSchema) -> bool:
+    """Whether an operator's rule reads sizes."""
+    return _RULES.get(schema.name) is _quantization

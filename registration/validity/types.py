@@ -49,9 +49,10 @@ def type_problem(node: ir.Node, schema: OperatorSchema) -> str | None:
     ):
         last = len(formals) - 1
         for position, value in enumerate(values):
-            if value is None or type(value.type) is not ir.TensorType:
+            form = None if value is None else value.type
+            if value is None or type(form) is not ir.TensorType:
                 continue
-            dtype = value.type.dtype
+            dtype = form.dtype
             if dtype == DataType.UNDEFINED:
                 continue
             formal = formals[min(position, last)]

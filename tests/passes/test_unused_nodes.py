@@ -64,3 +64,17 @@ def test_the_graph_is_that_of_the_pass_of_onnx_ir(nodes, opset):
     assert found.modified == wanted.modified
     assert "unread" not in model.graph.initializers
     assert not RemoveUnused()(model).modified
+
+
+@pytest.mark.parametrize(("nodes", "read"), [("y = Abs(x)", "x"), ("y = Abs(x) a = Neg(x)", "a")])
+def test_nodes_without_outputs_stay_unless_they_may_go(nodes, read):
+    models = []
+    for _ in range(2):
+        text = f'<ir_version: 8, opset_import: ["" : 18]> g (float[2] x) => (float[2] y) {{ {nodes} }}'
+        model = ir.from_onnx_text(text)
+        values = {value.name: value for node in model.graph for value in (*node.inputs, *node.outputs)}
+        model.graph.append(ir.Node("custom", "Watch", [values[read]], num_outputs=0))
+        models.append(model)
+    assert not RemoveUnused()(models[0]).modified
+    assert RemoveUnused(keeps_effects=False)(models[1]).modified
+    assert [node.op_type for node in models[1].graph] == ["Abs"]

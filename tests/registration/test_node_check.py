@@ -201,3 +201,37 @@ def test_every_string_attribute_has_words_or_is_free_text():
 )
 def test_equations(equation, ranks, is_valid):
     assert (equation_problem(equation, ranks) is None) == is_valid
+
+
+AXES = {"front": 0, "far": 7}
+PAIRS = [
+    ("order", 13, node("Transpose", perm=[1, 0]), node("Transpose", "x", "z", perm=[0, 0])),
+    ("axis", 13, node("Softmax", axis=1), node("Softmax", "x", "z", axis=2)),
+    ("axes in a constant", 13, node("Unsqueeze", "x front"), node("Unsqueeze", "x far", "z")),
+    ("axes of a reduction", 18, node("ReduceMean", "x front"), node("ReduceMean", "x far", "z")),
+    ("word", 18, node("ScatterElements", "x i x"), node("ScatterElements", "x i x", "z", reduction="bad")),
+    ("name of an attribute", 13, node("Softmax", axis=1), node("Softmax", "x", "z", axes=1)),
+    ("type of an attribute", 13, node("Softmax", axis=1), node("Softmax", "x", "z", axis=1.0)),
+    ("element type", 13, node("Sqrt", "x"), node("Sqrt", "i", "z")),
+    ("rank", 13, node("Gemm", "x x"), node("Gemm", "x cube", "z")),
+    ("omitted input", 13, node("Clip", "x"), helper.make_node("Clip", ["", "x"], ["z"])),
+    ("omitted result", 13, node("Split", "x", "y v"), helper.make_node("Dropout", ["x"], ["", "z"])),
+    ("number of inputs", 13, node("Add", "x x"), node("Add", "x x x", "z")),
+    ("sizes", 13, node("DequantizeLinear", "b one", axis=9), node("DequantizeLinear", "b two", "z", axis=9)),
+]
+
+
+@pytest.mark.parametrize(("opset", "valid", "invalid"), [p[1:] for p in PAIRS], ids=[p[0] for p in PAIRS])
+def test_a_node_that_differs_from_a_valid_one_is_checked(opset, valid, invalid):
+    """Equal nodes are checked once, and no two that differ in anything that is checked are equal."""
+    shapes = {"x": [2, 2], "cube": [2, 2, 2], "one": [1], "two": [2]}
+    declared = [value(name, shape) for name, shape in shapes.items()]
+    declared += [value("i", [2, 2], INT64), value("b", [2, 2], TensorProto.INT8)]
+    stored = [onnx.numpy_helper.from_array(np.array([axis]), name) for name, axis in AXES.items()]
+    again = helper.make_node(invalid.op_type, invalid.input, [name and "again" for name in invalid.output])
+    again.attribute.extend(invalid.attribute)
+    graph = helper.make_graph([valid, invalid, again], "graph", declared, [], stored)
+    model = ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)]))
+    first, second = invalid_nodes(model)
+    assert first.reason == second.reason
+    assert (first.result, second.result) == ("z", "again")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
-import operator
-from collections.abc import Callable, Collection, Iterable, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -21,6 +21,8 @@ from ...torch_boundary.process.process_state import garbage_kept
 from ...torch_boundary.recording.quick_calls import quick_run
 from ...torch_boundary.replacements import data_attribute
 from ...torch_boundary.state.module_tree import modules_of, replace_tensors, scripted_tensors
+from ...torch_boundary.state.mutable_values import is_same_dict
+from ...torch_boundary.state.static_lookups import ClassSet
 from ..fx_import.captured_program import CapturedProgram
 from ..weights import Identity, identity
 from .graph_trace import GraphTrace, Kernels, PromisedSizes
@@ -255,15 +257,17 @@ def _fake_weights(mode: FakeTensorMode, state: Mapping[str, torch.Tensor]) -> Ca
     return FakeWeights(state.values(), mode)
 
 
+_DICTS = ClassSet((dict, collections.OrderedDict))
+
+
 class _ModuleState:
     """The attributes of modules and the members of their dicts, such as hooks, which a run may change."""
 
     def __init__(self, modules: Iterable[torch.nn.Module]):
         attributes = [vars(module) for module in modules]
         # No code of an object runs here: its class may be of another library, and raise.
-        values = [item for held in attributes for item in held.values()]
-        dicts: list[dict[str, Any]] = [item for item in values if type(item) is dict]
-        dicts += [item for item in values if type(item) is collections.OrderedDict]
+        values = list(itertools.chain.from_iterable(held.values() for held in attributes))
+        dicts: list[dict[str, Any]] = list(_DICTS.only(values))
         # Most dicts are empty: a module has about ten for its hooks.
         self._empty = [held for held in dicts if not held]
         self._filled = [(held, dict(held)) for held in (*attributes, *dicts) if held]
@@ -274,11 +278,6 @@ class _ModuleState:
             if held:
                 held.clear()
         for held, before in self._filled:
-            if not _are_identical(held, before) or not _are_identical(held.values(), before.values()):
+            if not is_same_dict(held, before):
                 held.clear()
                 held.update(before)
-
-
-def _are_identical(items: Collection[Any], others: Collection[Any]) -> bool:
-    """Whether two collections have the same objects in the same order."""
-    return len(items) == len(others) and all(map(operator.is_, items, others))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
@@ -13,19 +14,30 @@ import torch
 from ..containers import pytree
 from .module_tree import modules_of
 from .mutable_values import (
+    BUILT_IN,
     container_class,
     copied_members,
     has_state,
-    is_built_in,
+    is_same_dict,
     keep_value,
     members_of,
     refill,
     slot_values,
 )
 from .scripted_state import ScriptedState
-from .static_lookups import bases_of, class_attributes, defining_module, instance_attributes, is_instance
+from .static_lookups import (
+    ClassSet,
+    bases_of,
+    class_attributes,
+    defining_module,
+    instance_attributes,
+    is_instance,
+)
 
-_VALUES = frozenset({bool, int, float, complex, str, bytes, type(None)})
+_VALUES = ClassSet((bool, int, float, complex, str, bytes, type(None)))
+_BUILT_IN = ClassSet(BUILT_IN)
+_FEW = 4
+"""Members of a container that are looked at one by one."""
 _MODULE_ATTRIBUTES: Any = vars(torch.nn.Module)["__dict__"]
 """Gives the attributes of a module, whatever the module's class says."""
 _TENSOR_ATTRIBUTES: Any = vars(torch.Tensor)["__dict__"]
@@ -53,6 +65,7 @@ class Preserved:
     def __init__(self, *roots: Any):
         reachable = _Reachable(roots)
         self._objects = [(item, type(item), dict(attributes)) for item, attributes in reachable.objects]
+        self._built_in = [(item, item.copy()) for item in reachable.built_in]
         self._containers = [(item, copied_members(item)) for item in reachable.containers]
         self._classes = [(cls, dict(class_attributes(cls))) for cls in reachable.classes]
         self._values = [restore for item in reachable.values for restore in keep_value(item)]
@@ -70,8 +83,14 @@ class Preserved:
                 object.__setattr__(item, "__class__", kind)
             is_module = issubclass(kind, torch.nn.Module)
             attributes = _MODULE_ATTRIBUTES.__get__(item) if is_module else instance_attributes(item)
-            if attributes is not None:
+            if attributes is not None and not (
+                type(attributes) is dict and is_same_dict(attributes, contents)
+            ):
                 refill(attributes, contents)
+        for item, contents in self._built_in:
+            # Nearly all of them hold the parameters, buffers or submodules of a module, and are unchanged.
+            if not (isinstance(contents, dict) and is_same_dict(item, contents)):
+                refill(item, contents)
         for item, contents in self._containers:
             refill(item, contents)
         for cls, contents in self._classes:
@@ -98,7 +117,9 @@ def _written_to(reachable: _Reachable, roots: tuple[Any, ...]) -> list[torch.Ten
     taken = {id(leaf) for leaf in pytree.tree_leaves(roots)}
     for root in roots:
         if isinstance(root, torch.nn.Module):
-            taken.update(id(buffer) for module in modules_of(root) for buffer in module._buffers.values())
+            for module in modules_of(root):
+                if module._buffers:
+                    taken.update(map(id, module._buffers.values()))
     return [item for item in tensors if id(item) not in taken and _has_elements(item)]
 
 
@@ -117,7 +138,8 @@ class _Reachable:
 
     Attributes:
         objects: those with attributes, each once, with the dict of their attributes.
-        containers: those with members, each once.
+        built_in: the containers of Python itself with members, each once.
+        containers: objects of classes below Python's containers, each once.
         empty: containers without members. A module has about ten, for its hooks.
         classes: the user's classes of the objects and their bases, each once.
         values: objects with other state: see `mutable_values`.
@@ -127,6 +149,7 @@ class _Reachable:
 
     def __init__(self, roots: tuple[Any, ...]):
         self.objects: list[tuple[Any, dict[str, Any]]] = []
+        self.built_in: list[Any] = []
         self.containers: list[Any] = []
         self.empty: list[Any] = []
         self.classes: list[type] = []
@@ -134,30 +157,34 @@ class _Reachable:
         self.tensors: list[torch.Tensor] = []
         self.scripted: list[ScriptedState] = []
         self._seen: set[int] = set()
+        self._seen_classes: set[int] = set()
         self._waiting: list[Any] = []
         self._wait_for(roots)
         while self._waiting:
             item = self._waiting.pop()
-            if id(item) not in self._seen:
-                self._seen.add(id(item))
+            identity = id(item)
+            if identity not in self._seen:
+                self._seen.add(identity)
                 self._visit(item)
 
     def _wait_for(self, items: Iterable[Any]) -> None:
-        for item in items:
-            cls = type(item)
-            if type(cls) is not type:
-                self._waiting.append(item)
-            elif cls in _VALUES:
-                continue
-            elif is_built_in(item) and not item:
-                self.empty.append(item)
-            else:
-                self._waiting.append(item)
+        # Most attributes of most modules are numbers and empty containers.
+        items = list(_VALUES.without(list(items)))
+        containers = list(_BUILT_IN.only(items))
+        self.empty += itertools.filterfalse(None, containers)
+        self._waiting += filter(None, containers)
+        self._waiting += _BUILT_IN.without(items)
 
     def _visit(self, item: Any) -> None:
         cls = type(item)
-        if is_built_in(item):
-            self._keep_container(item)
+        if type(cls) is type and cls in BUILT_IN:
+            self.built_in.append(item)
+            members = item.values() if issubclass(cls, dict) else item
+            if len(item) > _FEW:
+                self._wait_for(members)
+            else:
+                # The parameters, buffers or submodules of a module: `_wait_for` would keep nearly all.
+                self._waiting += members
         elif issubclass(cls, torch.Tensor):
             if self._keep_attributes(item) and cls is not torch.nn.Parameter:
                 self.tensors.append(item)
@@ -173,15 +200,12 @@ class _Reachable:
                 self._wait_for(referenced_objects(item))
         else:
             if container_class(item) is not None:
-                self._keep_container(item)
+                self.containers.append(item)
+                self._wait_for(members_of(item))
             if has_state(item):
                 self.values.append(item)
             elif _is_plain(item):
                 self._keep_object(item)
-
-    def _keep_container(self, item: Any) -> None:
-        self.containers.append(item)
-        self._wait_for(members_of(item))
 
     def _keep_object(self, item: Any) -> None:
         self.values.append(item)
@@ -194,23 +218,26 @@ class _Reachable:
 
     def _keep_classes(self, item: Any) -> None:
         """Keep the attributes of an object's classes, and the containers among them."""
+        if id(type(item)) in self._seen_classes:
+            return
         for cls in bases_of(type(item)):
-            if id(cls) in self._seen:
+            if id(cls) in self._seen_classes:
                 continue
-            self._seen.add(id(cls))
+            self._seen_classes.add(id(cls))
             if _is_users(defining_module(cls)):
                 self.classes.append(cls)
-                values = class_attributes(cls).values()
+                # Most attributes of a class are functions.
+                values = [v for v in class_attributes(cls).values() if type(v) is not types.FunctionType]
                 self._wait_for([value for value in values if container_class(value) is not None])
 
     def _keep_attributes(self, tensor: torch.Tensor) -> bool:
         """Keep the Python attributes of a tensor; returns whether it may have some."""
-        is_plain = type(tensor) is torch.nn.Parameter
+        is_plain = type(tensor) is torch.nn.Parameter or type(tensor) is torch.Tensor
         attributes = _TENSOR_ATTRIBUTES.__get__(tensor) if is_plain else instance_attributes(tensor)
         if attributes is None:
             return False
         if is_plain and not attributes:
-            # Nearly all weights. Their class does not change, as that of a lazy parameter does.
+            # Nearly all weights and buffers. Their class does not change, as that of a lazy parameter does.
             self.empty.append(attributes)
         else:
             self.objects.append((tensor, attributes))
@@ -221,7 +248,7 @@ class _Reachable:
         self.objects.append((module, attributes))
         self._keep_classes(module)
         self._wait_for(attributes.values())
-        if isinstance(module, torch.jit.ScriptModule):
+        if issubclass(type(module), torch.jit.ScriptModule):
             # No Python object holds its tensors and submodules.
             state = ScriptedState(module)
             self.scripted.append(state)
@@ -256,6 +283,8 @@ def _is_users(module: str) -> bool:
 def _restore_class(cls: type, contents: dict[str, Any]) -> None:
     """Restore the attributes of a class, except those that Python and libraries keep there for themselves."""
     now = dict(class_attributes(cls))
+    if is_same_dict(now, contents):
+        return
     for name in now.keys() | contents.keys():
         if name.startswith(("__", "_abc_")) or (
             name in now and name in contents and now[name] is contents[name]

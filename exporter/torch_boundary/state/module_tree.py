@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 
-_OTHERS = frozenset({bool, int, float, str, tuple, list, dict, collections.OrderedDict, set, type(None)})
-"""Types of attributes that are neither tensors nor objects of TorchScript, to tell most of them quickly. Look
-up only classes of the metaclass `type`, because the hash of a class is code of its metaclass."""
+from .static_lookups import ClassSet
+
+_OTHERS = ClassSet((bool, int, float, str, tuple, list, dict, collections.OrderedDict, set, type(None)))
+"""Types of attributes that are neither tensors nor objects of TorchScript, to tell most of them quickly."""
 _NAMED = (torch.Tensor, torch.ScriptObject)
 
 
@@ -23,10 +24,10 @@ def modules_of(model: torch.nn.Module) -> list[torch.nn.Module]:
     waiting: list[torch.nn.Module | None] = [model]
     while waiting:
         module = waiting.pop()
-        if module is not None and id(module) not in found:
-            found[id(module)] = module
-            children = list(module._modules.values())
-            waiting += reversed(children)
+        if module is not None and (identity := id(module)) not in found:
+            found[identity] = module
+            if module._modules:
+                waiting += reversed(module._modules.values())
     return list(found.values())
 
 
@@ -88,11 +89,9 @@ class ModuleTree:
                 self.buffers[prefix + name] = buffer
                 self.holders[prefix + name] = (buffers, name)
         self.transient.update(prefix + name for name in module._non_persistent_buffers_set)
-        for name, item in vars(module).items():
-            kind = type(item)
-            if type(kind) is type and kind in _OTHERS:
-                continue
-            if issubclass(kind, _NAMED):
+        attributes = vars(module)
+        for name, item in _OTHERS.without(attributes.items(), attributes.values()):
+            if issubclass(type(item), _NAMED):
                 self.attributes[prefix + name] = item
         for name, child in module._modules.items():
             if child is not None:

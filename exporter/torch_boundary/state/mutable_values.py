@@ -24,8 +24,8 @@ from .static_lookups import bases_of, class_attributes, is_instance
 Restore = Callable[[], None]
 _CONTAINERS: tuple[type, ...] = (collections.OrderedDict, dict, list, set, collections.deque)
 """Python's containers; `OrderedDict` has an order of its own besides that of `dict`."""
-_BUILT_IN = frozenset({*_CONTAINERS, collections.defaultdict})
-"""The classes of most containers."""
+BUILT_IN = frozenset({*_CONTAINERS, collections.defaultdict})
+"""The classes of most containers. Look up only classes of the metaclass `type`, see `is_built_in`."""
 _ABSENT = object()
 
 
@@ -35,12 +35,14 @@ def is_built_in(item: Any) -> bool:
     The hash of a class is code of its metaclass, so no class of another metaclass than `type` is looked up.
     """
     cls = type(item)
-    return type(cls) is type and cls in _BUILT_IN
+    return type(cls) is type and cls in BUILT_IN
 
 
 def container_class(item: Any) -> type | None:
     """The class of Python whose methods read and write the members of an object; None without members."""
-    return next((cls for cls in _CONTAINERS if is_instance(item, cls)), None)
+    if not issubclass(type(item), _CONTAINERS):
+        return None
+    return next(cls for cls in _CONTAINERS if is_instance(item, cls))
 
 
 def copied_members(container: Any) -> Any:
@@ -67,9 +69,9 @@ def refill(container: Any, members: Any) -> None:
     Args:
         members: what `copied_members` returned.
     """
-    cls: Any = container_class(container)
     if _is_unchanged(container, members):
         return
+    cls: Any = container_class(container)
     cls.clear(container)
     if issubclass(cls, dict):
         for key, value in members.items() if isinstance(members, dict) else members:
@@ -88,10 +90,19 @@ def _is_unchanged(container: Any, members: Any) -> bool:
     if isinstance(now, set):
         return set(map(id, now)) == set(map(id, members))
     if isinstance(now, dict):
-        return all(map(operator.is_, now.values(), members.values())) and all(map(operator.is_, now, members))
+        return is_same_dict(now, members)
     if issubclass(container_class(container) or list, dict):
         now, members = itertools.chain(*now), itertools.chain(*members)
     return all(map(operator.is_, now, members))
+
+
+def is_same_dict(now: dict[Any, Any], before: dict[Any, Any]) -> bool:
+    """Whether a dict of Python itself has the keys and values of another one, the same objects in order."""
+    return (
+        len(now) == len(before)
+        and all(map(operator.is_, now.values(), before.values()))
+        and all(map(operator.is_, now, before))
+    )
 
 
 def slot_values(item: Any) -> list[Any]:

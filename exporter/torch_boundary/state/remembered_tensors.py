@@ -27,6 +27,10 @@ from .static_lookups import (
 _CONTAINERS = (dict, list, set)
 _NESTED = (*_CONTAINERS, tuple)
 _MEMBERS = (torch.Tensor, *_NESTED)
+_PLAIN_CONTAINERS = frozenset(_NESTED)
+_WITHOUT_MEMBERS = frozenset({bool, int, float, complex, str, bytes, type(None), types.FunctionType})
+"""Classes of most members of containers and classes. Look up only classes of the metaclass `type`, because
+the hash of a class is code of its metaclass."""
 _SMALL = 16
 """A container with more members counts as unchanged while it has as many."""
 _CACHE: Any = type(functools.lru_cache(lambda: None))
@@ -113,7 +117,7 @@ class RememberedTensors:
 def _module(name: str) -> types.ModuleType | None:
     """The module of a name, if it has been imported. Some libraries put other objects there."""
     module = sys.modules.get(name)
-    return module if is_instance(module, types.ModuleType) else None
+    return module if issubclass(type(module), types.ModuleType) else None
 
 
 def _attributes(owner: Any) -> Mapping[str, Any]:
@@ -138,7 +142,9 @@ def _restore_name(owner: Any, name: str, before: Mapping[str, Any]) -> None:
 def _classes(model: Any) -> list[type]:
     """The classes of a model's parts, and their bases, except PyTorch's."""
     modules = modules_of(model) if isinstance(model, torch.nn.Module) else [model]
-    kinds = {id(kind): kind for kind in map(type, modules)}
+    types_of_modules = list(map(type, modules))
+    # By identity, because the hash of a class is code of its metaclass.
+    kinds = dict(zip(map(id, types_of_modules), types_of_modules, strict=True))
     classes = {id(base): base for kind in kinds.values() for base in bases_of(kind)}
     return [cls for cls in classes.values() if _is_searched(defining_module(cls))]
 
@@ -194,7 +200,9 @@ def _searched(module: types.ModuleType) -> _Memory:
             _note(memory, value)
             if issubclass(kind, type):
                 for member in list(class_attributes(value).values()):
-                    _note(memory, unbound(member))
+                    member_class = type(member)
+                    if type(member_class) is not type or member_class not in _WITHOUT_MEMBERS:
+                        _note(memory, unbound(member))
     memory.used.difference_update([name for name in memory.used if not _is_searched(name)])
     return memory
 
@@ -211,6 +219,9 @@ def _note(memory: _Memory, value: Any) -> None:
 
 def _members(item: Any) -> Iterable[Any]:
     """The members of a container, by the methods of Python's own classes."""
+    kind = type(item)
+    if type(kind) is type and kind in _PLAIN_CONTAINERS:
+        return item.values() if kind is dict else item  # type: ignore[no-any-return]
     if is_instance(item, dict):
         return dict.values(item)
     members: Iterable[Any] = next(kind for kind in _NESTED if is_instance(item, kind)).__iter__(item)
@@ -221,6 +232,11 @@ def _has_fake(items: Iterable[Any], depth: int = 3) -> bool:
     """Whether a fake tensor is among some objects, or in containers among them."""
     for item in items:
         kind = type(item)
+        if type(kind) is type:
+            if kind in _WITHOUT_MEMBERS:
+                continue
+            if kind in _PLAIN_CONTAINERS and not item:
+                continue
         if issubclass(kind, FakeTensor):
             return True
         if depth and issubclass(kind, _NESTED) and _has_fake(_members(item), depth - 1):

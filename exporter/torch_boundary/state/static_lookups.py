@@ -8,8 +8,9 @@ The functions here ask only Python itself.
 
 from __future__ import annotations
 
+import itertools
 import types
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 _MRO: Any = type.__dict__["__mro__"]
@@ -22,6 +23,32 @@ _METHODS = (staticmethod, classmethod)
 def is_instance(item: Any, classes: type | tuple[type, ...]) -> bool:
     """Whether the type of an object is one of some classes, or below one."""
     return issubclass(type(item), classes)
+
+
+class ClassSet:
+    """Classes that are compared by identity, because the hash of a class is code of its metaclass.
+
+    A walk over a model looks at each attribute of each module. No Python code runs for one of them here.
+
+    Args:
+        classes: the classes.
+    """
+
+    def __init__(self, classes: Iterable[type]):
+        self._others = dict.fromkeys(map(id, classes), False)
+
+    def only(self, items: Collection[Any]) -> Iterator[Any]:
+        """The items that are instances of these classes themselves, not of classes below them."""
+        return itertools.compress(items, map(self._others.__contains__, map(id, map(type, items))))
+
+    def without(self, items: Collection[Any], values: Collection[Any] | None = None) -> Iterator[Any]:
+        """The items that are instances of other classes.
+
+        Args:
+            values: the objects whose classes decide, one for each item; by default the items.
+        """
+        classes = map(type, items if values is None else values)
+        return itertools.compress(items, map(self._others.get, map(id, classes), itertools.repeat(True)))
 
 
 def bases_of(cls: type) -> tuple[type, ...]:
@@ -56,10 +83,11 @@ def instance_attributes(item: Any) -> dict[str, Any] | None:
 
 def defining_module(item: Any) -> str:
     """The name of the module that defines a class, function or cached function; empty if it has none."""
-    if is_instance(item, type):
-        name = _CLASS_MODULE.__get__(item)
-    elif type(item) is types.FunctionType:
+    name: Any
+    if type(item) is types.FunctionType:
         name = item.__module__
+    elif is_instance(item, type):
+        name = _CLASS_MODULE.__get__(item)
     else:
         name = (instance_attributes(item) or {}).get("__module__")
     return name if type(name) is str else ""

@@ -27,7 +27,7 @@ from ....registration.inference.folding import MAXIMUM_ELEMENTS, evaluate
 from ....registration.inference.tensor_sizes import byte_count, element_count
 from ..disjoint_sets import DisjointSets
 from ..node_pass import IndexedPass, NodesByOperator
-from ..shapes.known_sizes import known_sizes, refine_shape
+from ..shapes.known_sizes import OPERATORS, known_sizes, refine_shape
 from .chosen_branches import ChooseBranches
 from .computations import (
     MAXIMUM_STEPS,
@@ -71,11 +71,11 @@ class FoldConstants(IndexedPass):
         returned = {value.producer() for graph in nodes.graphs for value in graph.outputs}
         self._branches.begin(model)
         for node in nodes.all:
-            inputs = node.inputs
+            inputs, op_type = node.inputs, node.op_type
             if node.graph is None:
                 # It was in a branch that is never taken.
                 continue
-            if node.op_type == "If" and not node.domain:
+            if op_type == "If" and not node.domain:
                 # The nodes of the branch follow, and are folded in their new graph.
                 modified |= self._branches.rewrite(node)
                 continue
@@ -84,7 +84,7 @@ class FoldConstants(IndexedPass):
             # Shapes refer to folded values, so sizes may have become known since the last pass.
             if modified:
                 refine_shape(node)
-            if self._fold_sizes(node):
+            if op_type in OPERATORS and self._fold_sizes(node):
                 modified = True
                 continue
             # Most nodes compute from the model's inputs.

@@ -16,6 +16,7 @@ Existing annotations are replaced. The time is linear in the size of the model.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import onnx_ir as ir
@@ -152,7 +153,7 @@ class _Lifetimes:
         self._depth: dict[ir.Value, int] = {}
         self._never_overwritten: list[ir.Value] = []
         self._last: dict[ir.Value, int] = {}
-        self._reads: dict[ir.Value, int] = {}
+        self._reads: Counter[ir.Value] = Counter()
         self._pinned: set[ir.Value] = set()
         self._path: list[int] = []
 
@@ -171,7 +172,7 @@ class _Lifetimes:
         if producer is None or producer.graph is not reader.graph:
             return False
         # The view keeps the memory alive, so nobody else may read it.
-        if self._reads.get(value, 0) > 1 or value.is_graph_output():
+        if self._reads[value] > 1 or value.is_graph_output():
             return False
         if not self._is_standard(producer) or producer in self.blocks:
             return False
@@ -204,7 +205,7 @@ class _Lifetimes:
         for node in graph:
             for value in node.outputs:
                 self._depth[value] = depth
-            inner = blocks(node)
+            inner = blocks(node) if node.attributes.data else []
             if inner:
                 self.blocks[node] = inner
                 for block in inner:
@@ -216,13 +217,16 @@ class _Lifetimes:
         if depth == 0:
             self._pinned = {self.classes.root(value) for value in self._never_overwritten}
         self._path.append(0)
+        reads, parents, last, depths, path = self._reads, self._parent, self._last, self._depth, self._path
         for position, node in enumerate(graph):
             # A read inside a sub-graph counts at the node of the graph that owns the value.
-            self._path[depth] = position
+            path[depth] = position
             for value in node.inputs:
                 if value is not None:
-                    self._reads[value] = self._reads.get(value, 0) + 1
-                    self._record_read(value)
+                    reads[value] += 1
+                    # Most values share their memory with no other, and are their own root.
+                    root = self.root(value) if value in parents else value
+                    last[root] = path[depths[root]]
             for block in self.blocks.get(node, ()):
                 self.find_last_readers(block, depth + 1)
         self._path.pop()

@@ -16,11 +16,13 @@ import onnx_ir as ir
 
 from ....registration.inference import shape_inference
 from ....registration.inference.folding import evaluate
+from ....registration.inference.tensor_sizes import is_static
 from ..node_pass import producer_of
 from .static_sizes import static_sizes
 
 _SELECTIONS = ("Gather", "Slice", "Squeeze", "Unsqueeze")
-_OPERATORS = frozenset((*_SELECTIONS, "ConstantOfShape", "Shape", "Size"))
+OPERATORS = frozenset((*_SELECTIONS, "ConstantOfShape", "Shape", "Size"))
+"""The operators whose results may follow from shapes."""
 _MAXIMUM_FILLED = 1024
 
 
@@ -30,7 +32,7 @@ def known_sizes(node: ir.Node, is_constant: Callable[[ir.Value | None], bool]) -
     Args:
         is_constant: whether a value is a constant that may be folded.
     """
-    if node.op_type not in _OPERATORS:
+    if node.op_type not in OPERATORS:
         return None
     source = node.inputs[0] if node.inputs else None
     if source is None or len(node.outputs) != 1:
@@ -60,9 +62,11 @@ def known_sizes(node: ir.Node, is_constant: Callable[[ir.Value | None], bool]) -
 
 def refine_shape(node: ir.Node) -> None:
     """Infer an unknown shape of a node's result from constants and known sizes."""
-    data, result = node.inputs[0], node.outputs[0]
-    if len(node.outputs) != 1 or (result.shape is not None and result.shape.is_static()):
+    results = node.outputs
+    shape = results[0].shape
+    if len(results) != 1 or (shape is not None and is_static(shape)):
         return
+    data, result = node.inputs[0], results[0]
     sizes = static_sizes(node)
     if sizes is not None:
         result.shape = ir.Shape(sizes)

@@ -21,18 +21,21 @@ from ..node_pass import remove_node
 class RemoveUnused(ir.passes.InPlacePass):
     """Removes unused nodes and initializers of the main graph and its sub-graphs."""
 
-    def __init__(self, initializers: bool = True):
+    def __init__(self, initializers: bool = True, keeps_effects: bool = True):
         """Make the pass.
 
         Args:
             initializers: whether to remove initializers too; later passes may still need them.
+            keeps_effects: whether nodes without outputs stay. Those of captured graphs are assertions, which
+                ONNX does not have.
         """
         super().__init__()
         self._initializers = initializers
+        self._keeps_effects = keeps_effects
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Remove nodes, then initializers, and report whether there were any."""
-        removed = _remove_nodes(model.graph, model.opset_imports.get("", 0))
+        removed = _remove_nodes(model.graph, model.opset_imports.get("", 0), self._keeps_effects)
         initializers = model.graph.initializers
         for name, value in list(initializers.data.items()) if self._initializers else ():
             if not (value.uses() or value.is_graph_output() or value.is_graph_input()):
@@ -41,23 +44,23 @@ class RemoveUnused(ir.passes.InPlacePass):
         return ir.passes.PassResult(model, removed)
 
 
-def _remove_nodes(graph: ir.Graph, opset: int) -> bool:
+def _remove_nodes(graph: ir.Graph, opset: int, keeps_effects: bool) -> bool:
     removed = False
     for node in reversed(graph):
         outputs = node.outputs
         is_read = bool(outputs) and bool(outputs[0].uses())
         is_used = is_read or any(value.uses() or value.is_graph_output() for value in outputs)
-        if not (is_used or _has_effects(node)):
+        if not (is_used or (keeps_effects and _has_effects(node))):
             remove_node(node)
             removed = True
             continue
         inputs, attributes = node.inputs, node.attributes.data
         if inputs and inputs[-1] is None:
             _shorten_inputs(node, opset)
-        if len(outputs) > 1 or "training_mode" in attributes:
+        if outputs[1:] or "training_mode" in attributes:
             _shorten_outputs(node, opset)
         for block in blocks(node) if attributes else ():
-            removed |= _remove_nodes(block, opset)
+            removed |= _remove_nodes(block, opset, keeps_effects)
     return removed
 
 

@@ -112,6 +112,41 @@ def test_state_of_every_kind_is_restored() -> None:
         assert everything.seen() == before
 
 
+class Counting:
+    seen: ClassVar[list[int]] = []
+    total = 0
+
+
+@pytest.mark.parametrize("names", [("kind", "item"), ("item", "kind")])
+def test_the_class_of_an_object_is_restored_although_the_model_holds_the_class_too(
+    names: tuple[str, str],
+) -> None:
+    module = nn.Module()
+    for name in names:
+        setattr(module, name, Counting if name == "kind" else Counting())
+    with Preserved(module):
+        Counting.total, _ = 3, Counting.seen.append(1)
+    assert (Counting.total, Counting.seen) == (0, [])
+
+
+class Renamed(dict):
+    pass
+
+
+@pytest.mark.parametrize("cls", [dict, collections.OrderedDict, collections.defaultdict, Renamed])
+def test_a_key_that_is_replaced_beside_equal_values_is_restored(cls: type[dict[str, int]]) -> None:
+    module = nn.Module()
+    module.held = cls()
+    module.held.update(first=1, second=2)
+    with Preserved(module):
+        module.held.clear()
+        module.held.update(other=1, second=2)
+        module.second = module.__dict__.pop("training")
+    assert list(module.held.items()) == [("first", 1), ("second", 2)]
+    assert "training" in vars(module)
+    assert "second" not in vars(module)
+
+
 @pytest.mark.parametrize("capture", CAPTURES)
 def test_hooks_and_what_they_refer_to_are_the_same_after_an_export(capture: str) -> None:
     model, counts, results = nn.Sequential(nn.Linear(3, 3), nn.ReLU()), collections.Counter(), []
