@@ -40,13 +40,16 @@ def critical_points(guard: Guard, base: Point, largest: int) -> Iterator[Point]:
         # The result there may depend on the other dimensions, too.
         for change in _CHANGES if other_names else ():
             yield from (
-                {**point, **{other: change(base[other]) for other in other_names}}
+                {**point, **{other_name: change(base[other_name]) for other_name in other_names}}
                 for point in _some_of(points)
             )
     for first, second in itertools.permutations(names, 2):
         for size in _some_of(sizes[first]):
             point = {**base, first: size}
-            points = [{**point, second: other} for other in critical_sizes(guard, second, point, largest)]
+            points = [
+                {**point, second: second_size}
+                for second_size in critical_sizes(guard, second, point, largest)
+            ]
             yield from _some_of([point for point in points if not guard.holds(point)])
 
 

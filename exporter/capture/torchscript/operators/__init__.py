@@ -3,9 +3,9 @@
 # The modules register their functions.
 from ..library import find
 from . import (
-    branches,
     containers,
     script_arithmetic,
+    script_branches,
     script_loops,
     statements,
     tensor_properties,
@@ -13,10 +13,10 @@ from . import (
 )
 
 __all__ = [
-    "branches",
     "containers",
     "find",
     "script_arithmetic",
+    "script_branches",
     "script_loops",
     "statements",
     "tensor_properties",
