@@ -21,13 +21,13 @@ def describe_input(metadata: dict[str, str], tensor: Any) -> None:
 
 
 def describe_state(
-    metadata: dict[str, str], kind: str, tensor: torch.Tensor, *, persistent: bool = True
+    metadata: dict[str, str], role: str, tensor: torch.Tensor, *, persistent: bool = True
 ) -> None:
     """Record whether a tensor is a parameter, buffer or constant."""
-    metadata[KIND] = kind
-    if kind == "parameter":
+    metadata[KIND] = role
+    if role == "parameter":
         metadata[TRAINABLE] = "true" if tensor.requires_grad else "false"
-    if kind == "buffer":
+    if role == "buffer":
         metadata[PERSISTENT] = "true" if persistent else "false"
     _note_memory_format(metadata, tensor)
 
@@ -53,14 +53,18 @@ def ranges(constraints: Mapping[Any, Any], names: Mapping[Any, str]) -> str | No
         constraints: torch's ranges by symbol.
         names: names by symbol; other symbols keep torch's name.
     """
-    found: dict[str, list[int | None]] = {}
+    ranges_by_name: dict[str, list[int | None]] = {}
     for symbol, bound in constraints.items():
         bounds = [_finite(bound.lower), _finite(bound.upper)]
-        held = found.setdefault(names.get(symbol, str(symbol)), bounds)
+        merged_bounds = ranges_by_name.setdefault(names.get(symbol, str(symbol)), bounds)
         # Two symbols with the same name are one size, to which both ranges apply.
-        held[0] = max((known for known in (held[0], bounds[0]) if known is not None), default=None)
-        held[1] = min((known for known in (held[1], bounds[1]) if known is not None), default=None)
-    return json.dumps(found, sort_keys=True, separators=(",", ":")) if found else None
+        merged_bounds[0] = max(
+            (limit for limit in (merged_bounds[0], bounds[0]) if limit is not None), default=None
+        )
+        merged_bounds[1] = min(
+            (limit for limit in (merged_bounds[1], bounds[1]) if limit is not None), default=None
+        )
+    return json.dumps(ranges_by_name, sort_keys=True, separators=(",", ":")) if ranges_by_name else None
 
 
 def _finite(bound: Any) -> int | None:

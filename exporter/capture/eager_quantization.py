@@ -24,22 +24,24 @@ def refuse_eager_quantized(model: object) -> None:
     """
     if not isinstance(model, torch.nn.Module):
         return
-    kinds: set[str] = set()
+    class_names: set[str] = set()
     for module in modules_of(model):
-        kind = _qualified_name(module)
-        if kind in kinds:
+        class_name = _qualified_name(module)
+        if class_name in class_names:
             continue
-        kinds.add(kind)
-        if kind.startswith(_PACKAGES) and not kind.startswith(_REFERENCE):
-            path = next(path for path, each in model.named_modules() if each is module)
+        class_names.add(class_name)
+        if class_name.startswith(_PACKAGES) and not class_name.startswith(_REFERENCE):
+            path = next(path for path, submodule in model.named_modules() if submodule is module)
             raise CaptureError(
-                f"'{path or '<root>'}' is a {kind}: modules of eager-mode quantization have packed weights, "
-                "which cannot be exported. Export the float model, or quantize it with prepare_pt2e and "
+                f"'{path or '<root>'}' is a {class_name}: modules of eager-mode quantization have packed "
+                "weights, which cannot be exported. Export the float model, or quantize it with prepare_pt2e "
+                "and "
                 "convert_pt2e (torchao.quantization.pt2e) and export the result"
             )
 
 
 def _qualified_name(module: torch.nn.Module) -> str:
     if isinstance(module, torch.jit.ScriptModule):
+        # TorchScript adds a namespace, and a number for each version of a class.
         return _MANGLED.sub("", torchscript.class_name(module))
     return f"{type(module).__module__}.{type(module).__qualname__}"

@@ -29,16 +29,16 @@ def as_parameters(
     """
     parameters = _parameters(model) if isinstance(model, torch.nn.Module) else []
     variadic = parameters.pop() if parameters and parameters[-1].kind is Parameter.VAR_KEYWORD else None
-    members = kwargs.keys() - {each.name for each in parameters}
+    members = kwargs.keys() - {parameter.name for parameter in parameters}
     if not isinstance(model, torch.nn.Module) or variadic is None or not members:
         yield dynamic_shapes
         return
     # A trace takes no keyword-only parameters.
     last = parameters[-1].kind if parameters else Parameter.POSITIONAL_ONLY
-    kind = max(last, Parameter.POSITIONAL_OR_KEYWORD)
-    if kind is Parameter.VAR_POSITIONAL:
-        kind = Parameter.KEYWORD_ONLY
-    parameters += [Parameter(name, kind, default=None) for name in kwargs if name in members]
+    parameter_kind = max(last, Parameter.POSITIONAL_OR_KEYWORD)
+    if parameter_kind is Parameter.VAR_POSITIONAL:
+        parameter_kind = Parameter.KEYWORD_ONLY
+    parameters += [Parameter(name, parameter_kind, default=None) for name in kwargs if name in members]
     bound = bind(model, args, kwargs)
     forward = model.forward
 
@@ -46,6 +46,7 @@ def as_parameters(
     def call(*args: Any, **kwargs: Any) -> Any:
         return forward(*args, **kwargs)
 
+    # torch reads the signature, not the code, to name the inputs.
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     with replaced(model, "forward", call):
         yield _by_member(dynamic_shapes, variadic.name, list(bound))
@@ -68,5 +69,5 @@ def _by_member(dynamic_shapes: Any, name: str, parameters: list[str]) -> Any:
     members = dynamic_shapes[name]
     if members is not None and not isinstance(members, Mapping):
         return dynamic_shapes
-    others = {key: entry for key, entry in dynamic_shapes.items() if key != name}
-    return others | dict(members or {})
+    shapes_by_parameter = {key: entry for key, entry in dynamic_shapes.items() if key != name}
+    return shapes_by_parameter | dict(members or {})

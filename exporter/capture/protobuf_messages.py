@@ -31,15 +31,15 @@ class MessageTypes:
         from google.protobuf import message_factory
 
         return message_factory.GetMessageClass(
-            self._loaded().FindMessageTypeByName(f"{self._namespace}.{name}")
+            self._load_pool().FindMessageTypeByName(f"{self._namespace}.{name}")
         )
 
     def enumeration(self, name: str) -> dict[str, int]:
         """The numbers of an enumeration by name."""
-        values = self._loaded().FindEnumTypeByName(f"{self._namespace}.{name}").values
+        values = self._load_pool().FindEnumTypeByName(f"{self._namespace}.{name}").values
         return {value.name: value.number for value in values}
 
-    def _loaded(self) -> Any:
+    def _load_pool(self) -> Any:
         """The pool with all files of the set."""
         from google.protobuf import descriptor_pb2, descriptor_pool
 

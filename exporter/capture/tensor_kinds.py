@@ -17,7 +17,7 @@ from ..torch_boundary.state.module_tree import modules_of, tensors_of
 _SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 
 
-def kind_refused(tensor: torch.Tensor) -> tuple[str, str] | None:
+def unsupported_type(tensor: torch.Tensor) -> tuple[str, str] | None:
     """Return the unsupported type of a tensor, and the method that converts it; or None."""
     if tensor.is_nested:
         return "a nested tensor", "to_padded_tensor(0.0)"
@@ -68,11 +68,11 @@ def check(role: str, name: str, item: Any, verb: str) -> None:
     Raises:
         CaptureError: it is of such a kind.
     """
-    refused = kind_refused(item) if isinstance(item, torch.Tensor) else None
-    if refused is not None:
-        kind, method = refused
+    unsupported = unsupported_type(item) if isinstance(item, torch.Tensor) else None
+    if unsupported is not None:
+        description, method = unsupported
         raise CaptureError(
-            f"{role} '{name}' is {kind}, which ONNX does not support: {verb} {name}.{method} instead"
+            f"{role} '{name}' is {description}, which ONNX does not support: {verb} {name}.{method} instead"
         )
 
 
@@ -82,10 +82,10 @@ def check_state(module: torch.nn.Module) -> None:
     Raises:
         CaptureError: one of them is of such a kind; the message names it.
     """
-    for kind, named in (("parameter", module.named_parameters()), ("buffer", module.named_buffers())):
+    for role, named in (("parameter", module.named_parameters()), ("buffer", module.named_buffers())):
         for name, tensor in named:
             if tensor.is_nested or tensor.is_quantized:
-                check(kind, name, tensor, "register")
+                check(role, name, tensor, "register")
 
 
 def check_initialised(module: torch.nn.Module) -> None:
@@ -94,8 +94,8 @@ def check_initialised(module: torch.nn.Module) -> None:
     Raises:
         CaptureError: there is one; the message names it.
     """
-    held = [tensor for each in modules_of(module) for tensor in tensors_of(each)]
-    if not any(map(is_lazy, held)):
+    tensors = [tensor for submodule in modules_of(module) for tensor in tensors_of(submodule)]
+    if not any(map(is_lazy, tensors)):
         return
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
         if is_lazy(tensor):

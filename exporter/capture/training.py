@@ -30,13 +30,13 @@ def is_training(model: Any) -> bool:
 def _may_train(node: torch.fx.Node) -> bool:
     target = node.target
     if node.op == "call_module":
-        # One without users checks guards.
+        # A module whose result is not used only checks guards.
         return bool(node.users)
     if node.op != "call_function" or isinstance(target, HigherOrderOperator):
         return node.op == "call_method"
     if not isinstance(target, OpOverload):
         name = getattr(target, "__name__", "")
         return getattr(target, "__module__", None) not in _ARITHMETIC and not name.startswith("sym_")
-    given = dict(zip((formal.name for formal in schema_of(target).arguments), node.args, strict=False))
-    given.update(node.kwargs)
-    return given.get("train") is True or given.get("training") is True
+    arguments = dict(zip((formal.name for formal in schema_of(target).arguments), node.args, strict=False))
+    arguments.update(node.kwargs)
+    return arguments.get("train") is True or arguments.get("training") is True

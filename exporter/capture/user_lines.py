@@ -32,7 +32,7 @@ _WRITTEN = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)')
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class CodeLine:
     """A line of code.
 
     Attributes:
@@ -49,25 +49,25 @@ class Place:
         return f"{self.file}:{self.line}, in {self.function}: {self.code}"
 
 
-def place_of(error: BaseException) -> Place | None:
+def user_line_of(error: BaseException) -> CodeLine | None:
     """The innermost line of the user's code in an error and its causes.
 
     The user's code is outside torch, Python's library and installed packages; without such a line, the
     innermost line of an installed package counts.
     """
-    return place_in(_all_stacks(error))
+    return user_line_in(_all_stacks(error))
 
 
-def origin_of(error: BaseException) -> Place | None:
+def origin_of(error: BaseException) -> CodeLine | None:
     """The innermost line of the user's code or of an installed package in an error and its causes."""
-    return place_in(_all_stacks(error), innermost=True)
+    return user_line_in(_all_stacks(error), innermost=True)
 
 
 def instructions_of(error: BaseException) -> list[tuple[types.CodeType, int]]:
     """The calls of the user's code in which an error was raised, innermost last: code and offset of each."""
-    for each in _chain(error):
+    for chained_error in _chain(error):
         calls = []
-        trace = each.__traceback__
+        trace = chained_error.__traceback__
         while trace is not None:
             code = trace.tb_frame.f_code
             is_generated = code.co_filename.startswith(_GENERATED_BY_TORCH)
@@ -80,21 +80,23 @@ def instructions_of(error: BaseException) -> list[tuple[types.CodeType, int]]:
 
 
 def _all_stacks(error: BaseException) -> list[Sequence[traceback.FrameSummary]]:
-    return [stack for each in _chain(error) for stack in _stacks(each)]
+    return [stack for chained_error in _chain(error) for stack in _stacks(chained_error)]
 
 
-def place_in(stacks: Sequence[Sequence[traceback.FrameSummary]], *, innermost: bool = False) -> Place | None:
-    """The innermost line of the user's code in the first stack that has one, by the rules of `place_of`.
+def user_line_in(
+    stacks: Sequence[Sequence[traceback.FrameSummary]], *, innermost: bool = False
+) -> CodeLine | None:
+    """The innermost line of the user's code in the first stack that has one, by the rules of `user_line_of`.
 
     Args:
         innermost: a line of an installed package counts as the user's.
     """
-    kinds: list[Callable[[str], bool]] = [_is_users, _is_of_library]
-    for is_sought in [lambda file: _is_users(file) or _is_of_library(file)] if innermost else kinds:
+    predicates: list[Callable[[str], bool]] = [_is_users, _is_of_library]
+    for is_sought in [lambda file: _is_users(file) or _is_of_library(file)] if innermost else predicates:
         for stack in stacks:
             for frame in reversed(stack):
                 if is_sought(frame.filename) and frame.line:
-                    return Place(
+                    return CodeLine(
                         shown_file(frame.filename), frame.lineno or 0, frame.name, frame.line.strip()
                     )
     return None
@@ -103,6 +105,7 @@ def place_in(stacks: Sequence[Sequence[traceback.FrameSummary]], *, innermost: b
 def _chain(error: BaseException) -> Iterator[BaseException]:
     seen: set[int] = set()
     current: BaseException | None = error
+    # Causes may form a cycle.
     while current is not None and id(current) not in seen:
         seen.add(id(current))
         yield current
@@ -112,9 +115,9 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 def _stacks(error: BaseException) -> Iterator[Sequence[traceback.FrameSummary]]:
     yield traceback.extract_tb(error.__traceback__)
     # TorchDynamo does not run the user's frames: it stores the stack, or writes it into the message.
-    kept: Any = getattr(error, "real_stack", None)
-    if kept:
-        yield list(kept)
+    stored_stack: Any = getattr(error, "real_stack", None)
+    if stored_stack:
+        yield list(stored_stack)
     yield [
         traceback.FrameSummary(file, int(line), function, line=code)
         for file, line, function, code in _WRITTEN.findall(str(error))

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ...registration import UsageError
-from ..capture.tensor_kinds import kind_refused, without_data
+from ..capture.tensor_kinds import unsupported_type, without_data
 
 
 def check_data(name: str, tensor: torch.Tensor) -> None:
@@ -18,7 +18,7 @@ def check_data(name: str, tensor: torch.Tensor) -> None:
     Raises:
         UsageError: it is sparse, nested, quantized, or has no data.
     """
-    refused, reason = kind_refused(tensor), without_data(tensor)
+    refused, reason = unsupported_type(tensor), without_data(tensor)
     if refused is not None:
         raise UsageError(f"the argument for input '{name}' is {refused[0]}: pass its {refused[1]} instead")
     if reason is not None:

@@ -23,7 +23,7 @@ from ...torch_boundary.recording.replay import NotReplayable, Replay
 from ...torch_boundary.recording.size_tensors import number_in
 from ...torch_boundary.symbolic_numbers import GuardOnDataDependentSymNode, example_sizes
 from ..sizes.recorded_answers import QUESTIONS, Question, current_line, question_at
-from ..user_lines import Place
+from ..user_lines import CodeLine
 from .builtin_functions import check_number
 from .checks import asked_by_check, is_caught
 from .sizes.environment import SizeEnvironment
@@ -176,7 +176,7 @@ class Decisions:
         if entry not in self.fixed:
             self.fixed.append(entry)
 
-    def _answer(self, place: Place | None, kind: str, value: Any) -> None:
+    def _answer(self, place: CodeLine | None, kind: str, value: Any) -> None:
         self.answers.setdefault(question_at(place, kind), []).append(value)
 
     def _definitions(

@@ -16,14 +16,14 @@ from ...captured_graph.specializations import Specialization
 
 @dataclasses.dataclass
 class GraphSignature:
-    """What the placeholders and outputs of a recorded graph are, as `ExportGraphSignature` says it."""
+    """The roles of a recorded graph's placeholders and outputs, in the form of `ExportGraphSignature`."""
 
     input_specs: list[InputSpec]
     output_specs: list[OutputSpec]
 
     @property
     def user_inputs(self) -> list[Any]:
-        """For each leaf of the call, the name of its placeholder, or the constant that it is."""
+        """For each leaf of the call, the name of its placeholder, or its constant value."""
         users = [entry for entry in self.input_specs if entry.target is None]
         return [entry.arg.value if hasattr(entry.arg, "value") else entry.arg.name for entry in users]
 
@@ -41,12 +41,12 @@ class RecordedProgram:
     """A graph with its weights.
 
     Attributes:
-        graph_module: holds the graph, and what its `get_attr` nodes name.
+        graph_module: holds the graph, and the tensors and modules that its `get_attr` nodes name.
         state_dict: the parameters and persistent buffers by name.
-        constants: the other tensors that placeholders stand for.
+        constants: the other tensors that are placeholders of the graph.
         range_constraints: the range of each symbol.
-        specializations: the decisions that depend on inputs, and follow the example.
-        answers: what the model's code was told of the values of tensors, by line, in order.
+        specializations: the decisions that depend on input values; each is the example's.
+        answers: the numbers that the model's code read from tensors, by line, in order.
         gradients: whether the model computes gradients.
         replaced: the names of parameters and buffers that the model replaced in its forward, unrecorded.
     """
@@ -71,4 +71,4 @@ class RecordedProgram:
 
 
 CapturedProgram = torch.export.ExportedProgram | RecordedProgram
-"""What a capture of PyTorch code gives."""
+"""The result of a capture of PyTorch code."""

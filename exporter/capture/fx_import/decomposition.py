@@ -34,7 +34,7 @@ from ...torch_boundary.operators.overloads import OpOverload, operator_of, schem
 from ...torch_boundary.process.silence import quiet
 from ...torch_boundary.symbolic_sizes import new_symbol
 from .higher_order import Importer
-from .source_values import Dimensions, describe
+from .source_values import NamedDimensions, describe
 
 IsKnown = Callable[[ir.Node], bool]
 
@@ -46,10 +46,11 @@ _LARGEST_SCALE = 1 << 16
 
 @dataclasses.dataclass
 class _Trace:
-    """One trace of an operator. It can be reused if the same operators that it met are known.
+    """One trace of an operator. It can be reused if the same operators among `met` are unknown.
 
     Attributes:
         met: the operators of torch's decomposition table that the trace met.
+        decomposed: those of them that were unknown, and therefore decomposed.
         graph: the decomposition, or None if there is none.
     """
 
@@ -75,31 +76,33 @@ class Decomposer:
             The graph, with inputs in the order of the node's; None if torch has no decomposition, or if it
             ends in unknown operators or is valid for some sizes only.
         """
-        # What pairs do is known by the operator on complex numbers.
+        # The `complex` dialect computes on real pairs; torch decomposes the operator on complex numbers.
         dialect = "aten" if node.domain == "complex" else node.domain
         operator = operator_of(f"{dialect}::{node.op_type}", node.overload)
         if operator is None or not decompositions.is_decomposable(operator):
             return None
-        unknown = self._unknown(is_known, node.domain)
+        unknown = self._unknown_operators(is_known, node.domain)
         traces = self._traces.setdefault(fingerprint(node), [])
         trace = next((trace for trace in traces if trace.met & unknown == trace.decomposed), None)
         if trace is None:
             with boundary(torch.no_grad(), quiet()):
-                trace = _decompose(node, operator, unknown)
+                met: set[Any] = set()
+                graph = _trace_operator(node, operator, _recording_rules(met, unknown))
+            trace = _Trace(frozenset(met), frozenset(met & unknown), graph)
             traces.append(trace)
         if trace.graph is None or not all(is_known(inner) for inner in trace.graph):
             return None
         return trace.graph
 
-    def _unknown(self, is_known: IsKnown, domain: str) -> frozenset[Any]:
+    def _unknown_operators(self, is_known: IsKnown, domain: str) -> frozenset[Any]:
         """The operators of torch's table that are not known, computed once for each lowering.
 
         Args:
-            domain: that of the node; what is known of real numbers need not be of complex ones.
+            domain: that of the node; an operator may be known on real numbers and unknown on complex ones.
         """
         dialect = domain if domain == "complex" else "aten"
-        known, unknown = self._tables.get(dialect, (None, frozenset()))
-        if known != is_known:
+        cached_predicate, unknown = self._tables.get(dialect, (None, frozenset()))
+        if cached_predicate != is_known:
             unknown = frozenset(
                 op for op in decompositions.table() if not _known_overload(op, is_known, dialect)
             )
@@ -143,28 +146,28 @@ class _Fakes:
         if isinstance(dim, int):
             return dim
         if dim.value is None:
-            return self.unnamed(f"unknown size {len(self._symbols)}")
+            return self.unnamed_number(f"unknown size {len(self._symbols)}")
         try:
-            written = parse_symbolic_expression(dim.value)
+            expression = parse_symbolic_expression(dim.value)
         except ValueError:
             # Sizes may be computed by functions that expressions of ONNX models do not have.
-            return self.unnamed(f"size {dim.value}")
-        named = {symbol: self.symbol(symbol.name) for symbol in written.free_symbols}
-        return self.number(written.xreplace(named))
+            return self.unnamed_number(f"size {dim.value}")
+        symbols = {symbol: self.symbol(symbol.name) for symbol in expression.free_symbols}
+        return self.number(expression.xreplace(symbols))
 
-    def unnamed(self, key: str) -> Any:
+    def unnamed_number(self, key: str) -> Any:
         """A number without a name. Equal nodes share one decomposition, but not the numbers in it."""
         symbol = self.symbol(key)
         self.names.pop(symbol, None)
         return self.number(symbol)
 
-    def of(self, value: ir.Value, as_complex: bool) -> Any:
+    def fake_value(self, value: ir.Value, as_complex: bool) -> Any:
         if value.dtype is None or value.shape is None:
             raise GraphError(f"the element type or shape of '{value.name}' is unknown")
         if NUMBER in value.metadata_props:
             if value.metadata_props[NUMBER] != "int":
                 raise GraphError("a symbolic number that is not an int")
-            return self.unnamed(f"number {value.name}")
+            return self.unnamed_number(f"number {value.name}")
         shape = [self.size(dim) for dim in value.shape]
         dtype = tensor_adapters.to_torch_dtype(value.dtype)
         with self.mode:
@@ -173,33 +176,27 @@ class _Fakes:
             return torch.empty(shape, dtype=dtype)
 
 
-def _recording(met: set[Any], unknown: frozenset[Any]) -> dict[Any, Any]:
-    """Torch's table, which takes apart what is not known, and notes all that it is asked for."""
+def _recording_rules(met: set[Any], unknown: frozenset[Any]) -> dict[Any, Any]:
+    """Torch's table, which decomposes only unknown operators, and adds each traced operator to `met`."""
 
-    def noted(operator: Any, rule: Any) -> Any:
-        def decomposed(*args: Any, **kwargs: Any) -> Any:
+    def recording_rule(operator: Any, rule: Any) -> Any:
+        def decompose(*args: Any, **kwargs: Any) -> Any:
             met.add(operator)
             return rule(*args, **kwargs) if operator in unknown else NotImplemented
 
-        return decomposed
+        return decompose
 
-    return {operator: noted(operator, rule) for operator, rule in decompositions.table().items()}
-
-
-def _decompose(node: ir.Node, operator: OpOverload, unknown: frozenset[Any]) -> _Trace:
-    met: set[Any] = set()
-    graph = _traced(node, operator, _recording(met, unknown))
-    return _Trace(frozenset(met), frozenset(met & unknown), graph)
+    return {operator: recording_rule(operator, rule) for operator, rule in decompositions.table().items()}
 
 
-def _traced(node: ir.Node, operator: OpOverload, rules: dict[Any, Any]) -> ir.Graph | None:
+def _trace_operator(node: ir.Node, operator: OpOverload, rules: dict[Any, Any]) -> ir.Graph | None:
     try:
-        fakes, named = _arguments(node)
+        fakes, fake_arguments = _fake_arguments(node)
     except GraphError:
         return None
-    # A node of another library's operator returns the new values of what it writes after its results.
-    written = () if operator.namespace == "aten" else written_arguments(schema_of(operator))
-    leaves, structure = pytree.tree_flatten(named)
+    # A node of another library's operator returns its results, then the new values of tensors it writes to.
+    written_names = () if operator.namespace == "aten" else written_arguments(schema_of(operator))
+    leaves, structure = pytree.tree_flatten(fake_arguments)
     positions = [i for i, leaf in enumerate(leaves) if isinstance(leaf, (torch.Tensor, torch.SymInt))]
 
     def run(*values: Any) -> list[Any]:
@@ -207,10 +204,10 @@ def _traced(node: ir.Node, operator: OpOverload, rules: dict[Any, Any]) -> ir.Gr
         for position, value in zip(positions, values, strict=True):
             merged[position] = value
         call = pytree.tree_unflatten(merged, structure)
-        targets = pytree.tree_map_only(torch.Tensor, torch.clone, [call.get(name) for name in written])
-        results = decompositions.apply(operator, {**call, **dict(zip(written, targets, strict=True))})
+        targets = pytree.tree_map_only(torch.Tensor, torch.clone, [call.get(name) for name in written_names])
+        results = decompositions.apply(operator, {**call, **dict(zip(written_names, targets, strict=True))})
         leaves_of_results = pytree.tree_leaves(results)
-        if not written:
+        if not written_names:
             return leaves_of_results
         return [leaf for leaf in (*leaves_of_results, *pytree.tree_leaves(targets)) if leaf is not None]
 
@@ -221,39 +218,42 @@ def _traced(node: ir.Node, operator: OpOverload, rules: dict[Any, Any]) -> ir.Gr
             )
     except Exception as error:
         raise_fault(error, f"when it decomposed {operator}")
-        # A decomposition that torch cannot trace is one that it does not have; the operator is
-        # reported as unsupported by whoever asked.
+        # Treat a decomposition that torch cannot trace as missing: the caller reports the operator as
+        # unsupported.
         return None
+    # torch fixed a symbolic size, so the decomposition is valid for some sizes only.
     if fakes.environment.replacements:
         return None
-    return _imported(traced, node, fakes)
+    return _import_trace(traced, node, fakes)
 
 
-def _arguments(node: ir.Node) -> tuple[_Fakes, dict[str, Any]]:
+def _fake_arguments(node: ir.Node) -> tuple[_Fakes, dict[str, Any]]:
     """Fake values, and the arguments of the node with them; all sizes are over 1 in the trace.
 
     Raises:
         GraphError: a size is 0 or 1 however large the others are, or an argument is of unknown type.
     """
-    # An operator of ATen takes what was complex for the real pairs that it is.
+    # ATen operators on complex values work on the real pairs that represent them.
     as_complex = node.domain != "aten"
 
-    def made(scale: int) -> tuple[_Fakes, dict[str, Any]]:
+    def make_fakes(scale: int) -> tuple[_Fakes, dict[str, Any]]:
         fakes = _Fakes(scale)
         return fakes, pytree.tree_map(
-            lambda item: fakes.of(item, as_complex) if isinstance(item, ir.Value) else item, arguments(node)
+            lambda item: fakes.fake_value(item, as_complex) if isinstance(item, ir.Value) else item,
+            arguments(node),
         )
 
     for scale in _SCALES:
         with contextlib.suppress(_TooSmall):
-            return made(scale)
-    return made(_LARGEST_SCALE)
+            return make_fakes(scale)
+    return make_fakes(_LARGEST_SCALE)
 
 
 def _known_overload(operator: Any, is_known: IsKnown, dialect: str) -> bool:
     if not isinstance(operator, OpOverload):
         return False
-    # What works in place is made functional afterwards; taken apart, it would end in torch's primitives.
+    # Do not decompose in-place operators: `remove_inplace` handles them, and their decompositions end in
+    # torch's primitives.
     schema = schema_of(operator)
     name = schema.name
     if dialect == "complex" and name.startswith("aten::"):
@@ -265,9 +265,9 @@ def _known_overload(operator: Any, is_known: IsKnown, dialect: str) -> bool:
     )
 
 
-def _imported(traced: torch.fx.GraphModule, node: ir.Node, fakes: _Fakes) -> ir.Graph | None:
+def _import_trace(traced: torch.fx.GraphModule, node: ir.Node, fakes: _Fakes) -> ir.Graph | None:
     traced.graph.eliminate_dead_code()
-    dimensions = Dimensions(fakes.names, closed=True)
+    dimensions = NamedDimensions(fakes.names, closed=True)
     importer = Importer(traced, dimensions, Names())
     inputs = []
     for placeholder in traced.graph.nodes:
@@ -287,11 +287,11 @@ def _imported(traced: torch.fx.GraphModule, node: ir.Node, fakes: _Fakes) -> ir.
     try:
         remove_inplace(model, mutations="error")
     except MutationError:
-        # What the operator itself writes to would be lost.
+        # The decomposition writes to an input of the node, and that write would be lost.
         return None
     real_pairs(model)
     promote_types(model)
-    if node.domain == "complex" and _complex(graph.outputs) != _complex(node.outputs):
+    if node.domain == "complex" and _complex_flags(graph.outputs) != _complex_flags(node.outputs):
         return None
     return graph
 
@@ -304,8 +304,11 @@ def _contradicts(value: ir.Value, expected: ir.Value) -> bool:
     if len(value.shape) != len(expected.shape):
         return True
     pairs = zip(value.shape, expected.shape, strict=True)
-    return any(isinstance(one, int) and isinstance(other, int) and one != other for one, other in pairs)
+    return any(
+        isinstance(dim, int) and isinstance(expected_dim, int) and dim != expected_dim
+        for dim, expected_dim in pairs
+    )
 
 
-def _complex(values: Sequence[ir.Value]) -> list[bool]:
+def _complex_flags(values: Sequence[ir.Value]) -> list[bool]:
     return [COMPLEX in value.metadata_props for value in values]

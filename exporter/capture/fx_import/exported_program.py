@@ -19,7 +19,7 @@ from ..tensor_kinds import check
 from ..weights import Identity, first_names, identity
 from .captured_program import CapturedProgram
 from .higher_order import Importer
-from .source_values import Dimensions, describe, tensor_type
+from .source_values import NamedDimensions, describe, tensor_type
 
 _KINDS = {
     InputKind.PARAMETER: "parameter",
@@ -47,19 +47,19 @@ def import_exported_program(
     Raises:
         CaptureError: a source graph cannot represent the program.
     """
-    known = symbol_names(program, {}) if names is None else names
-    importer = _ProgramImporter(program, known, unproven or {}, source_lines)
+    names_by_symbol = symbol_names(program, {}) if names is None else names
+    importer = _ProgramImporter(program, names_by_symbol, unproven or {}, source_lines)
     with rare_for(len(program.graph.nodes)):
         return importer.run()
 
 
-def symbol_names(program: CapturedProgram, wanted: Mapping[tuple[int, int], str]) -> dict[Any, str]:
+def symbol_names(program: CapturedProgram, user_names: Mapping[tuple[int, int], str]) -> dict[Any, str]:
     """A name for each symbol: the user's, else the input and axis of its first use.
 
     Args:
         wanted: the user's names by (position among the call's leaves, axis).
     """
-    found: dict[Any, str] = {}
+    names: dict[Any, str] = {}
     positions = []
     placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
     users = (
@@ -71,15 +71,16 @@ def symbol_names(program: CapturedProgram, wanted: Mapping[tuple[int, int], str]
         example = node.meta.get("val")
         if isinstance(example, torch.Tensor):
             positions += [(leaf, axis, node.name, size) for axis, size in enumerate(example.shape)]
+    # The user's names come first, so that a symbol of several inputs has the user's name.
     for named in (True, False):
         for leaf, axis, stem, size in positions:
-            if isinstance(size, int) or not size.node.expr.is_Symbol or size.node.expr in found:
+            if isinstance(size, int) or not size.node.expr.is_Symbol or size.node.expr in names:
                 continue
-            name = wanted.get((leaf, axis))
+            name = user_names.get((leaf, axis))
             if (name is not None) == named:
                 # Two symbols to which the user gave the same name have the same size.
-                found[size.node.expr] = name or f"{stem}_dim_{axis}"
-    return found
+                names[size.node.expr] = name or f"{stem}_dim_{axis}"
+    return names
 
 
 class _ProgramImporter:
@@ -94,7 +95,7 @@ class _ProgramImporter:
         self._names = Names()
         self._placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
         self._specifications = program.graph_signature.input_specs
-        self._dimensions = Dimensions(names, unproven=unproven)
+        self._dimensions = NamedDimensions(names, unproven=unproven)
         self._importer = Importer(
             program.graph_module, self._dimensions, self._names, source_lines=source_lines
         )
@@ -140,9 +141,9 @@ class _ProgramImporter:
         )
         origins = {node.name: value for node, value in self._importer.origins.items()}
         model = ir.Model(graph, ir_version=10, producer_name="opsetta")
-        known = ranges(self._program.range_constraints, self._dimensions.names)
-        if known is not None:
-            model.metadata_props[RANGES] = known
+        size_ranges = ranges(self._program.range_constraints, self._dimensions.names)
+        if size_ranges is not None:
+            model.metadata_props[RANGES] = size_ranges
         return Capture(model, interface, self._program, origins)
 
     def _user_input(self, node: torch.fx.Node) -> ir.Value | None:
@@ -176,6 +177,7 @@ class _ProgramImporter:
         check(_KINDS[specification.kind], name, tensor, "register")
         if tensor.device.type == "meta":
             raise CaptureError(f"'{name}' is on the meta device: it has no data to export")
+        # Tied weights have one value, under the first of their names in the state dict.
         key = self._identities.get(name) or identity(name, tensor)
         if key in self._tied:
             return self._tied[key]
@@ -198,7 +200,7 @@ class _ProgramImporter:
 
     def _outputs(self, results: Any) -> tuple[list[ir.Value], list[int | list[Any]]]:
         kinds = [specification.kind for specification in self._program.graph_signature.output_specs]
-        if any(kind != OutputKind.USER_OUTPUT for kind in kinds):
+        if any(output_kind != OutputKind.USER_OUTPUT for output_kind in kinds):
             raise CaptureError(
                 "run_decompositions was called on the ExportedProgram, which is not supported: pass the one "
                 "that torch.export.export returned"

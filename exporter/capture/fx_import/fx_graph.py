@@ -27,8 +27,8 @@ from ...torch_boundary.fake_tensors import is_without_data
 from ...torch_boundary.operators.higher_order import has_no_result, vmap_nesting
 from ...torch_boundary.operators.overloads import HigherOrderOperator, OpOverload, schema_of
 from ..weights import share_memory
-from .higher_order_signatures import placeholders, written
-from .source_values import Dimensions, constant, describe, share_memory_by_schema
+from .higher_order_signatures import placeholders, written_operands
+from .source_values import NamedDimensions, constant, describe, share_memory_by_schema
 
 NUMBERS = {bool: ("bool", DataType.BOOL), int: ("int", DataType.INT64), float: ("float", DataType.DOUBLE)}
 """Python's numbers: how metadata names them, and their element types."""
@@ -50,22 +50,22 @@ def _begins_its_storage(node: torch.fx.Node, position: int) -> bool:
     tensor = first.meta.get("val") if isinstance(first, torch.fx.Node) else None
     if not isinstance(tensor, torch.Tensor):
         return True
-    given = node.args[position] if len(node.args) > position else node.kwargs.get("storage_offset")
-    return tensor.is_contiguous() and (given is None or tensor.storage_offset() == 0)
+    offset = node.args[position] if len(node.args) > position else node.kwargs.get("storage_offset")
+    return tensor.is_contiguous() and (offset is None or tensor.storage_offset() == 0)
 
 
 def _order_in_storage(node: torch.fx.Node, position: int) -> list[int] | None:
     """The order of axes in which the tensor of a strided view is contiguous and begins the view's storage."""
     tensor = node.args[0].meta["val"]  # type: ignore[union-attr]
-    given = node.args[position] if len(node.args) > position else node.kwargs.get("storage_offset")
+    offset = node.args[position] if len(node.args) > position else node.kwargs.get("storage_offset")
     if any(isinstance(number, torch.SymInt) for number in (*tensor.shape, *tensor.stride())):
         if not probe.has(probe.DIRECT_CAPTURE):
             return None
         from ...torch_boundary.symbolic_numbers import order_in_storage
 
-        return order_in_storage(tensor, from_begin=given is not None)
+        return order_in_storage(tensor, from_begin=offset is not None)
     order = sorted(range(tensor.dim()), key=lambda axis: -tensor.stride(axis))
-    begins = given is None or tensor.storage_offset() == 0
+    begins = offset is None or tensor.storage_offset() == 0
     return order if begins and tensor.permute(order).is_contiguous() else None
 
 
@@ -89,7 +89,7 @@ class GraphImporter(abc.ABC):
     def __init__(
         self,
         owner: torch.nn.Module,
-        dimensions: Dimensions,
+        dimensions: NamedDimensions,
         names: Names,
         *,
         source_lines: bool = False,
@@ -115,17 +115,17 @@ class GraphImporter(abc.ABC):
     def run(self, graph: torch.fx.Graph) -> Any:
         """Import every node and return the graph's results, nested as they are."""
         self._aliases_matter = self._aliases_matter or any(_mutates(node) for node in graph.nodes)
-        done: set[torch.fx.Node] = set()
+        imported_nodes: set[torch.fx.Node] = set()
         for node in graph.nodes:
             if node.op == "output":
                 return self.argument(node.args[0])
-            if done and node in done:
+            if imported_nodes and node in imported_nodes:
                 continue
             if isinstance(node.target, OpOverload):
                 self._environment[node] = self._operator(node, node.target)
             elif vmap_nesting(node.target) > 0:
                 region, results = self.import_vmap(node)
-                done.update(region)
+                imported_nodes.update(region)
                 self._environment |= results
             elif node.op == "get_attr":
                 self._environment[node] = self._attribute(node)
@@ -148,15 +148,15 @@ class GraphImporter(abc.ABC):
     def import_higher_order(self, node: torch.fx.Node, target: HigherOrderOperator) -> Any:
         """Import a node that takes graphs, and return its results, nested as its readers see them."""
 
-    def held(self, node: torch.fx.Node) -> Any:
-        """The tensor or graph that a `get_attr` node stands for."""
+    def module_attribute(self, node: torch.fx.Node) -> Any:
+        """The tensor or graph that a `get_attr` node reads."""
         item: Any = self._owner
         for part in str(node.target).split("."):
             item = getattr(item, part)
         return item
 
     def _attribute(self, node: torch.fx.Node) -> Any:
-        item = self.held(node)
+        item = self.module_attribute(node)
         if not isinstance(item, torch.Tensor):
             return item
         if is_without_data(item):
@@ -205,17 +205,21 @@ class GraphImporter(abc.ABC):
         for key, item in node.kwargs.items():
             arguments[key] = self.argument(item)
         if is_mutable and target.namespace != "aten":
-            targets = [self.argument(item) for item in written(node)]
+            targets = [self.argument(item) for item in written_operands(node)]
             results = self.append_with_new_values(node, name, overload, arguments, targets)
             return _share_memory(target, results, arguments)
-        made = self.append(node, name, overload, arguments)
+        source = self.append(node, name, overload, arguments)
         if target.namespace != "aten":
-            return _share_memory(target, self._result(node, made), arguments)
+            return _share_memory(target, self._result(node, source), arguments)
+        # Only a graph with writes depends on which results are views. Some operators that may return a view
+        # returned a copy here (`reshape`, `contiguous`).
         if self._aliases_matter and isinstance(node.meta.get("val"), torch.Tensor) and not _mutates(node):
             first = node.args[0] if node.args else None
-            if isinstance(first, torch.fx.Node) and not _same_storage(first, node):
-                made.metadata_props[ALIAS] = "false"
-        return self._result(node, made)
+            if isinstance(first, torch.fx.Node) and not share_memory(
+                first.meta.get("val"), node.meta.get("val")
+            ):
+                source.metadata_props[ALIAS] = "false"
+        return self._result(node, source)
 
     def _stride(self, node: torch.fx.Node) -> Any:
         """The stride of an axis: the product of the sizes of the axes that lie inside it in the storage."""
@@ -231,18 +235,20 @@ class GraphImporter(abc.ABC):
                 "Call .contiguous() on the tensor first"
             )
         value = self.argument(node.args[0])
-        product, known = None, 1
+        product, stride = None, 1
         for inner in order[order.index(axis % tensor.dim()) + 1 :]:
             size = tensor.shape[inner]
-            known = known * size
+            stride = stride * size
             if not isinstance(size, int):
-                read = self.number_or_value(f"{node.name}_size_{inner}", size)
-                self.append(node, "aten::sym_size", "int", {"self": value, "dim": inner}, outputs=[read])
-                size = read
+                size_value = self.number_or_value(f"{node.name}_size_{inner}", size)
+                self.append(
+                    node, "aten::sym_size", "int", {"self": value, "dim": inner}, outputs=[size_value]
+                )
+                size = size_value
             if product is not None:
-                made = self.number_or_value(f"{node.name}_product_{inner}", known)
-                self.append(node, "sym::mul", "", {"a": product, "b": size}, outputs=[made])
-                size = made
+                next_product = self.number_or_value(f"{node.name}_product_{inner}", stride)
+                self.append(node, "sym::mul", "", {"a": product, "b": size}, outputs=[next_product])
+                size = next_product
             product = size
         return 1 if product is None else product
 
@@ -287,7 +293,7 @@ class GraphImporter(abc.ABC):
         return self._names.unique(stem)
 
     def inline(self, module: torch.fx.GraphModule, operands: Sequence[Any]) -> Any:
-        """Import the nodes of a graph here, with given operands; return its results, nested as they are."""
+        """Import the nodes of a graph into this one; return its results, nested as they are."""
         inner = self.child(module)
         inner.nodes = self.nodes
         for placeholder, operand in zip(placeholders(module), operands, strict=True):
@@ -306,7 +312,7 @@ class GraphImporter(abc.ABC):
         """Append a source node for an fx node, by default with its results."""
         if outputs is None:
             outputs = [self.value(stem, example) for stem, example in _results(node)]
-        made = source_node(
+        source = source_node(
             name,
             arguments,
             overload=overload,
@@ -315,8 +321,8 @@ class GraphImporter(abc.ABC):
             attributes=attributes,
             metadata_props=self._metadata(node),
         )
-        self.nodes.append(made)
-        return made
+        self.nodes.append(source)
+        return source
 
     def append_with_new_values(
         self,
@@ -337,11 +343,11 @@ class GraphImporter(abc.ABC):
             Its own results, nested as its readers see them.
         """
         outputs = [*self.outputs(node), *map(self._copy_of, targets)]
-        made = self.append(node, name, overload, arguments, graphs, outputs)
-        for value, new in zip(targets, made.outputs[len(outputs) - len(targets) :], strict=True):
+        source = self.append(node, name, overload, arguments, graphs, outputs)
+        for value, new in zip(targets, source.outputs[len(outputs) - len(targets) :], strict=True):
             copy = self.emit("aten::copy_", {"self": value, "src": new, "non_blocking": False}, value)
-            copy.producer().metadata_props.update(made.metadata_props)  # type: ignore[union-attr]
-        return placed(node.meta.get("val"), made.outputs)
+            copy.producer().metadata_props.update(source.metadata_props)  # type: ignore[union-attr]
+        return nest_results(node.meta.get("val"), source.outputs)
 
     def emit(
         self,
@@ -353,7 +359,7 @@ class GraphImporter(abc.ABC):
         dtype: DataType | None = None,
     ) -> ir.Value:
         """Append a node without a counterpart in the fx graph. Its result has the shape of another value."""
-        made = source_node(
+        source = source_node(
             name,
             arguments,
             overload=overload if name.startswith("aten::") else "",
@@ -361,9 +367,9 @@ class GraphImporter(abc.ABC):
             node_name=self.unique(name.replace("::", "_")),
         )
         if dtype is not None:
-            made.outputs[0].type = ir.TensorType(dtype)
-        self.nodes.append(made)
-        return made.outputs[0]
+            source.outputs[0].type = ir.TensorType(dtype)
+        self.nodes.append(source)
+        return source.outputs[0]
 
     def outputs(self, node: torch.fx.Node) -> list[ir.Value]:
         """A value for each result of a node that is not None, numbers included."""
@@ -387,7 +393,7 @@ class GraphImporter(abc.ABC):
 
     def _metadata(self, node: torch.fx.Node) -> dict[str, str]:
         stack = node.meta.get("nn_module_stack")
-        # torch notes an empty stack by a key of its own, which is its path too.
+        # torch marks an empty stack by a special key, whose path is not a module.
         path = next(reversed(stack.values()))[0] if stack and _NO_STACK not in stack else ""
         if self._scope:
             path = f"{self._scope}.{path}" if path else self._scope
@@ -397,37 +403,37 @@ class GraphImporter(abc.ABC):
         return properties
 
     @staticmethod
-    def _result(node: torch.fx.Node, made: ir.Node) -> Any:
+    def _result(node: torch.fx.Node, source: ir.Node) -> Any:
         """The node's results in the form that readers expect: a value, or values nested in lists."""
         example = node.meta.get("val")
         if not isinstance(example, (list, tuple)):
-            return None if example is None else made.outputs[0]
-        return _nested(example, iter(made.outputs))
+            return None if example is None else source.outputs[0]
+        return _nest_results(example, iter(source.outputs))
 
 
-def _nested(example: Sequence[Any], values: Iterator[ir.Value]) -> list[Any]:
-    found: list[Any] = []
+def _nest_results(example: Sequence[Any], values: Iterator[ir.Value]) -> list[Any]:
+    results: list[Any] = []
     for member in example:
         if isinstance(member, (list, tuple)):
-            found.append(_nested(member, values))
+            results.append(_nest_results(member, values))
         else:
-            found.append(None if member is None else next(values))
-    return found
+            results.append(None if member is None else next(values))
+    return results
 
 
-def placed(example: Any, outputs: Sequence[ir.Value]) -> Any:
-    """The results of a node, nested as its readers see them; a fixed number is that number."""
+def nest_results(example: Any, outputs: Sequence[ir.Value]) -> Any:
+    """The results of a node, nested as its readers see them; a number that torch fixed stays a number."""
     values = iter(outputs)
 
-    def place(item: Any) -> Any:
+    def nest(item: Any) -> Any:
         if isinstance(item, (list, tuple)):
-            return [place(member) for member in item]
+            return [nest(member) for member in item]
         if item is None:
             return None
         value = next(values)
         return item if type(item) in NUMBERS else value
 
-    return place(example)
+    return nest(example)
 
 
 def _share_memory(operator: OpOverload, result: Any, arguments: Mapping[str, Any]) -> Any:
@@ -452,11 +458,7 @@ def _mutates(node: torch.fx.Node) -> bool:
         return False
     if isinstance(node.target, OpOverload):
         return _read_schema(node.target)[3]
-    return isinstance(node.target, HigherOrderOperator) and bool(written(node))
-
-
-def _same_storage(a: torch.fx.Node, b: torch.fx.Node) -> bool:
-    return share_memory(a.meta.get("val"), b.meta.get("val"))
+    return isinstance(node.target, HigherOrderOperator) and bool(written_operands(node))
 
 
 def _last_line(stack_trace: str) -> str:

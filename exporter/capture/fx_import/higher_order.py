@@ -12,7 +12,7 @@ graph attributes `true_graph` and `false_graph`. The known operators, with the i
 Every output of a block is a distinct value of that block: numbers, inputs, and values returned twice go
 through `prim::Constant` and `aten::alias` nodes. The outputs of a block correspond to the node's outputs by
 position; results that are None are left out. For an operand that a block writes to, the node gets another
-output, which a `copy_` writes into the operand afterwards. Wrappers without meaning in inference are inlined.
+output, which a `copy_` writes into the operand afterwards. Wrappers without effect on inference are inlined.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from ...torch_boundary.operators.overloads import (
     computation_dtype,
     schema_of,
 )
-from .fx_graph import NUMBERS, GraphImporter, placed
+from .fx_graph import NUMBERS, GraphImporter, nest_results
 from .higher_order_signatures import (
     SIGNATURES,
     TAKES_A_TUPLE,
     WRAPPERS,
-    Signature,
+    HigherOrderSignature,
     placeholders,
     storage,
     written_inputs,
@@ -65,26 +65,26 @@ class Importer(GraphImporter):
             CaptureError: a graph writes to an operand in a way that cannot be expressed.
         """
         name = target.name()
-        opened = _body_and_operands(self, node, name)
-        if opened is not None:
-            return self.inline(*opened)
+        inlined_call = _body_and_operands(self, node, name)
+        if inlined_call is not None:
+            return self.inline(*inlined_call)
         if name == "out_dtype":
             return _out_dtype(self, node)
         if name == "flex_attention":
             return import_flex_attention(self, node)
         if name == "wrap_with_autocast":
-            found = import_autocast(self, node)
-            return _unknown(self, node, name) if found is None else found
+            results = import_autocast(self, node)
+            return _import_unknown_operator(self, node, name) if results is None else results
         signature = SIGNATURES.get(name)
         if signature is None:
-            return _unknown(self, node, name)
-        return _Node(self, node, name, signature).run()
+            return _import_unknown_operator(self, node, name)
+        return _HigherOrderNode(self, node, name, signature).run()
 
 
 def _body_and_operands(
     importer: GraphImporter, node: torch.fx.Node, name: str
 ) -> tuple[torch.fx.GraphModule, list[Any]] | None:
-    """The body and operands of a wrapper; None if it is not one or has a meaning."""
+    """The body and operands of a wrapper; None if it is not a wrapper, or affects results."""
     if name not in WRAPPERS or (name == "wrap_with_autocast" and node.args[2] is not False):
         return None
     if name == "hints_wrapper" and node.args[2]:
@@ -99,14 +99,14 @@ def _out_dtype(importer: GraphImporter, node: torch.fx.Node) -> ir.Value:
     """`out_dtype(op, dtype, *args)`: the operator over tensors that are promoted with `dtype`, cast to it.
 
     Raises:
-        CaptureError: the operator gives more than one tensor.
+        CaptureError: the operator returns more than one tensor.
     """
-    operator, wanted, *operands = node.args
+    operator, result_dtype, *operands = node.args
     assert isinstance(operator, OpOverload)
-    assert isinstance(wanted, torch.dtype)
+    assert isinstance(result_dtype, torch.dtype)
     examples = pytree.tree_map_only(torch.fx.Node, lambda item: item.meta["val"], operands)
     tensors = [leaf for leaf in pytree.tree_leaves(examples) if isinstance(leaf, torch.Tensor)]
-    computed = computation_dtype([*tensors, torch.empty(1, dtype=wanted)])
+    promoted_dtype = computation_dtype([*tensors, torch.empty(1, dtype=result_dtype)])
 
     def cast(value: ir.Value, dtype: torch.dtype) -> ir.Value:
         target = tensor_adapters.from_torch_dtype(dtype)
@@ -114,40 +114,44 @@ def _out_dtype(importer: GraphImporter, node: torch.fx.Node) -> ir.Value:
         return importer.emit("aten::to", arguments, value, overload="dtype", dtype=target)
 
     with node.meta["val"].fake_mode:
-        example = operator(*pytree.tree_map_only(torch.Tensor, lambda item: item.to(computed), examples))
+        example = operator(
+            *pytree.tree_map_only(torch.Tensor, lambda item: item.to(promoted_dtype), examples)
+        )
     if not isinstance(example, torch.Tensor):
         raise CaptureError(f"out_dtype supports only operators with one result, not {operator}")
-    given = [
-        cast(item, computed) if isinstance(item, ir.Value) and NUMBER not in item.metadata_props else item
+    cast_operands = [
+        cast(item, promoted_dtype)
+        if isinstance(item, ir.Value) and NUMBER not in item.metadata_props
+        else item
         for item in map(importer.argument, operands)
     ]
     schema = schema_of(operator)
     names = (argument.name for argument in schema.arguments)
-    made = importer.append(
+    source = importer.append(
         node,
         schema.name,
         schema.overload_name or "default",
-        dict(zip(names, given, strict=False)),
+        dict(zip(names, cast_operands, strict=False)),
         outputs=[importer.value(node.name, example)],
     )
-    return cast(made.outputs[0], wanted)
+    return cast(source.outputs[0], result_dtype)
 
 
-def _unknown(importer: GraphImporter, node: torch.fx.Node, name: str) -> Any:
+def _import_unknown_operator(importer: GraphImporter, node: torch.fx.Node, name: str) -> Any:
     """Import an operator of unknown signature, with numbered operands and graphs (`graph_0`)......."""
     arguments: dict[str, Any] = {}
     graphs: list[ir.Attr] = []
-    named = [(f"operand_{index}", item) for index, item in enumerate(node.args)]
-    for key, item in [*named, *node.kwargs.items()]:
+    numbered_operands = [(f"operand_{index}", item) for index, item in enumerate(node.args)]
+    for key, item in [*numbered_operands, *node.kwargs.items()]:
         resolved = importer.argument(item) if _is_plain(importer, item) else str(item)
         if isinstance(resolved, torch.fx.GraphModule):
-            block = _Block(importer, resolved).finished("graph")
+            block = _GraphBlock(importer, resolved).build("graph")
             graphs.append(ir.AttrGraph(f"graph_{len(graphs)}", block))
         else:
             arguments[key] = resolved
     outputs = importer.outputs(node)
-    made = importer.append(node, f"higher_order::{name}", "", arguments, graphs, outputs)
-    return placed(node.meta.get("val"), made.outputs)
+    source = importer.append(node, f"higher_order::{name}", "", arguments, graphs, outputs)
+    return nest_results(node.meta.get("val"), source.outputs)
 
 
 def _is_plain(importer: GraphImporter, item: Any) -> bool:
@@ -156,11 +160,11 @@ def _is_plain(importer: GraphImporter, item: Any) -> bool:
     leaves = pytree.tree_leaves(item)
     if isinstance(item, torch.fx.Node) and isinstance(importer.argument(item), torch.fx.GraphModule):
         return True
-    found = [importer.argument(leaf) if isinstance(leaf, torch.fx.Node) else leaf for leaf in leaves]
-    return not isinstance(item, dict) and all(isinstance(leaf, kinds) for leaf in found)
+    arguments = [importer.argument(leaf) if isinstance(leaf, torch.fx.Node) else leaf for leaf in leaves]
+    return not isinstance(item, dict) and all(isinstance(leaf, kinds) for leaf in arguments)
 
 
-class _Block:
+class _GraphBlock:
     """A graph that becomes a block.
 
     Args:
@@ -196,16 +200,16 @@ class _Block:
             # A number that torch fixed is the same in every call.
             self._importer.bind(formal, example if type(example) in NUMBERS else value)
 
-    def finished(self, name: str) -> ir.Graph:
+    def build(self, name: str) -> ir.Graph:
         """The block; its outputs are the graph's results, then the new values of written inputs."""
         results = [
             item for item in pytree.tree_leaves(self._importer.run(self._module.graph)) if item is not None
         ]
-        made = {value for node in self._importer.nodes for value in node.outputs}
+        computed_values = {value for node in self._importer.nodes for value in node.outputs}
         outputs: list[ir.Value] = []
         for item in [*results, *self._copies]:
-            own = item in made and item not in outputs and item not in self._copies
-            outputs.append(item if own else self._distinct_value(item))
+            is_distinct = item in computed_values and item not in outputs and item not in self._copies
+            outputs.append(item if is_distinct else self._distinct_value(item))
         inner = self._importer
         return ir.Graph(self._inputs, outputs, nodes=inner.nodes, name=inner.unique(name))
 
@@ -220,15 +224,17 @@ class _Block:
         )
 
 
-class _Node:
+class _HigherOrderNode:
     """Imports a node of known signature."""
 
-    def __init__(self, importer: GraphImporter, node: torch.fx.Node, name: str, signature: Signature):
+    def __init__(
+        self, importer: GraphImporter, node: torch.fx.Node, name: str, signature: HigherOrderSignature
+    ):
         self._importer = importer
         self._node = node
         self._name = name
         self._signature = signature
-        self._given = {
+        self._arguments = {
             key: importer.argument(item) for key, item in zip(signature.parameters, node.args, strict=True)
         }
 
@@ -237,40 +243,41 @@ class _Node:
         signature, importer = self._signature, self._importer
         raw = dict(zip(signature.parameters, self._node.args, strict=True))
         operands = [item for formal in signature.formals for item in raw[formal]]  # type: ignore[union-attr]
-        changed = self._changed(operands)
-        first = sum(len(self._given[formal]) for formal in signature.formals[: signature.carried or 0])
+        changed = self._written_operands(operands)
+        first = sum(len(self._arguments[formal]) for formal in signature.formals[: signature.carried or 0])
         order = list(range(len(operands)))
         if signature.carried and changed:
-            rest = [index for index in order if index >= first and index not in changed]
-            order = [*range(first), *changed, *rest]
-            values = [item for formal in signature.formals for item in self._given[formal]]
-            self._given["carried_inputs"] = [values[index] for index in order[: first + len(changed)]]
-            self._given["additional_inputs"] = [values[index] for index in rest]
+            read_only_indices = [index for index in order if index >= first and index not in changed]
+            order = [*range(first), *changed, *read_only_indices]
+            values = [item for formal in signature.formals for item in self._arguments[formal]]
+            self._arguments["carried_inputs"] = [values[index] for index in order[: first + len(changed)]]
+            self._arguments["additional_inputs"] = [values[index] for index in read_only_indices]
         graphs = []
         for name in signature.graphs:
             # The condition of a loop only reads operands that the body writes.
             copied = () if name == "cond_fn" else changed
-            block = _Block(importer, self._given.pop(name), order, copied).finished(name)
+            block = _GraphBlock(importer, self._arguments.pop(name), order, copied).build(name)
             graphs.append(ir.AttrGraph(name, block))
+        # A block cannot write to an outer tensor, so the node returns the new value and `copy_` stores it.
         targets = [importer.argument(operands[index]) for index in changed]
         self._check(graphs, len(importer.outputs(self._node)) + len(targets))
         return importer.append_with_new_values(
-            self._node, f"higher_order::{self._name}", "", self._given, targets, graphs
+            self._node, f"higher_order::{self._name}", "", self._arguments, targets, graphs
         )
 
-    def _changed(self, operands: Sequence[Any]) -> list[int]:
+    def _written_operands(self, operands: Sequence[Any]) -> list[int]:
         """The positions of the operands that the blocks write to.
 
         Raises:
             CaptureError: the operator cannot return their new values.
         """
         signature = self._signature
-        by_graph = {name: written_inputs(self._given[name]) for name in signature.graphs}
-        changed = sorted({index for found in by_graph.values() for index in found})
+        by_graph = {name: written_inputs(self._arguments[name]) for name in signature.graphs}
+        changed = sorted({index for positions in by_graph.values() for index in positions})
         if not changed:
             return []
         storages = [storage(item) for item in operands]
-        carried = sum(len(self._given[formal]) for formal in signature.formals[: signature.carried or 0])
+        carried = sum(len(self._arguments[formal]) for formal in signature.formals[: signature.carried or 0])
         refused = (
             signature.carried is None
             or by_graph.get("cond_fn")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -20,13 +20,13 @@ from ...torch_boundary.operators.overloads import (
 
 
 @dataclasses.dataclass(frozen=True)
-class Signature:
+class HigherOrderSignature:
     """The arguments of a higher-order operator, in order, and which of them are graphs.
 
     Attributes:
-        formals: the arguments that the inputs of each graph stand for, in order.
-        carried: how many of `formals` the operator gives back after each run; None where the operator lets
-            its graphs write to no operand.
+        formals: the arguments that become the inputs of each graph, in order.
+        carried: how many of `formals` the operator returns after each run; None if the graphs of the
+            operator must not write to an operand.
     """
 
     parameters: tuple[str, ...]
@@ -35,30 +35,30 @@ class Signature:
     carried: int | None = None
 
 
-_LOOP = Signature(
+_LOOP = HigherOrderSignature(
     ("cond_fn", "body_fn", "carried_inputs", "additional_inputs"),
     ("cond_fn", "body_fn"),
     ("carried_inputs", "additional_inputs"),
     1,
 )
 SIGNATURES = {
-    "cond": Signature(
+    "cond": HigherOrderSignature(
         ("pred", "true_graph", "false_graph", "operands"), ("true_graph", "false_graph"), ("operands",), 0
     ),
     "while_loop": _LOOP,
     "while_loop_stack_output": dataclasses.replace(_LOOP, carried=None),
-    "scan": Signature(
+    "scan": HigherOrderSignature(
         ("combine_fn", "init", "xs", "additional_inputs"),
         ("combine_fn",),
         ("init", "xs", "additional_inputs"),
     ),
-    "associative_scan": Signature(
+    "associative_scan": HigherOrderSignature(
         ("combine_fn", "xs", "additional_inputs"), ("combine_fn",), ("xs", "xs", "additional_inputs")
     ),
-    "map_impl": Signature(("f", "xs", "pos_args"), ("f",), ("xs", "pos_args")),
+    "map_impl": HigherOrderSignature(("f", "xs", "pos_args"), ("f",), ("xs", "pos_args")),
 }
 
-# Where a wrapper has its body, and where the operands of the body begin.
+# The position of a wrapper's body among its arguments, and of the first operand of the body.
 WRAPPERS = {
     "hints_wrapper": (0, 1),
     "invoke_quant": (0, 1),
@@ -79,34 +79,34 @@ def placeholders(module: torch.fx.GraphModule) -> list[torch.fx.Node]:
     return [node for node in module.graph.nodes if node.op == "placeholder"]
 
 
-def written(node: torch.fx.Node) -> list[torch.fx.Node]:
-    """The operands that a node writes to, also from within the graphs that it takes."""
+def written_operands(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """The operands that a node or the graphs among its arguments write to."""
     target = node.target
     if isinstance(target, OpOverload):
         schema = schema_of(target)
+        # `detach_` is declared mutable, but changes only autograd's record.
         if not schema.is_mutable or target is torch.ops.aten.detach_.default:
             return []
-        given = dict(zip((a.name for a in schema.arguments), node.args, strict=False)) | node.kwargs
-        return [item for name in written_arguments(schema) for item in _nodes(given.get(name))]
+        arguments = dict(zip((a.name for a in schema.arguments), node.args, strict=False)) | node.kwargs
+        return [item for name in written_arguments(schema) for item in _nodes(arguments.get(name))]
     if isinstance(target, HigherOrderOperator):
         return [
-            operand for actual, module in _calls(node, target.name()) for operand in _written(actual, module)
+            operands[index]
+            for operands, module in _calls(node, target.name())
+            for index in written_inputs(module)
+            if isinstance(operands[index], torch.fx.Node)
         ]
     return []
 
 
-def _written(actual: Sequence[Any], module: torch.fx.GraphModule) -> list[torch.fx.Node]:
-    return [actual[index] for index in written_inputs(module) if isinstance(actual[index], torch.fx.Node)]
-
-
 def written_inputs(module: torch.fx.GraphModule) -> list[int]:
     """The positions of a graph's inputs that its nodes write to, themselves or through views."""
-    changed = {storage(item) for node in module.graph.nodes for item in written(node)} - {None}
+    changed = {storage(item) for node in module.graph.nodes for item in written_operands(node)} - {None}
     return [index for index, node in enumerate(placeholders(module)) if storage(node) in changed]
 
 
 def _calls(node: torch.fx.Node, name: str) -> Iterator[tuple[list[Any], torch.fx.GraphModule]]:
-    """The graphs that a node runs, each with the operands that its inputs stand for."""
+    """The graphs that a node runs, each with the operands for its inputs."""
     if name in WRAPPERS:
         body, first = WRAPPERS[name]
         operands = node.args[first] if name in TAKES_A_TUPLE else node.args[first:]
@@ -115,17 +115,17 @@ def _calls(node: torch.fx.Node, name: str) -> Iterator[tuple[list[Any], torch.fx
     signature = SIGNATURES.get(name)
     if signature is None:
         return
-    given = dict(zip(signature.parameters, node.args, strict=False))
-    operands = [item for formal in signature.formals for item in given[formal]]  # type: ignore[union-attr]
+    arguments = dict(zip(signature.parameters, node.args, strict=False))
+    operands = [item for formal in signature.formals for item in arguments[formal]]  # type: ignore[union-attr]
     for graph in signature.graphs:
-        yield operands, _module(given[graph])
+        yield operands, _module(arguments[graph])
 
 
 def _module(item: Any) -> torch.fx.GraphModule:
-    found: Any = item.graph.owning_module
+    submodule: Any = item.graph.owning_module
     for part in str(item.target).split("."):
-        found = getattr(found, part)
-    result: torch.fx.GraphModule = found
+        submodule = getattr(submodule, part)
+    result: torch.fx.GraphModule = submodule
     return result
 
 

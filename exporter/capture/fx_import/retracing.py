@@ -6,7 +6,7 @@ Three kinds of nodes transform operators instead of computing tensors:
 - `flex_attention`, whose eager implementation is attention with its two functions under `vmap`;
 - a region under autocast, whose casts are not in the captured graph.
 
-Tracing may not add assumptions about symbolic sizes: a graph that is valid for some sizes only is refused.
+Tracing must not add assumptions about symbolic sizes: a graph that is valid for some sizes only is refused.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ def import_vmap(importer: GraphImporter, region: Sequence[torch.fx.Node]) -> dic
         environment = dict(zip(operands, values, strict=True))
         for node in region:
             if node.op == "get_attr":
-                environment[node] = importer.held(node)
+                environment[node] = importer.module_attribute(node)
                 continue
             args, kwargs = torch.fx.map_arg((node.args, node.kwargs), environment.__getitem__)
             environment[node] = node.target(*args, **kwargs)  # type: ignore[operator]
         return [environment[node] for node in results]
 
-    constants = {node: importer.held(node) for node in operands if node.op == "get_attr"}
+    constants = {node: importer.module_attribute(node) for node in operands if node.op == "get_attr"}
     examples = [constants.get(node, node.meta.get("val")) for node in operands]
-    traced = _traced(run, examples, "vmap")
+    traced = _trace_function(run, examples, "vmap")
     values = importer.inline(traced, [importer.argument(node) for node in operands])
     return dict(zip(results, values, strict=True))
 
@@ -72,8 +72,8 @@ def import_flex_attention(importer: GraphImporter, node: torch.fx.Node) -> Any:
     """Import a `flex_attention` as its eager implementation: attention with functions of single scores."""
     leaves, structure = pytree.tree_flatten((node.args, node.kwargs))
     positions = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.fx.Node)]
-    held = {i: importer.argument(leaves[i]) for i in positions}
-    graphs = {i: item for i, item in held.items() if isinstance(item, torch.fx.GraphModule)}
+    arguments = {i: importer.argument(leaves[i]) for i in positions}
+    graphs = {i: item for i, item in arguments.items() if isinstance(item, torch.fx.GraphModule)}
     # The tensors of a block mask only list blocks where its function is false; the function decides.
     mask = structure.unflatten(range(len(leaves)))[0][4]
     ignored = {i for i in pytree.tree_leaves(mask) if i not in graphs}
@@ -87,7 +87,7 @@ def import_flex_attention(importer: GraphImporter, node: torch.fx.Node) -> Any:
         return attention(*args, **kwargs)
 
     examples = [leaves[i].meta["val"] for i in operands]
-    return importer.inline(_traced(run, examples, "flex_attention"), [held[i] for i in operands])
+    return importer.inline(_trace_function(run, examples, "flex_attention"), [arguments[i] for i in operands])
 
 
 def import_autocast(importer: GraphImporter, node: torch.fx.Node) -> Any:
@@ -105,8 +105,8 @@ def import_autocast(importer: GraphImporter, node: torch.fx.Node) -> Any:
             return module(*values)
 
     examples = [item.meta["val"] if isinstance(item, torch.fx.Node) else item for item in operands]
-    traced = _traced(run, examples, "region under autocast")
-    [output] = (found for found in traced.graph.nodes if found.op == "output")
+    traced = _trace_function(run, examples, "region under autocast")
+    [output] = (node for node in traced.graph.nodes if node.op == "output")
     results = output.args[0]
     for user in node.users:
         result = results[user.args[1]] if user.target is operator.getitem else None
@@ -115,23 +115,29 @@ def import_autocast(importer: GraphImporter, node: torch.fx.Node) -> Any:
     return importer.inline(traced, importer.argument(operands))
 
 
-def _traced(function: Callable[..., Any], examples: Sequence[Any], what: str) -> torch.fx.GraphModule:
+def _trace_function(
+    function: Callable[..., Any], examples: Sequence[Any], construct: str
+) -> torch.fx.GraphModule:
     """The operators that a function runs over fake tensors.
+
+    Args:
+        construct: what the function belongs to, for messages.
 
     Raises:
         CaptureError: torch cannot trace it, or only for some symbolic sizes.
     """
     mode = mode_of(examples)
     environment = mode.shape_env
-    known = len(environment.guards) if environment is not None else 0
+    guard_count = len(environment.guards) if environment is not None else 0
     try:
         traced = trace(function, mode, examples)
     except Exception as error:
-        raise_fault(error, f"when it traced a {what} of the captured graph")
+        raise_fault(error, f"when it traced a {construct} of the captured graph")
         raise CaptureError(
-            f"a {what} of the captured graph cannot be traced: {type(error).__name__}: {error}"
+            f"a {construct} of the captured graph cannot be traced: {type(error).__name__}: {error}"
         ) from error
-    if environment is not None and len(environment.guards) > known:
-        raise CaptureError(f"a {what} of the captured graph holds for some of the dynamic sizes only")
+    # A new guard means that a branch of the traced code depended on a size.
+    if environment is not None and len(environment.guards) > guard_count:
+        raise CaptureError(f"a {construct} of the captured graph holds for some of the dynamic sizes only")
     traced.graph.eliminate_dead_code()
     return traced

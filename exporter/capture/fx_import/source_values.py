@@ -21,7 +21,7 @@ _NUMBERS: dict[type, tuple[str, DataType]] = {
 _UNKNOWN_DIM = ir.SymbolicDim(None)
 
 
-class Dimensions:
+class NamedDimensions:
     """Symbolic sizes of torch as named dimensions; each expression is written out once.
 
     Attributes:
@@ -40,7 +40,7 @@ class Dimensions:
         self.names: dict[Any, str] = dict(names or {})
         self.closed = closed
         self.unproven = dict(unproven or {})
-        self._known: dict[Any, int | ir.SymbolicDim] = {}
+        self._dimensions: dict[Any, int | ir.SymbolicDim] = {}
 
     def shape(self, name: str, sizes: Sequence[Any]) -> ir.Shape:
         """The shape of a value by its name in the captured graph."""
@@ -55,12 +55,12 @@ class Dimensions:
         if isinstance(size, int):
             return size
         expression = size.node.expr
-        known = self._known.get(expression)
-        if known is None:
-            known = self._known[expression] = self._written(expression)
-        return known
+        dim = self._dimensions.get(expression)
+        if dim is None:
+            dim = self._dimensions[expression] = self._convert(expression)
+        return dim
 
-    def _written(self, expression: Any) -> int | ir.SymbolicDim:
+    def _convert(self, expression: Any) -> int | ir.SymbolicDim:
         if expression.is_Integer:
             return int(expression)
         if self.closed and not expression.free_symbols <= self.names.keys():
@@ -97,8 +97,8 @@ def element_type(dtype: torch.dtype) -> DataType:
         raise CaptureError(f"{dtype} has no ONNX element type") from error
 
 
-def describe(value: ir.Value, example: Any, dimensions: Dimensions, name: str = "") -> ir.Value:
-    """Give a source value the element type and shape of its fake tensor or symbolic number.
+def describe(value: ir.Value, example: Any, dimensions: NamedDimensions, name: str = "") -> ir.Value:
+    """Set the element type and shape of a source value to those of its fake tensor or symbolic number.
 
     Args:
         name: its name in the captured graph, where it has one.

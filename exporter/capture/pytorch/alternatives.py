@@ -25,7 +25,7 @@ from ...torch_boundary.state.model_state import Preserved, referenced_objects
 from ...torch_boundary.state.static_lookups import is_instance
 
 SECONDS = 5.0
-"""A try takes as long as a capture, so there is none after a failed capture that took longer than this."""
+"""An attempt takes as long as a capture, so none is made after a failed capture that took longer."""
 BYTES = 256 * 2**20
 """A model with more parameters and buffers than this is not copied."""
 
@@ -53,7 +53,7 @@ class Alternatives:
         call: the example arguments, `(args, kwargs)`.
         captures: the functions that capture the model in each form.
 
-    The time of the failed capture is that until the first call.
+    The time from construction to the first call counts as the time of the failed capture.
     """
 
     def __init__(
@@ -80,14 +80,14 @@ class Alternatives:
         if self._seconds > SECONDS or _bytes(self._model) > BYTES or _reaches_state(self._model):
             forms = ", ".join(_FORMS[name] for name in names)
             return None, [f"not tried, because it would take long or need copies: {forms}"] if names else []
-        # A copy shares what its hooks and functions refer to.
+        # A deep copy shares the objects that its hooks and functions refer to, so these are restored, too.
         preserved = Preserved(self._model, self._call)
-        with boundary(quiet(), without_fused_attention(), _unheard(), preserved):
+        with boundary(quiet(), without_fused_attention(), _without_output(), preserved):
             try:
                 model = copy.deepcopy(self._model)
-                call = _cloned(self._call)
+                call = _clone_tensors(self._call)
             except Exception as failure:
-                # Without a copy, a try would have side effects.
+                # Without a copy, an attempt would change the user's model.
                 raise_fault(failure, "when it copied the model")
                 return None, []
             error = _error_of(model, *call)
@@ -98,24 +98,24 @@ class Alternatives:
 
     def _try_forms(self, names: Sequence[str]) -> list[str]:
         begin = time.perf_counter()
-        found, failed, skipped = [], [], []
+        lines, failed, skipped = [], [], []
         for name in names:
-            # Capturing strictly would empty the caches of the user's compiled functions.
+            # Strict capture would empty the caches of the user's compiled functions.
             if time.perf_counter() - begin > SECONDS or (name == "strict" and has_compiled_code()):
                 skipped.append(_FORMS[name])
                 continue
             try:
-                found.append(self._try(name))
+                lines.append(self._try(name))
             except Exception as error:
                 # After any error of torch or of the model, the alternative does not work.
                 raise_fault(error, "when it tried another capture of the model")
                 failed.append(_FORMS[name])
-        found += [f"tried, and fails too: {', '.join(failed)}"] if failed else []
-        return found + ([f"not tried: {', '.join(skipped)}"] if skipped else [])
+        lines += [f"tried, and fails too: {', '.join(failed)}"] if failed else []
+        return lines + ([f"not tried: {', '.join(skipped)}"] if skipped else [])
 
     def _try(self, name: str) -> str:
         model = copy.deepcopy(self._model)
-        args, kwargs = _cloned(self._call)
+        args, kwargs = _clone_tensors(self._call)
         if name == "strict":
             self._captures[name](model)
             return "strict=True captures this model (tried)"
@@ -126,26 +126,26 @@ class Alternatives:
                 "branches and loops"
             )
         # Tracing runs the model, which may write to its buffers.
-        given = {"example_kwarg_inputs": kwargs} if kwargs else {"example_inputs": args}
+        example_options = {"example_kwarg_inputs": kwargs} if kwargs else {"example_inputs": args}
         if args and kwargs:
             raise CaptureError("torch.jit.trace accepts positional or keyword arguments, not both")
-        traced = torch.jit.trace(copy.deepcopy(model), check_trace=False, **given)
+        traced = torch.jit.trace(copy.deepcopy(model), check_trace=False, **example_options)
         self._captures[name](traced)
-        agreed = _agreements(model, traced, (args, kwargs))
-        if agreed is None:
+        agreement_count = _agreements(model, traced, (args, kwargs))
+        if agreement_count is None:
             return "torch.jit.trace(model, args) does not help: for other inputs its results differ (tried)"
         return (
             "opsetta.export(torch.jit.trace(model, args), args) captures this model (tried), but records "
-            f"only the path of the example; it agreed with the model for {agreed} other inputs, and is wrong "
-            "for inputs that take another path"
+            f"only the path of the example; it agreed with the model for {agreement_count} other inputs, "
+            "and is wrong for inputs that take another path"
         )
 
 
 def _agreements(model: Any, traced: Any, call: tuple[tuple[Any, ...], dict[str, Any]]) -> int | None:
     """The number of other inputs for which a trace agrees with the model; None if it differs for one."""
     count = 0
-    for other in _others(call):
-        args, kwargs = _cloned(other)
+    for changed_call in _changed_calls(call):
+        args, kwargs = _clone_tensors(changed_call)
         torch.manual_seed(0)
         try:
             expected = copy.deepcopy(model)(*args, **kwargs)
@@ -153,7 +153,7 @@ def _agreements(model: Any, traced: Any, call: tuple[tuple[Any, ...], dict[str, 
             raise_fault(error, "when it ran the model in PyTorch")
             # The model refuses these values, which does not count against the trace.
             continue
-        args, kwargs = _cloned(other)
+        args, kwargs = _clone_tensors(changed_call)
         torch.manual_seed(0)
         try:
             actual = copy.deepcopy(traced)(*args, **kwargs)
@@ -167,19 +167,21 @@ def _agreements(model: Any, traced: Any, call: tuple[tuple[Any, ...], dict[str, 
     return count
 
 
-def _others(call: tuple[tuple[Any, ...], dict[str, Any]]) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+def _changed_calls(
+    call: tuple[tuple[Any, ...], dict[str, Any]],
+) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
     """The call with other values in tensors of the same shapes."""
     for number, fraction in zip(_NUMBERS, _FRACTIONS, strict=True):
 
-        def changed(tensor: torch.Tensor, number: _Change = number, fraction: _Change = fraction) -> Any:
+        def change(tensor: torch.Tensor, number: _Change = number, fraction: _Change = fraction) -> Any:
             if tensor.dtype == torch.bool:
                 return ~tensor
             return (fraction if tensor.is_floating_point() or tensor.is_complex() else number)(tensor)
 
-        yield pytree.tree_map_only(torch.Tensor, changed, call)
+        yield pytree.tree_map_only(torch.Tensor, change, call)
 
 
-def _cloned(call: tuple[tuple[Any, ...], Mapping[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _clone_tensors(call: tuple[tuple[Any, ...], Mapping[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     args, kwargs = call
     result: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_map_only(
         torch.Tensor, _clone, (tuple(args), dict(kwargs))
@@ -223,7 +225,7 @@ def _reaches_state(model: torch.nn.Module) -> bool:
 
 
 @contextlib.contextmanager
-def _unheard() -> Iterator[None]:
+def _without_output() -> Iterator[None]:
     """Suppress this thread's output, because the model has already printed during the capture."""
     muted = _Muted(sys.stdout), _Muted(sys.stderr)
     with contextlib.redirect_stdout(muted[0]), contextlib.redirect_stderr(muted[1]):

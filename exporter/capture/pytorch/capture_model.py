@@ -77,7 +77,7 @@ def capture(
     if isinstance(model, torch.export.ExportedProgram):
         if dynamic_shapes is not None or dynamic_axes is not None:
             raise CaptureError("an ExportedProgram already has its dynamic shapes: leave dynamic_shapes out")
-        return _of_program(model, source_lines)
+        return _capture_program(model, source_lines)
     if not callable(model):
         raise CaptureError(
             f"the model must be an nn.Module, a callable, or an ExportedProgram, not {type(model).__name__}"
@@ -88,32 +88,32 @@ def capture(
     tensor_kinds.check_arguments(shapes.bind(model, args, kwargs))
     tensor_kinds.check_initialised(model)
     with as_parameters(model, args, kwargs, dynamic_shapes) as by_member:
-        given = {
+        shape_options = {
             "dynamic_shapes": by_member,
             "dynamic_axes": dynamic_axes,
             "input_names": input_names,
             "output_names": output_names,
         }
-        return _of_model(model, args, kwargs, given, by, specialize, source_lines)
+        return _capture_module(model, args, kwargs, shape_options, by, specialize, source_lines)
 
 
-def _of_program(program: torch.export.ExportedProgram, source_lines: bool) -> Capture:
+def _capture_program(program: torch.export.ExportedProgram, source_lines: bool) -> Capture:
     """Import what torch.export captured."""
     with faults_reported("when it read the captured program"):
-        found = import_exported_program(program, source_lines=source_lines)
+        result = import_exported_program(program, source_lines=source_lines)
     if program.example_inputs is not None:
         args, kwargs = program.example_inputs
-        found.example = (tuple(args), dict(kwargs))
-    limits = size_limits.of_program(program, symbol_names(program, {}))
-    dimensions.write_restrictions(found.source.metadata_props, limits.restrictions)
-    return found
+        result.example = (tuple(args), dict(kwargs))
+    limits = size_limits.limits_of_program(program, symbol_names(program, {}))
+    dimensions.write_restrictions(result.source.metadata_props, limits.restrictions)
+    return result
 
 
-def _of_model(
+def _capture_module(
     model: torch.nn.Module,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
-    given: dict[str, Any],
+    shape_options: dict[str, Any],
     by: str,
     specialize: bool,
     source_lines: bool,
@@ -121,10 +121,10 @@ def _of_model(
     """Capture a module, see `capture`.
 
     Args:
-        given: the arguments of `capture` about dynamic shapes.
+        shape_options: the arguments of `capture` about dynamic shapes.
     """
-    leaves = shapes.resolve(model, args, kwargs, **given)
-    alternatives = Alternatives(model, (args, kwargs), _captures(args, kwargs, by, given))
+    leaves = shapes.resolve(model, args, kwargs, **shape_options)
+    alternatives = Alternatives(model, (args, kwargs), _captures(args, kwargs, by, shape_options))
     preserved, remembered = Preserved(model, leaves.values), RememberedTensors(model)
     attempt = functools.partial(_export, model, args, kwargs, leaves, (preserved, remembered), source_lines)
     try:
@@ -132,35 +132,42 @@ def _of_model(
     except Failures as failures:
         if specialize and by == "auto" and any(map(reads_value, failures.errors.values())):
             try:
-                return torchscript.capture_trace(model, args, kwargs, source_lines=source_lines, **given)
+                return torchscript.capture_trace(
+                    model, args, kwargs, source_lines=source_lines, **shape_options
+                )
             except Exception as traced:
                 raise_fault(traced, "when it traced the model")
                 failures.errors["trace"] = traced
         error = failures.explained
         if not isinstance(error, CaptureError):
             tensor_kinds.check_state(model)
-        given_leaves = tensor_kinds.named_leaves(shapes.bind(model, args, kwargs))
-        said = explain(error, model, given_leaves, alternatives, by, failures.errors, failures.notes)
-        raise CaptureError(said) from error
+        named_leaves = tensor_kinds.named_leaves(shapes.bind(model, args, kwargs))
+        message = explain(error, model, named_leaves, alternatives, by, failures.errors, failures.notes)
+        raise CaptureError(message) from error
     names = symbol_names(program, leaves.dimension_names())
     structure = pytree.tree_flatten((args, dict(kwargs)))[1]
     with faults_reported("when it searched the sizes for which the program is valid"):
-        ways = _ways_of(program, by)
-        follow = functools.partial(_captured_at, model, args, kwargs, leaves, (preserved, remembered), ways)
+        if isinstance(program, RecordedProgram):
+            ways: Sequence[str] = ("direct",)
+        else:
+            ways = ("torch.export", "strict") if by == "auto" else (by,)
+        follow = functools.partial(
+            _capture_at_sizes, model, args, kwargs, leaves, (preserved, remembered), ways
+        )
         limits = _limits(model, program, leaves, values, names, structure, preserved, remembered, follow)
     with faults_reported("when it read the captured program"):
-        found = import_exported_program(
+        result = import_exported_program(
             program, names=names, unproven=limits.unproven, source_lines=source_lines
         )
-    dimensions.write_restrictions(found.source.metadata_props, limits.restrictions)
+    dimensions.write_restrictions(result.source.metadata_props, limits.restrictions)
     for condition in dimensions.in_words(limits.unlike_model):
         warn(f"the export is valid for {condition}")
     if isinstance(program, RecordedProgram):
         _warn_of_replaced(program.replaced)
-        specializations.write_specializations(found.source.metadata_props, program.specializations)
-    found.interface.parameter_names = shapes.parameter_names(model)
-    found.example = (args, dict(kwargs))
-    return found
+        specializations.write_specializations(result.source.metadata_props, program.specializations)
+    result.interface.parameter_names = shapes.parameter_names(model)
+    result.example = (args, dict(kwargs))
+    return result
 
 
 def _warn_of_replaced(names: Sequence[str]) -> None:
@@ -191,20 +198,20 @@ def _export(
         The program, and the leaves of the example used.
     """
     structure = pytree.tree_flatten((args, dict(kwargs)))[1]
-    specification = _specification(model, args, kwargs, leaves) if any(leaves.wanted) else None
+    specification = _specification(model, args, kwargs, leaves) if any(leaves.requested_dims) else None
     names = leaves.dimension_names()
     failures: list[Exception] = []
     for values in shapes.enlargements(leaves):
         call = pytree.tree_unflatten(values, structure)
         try:
-            # TorchDynamo would trace the hook, to no use.
+            # TorchDynamo would trace the hook as a part of the model.
             with contextlib.nullcontext() if by == "strict" else _result_registered(model):
-                program = _captured(
+                program = _capture_call(
                     model, call, specification, names, restoring, source_lines, by, specialize
                 )
             capture_patches.restore_operators(program)
             captured = _placeholders(program)
-            refusal = shapes.specialised(leaves, captured) or shapes.rounded(captured)
+            refusal = shapes.describe_specialised(leaves, captured) or shapes.describe_rounded(captured)
             if refusal is None:
                 return program, values
             failures.append(CaptureError(refusal))
@@ -212,12 +219,12 @@ def _export(
             if is_fault(error):
                 raise
             failures.append(error)
-            if not any(leaves.wanted):
+            if not any(leaves.requested_dims):
                 break
     raise failures[0]
 
 
-def _captured(
+def _capture_call(
     model: torch.nn.Module,
     call: tuple[tuple[Any, ...], dict[str, Any]],
     specification: dict[str, Any] | None,
@@ -229,9 +236,9 @@ def _captured(
 ) -> CapturedProgram:
     """Capture one call, under torch's patches, and restore the model."""
     args, kwargs = call
-    patched = functools.partial(_patched, restoring, by, names)
+    patches = functools.partial(_apply_patches, restoring, by, names)
     if by != "direct":
-        with patched():
+        with patches():
             return torch.export.export(
                 model, args, kwargs, dynamic_shapes=specification, strict=by == "strict"
             )
@@ -239,27 +246,28 @@ def _captured(
     from ..direct.builtin_functions import MakesNumbers
     from ..direct.decisions import Decisions, WeightsDecide
 
-    recorded = functools.partial(_recorded, model, args, kwargs, specification, source_lines)
+    record_call = functools.partial(_record_call, model, args, kwargs, specification, source_lines)
     constants = gradients = False
-    others: list[dict[str, Any]] | None = []
+    other_namespaces: list[dict[str, Any]] | None = []
+    # Each exception asks for another recording with one more setting, so the loop ends.
     while True:
         try:
-            with patched(gradients=gradients):
-                return recorded(Decisions(specialize, constants), others, gradients)
+            with patches(gradients=gradients):
+                return record_call(Decisions(specialize, constants), other_namespaces, gradients)
         except WeightsDecide:
             constants = True
         except Differentiates:
             gradients = True
         except MakesNumbers as error:
-            others = [*(others or []), error.namespace]
+            other_namespaces = [*(other_namespaces or []), error.namespace]
         except Exception as error:
-            if not others or is_fault(error):
+            if not other_namespaces or is_fault(error):
                 raise
-            # Their sizes may be needed as numbers: as keys of a dict, for example.
-            others = None
+            # The code in these namespaces may need sizes as plain numbers, for example as keys of a dict.
+            other_namespaces = None
 
 
-def _patched(
+def _apply_patches(
     restoring: _Contexts, by: str, names: Mapping[tuple[int, int], str], *, gradients: bool = False
 ) -> contextlib.AbstractContextManager[None]:
     """Torch's patches for a capture, after which the model is as before."""
@@ -269,20 +277,20 @@ def _patched(
     return boundary(*patches, *restoring)
 
 
-def _recorded(
+def _record_call(
     model: torch.nn.Module,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     specification: dict[str, Any] | None,
     source_lines: bool,
     decisions: Decisions,
-    others: list[dict[str, Any]] | None,
+    other_namespaces: list[dict[str, Any]] | None,
     gradients: bool,
 ) -> RecordedProgram:
     """Capture one call directly; its modules are imported here, after the probe for the names they need.
 
     Raises:
-        MakesNumbers: a module outside of `others` makes a number of a size, unless `others` is None.
+        MakesNumbers: a module outside of `other_namespaces` makes a number of a size, unless that is None.
         Differentiates: the model computes gradients, and `gradients` is False.
     """
     from ...torch_boundary.recording.recorded_sizes import DynamicSizes, FixedSizes
@@ -290,11 +298,13 @@ def _recorded(
     from ..direct.decisions import DecidingEnvironment
     from ..direct.recording import record
 
-    environment = DecidingEnvironment(decisions, others is not None, tracked_fakes=[], trace_asserts=True)
+    environment = DecidingEnvironment(
+        decisions, other_namespaces is not None, tracked_fakes=[], trace_asserts=True
+    )
     sizes = FixedSizes(environment)
     if specification is not None:
         sizes = DynamicSizes(environment, model, specification)
-    with builtin_functions.kept_symbolic(model, specification is not None, others or []):
+    with builtin_functions.kept_symbolic(model, specification is not None, other_namespaces or []):
         return record(model, args, kwargs, sizes, decisions, source_lines=source_lines, gradients=gradients)
 
 
@@ -308,16 +318,16 @@ def _limits(
     preserved: Preserved,
     remembered: RememberedTensors,
     follow: Callable[[list[Any]], list[Any] | None],
-) -> size_limits.Limits:
+) -> size_limits.SizeLimits:
     """The sizes for which the program is valid; refuses two names for dimensions that must be equal.
 
     Args:
-        follow: captures the model with other leaves, and returns the placeholders, or None.
+        follow: captures the model with other leaves; returns the placeholders, or None if that fails.
     """
     captured = _placeholders(program)
     shapes.check_names(leaves, captured, functools.partial(size_limits.lines_of_equality, captured))
     if not names:
-        return size_limits.Limits()
+        return size_limits.SizeLimits()
     packs = any("packed_sequence" in str(node.target) for node in program.graph.nodes)
     captured_so = functools.partial(capture_patches.as_captured, packs)
     search = size_limits.Search(captured, values, names, leaves.ranges())
@@ -325,22 +335,15 @@ def _limits(
     is_first = True
     while search.base and (is_first or branches):
         # Branches are captured with the real weights, and tried with fake ones.
-        found = [(branch, follow(search.values_at(branch.point))) for branch in branches]
+        followed_branches = [(branch, follow(search.values_at(branch.point))) for branch in branches]
         tracer = Tracer(model, program, structure, captured_so, remembered.forget_fakes)
         with boundary(quiet(), preserved, remembered):
-            branches = search.run(tracer) if is_first else search.follow(tracer, found)
+            branches = search.run(tracer) if is_first else search.follow(tracer, followed_branches)
         is_first = False
     return search.limits
 
 
-def _ways_of(program: CapturedProgram, by: str) -> Sequence[str]:
-    """The ways to capture other branches of a model whose capture is given."""
-    if isinstance(program, RecordedProgram):
-        return ("direct",)
-    return ("torch.export", "strict") if by == "auto" else (by,)
-
-
-def _captured_at(
+def _capture_at_sizes(
     model: torch.nn.Module,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
@@ -350,19 +353,25 @@ def _captured_at(
     values: list[Any],
 ) -> list[Any] | None:
     """The placeholders of a capture at other sizes, where those of 0 and 1 are static; None if it fails."""
-    wanted = [
+    requested_dims = [
         {axis: Dim.DYNAMIC for axis in axes if values[leaf].shape[axis] > 1}
         if isinstance(values[leaf], torch.Tensor)
         else {}
-        for leaf, axes in enumerate(leaves.wanted)
+        for leaf, axes in enumerate(leaves.requested_dims)
     ]
-    named = {place: name for place, name in leaves.dimension_names().items() if place[1] in wanted[place[0]]}
-    at_sizes = shapes.Leaves(values, wanted, leaves.paths)
-    specification = _specification(model, args, kwargs, at_sizes) if any(wanted) else None
+    names = {
+        leaf_and_axis: name
+        for leaf_and_axis, name in leaves.dimension_names().items()
+        if leaf_and_axis[1] in requested_dims[leaf_and_axis[0]]
+    }
+    at_sizes = shapes.Leaves(values, requested_dims, leaves.paths)
+    specification = _specification(model, args, kwargs, at_sizes) if any(requested_dims) else None
     call = pytree.tree_unflatten(values, pytree.tree_flatten((args, dict(kwargs)))[1])
     for way in ways:
         try:
-            return _placeholders(_captured(model, call, specification, named, restoring, False, way, False))
+            return _placeholders(
+                _capture_call(model, call, specification, names, restoring, False, way, False)
+            )
         except Exception as error:
             if is_fault(error):
                 raise
@@ -376,17 +385,19 @@ def _placeholders(program: CapturedProgram) -> list[Any]:
     return [values.get(name) if isinstance(name, str) else name for name in names]
 
 
-def _captures(args: tuple[Any, ...], kwargs: Mapping[str, Any], by: str, given: dict[str, Any]) -> Captures:
+def _captures(
+    args: tuple[Any, ...], kwargs: Mapping[str, Any], by: str, shape_options: dict[str, Any]
+) -> Captures:
     """Functions that capture the model in another form, by name of the form."""
 
     def capture_strictly(model: torch.nn.Module) -> None:
-        leaves = shapes.resolve(model, args, kwargs, **given)
+        leaves = shapes.resolve(model, args, kwargs, **shape_options)
         restoring = Preserved(model, leaves.values), RememberedTensors(model)
         program, _ = _export(model, args, kwargs, leaves, restoring, False, "strict")
         import_exported_program(program)
 
     def capture_script(model: Any) -> None:
-        torchscript.capture(model, args, kwargs, **given)
+        torchscript.capture(model, args, kwargs, **shape_options)
 
     captures: dict[str, Callable[[Any], None]] = {"script": capture_script, "trace": capture_script}
     return captures if by in ("auto", "strict") else {"strict": capture_strictly, **captures}
@@ -398,15 +409,15 @@ def _specification(
     """The dynamic shapes in torch.export's form: by parameter name, nested like the arguments."""
     dims = iter(shapes.torch_dims(leaves))
     bound = shapes.bind(model, args, kwargs)
-    by_name = {name: _nested(bound[name], dims) for name in shapes.call_order(bound, kwargs)}
+    by_name = {name: _nest_dims(bound[name], dims) for name in shapes.call_order(bound, kwargs)}
     return {name: by_name[name] for name in bound}
 
 
-def _nested(value: Any, dims: Iterator[dict[int, Any] | None]) -> Any:
+def _nest_dims(value: Any, dims: Iterator[dict[int, Any] | None]) -> Any:
     members = pytree.children(value)
     if members is None:
         return next(dims)
-    inner = [_nested(member, dims) for member in members]
+    inner = [_nest_dims(member, dims) for member in members]
     if isinstance(value, dict):
         return dict(zip(value, inner, strict=True))
     return tuple(inner) if isinstance(value, tuple) else inner

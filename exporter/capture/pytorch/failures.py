@@ -14,7 +14,7 @@ from ...torch_boundary.containers import pytree
 from ...torch_boundary.state.static_lookups import is_instance
 from ...torch_boundary.symbolic_sizes import CHECK
 from ..direct.bytecode import catches, decides, is_assertion
-from ..user_lines import Place, instructions_of, origin_of, place_of
+from ..user_lines import CodeLine, instructions_of, origin_of, user_line_of
 
 _LONGEST = 300
 _SHORT = 80
@@ -32,12 +32,12 @@ _OPERATOR = re.compile(r"CustomOpDef\(([\w:.]+)\)|(\w+)::(\w+)|\b(\w+)\.(\w+)\.(
 
 
 @dataclasses.dataclass(frozen=True)
-class Kind:
+class FailureKind:
     """A kind of failure.
 
     Attributes:
         pattern: a pattern that torch's message matches.
-        cause: the cause in a sentence; empty if torch's message says it.
+        cause: the cause in a sentence; empty if torch's message states it.
         remedies: remedies besides the alternatives that were tried.
         tries: the alternatives that may help, by name: strict, script, trace.
     """
@@ -52,7 +52,7 @@ _SPECIALIZE = (
     "opsetta.export(model, args, specialize=True) follows the path of the example, and lists the decisions "
     "that it fixes"
 )
-_NUMBER = Kind(
+_NUMBER = FailureKind(
     re.compile("Could not extract specialized|DynamicOutputShapeException"),
     "The computation depends on a number read from a tensor (.item(), int(), tolist()).",
     (
@@ -62,7 +62,7 @@ _NUMBER = Kind(
     ),
     ("script", "trace"),
 )
-_DATA = Kind(
+_DATA = FailureKind(
     re.compile("data-dependent|Data-dependent|DataDependent|TracingBool"),
     "A branch depends on the values of a tensor.",
     (
@@ -72,7 +72,7 @@ _DATA = Kind(
     ),
     ("script", "trace"),
 )
-_INPUT = Kind(
+_INPUT = FailureKind(
     re.compile("Unsupported input type|pytree containers of basic types"),
     "An argument is of a class that torch.export cannot open.",
     (
@@ -81,7 +81,7 @@ _INPUT = Kind(
     ),
     (),
 )
-_SIZES = Kind(
+_SIZES = FailureKind(
     # The assertion fails inside torch, which formats a constraint that is not an equality.
     re.compile(
         "Constraints violated|specialized it to be a constant|ConstraintViolation|Expected op to be '=='"
@@ -100,13 +100,13 @@ _KINDS = (
     _DATA,
     _SIZES,
     _INPUT,
-    Kind(
+    FailureKind(
         re.compile("in output, which is not a known type|not a known type.*output|Unsupported output type"),
         "The model returns an object of a class that torch.export cannot open.",
         ("return tensors, numbers, tuples, lists, dicts or a dataclass of them",),
         (),
     ),
-    Kind(
+    FailureKind(
         re.compile("no fake impl|UnsupportedOperatorException|register_fake|no meta kernel|abstract impl"),
         "An operator of the model does not define the shapes of its results.",
         (
@@ -116,13 +116,13 @@ _KINDS = (
         ),
         (),
     ),
-    Kind(
+    FailureKind(
         re.compile(r"\.numpy\(\)|numpy.ndarray|to numpy|numpy\(\) "),
         "The model computes with numpy, which torch.export cannot follow.",
         ("use torch's functions instead: torch.sin(x) for numpy.sin(x.numpy())",),
         ("strict", "trace"),
     ),
-    Kind(
+    FailureKind(
         re.compile("unhashable type: non-nested SymInt"),
         "A dynamic size is looked up in a dict, a set or a cache of results, which would fix it.",
         (
@@ -131,14 +131,14 @@ _KINDS = (
         ),
         ("strict", "trace"),
     ),
-    Kind(
+    FailureKind(
         re.compile("[Mm]utat|assigned during export|attribute .* was"),
         "",
         ("return the new value, or keep it in a buffer (register_buffer) and write to that in place",),
         ("strict", "trace"),
     ),
 )
-_UNKNOWN = Kind(re.compile(""), "", (), ("strict", "script", "trace"))
+_UNKNOWN = FailureKind(re.compile(""), "", (), ("strict", "script", "trace"))
 
 Try = Callable[[Sequence[str]], "tuple[Exception | None, list[str]]"]
 """Runs the model in PyTorch, and tries alternatives by name.
@@ -149,24 +149,24 @@ Returns the exception of eager PyTorch, and a line on each alternative.
 
 def reads_value(error: Exception) -> bool:
     """Whether Python code asked for the value of a tensor: a branch, or a number."""
-    return _kind(error) in (_NUMBER, _DATA)
+    return _failure_kind(error) in (_NUMBER, _DATA)
 
 
 def is_about_sizes(error: Exception) -> bool:
     """Whether the model fixes a size that the caller wants to be dynamic."""
-    return _kind(error) is _SIZES
+    return _failure_kind(error) is _SIZES
 
 
 def is_recognised(error: Exception) -> bool:
     """Whether a failure is of a kind that has an explanation."""
-    return isinstance(error, CaptureError) or _kind(error) is not _UNKNOWN
+    return isinstance(error, CaptureError) or _failure_kind(error) is not _UNKNOWN
 
 
 def may_help(way: str, error: Exception) -> bool:
     """Whether an alternative may capture a model for which torch raised an error."""
     # TorchDynamo keeps numbers and sizes symbolic that Python code converts, and asserts when the model runs.
     is_converted = reads_value(error) or is_about_sizes(error)
-    return way in _kind(error).tries or (way == "strict" and is_converted)
+    return way in _failure_kind(error).tries or (way == "strict" and is_converted)
 
 
 def explain(
@@ -181,38 +181,38 @@ def explain(
     """The message for a failed capture.
 
     Args:
-        error: the exception of torch.export.
+        error: the exception to explain.
         model: the model that was captured.
         leaves: the leaves of the example arguments by the expression for each.
         attempt: tries the alternatives for this kind of failure.
         by: how the model was to be captured.
         errors: the error of each way that was tried.
-        notes: what else is said about ways.
+        notes: further lines about ways that were not tried.
     """
-    way = next((way for way, each in errors.items() if each is error), by)
-    who = "direct capture" if way == "direct" else "torch.export"
+    way = next((way for way, way_error in errors.items() if way_error is error), by)
+    subject = "direct capture" if way == "direct" else "torch.export"
     if isinstance(error, CaptureError):
-        return f"{who} could not capture the model: {error}"
-    kind = _kind(error)
-    place = place_of(error)
-    eager, tried = attempt(kind.tries)
+        return f"{subject} could not capture the model: {error}"
+    failure = _failure_kind(error)
+    user_line = user_line_of(error)
+    eager, tried = attempt(failure.tries)
     if eager is not None:
         return _of_eager(eager)
-    origin = origin_of(error) if kind in (_NUMBER, _DATA, _SIZES) else place
-    if kind is _DATA and not _is_branch(origin, error):
-        kind = _NUMBER
+    origin = origin_of(error) if failure in (_NUMBER, _DATA, _SIZES) else user_line
+    if failure is _DATA and not _is_branch(origin, error):
+        failure = _NUMBER
     words = _words(error)
-    cause = (_of_input(error, leaves) if kind is _INPUT else None) or kind.cause
-    within = "" if origin in (place, None) else f"It is in a package: {origin}"
-    said = [cause, within, f"torch says: {type(error).__name__}: {words}"]
+    cause = (_of_input(error, leaves) if failure is _INPUT else None) or failure.cause
+    within = "" if origin in (user_line, None) else f"It is in a package: {origin}"
+    statements = [cause, within, f"torch says: {type(error).__name__}: {words}"]
     # Without a line of the user's code, the cause comes first.
-    head = place or (said.pop(0) if cause else said.pop())
-    lines = [f"{who} could not capture the model: {head}"]
-    lines += [f"  {part}" for part in said if part]
-    remedies = [*_of_ways(error, errors), *notes, *tried, *_of_buffers(place, model)]
+    head = user_line or (statements.pop(0) if cause else statements.pop())
+    lines = [f"{subject} could not capture the model: {head}"]
+    lines += [f"  {part}" for part in statements if part]
+    remedies = [*_of_ways(error, errors), *notes, *tried, *_of_buffers(user_line, model)]
     remedies += _of_attributes(error, origin, model)
-    remedies += [remedy.format(operator=_operator(error)) for remedy in kind.remedies]
-    remedies += [f"torch suggests {fix}" for fix in _suggested(error)]
+    remedies += [remedy.format(operator=_operator(error)) for remedy in failure.remedies]
+    remedies += [f"torch suggests {fix}" for fix in _suggested_fixes(error)]
     return "\n".join(lines + [f"  - {remedy}" for remedy in remedies])
 
 
@@ -222,8 +222,8 @@ def is_caught_assertion(error: Exception) -> bool:
     return bool(calls) and is_assertion(*calls[-1]) and any(catches(*call) for call in calls)
 
 
-def _is_branch(origin: Place | None, error: Exception) -> bool:
-    """Whether the code where an error comes from branches; its bytecode says so if there is no source."""
+def _is_branch(origin: CodeLine | None, error: Exception) -> bool:
+    """Whether the code where an error comes from branches; decided by its bytecode if there is no source."""
     if origin is not None:
         return _BRANCH.search(origin.code) is not None
     calls = instructions_of(error)
@@ -231,23 +231,23 @@ def _is_branch(origin: Place | None, error: Exception) -> bool:
 
 
 def _of_ways(explained: Exception, errors: Mapping[str, Exception]) -> list[str]:
-    """A line about the ways that failed with other words than the error that is explained."""
-    own = _words(explained)
-    said = []
+    """A line that lists the errors of all ways, if there were several."""
+    explained_words = _words(explained)
+    attempts = []
     for way, error in errors.items():
-        words = "the same" if _words(error) == own else _shortened(_words(error), _SHORT)
-        said.append(f"{way} ({words})")
-    return [f"tried in turn: {', '.join(said)}"] if len(said) > 1 else []
+        words = "the same" if _words(error) == explained_words else _shorten(_words(error), _SHORT)
+        attempts.append(f"{way} ({words})")
+    return [f"tried in turn: {', '.join(attempts)}"] if len(attempts) > 1 else []
 
 
-def _kind(error: Exception) -> Kind:
+def _failure_kind(error: Exception) -> FailureKind:
     text = f"{type(error).__name__}: {error}"
-    return next((kind for kind in _KINDS if kind.pattern.search(text)), _UNKNOWN)
+    return next((failure for failure in _KINDS if failure.pattern.search(text)), _UNKNOWN)
 
 
 def _of_eager(error: Exception) -> str:
-    place = place_of(error)
-    where = f", at {place}" if place is not None else ""
+    user_line = user_line_of(error)
+    where = f", at {user_line}" if user_line is not None else ""
     return (
         f"the model fails in PyTorch itself on the example arguments{where}\n"
         f"  {type(error).__name__}: {_words(error)}\n"
@@ -257,44 +257,48 @@ def _of_eager(error: Exception) -> str:
 
 def _of_input(error: Exception, leaves: Iterable[tuple[str, Any]]) -> str | None:
     """A sentence that names the argument whose class an error mentions."""
-    found = _CLASS.search(str(error))
+    class_match = _CLASS.search(str(error))
     for path, leaf in leaves:
-        if found is not None and str(type(leaf)) == found[0]:
+        if class_match is not None and str(type(leaf)) == class_match[0]:
             return f"Input '{path}' is of class {type(leaf).__name__}, which torch.export cannot open."
     return None
 
 
-def _of_buffers(place: Place | None, model: torch.nn.Module) -> list[str]:
+def _of_buffers(user_line: CodeLine | None, model: torch.nn.Module) -> list[str]:
     """Remedies if a line of the model uses a buffer as a Python value."""
-    if place is None:
+    if user_line is None:
         return []
     names = {path.rpartition(".")[2] for path, _ in model.named_buffers()}
-    read = sorted(name for name in names if re.search(rf"\bself\.{re.escape(name)}\b", place.code))
+    buffer_names = sorted(
+        name for name in names if re.search(rf"\bself\.{re.escape(name)}\b", user_line.code)
+    )
     return [
         f"'{name}' is a buffer, whose value the file may change: keep it as a Python value (self.{name} = "
         f"bool(...)) where it is fixed"
-        for name in read
+        for name in buffer_names
     ]
 
 
-def _of_attributes(error: Exception, place: Place | None, model: torch.nn.Module) -> list[str]:
+def _of_attributes(error: Exception, user_line: CodeLine | None, model: torch.nn.Module) -> list[str]:
     """Remedies if a line of the model compares a size with a number that an earlier call may have stored."""
-    if place is None or not is_about_sizes(error):
+    if user_line is None or not is_about_sizes(error):
         return []
     fixed = {int(size) for size in _CONSTANT.findall(str(error))}
-    found: dict[str, list[str]] = {}
+    paths_by_attribute: dict[str, list[str]] = {}
     for path, module in model.named_modules():
         for name, value in vars(module).items():
             # A torch.Size of the last call, for example.
             sizes = tuple(tuple.__iter__(value)) if is_instance(value, tuple) else (value,)
             is_fixed = any(type(size) is int and size in fixed for size in sizes)
-            if is_fixed and re.search(rf"\.{re.escape(name)}\b", place.code):
+            if is_fixed and re.search(rf"\.{re.escape(name)}\b", user_line.code):
                 value = value if type(value) is int else sizes
-                found.setdefault(f"{name}' is {value}", []).append(f"'{path}'" if path else "the model")
+                paths_by_attribute.setdefault(f"{name}' is {value}", []).append(
+                    f"'{path}'" if path else "the model"
+                )
     return [
-        f"attribute '{what} in {_shortened(', '.join(paths), _SHORT)}: if an earlier call of the model "
+        f"attribute '{attribute} in {_shorten(', '.join(paths), _SHORT)}: if an earlier call of the model "
         "stored it, set it to None before the export, or export a model that was not called"
-        for what, paths in found.items()
+        for attribute, paths in paths_by_attribute.items()
     ]
 
 
@@ -305,28 +309,30 @@ def _words(error: BaseException) -> str:
     for end in _ENDS:
         text = text.partition(end)[0]
     text = " ".join([text.partition("\n  - ")[0], *details[:2]])
-    text = _SIZE.sub(lambda found: f"axis {found[3]} of '{found[1]}{found[2]}'", _NOISE.sub("", text))
+    text = _SIZE.sub(lambda size: f"axis {size[3]} of '{size[1]}{size[2]}'", _NOISE.sub("", text))
     text = " ".join(text.split())
-    return _shortened(text, _LONGEST)
+    return _shorten(text, _LONGEST)
 
 
-def _shortened(text: str, length: int) -> str:
+def _shorten(text: str, length: int) -> str:
     return text if len(text) <= length else text[:length].rpartition(" ")[0] + " …"
 
 
-def _suggested(error: BaseException) -> list[str]:
+def _suggested_fixes(error: BaseException) -> list[str]:
     """The fixes that torch suggests for dynamic dimensions."""
-    _, found, rest = str(error).partition("Suggested fixes:")
-    if not found:
+    _, heading, suggestions = str(error).partition("Suggested fixes:")
+    if not heading:
         return []
-    lines = [line.strip() for line in rest.partition("The error above")[0].splitlines() if line.strip()]
+    lines = [
+        line.strip() for line in suggestions.partition("The error above")[0].splitlines() if line.strip()
+    ]
     return [_SIZE.sub(lambda m: f"axis {m[3]} of '{m[1]}{m[2]}'", line) for line in lines[:4]]
 
 
 def _operator(error: BaseException) -> str:
     """The qualified name of the operator in an error, `namespace::name`."""
-    found = _OPERATOR.search(str(error))
-    if found is None:
+    name_match = _OPERATOR.search(str(error))
+    if name_match is None:
         return "namespace::name"
-    whole, namespace, name, package, method = found.groups()
+    whole, namespace, name, package, method = name_match.groups()
     return whole or (f"{namespace}::{name}" if namespace else f"{package}::{method}")

@@ -31,16 +31,18 @@ class Failures(Exception):
 
     @property
     def explained(self) -> Exception:
-        """The error that explains most about the model."""
+        """The error that is most useful to the user."""
         ways = ("torch.export", "gradients", "direct", "strict")
-        said = [self.errors[way] for way in ways if way in self.errors]
-        found = next((error for error in said if not isinstance(error, NotRecordable)), said[0])
+        ordered_errors = [self.errors[way] for way in ways if way in self.errors]
+        clearest = next(
+            (error for error in ordered_errors if not isinstance(error, NotRecordable)), ordered_errors[0]
+        )
         direct = self.errors.get("direct")
-        # Direct capture knows the line that fixed a size. A model may raise an error of its own where
-        # torch.export fixes it.
+        # Direct capture names the line that fixed a size, so prefer its error. Where torch.export fixes
+        # the size silently, the model may fail later with an unrelated error.
         is_better = direct is not None and is_about_sizes(direct)
-        is_better = is_better and (is_about_sizes(found) or not is_recognised(found))
-        return direct if direct is not None and is_better else found
+        is_better = is_better and (is_about_sizes(clearest) or not is_recognised(clearest))
+        return direct if direct is not None and is_better else clearest
 
 
 def capture_by(
@@ -96,7 +98,7 @@ def capture_by(
 
 
 def _report(error: Exception, way: str, fails_in_eager: Callable[[], bool]) -> None:
-    """Raise `Fault`, unless the model fails in PyTorch too: opsetta's code may be where its error shows."""
+    """Raise `Fault`, unless the model fails in PyTorch too: then the error is the model's."""
     if not fails_in_eager():
         raise_fault(error, f"in the capture '{way}' of the model")
 
@@ -111,5 +113,5 @@ def _may_cure(way: str, errors: Mapping[str, Exception]) -> bool:
         return not (reads_value(last) or isinstance(last, OtherGradients))
     if isinstance(last, CaptureError) or not may_help("strict", last):
         return False
-    # TorchDynamo would leave out what the model does if the assertion fails.
+    # TorchDynamo would leave out the code that handles the failed assertion.
     return not any(map(is_caught_assertion, errors.values()))

@@ -27,14 +27,14 @@ _LEAST_VIOLATIONS, _MOST_VIOLATIONS = 3, 24
 _MOST_POINTS = 400
 """How many points are searched for such violations."""
 _NODES_OF_TRIALS = 4000
-"""The operators that all trials of one such condition may run, beyond the least number of trials."""
+"""How many operators all trials of one such condition may run, beyond the least number of trials."""
 _MOST_REPAIRED, _MOST_REPAIRS = 3, 12
 """How many points are changed, and how often each, until the conditions before a violated one hold."""
 _NODES_OF_BRANCHES = 4000
 _LEAST_BRANCHES, MOST_BRANCHES = 2, 8
 """How many branches are followed, and the operators that they may have beyond the least number."""
 _NODES_AT_ONE = 300
-"""Most operators of a model whose branches at size 1 are followed; many large models ask for that size."""
+"""Most operators of a model whose branches at size 1 are followed; many large models test for that size."""
 _FIXED_NUMBER = "the model makes a number of these sizes"
 
 
@@ -83,7 +83,7 @@ class BranchSearch:
         self._trials = trials
         self._tried: set[tuple[frozenset[sympy.Basic], sympy.Basic]] = set()
         most = _NODES_OF_BRANCHES // max(1, trials.number_of_operators)
-        self._left = min(max(_LEAST_BRANCHES, most), MOST_BRANCHES)
+        self._remaining_branches = min(max(_LEAST_BRANCHES, most), MOST_BRANCHES)
         self.unexplored: list[Branch] = []
 
     def try_branch(self, branch: Branch, conditions: Sequence[Guard]) -> None:
@@ -94,7 +94,7 @@ class BranchSearch:
         """
         assumed = [_opposite(guard) for guard in branch.violated]
         for position, guard in enumerate(conditions):
-            key = frozenset(other.expression for other in branch.violated), guard.expression
+            key = frozenset(violated_guard.expression for violated_guard in branch.violated), guard.expression
             if key in self._tried:
                 continue
             self._tried.add(key)
@@ -109,8 +109,8 @@ class BranchSearch:
                 failure = _FIXED_NUMBER, guard.line
             if failure is not None:
                 self._trials.restrict(_text([*branch.violated, guard]), failure, [guard.line])
-            elif self._left and max(point.values()) > 1:
-                self._left -= 1
+            elif self._remaining_branches and max(point.values()) > 1:
+                self._remaining_branches -= 1
                 violated = (*branch.violated, guard)
                 self.unexplored.append(Branch(point, (*violated, *_fixed_at_one(point, violated))))
 
@@ -125,7 +125,7 @@ class BranchSearch:
         count = min(max(_LEAST_VIOLATIONS, affordable), _MOST_VIOLATIONS)
         passed = 0
         for point in self._violations(guard, self._trials.base):
-            # A model that takes no empty tensors says nothing about the condition by that.
+            # A model may refuse empty tensors for a reason unrelated to the condition.
             if 0 in point.values() or self._trials.is_refused(point):
                 continue
             failure = self._trials.failure_at(point)
@@ -140,16 +140,16 @@ class BranchSearch:
     def _violations(self, guard: Guard, start: Point) -> Iterator[dict[str, int]]:
         """Points at which a condition does not hold."""
         critical = itertools.islice(critical_points(guard, start, _FURTHEST), _MOST_POINTS)
-        # The nearest change may be masked by another condition, so both kinds take turns.
+        # Another condition may be violated at the nearest change, so both sequences take turns.
         points = alternate(critical, itertools.islice(spread(start, guard.names), _MOST_POINTS))
         for point in map(self._trials.limit, points):
             if not guard.holds(point):
                 yield point
 
     def _violation(self, guard: Guard, before: Sequence[Guard], start: Point) -> Point | None:
-        """A point near another one at which a condition does not hold, and others do, with few sizes of 1.
+        """A point near `start` that violates one condition and meets those `before` it, with few sizes of 1.
 
-        A branch is captured with sizes of 1 as constants, and so asks less there.
+        torch treats sizes of 1 as constants, so that a capture there records fewer conditions.
         """
 
         def cost(point: Point) -> tuple[int, int]:
@@ -167,7 +167,7 @@ class BranchSearch:
         for point in points:
             if 0 in point.values() or guard.holds(point):
                 continue
-            if not all(other.holds(point) for other in before):
+            if not all(earlier_guard.holds(point) for earlier_guard in before):
                 if len(masked) < _MOST_REPAIRED:
                     masked.append(point)
             elif chosen is None or cost(point) < cost(chosen):
@@ -176,10 +176,10 @@ class BranchSearch:
                     break
         if chosen is not None:
             return chosen
-        repaired = (self._repaired(point, [_opposite(guard), *before]) for point in masked)
+        repaired = (self._repair_point(point, [_opposite(guard), *before]) for point in masked)
         return next((point for point in repaired if point is not None), None)
 
-    def _repaired(self, point: Point, conditions: Sequence[Guard]) -> Point | None:
+    def _repair_point(self, point: Point, conditions: Sequence[Guard]) -> Point | None:
         """A point at which conditions hold, reached by changes of one size; None if none is reached."""
         visited = set()
         for _ in range(_MOST_REPAIRS):
@@ -212,7 +212,7 @@ def is_about_one(guard: Guard, base: Point) -> bool:
 
 
 def _fixed_at_one(point: Point, violated: Sequence[Guard]) -> Iterator[Guard]:
-    """The conditions that sizes are not 1, for those of a point that are: torch takes these for constants."""
+    """The conditions `size != 1` for the sizes of a point that are 1: torch treats these as constants."""
     symbols = {name: symbol for guard in violated for symbol, name in guard.dimensions.items()}
     about_one = {name for guard in violated if is_about_one(guard, dict(point)) for name in guard.names}
     for name, size in point.items():
@@ -226,8 +226,8 @@ def _opposite(guard: Guard) -> Guard:
 
 
 def _text(guards: Sequence[Guard]) -> str:
-    """The condition that one of several holds, as Python writes it."""
+    """The Python expression that is true if at least one of the conditions holds."""
     if len(guards) == 1:
         return guards[0].text
-    parts = [python_expression(guard.expression, guard.dimensions) for guard in guards]
-    return ast.unparse(ast.BoolOp(ast.Or(), parts))
+    conditions = [python_expression(guard.expression, guard.dimensions) for guard in guards]
+    return ast.unparse(ast.BoolOp(ast.Or(), conditions))

@@ -1,4 +1,4 @@
-"""Finds the sizes at which a condition on sizes changes from true to false, however far they are."""
+"""Finds the sizes at which a condition on sizes changes from true to false, at any distance."""
 
 from __future__ import annotations
 
@@ -33,27 +33,31 @@ def critical_points(guard: Guard, base: Point, largest: int) -> Iterator[Point]:
     """
     names = sorted(guard.names)
     sizes = {name: critical_sizes(guard, name, base, largest) for name in names}
-    others = base.keys() - guard.names
+    other_names = base.keys() - guard.names
     for name in names:
         points = [point for size in sizes[name] if not guard.holds(point := {**base, name: size})]
         yield from points
-        # What the model does there may depend on the other dimensions, too.
-        for change in _CHANGES if others else ():
+        # The result there may depend on the other dimensions, too.
+        for change in _CHANGES if other_names else ():
             yield from (
-                {**point, **{other: change(base[other]) for other in others}} for point in _some_of(points)
+                {**point, **{other_name: change(base[other_name]) for other_name in other_names}}
+                for point in _some_of(points)
             )
     for first, second in itertools.permutations(names, 2):
         for size in _some_of(sizes[first]):
             point = {**base, first: size}
-            points = [{**point, second: other} for other in critical_sizes(guard, second, point, largest)]
+            points = [
+                {**point, second: second_size}
+                for second_size in critical_sizes(guard, second, point, largest)
+            ]
             yield from _some_of([point for point in points if not guard.holds(point)])
 
 
 def critical_sizes(guard: Guard, name: str, point: Point, largest: int) -> list[int]:
     """The sizes next to those at which a condition changes, the nearest to a point first.
 
-    Between the sizes of a coarse grid, bisection follows the truth of the condition, and the sign of the
-    difference of each comparison in it: an equality holds where that sign changes.
+    Bisects the intervals of a coarse grid where the truth of the condition changes, or the sign of the
+    difference of both sides of a comparison in it: an equality may hold only where that sign changes.
 
     Args:
         guard: the condition.
@@ -74,10 +78,10 @@ def critical_sizes(guard: Guard, name: str, point: Point, largest: int) -> list[
     return sorted(beside, key=lambda size: (abs(size - point[name]), size))
 
 
-def _grid(size: int, others: Iterable[int], largest: int) -> list[int]:
+def _grid(size: int, other_sizes: Iterable[int], largest: int) -> list[int]:
     """Sizes at which to look: all small ones, powers of two, and those of other dimensions."""
     powers = (part << exponent for part in (2, 3) for exponent in range(largest.bit_length()))
-    sizes = {*range(_SMALLEST, _SMALL + 1), *powers, *others, size, largest}
+    sizes = {*range(_SMALLEST, _SMALL + 1), *powers, *other_sizes, size, largest}
     return sorted(size for size in sizes if _SMALLEST <= size <= largest)
 
 
@@ -85,8 +89,8 @@ def _changes(quantity: Callable[[int], int | None], grid: list[int]) -> list[int
     """The first size with another value in each interval of the grid at whose ends a quantity differs."""
     values = [quantity(size) for size in grid]
     changes: list[int] = []
-    for (low, value), (high, other) in itertools.pairwise(zip(grid, values, strict=True)):
-        if value == other:
+    for (low, value), (high, next_value) in itertools.pairwise(zip(grid, values, strict=True)):
+        if value == next_value:
             continue
         while high - low > 1:
             middle = (low + high) // 2

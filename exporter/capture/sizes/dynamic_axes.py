@@ -35,63 +35,65 @@ def by_parameter(
     Raises:
         CaptureError: an entry names neither an input nor a given output, or an input that is not a tensor.
     """
-    places = [place for name, value in bound.items() for place in _places(value, (name,), numbers)]
-    renamed = dict(zip(input_names or (), places, strict=False))
-    inputs = dict.fromkeys([*renamed, *bound])
+    paths = [path for name, value in bound.items() for path in _input_paths(value, (name,), numbers)]
+    path_by_input_name = dict(zip(input_names or (), paths, strict=False))
+    inputs = dict.fromkeys([*path_by_input_name, *bound])
     unknown = [name for name in dynamic_axes if name not in inputs and name not in (output_names or ())]
-    refused = [name for name in unknown if not _only_labels(dynamic_axes[name])]
+    # torch.onnx warns of entries for inputs that the model does not have, so mere labels are no error.
+    refused = [
+        name
+        for name in unknown
+        if not isinstance(axes := dynamic_axes[name], Mapping)
+        or not all(isinstance(label, AxisLabel) for label in axes.values())
+    ]
     if refused:
         raise CaptureError(unknown_names("dynamic_axes", refused, inputs, output_names or ()))
     if unknown:
         text = unknown_names("dynamic_axes", unknown, inputs, output_names or ())
         warn(f"{text}: the entries are ignored")
-    found: dict[tuple[Any, ...], Any] = {}
-    named: dict[tuple[Any, ...], str] = {}
+    axes_by_path: dict[tuple[Any, ...], Any] = {}
+    names_by_path: dict[tuple[Any, ...], str] = {}
     for name, axes in dynamic_axes.items():
-        place = (name,) if name in bound else renamed.get(name)
-        if place is None:
+        path = (name,) if name in bound else path_by_input_name.get(name)
+        if path is None:
             continue
-        if not isinstance(_argument_at(bound, place), torch.Tensor):
+        if not isinstance(_argument_at(bound, path), torch.Tensor):
             raise CaptureError(
                 f"dynamic_axes['{name}'] names an input that is not a tensor; use dynamic_shapes for it"
             )
-        if place in found:
-            raise CaptureError(f"dynamic_axes: '{named[place]}' and '{name}' name the same input")
-        found[place], named[place] = _axes(axes), name
-    return {name: _nested(value, (name,), found) for name, value in bound.items()}
+        if path in axes_by_path:
+            raise CaptureError(f"dynamic_axes: '{names_by_path[path]}' and '{name}' name the same input")
+        axes_by_path[path], names_by_path[path] = _axes(axes), name
+    return {name: _nest_axes(value, (name,), axes_by_path) for name, value in bound.items()}
 
 
 def _axes(axes: Any) -> dict[Any, Any]:
     return dict(axes) if isinstance(axes, Mapping) else dict.fromkeys(axes or (), Dim.DYNAMIC)
 
 
-def _only_labels(axes: Any) -> bool:
-    return isinstance(axes, Mapping) and all(isinstance(label, AxisLabel) for label in axes.values())
-
-
-def _places(value: Any, place: tuple[Any, ...], numbers: bool) -> Iterator[tuple[Any, ...]]:
+def _input_paths(value: Any, path: tuple[Any, ...], numbers: bool) -> Iterator[tuple[Any, ...]]:
     """The path of each leaf of an argument that is an input of the graph: `("cache", 0, 1)`."""
     members = children(value)
     if members is not None:
         for index, member in enumerate(members):
-            yield from _places(member, (*place, index), numbers)
+            yield from _input_paths(member, (*path, index), numbers)
     elif isinstance(value, torch.Tensor) or (numbers and isinstance(value, (bool, int, float))):
-        yield place
+        yield path
 
 
-def _argument_at(bound: Mapping[str, Any], place: tuple[Any, ...]) -> Any:
-    value = bound[place[0]]
-    for index in place[1:]:
+def _argument_at(bound: Mapping[str, Any], path: tuple[Any, ...]) -> Any:
+    value = bound[path[0]]
+    for index in path[1:]:
         value = (children(value) or ())[index]
     return value
 
 
-def _nested(value: Any, place: tuple[Any, ...], found: Mapping[tuple[Any, ...], Any]) -> Any:
+def _nest_axes(value: Any, path: tuple[Any, ...], axes_by_path: Mapping[tuple[Any, ...], Any]) -> Any:
     """The dynamic dimensions of an argument, nested like it; None for static leaves."""
     members = children(value)
     if members is None:
-        return found.get(place)
-    inner = [_nested(member, (*place, index), found) for index, member in enumerate(members)]
+        return axes_by_path.get(path)
+    inner = [_nest_axes(member, (*path, index), axes_by_path) for index, member in enumerate(members)]
     if all(entry is None for entry in inner):
         return None
     return dict(zip(value, inner, strict=True)) if isinstance(value, Mapping) else inner
@@ -100,12 +102,12 @@ def _nested(value: Any, place: tuple[Any, ...], found: Mapping[tuple[Any, ...], 
 def unknown_names(
     option: str, unknown: Sequence[Any], inputs: Iterable[str], outputs: Iterable[str] = ()
 ) -> str:
-    """The message for unknown names in an option, with the closest known ones."""
-    known, given = list(inputs), list(outputs)
-    parts = []
+    """The message for unknown names in an option, with the closest existing names."""
+    input_names, output_names = list(inputs), list(outputs)
+    descriptions = []
     for name in unknown:
-        close = difflib.get_close_matches(str(name), [*known, *given], n=1)
-        parts.append(f"{name!r}" + (f" (did you mean {close[0]!r}?)" if close else ""))
-    listed = ", ".join(map(repr, known)) or "none"
-    text = f"{option} names {', '.join(parts)}, which the model does not have; the inputs are {listed}"
-    return text + (f", the outputs {', '.join(map(repr, given))}" if given else "")
+        close = difflib.get_close_matches(str(name), [*input_names, *output_names], n=1)
+        descriptions.append(f"{name!r}" + (f" (did you mean {close[0]!r}?)" if close else ""))
+    listed = ", ".join(map(repr, input_names)) or "none"
+    text = f"{option} names {', '.join(descriptions)}, which the model does not have; the inputs are {listed}"
+    return text + (f", the outputs {', '.join(map(repr, output_names))}" if output_names else "")

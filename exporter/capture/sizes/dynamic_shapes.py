@@ -1,7 +1,7 @@
 """Resolves the user's dynamic shapes: torch.export's forms, names for `Dim`, torch.onnx's `dynamic_axes`.
 
 torch.export specialises a dynamic dimension whose example size is 0 or 1. Here the example is enlarged first,
-so that its size never matters.
+so that its size does not matter.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ class Leaves:
         paths: per leaf, its path in the call: `x`, `cache[0]`.
     """
 
-    def __init__(self, values: list[Any], wanted: list[dict[int, Any]], paths: list[str]):
+    def __init__(self, values: list[Any], requested_dims: list[dict[int, Any]], paths: list[str]):
         self.values = values
-        self.wanted = wanted
+        self.requested_dims = requested_dims
         self.paths = paths
 
-    def place(self, leaf: int, axis: int) -> str:
+    def axis_text(self, leaf: int, axis: int) -> str:
         """A dimension of a leaf, for messages."""
         return f"axis {axis} of '{self.paths[leaf]}'"
 
     def dimension_names(self) -> dict[tuple[int, int], str]:
         """The names that the user gave, by (leaf, axis)."""
         names = {}
-        for leaf, axes in enumerate(self.wanted):
+        for leaf, axes in enumerate(self.requested_dims):
             for axis, dim in axes.items():
                 name = dim if isinstance(dim, str) else getattr(dim, "__name__", None)
                 if name and not isinstance(dim, _DYNAMIC):
@@ -75,17 +75,12 @@ class Leaves:
 
     def dynamic(self) -> Iterator[tuple[int, int, Any]]:
         """(leaf, axis, request) for each dynamic dimension."""
-        for leaf, axes in enumerate(self.wanted):
+        for leaf, axes in enumerate(self.requested_dims):
             if isinstance(self.values[leaf], torch.Tensor):
                 for axis, dim in axes.items():
-                    if _is_dynamic(dim):
+                    is_static = getattr(getattr(dim, "type", None), "name", "") == "STATIC"
+                    if dim is not None and not isinstance(dim, int) and not is_static:
                         yield leaf, axis, dim
-
-
-def _is_dynamic(dim: Any) -> bool:
-    if dim is None or isinstance(dim, int):
-        return False
-    return getattr(getattr(dim, "type", None), "name", "") != "STATIC"
 
 
 def parameter_names(function: Callable[..., Any]) -> list[str]:
@@ -132,7 +127,8 @@ def _axes(specification: Any, value: torch.Tensor, path: str) -> dict[int, Any]:
             raise CaptureError(
                 f"dynamic_shapes of '{path}' names axis {axis!r}, but the tensor has {value.ndim} dimensions"
             )
-        if dim is not None and not isinstance(dim, (int, str)) and not _known_dim(dim):
+        is_dim = isinstance(dim, (int, str, Dim, _DYNAMIC)) or hasattr(dim, "__name__")
+        if dim is not None and not is_dim:
             raise CaptureError(
                 f"dynamic_shapes of '{path}': {dim!r} is not a Dim, a Dim.AUTO or similar hint, a name, "
                 "an int or None"
@@ -143,10 +139,6 @@ def _axes(specification: Any, value: torch.Tensor, path: str) -> dict[int, Any]:
                 f"{result[axis % value.ndim]!r} and {dim!r}"
             )
     return result
-
-
-def _known_dim(dim: Any) -> bool:
-    return isinstance(dim, (Dim, _DYNAMIC)) or hasattr(dim, "__name__")
 
 
 def _walk(value: Any, specification: Any, path: str) -> Iterator[tuple[Any, dict[int, Any], str]]:
@@ -208,10 +200,10 @@ def resolve(
         ordered = {name: bound[name] for name in call_order(bound, kwargs)}
         dynamic_shapes = by_parameter(dynamic_axes, ordered, input_names, output_names, numbers=numbers)
     by_name = _by_parameter(dynamic_shapes, bound)
-    found = [
+    triples = [
         leaf for name in call_order(bound, kwargs) for leaf in _walk(bound[name], by_name.get(name), name)
     ]
-    leaves = Leaves(_distinct(found), [axes for _, axes, _ in found], [path for _, _, path in found])
+    leaves = Leaves(_distinct(triples), [axes for _, axes, _ in triples], [path for _, _, path in triples])
     _separate_labels(leaves)
     _check_example_sizes(leaves)
     return leaves
@@ -223,25 +215,27 @@ def _separate_labels(leaves: Leaves) -> None:
     for leaf, axis, label in list(leaves.dynamic()):
         if isinstance(label, AxisLabel):
             size = leaves.values[leaf].shape[axis]
-            taken = sum(1 for known, _ in first if known == label)
-            name = first.setdefault((label, size), f"{label}_{taken + 1}" if taken else str(label))
-            leaves.wanted[leaf][axis] = AxisLabel(name)
+            use_count = sum(1 for used_label, _ in first if used_label == label)
+            name = first.setdefault((label, size), f"{label}_{use_count + 1}" if use_count else str(label))
+            leaves.requested_dims[leaf][axis] = AxisLabel(name)
             if name != label:
                 warn(
-                    f"{leaves.place(leaf, axis)} is called '{name}' in the file, because '{label}' has "
+                    f"{leaves.axis_text(leaf, axis)} is called '{name}' in the file, because '{label}' has "
                     "another size in the example",
                 )
 
 
-def _distinct(found: Sequence[tuple[Any, dict[int, Any], str]]) -> list[Any]:
+def _distinct(triples: Sequence[tuple[Any, dict[int, Any], str]]) -> list[Any]:
     """Replace repeated tensors among the leaves by aliases with the same memory.
 
     torch.export treats two uses of one tensor object as one input.
     """
     values: list[Any] = []
-    for value, _, _ in found:
-        again = isinstance(value, torch.Tensor) and any(value is other for other in values)
-        values.append(value.detach().requires_grad_(value.requires_grad) if again else value)
+    for value, _, _ in triples:
+        is_repeated = isinstance(value, torch.Tensor) and any(
+            value is earlier_value for earlier_value in values
+        )
+        values.append(value.detach().requires_grad_(value.requires_grad) if is_repeated else value)
     return values
 
 
@@ -250,12 +244,12 @@ def _check_example_sizes(leaves: Leaves) -> None:
     first: dict[str, tuple[int, str]] = {}
     for (leaf, axis), name in leaves.dimension_names().items():
         if isinstance(leaves.values[leaf], torch.Tensor):
-            size, place = leaves.values[leaf].shape[axis], leaves.place(leaf, axis)
-            known, other = first.setdefault(name, (size, place))
-            if known != size:
+            size, axis_text = leaves.values[leaf].shape[axis], leaves.axis_text(leaf, axis)
+            first_size, first_axis = first.setdefault(name, (size, axis_text))
+            if first_size != size:
                 raise CaptureError(
-                    f"the dimension '{name}' has size {known} at {other} and size {size} at {place} in the "
-                    "example: use two names, or an example where the sizes are equal"
+                    f"the dimension '{name}' has size {first_size} at {first_axis} and size {size} at "
+                    f"{axis_text} in the example: use two names, or an example where the sizes are equal"
                 )
 
 
@@ -268,21 +262,21 @@ def check_names(leaves: Leaves, captured: Sequence[Any], lines: Callable[[Any], 
     """
     first: dict[Any, tuple[str, str]] = {}
     for (leaf, axis), name in leaves.dimension_names().items():
-        found = captured[leaf]
-        size = found.shape[axis] if isinstance(found, torch.Tensor) else None
+        counterpart = captured[leaf]
+        size = counterpart.shape[axis] if isinstance(counterpart, torch.Tensor) else None
         if not isinstance(size, torch.SymInt) or not size.node.expr.is_Symbol:
             continue
-        place = leaves.place(leaf, axis)
-        known, other = first.setdefault(size.node.expr, (name, place))
-        if known != name and isinstance(name, AxisLabel) and isinstance(known, AxisLabel):
+        axis_text = leaves.axis_text(leaf, axis)
+        first_name, first_axis = first.setdefault(size.node.expr, (name, axis_text))
+        if first_name != name and isinstance(name, AxisLabel) and isinstance(first_name, AxisLabel):
             warn(
-                f"{place} is called '{known}' in the file and not '{name}', because the model makes it equal "
-                f"to {other}{lines(size.node.expr)}",
+                f"{axis_text} is called '{first_name}' in the file and not '{name}', because the model makes "
+                f"it equal to {first_axis}{lines(size.node.expr)}",
             )
-        elif known != name:
+        elif first_name != name:
             raise CaptureError(
-                f"the model makes the dimensions '{known}' ({other}) and '{name}' ({place}) equal"
-                f"{lines(size.node.expr)}: give both the same name"
+                f"the model makes the dimensions '{first_name}' ({first_axis}) and '{name}' ({axis_text}) "
+                f"equal{lines(size.node.expr)}: give both the same name"
             )
 
 
@@ -309,14 +303,14 @@ def _by_parameter(dynamic_shapes: Any, bound: Mapping[str, Any]) -> dict[str, An
 def torch_dims(leaves: Leaves) -> list[dict[int, Any] | None]:
     """The dynamic shapes for torch.export, per leaf; names become hints, so that the model's limits apply."""
     result: list[dict[int, Any] | None] = []
-    for value, axes in zip(leaves.values, leaves.wanted, strict=True):
+    for value, axes in zip(leaves.values, leaves.requested_dims, strict=True):
         converted = {axis: Dim.DYNAMIC if isinstance(dim, str) else dim for axis, dim in axes.items()}
         result.append(converted if isinstance(value, torch.Tensor) and converted else None)
     return result
 
 
 def enlargements(leaves: Leaves) -> Iterator[list[Any]]:
-    """Yield other leaves to capture with, whose dynamic dimensions are all larger than 1, likeliest first.
+    """Yield leaves to capture with, whose dynamic dimensions are all larger than 1, the most likely first.
 
     Dimensions with the same `Dim` or name, and unnamed ones of equal size, grow together. A size that is the
     sum of two others (a mask over past and present positions) first stays their sum, and then does not;
@@ -328,7 +322,7 @@ def enlargements(leaves: Leaves) -> Iterator[list[Any]]:
         size = leaves.values[leaf].shape[axis]
         name = dim if isinstance(dim, str) else None if isinstance(dim, _DYNAMIC) else str(dim)
         groups.setdefault(name if name is not None else size, []).append((leaf, axis))
-    sizes = {key: leaves.values[at[0][0]].shape[at[0][1]] for key, at in groups.items()}
+    sizes = {key: leaves.values[axes[0][0]].shape[axes[0][1]] for key, axes in groups.items()}
     small = [key for key, size in sizes.items() if size < 2]
     if not small:
         yield leaves.values
@@ -338,12 +332,12 @@ def enlargements(leaves: Leaves) -> Iterator[list[Any]]:
             [(key, size) for size in _candidate_sizes(key, sizes, grown)] for key in sizes if key not in grown
         ]
         for choice in itertools.islice(itertools.product(*options), _ATTEMPTS):
-            yield _resized(leaves, groups, {**dict(choice), **grown})
+            yield _resize_groups(leaves, groups, {**dict(choice), **grown})
     if any(dim is Dim.AUTO for _, _, dim in leaves.dynamic()):
         yield leaves.values
 
 
-def specialised(leaves: Leaves, captured: Sequence[Any]) -> str | None:
+def describe_specialised(leaves: Leaves, captured: Sequence[Any]) -> str | None:
     """A description of a dimension that was captured with a wrong constant size, or None.
 
     The size is a constant other than the example's, or that of another dimension enlarged to the same size.
@@ -352,29 +346,32 @@ def specialised(leaves: Leaves, captured: Sequence[Any]) -> str | None:
         captured: per leaf, its counterpart in the capture, such as a fake tensor.
     """
     sizes: dict[Any, tuple[int, str]] = {}
-    for index, (value, found) in enumerate(zip(leaves.values, captured, strict=True)):
-        if not isinstance(value, torch.Tensor) or not isinstance(found, torch.Tensor):
+    for index, (value, counterpart) in enumerate(zip(leaves.values, captured, strict=True)):
+        if not isinstance(value, torch.Tensor) or not isinstance(counterpart, torch.Tensor):
             continue
-        dims: Sequence[Any] = found.shape
-        for axis, (own, size) in enumerate(zip(value.shape, dims, strict=True)):
-            known = size if isinstance(size, int) else size.node.maybe_as_int()
-            if known is not None and known != own:
-                return f"axis {axis} of input {index}, of size {own}, takes no other size"
+        dims: Sequence[Any] = counterpart.shape
+        for axis, (example_size, size) in enumerate(zip(value.shape, dims, strict=True)):
+            number = size if isinstance(size, int) else size.node.maybe_as_int()
+            if number is not None and number != example_size:
+                return f"axis {axis} of input {index}, of size {example_size}, takes no other size"
             if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
-                place = f"axis {axis} of input {index}"
-                other, first = sizes.setdefault(size.node.expr, (own, place))
-                if other != own:
-                    return f"{place}, of size {own}, is taken to be as large as {first}, of size {other}"
+                axis_text = f"axis {axis} of input {index}"
+                first_size, first_axis = sizes.setdefault(size.node.expr, (example_size, axis_text))
+                if first_size != example_size:
+                    return (
+                        f"{axis_text}, of size {example_size}, is taken to be as large as {first_axis}, of "
+                        f"size {first_size}"
+                    )
     return None
 
 
-def rounded(captured: Sequence[Any]) -> str | None:
+def describe_rounded(captured: Sequence[Any]) -> str | None:
     """A description of an integer that was divided or rounded from a dynamic size and fixed, or None.
 
     torch.export fixes `int(0.7 * size)`, and `size // 2` for an operator without symbolic sizes, at its
     number in the example, behind a guard.
     """
-    tensors = [found for found in captured if isinstance(found, torch.Tensor)]
+    tensors = [counterpart for counterpart in captured if isinstance(counterpart, torch.Tensor)]
     sizes: list[Any] = [size for tensor in tensors for size in tensor.shape]
     symbolic = next((size for size in sizes if isinstance(size, torch.SymInt)), None)
     for guard in symbolic.node.shape_env.guards if symbolic is not None else ():
@@ -408,22 +405,22 @@ def _is_pinned(computed: sympy.Expr, number: sympy.Integer) -> bool:
 
 
 def _candidate_sizes(key: Any, sizes: Mapping[Any, int], grown: Mapping[Any, int]) -> list[int]:
-    """New sizes of a dimension: first sums of which a part has grown, then its own enlarged size."""
-    others = [other for other in sizes if other != key]
+    """New sizes of a dimension: first sums of two others of which one has grown, then its own size."""
+    other_keys = [other_key for other_key in sizes if other_key != key]
     sums = [
         grown.get(first, sizes[first]) + grown.get(second, sizes[second])
-        for first, second in itertools.combinations(others, 2)
+        for first, second in itertools.combinations(other_keys, 2)
         if sizes[first] + sizes[second] == sizes[key] and (first in grown or second in grown)
     ]
     return list(dict.fromkeys([*sums, sizes[key]]))
 
 
-def _resized(
+def _resize_groups(
     leaves: Leaves, groups: Mapping[Any, list[tuple[int, int]]], sizes: Mapping[Any, int]
 ) -> list[Any]:
     values = list(leaves.values)
-    for key, places in groups.items():
-        for leaf, axis in places:
+    for key, axes in groups.items():
+        for leaf, axis in axes:
             values[leaf] = _resize(values[leaf], axis, sizes[key])
     return values
 

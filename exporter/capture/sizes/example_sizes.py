@@ -1,4 +1,4 @@
-"""The example of an export must meet the restrictions on sizes that the capture has found."""
+"""Checks that the example of an export meets the restrictions on sizes that the capture found."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import FakeTensor, layout_of, storage_key
 from ...torch_boundary.operators.overloads import OpOverload, kernel_run, schema_of
 from ..fx_import.fx_graph import ASSERTIONS
-from .operator_trace import WITHOUT_ONES, Recorder, Step, Trace
+from .operator_trace import WITHOUT_ONES, OperatorRecorder, Step, Trace
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -25,22 +25,22 @@ class TracedTensor:
     """A tensor of the run.
 
     Attributes:
-        kind: element type, device, requires_grad, shape and strides.
+        properties: element type, device, requires_grad, shape and strides.
         origin: its origin in the run.
-        made: the tensor itself; None until it is needed.
-        is_kind_all: whether operators depend only on its kind: it has no constant data and no data-dependent
-            size.
+        tensor: the fake tensor; None until it is needed.
+        is_determined: whether the results of operators on it depend only on its properties: it has no
+            constant data and no data-dependent size.
     """
 
-    kind: tuple[Any, ...]
+    properties: tuple[Any, ...]
     origin: Any
-    made: torch.Tensor | None = None
-    is_kind_all: bool = True
+    tensor: torch.Tensor | None = None
+    is_determined: bool = True
 
     @property
     def shape(self) -> Sequence[Any]:
         """Its sizes."""
-        result: Sequence[Any] = self.kind[3]
+        result: Sequence[Any] = self.properties[3]
         return result
 
     @property
@@ -48,17 +48,17 @@ class TracedTensor:
         """The number of its axes."""
         return len(self.shape)
 
-    def of(self, origin: Any) -> TracedTensor:
+    def with_origin(self, origin: Any) -> TracedTensor:
         """The same tensor with another origin."""
-        return TracedTensor(self.kind, origin, self.made, self.is_kind_all)
+        return TracedTensor(self.properties, origin, self.tensor, self.is_determined)
 
     def make(self) -> torch.Tensor:
         """The fake tensor."""
-        if self.made is None:
-            dtype, device, requires_grad, shape, strides = self.kind
-            made = torch.empty_strided(shape, strides, dtype=dtype, device=device)
-            self.made = made.requires_grad_(requires_grad)
-        return self.made
+        if self.tensor is None:
+            dtype, device, requires_grad, shape, strides = self.properties
+            tensor = torch.empty_strided(shape, strides, dtype=dtype, device=device)
+            self.tensor = tensor.requires_grad_(requires_grad)
+        return self.tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,12 +69,12 @@ class _Argument:
 
 
 @dataclasses.dataclass
-class _Kernel:
-    """The operators that an operator of the graph runs for arguments of certain kinds.
+class _TracedKernel:
+    """The operators that an operator of the graph runs for arguments of certain properties.
 
     Attributes:
         steps: the operators that it runs; their results are numbered from 0.
-        results: its results: tensors by kind and origin, other values unchanged.
+        results: its results: tensors by properties and origin, other values unchanged.
         structure: the tree structure of its results.
     """
 
@@ -83,8 +83,8 @@ class _Kernel:
     structure: Any
 
 
-Kernels = dict[Hashable, _Kernel]
-"""Kernels by operator and kinds of arguments, shared by all runs of a tracer."""
+Kernels = dict[Hashable, _TracedKernel]
+"""Kernels by operator and properties of arguments, shared by all runs of a tracer."""
 
 
 class _Arguments:
@@ -92,21 +92,21 @@ class _Arguments:
 
     Attributes:
         args, kwargs: the arguments, with tensors as `TracedTensor`.
-        parts: what they consist of, flat: the length of a list stands before its members.
+        members: the flattened arguments; the length of a list precedes its members.
     """
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]):
         self.args = args
         self.kwargs = kwargs
-        self.parts: list[Any] = []
-        _append_parts(args, self.parts)
+        self.members: list[Any] = []
+        _append_parts(args, self.members)
         for name, item in kwargs.items():
-            _append_parts((name, item), self.parts)
+            _append_parts((name, item), self.members)
 
     @property
     def tensors(self) -> list[TracedTensor]:
         """All tensors in order."""
-        return [part for part in self.parts if isinstance(part, TracedTensor)]
+        return [member for member in self.members if isinstance(member, TracedTensor)]
 
 
 def _append_parts(items: Sequence[Any], parts: list[Any]) -> None:
@@ -121,12 +121,12 @@ def _append_parts(items: Sequence[Any], parts: list[Any]) -> None:
 class GraphTrace:
     """Traces a captured graph, and compares the sizes of its values with those in the graph.
 
-    An operator runs once for arguments of the same kinds, because models repeat their layers.
+    An operator runs once for arguments with the same properties, because models repeat their layers.
 
     Args:
         module: the graph, with the attributes that it names.
-        kernels: results to reuse in further runs; None if results depend on more than the kinds of arguments.
-        copies: the calls that must copy if they do so in the graph, and not if they do not; without kernels.
+        kernels: results to reuse in further runs; None if results depend on other than these properties.
+        copies: the calls that must copy exactly if they copy in the graph; without kernels.
     """
 
     def __init__(self, module: Any, kernels: Kernels | None, copies: Container[torch.fx.Node] = ()):
@@ -135,7 +135,7 @@ class GraphTrace:
         self._kernels = kernels
         self._copies = copies
 
-    def trace(self, inputs: Sequence[Any], recorder: Recorder, sizes: PromisedSizes) -> None:
+    def trace(self, inputs: Sequence[Any], recorder: OperatorRecorder, sizes: PromisedSizes) -> None:
         """Run the graph on tensors, and record its operators and results.
 
         Args:
@@ -147,23 +147,23 @@ class GraphTrace:
             with recorder:
                 results = self._walk(inputs, recorder, sizes)
         else:
-            given = [described(value, recorder) for value in inputs]
-            results = self._walk(given, recorder, sizes)
+            traced_inputs = [describe_value(value, recorder) for value in inputs]
+            results = self._walk(traced_inputs, recorder, sizes)
         leaves = pytree.tree_leaves(results)
         recorder.trace.results = [
             leaf.origin if isinstance(leaf, TracedTensor) else recorder.origin(leaf) for leaf in leaves
         ]
 
-    def _walk(self, inputs: Sequence[Any], recorder: Recorder, sizes: PromisedSizes) -> Any:
+    def _walk(self, inputs: Sequence[Any], recorder: OperatorRecorder, sizes: PromisedSizes) -> Any:
         """Run all nodes except assertions, and compare their results with the graph."""
         values: dict[torch.fx.Node, Any] = {}
-        given = iter(inputs)
+        remaining_inputs = iter(inputs)
         for node in self._nodes:
             if node.op == "placeholder":
-                values[node] = next(given)
+                values[node] = next(remaining_inputs)
             elif node.op == "get_attr":
-                found = functools.reduce(getattr, node.target.split("."), self._module)
-                values[node] = found if self._kernels is None else described(found, recorder)
+                attribute = functools.reduce(getattr, node.target.split("."), self._module)
+                values[node] = attribute if self._kernels is None else describe_value(attribute, recorder)
             elif node.op == "call_function":
                 if isinstance(node.target, OpOverload) and schema_of(node.target).name in ASSERTIONS:
                     values[node] = None
@@ -179,29 +179,40 @@ class GraphTrace:
                 raise GraphError(f"{node.format_node()} does not call an operator")
         return None
 
-    def _call(self, node: torch.fx.Node, values: Mapping[torch.fx.Node, Any], recorder: Recorder) -> Any:
-        """Run an operator, or reuse its results for such arguments."""
+    def _call(
+        self, node: torch.fx.Node, values: Mapping[torch.fx.Node, Any], recorder: OperatorRecorder
+    ) -> Any:
+        """Run an operator, or reuse its results for arguments with the same properties."""
         target: Any = node.target
         if self._kernels is None or not isinstance(target, OpOverload):
             args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
             return kernel_run(target, args, kwargs)
-        given = _Arguments(
+        arguments = _Arguments(
             [argument(item, values) for item in node.args],
             {name: argument(item, values) for name, item in node.kwargs.items()},
         )
-        origins = list(dict.fromkeys(tensor.origin for tensor in given.tensors))
-        key = _key(target, given, origins)
+        origins = list(dict.fromkeys(tensor.origin for tensor in arguments.tensors))
+        key = _key(target, arguments, origins)
         kernel = None if key is None else self._kernels.get(key)
         if kernel is None:
-            kernel = _run(target, given, origins, recorder)
-            if key is not None and all(r.is_kind_all for r in kernel.results if isinstance(r, TracedTensor)):
-                self._kernels[key] = dataclasses.replace(kernel, results=[_unmade(r) for r in kernel.results])
+            kernel = _run(target, arguments, origins, recorder)
+            if key is not None and all(
+                r.is_determined for r in kernel.results if isinstance(r, TracedTensor)
+            ):
+                self._kernels[key] = dataclasses.replace(
+                    kernel,
+                    results=[
+                        dataclasses.replace(r, tensor=None) if isinstance(r, TracedTensor) else r
+                        for r in kernel.results
+                    ],
+                )
         return _replay(kernel, origins, recorder.trace)
 
 
 def _check_copy(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> None:
     """Refuse sizes for which an operator copies where it does not in the graph, or the reverse."""
     source: Any = node.args[0]
+    # Empty tensors share no storage, so that a copy has no effect.
     if values[node].numel() == 0:
         return
     captured = storage_key(node.meta["val"]) == storage_key(source.meta["val"])
@@ -216,21 +227,23 @@ def argument(item: Any, values: Mapping[torch.fx.Node, Any]) -> Any:
     return [argument(member, values) for member in item] if isinstance(item, (list, tuple)) else item
 
 
-def _made(item: Any) -> Any:
+def _make_tensors(item: Any) -> Any:
     """An argument with fake tensors."""
     if isinstance(item, TracedTensor):
         return item.make()
-    return [_made(member) for member in item] if isinstance(item, (list, tuple)) else item
+    return [_make_tensors(member) for member in item] if isinstance(item, (list, tuple)) else item
 
 
-def _run(target: Any, given: _Arguments, origins: list[Any], run: Recorder) -> _Kernel:
+def _run(target: Any, arguments: _Arguments, origins: list[Any], run: OperatorRecorder) -> _TracedKernel:
     """Run an operator, and record the operators that it runs, by positions of its arguments."""
-    args = [_made(item) for item in given.args]
-    kwargs = {name: _made(item) for name, item in given.kwargs.items()}
-    known = {id(tensor.made): _Argument(origins.index(tensor.origin)) for tensor in given.tensors}
+    args = [_make_tensors(item) for item in arguments.args]
+    kwargs = {name: _make_tensors(item) for name, item in arguments.kwargs.items()}
+    origins_by_id = {
+        id(tensor.tensor): _Argument(origins.index(tensor.origin)) for tensor in arguments.tensors
+    }
     trace = Trace()
-    recorder = run.of_operator(trace, known)
-    kernel = _Kernel(trace.steps, [], None)
+    recorder = run.of_operator(trace, origins_by_id)
+    kernel = _TracedKernel(trace.steps, [], None)
     try:
         with recorder:
             result = kernel_run(target, tuple(args), kwargs)
@@ -238,52 +251,53 @@ def _run(target: Any, given: _Arguments, origins: list[Any], run: Recorder) -> _
         _replay(kernel, origins, run.trace)
         raise
     results, kernel.structure = pytree.tree_flatten(result)
-    kernel.results = [described(leaf, recorder) for leaf in results]
+    kernel.results = [describe_value(leaf, recorder) for leaf in results]
     return kernel
 
 
-def _replay(kernel: _Kernel, origins: list[Any], trace: Trace) -> Any:
+def _replay(kernel: _TracedKernel, origins: list[Any], trace: Trace) -> Any:
     """Record the steps of an earlier run as steps of this run, and return its results."""
     first = len(trace.steps)
 
-    def here(item: Any) -> Any:
+    def renumber(item: Any) -> Any:
         if isinstance(item, _Argument):
             return origins[item.position]
         if isinstance(item, tuple) and item and item[0] == "result":
             return "result", first + item[1], item[2]
         if isinstance(item, tuple) and item and item[0] == WITHOUT_ONES:
-            return WITHOUT_ONES, here(item[1]), item[2]
+            return WITHOUT_ONES, renumber(item[1]), item[2]
         return item
 
-    for name, *given, kinds in kernel.steps:
-        trace.steps.append((name, *map(here, given), kinds))
+    for name, *step_arguments, kinds in kernel.steps:
+        trace.steps.append((name, *map(renumber, step_arguments), kinds))
     if kernel.structure is None:
         return None
     results = [
-        leaf.of(here(leaf.origin)) if isinstance(leaf, TracedTensor) else leaf for leaf in kernel.results
+        leaf.with_origin(renumber(leaf.origin)) if isinstance(leaf, TracedTensor) else leaf
+        for leaf in kernel.results
     ]
     return pytree.tree_unflatten(results, kernel.structure)
 
 
-def described(value: Any, recorder: Recorder) -> Any:
-    """A value of the run, with a tensor by its kind and origin."""
+def describe_value(value: Any, recorder: OperatorRecorder) -> Any:
+    """A value of the run, with a tensor represented by its properties and origin."""
     if not isinstance(value, torch.Tensor):
         return value
     shape, strides = tuple(value.shape), tuple(value.stride())
-    is_kind_all = (
+    is_determined = (
         isinstance(value, FakeTensor)
         and value.constant is None
         and all(isinstance(size, int) for size in (*shape, *strides))
     )
-    kind = (value.dtype, value.device, value.requires_grad, shape, strides)
-    return TracedTensor(kind, recorder.origin(value), value, is_kind_all)
+    properties = (value.dtype, value.device, value.requires_grad, shape, strides)
+    return TracedTensor(properties, recorder.origin(value), value, is_determined)
 
 
 class PromisedSizes:
     """The sizes of a graph's values in a run, as the graph promises them.
 
     Args:
-        size_of: returns the size of a symbolic size in this run, or None.
+        size_of: returns the value of a symbolic size in this run, or None.
     """
 
     def __init__(self, size_of: Callable[[Any], int | None]):
@@ -292,12 +306,12 @@ class PromisedSizes:
 
     def __call__(self, tensor: torch.Tensor) -> list[int | None]:
         """The sizes of a tensor of the graph; None for those that the run does not determine."""
-        # Tensors of further layers have the layout of the first, which the graph keeps.
+        # Repeated layers share the layout of the first one, which the graph keeps alive: its id is unique.
         key = id(layout_of(tensor) or tensor)
-        found = self._of_layouts.get(key)
-        if found is None:
-            found = self._of_layouts[key] = [self._size_of(size) for size in tensor.shape]
-        return found
+        promised_sizes = self._of_layouts.get(key)
+        if promised_sizes is None:
+            promised_sizes = self._of_layouts[key] = [self._size_of(size) for size in tensor.shape]
+        return promised_sizes
 
 
 def compare(node: torch.fx.Node, result: Any, trace: Trace, sizes: PromisedSizes) -> None:
@@ -305,19 +319,21 @@ def compare(node: torch.fx.Node, result: Any, trace: Trace, sizes: PromisedSizes
     promised = node.meta.get("val")
     several = isinstance(promised, (list, tuple))
     if isinstance(promised, torch.Tensor) and isinstance(result, (torch.Tensor, TracedTensor)):
-        said, found = [promised], [result]
+        promised_tensors, tensors = [promised], [result]
     else:
-        said, found = pytree.tree_leaves(promised), pytree.tree_leaves(result)
-    if len(said) != len(found):
+        promised_tensors, tensors = pytree.tree_leaves(promised), pytree.tree_leaves(result)
+    if len(promised_tensors) != len(tensors):
         trace.other_rank = trace.other_rank or len(trace.steps)
         return
-    for i, (claim, tensor) in enumerate(zip(said, found, strict=True)):
-        if not isinstance(claim, torch.Tensor) or not isinstance(tensor, (torch.Tensor, TracedTensor)):
+    for i, (promised_tensor, tensor) in enumerate(zip(promised_tensors, tensors, strict=True)):
+        if not isinstance(promised_tensor, torch.Tensor) or not isinstance(
+            tensor, (torch.Tensor, TracedTensor)
+        ):
             continue
-        if claim.dim() != len(tensor.shape):
+        if promised_tensor.dim() != len(tensor.shape):
             trace.other_rank = trace.other_rank or len(trace.steps)
             continue
-        expected = sizes(claim)
+        expected = sizes(promised_tensor)
         if expected == list(tensor.shape):
             continue
         wrong = {
@@ -330,20 +346,16 @@ def compare(node: torch.fx.Node, result: Any, trace: Trace, sizes: PromisedSizes
             trace.claims.setdefault(name, set()).update(wrong)
 
 
-def _key(target: Any, given: _Arguments, origins: list[Any]) -> Hashable | None:
+def _key(target: Any, arguments: _Arguments, origins: list[Any]) -> Hashable | None:
     """The key that determines a kernel's steps and results; None if its arguments do not allow reuse."""
-    parts: list[Any] = [target, len(given.args)]
-    for part in given.parts:
-        if isinstance(part, TracedTensor):
-            if not part.is_kind_all:
+    key: list[Any] = [target, len(arguments.args)]
+    for member in arguments.members:
+        if isinstance(member, TracedTensor):
+            if not member.is_determined:
                 return None
-            parts += (origins.index(part.origin), part.kind)
-        elif isinstance(part, _SYMBOLIC):
+            key += (origins.index(member.origin), member.properties)
+        elif isinstance(member, _SYMBOLIC):
             return None
         else:
-            parts += (type(part), part)
-    return tuple(parts)
-
-
-def _unmade(result: Any) -> Any:
-    return dataclasses.replace(result, made=None) if isinstance(result, TracedTensor) else result
+            key += (type(member), member)
+    return tuple(key)

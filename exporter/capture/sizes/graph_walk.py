@@ -23,9 +23,9 @@ from .operator_trace import (
     Trace,
     contents,
     creates,
-    flattened,
+    flatten_values,
     is_same_memory,
-    meaning,
+    normalize_arguments,
     slice_arguments,
 )
 from .written_values import COPIES
@@ -49,8 +49,9 @@ class GraphWalk:
         sizes: the sizes that the graph promises in this run.
 
     Attributes:
-        trace: how the sizes of the graph's values differ from those that it promises; without its operators.
-        difference: why the model's operators so far are not known to be those of the graph; None if they are.
+        trace: the differences between the sizes of the graph's values and those that it promises; it has no
+            operators.
+        difference: the first difference between the model's operators and the graph's; None without one.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class GraphWalk:
         return result
 
     def assign(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
-        """From now on, a tensor has the value that the model assigns to its `data`."""
+        """Record that the model assigns a value to the `data` of a tensor."""
         self._aliases[id(tensor)] = self._original(value), tensor
 
     def finish(self, results: Sequence[Any]) -> Trace:
@@ -104,8 +105,8 @@ class GraphWalk:
             results: the leaves of what it returned.
 
         Raises:
-            OtherCalls: the graph is not known to call the operators of the model, and to return the same. It
-                has to run.
+            OtherCalls: the graph may not call the operators of the model, or not return the same. The caller
+                must run the graph.
         """
         if self.difference is None:
             try:
@@ -127,7 +128,7 @@ class GraphWalk:
         if self.trace.other_rank is not None:
             raise OtherCalls("another rank of a result")
         written = {id(self._original(self._values[node])) for node in self._written}
-        if any(id(each) in written for each in self._copied):
+        if any(id(copied_tensor) in written for copied_tensor in self._copied):
             raise OtherCalls("the model copies what the graph writes to")
 
     def _follow(
@@ -139,7 +140,7 @@ class GraphWalk:
             OtherCalls: the graph's next operator is another, or has other arguments.
         """
         if name == "aten::_local_scalar_dense" and isinstance(result, (int, float)):
-            # The number in a constant, which the captured graph has instead of the tensor.
+            # The captured graph has the number of this constant tensor instead of the operator.
             return
         if name in self._same_value or (name in VIEWS and result.shape == args[0].shape):
             original = self._original(args[0])
@@ -153,7 +154,7 @@ class GraphWalk:
         self._match(node, func, name, args, kwargs)
         if creates(func):
             self._created[storage_key(result)] = result
-        self._keep(node, result)
+        self._store(node, result)
 
     def _next(self) -> torch.fx.Node:
         """The next node that calls an operator, or the output."""
@@ -174,35 +175,35 @@ class GraphWalk:
         raise OtherCalls("the graph has ended")
 
     def _compute(self, node: torch.fx.Node) -> bool:
-        """Keep the value of a node that needs no operator of the model; returns whether it is such a node."""
+        """Store the value of a node that needs no operator of the model; False for other nodes."""
         target: Any = node.target
         values = self._values
         if not isinstance(target, OpOverload):
             args = [argument(item, values) for item in node.args]
             kwargs = {name: argument(item, values) for name, item in node.kwargs.items()}
             try:
-                value = _computed(target, args, kwargs)
+                value = _apply_function(target, args, kwargs)
             except LookupError:
                 # The model may make fewer tensors at these sizes than the graph reads, as chunk does.
                 raise OtherCalls(f"{node.format_node()} reads beyond the end") from None
-            self._keep(node, value)
+            self._store(node, value)
             return True
         name = schema_of(target).name
         if name in ASSERTIONS:
             values[node] = None
             return True
         if name == "aten::sym_size" and len(node.args) == 2:
-            self._keep(node, argument(node.args[0], values).shape[node.args[1]])
+            self._store(node, argument(node.args[0], values).shape[node.args[1]])
             return True
         if name in self._same_value or (
             name in VIEWS and _is_whole(name, [argument(item, values) for item in node.args])
         ):
-            self._keep(node, argument(node.args[0], values))
+            self._store(node, argument(node.args[0], values))
             return True
         return False
 
-    def _keep(self, node: torch.fx.Node, value: Any) -> None:
-        """Keep the value of a node, and compare its sizes with those that the graph promises."""
+    def _store(self, node: torch.fx.Node, value: Any) -> None:
+        """Store the value of a node, and compare its sizes with those that the graph promises."""
         self._values[node] = value
         for item in value if isinstance(value, (list, tuple)) else (value,):
             if isinstance(item, torch.Tensor) and not all(type(size) is int for size in item.shape):
@@ -214,53 +215,68 @@ class GraphWalk:
     ) -> None:
         target: Any = node.target
         if target is not func:
-            kind = ALIKE.get(name)
-            if kind is None or ALIKE.get(schema_of(target).name) != kind:
+            common_name = ALIKE.get(name)
+            if common_name is None or ALIKE.get(schema_of(target).name) != common_name:
                 raise OtherCalls(f"{func} in the place of {target}")
-        given = flattened((*args, *kwargs.values()))
-        said_args = [argument(item, self._values) for item in node.args]
-        said = flattened((*said_args, *(argument(item, self._values) for item in node.kwargs.values())))
-        if len(given) != len(said) or not all(map(self._is_same, given, said)):
-            given, said = meaning(name, args, given), meaning(name, said_args, said)
-            if len(given) != len(said) or not all(map(self._is_same, given, said)):
+        model_arguments = flatten_values((*args, *kwargs.values()))
+        graph_args = [argument(item, self._values) for item in node.args]
+        graph_arguments = flatten_values(
+            (*graph_args, *(argument(item, self._values) for item in node.kwargs.values()))
+        )
+        if len(model_arguments) != len(graph_arguments) or not all(
+            map(self._is_same, model_arguments, graph_arguments)
+        ):
+            model_arguments, graph_arguments = (
+                normalize_arguments(name, args, model_arguments),
+                normalize_arguments(name, graph_args, graph_arguments),
+            )
+            if len(model_arguments) != len(graph_arguments) or not all(
+                map(self._is_same, model_arguments, graph_arguments)
+            ):
                 raise OtherCalls(f"{target} with other arguments")
 
     def _original(self, tensor: Any) -> Any:
         """The tensor of which a tensor is a copy or an alias; the tensor itself if it is neither."""
-        found = self._aliases.get(id(tensor))
-        if found is not None:
-            return found[0]
+        alias = self._aliases.get(id(tensor))
+        if alias is not None:
+            return alias[0]
         if isinstance(tensor, FakeTensor):
-            # A function that creates a tensor returns a copy of one to which something else refers.
+            # torch.zeros and others return an alias if something else refers to the new tensor.
             created = self._created.get(storage_key(tensor))
             if created is not None and created is not tensor and is_same_memory(tensor, created):
                 self._aliases[id(tensor)] = created, tensor
                 return created
         return tensor
 
-    def _is_same(self, given: Any, said: Any) -> bool:
+    def _is_same(self, model_value: Any, graph_value: Any) -> bool:
         """Whether an argument or result of the model is that of the graph."""
-        if given is said:
+        if model_value is graph_value:
             return True
-        if isinstance(given, torch.Tensor) and isinstance(said, torch.Tensor):
-            given, said = self._original(given), self._original(said)
-            if given is said:
+        if isinstance(model_value, torch.Tensor) and isinstance(graph_value, torch.Tensor):
+            model_value, graph_value = self._original(model_value), self._original(graph_value)
+            if model_value is graph_value:
                 return True
-            if isinstance(given, FakeTensor) or isinstance(said, FakeTensor):
+            if isinstance(model_value, FakeTensor) or isinstance(graph_value, FakeTensor):
                 return False
             return bool(
-                given.dtype == said.dtype and given.shape == said.shape and contents(given) == contents(said)
+                model_value.dtype == graph_value.dtype
+                and model_value.shape == graph_value.shape
+                and contents(model_value) == contents(graph_value)
             )
-        if isinstance(given, int):
-            return isinstance(said, int) and given == said
-        return type(given) is type(said) and not isinstance(given, torch.SymInt) and str(given) == str(said)
+        if isinstance(model_value, int):
+            return isinstance(graph_value, int) and model_value == graph_value
+        return (
+            type(model_value) is type(graph_value)
+            and not isinstance(model_value, torch.SymInt)
+            and str(model_value) == str(graph_value)
+        )
 
 
-def _computed(function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """The result of a function of Python's on numbers, or the member of a list."""
+def _apply_function(function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """The result of a Python function on numbers, or the member of a list."""
     if function is operator.getitem:
         return args[0][args[1]]
-    leaves = flattened((*args, *kwargs.values()))
+    leaves = flatten_values((*args, *kwargs.values()))
     if not all(isinstance(leaf, (int, float, bool)) for leaf in leaves):
         raise OtherCalls(f"{function} of something else than numbers")
     return kernel_run(function, tuple(args), kwargs)
@@ -282,7 +298,9 @@ def _is_whole(name: str, args: Sequence[Any]) -> bool:
     unknown = sum(size == -1 for size in sizes)
     if name != "aten::expand" and (unknown > 1 or (unknown and math.prod(shape) == 0)):
         raise OtherCalls(f"{name} with sizes that are not determined")
-    return len(sizes) == len(shape) and all(size in (-1, own) for size, own in zip(sizes, shape, strict=True))
+    return len(sizes) == len(shape) and all(
+        size in (-1, size_before) for size, size_before in zip(sizes, shape, strict=True)
+    )
 
 
 def infers_sizes(graph: torch.fx.Graph) -> bool:

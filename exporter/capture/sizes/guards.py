@@ -24,7 +24,7 @@ from ...torch_boundary.symbolic_sizes import (
     ToFloat,
     TruncToInt,
 )
-from .python_expressions import NotPython, compiled, expression_text, python_expression
+from .python_expressions import NotPython, compile_expression, expression_text, python_expression
 
 Point = Mapping[str, int]
 """A size for each dimension, by name."""
@@ -73,7 +73,7 @@ class Guard:
 
     @functools.cached_property
     def has_floats(self) -> bool:
-        """Whether it is about floats, which only the model's code makes of sizes."""
+        """Whether it has floats: only the model's code converts sizes to floats."""
         return bool(self.expression.atoms(sympy.Float) or self.expression.has(IntTrueDiv, ToFloat))
 
     @functools.cached_property
@@ -88,7 +88,7 @@ class Guard:
         """The function from sizes by name to the truth of a condition."""
         variables = {symbol: f"s{position}" for position, symbol in enumerate(self.dimensions)}
         try:
-            function = compiled(python_expression(expression, variables))
+            function = compile_expression(python_expression(expression, variables))
         except NotPython:
             return lambda point: expression.xreplace(
                 {symbol: sympy.Integer(point[name]) for symbol, name in self.dimensions.items()}
@@ -98,7 +98,7 @@ class Guard:
 
     @functools.cached_property
     def signs(self) -> list[Callable[[Point], int | None]]:
-        """For each comparison in it, the sign of the left side minus the right side; None without a value."""
+        """For each comparison in it, the sign of left minus right side; None if it has no value."""
         atoms = self.expression.atoms(Relational)
         return [_sign(self._evaluation(atom.lhs), self._evaluation(atom.rhs)) for atom in atoms]
 
@@ -107,7 +107,7 @@ class Guard:
         return _is_true(self._function, point)
 
     def is_at_end(self, point: Point) -> bool:
-        """Whether it is an inequality whose sides are equal at a point, so that both are the smaller one."""
+        """Whether it is an inequality whose sides are equal at a point."""
         return self.expression.func in _INEQUALITIES and _is_true(self._equality, point)
 
     def with_end(self) -> Guard:
@@ -118,20 +118,20 @@ class Guard:
 
     @functools.cached_property
     def text(self) -> str:
-        """The condition as Python writes it, of the names of dimensions.
+        """The condition as a Python expression of the names of dimensions.
 
         Raises:
-            NotPython: Python has no words for it.
+            NotPython: it has no form in Python.
         """
         remainder = self._as_remainder()
         return remainder or expression_text(self.expression, self.dimensions)
 
     def _as_remainder(self) -> str:
-        """The condition as `n % 2 == 0`, if it holds exactly there; else empty.
+        """The condition in the form `n % 2 == 0`, if both are equivalent; else empty.
 
-        Such are roundings of quotients of integers: `math.ceil(n / 2) * 2 == n`. The difference of both sides
-        is a multiple of the size plus a number that repeats. If it is 0 for two sizes that are a period
-        apart, it repeats.
+        This applies to rounded quotients of integers: `math.ceil(n / 2) * 2 == n`. The difference of both
+        sides is a multiple of the size plus a periodic number. If it is 0 for two sizes that are a period
+        apart, it is periodic itself.
         """
         is_equation = isinstance(self.expression, (sympy.Eq, sympy.Ne)) and self.expression.has(*_ROUNDINGS)
         if len(self.dimensions) != 1 or not is_equation:
@@ -149,8 +149,8 @@ class Guard:
             if len(remainders) != 1 or len(allowed) * divisor != period:
                 continue
             [remainder] = remainders
-            tried = [start + step for start in starts for step in range(4 * period)]
-            if all(self.holds({name: size}) == (size % divisor == remainder) for size in tried):
+            sizes = [start + step for start in starts for step in range(4 * period)]
+            if all(self.holds({name: size}) == (size % divisor == remainder) for size in sizes):
                 return f"{name} % {divisor} == {remainder}"
         return ""
 
@@ -162,8 +162,8 @@ class Guard:
     @functools.cached_property
     def distances(self) -> list[int]:
         """The distances from the example's size at which it is evaluated, over two periods."""
-        parts = {self.period * i // _PARTS for i in range(1, 2 * _PARTS + 1)}
-        return sorted({*range(1, _NEAR + 1), *parts} - {0})
+        fractions = {self.period * i // _PARTS for i in range(1, 2 * _PARTS + 1)}
+        return sorted({*range(1, _NEAR + 1), *fractions} - {0})
 
 
 def spread(base: Point, names: frozenset[str]) -> Iterator[dict[str, int]]:
@@ -173,28 +173,34 @@ def spread(base: Point, names: frozenset[str]) -> Iterator[dict[str, int]]:
         base: the example's sizes.
         names: the dimensions of a condition, which vary most.
     """
-    named, others = sorted(names), sorted(base.keys() - names)
-    sizes = {name: [*range(_DENSE), *(base[name] * factor + 1 for factor in (2, 3, 9, 40))] for name in named}
-    for name in named:
+    guard_names, other_names = sorted(names), sorted(base.keys() - names)
+    sizes = {
+        name: [*range(_DENSE), *(base[name] * factor + 1 for factor in (2, 3, 9, 40))] for name in guard_names
+    }
+    for name in guard_names:
         sizes[name] += [base[name] + step for step in range(-_NEAR, _NEAR + 1) if base[name] + step >= 0]
     choices = [
-        {name: size, **{other: change(base[other]) for other in named if other != name}}
-        for name in named
+        {
+            name: size,
+            **{other_name: change(base[other_name]) for other_name in guard_names if other_name != name},
+        }
+        for name in guard_names
         for size in sizes[name]
         for change in _CHANGES
     ]
-    variants = [{name: change(base[name]) for name in others} for change in _CHANGES]
+    variants = [{name: change(base[name]) for name in other_names} for change in _CHANGES]
     points = [
-        {**base, **variant, **choice} for choice in choices for variant in (variants if others else [{}])
+        {**base, **variant, **choice} for choice in choices for variant in (variants if other_names else [{}])
     ]
     first = [point for point in points if sum(point[name] != base[name] for name in base) == 1]
+    # A fixed seed: the same model must give the same restrictions.
     mixed = random.Random(0)
     mixed.shuffle(first)
     mixed.shuffle(points)
     near = [
         dict(base, **{name: base[name] + step})
         for step in (1, -1)
-        for name in named
+        for name in guard_names
         if base[name] + step >= 0
     ]
     unique = {tuple(point[name] for name in base): point for point in (*near, *first[:4], *points)}
@@ -214,7 +220,7 @@ _CHANGES: Sequence[Callable[[int], int]] = (
 
 
 _NO_VALUE = (TypeError, ArithmeticError, ValueError, AssertionError)
-"""What an expression raises where it has no value."""
+"""The exceptions of an expression that has no value, such as a division by 0."""
 
 
 def _is_true(condition: Callable[[Point], Any], point: Point) -> bool:
@@ -224,10 +230,12 @@ def _is_true(condition: Callable[[Point], Any], point: Point) -> bool:
         return False
 
 
-def _sign(left: Callable[[Point], Any], right: Callable[[Point], Any]) -> Callable[[Point], int | None]:
+def _sign(
+    left_side: Callable[[Point], Any], right_side: Callable[[Point], Any]
+) -> Callable[[Point], int | None]:
     def sign(point: Point) -> int | None:
         try:
-            difference = left(point) - right(point)
+            difference = left_side(point) - right_side(point)
             return int(difference > 0) - int(difference < 0)
         except _NO_VALUE:
             return None
@@ -236,7 +244,7 @@ def _sign(left: Callable[[Point], Any], right: Callable[[Point], Any]) -> Callab
 
 
 def _is_quasilinear(expression: Any) -> bool:
-    """Whether an integer is a multiple of one symbol, plus a number that repeats with the symbol."""
+    """Whether an integer is a multiple of one symbol, plus a number that is periodic in the symbol."""
     if expression.is_Symbol or expression.is_Integer:
         return True
     if expression.is_Add:

@@ -23,14 +23,14 @@ from ...torch_boundary.operators.overloads import Run, kernel_run, schema_of
 from ..fx_import.fx_graph import ASSERTIONS
 
 ALIKE = dict.fromkeys(("aten::view", "aten::_unsafe_view", "aten::reshape"), "reshape")
-"""Operators that differ only in whether their result is a view, by what they have in common."""
+"""Operators that differ only in whether their result is a view, with a common name."""
 _UNBACKED = re.compile(r"u\d+")
 VIEWS = frozenset({"aten::slice", "aten::expand", *ALIKE})
 """Views that return their argument if its shape does not change; Python code then skips them."""
 NO_VALUE = ASSERTIONS.union("prim::device aten::sym_size aten::size aten::stride aten::is_contiguous".split())
-"""Operators that have no value of their own in a graph."""
+"""Operators without a node in a graph."""
 WITHOUT_ONES = "without leading ones"
-"""The origin of a view without the leading axes of size 1 begins with this; its operator is no step."""
+"""Marks the origin of a view that only drops leading axes of size 1; it is not recorded as a step."""
 _BROADCAST_VALUES = {
     "aten::copy_": 1,
     "aten::index_put": 2,
@@ -72,12 +72,12 @@ class Trace:
     @property
     def error_line(self) -> str:
         """The innermost line outside torch in the error's traceback."""
-        found = ""
-        # traceback.extract_tb would read the source files.
+        innermost_line = ""
+        # traceback.extract_tb would read the source files, which is slow.
         for frame, line in traceback.walk_tb(self.error.__traceback__ if self.error is not None else None):
             if not is_internal(frame.f_code.co_filename):
-                found = shown_line(frame.f_code.co_filename, line)
-        return found
+                innermost_line = shown_line(frame.f_code.co_filename, line)
+        return innermost_line
 
 
 @functools.cache
@@ -86,12 +86,12 @@ def is_internal(filename: str) -> bool:
     return filename.startswith(_INTERNAL)
 
 
-class Recorder(TorchDispatchMode):
+class OperatorRecorder(TorchDispatchMode):
     """Records every operator on fake tensors.
 
     Args:
         trace: the record to append to.
-        known: the origins of tensors by identity.
+        origins: the origins of tensors by identity.
         same_value: operators whose result counts as the same value as their argument.
         unbacked: the order of data-dependent sizes; shared by the recorders of one run.
         run: calls an operator with its arguments.
@@ -100,7 +100,7 @@ class Recorder(TorchDispatchMode):
     def __init__(
         self,
         trace: Trace,
-        known: Mapping[int, Any],
+        origins: Mapping[int, Any],
         same_value: Container[str],
         unbacked: dict[str, int] | None = None,
         run: Run | None = None,
@@ -110,78 +110,80 @@ class Recorder(TorchDispatchMode):
         self.trace = trace
         self._same_value = same_value
         self._unbacked = {} if unbacked is None else unbacked
-        self._origins: dict[int, Any] = dict(known)
+        self._origins: dict[int, Any] = dict(origins)
         self._created: dict[int, torch.Tensor] = {}
         """The tensors that functions such as `torch.zeros` created, by their storage."""
-        self._held: list[Any] = []
+        self._living_tensors: list[Any] = []
         """Keeps tensors alive, because the id of a deleted one could be reused."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         if func is torch.ops.prim.device.default:
-            # Half of what is dispatched; the tensor itself knows.
+            # Half of all calls ask for the device; answering from the tensor is faster.
             return args[0].device
         keywords = kwargs or {}
         name = schema_of(func).name
         if name in NO_VALUE:
             return kernel_run(func, args, keywords)
-        given = [self.origin(leaf) for leaf in flattened((*args, *keywords.values()))]
+        origins = [self.origin(leaf) for leaf in flatten_values((*args, *keywords.values()))]
         result = self._run(func, args, keywords)
         if name == "aten::_local_scalar_dense" and isinstance(result, (int, float)):
-            # The number in a constant, which the captured graph has instead of the tensor.
+            # The captured graph has the number of this constant tensor instead of the operator.
             return result
-        results = [leaf for leaf in flattened((result,)) if isinstance(leaf, torch.Tensor)]
+        results = [leaf for leaf in flatten_values((result,)) if isinstance(leaf, torch.Tensor)]
         if name in self._same_value or (name in VIEWS and result.shape == args[0].shape):
-            self._note(results, [given[0]] * len(results))
+            self._note(results, [origins[0]] * len(results))
             return result
         if name in ALIKE and _removes_leading_ones(args[0], result):
-            self._note(results, [(WITHOUT_ONES, given[0], result.ndim)])
+            self._note(results, [(WITHOUT_ONES, origins[0], result.ndim)])
             return result
         number = len(self.trace.steps)
         # A written tensor keeps its origin; the step records the write.
-        made = [leaf for leaf in results if id(leaf) not in self._origins]
-        self._note(made, [("result", number, i) for i in range(len(made))])
+        new_tensors = [leaf for leaf in results if id(leaf) not in self._origins]
+        self._note(new_tensors, [("result", number, i) for i in range(len(new_tensors))])
         if creates(func):
-            self._created |= {storage_key(leaf): leaf for leaf in made}
+            self._created |= {storage_key(leaf): leaf for leaf in new_tensors}
         kinds = tuple((leaf.dtype, *map(self._size, leaf.shape)) for leaf in results)
-        self.trace.steps.append((ALIKE.get(name, str(func)), *meaning(name, args, given), kinds))
+        self.trace.steps.append(
+            (ALIKE.get(name, str(func)), *normalize_arguments(name, args, origins), kinds)
+        )
         self.trace.lines.append(_line())
         return result
 
     def assign(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
-        """From now on, a tensor has the value that the model assigns to its `data`."""
+        """Record that the model assigns a value to the `data` of a tensor."""
         self._note([tensor], [self.origin(value)])
 
     def _note(self, results: Sequence[torch.Tensor], origins: Sequence[Any]) -> None:
-        self._held.extend(results)
+        self._living_tensors.extend(results)
         self._origins |= {id(leaf): origin for leaf, origin in zip(results, origins, strict=True)}
 
-    def of_operator(self, trace: Trace, known: Mapping[int, Any]) -> Recorder:
+    def of_operator(self, trace: Trace, origins: Mapping[int, Any]) -> OperatorRecorder:
         """A recorder for one operator of this run."""
-        return Recorder(trace, known, self._same_value, self._unbacked, self._run)
+        return OperatorRecorder(trace, origins, self._same_value, self._unbacked, self._run)
 
     def origin(self, leaf: Any) -> Any:
         """An argument or result in a form comparable between runs: a tensor by its origin or contents."""
         if not isinstance(leaf, torch.Tensor):
             return self._size(leaf) if isinstance(leaf, (int, torch.SymInt)) else str(leaf)
-        found = self._origins.get(id(leaf))
-        if found is not None:
-            return found
+        origin = self._origins.get(id(leaf))
+        if origin is not None:
+            return origin
         created = self._created.get(storage_key(leaf)) if isinstance(leaf, FakeTensor) else None
         if created is not None and is_same_memory(leaf, created):
-            # A function that creates a tensor returns a copy of one to which this recorder refers.
+            # torch.zeros and others return an alias if this recorder refers to the new tensor.
             return self._origins[id(created)]
-        self._held.append(leaf)
-        made = "unknown" if isinstance(leaf, FakeTensor) else contents(leaf)
-        return self._origins.setdefault(id(leaf), (made, leaf.dtype, *map(self._size, leaf.shape)))
+        self._living_tensors.append(leaf)
+        constant = "unknown" if isinstance(leaf, FakeTensor) else contents(leaf)
+        return self._origins.setdefault(id(leaf), (constant, leaf.dtype, *map(self._size, leaf.shape)))
 
     def _size(self, size: Any) -> Any:
         """A size; a data-dependent one is represented by its order in this run."""
         if isinstance(size, int):
             return size
         return _UNBACKED.sub(
-            lambda found: f"u{self._unbacked.setdefault(found[0], len(self._unbacked))}", str(size)
+            lambda symbol: f"u{self._unbacked.setdefault(symbol[0], len(self._unbacked))}", str(size)
         )
 
 
@@ -191,25 +193,25 @@ def creates(func: Any) -> bool:
     return any(argument.name == "pin_memory" for argument in schema_of(func).arguments)
 
 
-def is_same_memory(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+def is_same_memory(tensor: torch.Tensor, other_tensor: torch.Tensor) -> bool:
     """Whether tensors of one storage have the same elements in the same order."""
     return (
-        tensor.dtype == other.dtype
-        and tensor.shape == other.shape
-        and tensor.stride() == other.stride()
-        and tensor.storage_offset() == other.storage_offset()
+        tensor.dtype == other_tensor.dtype
+        and tensor.shape == other_tensor.shape
+        and tensor.stride() == other_tensor.stride()
+        and tensor.storage_offset() == other_tensor.storage_offset()
     )
 
 
-def flattened(values: Sequence[Any]) -> list[Any]:
+def flatten_values(values: Sequence[Any]) -> list[Any]:
     """The arguments or results of an operator, flattened."""
-    found: list[Any] = []
+    leaves: list[Any] = []
     for value in values:
         if isinstance(value, (list, tuple)):
-            found += flattened(value)
+            leaves += flatten_values(value)
         else:
-            found.append(value)
-    return found
+            leaves.append(value)
+    return leaves
 
 
 def contents(tensor: torch.Tensor) -> Any:
@@ -217,25 +219,25 @@ def contents(tensor: torch.Tensor) -> Any:
     size = tensor.numel() * tensor.element_size()
     if tensor.device.type != "cpu" or not tensor.is_contiguous() or size > _LARGEST_DIGEST:
         return tensor.data_ptr()
-    # Read from memory, because an operator on the tensor would run on a fake tensor here.
+    # Read the memory directly: under the fake mode an operator on the tensor would return a fake tensor.
     return hashlib.sha256(ctypes.string_at(tensor.data_ptr(), size) if size else b"").hexdigest()
 
 
-def meaning(name: str, args: Sequence[Any], given: list[Any]) -> list[Any]:
+def normalize_arguments(name: str, args: Sequence[Any], leaves: list[Any]) -> list[Any]:
     """The arguments of an operator, with equivalent forms made equal."""
     if name == "aten::slice" and all(isinstance(arg, (int, NoneType)) for arg in args[1:]):
         dim, start, end, step = slice_arguments(args)
-        return [given[0], dim % args[0].ndim, *slice(start, end, step).indices(args[0].shape[dim])]
+        return [leaves[0], dim % args[0].ndim, *slice(start, end, step).indices(args[0].shape[dim])]
     if name.startswith("aten::_scaled_dot_product") and args[0].shape[-2] == args[1].shape[-2] == 1:
         # A causal mask over one query and one key masks nothing.
-        return [item for item in given if not isinstance(item, bool)]
+        return [item for item in leaves if not isinstance(item, bool)]
     position = _BROADCAST_VALUES.get(name)
     if position is not None:
-        place = len(flattened(args[:position]))
-        value = given[place]
+        leaf_position = len(flatten_values(args[:position]))
+        value = leaves[leaf_position]
         is_view = isinstance(value, tuple) and value and value[0] == WITHOUT_ONES
-        return [*given[:place], value[1] if is_view else value, *given[place + 1 :]]
-    return given
+        return [*leaves[:leaf_position], value[1] if is_view else value, *leaves[leaf_position + 1 :]]
+    return leaves
 
 
 def _removes_leading_ones(tensor: torch.Tensor, view: Any) -> bool:
@@ -263,7 +265,7 @@ def _line() -> str:
 
 
 def line_of_guard(guard: Any) -> str:
-    """`model.py:12` of the place where torch.export made a guard; empty where that is inside torch."""
+    """The line, as `model.py:12`, where torch.export made a guard; empty if it is inside torch."""
     frame = guard.sloc.framework_loc
     if frame is None or isinstance(frame, str) or is_internal(frame.filename):
         return ""

@@ -1,7 +1,7 @@
 """Conditions on sizes as Python expressions, from sympy's.
 
-The same expression is the text in a file's metadata and, compiled, the function that tells where the
-condition holds. Evaluating in sympy takes about a hundred times as long.
+The same expression is the text in a file's metadata and, compiled, the function that evaluates the
+condition. Evaluating in sympy takes about a hundred times as long.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def python_expression(expression: sympy.Basic, names: Mapping[sympy.Basic, str])
 
 
 def expression_text(expression: sympy.Basic, names: Mapping[sympy.Basic, str]) -> str:
-    """An expression of sizes as Python writes it; raises as `python_expression` does."""
+    """An expression of sizes as Python text; raises as `python_expression` does."""
     return ast.unparse(python_expression(expression, names))
 
 
-def compiled(expression: ast.expr) -> Callable[[Mapping[str, int]], Any]:
+def compile_expression(expression: ast.expr) -> Callable[[Mapping[str, int]], Any]:
     """The function from sizes by name to the value of an expression."""
     code = compile(ast.fix_missing_locations(ast.Expression(expression)), "<sizes>", "eval")
     return lambda sizes: eval(code, _GLOBALS, sizes)
@@ -61,15 +61,15 @@ def _call(name: str) -> _Convert:
 
 
 def _binary(operator: ast.operator) -> _Convert:
-    return lambda left, right: ast.BinOp(left, operator, right)
+    return lambda first, second: ast.BinOp(first, operator, second)
 
 
 def _compare(relation: ast.cmpop) -> _Convert:
-    return lambda left, right: ast.Compare(left, [relation], [right])
+    return lambda first, second: ast.Compare(first, [relation], [second])
 
 
 def _connect(operator: ast.boolop) -> _Convert:
-    return lambda *parts: ast.BoolOp(operator, list(parts))
+    return lambda *operands: ast.BoolOp(operator, list(operands))
 
 
 def _float_of_integer(number: ast.expr) -> ast.expr:
@@ -84,10 +84,10 @@ def _ceiling_quotient(dividend: ast.expr, divisor: ast.expr) -> ast.expr:
     return _negative(ast.BinOp(_negative(dividend), ast.FloorDiv(), divisor))
 
 
-def _float_sum(left: ast.expr, right: ast.expr) -> ast.expr:
-    if isinstance(right, ast.UnaryOp) and isinstance(right.op, ast.USub):
-        return ast.BinOp(left, ast.Sub(), right.operand)
-    return ast.BinOp(left, ast.Add(), right)
+def _float_sum(first: ast.expr, second: ast.expr) -> ast.expr:
+    if isinstance(second, ast.UnaryOp) and isinstance(second.op, ast.USub):
+        return ast.BinOp(first, ast.Sub(), second.operand)
+    return ast.BinOp(first, ast.Add(), second)
 
 
 def _negative(number: ast.expr) -> ast.expr:
@@ -183,15 +183,15 @@ class _Converter:
 
     def _relation(self, expression: Any) -> ast.expr:
         relation = type(expression)
-        left, right = expression.args
-        if isinstance(left, _REMAINDERS) and left.args[1].is_positive and right == 0:
+        first, second = expression.args
+        if isinstance(first, _REMAINDERS) and first.args[1].is_positive and second == 0:
             # Such a remainder is never negative.
             relation = {sympy.Le: sympy.Eq, sympy.Gt: sympy.Ne}.get(relation, relation)
-        return _plain_operands(_FORMS[relation](self.convert(left), self.convert(right)))
+        return _plain_operands(_FORMS[relation](self.convert(first), self.convert(second)))
 
     def _sum(self, terms: Sequence[Any]) -> ast.expr:
         total: ast.expr | None = None
-        # A difference begins with what it subtracts from.
+        # The positive terms come first: `n - 1`, not `-1 + n`.
         for term in sorted(terms, key=lambda term: term.could_extract_minus_sign()):
             if total is None:
                 total = self.convert(term)
@@ -203,11 +203,11 @@ class _Converter:
         return total
 
     def _product(self, expression: Any) -> ast.expr:
-        coefficient, other = expression.as_coeff_Mul()
+        coefficient, remaining_factors = expression.as_coeff_Mul()
         if coefficient.is_Rational and coefficient < 0:
             return _negative(self.convert(-expression))
         if coefficient.is_Rational and coefficient.q != 1:
-            dividend = self.convert(other * coefficient.p)
+            dividend = self.convert(remaining_factors * coefficient.p)
             return ast.BinOp(dividend, ast.Div(), ast.Constant(int(coefficient.q)))
         product: ast.expr | None = None
         divisors = []
@@ -253,7 +253,7 @@ def _number(number: Any) -> ast.expr:
 
 
 def _plain_operands(node: ast.expr) -> ast.expr:
-    """`n * 0.5` for `float(n) * 0.5`: Python converts the integer itself; comparisons of both are exact."""
+    """Simplify `float(n) * 0.5` to `n * 0.5`: Python converts the integer; comparisons are exact."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, _MIXED):
         if _is_float(node.right):
             node.left = _without_float(node.left)

@@ -1,4 +1,4 @@
-"""Answers a model's questions about values of tensors as its recording did, when it runs at other sizes."""
+"""Reuses the values that a recording read from tensors when the model runs at other sizes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...torch_boundary.symbolic_numbers import GuardOnDataDependentSymNode, ShapeEnv
-from ..user_lines import Place, place_in
+from ..user_lines import CodeLine, user_line_in
 
 Question = tuple[str, str]
-"""A line of the model, and what it asks for: one of `QUESTIONS`."""
+"""A line of the model that reads a value, and the type of the value: one of `QUESTIONS`."""
 QUESTIONS = {bool: "branch", int: "int", float: "float"}
-"""What Python code asks of a number, by the Python type that it needs."""
+"""The names of the Python types that code reads from tensors."""
 
 
 class AnsweringEnvironment(ShapeEnv):  # type: ignore[misc]
@@ -34,7 +34,7 @@ class AnsweringEnvironment(ShapeEnv):  # type: ignore[misc]
     def evaluate_sym_node(
         self, sym_node: Any, size_oblivious: bool = False, fallback_value: bool | None = None
     ) -> Any:
-        """The value of a number; one that depends on the values of tensors has that of the recording."""
+        """The value of a number; one that depends on the values of tensors has the value of the recording."""
         try:
             return super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
         except GuardOnDataDependentSymNode:
@@ -47,11 +47,11 @@ class AnsweringEnvironment(ShapeEnv):  # type: ignore[misc]
             return answer
 
 
-def question_at(place: Place | None, number: str) -> Question:
+def question_at(code_line: CodeLine | None, number: str) -> Question:
     """The question that a line asks; `number` is one of `QUESTIONS`."""
-    return "" if place is None else f"{place.file}:{place.line}", number
+    return "" if code_line is None else f"{code_line.file}:{code_line.line}", number
 
 
-def current_line() -> Place | None:
+def current_line() -> CodeLine | None:
     """The line of the user's code that runs now."""
-    return place_in([traceback.extract_stack()], innermost=True)
+    return user_line_in([traceback.extract_stack()], innermost=True)

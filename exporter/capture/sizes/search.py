@@ -39,8 +39,8 @@ _PART_OF_PROGRAM = "the range of the ExportedProgram"
 
 
 @dataclasses.dataclass
-class Limits:
-    """The result of `find`.
+class SizeLimits:
+    """The result of a search.
 
     Attributes:
         restrictions: conditions that sizes must meet for the graph to be valid.
@@ -63,23 +63,25 @@ def lines_of_equality(placeholders: Sequence[Any], symbol: Any) -> str:
         and all(side.is_Symbol for side in guard.expr.args)
         and environment.replace(guard.expr.args[0]) == environment.replace(guard.expr.args[1]) == symbol
     ]
-    found = [line for line in dict.fromkeys(lines) if line]
-    return f" at {', '.join(found)}" if found else ""
+    distinct_lines = [line for line in dict.fromkeys(lines) if line]
+    return f" at {', '.join(distinct_lines)}" if distinct_lines else ""
 
 
-def of_program(program: torch.export.ExportedProgram, names: Mapping[Any, str]) -> Limits:
+def limits_of_program(program: torch.export.ExportedProgram, names: Mapping[Any, str]) -> SizeLimits:
     """The limits of a given `ExportedProgram`: the ranges that it was exported for."""
-    limits = Limits()
+    limits = SizeLimits()
     for symbol, bounds in program.range_constraints.items():
         name = names.get(symbol)
         if name is not None:
             # 2 is the smallest size that torch.export assumes by default.
-            limits.restrictions += _declared(name, bounds.lower if bounds.lower > 2 else 0, bounds.upper)
+            limits.restrictions += _declared_range(
+                name, bounds.lower if bounds.lower > 2 else 0, bounds.upper
+            )
     limits.restrictions = [dataclasses.replace(r, reason=_PART_OF_PROGRAM) for r in limits.restrictions]
     return limits
 
 
-def _declared(name: str, lower: Any, upper: Any) -> Iterator[SizeRestriction]:
+def _declared_range(name: str, lower: Any, upper: Any) -> Iterator[SizeRestriction]:
     if lower is not None and int(lower) > 0:
         yield SizeRestriction(f"{name} >= {int(lower)}", _DECLARED)
     if upper is not None and sympy.sympify(upper).is_Integer:
@@ -113,7 +115,7 @@ class Search:
         self._declared = declared
         self.base = self._example()
         self._guards = list(self._read_guards())
-        self.limits = Limits()
+        self.limits = SizeLimits()
         self._tried: dict[tuple[int, ...], Failure | None] = {}
 
     def run(self, tracer: Tracer) -> list[Branch]:
@@ -125,26 +127,33 @@ class Search:
         self._tracer = tracer
         for name, (lower, upper) in self._declared.items():
             if name in self.base:
-                self.limits.restrictions += _declared(name, lower, upper)
+                self.limits.restrictions += _declared_range(name, lower, upper)
         for guard in self._guards:
             if not self._is_bound(guard):
-                self._relation(guard)
+                self._try_relation(guard)
         small = [size for size in (1, 0) if not self._may_all_be(size)]
         for name in self.base:
-            self._below(name, small)
-            self._above(name)
+            self._search_below(name, small)
+            self._search_above(name)
         for size in small:
             self._all_at_once(size)
         self._branches = BranchSearch(
-            Trials(self.base, tracer.number_of_operators, self._with, self._refused, self._fails, self._add)
+            Trials(
+                self.base,
+                tracer.number_of_operators,
+                self._point_with,
+                self._is_refused,
+                self._failure_at,
+                self._add_restriction,
+            )
         )
         conditions = list(self._read_questions(_environment(self._placeholders), {}))
-        asked = [*conditions, *(guard for guard in self._guards if guard.has_floats)]
-        for guard in {guard.expression: guard for guard in reversed(asked)}.values():
+        guards = [*conditions, *(guard for guard in self._guards if guard.has_floats)]
+        for guard in {guard.expression: guard for guard in reversed(guards)}.values():
             if not guard.is_number and not is_about_one(guard, self.base):
                 self._branches.repeat(guard)
         self._branches.try_branch(Branch(self.base), conditions)
-        return self._unexplored()
+        return self._take_unexplored()
 
     def follow(self, tracer: Tracer, branches: Sequence[tuple[Branch, Sequence[Any] | None]]) -> list[Branch]:
         """Try the conditions of branches; returns further branches to follow.
@@ -161,37 +170,37 @@ class Search:
             elif environment is not None:
                 symbols = dict(self._symbols_of(placeholders))
                 self._branches.try_branch(branch, list(self._read_questions(environment, symbols)))
-        return self._unexplored()
+        return self._take_unexplored()
 
-    def _unexplored(self) -> list[Branch]:
+    def _take_unexplored(self) -> list[Branch]:
         """The branches found since the last call that no restriction refuses."""
-        found, self._branches.unexplored = self._branches.unexplored, []
-        return [branch for branch in found if not self._refused(branch.point)]
+        branches, self._branches.unexplored = self._branches.unexplored, []
+        return [branch for branch in branches if not self._is_refused(branch.point)]
 
     def _symbols_of(self, placeholders: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-        """Each symbol of another capture, and the size of the captured graph in its place."""
-        for other, captured in zip(placeholders, self._placeholders, strict=True):
-            if isinstance(other, torch.Tensor) and isinstance(captured, torch.Tensor):
-                for size, known in zip(other.shape, captured.shape, strict=True):
-                    if isinstance(size, torch.SymInt) and isinstance(known, torch.SymInt):
-                        yield size.node.expr, known.node.expr
+        """Each symbol of another capture, with the corresponding size of the captured graph."""
+        for counterpart, captured in zip(placeholders, self._placeholders, strict=True):
+            if isinstance(counterpart, torch.Tensor) and isinstance(captured, torch.Tensor):
+                for size, captured_size in zip(counterpart.shape, captured.shape, strict=True):
+                    if isinstance(size, torch.SymInt) and isinstance(captured_size, torch.SymInt):
+                        yield size.node.expr, captured_size.node.expr
 
     def values_at(self, point: Point) -> list[Any]:
         """The leaves of the call at other sizes, with any values."""
         size_of = self._sizes_at(point)
         pairs = zip(self._values, self._placeholders, strict=True)
-        return [_made(value, captured, size_of) for value, captured in pairs]
+        return [_leaf_at_sizes(value, captured, size_of) for value, captured in pairs]
 
     def _example(self) -> dict[str, int]:
         """The sizes that the graph was captured with."""
-        found: dict[str, int] = {}
+        sizes: dict[str, int] = {}
         for value, captured in zip(self._values, self._placeholders, strict=True):
             if isinstance(value, torch.Tensor) and isinstance(captured, torch.Tensor):
                 for size, dim in zip(value.shape, captured.shape, strict=True):
                     symbol = dim.node.expr if isinstance(dim, torch.SymInt) else None
                     if symbol in self._names:
-                        found.setdefault(self._names[symbol], size)
-        return found
+                        sizes.setdefault(self._names[symbol], size)
+        return sizes
 
     def _read_guards(self) -> Iterator[Guard]:
         environment = _environment(self._placeholders)
@@ -217,7 +226,7 @@ class Search:
                 line = shown_line(question.file, question.line) if question.file else ""
                 yield Guard(expression, dimensions, line, question.is_number)
 
-    def _with(self, sizes: Point) -> dict[str, int]:
+    def _point_with(self, sizes: Point) -> dict[str, int]:
         """The example's sizes with some replaced, within the caller's range."""
         point = dict(self.base)
         for name, size in sizes.items():
@@ -230,16 +239,16 @@ class Search:
         finite = upper is not None and sympy.sympify(upper).is_Integer
         return int(lower or 0), int(upper) if finite else None
 
-    def _below(self, name: str, small: Sequence[int]) -> None:
+    def _search_below(self, name: str, small: Sequence[int]) -> None:
         """The smallest size of a dimension: tries the ends of guards, and 1 and 0."""
         lower, _ = self._range(name)
         edge = _boundary(self._within(name), self.base[name], lower)
         passed = self.base[name] if edge is None else edge + 1
-        edge = None if edge is None else self._allowed(name, edge, lower)
+        edge = None if edge is None else self._next_allowed(name, edge, lower)
         for size in dict.fromkeys([*([] if edge is None else [edge]), *small]):
             if not lower <= size < passed or self._is_excluded(name, size):
                 continue
-            if self._fails(self._with({name: size})) is None:
+            if self._failure_at(self._point_with({name: size})) is None:
                 passed = size
                 continue
             if edge is not None and size < edge:
@@ -247,69 +256,70 @@ class Search:
             self._restrict(name, size, f"{name} >= {size + 1}")
             return
 
-    def _above(self, name: str) -> None:
+    def _search_above(self, name: str) -> None:
         """The largest size of a dimension: tries the ends of guards, and far beyond."""
         _, upper = self._range(name)
         end = _FURTHEST if upper is None else upper
         edge = _boundary(self._within(name), self.base[name], end)
         if edge is None:
             return
-        for size in (self._allowed(name, edge, end), self._allowed(name, min(4 * edge, end), end)):
-            if size is not None and self._fails(self._with({name: size})) is not None:
+        for size in (self._next_allowed(name, edge, end), self._next_allowed(name, min(4 * edge, end), end)):
+            if size is not None and self._failure_at(self._point_with({name: size})) is not None:
                 first = self._first_failure(name, edge - 1, size) or size
-                self._restrict(name, self._allowed(name, first, end) or size, f"{name} <= {first - 1}")
+                self._restrict(name, self._next_allowed(name, first, end) or size, f"{name} <= {first - 1}")
                 return
 
     def _first_failure(self, name: str, start: int, end: int) -> int | None:
         """The size nearest to the start, towards an end, where it or the next allowed size fails."""
 
         def passes(size: int) -> bool:
-            allowed = self._allowed(name, size, end)
-            return allowed is None or self._fails(self._with({name: allowed})) is None
+            allowed_size = self._next_allowed(name, size, end)
+            return allowed_size is None or self._failure_at(self._point_with({name: allowed_size})) is None
 
         return _boundary(passes, start, end)
 
-    def _allowed(self, name: str, size: int, end: int) -> int | None:
+    def _next_allowed(self, name: str, size: int, end: int) -> int | None:
         """The first size from one on, towards an end, that no restriction excludes yet; None without one."""
         step = 1 if end >= size else -1
         reach = min(abs(end - size), max((guard.period for guard in self._guards), default=1))
         sizes = range(size, size + step * (reach + 1), step)
-        return next((tried for tried in sizes if not self._is_excluded(name, tried)), None)
+        return next((candidate for candidate in sizes if not self._is_excluded(name, candidate)), None)
 
     def _within(self, name: str) -> Callable[[int], bool]:
         """Whether a size of one dimension satisfies all guards that bound it."""
         guards = [guard for guard in self._guards if guard.names == {name} and self._is_bound(guard)]
-        return lambda size: all(guard.holds(self._with({name: size})) for guard in guards)
+        return lambda size: all(guard.holds(self._point_with({name: size})) for guard in guards)
 
     def _is_excluded(self, name: str, size: int) -> bool:
         """Whether a restriction already excludes a size."""
-        return self._refused(self._with({name: size}))
+        return self._is_refused(self._point_with({name: size}))
 
-    def _refused(self, point: Point) -> bool:
+    def _is_refused(self, point: Point) -> bool:
         values = (evaluate(r.condition, point) for r in self.limits.restrictions)
-        # A condition may have no value: it divides by 0. The bound that says so is still to be found.
+        # A condition without a value, such as a division by 0, refuses nothing: the search has not yet
+        # found the bound that excludes these sizes.
         return any(value is not None and not value for value in values)
 
     def _may_all_be(self, size: int) -> bool:
-        """Whether the program is valid if every dimension has this size; then each alone may have it, too."""
+        """Whether the program is valid if every dimension has this size; then each alone may have it."""
         if size == 0 and self._tracer.infers_sizes:
             return False
-        point = self._with(dict.fromkeys(self.base, size))
-        return not self._refused(point) and self._fails(point) is None
+        point = self._point_with(dict.fromkeys(self.base, size))
+        return not self._is_refused(point) and self._failure_at(point) is None
 
     def _all_at_once(self, size: int) -> None:
         """Restrictions for a size that each dimension may have, but not all together."""
-        point = self._with(dict.fromkeys(self.base, size))
-        failure = None if self._refused(point) else self._fails(point)
+        point = self._point_with(dict.fromkeys(self.base, size))
+        failure = None if self._is_refused(point) else self._failure_at(point)
         if failure is not None:
-            self._add(" or ".join(f"{name} > {size}" for name in self.base), failure, [])
+            self._add_restriction(" or ".join(f"{name} > {size}" for name in self.base), failure, [])
 
     def _restrict(self, name: str, size: int, condition: str) -> None:
-        point = self._with({name: size})
-        failure = self._fails(point)
+        point = self._point_with({name: size})
+        failure = self._failure_at(point)
         if failure is not None:
             asking = [guard.line for guard in self._guards if not guard.holds(point)]
-            self._add(condition, failure, asking)
+            self._add_restriction(condition, failure, asking)
 
     def _is_bound(self, guard: Guard) -> bool:
         """Whether a guard holds for all sizes of its dimension above or below the example's."""
@@ -324,11 +334,11 @@ class Search:
         above = [guard.holds({**self.base, name: n}) for n in (base, *(base + d for d in distances))]
         return below == sorted(below) and above == sorted(above, reverse=True)
 
-    def _relation(self, guard: Guard) -> None:
+    def _try_relation(self, guard: Guard) -> None:
         """Try a guard that does not bound one dimension: a remainder, or a relation of several.
 
         It is tried at sizes where the other guards hold, if there are any, and not where a restriction
-        already refuses them: what follows from the restrictions is none of its own. An inequality is also
+        already refuses them: a consequence of other restrictions is not a restriction. An inequality is also
         tried beyond the sizes where its sides are equal: there the slice `x[:m]` has m rows and the n rows
         of x.
         """
@@ -337,20 +347,20 @@ class Search:
             if is_tried and count > 1:
                 return
             points = [point for point in points if not guard.holds(point)]
-            points.sort(key=lambda p: sum(not other.holds(p) for other in self._guards))
+            points.sort(key=lambda p: sum(not other_guard.holds(p) for other_guard in self._guards))
             point = self._first_allowed(points, guard)
-            failure = None if point is None else self._fails(point)
+            failure = None if point is None else self._failure_at(point)
             if point is not None and failure is None and guard.is_at_end(point):
                 guard = guard.with_end()
                 point = self._first_allowed(points, guard)
-                failure = None if point is None else self._fails(point)
+                failure = None if point is None else self._failure_at(point)
             if failure is not None:
-                self._add(guard.text, failure, [guard.line])
+                self._add_restriction(guard.text, failure, [guard.line])
                 return
             is_tried = is_tried or point is not None
 
     def _around(self, guard: Guard) -> Iterator[tuple[int, list[Point]]]:
-        """Points around the example, with other sizes of one dimension, then of two: first how many."""
+        """Points around the example, with the number of dimensions that differ: one, then two."""
         near = {
             name: [
                 size
@@ -361,25 +371,25 @@ class Search:
             for name in sorted(guard.names)
         }
         for name, sizes in near.items():
-            yield 1, [self._with({name: size}) for size in sizes]
+            yield 1, [self._point_with({name: size}) for size in sizes]
         for first, second in itertools.combinations(near, 2):
             pairs = itertools.product(near[first][:_MOST_OF_TWO], near[second][:_MOST_OF_TWO])
-            yield 2, [self._with({first: size, second: other}) for size, other in pairs]
+            yield 2, [self._point_with({first: size, second: second_size}) for size, second_size in pairs]
 
     def _first_allowed(self, points: Sequence[Point], guard: Guard) -> Point | None:
         """The first point at which a guard does not hold and that no restriction refuses."""
-        return next((p for p in points if not guard.holds(p) and not self._refused(p)), None)
+        return next((p for p in points if not guard.holds(p) and not self._is_refused(p)), None)
 
-    def _add(self, condition: str, failure: tuple[str, str], asking: Sequence[str]) -> None:
+    def _add_restriction(self, condition: str, failure: tuple[str, str], asking: Sequence[str]) -> None:
         reason, line = failure
-        line = next((asked for asked in asking if asked), line)
+        line = next((asking_line for asking_line in asking if asking_line), line)
         restriction = SizeRestriction(condition, reason, line)
         if restriction not in self.limits.restrictions:
             self.limits.restrictions.append(restriction)
             if not reason.startswith(_OF_MODEL):
                 self.limits.unlike_model.append(restriction)
 
-    def _fails(self, point: Point) -> Failure | None:
+    def _failure_at(self, point: Point) -> Failure | None:
         """The reason why the graph is not valid at these sizes, and the line; None if it is valid."""
         key = tuple(point.values())
         if key not in self._tried:
@@ -400,7 +410,8 @@ class Search:
         if failure is not None and not self._comparable:
             if graph.other_rank is not None:
                 return _OTHER_RANK, ""
-            # Such a model cannot be traced: torch.export's assumptions count.
+            # The model and the graph differ even at the example's sizes, so trials say nothing: rely on
+            # torch.export's assumptions.
             assumed = all(guard.holds(point) for guard in self._guards)
             return None if assumed else (_NOT_SEEN, "")
         return failure
@@ -418,19 +429,19 @@ class Search:
         return model.results == graph.results
 
     def _is_below_zero(self, point: Point) -> bool:
-        """Whether a dimension whose size torch derived from others, such as `n - 1`, would be negative."""
+        """Whether a size that torch derived from others, such as `n - 1`, would be negative."""
         size_of = self._sizes_at(point)
         tensors = [tensor for tensor in self._placeholders if isinstance(tensor, torch.Tensor)]
         return any((size_of(size) or 0) < 0 for tensor in tensors for size in tensor.shape)
 
     def _sizes_at(self, point: Point) -> Callable[[Any], int | None]:
-        """Returns what a symbolic size is at the sizes of a point, or None."""
+        """A function from symbolic sizes to their values at a point, or None."""
         sizes = {symbol: sympy.Integer(point[name]) for symbol, name in self._names.items() if name in point}
 
         @functools.cache
         def value_of(expression: Any) -> int | None:
-            found = expression.xreplace(sizes)
-            return int(found) if found.is_Integer else None
+            size_value = expression.xreplace(sizes)
+            return int(size_value) if size_value.is_Integer else None
 
         return lambda size: size if isinstance(size, int) else value_of(size.node.expr)
 
@@ -438,17 +449,20 @@ class Search:
         return self._tracer.run(lambda: self.values_at(point), self._sizes_at(point))
 
 
-def _made(value: Any, captured: Any, size_of: Callable[[Any], int | None]) -> Any:
+def _leaf_at_sizes(value: Any, captured: Any, size_of: Callable[[Any], int | None]) -> Any:
     """A leaf of the call at other sizes, with strides in the same order as at capture."""
     if not isinstance(value, torch.Tensor) or not isinstance(captured, torch.Tensor):
         return value
     sizes = [size_of(size) for size in captured.shape]
     strides = [size_of(stride) for stride in captured.stride()]
-    shape = [own if size is None else size for own, size in zip(value.shape, sizes, strict=True)]
+    shape = [
+        captured_size if size is None else size
+        for captured_size, size in zip(value.shape, sizes, strict=True)
+    ]
     if None in strides:
         return torch.empty(shape, dtype=value.dtype, device=value.device)
-    known = [stride for stride in strides if stride is not None]
-    return torch.empty_strided(shape, known, dtype=value.dtype, device=value.device)
+    size_strides = [stride for stride in strides if stride is not None]
+    return torch.empty_strided(shape, size_strides, dtype=value.dtype, device=value.device)
 
 
 def _difference(model: Trace, graph: Trace) -> Failure | None:
@@ -458,8 +472,8 @@ def _difference(model: Trace, graph: Trace) -> Failure | None:
         return f"{_OF_MODEL}: {text[:120] or type(model.error).__name__}", model.error_line
     if model.steps != graph.steps or graph.error is not None:
         pairs = zip(model.steps, graph.steps, strict=False)
-        parted = next((i for i, (a, b) in enumerate(pairs) if a != b), len(graph.steps))
-        return _OTHER_PATH, _line_at(model, parted)
+        first_difference = next((i for i, (a, b) in enumerate(pairs) if a != b), len(graph.steps))
+        return _OTHER_PATH, _line_at(model, first_difference)
     return None if graph.other_rank is None else (_OTHER_RANK, _line_at(model, graph.other_rank - 1))
 
 
@@ -486,5 +500,5 @@ def _boundary(allowed: Callable[[int], bool], base: int, end: int) -> int | None
 def _environment(placeholders: Sequence[Any]) -> Any:
     """The record of torch's assumptions about sizes, if any size is dynamic."""
     sizes = (size for tensor in placeholders if isinstance(tensor, torch.Tensor) for size in tensor.shape)
-    found: Any = next((size for size in sizes if isinstance(size, torch.SymInt)), None)
-    return None if found is None else found.node.shape_env
+    symbolic_size: Any = next((size for size in sizes if isinstance(size, torch.SymInt)), None)
+    return None if symbolic_size is None else symbolic_size.node.shape_env

@@ -27,7 +27,7 @@ from ..fx_import.captured_program import CapturedProgram
 from ..weights import Identity, identity
 from .graph_trace import GraphTrace, Kernels, PromisedSizes
 from .graph_walk import GraphWalk, infers_sizes
-from .operator_trace import Recorder, Trace
+from .operator_trace import OperatorRecorder, Trace
 from .recorded_answers import AnsweringEnvironment
 from .written_values import WrittenValues
 
@@ -81,7 +81,7 @@ class Tracer:
         self._origins: dict[int, Any] = {}
         operators = [target for target in targets if isinstance(target, OpOverload)]
         self.number_of_operators = len(operators)
-        # A capture reads the attribute `data` by this operator.
+        # A capture records a read of the attribute `data` as this operator.
         self._detaches = torch.ops.aten.detach.default in targets
         mutates = any(
             schema_of(operator).is_mutable and schema_of(operator).name not in _SAME_VALUE
@@ -118,9 +118,9 @@ class Tracer:
             model.error = NotImplementedError("functions given to operators are not run on fake tensors")
             return model, Trace()
         sizes = PromisedSizes(size_of)
-        same = self._same_calls(leaves, sizes) if self._is_comparable else None
-        if same is not None:
-            return same
+        traces = self._same_calls(leaves, sizes) if self._is_comparable else None
+        if traces is not None:
+            return traces
         model = self._attempt(self._run_model, leaves)
         if model.error is not None:
             return model, Trace()
@@ -131,29 +131,29 @@ class Tracer:
     ) -> tuple[Trace, Trace] | None:
         """The traces of a model and its graph that call the same operators; None for others.
 
-        A model may raise an exception after such calls, which is the reason that the sizes are not valid.
+        A model may raise an exception after such calls; then the sizes are not valid for it.
         """
         from ...torch_boundary.recording.observation import observed
 
-        found: list[GraphWalk] = []
+        walks: list[GraphWalk] = []
 
-        def run(recorder: Recorder, given: list[Any]) -> None:
+        def run(recorder: OperatorRecorder, call_leaves: list[Any]) -> None:
             assert self._run is not None
-            inputs = self._inputs(given)
+            inputs = self._inputs(call_leaves)
             module, same_value = self._program.graph_module, _SAME_VALUE | _COPIES_OF_ALL
             walk = GraphWalk(module, inputs, self._run, same_value, self._written.tensors, sizes)
-            found.append(walk)
+            walks.append(walk)
             with observed(walk.call):
-                results = self._called(given, walk.assign)
+                results = self._call_model(call_leaves, walk.assign)
             walk.finish(results)
 
         model = self._attempt(run, leaves)
-        walk = found[0] if found else None
+        walk = walks[0] if walks else None
         if walk is not None and walk.difference is None:
             return model, walk.trace if model.error is None else Trace()
         if walk is not None and walk.difference is not None:
             raise_fault(walk.difference, "when it compared the model with its graph at other sizes")
-        # What differs here will do so at most sizes.
+        # A difference at these sizes is likely at all others, so skip this comparison from now on.
         self._is_comparable = False
         return None
 
@@ -162,23 +162,23 @@ class Tracer:
         gradients = getattr(self._program, "gradients", False)
         with torch.set_grad_enabled(gradients), self._captured(), garbage_kept():
             with self._mode:
-                given = leaves()
+                call_leaves = leaves()
             inputs = {
-                id(leaf): ("input", i) for i, leaf in enumerate(given) if isinstance(leaf, torch.Tensor)
+                id(leaf): ("input", i) for i, leaf in enumerate(call_leaves) if isinstance(leaf, torch.Tensor)
             }
             before = self._before
             self._environment.restart()
-            recorder = Recorder(trace, self._origins | inputs, self._same_value, run=self._run)
+            recorder = OperatorRecorder(trace, self._origins | inputs, self._same_value, run=self._run)
             try:
                 with self._mode:
-                    run(recorder, given)
+                    run(recorder, call_leaves)
             except Exception as error:
                 # A model may raise any exception at these sizes.
                 raise_fault(error, "when it ran the model at other sizes than the example's")
                 trace.error = error
             finally:
                 before.restore()
-                # The first run shows whether the model does that.
+                # The first run shows whether the model's code remembers tensors at all.
                 self._remembers = self._remembers and self._forget()
         return trace
 
@@ -192,35 +192,35 @@ class Tracer:
     def _fakes(self) -> dict[str, torch.Tensor]:
         """A fake tensor for each parameter and buffer; tensors that share memory share a fake tensor.
 
-        Modules of TorchScript run on their own tensors, which torch takes for fake ones.
+        Modules of TorchScript run on their own tensors, which torch treats as fake ones.
         """
         state = self._state()
         keys = {name: identity(name, tensor) for name, tensor in state.items()}
         scripted = set(map(id, scripted_tensors(self._model)))
-        made: dict[Identity, torch.Tensor] = {
+        fakes_by_identity: dict[Identity, torch.Tensor] = {
             keys[name]: tensor for name, tensor in state.items() if id(tensor) in scripted
         }
         fake_of = _fake_weights(self._mode, state)
         for name, key in keys.items():
-            if key not in made:
-                made[key] = fake_of(state[name])
-            self._origins[id(made[key])] = ("state", *key)
-        return {name: made[key] for name, key in keys.items()}
+            if key not in fakes_by_identity:
+                fakes_by_identity[key] = fake_of(state[name])
+            self._origins[id(fakes_by_identity[key])] = ("state", *key)
+        return {name: fakes_by_identity[key] for name, key in keys.items()}
 
     def _state(self) -> dict[str, torch.Tensor]:
         named = dict(self._model.named_parameters(remove_duplicate=False))
         return named | dict(self._model.named_buffers(remove_duplicate=False))
 
-    def _run_model(self, recorder: Recorder, leaves: list[Any]) -> None:
+    def _run_model(self, recorder: OperatorRecorder, leaves: list[Any]) -> None:
         with recorder:
-            results = self._called(leaves, recorder.assign)
+            results = self._call_model(leaves, recorder.assign)
             recorder.trace.results = [recorder.origin(leaf) for leaf in results]
 
-    def _called(self, leaves: list[Any], note: Callable[[torch.Tensor, torch.Tensor], None]) -> list[Any]:
+    def _call_model(self, leaves: list[Any], note: Callable[[torch.Tensor, torch.Tensor], None]) -> list[Any]:
         """The leaves of what the model returns.
 
         Args:
-            note: is called with a tensor and what the model assigns to its `data`.
+            note: is called with a tensor and the value that the model assigns to its `data`.
         """
 
         def assign(tensor: torch.Tensor, value: torch.Tensor) -> None:
@@ -231,19 +231,19 @@ class Tracer:
 
         seen = data_attribute.seen(assign) if self._detaches else contextlib.nullcontext()
         with contextlib.ExitStack() as restored, seen:
-            # Building a cache of keys and values runs operators, which the graph contains too.
+            # Unflattening a cache of keys and values runs operators, and the graph contains them, too.
             args, kwargs = pytree.tree_unflatten(leaves, self._structure)
             return pytree.tree_leaves(self._model(*args, **kwargs))
 
-    def _run_graph(self, sizes: PromisedSizes, recorder: Recorder, leaves: list[Any]) -> None:
+    def _run_graph(self, sizes: PromisedSizes, recorder: OperatorRecorder, leaves: list[Any]) -> None:
         self._graph.trace(self._inputs(leaves), recorder, sizes)
 
     def _inputs(self, leaves: list[Any]) -> list[Any]:
         """The values of the graph's placeholders."""
-        held = {**self._program.constants, **self._program.state_dict, **self._fakes}
+        tensors = {**self._program.constants, **self._program.state_dict, **self._fakes}
         users = iter(leaves)
         return [
-            next(users) if specification.target is None else held[specification.target]
+            next(users) if specification.target is None else tensors[specification.target]
             for specification in self._program.graph_signature.input_specs
         ]
 
@@ -265,19 +265,19 @@ class _ModuleState:
 
     def __init__(self, modules: Iterable[torch.nn.Module]):
         attributes = [vars(module) for module in modules]
-        # No code of an object runs here: its class may be of another library, and raise.
-        values = list(itertools.chain.from_iterable(held.values() for held in attributes))
+        # Compare types by identity: `isinstance` may run code of another library's class, which may raise.
+        values = list(itertools.chain.from_iterable(members.values() for members in attributes))
         dicts: list[dict[str, Any]] = list(_DICTS.only(values))
         # Most dicts are empty: a module has about ten for its hooks.
-        self._empty = [held for held in dicts if not held]
-        self._filled = [(held, dict(held)) for held in (*attributes, *dicts) if held]
+        self._empty = [members for members in dicts if not members]
+        self._filled = [(members, dict(members)) for members in (*attributes, *dicts) if members]
 
     def restore(self) -> None:
         """Restore what has changed."""
-        for held in self._empty:
-            if held:
-                held.clear()
-        for held, before in self._filled:
-            if not is_same_dict(held, before):
-                held.clear()
-                held.update(before)
+        for members in self._empty:
+            if members:
+                members.clear()
+        for members, before in self._filled:
+            if not is_same_dict(members, before):
+                members.clear()
+                members.update(before)

@@ -26,27 +26,29 @@ class WrittenValues:
     """
 
     def __init__(self, graph: torch.fx.Graph):
-        self._first: dict[torch.fx.Node, torch.fx.Node] = {}
+        self._parents: dict[torch.fx.Node, torch.fx.Node] = {}
         writes: list[tuple[int, torch.fx.Node]] = []
         inputs = [node for node in graph.nodes if node.op in ("placeholder", "get_attr")]
         for node in inputs:
             # Weights may be views of one tensor.
             self._join(node, inputs[0])
-        places = {node: place for place, node in enumerate(graph.nodes)}
-        for node, place in places.items():
+        positions = {node: position for position, node in enumerate(graph.nodes)}
+        for node, position in positions.items():
             if node.op == "call_function":
-                writes += ((place, written) for written in self._follow(node))
-        last = {self._find(node): place for place, node in writes}
-        self.tensors = [node for node in self._first if self._find(node) in last] if last else []
+                writes += ((position, written) for written in self._follow(node))
+        last_writes = {self._root(node): position for position, node in writes}
+        self.tensors = (
+            [node for node in self._parents if self._root(node) in last_writes] if last_writes else []
+        )
         copies = (node for node in self.tensors if _name(node) in COPIES)
-        self.copies = {node for node in copies if places[node] < last[self._find(node)]}
+        self.copies = {node for node in copies if positions[node] < last_writes[self._root(node)]}
 
     def _follow(self, node: torch.fx.Node) -> Iterator[torch.fx.Node]:
-        """Note what shares memory with a node; yields the arguments to which it writes."""
+        """Record the nodes that share memory with a node; yields the arguments to which it writes."""
         target = node.target
         if not isinstance(target, OpOverload):
-            for each in node.all_input_nodes:
-                self._join(node, each)
+            for input_node in node.all_input_nodes:
+                self._join(node, input_node)
             return
         schema = schema_of(target)
         is_copy = schema.name in COPIES
@@ -54,27 +56,27 @@ class WrittenValues:
         arguments: dict[str, Any] = dict(zip(names, node.args, strict=False)) | node.kwargs
         is_idle = schema.name in _DROPOUTS and not arguments["train"]
         for position, formal in enumerate(schema.arguments):
-            given = arguments.get(formal.name)
-            nodes = given if isinstance(given, (list, tuple)) else [given]
-            for each in (item for item in nodes if isinstance(item, torch.fx.Node)):
+            actual = arguments.get(formal.name)
+            nodes = actual if isinstance(actual, (list, tuple)) else [actual]
+            for input_node in (item for item in nodes if isinstance(item, torch.fx.Node)):
                 if formal.alias_info is not None or (is_copy and position == 0):
-                    self._join(node, each)
+                    self._join(node, input_node)
                 if formal.alias_info is not None and formal.alias_info.is_write and not is_idle:
-                    yield each
+                    yield input_node
 
-    def _join(self, node: torch.fx.Node, other: torch.fx.Node) -> None:
-        first, second = self._find(node), self._find(other)
+    def _join(self, node: torch.fx.Node, second_node: torch.fx.Node) -> None:
+        first, second = self._root(node), self._root(second_node)
         if first is not second:
-            self._first[first] = second
+            self._parents[first] = second
 
-    def _find(self, node: torch.fx.Node) -> torch.fx.Node:
-        """The node that stands for a group."""
+    def _root(self, node: torch.fx.Node) -> torch.fx.Node:
+        """The representative of the group of nodes that may share memory with a node."""
         path = []
-        while self._first.setdefault(node, node) is not node:
+        while self._parents.setdefault(node, node) is not node:
             path.append(node)
-            node = self._first[node]
-        for each in path:
-            self._first[each] = node
+            node = self._parents[node]
+        for member in path:
+            self._parents[member] = node
         return node
 
 

@@ -16,7 +16,7 @@ from ...torch_boundary.fake_tensors import FakeTensor, is_without_data
 from ...torch_boundary.state.attached_state import Holder, holders
 from ...torch_boundary.state.computed_buffers import computed_buffers
 from ..fx_import.source_values import element_type
-from ..tensor_kinds import kind_refused, without_data
+from ..tensor_kinds import unsupported_type, without_data
 
 _MAXIMUM_LISTED = 40
 """Maximum number of differences of one kind that a message lists."""
@@ -119,7 +119,7 @@ def _describe_difference(
     tensor: torch.Tensor, stored_tensors: Mapping[str, ir.TensorProtocol], names: list[str]
 ) -> str | None:
     """Describe how the tensors of a checkpoint differ from the model's tensor; None if they fit."""
-    refused_kind = kind_refused(tensor)
+    refused_kind = unsupported_type(tensor)
     if refused_kind is not None:
         return f"{quoted(names[0])} is {refused_kind[0]} in the model"
     if is_without_data(tensor) and not isinstance(tensor, FakeTensor):

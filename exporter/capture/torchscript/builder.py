@@ -48,7 +48,7 @@ _SQUEEZES = frozenset({"aten::squeeze", "aten::squeeze_", "aten::squeeze_copy"})
 DTYPES = {"int": DataType.INT64, "float": DataType.DOUBLE, "bool": DataType.BOOL}
 
 
-class Builder:
+class ScriptGraphBuilder:
     """A source graph under construction, and its sub-block that nodes are appended to.
 
     Attributes:
@@ -71,7 +71,7 @@ class Builder:
         self.restrictions: list[SizeRestriction] = []
         self.kernel_checks: KernelChecks | None = None
         self.elements: dict[Value, Any] = {}
-        """What is known about the elements of lists of unknown length."""
+        """The known properties of the elements of lists of unknown length."""
         self._source_lines = source_lines
         self._reserved: set[str] = set()
         self._constants: dict[int, tuple[torch.Tensor, Value]] = {}
@@ -106,35 +106,40 @@ class Builder:
         """A value that is described by a fake tensor or number."""
         return self.fakes.describe(Value(name=self.names.unique(stem)), fake)
 
-    def number(self, kind: str, fake: Any = UNKNOWN, stem: str | None = None) -> Value:
+    def number(self, number_type: str, fake: Any = UNKNOWN, stem: str | None = None) -> Value:
         """A value that is a Python number."""
         value = Value(
-            name=self.names.unique(stem or kind), type=ir.TensorType(DTYPES[kind]), shape=ir.Shape(())
+            name=self.names.unique(stem or number_type),
+            type=ir.TensorType(DTYPES[number_type]),
+            shape=ir.Shape(()),
         )
-        value.metadata_props[NUMBER] = kind
-        self.fakes[value] = self.fakes.number(kind) if fake is UNKNOWN else fake
+        value.metadata_props[NUMBER] = number_type
+        self.fakes[value] = self.fakes.number(number_type) if fake is UNKNOWN else fake
         return value
 
-    def list_value(self, element: Any, kind: str, stem: str = "list") -> Value:
+    def list_value(self, element: Any, element_type: str, stem: str = "list") -> Value:
         """A value that is a list of unknown length.
 
         Args:
-            element: what is known about its elements: a fake tensor, or less.
-            kind: the TorchScript type of its elements.
+            element: the known properties of its elements, as a fake.
+            element_type: the TorchScript type of its elements.
         """
         value = Value(name=self.names.unique(stem))
-        if kind in DTYPES:
-            value.type, value.shape = ir.TensorType(DTYPES[kind]), ir.Shape([None])
+        if element_type in DTYPES:
+            value.type, value.shape = ir.TensorType(DTYPES[element_type]), ir.Shape([None])
             return value
         self.elements[value] = element
         if element is not UNKNOWN:
             member = self.fakes.describe(Value(), element)
             value.type, value.shape = ir.SequenceType(member.type), member.shape  # type: ignore[arg-type]
             if member.shape is not None:
-                # A size of its own for each element.
+                # A free size may differ from element to element, so the list has no such size.
                 free = [self.fakes.is_free(size) for size in element.shape]
                 value.shape = ir.Shape(
-                    [None if own else size for own, size in zip(free, member.shape, strict=True)]
+                    [
+                        None if is_own_size else size
+                        for is_own_size, size in zip(free, member.shape, strict=True)
+                    ]
                 )
         return value
 
@@ -174,49 +179,51 @@ class Builder:
         self,
         tensor: torch.Tensor,
         name: str | None = None,
-        kind: str = "constant",
+        role: str = "constant",
         *,
         persistent: bool = True,
     ) -> Value:
         """A tensor of the program as an initializer, the same one each time."""
-        known = self._constants.get(id(tensor))
-        if known is not None:
-            return known[1]
-        check(kind, name or "constant", tensor, "register")
+        earlier = self._constants.get(id(tensor))
+        if earlier is not None:
+            return earlier[1]
+        check(role, name or "constant", tensor, "register")
         if tensor.device.type == "meta":
             raise CaptureError(f"'{name}' is on the meta device: it has no data to export")
         self._repeated.add(name or "constant", tensor)
-        own = name in self._reserved
+        is_reserved = name in self._reserved
         self._reserved.discard(name or "")
         value = Value(
-            name=name if own else self.names.unique(name or "constant"),
+            name=name if is_reserved else self.names.unique(name or "constant"),
             type=tensor_type(tensor),
             shape=ir.Shape(tensor.shape),
             const_value=tensor_adapters.TorchTensor(tensor.detach(), name=name or "constant"),
         )
-        describe_state(value.metadata_props, kind, tensor, persistent=persistent)
-        self.fakes[value] = self.fakes.of(tensor)
+        describe_state(value.metadata_props, role, tensor, persistent=persistent)
+        self.fakes[value] = self.fakes.fake_of(tensor)
         self.initializers.append(value)
         self._constants[id(tensor)] = (tensor, value)
         return value
 
     def arithmetic(
-        self, name: str, kind: str, *operands: Any, python: Callable[..., Any] | None = None
+        self, name: str, number_type: str, *operands: Any, python: Callable[..., Any] | None = None
     ) -> Value:
         """A `sym` node over numbers.
 
         Args:
-            kind: the type of the result, `int`, `float` or `bool`.
-            python: the Python function for constants, if it helps to know the result.
+            number_type: the type of the result, `int`, `float` or `bool`.
+            python: the Python function that computes the result, if its value may be useful.
         """
-        result = self.number(kind, self.fakes.computed(name, kind, python, operands), name)
+        result = self.number(
+            number_type, self.fakes.compute_number(name, number_type, python, operands), name
+        )
         symbolic = _SYMBOLIC_NAMES.get(name, name)
         self.append(f"sym::{symbolic}", dict(zip(("a", "b", "c"), operands, strict=False)), [result])
         return result
 
-    def list_number(self, name: str, arguments: Mapping[str, Any], kind: str) -> Value:
+    def list_number(self, name: str, arguments: Mapping[str, Any], number_type: str) -> Value:
         """A number from a `list` node."""
-        result = self.number(kind, stem=name.partition("::")[2])
+        result = self.number(number_type, stem=name.partition("::")[2])
         self.append(name, arguments, [result])
         return result
 
@@ -248,9 +255,9 @@ class Builder:
 
     def new_tensor(self, tensor: torch.Tensor) -> Value:
         """A new tensor that the program makes from constants."""
-        made = self.value("constant", self.fakes.of(tensor))
-        self.append("aten::clone", {"self": self.constant_tensor(tensor)}, [made], "default")
-        return made
+        value = self.value("constant", self.fakes.fake_of(tensor))
+        self.append("aten::clone", {"self": self.constant_tensor(tensor)}, [value], "default")
+        return value
 
     def alias(self, value: Value) -> Value:
         """The same tensor, number or list as a distinct value, for an output of a block."""
@@ -287,26 +294,33 @@ class Builder:
             call = shapes_of(name, overload) or by_name(function, self.fakes.run)
             fake = self._evaluate_fake(call, arguments)
             if self.kernel_checks is not None and fake is not UNKNOWN:
-                is_refused = self.kernel_checks.refuses(name, function, self.fakes.known(arguments))
+                is_refused = self.kernel_checks.refuses(name, function, self.fakes.fake_arguments(arguments))
                 self.fakes.has_refused |= is_refused
             if self._removes_dimension(name, arguments) or self.fakes.assumes_rank:
-                self._warn_of_rank(name)
+                where = f" at {self.line}" if self.line else ""
+                warn(
+                    f"{name} in '{self.module or '<root>'}'{where} removes a dynamic dimension if its size "
+                    "is 1; the export assumes that it is larger: name the dimensions to remove",
+                )
+        # A single result may itself be a list.
         fakes = list(fake) if isinstance(fake, (tuple, list)) and len(returns) != 1 else [fake]
         if fake is UNKNOWN or not returns:
             fakes = [UNKNOWN] * len(returns)
         results: list[Any] = []
         outputs: list[Value] = []
-        for index, (kind, known) in enumerate(zip(returns, fakes, strict=True)):
-            made = self._result(kind, known, stem if len(returns) == 1 else f"{stem}_{index}", name)
-            results.append(made)
-            outputs += made if isinstance(made, list) else [made]
+        for index, (return_type, result_fake) in enumerate(zip(returns, fakes, strict=True)):
+            result = self._result(
+                return_type, result_fake, stem if len(returns) == 1 else f"{stem}_{index}", name
+            )
+            results.append(result)
+            outputs += result if isinstance(result, list) else [result]
         targets = self._written_tensors(name, arguments, written)
         count = len(outputs)
         outputs += map(self._copy_of, targets)
         node = self.append(name, arguments, outputs, overload)
         for target, new in zip(targets, outputs[count:], strict=True):
-            copied = {"self": target, "src": new, "non_blocking": False}
-            self.append("aten::copy_", copied, [self._copy_of(target)], "default")
+            copy_arguments = {"self": target, "src": new, "non_blocking": False}
+            self.append("aten::copy_", copy_arguments, [self._copy_of(target)], "default")
         if outputs and outputs[0].dtype is None and outputs[0].type is None and name.startswith("aten::"):
             dtype = output_dtype(node.op_type, arguments)
             outputs[0].type = None if dtype is None else ir.TensorType(dtype)
@@ -314,7 +328,7 @@ class Builder:
         return results
 
     def _copy_of(self, value: Value) -> Value:
-        """A new value with what is known of another one."""
+        """A new value with the known properties of another one."""
         copy = self.value(value.name or "value", self.fakes[value])
         copy.type, copy.shape = value.type, value.shape
         return copy
@@ -327,7 +341,7 @@ class Builder:
         Raises:
             CaptureError: an argument is a list of unknown length.
         """
-        items = [item for key in written for item in _listed(arguments.get(key))]
+        items = [item for key in written for item in _list_values(arguments.get(key))]
         if any(isinstance(item.type, ir.SequenceType) for item in items):
             raise CaptureError(f"{name} writes to the tensors of a list whose length is not known at capture")
         return items
@@ -345,15 +359,15 @@ class Builder:
             self.fakes.evaluate(function, {**arguments, **{key: [item] * n for key, item in members.items()}})
             for n in (2, 3)
         )
-        return self.fakes.joined(two, three)
+        return self.fakes.join(two, three)
 
     def require(self, size: Any, condition: str, reason: str) -> None:
         """Restrict the program to sizes of its inputs.
 
         Args:
-            size: a size; nothing is done unless it depends on the inputs' dynamic sizes alone.
-            condition: what it must satisfy, with `{}` in its place.
-            reason: what happens at other sizes.
+            size: a size; ignored unless it depends on the inputs' dynamic sizes alone.
+            condition: the condition on it, with `{}` for the size.
+            reason: why other sizes are not valid, for messages.
         """
         if self.fakes.is_of_inputs(size):
             text = expression_text(size, {symbol: symbol.name for symbol in size.free_symbols})
@@ -374,51 +388,46 @@ class Builder:
             self.require(size, "{} != 1", "a result has another rank at other sizes")
         return any(isinstance(size, sympy.Symbol) for size in sizes)
 
-    def _warn_of_rank(self, name: str) -> None:
-        where = f" at {self.line}" if self.line else ""
-        warn(
-            f"{name} in '{self.module or '<root>'}'{where} removes a dynamic dimension if its size is 1; "
-            "the export assumes that it is larger: name the dimensions to remove",
-        )
-
-    def _result(self, kind: str, fake: Any, stem: str, name: str) -> Any:
-        if kind in ("int", "float", "bool", "Scalar", "number"):
-            return self.number(kind if kind in DTYPES else "float", stem=stem)
-        if kind == "Tensor[]":
+    def _result(self, return_type: str, fake: Any, stem: str, name: str) -> Any:
+        if return_type in ("int", "float", "bool", "Scalar", "number"):
+            return self.number(return_type if return_type in DTYPES else "float", stem=stem)
+        if return_type == "Tensor[]":
             if not isinstance(fake, (list, tuple)):
                 raise CaptureError(f"the number of tensors that {name} returns must be known at capture")
             return [self.value(f"{stem}_{i}", member) for i, member in enumerate(fake)]
         return self.value(stem, fake)
 
     def _note_copy(self, node: ir.Node, arguments: Mapping[str, Any], fake: Any) -> None:
-        """Record that an operator which may return a view or a copy made a copy, or that sizes decide it."""
+        """Record that an operator which may return a view or a copy made a copy, or that sizes decide."""
         if not isinstance(fake, Tensor) or not may_be_view(node):
             return
         source = next((item for item in arguments.values() if isinstance(item, Value)), None)
         base = self.fakes[source] if source is not None else UNKNOWN
         if not isinstance(base, Tensor):
             return
-        pairs = zip(_repeated(fake.samples), _repeated(base.samples), strict=False)
-        # What has no elements shares none, and torch's cache of fake results may give it other memory.
-        known = {
-            share_memory(made, old)
-            for made, old in pairs
-            if made is not None and old is not None and not any(type(n) is int and n == 0 for n in made.shape)
+        pairs = zip(_repeat_samples(fake.samples), _repeat_samples(base.samples), strict=False)
+        # Empty tensors share no elements, and torch's cache of fake results may give them other memory.
+        shares = {
+            share_memory(result_sample, base_sample)
+            for result_sample, base_sample in pairs
+            if result_sample is not None
+            and base_sample is not None
+            and not any(type(n) is int and n == 0 for n in result_sample.shape)
         }
-        if False in known:
-            node.metadata_props[ALIAS] = "unknown" if True in known else "false"
+        if False in shares:
+            node.metadata_props[ALIAS] = "unknown" if True in shares else "false"
 
 
-def _listed(item: Any) -> list[Value]:
+def _list_values(item: Any) -> list[Value]:
     """The values in an argument: none, one, or those of a list."""
     return [leaf for leaf in (item if isinstance(item, list) else [item]) if isinstance(leaf, Value)]
 
 
-def _repeated(samples: Sequence[Any]) -> Sequence[Any]:
+def _repeat_samples(samples: Sequence[Any]) -> Sequence[Any]:
     return samples if len(samples) > 1 else [*samples] * SAMPLES
 
 
-def stem_of(name: str, kind: str) -> str:
+def stem_of(name: str, node_kind: str) -> str:
     """A stem for the name of a value: the program's own, without the number that TorchScript adds."""
     stem = re.sub(r"\.\d+$", "", name)
-    return kind.partition("::")[2] if stem.isdigit() or not stem else stem
+    return node_kind.partition("::")[2] if stem.isdigit() or not stem else stem

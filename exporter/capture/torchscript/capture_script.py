@@ -23,7 +23,7 @@ from ..descriptions import describe_input
 from ..sizes import dynamic_shapes as shapes
 from ..tensor_kinds import check_arguments, without_data
 from . import operators
-from .builder import Builder
+from .builder import ScriptGraphBuilder
 from .example_run import check_example, is_suspect
 from .fake_values import Tensor
 from .fakes import Fakes
@@ -59,8 +59,8 @@ def capture_torchscript(
 
     Args:
         model: a `ScriptModule` (scripted, traced or loaded) or a `ScriptFunction`.
-        args, kwargs: example arguments. Where that takes no time, or shapes leave a doubt, the model runs on
-            them once, and is restored.
+        args, kwargs: example arguments. The model runs on them once, and is restored, if that is quick or if
+            shapes alone may hide an error.
         dynamic_shapes, dynamic_axes, input_names, output_names, source_lines: as for `capture`.
         has_run: the model is known to run on the example.
 
@@ -79,28 +79,32 @@ def capture_torchscript(
     )
     static = {
         name
-        for name, wanted in (dynamic_shapes.items() if isinstance(dynamic_shapes, Mapping) else ())
-        if wanted is None and isinstance(bound.get(name), (bool, int, float))
+        for name, dimensions_of_argument in (
+            dynamic_shapes.items() if isinstance(dynamic_shapes, Mapping) else ()
+        )
+        if dimensions_of_argument is None and isinstance(bound.get(name), (bool, int, float))
     }
     numbers = any(isinstance(leaf, (bool, int, float)) for leaf in leaves.values)
 
     def attempt(constant_numbers: bool) -> Capture:
         order = shapes.call_order(bound, kwargs)
 
-        def read(opaque: bool) -> Capture:
-            reader = _Reader(model, leaves, static, constant_numbers, source_lines, opaque)
+        def read_program(opaque: bool) -> Capture:
+            reader = _ScriptReader(model, leaves, static, constant_numbers, source_lines, opaque)
             if not has_run:
                 reader.check_kernels()
             with unlogged(), grouped_products():
                 capture = reader.run(signature, bound, order, args, kwargs)
+            # torch refused operands while only their shapes were known: the example may be wrong.
             if reader.has_refused and not has_run:
                 check_example(model, bound, args, kwargs)
             return capture
 
         try:
-            return read(False)
+            return read_program(False)
         except WrittenConstant:
-            return read(True)
+            # Read again without folding constant tensors, because the program writes to one.
+            return read_program(True)
 
     try:
         return attempt(False)
@@ -110,14 +114,14 @@ def capture_torchscript(
         if not numbers:
             raise
         try:
-            found = attempt(True)
+            result = attempt(True)
         except CaptureError:
             raise error from None
         warn(
             "the numbers among the arguments are constants in this export, because they cannot be "
             f"inputs: {error}",
         )
-        return found
+        return result
 
 
 def _signature(model: Any) -> Callable[..., Any]:
@@ -139,11 +143,11 @@ def _signature(model: Any) -> Callable[..., Any]:
     names, parameters = Names(), []
     for argument in arguments:
         default = argument.default_value if argument.has_default_value() else inspect.Parameter.empty
-        kind = (
+        parameter_kind = (
             inspect.Parameter.KEYWORD_ONLY if argument.kwarg_only else inspect.Parameter.POSITIONAL_OR_KEYWORD
         )
         # A trace may give two arguments the same name.
-        parameters.append(inspect.Parameter(names.unique(argument.name), kind, default=default))
+        parameters.append(inspect.Parameter(names.unique(argument.name), parameter_kind, default=default))
 
     def program(*args: Any, **kwargs: Any) -> None:
         """A function that has the program's signature."""
@@ -152,7 +156,7 @@ def _signature(model: Any) -> Callable[..., Any]:
     return program
 
 
-class _Reader:
+class _ScriptReader:
     """Reads one program into a source graph."""
 
     def __init__(
@@ -170,7 +174,7 @@ class _Reader:
         self._constant_numbers = constant_numbers
         self._names = leaves.dimension_names()
         handle = torchscript.handle_of(model) if isinstance(model, torch.jit.ScriptModule) else None
-        self._build = Builder(Fakes(), source_lines=source_lines)
+        self._build = ScriptGraphBuilder(Fakes(), source_lines=source_lines)
         hierarchy = Hierarchy(handle, is_traced=isinstance(model, torch.jit.TopLevelTracedModule))  # type: ignore[attr-defined]
         state = State(model)
         self._build.reserve(state.names)
@@ -195,10 +199,10 @@ class _Reader:
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
     ) -> Capture:
-        given = {name: self._argument(bound[name], name) for name in order}
+        arguments = {name: self._argument(bound[name], name) for name in order}
         parameters = inspect.signature(signature).parameters
         actual = [
-            given[name] if name in given else self._machine.imported(p.default, name)
+            arguments[name] if name in arguments else self._machine.import_item(p.default, name)
             for name, p in parameters.items()
         ]
         program = self._model if self._root is None else self._model.forward
@@ -227,8 +231,9 @@ class _Reader:
             if isinstance(item, dict):
                 return self._machine.dict(dict(zip(item, inner, strict=True)))
             if isinstance(item, list):
-                kind = "Tensor" if any(isinstance(m, torch.Tensor) for m in members) else _kind_of(members)
-                return self._machine.list(inner, kind)
+                has_tensors = not members or any(isinstance(m, torch.Tensor) for m in members)
+                element_type = "Tensor" if has_tensors else type(members[0]).__name__
+                return self._machine.list(inner, element_type)
             return type(item)(*inner) if hasattr(item, "_fields") else tuple(inner)
         leaf = self._position
         self._position += 1
@@ -242,7 +247,11 @@ class _Reader:
 
     def _leaf(self, item: Any, path: str, leaf: int) -> Any:
         if isinstance(item, torch.Tensor):
-            dynamic = {axis: wanted for at, axis, wanted in self._leaves.dynamic() if at == leaf}
+            dynamic = {
+                axis: requested_dim
+                for leaf_index, axis, requested_dim in self._leaves.dynamic()
+                if leaf_index == leaf
+            }
             shape = [
                 self._size(leaf, axis, size, path) if axis in dynamic else size
                 for axis, size in enumerate(item.shape)
@@ -264,14 +273,16 @@ class _Reader:
 
     def _write_attributes(self, owner: Object) -> None:
         """Handle attributes that the program set on modules: tensors are buffer writes, others dropped."""
-        for item in list(owner.own.values()):
+        for item in list(owner.read_items.values()):
             if isinstance(item, Object):
                 self._write_attributes(item)
         for name in sorted(owner.changed):
             self._write_attribute(owner, name, owner.attributes[name])
-        for name in sorted(owner.own.keys() - owner.changed):
+        for name in sorted(owner.read_items.keys() - owner.changed):
             path = f"{owner.path}.{name}" if owner.path else name
-            if not _is_unchanged(owner.own[name], self._machine.imported(owner.handle.getattr(name), path)):
+            if not _is_unchanged(
+                owner.read_items[name], self._machine.import_item(owner.handle.getattr(name), path)
+            ):
                 _warn_of_dropped(path)
 
     def _write_attribute(self, owner: Object, name: str, item: Any) -> None:
@@ -290,7 +301,7 @@ class _Reader:
     def _finish(
         self, result: Any, parameters: list[str], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Capture:
-        structure = self._structured(result)
+        structure = self._to_python(result)
         leaves, specification = pytree.tree_flatten(structure)
         outputs, entries = graph_outputs([self._build.argument(leaf) for leaf in leaves])
         nodes = self._build.nodes
@@ -311,12 +322,12 @@ class _Reader:
             numbers=[i for i, value in enumerate(outputs) if NUMBER in value.metadata_props],
             parameter_names=parameters,
         )
-        found = Capture(ir.Model(graph, ir_version=10, producer_name="opsetta"), interface)
-        dimensions.write_restrictions(found.source.metadata_props, self._build.restrictions)
-        found.example = (args, dict(kwargs))
-        return found
+        capture = Capture(ir.Model(graph, ir_version=10, producer_name="opsetta"), interface)
+        dimensions.write_restrictions(capture.source.metadata_props, self._build.restrictions)
+        capture.example = (args, dict(kwargs))
+        return capture
 
-    def _structured(self, item: Any) -> Any:
+    def _to_python(self, item: Any) -> Any:
         """Convert the program's result to Python containers."""
         if isinstance(item, Shared) and item.stale:
             raise CaptureError(
@@ -329,11 +340,11 @@ class _Reader:
                     "the program returns a list whose length is computed: return torch.stack or "
                     "torch.cat of it"
                 )
-            return [self._structured(member) for member in item.items]
+            return [self._to_python(member) for member in item.items]
         if isinstance(item, Dict):
-            return {key: self._structured(member) for key, member in item.entries.items()}
+            return {key: self._to_python(member) for key, member in item.entries.items()}
         if isinstance(item, tuple):
-            members = [self._structured(member) for member in item]
+            members = [self._to_python(member) for member in item]
             return type(item)(*members) if hasattr(item, "_fields") else tuple(members)
         if isinstance(item, (Object, Optional)):
             raise CaptureError(
@@ -366,10 +377,6 @@ def _is_unchanged(item: Any, before: Any) -> bool:
 
 def _are_unchanged(items: Sequence[Any], before: Sequence[Any]) -> bool:
     return len(items) == len(before) and all(map(_is_unchanged, items, before))
-
-
-def _kind_of(members: Sequence[Any]) -> str:
-    return type(members[0]).__name__ if members else "Tensor"
 
 
 def _writes(block: Any) -> bool:

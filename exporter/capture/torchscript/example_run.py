@@ -41,15 +41,17 @@ def check_example(
         CaptureError: PyTorch itself fails on the arguments, or the program reads or writes files.
     """
     graph = _graph_of(model)
-    for kind in _REACHES_FILES:
-        if graph.findAllNodes(kind):
-            raise CaptureError(f"the program reads or writes files ({kind}), which ONNX does not support")
+    for operator_name in _REACHES_FILES:
+        if graph.findAllNodes(operator_name):
+            raise CaptureError(
+                f"the program reads or writes files ({operator_name}), which ONNX does not support"
+            )
     if not _can_run(model, args, kwargs):
         return
     error = _error_of(model, args, dict(kwargs))
     if error is None:
         return
-    example = ", ".join(f"{path}: {_described(leaf)}" for path, leaf in named_leaves(bound))
+    example = ", ".join(f"{path}: {_describe_leaf(leaf)}" for path, leaf in named_leaves(bound))
     raise CaptureError(
         f"the model fails in PyTorch itself on the example arguments ({example}): pass arguments for which "
         f"model(*args, **kwargs) runs. {_message(error)}"
@@ -57,7 +59,7 @@ def check_example(
 
 
 def is_suspect(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a program must run on its example: it takes no time, or the shapes alone may hide an error.
+    """Whether a program must run on its example: it is quick, or the shapes alone may hide an error.
 
     Fake tensors find arguments of wrong sizes, but few of wrong element types: floats that are not the
     model's, or integers in a program without operators on indices.
@@ -67,13 +69,13 @@ def is_suspect(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
     elements = sum(tensor.numel() for tensor in tensors)
     if elements * sum(weight.numel() for weight in weights) <= _QUICK and elements <= _QUICK:
         return True
-    own_types = {weight.dtype for weight in weights if weight.is_floating_point()}
+    weight_types = {weight.dtype for weight in weights if weight.is_floating_point()}
     types = {tensor.dtype for tensor in tensors}
-    if any(dtype.is_floating_point or dtype.is_complex for dtype in types - own_types):
-        return bool(own_types)
+    if any(dtype.is_floating_point or dtype.is_complex for dtype in types - weight_types):
+        return bool(weight_types)
     graph = _graph_of(model)
     has_integers = any(not (dtype.is_floating_point or dtype.is_complex) for dtype in types)
-    return has_integers and not any(graph.findAllNodes(kind) for kind in _ON_INDICES)
+    return has_integers and not any(graph.findAllNodes(operator_name) for operator_name in _ON_INDICES)
 
 
 def _graph_of(model: Any) -> Any:
@@ -125,7 +127,7 @@ def _written_paths(block: Any) -> Iterator[str]:
 
 
 def _attribute_of(value: Any) -> str | None:
-    """The path of the attribute of which a value may be a view: every operator may give its first operand."""
+    """The path of the attribute of which a value may be a view: any operator may return its first operand."""
     node = value.node()
     while node.kind() not in ("prim::GetAttr", "prim::Param") and node.inputsSize():
         node = next(node.inputs()).node()
@@ -150,7 +152,7 @@ def _message(error: Exception) -> str:
     return words if len(words) <= _LONGEST else words[:_LONGEST].rpartition(" ")[0] + " …"
 
 
-def _described(leaf: Any) -> str:
+def _describe_leaf(leaf: Any) -> str:
     if not isinstance(leaf, torch.Tensor):
         return repr(leaf)
     return f"{str(leaf.dtype).removeprefix('torch.')}{list(leaf.shape)}"

@@ -63,12 +63,12 @@ class Number:
     """The known properties of a Python number that the program computes.
 
     Attributes:
-        kind: `int`, `float` or `bool`.
+        number_type: `int`, `float` or `bool`.
         samples: its value for each sample of the sizes.
         expression: an int's value as an expression of sizes and other numbers, if known.
     """
 
-    kind: str
+    number_type: str
     samples: list[Any]
     expression: sympy.Expr | None = None
 

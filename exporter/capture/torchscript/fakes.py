@@ -3,7 +3,7 @@
 Every operator runs on fake tensors, once for each of a few samples of the dynamic sizes. A size that is the
 same in all samples is static. A size that equals an operand's size, or a simple expression of such, in all
 samples is that expression. Any other size is a new unknown. So no decision depends on the example's size
-alone. Symbolic tracing, which is not needed, would cost a hundred times as much.
+alone. Symbolic tracing would take a hundred times as long.
 
 The samples are chosen to distinguish expressions that agree near the example: one is larger than the usual
 constants in programs, one has sizes of 1 or small ones, and one has sizes of 0. Torch refuses some samples;
@@ -69,11 +69,11 @@ class Fakes:
     def __init__(self) -> None:
         self.mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
         self.run = quick_run(self.mode) or kernel_run
-        self._known: dict[ir.Value, Fake] = {}
+        self._fake_by_value: dict[ir.Value, Fake] = {}
         self._sizes: dict[sympy.Symbol, list[int]] = {}
         self._named: set[sympy.Symbol] = set()
-        self._loose: set[sympy.Symbol] = set()
-        self._others: dict[sympy.Symbol, list[int]] = {}
+        self._free_symbols: set[sympy.Symbol] = set()
+        self._other_samples: dict[sympy.Symbol, list[int]] = {}
         """Other samples of the numbers and sizes whose samples are not chosen to distinguish."""
         self.assumes_rank = False
         """Whether a result since the last reset has a rank that is wrong for sizes of 1."""
@@ -81,11 +81,11 @@ class Fakes:
         """Whether torch refused known operands of an operator, at every sample of their sizes."""
 
     def __getitem__(self, value: ir.Value) -> Fake:
-        return self._known.get(value, UNKNOWN)
+        return self._fake_by_value.get(value, UNKNOWN)
 
     def __setitem__(self, value: ir.Value, fake: Fake) -> None:
         if fake is not UNKNOWN:
-            self._known[value] = fake
+            self._fake_by_value[value] = fake
 
     def size(self, name: str | None = None, example: int | None = None) -> sympy.Symbol:
         """A dynamic size: one that the user named, or an unknown one."""
@@ -97,39 +97,39 @@ class Fakes:
             example = _PRIMES[index % 6]
         # Two sizes that are equal in the example differ in the other samples. Each of the two is 1 in a
         # sample where the other is not: then they broadcast.
-        ones = 1 if index % 2 == 0 else 3 + index
+        size_of_one = 1 if index % 2 == 0 else 3 + index
         small = 2 + index % 5
         # Each of two sizes is the smaller one in some sample. Divisors of the example also divide the large
         # sample.
         large = example * max(1, _LARGE // ((1 + index) * example))
-        self._sizes[symbol] = [example, example * (2 + index), small, ones, 0, large]
+        self._sizes[symbol] = [example, example * (2 + index), small, size_of_one, 0, large]
         return symbol
 
     def is_of_inputs(self, size: Size) -> bool:
         """Whether a size is an expression of dynamic sizes of the inputs."""
         return isinstance(size, sympy.Expr) and bool(size.free_symbols) and size.free_symbols <= self._named
 
-    def _observed(self, sizes: Sequence[int | None]) -> sympy.Symbol:
-        """A new size that is no expression of others, with known values for some samples."""
+    def _size_with_samples(self, sizes: Sequence[int | None]) -> sympy.Symbol:
+        """A new size that is not an expression of others, with known values for some samples."""
         symbol = self._free_size()
         chosen = zip(sizes, self._sizes[symbol], strict=True)
-        self._sizes[symbol] = [other if size is None else size for size, other in chosen]
+        self._sizes[symbol] = [free_sample if size is None else size for size, free_sample in chosen]
         largest = max(self._sizes[symbol])
-        self._others[symbol] = [min(size, largest) for size in (largest, 2, 1, 3, 0, 6)]
+        self._other_samples[symbol] = [min(size, largest) for size in (largest, 2, 1, 3, 0, 6)]
         return symbol
 
-    def number(self, kind: str) -> Number:
-        """A number about which nothing is known."""
-        if kind != "int":
-            return Number(kind, list(_FREE[kind]))
+    def number(self, number_type: str) -> Number:
+        """A number without known properties."""
+        if number_type != "int":
+            return Number(number_type, list(_FREE[number_type]))
         index = len(self._sizes)
         symbol = sympy.Symbol(f"i{index}", integer=True)
         # Samples of an earlier number are mostly smaller, because two numbers may be the bounds of a slice.
         samples = [1 + index % 3, 2 + index % 4, 1, 0, -1 - index % 2, 11 + 7 * index]
         self._sizes[symbol] = samples
-        return Number(kind, list(samples), symbol)
+        return Number(number_type, list(samples), symbol)
 
-    def sized(self, size: Size) -> Number:
+    def number_of_size(self, size: Size) -> Number:
         """A size as a number."""
         return Number("int", [self._sample(size, k) for k in range(SAMPLES)], sympy.sympify(size))
 
@@ -146,33 +146,35 @@ class Fakes:
         with self.mode:
             return torch.empty(sizes, dtype=dtype)
 
-    def of(self, tensor: torch.Tensor) -> Tensor:
+    def fake_of(self, tensor: torch.Tensor) -> Tensor:
         """The fake tensor of a real tensor."""
         with self.mode:
             fake = torch.empty_strided(tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype)
         return Tensor([fake], list(tensor.shape))
 
-    def loosened(self, fake: Tensor, dims: Sequence[int]) -> Tensor:
+    def with_unknown_sizes(self, fake: Tensor, dims: Sequence[int]) -> Tensor:
         """A fake tensor like another one, with some sizes made unknown."""
         shape = [self._free_size() if dim in dims else size for dim, size in enumerate(fake.shape)]
         return self.tensor(shape, fake.dtype)
 
-    def renewed(self, fake: Fake) -> Fake:
-        """A fake tensor of the same kind with new unknown sizes."""
+    def with_new_sizes(self, fake: Fake) -> Fake:
+        """The same fake tensor with new symbols for its unknown sizes."""
         if not isinstance(fake, Tensor):
             return fake
-        return self.loosened(fake, [dim for dim, size in enumerate(fake.shape) if self.is_free(size)])
+        return self.with_unknown_sizes(
+            fake, [dim for dim, size in enumerate(fake.shape) if self.is_free(size)]
+        )
 
     def _free_size(self) -> sympy.Symbol:
         size = self.size()
-        self._loose.add(size)
+        self._free_symbols.add(size)
         return size
 
     def is_free(self, size: Size) -> bool:
         """Whether a size is a free unknown."""
-        return size in self._loose
+        return size in self._free_symbols
 
-    def joined(self, a: Fake, b: Fake) -> Fake:
+    def join(self, a: Fake, b: Fake) -> Fake:
         """Merge the properties of two tensors; differing sizes become unknown.
 
         Raises:
@@ -185,7 +187,7 @@ class Fakes:
         if isinstance(a, Typed) or isinstance(b, Typed) or a.dim() != b.dim():
             return Typed(a.dtype)
         different = self.different(a, b)
-        return self.loosened(a, different) if different else a
+        return self.with_unknown_sizes(a, different) if different else a
 
     @staticmethod
     def different(a: Tensor, b: Tensor) -> list[int]:
@@ -201,27 +203,27 @@ class Fakes:
         self[value] = fake
         return value
 
-    def computed(
-        self, name: str, kind: str, function: Callable[..., Any] | None, operands: Sequence[Any]
+    def compute_number(
+        self, name: str, number_type: str, function: Callable[..., Any] | None, operands: Sequence[Any]
     ) -> Number:
         """The known properties of the result of arithmetic on numbers."""
-        known = [self._number(operand) for operand in operands]
-        if function is None or any(number is None for number in known):
-            return self.number(kind)
+        numbers = [self._number(operand) for operand in operands]
+        if function is None or any(number is None for number in numbers):
+            return self.number(number_type)
         samples = []
         for k in range(SAMPLES):
             try:
-                samples.append(function(*(number.samples[k] for number in known)))  # type: ignore[union-attr]
+                samples.append(function(*(number.samples[k] for number in numbers)))  # type: ignore[union-attr]
             except (ArithmeticError, ValueError):
-                return self.number(kind)
-        expressions = [number.expression for number in known]  # type: ignore[union-attr]
+                return self.number(number_type)
+        expressions = [number.expression for number in numbers]  # type: ignore[union-attr]
         expression = None
-        if kind == "int" and name in _EXACT and all(e is not None for e in expressions):
+        if number_type == "int" and name in _EXACT and all(e is not None for e in expressions):
             expression = sympy.expand(_EXACT[name](*expressions))
         if expression is None and len(set(samples)) == 1:
             # A comparison that is false for all samples may be true for other numbers.
-            return self.number(kind)
-        return Number(kind, samples, expression)
+            return self.number(number_type)
+        return Number(number_type, samples, expression)
 
     def difference(self, a: Any, b: Any) -> int | None:
         """The difference of two ints, if it is the same for all sizes."""
@@ -233,13 +235,13 @@ class Fakes:
 
     def _number(self, item: Any) -> Number | None:
         if isinstance(item, ir.Value):
-            known = self[item]
-            return known if isinstance(known, Number) else None
+            fake = self[item]
+            return fake if isinstance(fake, Number) else None
         expression = sympy.Integer(item) if type(item) is int else None
         return Number(type(item).__name__, [item] * SAMPLES, expression)
 
-    def known(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Arguments with the known properties of source values in the places of these."""
+    def fake_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments in which the known properties replace the source values."""
         replaced: dict[str, Any] = pytree.tree_map_only(ir.Value, self.__getitem__, dict(arguments))
         return replaced
 
@@ -250,121 +252,132 @@ class Fakes:
             Its result, with fakes instead of tensors; UNKNOWN if torch cannot run it.
         """
         leaves, structure = pytree.tree_flatten(dict(arguments))
-        known = [self[leaf] if isinstance(leaf, ir.Value) else leaf for leaf in leaves]
-        if any(leaf is UNKNOWN or isinstance(leaf, Typed) for leaf in known):
+        operands = [self[leaf] if isinstance(leaf, ir.Value) else leaf for leaf in leaves]
+        if any(leaf is UNKNOWN or isinstance(leaf, Typed) for leaf in operands):
             return UNKNOWN
         varies = any(
-            isinstance(leaf, Number) or (isinstance(leaf, Tensor) and len(leaf.samples) > 1) for leaf in known
+            isinstance(leaf, Number) or (isinstance(leaf, Tensor) and len(leaf.samples) > 1)
+            for leaf in operands
         )
         with unwarned(), torch.no_grad():
-            result = self._checked(
-                function, known, structure, self._evaluated(function, known, structure, varies)
+            result = self._drop_refuted_sizes(
+                function, operands, structure, self._evaluate_samples(function, operands, structure, varies)
             )
-            for changes in self._matches(known) if result is UNKNOWN else ():
-                matched = [self._with_sizes(leaf, changes.get(i)) for i, leaf in enumerate(known)]
-                result = self._evaluated(function, matched, structure, varies)
+            for changes in self._matches(operands) if result is UNKNOWN else ():
+                matched = [self._with_sizes(leaf, changes.get(i)) for i, leaf in enumerate(operands)]
+                result = self._evaluate_samples(function, matched, structure, varies)
                 if result is not UNKNOWN:
-                    sizes = [size for changed in changes.values() for size in changed.values()]
+                    sizes = [size for sizes_by_dim in changes.values() for size in sizes_by_dim.values()]
                     return self._without_sizes(result, sizes)
             if result is UNKNOWN:
-                result = self._renumbered(function, known, structure)
+                result = self._evaluate_with_free_ints(function, operands, structure)
             self.has_refused |= result is UNKNOWN
             return result
 
-    def _renumbered(self, function: Callable[..., Any], known: Sequence[Any], structure: Any) -> Any:
+    def _evaluate_with_free_ints(
+        self, function: Callable[..., Any], operands: Sequence[Any], structure: Any
+    ) -> Any:
         """Retry an operator with other ints after it refused every sample, for example for a step of 0."""
         chosen = {
             i: self._free_size()
-            for i, leaf in enumerate(known)
-            if isinstance(leaf, Number) and leaf.kind == "int"
+            for i, leaf in enumerate(operands)
+            if isinstance(leaf, Number) and leaf.number_type == "int"
         }
         if not chosen:
             return UNKNOWN
-        others = [self.sized(chosen[i]) if i in chosen else leaf for i, leaf in enumerate(known)]
-        result = self._evaluated(function, others, structure, True)
+        free_operands = [
+            self.number_of_size(chosen[i]) if i in chosen else leaf for i, leaf in enumerate(operands)
+        ]
+        result = self._evaluate_samples(function, free_operands, structure, True)
         return result if result is UNKNOWN else self._without_sizes(result, list(chosen.values()))
 
-    def _checked(
-        self, function: Callable[..., Any], known: Sequence[Any], structure: Any, result: Any
+    def _drop_refuted_sizes(
+        self, function: Callable[..., Any], operands: Sequence[Any], structure: Any, result: Any
     ) -> Any:
         """A result without the sizes that other samples of the numbers and unknown sizes refute."""
-        given = {symbol for leaf in known for symbol in symbols_of(leaf)}
-        if result is UNKNOWN or given.isdisjoint(self._others):
+        symbols = {symbol for leaf in operands for symbol in symbols_of(leaf)}
+        if result is UNKNOWN or symbols.isdisjoint(self._other_samples):
             return result
         claims, form = pytree.tree_flatten(result)
         wrong: list[set[int]] = [set() for _ in claims]
         usual, self._sizes = (
             self._sizes,
-            {**self._sizes, **{s: self._others[s] for s in given & set(self._others)}},
+            {**self._sizes, **{s: self._other_samples[s] for s in symbols & set(self._other_samples)}},
         )
         try:
-            others = [self._resampled(leaf) for leaf in known]
+            resampled_operands = [self._resample(leaf) for leaf in operands]
             for k in range(SAMPLES):
-                found = self._run_sample(function, others, structure, k)
-                leaves, shape_of = pytree.tree_flatten(found)
-                if found is UNKNOWN or shape_of != form:
+                sample_result = self._run_sample(function, resampled_operands, structure, k)
+                leaves, shape_of = pytree.tree_flatten(sample_result)
+                if sample_result is UNKNOWN or shape_of != form:
                     continue
                 for dims, claim, leaf in zip(wrong, claims, leaves, strict=True):
                     if isinstance(claim, Tensor) and leaf.dim() == claim.dim() and not _is_symbolic(leaf):
                         dims |= {
                             dim
                             for dim, size in enumerate(claim.shape)
-                            if symbols_of(size) <= given and leaf.shape[dim] != self._sample(size, k)
+                            if symbols_of(size) <= symbols and leaf.shape[dim] != self._sample(size, k)
                         }
         finally:
             self._sizes = usual
         if not any(wrong):
             return result
         pairs = zip(claims, wrong, strict=True)
-        return pytree.tree_unflatten([self.loosened(c, sorted(d)) if d else c for c, d in pairs], form)
+        return pytree.tree_unflatten(
+            [self.with_unknown_sizes(c, sorted(d)) if d else c for c, d in pairs], form
+        )
 
-    def _resampled(self, leaf: Any) -> Any:
+    def _resample(self, leaf: Any) -> Any:
         """The operand with fakes for the current samples of its sizes and numbers."""
         if isinstance(leaf, Tensor) and symbols_of(leaf):
             return self.tensor(leaf.shape, leaf.dtype)
         if isinstance(leaf, Number) and leaf.expression is not None:
-            return self.sized(leaf.expression)
+            return self.number_of_size(leaf.expression)
         return leaf
 
-    def _run_sample(self, function: Callable[..., Any], known: Sequence[Any], structure: Any, k: int) -> Any:
-        sampled = [_sampled(leaf, k) for leaf in known]
-        if any(leaf is None and isinstance(was, Tensor) for leaf, was in zip(sampled, known, strict=True)):
+    def _run_sample(
+        self, function: Callable[..., Any], operands: Sequence[Any], structure: Any, k: int
+    ) -> Any:
+        sampled = [_operand_sample(leaf, k) for leaf in operands]
+        if any(leaf is None and isinstance(was, Tensor) for leaf, was in zip(sampled, operands, strict=True)):
             return UNKNOWN
         return self._run(function, pytree.tree_unflatten(sampled, structure))
 
-    def _evaluated(
-        self, function: Callable[..., Any], known: Sequence[Any], structure: Any, varies: bool
+    def _evaluate_samples(
+        self, function: Callable[..., Any], operands: Sequence[Any], structure: Any, varies: bool
     ) -> Any:
         count = SAMPLES if varies else 1
-        results = [self._run_sample(function, known, structure, k) for k in range(count)]
-        return self._merged(results, known)
+        results = [self._run_sample(function, operands, structure, k) for k in range(count)]
+        return self._merge_samples(results, operands)
 
-    def _matches(self, known: Sequence[Any]) -> Iterator[dict[int, dict[int, Size]]]:
-        """Sizes to put in the place of unknown sizes of operands, by position and dimension; few come first.
+    def _matches(self, operands: Sequence[Any]) -> Iterator[dict[int, dict[int, Size]]]:
+        """Sizes that may replace unknown sizes of operands, by position and dimension; fewest changes first.
 
-        The samples of an unknown size are arbitrary, and so do not fit the other operands, as the sizes of a
-        correct program do.
+        The samples of an unknown size are arbitrary, so they may not fit the other operands although the
+        actual sizes do.
         """
         single: list[tuple[int, int, Size]] = []
         aligned: list[tuple[int, int, Size]] = []
-        for i, leaf in enumerate(known):
-            others = [other for other in known if isinstance(other, Tensor) and other is not leaf]
+        for i, leaf in enumerate(operands):
+            other_tensors = [
+                operand for operand in operands if isinstance(operand, Tensor) and operand is not leaf
+            ]
             for dim, size in enumerate(leaf.shape) if isinstance(leaf, Tensor) else ():
                 if not self.is_free(size):
                     continue
                 back = dim - leaf.dim()
-                beside = [t.shape[back] for t in others if t.dim() >= -back]
-                lists = [t.shape[0] for t in others if t.dim() == 1]
+                beside = [t.shape[back] for t in other_tensors if t.dim() >= -back]
+                lists = [t.shape[0] for t in other_tensors if t.dim() == 1]
                 fitting = list(dict.fromkeys(s for s in beside + lists if not self.is_free(s) and s != 1))
                 single += [(i, dim, s) for s in fitting]
                 aligned += [(i, dim, s) for s in fitting[:1]]
         chosen = [[change] for change in single]
         chosen += [list(some) for n in (2, 3, 4) for some in itertools.combinations(aligned[:5], n)]
         for changes in chosen:
-            found: dict[int, dict[int, Size]] = {}
+            sizes_by_operand: dict[int, dict[int, Size]] = {}
             for i, dim, size in changes:
-                found.setdefault(i, {})[dim] = size
-            yield found
+                sizes_by_operand.setdefault(i, {})[dim] = size
+            yield sizes_by_operand
 
     def _with_sizes(self, leaf: Any, sizes: Mapping[int, Size] | None) -> Any:
         if not sizes:
@@ -375,12 +388,12 @@ class Fakes:
         """A result without sizes that depend on the given ones, which may be 1 and then broadcast."""
         symbols = {symbol for size in sizes if not isinstance(size, int) for symbol in size.free_symbols}
 
-        def loosened(fake: Tensor) -> Tensor:
+        def drop_sizes(fake: Tensor) -> Tensor:
             pairs = enumerate(fake.shape)
             dims = [dim for dim, size in pairs if not isinstance(size, int) and symbols & size.free_symbols]
-            return self.loosened(fake, dims) if dims else fake
+            return self.with_unknown_sizes(fake, dims) if dims else fake
 
-        return pytree.tree_map_only(Tensor, loosened, result)
+        return pytree.tree_map_only(Tensor, drop_sizes, result)
 
     def _run(self, function: Callable[..., Any], call: dict[str, Any]) -> Any:
         with self.mode:
@@ -391,16 +404,16 @@ class Fakes:
                 # torch's shape functions raise any exception for a sample that does not fit.
                 return UNKNOWN
 
-    def _merged(self, results: list[Any], known: Sequence[Any]) -> Any:
+    def _merge_samples(self, results: list[Any], operands: Sequence[Any]) -> Any:
         """Merge the results for each sample; sizes become expressions of the operands' sizes."""
-        made = [result for result in results if result is not UNKNOWN]
-        if not made:
+        valid_results = [result for result in results if result is not UNKNOWN]
+        if not valid_results:
             return UNKNOWN
         flat = [None if r is UNKNOWN else pytree.tree_leaves(r) for r in results]
-        structure = pytree.tree_flatten(made[0])[1]
-        if any(pytree.tree_flatten(result)[1] != structure for result in made):
+        structure = pytree.tree_flatten(valid_results[0])[1]
+        if any(pytree.tree_flatten(result)[1] != structure for result in valid_results):
             return UNKNOWN
-        candidates = self._candidates(known)
+        candidates = self._candidates(operands)
         leaves = []
         for index in range(structure.num_leaves):
             members = [None if leaf is None else leaf[index] for leaf in flat]
@@ -421,11 +434,17 @@ class Fakes:
         shape = [self._size(members, dim, candidates) for dim in range(present[0].dim())]
         if all(member is not None and not _is_symbolic(member) for member in members):
             return Tensor(list(members), shape)
-        made = self.tensor(shape, present[0].dtype)
-        # The sizes of a refused sample follow from the others' expressions.
-        kept = [None if m is None or _is_symbolic(m) else m for m in members]
-        filled = zip(_repeated_samples(kept), _repeated_samples(made.samples), strict=True)
-        return Tensor([other if own is None else own for own, other in filled], shape)
+        inferred = self.tensor(shape, present[0].dtype)
+        # Where torch refused a sample, use the sizes that the expressions give for it.
+        usable_members = [None if m is None or _is_symbolic(m) else m for m in members]
+        filled = zip(_repeated_samples(usable_members), _repeated_samples(inferred.samples), strict=True)
+        return Tensor(
+            [
+                inferred_sample if member_sample is None else member_sample
+                for member_sample, inferred_sample in filled
+            ],
+            shape,
+        )
 
     def _of_one_rank(self, members: list[Any]) -> list[Any]:
         """Drop samples whose rank differs because of a size of 0 or 1."""
@@ -440,41 +459,43 @@ class Fakes:
     def _size(self, members: Sequence[Any], dim: int, candidates: list[sympy.Expr]) -> Size:
         sizes = [None if member is None else member.shape[dim] for member in members]
         if any(isinstance(size, torch.SymInt) for size in sizes):
-            # It depends on data.
+            # The size depends on data.
             return self._free_size()
-        return self._fitted(sizes, candidates)
+        return self._fit_size(sizes, candidates)
 
-    def _fitted(self, sizes: list[int | None], candidates: list[sympy.Expr]) -> Size:
+    def _fit_size(self, sizes: list[int | None], candidates: list[sympy.Expr]) -> Size:
         """The expression that matches a size in each sample."""
-        known = {k: size for k, size in enumerate(sizes) if size is not None}
-        if len(sizes) == 1 or (len(set(known.values())) == 1 and len(known) > 1):
-            return next(iter(known.values()))
-        if sum(k in known for k in _ORDINARY) < 2:
-            return self._observed(sizes)
+        size_by_sample = {k: size for k, size in enumerate(sizes) if size is not None}
+        if len(sizes) == 1 or (len(set(size_by_sample.values())) == 1 and len(size_by_sample) > 1):
+            return next(iter(size_by_sample.values()))
+        if sum(k in size_by_sample for k in _ORDINARY) < 2:
+            return self._size_with_samples(sizes)
         for candidate in candidates:
-            values = {k: self._sample(candidate, k) for k in known}
-            offset = known[_ordinary(known)] - values[_ordinary(known)]
-            if all(known[k] == values[k] + offset for k in known):
+            values = {k: self._sample(candidate, k) for k in size_by_sample}
+            offset = size_by_sample[_ordinary(size_by_sample)] - values[_ordinary(size_by_sample)]
+            if all(size_by_sample[k] == values[k] + offset for k in size_by_sample):
                 return sympy.expand(candidate + offset)
-            ratio = sympy.Rational(known[_ordinary(known)], values[_ordinary(known)] or 1)
-            if ratio.is_Integer and all(known[k] == values[k] * ratio for k in known):
+            ratio = sympy.Rational(
+                size_by_sample[_ordinary(size_by_sample)], values[_ordinary(size_by_sample)] or 1
+            )
+            if ratio.is_Integer and all(size_by_sample[k] == values[k] * ratio for k in size_by_sample):
                 return sympy.expand(candidate * ratio)
-        return self._observed(sizes)
+        return self._size_with_samples(sizes)
 
     @staticmethod
-    def _candidates(known: Sequence[Any]) -> list[sympy.Expr]:
+    def _candidates(operands: Sequence[Any]) -> list[sympy.Expr]:
         """Expressions that a size may be: the varying sizes of the operands, numbers, and products of two."""
-        found: dict[sympy.Expr, None] = {}
-        for leaf in known:
+        expressions: dict[sympy.Expr, None] = {}
+        for leaf in operands:
             if isinstance(leaf, Tensor):
-                found.update(dict.fromkeys(size for size in leaf.shape if not isinstance(size, int)))
+                expressions.update(dict.fromkeys(size for size in leaf.shape if not isinstance(size, int)))
             elif isinstance(leaf, Number) and leaf.expression is not None and not leaf.expression.is_number:
-                found[leaf.expression] = None
-        single = list(found)
+                expressions[leaf.expression] = None
+        single = list(expressions)
         if len(single) <= 6:
-            found.update(dict.fromkeys(a * b for a, b in itertools.combinations(single, 2)))
-            found.update(dict.fromkeys(a + b for a, b in itertools.combinations(single, 2)))
-        return list(found)
+            expressions.update(dict.fromkeys(a * b for a, b in itertools.combinations(single, 2)))
+            expressions.update(dict.fromkeys(a + b for a, b in itertools.combinations(single, 2)))
+        return list(expressions)
 
     def _sample(self, size: Size, k: int) -> int:
         if isinstance(size, int):
@@ -483,15 +504,15 @@ class Fakes:
         return int(size.subs(values))
 
 
-def _ordinary(known: Mapping[int, int]) -> int:
-    return next(k for k in _ORDINARY if k in known)
+def _ordinary(size_by_sample: Mapping[int, int]) -> int:
+    return next(k for k in _ORDINARY if k in size_by_sample)
 
 
 def _repeated_samples(samples: list[Any]) -> list[Any]:
     return samples if len(samples) > 1 else samples * SAMPLES
 
 
-def _sampled(leaf: Any, k: int) -> Any:
+def _operand_sample(leaf: Any, k: int) -> Any:
     if isinstance(leaf, Tensor):
         return leaf.samples[k if len(leaf.samples) > 1 else 0]
     return leaf.samples[k] if isinstance(leaf, Number) else leaf

@@ -17,7 +17,7 @@ from ....passes.faults import raise_fault
 from ....registration import CaptureError
 from ...captured_graph.code_lines import shown_frame
 from ...torch_boundary.torchscript import is_handle
-from .builder import Builder, stem_of
+from .builder import ScriptGraphBuilder, stem_of
 from .fake_values import UNKNOWN, Typed
 from .modules import Hierarchy, State
 from .objects import (
@@ -57,7 +57,7 @@ class Interpreter:
     """Runs the nodes of one TorchScript graph.
 
     Attributes:
-        build: makes the source nodes.
+        build: appends the source nodes.
         environment: the item of each TorchScript value, by its number in the graph.
         alignments: for masks of sequences, a bool value: whether they mask only the ends.
 
@@ -69,7 +69,7 @@ class Interpreter:
 
     def __init__(
         self,
-        build: Builder,
+        build: ScriptGraphBuilder,
         state: State,
         hierarchy: Hierarchy,
         function_of: Callable[[str], Function],
@@ -151,20 +151,20 @@ class Interpreter:
             CaptureError: the program cannot be captured.
             Raised: the program raises.
         """
-        place = self.place(node)
+        node_text = self.place(node)
         try:
             return self._function_of(node.kind())(self, node, *operands)
         except (Raised, WrittenConstant):
             raise
         except CaptureError as error:
-            if error is self._located or str(error).startswith(place):
+            if error is self._located or str(error).startswith(node_text):
                 self._located = error
                 raise
-            self._located = CaptureError(f"{place}: {error}")
+            self._located = CaptureError(f"{node_text}: {error}")
             raise self._located from error
         except Exception as error:
-            raise_fault(error, f"when it captured {place}")
-            self._located = CaptureError(f"{place} cannot be captured: {type(error).__name__}: {error}")
+            raise_fault(error, f"when it captured {node_text}")
+            self._located = CaptureError(f"{node_text} cannot be captured: {type(error).__name__}: {error}")
             raise self._located from error
 
     def stem(self, node: Any, index: int = 0) -> str:
@@ -173,13 +173,13 @@ class Interpreter:
         return stem_of(outputs[index].debugName(), node.kind()) if outputs else node.kind().split("::")[1]
 
     def place(self, node: Any) -> str:
-        """A node and where the user wrote it, for messages."""
+        """The kind, module and source line of a node, for messages."""
         where = f" at {self.build.line}" if self.build.line else ""
         return f"{node.kind()} in '{self.build.module or '<root>'}'{where}"
 
-    def list(self, items: Sequence[Any] | None, kind: str, value: Value | None = None) -> List:
+    def list(self, items: Sequence[Any] | None, element_type: str, value: Value | None = None) -> List:
         """A new TorchScript list."""
-        return List(None if items is None else list(items), value, kind, born=self._clock)
+        return List(None if items is None else list(items), value, element_type, born=self._clock)
 
     def dict(self, entries: Mapping[Any, Any]) -> Dict:
         """A new TorchScript dict."""
@@ -219,44 +219,44 @@ class Interpreter:
 
     def attribute(self, owner: Object, name: str) -> Any:
         """The item in an attribute of a module or object."""
-        item = self.held(owner, owner.attributes, name)
+        item = self.attribute_item(owner, owner.attributes, name)
         if item is UNINITIALIZED:
             raise CaptureError(f"attribute '{name}' of an object is read before it is set")
         return item
 
-    def held(self, owner: Object, attributes: Mapping[str, Any], name: str) -> Any:
+    def attribute_item(self, owner: Object, attributes: Mapping[str, Any], name: str) -> Any:
         """The item in an attribute, given the attributes that the program has set."""
         if name in attributes:
             return attributes[name]
         if owner.handle is None:
             return UNINITIALIZED
-        if name not in owner.own:
+        if name not in owner.read_items:
             path = f"{owner.path}.{name}" if owner.path else name
-            owner.own[name] = self.imported(owner.handle.getattr(name), path)
-        return owner.own[name]
+            owner.read_items[name] = self.import_item(owner.handle.getattr(name), path)
+        return owner.read_items[name]
 
-    def imported(self, item: Any, path: str) -> Any:
+    def import_item(self, item: Any, path: str) -> Any:
         """Convert an attribute of a torch object to an item."""
         if isinstance(item, torch.Tensor):
             return self.state.value(self.build, path, item)
         if is_handle(item):
             return Object(item, path)
         if isinstance(item, list):
-            kind = "Tensor" if any(isinstance(m, torch.Tensor) for m in item) else "int"
+            element_type = "Tensor" if any(isinstance(m, torch.Tensor) for m in item) else "int"
             if item and isinstance(item[0], float):
-                kind = "float"
-            return List([self.imported(m, f"{path}.{i}") for i, m in enumerate(item)], None, kind)
+                element_type = "float"
+            return List([self.import_item(m, f"{path}.{i}") for i, m in enumerate(item)], None, element_type)
         if isinstance(item, tuple):
-            return tuple(self.imported(m, f"{path}.{i}") for i, m in enumerate(item))
+            return tuple(self.import_item(m, f"{path}.{i}") for i, m in enumerate(item))
         if isinstance(item, dict):
-            return Dict({key: self.imported(m, f"{path}.{key}") for key, m in item.items()})
+            return Dict({key: self.import_item(m, f"{path}.{key}") for key, m in item.items()})
         return item
 
     def dynamic(self, items: List) -> Value:
         """A list as one source value; a list of known length is converted."""
         if items.value is not None:
             return items.value
-        value = self.build.list_value(self.element(items), items.kind)
+        value = self.build.list_value(self.element(items), items.element_type)
         self.build.append("list::construct", {"items": items.items or []}, [value])
         return value
 
@@ -264,23 +264,23 @@ class Interpreter:
         """The known properties of all elements of a list of tensors."""
         if items.value is not None:
             return self.build.elements.get(items.value, UNKNOWN)
-        found: Any = UNKNOWN
+        common: Any = UNKNOWN
         for index, item in enumerate(items.items or []):
             fake = self.fake(item)
-            found = fake if index == 0 else self.fakes.joined(found, fake)
-        return found
+            common = fake if index == 0 else self.fakes.join(common, fake)
+        return common
 
     def fake(self, item: Any) -> Any:
         """The known properties of a tensor."""
         if isinstance(item, Nested):
             item = item.padded
         if isinstance(item, torch.Tensor):
-            return self.fakes.of(item)
+            return self.fakes.fake_of(item)
         if isinstance(item, Value):
-            known = self.fakes[item]
-            if known is UNKNOWN and item.dtype is not None:
+            fake = self.fakes[item]
+            if fake is UNKNOWN and item.dtype is not None:
                 return Typed(tensor_adapters.to_torch_dtype(item.dtype))
-            return known
+            return fake
         return UNKNOWN
 
     def forget_number(self, tensor: Any) -> None:

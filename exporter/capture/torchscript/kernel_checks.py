@@ -1,7 +1,7 @@
-"""Runs kernels on stand-ins for their operands, to find operands that only the kernels refuse.
+"""Runs kernels on generated operands, to find operands that only the kernels refuse.
 
 Shape functions check few element types, and no values: that of `index_select` accepts an index of floats, and
-an index out of range. A refusal here is a doubt, not an error: the caller then runs the program itself.
+an index out of range. A refusal here is not yet an error: the caller then runs the program itself.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PRODUCTS = frozenset(
         "scaled_dot_product_attention"
     ).split()
 )
-"""Operators whose shape functions check all but mixed element types, which the kernels refuse at once."""
+"""Operators whose shape functions check everything except mixed element types, which kernels refuse first."""
 _OF_MATRICES = tuple(
     f"aten::{name}"
     for name in (
@@ -38,7 +38,7 @@ _OF_MATRICES = tuple(
         "triangular_solve geqrf orgqr ormqr fft_ stft istft"
     ).split()
 )
-"""How names of operators begin that take long for large matrices, or refuse some of their values."""
+"""Name prefixes of operators that are slow for large matrices, or refuse some values."""
 
 
 class KernelChecks:
@@ -53,7 +53,7 @@ class KernelChecks:
         Args:
             name: the qualified name, `aten::gather`; operators of other libraries are not run.
             operator: the overload.
-            arguments: by name, with the known properties of values in their places.
+            arguments: by name, with the known properties of values.
         """
         leaves, structure = pytree.tree_flatten(dict(arguments))
         if any(leaf is UNKNOWN or isinstance(leaf, Typed) for leaf in leaves):
@@ -65,7 +65,7 @@ class KernelChecks:
         if key in self._tried:
             return False
         self._tried.add(key)
-        # An integer may be an index or a divisor.
+        # Try 0 and 1: an integer may be an index, where 1 may be out of range, or a divisor, where 0 fails.
         stored = tensors[0] if name in _LOOKUPS else None
         return all(
             _fails(operator, [_stand_in(leaf, integer, leaf is stored) for leaf in leaves], structure)
@@ -83,11 +83,11 @@ def _is_affordable(name: str, tensors: list[Tensor]) -> bool:
 
 
 def _signature(leaf: Any) -> Any:
-    """What decides whether a kernel accepts an operand."""
+    """The properties that decide whether a kernel accepts an operand."""
     if isinstance(leaf, Tensor):
         return leaf.dtype, leaf.dim(), id(leaf.example)
     if isinstance(leaf, Number):
-        return leaf.kind
+        return leaf.number_type
     return leaf if isinstance(leaf, (torch.dtype, str, bool)) else type(leaf)
 
 

@@ -54,9 +54,9 @@ def script(*kinds: str) -> Callable[[Function], Function]:
     return register
 
 
-def find(kind: str) -> Function:
+def find(node_kind: str) -> Function:
     """The function that runs a kind of node; by default it appends an operator of a library."""
-    return _FUNCTIONS.get(kind, _operator)
+    return _FUNCTIONS.get(node_kind, _operator)
 
 
 def dtype_of_code(code: int) -> torch.dtype:
@@ -82,20 +82,20 @@ def schema_of(node: Any) -> Any:
     Raises:
         CaptureError: it has none, such as a Python function that was traced.
     """
-    text, kind = node.schema(), node.kind()
-    if kind in ("prim::PythonOp", "prim::IgnoredPythonOp"):
-        name = node.pyname() if kind == "prim::PythonOp" else kind
+    text, node_kind = node.schema(), node.kind()
+    if node_kind in ("prim::PythonOp", "prim::IgnoredPythonOp"):
+        name = node.pyname() if node_kind == "prim::PythonOp" else node_kind
         raise CaptureError(
             f"the program calls the Python function '{name}', which is not in TorchScript: script it, or "
             "leave it out of the exported model"
         )
-    if "MKLDNN" in kind or "mkldnn" in kind:
+    if "MKLDNN" in node_kind or "mkldnn" in node_kind:
         raise CaptureError(
-            f"{kind} was written by torch.jit.optimize_for_inference for this machine: export the program "
-            "without it, or after torch.jit.freeze only"
+            f"{node_kind} was written by torch.jit.optimize_for_inference for this machine: export the "
+            "program without it, or after torch.jit.freeze only"
         )
     if text == "(no schema)" or "..." in text:
-        raise CaptureError(f"{kind} is a part of TorchScript that is not supported")
+        raise CaptureError(f"{node_kind} is a part of TorchScript that is not supported")
     return parsed(text)
 
 
@@ -125,11 +125,11 @@ def call_operator(machine: Interpreter, node: Any, operands: Sequence[Any]) -> A
             for item in items:
                 machine.forget_number(item)
     if not any(isinstance(leaf, Value) for leaf in _leaves(arguments)):
-        constant = _computed(schema, arguments)
+        constant = _fold_operator(schema, arguments)
         if constant is not None:
             return constant
     returns = [_type_name(item.type) for item in schema.returns]
-    # The in-place pass reads what operators of ATen write from their names.
+    # The in-place pass derives the written arguments of ATen operators from their names.
     is_foreign = not schema.name.startswith(("aten::", "prim::"))
     written = overloads.written_arguments(schema) if is_foreign else ()
     stem = machine.stem(node)
@@ -158,7 +158,7 @@ def of_constants(machine: Interpreter, node: Any, *operands: Any) -> Any:
     function = overloads.operator_of(schema.name, schema.overload_name)
     ints = operands if all(isinstance(operand, int) for operand in operands) else ()
     if schema.name.partition("::")[2] in _DIVISIONS and len(ints) == 2 and (ints[1] == 0 or ints[1] == -1):
-        # torch's process crashes for a division by 0, and for the smallest int divided by -1.
+        # The process crashes if torch divides an int by 0, or the smallest int by -1.
         if ints[1] == 0:
             raise CaptureError(f"{machine.place(node)}: the program divides {ints[0]} by zero")
         return (
@@ -174,8 +174,8 @@ def of_constants(machine: Interpreter, node: Any, *operands: Any) -> Any:
     return machine.list(result, element_kind(node)) if isinstance(result, list) else result
 
 
-def _type_name(kind: Any) -> str:
-    return str(kind).replace("List[Tensor]", "Tensor[]")
+def _type_name(schema_type: Any) -> str:
+    return str(schema_type).replace("List[Tensor]", "Tensor[]")
 
 
 def _leaves(item: Any) -> list[Any]:
@@ -188,16 +188,16 @@ def _leaves(item: Any) -> list[Any]:
 
 def _refuse_numbers(machine: Interpreter, node: Any, schema: Any) -> None:
     """Refuse operators of torch without tensors, which source graphs do not have."""
-    own = schema.name.startswith(("aten::", "prim::"))
-    if own and not any("Tensor" in str(item.type) for item in (*schema.arguments, *schema.returns)):
+    is_of_torch = schema.name.startswith(("aten::", "prim::"))
+    if is_of_torch and not any("Tensor" in str(item.type) for item in (*schema.arguments, *schema.returns)):
         raise CaptureError(f"{machine.place(node)} is not supported")
 
 
 _LARGEST_CONSTANT = 64
 
 
-def _computed(schema: Any, arguments: dict[str, Any]) -> torch.Tensor | None:
-    """The result of an operator on small constant tensors, which traces have instead of numbers."""
+def _fold_operator(schema: Any, arguments: dict[str, Any]) -> torch.Tensor | None:
+    """The result of an operator on small constant tensors, which replace numbers in traces."""
     tensors = [leaf for leaf in _leaves(arguments) if isinstance(leaf, torch.Tensor)]
     if (
         not tensors
@@ -216,11 +216,11 @@ def _computed(schema: Any, arguments: dict[str, Any]) -> torch.Tensor | None:
     return result if result.numel() <= _LARGEST_CONSTANT else None
 
 
-def argument(machine: Interpreter, node: Any, kind: str, item: Any) -> Any:
+def argument(machine: Interpreter, node: Any, schema_type: str, item: Any) -> Any:
     """Convert an operand to its form on source nodes.
 
     Args:
-        kind: the type in the schema, `ScalarType?`.
+        schema_type: the type in the schema, `ScalarType?`.
 
     Raises:
         CaptureError: a source graph cannot represent the operand.
@@ -228,26 +228,26 @@ def argument(machine: Interpreter, node: Any, kind: str, item: Any) -> Any:
     if isinstance(item, List):
         if item.items is None:
             return item.value
-        return [argument(machine, node, kind, member) for member in item.items]
+        return [argument(machine, node, schema_type, member) for member in item.items]
     if isinstance(item, tuple):
-        return [argument(machine, node, kind, member) for member in item]
+        return [argument(machine, node, schema_type, member) for member in item]
     if isinstance(item, torch.device):
         return Device(item)
     if isinstance(item, torch.dtype):
         return element_type(item)
     if isinstance(item, int) and not isinstance(item, bool):
-        return _constant_of_code(kind, item)
+        return _constant_of_code(schema_type, item)
     if isinstance(item, (Dict, Nested, Object, Optional, Uninitialized, UnknownText)):
-        kind_of = type(item).__name__.lower()
-        raise CaptureError(f"{machine.place(node)}: an argument is {kind_of}, which no operator accepts")
-    if "Device" in kind and isinstance(item, str):
+        class_name = type(item).__name__.lower()
+        raise CaptureError(f"{machine.place(node)}: an argument is {class_name}, which no operator accepts")
+    if "Device" in schema_type and isinstance(item, str):
         return Device(item)
     return item
 
 
-def _constant_of_code(kind: str, item: int) -> Any:
-    if "ScalarType" in kind:
+def _constant_of_code(schema_type: str, item: int) -> Any:
+    if "ScalarType" in schema_type:
         return element_type(dtype_of_code(item))
-    if "Layout" in kind:
+    if "Layout" in schema_type:
         return Layout(_LAYOUTS.get(item, "strided"))
-    return MemoryFormat(_MEMORY_FORMATS[item]) if "MemoryFormat" in kind else item
+    return MemoryFormat(_MEMORY_FORMATS[item]) if "MemoryFormat" in schema_type else item

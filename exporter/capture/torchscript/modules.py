@@ -11,7 +11,7 @@ from onnx_ir import Value
 
 from ...torch_boundary import torchscript
 from ..weights import Identity, first_names, identity
-from .builder import Builder
+from .builder import ScriptGraphBuilder
 
 _STEP = re.compile(r"(\w+)\(([\w.]*)\)")
 _UNNAMED = ("UNKNOWN", "INSTANCE_NAME_UNKNOWN", "TOP", "SELF")
@@ -29,7 +29,7 @@ class State:
             named["parameter"] += model.named_parameters(remove_duplicate=False)
             named["buffer"] += model.named_buffers(remove_duplicate=False)
         self._persistent = set(model.state_dict()) if isinstance(model, torch.nn.Module) else set()
-        self._kinds = {name: kind for kind, pairs in named.items() for name, _ in pairs}
+        self._kinds = {name: role for role, pairs in named.items() for name, _ in pairs}
         self._first_names = first_names(
             (name, identity(name, tensor)) for pairs in named.values() for name, tensor in pairs
         )
@@ -39,20 +39,20 @@ class State:
         """The names of the tensors in the graph."""
         return set(self._first_names.values())
 
-    def value(self, build: Builder, path: str, tensor: torch.Tensor) -> Value:
+    def value(self, build: ScriptGraphBuilder, path: str, tensor: torch.Tensor) -> Value:
         """The initializer of the tensor at a path of the module tree."""
         key = identity(path, tensor)
         if key not in self._values:
             name = self._first_names.get(key, path)
             # A tensor in a plain attribute persists between calls like a buffer.
-            kind = self._kinds.get(name, "buffer")
-            kept = name in self._persistent
-            self._values[key] = build.constant_tensor(tensor, name, kind, persistent=kept)
+            role = self._kinds.get(name, "buffer")
+            is_persistent = name in self._persistent
+            self._values[key] = build.constant_tensor(tensor, name, role, persistent=is_persistent)
         return self._values[key]
 
 
 class Hierarchy:
-    """Restores full module paths; inlined graphs keep only the called attributes, without containers."""
+    """Restores full module paths: inlined graphs name only modules that are called, no containers."""
 
     def __init__(self, handle: Any, *, is_traced: bool = False):
         self._is_traced = is_traced
@@ -71,14 +71,18 @@ class Hierarchy:
                 result: str = scope.removeprefix(_SCOPE)
                 return result
         text = node.getModuleHierarchy()
-        steps = [name for name, kind in _STEP.findall(text) if not name.startswith(_UNNAMED)]
+        steps = [name for name, class_name in _STEP.findall(text) if not name.startswith(_UNNAMED)]
         short = ".".join(steps)
-        found = self._paths.get(short)
-        if not found:
+        full_paths = self._paths.get(short)
+        if not full_paths:
             return short
-        return found[0] if len(found) == 1 else max(found, key=lambda path: self._last_read.get(path, -1))
+        return (
+            full_paths[0]
+            if len(full_paths) == 1
+            else max(full_paths, key=lambda path: self._last_read.get(path, -1))
+        )
 
-    def read(self, path: str) -> None:
+    def note_read(self, path: str) -> None:
         """Record that a module was read as an attribute."""
         self._reads += 1
         self._last_read[path] = self._reads
@@ -88,9 +92,9 @@ def _walk(handle: Any, short: str, full: str) -> Iterator[tuple[str, str]]:
     """(path without containers, full path) of each module below one."""
     for name, child in torchscript.children(handle):
         path = f"{full}.{name}" if full else name
-        own = f"{short}.{name}" if short else name
+        short_path = f"{short}.{name}" if short else name
         # A container is never called, so inlining leaves it out.
         called = torchscript.method(child, "forward") is not None
         if called:
-            yield own, path
-        yield from _walk(child, own if called else short, path)
+            yield short_path, path
+        yield from _walk(child, short_path if called else short, path)

@@ -1,4 +1,4 @@
-"""Items: a TorchScript value during capture is a Python constant, a source value, or one of these classes."""
+"""Items: during capture, a TorchScript value is a Python constant, a source value, or one of these."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Shared:
     """A list or dict that may be one object under several names, depending on a computed condition.
 
     Attributes:
-        sources: the objects that this one may be identical to, one of which it is.
+        sources: the objects of which this one is one, depending on the condition.
         derived: the objects that were made later and may be identical to this one.
         stale: whether it may have changed through another name, so that its contents are unknown.
         born: the interpreter's clock when it was made.
@@ -49,37 +49,39 @@ class Shared:
     choices: tuple[Any, Any] | None = None
     join: Any = None
 
-    def may_be(self, *others: Any) -> None:
+    def may_be(self, *sources: Any) -> None:
         """Record that this is one of other objects."""
-        for other in others:
-            if isinstance(other, Shared) and other is not self and other not in self.sources:
-                self.sources.append(other)
-                other.derived.append(self)
+        for source in sources:
+            if isinstance(source, Shared) and source is not self and source not in self.sources:
+                self.sources.append(source)
+                source.derived.append(self)
 
     def origins(self) -> list[Shared]:
-        """This object and all objects that it may be."""
-        found = [self]
-        for item in found:
-            found += [source for source in item.sources if source not in found]
-        return found
+        """This object and all objects that it may be identical to."""
+        origins = [self]
+        for item in origins:
+            origins += [source for source in item.sources if source not in origins]
+        return origins
 
     def change(self) -> list[Shared]:
-        """Mark everything that may be the same object as stale; return the newly stale ones."""
-        found: list[Shared] = []
+        """Mark all objects that may be identical to this one as stale; return the newly stale ones."""
+        staled: list[Shared] = []
         for side in ("sources", "derived"):
             waiting = list(getattr(self, side))
-            for other in waiting:
-                waiting += [further for further in getattr(other, side) if further not in waiting]
-            found += [other for other in waiting if not other.stale]
-        found += [other for other in self._siblings() if not other.stale and other not in found]
-        for other in found:
-            other.stale = True
-        return found
+            for relative in waiting:
+                waiting += [further for further in getattr(relative, side) if further not in waiting]
+            staled += [relative for relative in waiting if not relative.stale]
+        staled += [relative for relative in self._siblings() if not relative.stale and relative not in staled]
+        for relative in staled:
+            relative.stale = True
+        return staled
 
     def _siblings(self) -> list[Shared]:
-        """Other lists and dicts that may be one of the objects that this may be."""
-        others = [other for origin in self.origins() for other in origin.derived]
-        return [other for other in dict.fromkeys(others) if other is not self and may_be_one(self, other)]
+        """Other lists and dicts that may be identical to one of the origins of this one."""
+        derived = [sibling for origin in self.origins() for sibling in origin.derived]
+        return [
+            sibling for sibling in dict.fromkeys(derived) if sibling is not self and may_be_one(self, sibling)
+        ]
 
 
 def may_be_one(first: Any, second: Any) -> bool:
@@ -101,12 +103,12 @@ class List(Shared):
     Attributes:
         items: its elements, if its length is known.
         value: the list as one source value, if its length is unknown.
-        kind: the TorchScript type of its elements, `Tensor` or `int`.
+        element_type: the TorchScript type of its elements, `Tensor` or `int`.
     """
 
     items: list[Any] | None
     value: ir.Value | None = None
-    kind: str = "Tensor"
+    element_type: str = "Tensor"
 
     def state(self) -> tuple[list[Any] | None, ir.Value | None]:
         """The state that a branch may change."""
@@ -142,14 +144,14 @@ class Object:
         path: its path below the captured module.
         attributes: the items that the program has set.
         changed: names of the attributes that the program has set.
-        own: items read from the handle, valid unless the program has set them.
+        read_items: items read from the handle, valid unless the program has set them.
     """
 
     handle: Any
     path: str
     attributes: dict[str, Any] = dataclasses.field(default_factory=dict)
     changed: set[str] = dataclasses.field(default_factory=set)
-    own: dict[str, Any] = dataclasses.field(default_factory=dict)
+    read_items: dict[str, Any] = dataclasses.field(default_factory=dict)
     born: int = 0
 
     def state(self) -> tuple[dict[str, Any], set[str]]:

@@ -19,23 +19,23 @@ from ...torch_boundary.pickles import is_of_tensors
 from .program_nesting import MAXIMUM_NESTING, nests_deeply, pickle_excess
 
 _MAXIMUM_OPERATIONS = 2**18
-"""Operations of a pickle that are looked at: what it is shows at its beginning."""
+"""How many operations of a pickle are read: its beginning shows its contents. Bounds hostile files."""
 
 
 def load(path: str | os.PathLike[str]) -> torch.jit.ScriptModule:
     """Load a file that `torch.jit.save` wrote, onto the CPU.
 
     Raises:
-        CaptureError: it is not such a file; the message says what it is, if known.
+        CaptureError: it is not such a file; the message names its format, if recognised.
     """
     name = os.fspath(path)
     if not os.path.exists(name):
         raise CaptureError(f"there is no file '{name}'")
     if os.path.isdir(name):
         raise CaptureError(f"'{name}' is a folder, not a file that torch.jit.save wrote")
-    other = _other_kind(name)
-    if other is not None:
-        raise CaptureError(f"'{name}' {other}")
+    description = _other_kind(name)
+    if description is not None:
+        raise CaptureError(f"'{name}' {description}")
     try:
         result: torch.jit.ScriptModule = torch.jit.load(name, map_location="cpu")
         return result
@@ -133,7 +133,7 @@ def _classes(file: IO[bytes]) -> Iterator[str]:
 
 
 def _is_of_tensors(name: str) -> bool:
-    module, _, own = name.rpartition(".")
+    module, _, base_name = name.rpartition(".")
     if name == "collections.OrderedDict" or module == "builtins" or is_of_tensors(name):
         return True
-    return module == "torch" and own != "nn"
+    return module == "torch" and base_name != "nn"

@@ -32,9 +32,9 @@ from .capture_script import capture_torchscript
 
 _CONVERSION = re.compile(r"Converting a tensor to a (?:Python|NumPy) (\w+)")
 _KINDS = {"boolean": "branch", "integer": "int", "index": "int", "array": "array", "list": "array"}
-"""The kind of a decision by what a tensor is converted to; other numbers are floats."""
+"""The kind of a decision by the type that a tensor is converted to; other numbers are floats."""
 _UNSEEN = ("apply_", "map_", "map2_")
-"""Methods of tensors that run a function on each element, of which a trace sees nothing."""
+"""Methods of tensors that run a function on each element, which a trace does not record."""
 
 
 def capture_trace(
@@ -68,11 +68,11 @@ def _capture_trace(
 
     def run() -> None:
         with Preserved(model, args, kwargs), gradients_kept(model):
-            given, others = copied_call()
-            model(*given, **others)
+            copied_args, copied_kwargs = copied_call()
+            model(*copied_args, **copied_kwargs)
 
-    given, others = copied_call()
-    example = {"example_kwarg_inputs": others} if others else {"example_inputs": given}
+    copied_args, copied_kwargs = copied_call()
+    example = {"example_kwarg_inputs": copied_kwargs} if copied_kwargs else {"example_inputs": copied_args}
 
     try:
         with (
@@ -82,7 +82,7 @@ def _capture_trace(
             replaced(torch, "tensor", functools.partial(_tensor_of_sizes, torch.tensor)),
             gradients_kept(model),
             values_kept(model, run) as writing,
-            warnings.catch_warnings(record=True) as noted,
+            warnings.catch_warnings(record=True) as tracer_warnings,
         ):
             warnings.simplefilter("always", torch.jit.TracerWarning)  # type: ignore[attr-defined]
             traced = torch.jit.trace(model, check_trace=False, **example)
@@ -90,13 +90,13 @@ def _capture_trace(
     except Exception as error:
         raise_fault(error, "when it traced the model")
         raise CaptureError(f"torch.jit.trace could not capture the model: {error}") from error
-    found = capture_torchscript(traced, () if named else args, named, has_run=True, **options)
-    specializations.write_specializations(found.source.metadata_props, _fixed(noted))
-    return found
+    capture = capture_torchscript(traced, () if named else args, named, has_run=True, **options)
+    specializations.write_specializations(capture.source.metadata_props, _decisions_of(tracer_warnings))
+    return capture
 
 
 def _check_complete(traced: Any, writing: Iterable[str]) -> None:
-    """Refuse a trace from which torch removed an operator: it takes one that writes to a list as unused."""
+    """Refuse a trace from which torch removed an operator: it treats one that writes to a list as unused."""
     graph = traced.inlined_graph
     removed = sorted(name for name in writing if not graph.findAllNodes(name))
     if removed:
@@ -109,43 +109,43 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().clone().requires_grad_(tensor.requires_grad)
 
 
-def _fixed(noted: Iterable[warnings.WarningMessage]) -> list[Specialization]:
-    """The decisions that a trace fixed, by its warnings, which do not say the values."""
-    found: dict[Specialization, None] = {}
-    for entry in noted:
+def _decisions_of(tracer_warnings: Iterable[warnings.WarningMessage]) -> list[Specialization]:
+    """The decisions that a trace fixed, from its warnings, which do not contain the values."""
+    decisions: dict[Specialization, None] = {}
+    for entry in tracer_warnings:
         conversion = _CONVERSION.match(str(entry.message))
         if conversion is None or not issubclass(entry.category, torch.jit.TracerWarning):  # type: ignore[attr-defined]
             continue
-        place = shown_line(entry.filename, entry.lineno)
+        line = shown_line(entry.filename, entry.lineno)
         code = linecache.getline(entry.filename, entry.lineno).strip()
-        found[Specialization(place, code, _KINDS.get(conversion[1], "float"), None)] = None
-    return list(found)
+        decisions[Specialization(line, code, _KINDS.get(conversion[1], "float"), None)] = None
+    return list(decisions)
 
 
-def _tensor_of_sizes(made: Callable[..., torch.Tensor], data: Any, **options: Any) -> torch.Tensor:
-    """`torch.tensor` by operators if it gets sizes, which are tensors in a trace: its own result is constant.
+def _tensor_of_sizes(torch_tensor: Callable[..., torch.Tensor], data: Any, **options: Any) -> torch.Tensor:
+    """Replace `torch.tensor` of sizes, which are tensors in a trace, by operators: it returns a constant.
 
     Args:
-        made: torch's own function.
+        torch_tensor: torch's own function.
     """
     if not any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(data)):
-        return made(data, **options)
+        return torch_tensor(data, **options)
     with warnings.catch_warnings():
         # Only its element type and device are used.
         warnings.simplefilter("ignore", torch.jit.TracerWarning)  # type: ignore[attr-defined]
-        constant = made(data, **options)
+        constant = torch_tensor(data, **options)
 
-    def joined(item: Any) -> torch.Tensor:
+    def stack_members(item: Any) -> torch.Tensor:
         if isinstance(item, (list, tuple)):
-            return torch.stack([joined(member) for member in item])
-        return (item.clone() if isinstance(item, torch.Tensor) else made(item)).to(constant.dtype)
+            return torch.stack([stack_members(member) for member in item])
+        return (item.clone() if isinstance(item, torch.Tensor) else torch_tensor(item)).to(constant.dtype)
 
-    return joined(data).to(constant.device)
+    return stack_members(data).to(constant.device)
 
 
 @contextlib.contextmanager
 def _unseen_refused() -> Iterator[None]:
-    """Refuse what a trace would leave out without a warning."""
+    """Refuse methods that a trace would leave out without a warning."""
 
     def refusing(name: str) -> Callable[..., Any]:
         def refuse(tensor: torch.Tensor, *args: Any) -> Any:

@@ -35,7 +35,7 @@ from ...torch_boundary.boundary import boundary
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.process.silence import quiet
 from ..fx_import.higher_order import Importer
-from ..fx_import.source_values import Dimensions
+from ..fx_import.source_values import NamedDimensions
 
 _STACK = "nn_module_stack"
 
@@ -62,8 +62,8 @@ def capture_joint(forward: Capture, trainable: Callable[[str], bool], prefix: st
 
     Args:
         forward: a capture by torch.export, before the source passes.
-        trainable: whether the parameter of a name is to be trained; asked for those that require gradients.
-        prefix: what names of state and of modules begin with; it is left out.
+        trainable: whether to train the parameter of this name; called for those that require gradients.
+        prefix: the beginning of the names of state and modules; it is removed.
 
     Raises:
         CaptureError: the loss is not one number that depends on a parameter, or autograd fails.
@@ -71,31 +71,35 @@ def capture_joint(forward: Capture, trainable: Callable[[str], bool], prefix: st
     probe.need(probe.TRAINING)
     program = forward.exported
     placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
-    held = _Held(forward, placeholders, prefix)
-    wanted = [
+    forward_values = _ForwardValues(forward, placeholders, prefix)
+    trainable_values = [
         value
-        for value in held.values
+        for value in forward_values.values
         if value.metadata_props.get(KIND) == "parameter"
         and value.metadata_props.get(TRAINABLE) == "true"
-        and trainable(held.name(value))
+        and trainable(forward_values.name(value))
     ]
     order = {name: number for number, name in enumerate(program.state_dict)}
-    wanted.sort(key=lambda value: order.get(value.name or "", len(order)))
-    if not wanted:
+    trainable_values.sort(key=lambda value: order.get(value.name or "", len(order)))
+    if not trainable_values:
         raise CaptureError("the model has no parameter to train: none that it uses requires gradients")
-    known = dict(held.environment.replacements)
-    traced, scopes, found = _trace(program, placeholders, held, wanted)
-    changed = {key: to for key, to in held.environment.replacements.items() if known.get(key) != to}
+    replacements = dict(forward_values.environment.replacements)
+    traced, scopes, results_and_gradients = _trace(program, placeholders, forward_values, trainable_values)
+    changed = {
+        key: size
+        for key, size in forward_values.environment.replacements.items()
+        if replacements.get(key) != size
+    }
     if changed:
-        names = sorted({held.names.get(symbol, str(symbol)) for symbol in changed})
+        names = sorted({forward_values.names.get(symbol, str(symbol)) for symbol in changed})
         raise CaptureError(
             f"the backward pass needs a fixed size for {', '.join(map(repr, names))}: leave it out of "
             "dynamic_shapes"
         )
-    return _imported(forward, held, traced, scopes, found)
+    return _import_joint(forward, forward_values, traced, scopes, results_and_gradients)
 
 
-class _Held:
+class _ForwardValues:
     """The inputs and the state of a capture: a value, a fake tensor and a placeholder each.
 
     Attributes:
@@ -104,12 +108,14 @@ class _Held:
     """
 
     def __init__(self, forward: Capture, placeholders: Sequence[torch.fx.Node], prefix: str):
-        self.of: dict[torch.fx.Node, Any] = {node: forward.origins.get(node.name) for node in placeholders}
+        self.by_placeholder: dict[torch.fx.Node, Any] = {
+            node: forward.origins.get(node.name) for node in placeholders
+        }
         self.examples: dict[ir.Value, Any] = {}
         self.prefix = prefix
         self.names: dict[Any, str] = {}
         for node in placeholders:
-            value, example = self.of[node], node.meta.get("val")
+            value, example = self.by_placeholder[node], node.meta.get("val")
             if not isinstance(value, ir.Value):
                 continue
             self.examples.setdefault(value, example)
@@ -134,8 +140,8 @@ class _Held:
 def _trace(
     program: torch.export.ExportedProgram,
     placeholders: Sequence[torch.fx.Node],
-    held: _Held,
-    wanted: Sequence[ir.Value],
+    forward_values: _ForwardValues,
+    trainable_values: Sequence[ir.Value],
 ) -> tuple[torch.fx.GraphModule, dict[str, Any], tuple[int, list[str]]]:
     """Record forward and backward.
 
@@ -143,36 +149,41 @@ def _trace(
         The graph; the module stack of each node; the number of results, and the parameters with gradients.
     """
     examples = []
-    for value in held.values:
-        example = held.examples[value]
+    for value in forward_values.values:
+        example = forward_values.examples[value]
         if isinstance(example, torch.Tensor):
+            # A leaf, so that autograd stops here.
             example = example.detach()
         examples.append(example)
-    for value, example in zip(held.values, examples, strict=True):
-        if value in wanted:
+    for value, example in zip(forward_values.values, examples, strict=True):
+        if value in trainable_values:
             example.requires_grad_(True)
-    facts: list[Any] = []
+    results_and_gradients: list[Any] = []
     scopes: dict[str, Any] = {}
 
-    def run(*given: Any) -> list[Any]:
+    def run(*tensors_and_sizes: Any) -> list[Any]:
         mode = get_proxy_mode()
         assert mode is not None
-        recorder = _Recorder(program.graph_module, mode.tracer.graph)
-        actual: dict[Any, Any] = dict(zip(held.values, given, strict=True))
-        flat = [actual.get(held.of[node], node.meta.get("val")) for node in placeholders]
+        recorder = _ScopeRecorder(program.graph_module, mode.tracer.graph)
+        actual: dict[Any, Any] = dict(zip(forward_values.values, tensors_and_sizes, strict=True))
+        flat = [
+            actual.get(forward_values.by_placeholder[node], node.meta.get("val")) for node in placeholders
+        ]
         loss, *results = recorder.run(*flat, enable_io_processing=False)
         _check_loss(loss)
-        leaves = [actual[value] for value in wanted]
+        leaves = [actual[value] for value in trainable_values]
         gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
         recorder.enter(None)
-        used = [(value, item) for value, item in zip(wanted, gradients, strict=True) if item is not None]
+        used = [
+            (value, item) for value, item in zip(trainable_values, gradients, strict=True) if item is not None
+        ]
         tensors = [item for item in results if isinstance(item, torch.Tensor)]
-        facts.append((len(tensors), [held.name(value) for value, _ in used]))
+        results_and_gradients.append((len(tensors), [forward_values.name(value) for value, _ in used]))
         scopes.update(recorder.scopes)
         return [loss, *tensors, *(item for _, item in used)]
 
     try:
-        with boundary(quiet(), _with_autograd()), held.mode:
+        with boundary(quiet(), _with_autograd()), forward_values.mode:
             traced = make_fx(run, tracing_mode="symbolic")(*examples)
     except CaptureError:
         raise
@@ -181,7 +192,7 @@ def _trace(
         text = one_line(error)
         raise CaptureError(f"autograd could not compute the gradients of the model: {text}") from error
     traced.graph.eliminate_dead_code()
-    return traced, scopes, facts[0]
+    return traced, scopes, results_and_gradients[0]
 
 
 def _check_loss(loss: Any) -> None:
@@ -198,7 +209,7 @@ def _check_loss(loss: Any) -> None:
 
 @contextlib.contextmanager
 def _with_autograd() -> Iterator[None]:
-    """Autograd, with ATen's own recurrent layers, and attention that has its own operators' gradients."""
+    """Enable autograd, with recurrent layers and attention as ATen operators that have derivatives."""
     with (
         torch.enable_grad(),
         torch.backends.mkldnn.flags(enabled=False),
@@ -207,8 +218,8 @@ def _with_autograd() -> Iterator[None]:
         yield
 
 
-class _Recorder(torch.fx.Interpreter):
-    """Runs a graph, and notes for each recorded operator, backward too, the module that it is from.
+class _ScopeRecorder(torch.fx.Interpreter):
+    """Runs a graph, and notes the module of each recorded operator, in the backward pass too.
 
     Attributes:
         scopes: the module stack by the name of the recorded node.
@@ -254,18 +265,18 @@ class _Recorder(torch.fx.Interpreter):
                 waiting.extend(following for following, _ in function.next_functions)
 
 
-def _imported(
+def _import_joint(
     forward: Capture,
-    held: _Held,
+    forward_values: _ForwardValues,
     traced: torch.fx.GraphModule,
     scopes: Mapping[str, Any],
-    found: tuple[int, list[str]],
+    results_and_gradients: tuple[int, list[str]],
 ) -> Joint:
     names = Names()
-    copies = _copies(held, names)
-    inside = [node for node in traced.graph.nodes if node.op == "placeholder"]
-    importer = Importer(traced, Dimensions(held.names), names)
-    for node, value in zip(inside, held.values, strict=True):
+    copies = _copies(forward_values, names)
+    trace_placeholders = [node for node in traced.graph.nodes if node.op == "placeholder"]
+    importer = Importer(traced, NamedDimensions(forward_values.names), names)
+    for node, value in zip(trace_placeholders, forward_values.values, strict=True):
         importer.bind(node, copies[value])
     for node in traced.graph.nodes:
         if scopes.get(node.name):
@@ -273,11 +284,11 @@ def _imported(
     outputs = importer.run(traced.graph)
     for node in importer.nodes:
         path = node.metadata_props.pop(MODULE, "")
-        path = "" if path == held.prefix.rstrip(".") else path.removeprefix(held.prefix)
+        path = "" if path == forward_values.prefix.rstrip(".") else path.removeprefix(forward_values.prefix)
         if path:
             node.metadata_props[MODULE] = path
     inputs = [copies[value] for value in forward.source.graph.inputs]
-    state = [copies[value] for value in held.values if value.const_value is not None]
+    state = [copies[value] for value in forward_values.values if value.const_value is not None]
     graph = ir.Graph(
         inputs,
         outputs,
@@ -291,15 +302,15 @@ def _imported(
         if key in forward.source.metadata_props:
             model.metadata_props[key] = forward.source.metadata_props[key]
     renamed = {value.name or "": copies[value].name or "" for value in forward.source.graph.inputs}
-    return Joint(model, found[0], found[1], renamed)
+    return Joint(model, results_and_gradients[0], results_and_gradients[1], renamed)
 
 
-def _copies(held: _Held, names: Names) -> dict[ir.Value, ir.Value]:
+def _copies(forward_values: _ForwardValues, names: Names) -> dict[ir.Value, ir.Value]:
     """A value for each one of the forward capture: inputs keep their names, state loses the prefix."""
     copies = {}
-    for value in sorted(held.values, key=lambda value: value.const_value is not None):
+    for value in sorted(forward_values.values, key=lambda value: value.const_value is not None):
         tensor = value.const_value
-        name = names.unique(value.name or "" if tensor is None else held.name(value))
+        name = names.unique(value.name or "" if tensor is None else forward_values.name(value))
         copy = ir.Value(name=name, type=value.type, shape=value.shape)
         copy.metadata_props.update(value.metadata_props)
         if tensor is not None:

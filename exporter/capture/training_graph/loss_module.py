@@ -27,11 +27,11 @@ class LossModule(torch.nn.Module):
         self.targets = targets
 
         def forward(*args: Any, **kwargs: Any) -> dict[str, Any]:
-            given = () if targets is None else (kwargs.pop(targets),)
+            loss_targets = () if targets is None else (kwargs.pop(targets),)
             result = self.model(*args, **kwargs)
             if self.loss is None:
                 return {"loss": result}
-            return {"loss": self.loss(result, *given), "output": result}
+            return {"loss": self.loss(result, *loss_targets), "output": result}
 
         forward.__signature__ = _signature(model, targets)  # type: ignore[attr-defined]
         self.forward = forward
@@ -50,6 +50,6 @@ def _signature(model: torch.nn.Module, targets: str | None) -> inspect.Signature
     parameters = list(signature.parameters.values())
     if targets is not None:
         keywords = bool(parameters) and parameters[-1].kind is inspect.Parameter.VAR_KEYWORD
-        place = len(parameters) - keywords
-        parameters.insert(place, inspect.Parameter(targets, inspect.Parameter.KEYWORD_ONLY))
+        position = len(parameters) - keywords
+        parameters.insert(position, inspect.Parameter(targets, inspect.Parameter.KEYWORD_ONLY))
     return signature.replace(parameters=parameters)

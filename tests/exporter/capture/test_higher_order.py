@@ -16,7 +16,7 @@ from torch._higher_order_ops.while_loop import while_loop
 
 import opsetta
 from opsetta.exporter.capture.fx_import.higher_order import Importer
-from opsetta.exporter.capture.fx_import.source_values import Dimensions
+from opsetta.exporter.capture.fx_import.source_values import NamedDimensions
 from opsetta.registration import Names
 from opsetta.registration.arguments import arguments
 
@@ -240,7 +240,7 @@ def test_wrappers_without_meaning_in_inference_are_opened(name: str) -> None:
     graph.output((first,))
     x.meta["val"] = first.meta["val"] = torch.empty(3, device="meta")
     wrapper.meta["val"] = (x.meta["val"],)
-    importer = Importer(torch.fx.GraphModule({"body": _body()}, graph), Dimensions(), Names())
+    importer = Importer(torch.fx.GraphModule({"body": _body()}, graph), NamedDimensions(), Names())
     importer.bind(x, importer.value("x", x.meta["val"]))
     [result] = importer.run(graph)
     [node] = importer.nodes

@@ -13,10 +13,10 @@ from . import (
 )
 
 __all__ = [
-    "branches",
     "containers",
     "find",
     "script_arithmetic",
+    "script_branches",
     "script_loops",
     "statements",
     "tensor_properties",

@@ -22,19 +22,19 @@ def list_value_like(
     machine: Interpreter, items: List, name: str, arguments: dict[str, Any], element: Any
 ) -> Value:
     """A `list` node that returns a list with the same kind of elements."""
-    value = machine.build.list_value(element, items.kind)
+    value = machine.build.list_value(element, items.element_type)
     machine.build.append(name, arguments, [value])
     return value
 
 
-def _joined(machine: Interpreter, items: List, other: Any) -> Any:
+def _join_element(machine: Interpreter, items: List, added: Any) -> Any:
     """The known properties of the elements after another one is added."""
-    if items.kind in DTYPES:
+    if items.element_type in DTYPES:
         return UNKNOWN
-    own = machine.element(items)
-    fake = machine.fake(other)
+    common = machine.element(items)
+    fake = machine.fake(added)
     empty = items.items is not None and not items.items
-    return fake if empty or own is UNKNOWN else machine.fakes.joined(own, fake)
+    return fake if empty or common is UNKNOWN else machine.fakes.join(common, fake)
 
 
 def _change(machine: Interpreter, items: List, name: str, arguments: dict[str, Any], element: Any) -> None:
@@ -55,22 +55,24 @@ def list_unpack(machine: Interpreter, node: Any, items: List) -> Any:
     """`a, b, c = items`."""
     count = len(list(node.outputs()))
     if items.items is None:
-        found = [_element(machine, items, index, machine.stem(node, index)) for index in range(count)]
+        elements = [_element(machine, items, index, machine.stem(node, index)) for index in range(count)]
     else:
-        found = items.items
-    if len(found) != count:
-        raise CaptureError(f"{machine.place(node)}: a list of {len(found)} is unpacked into {count} values")
-    return found[0] if count == 1 else found
+        elements = items.items
+    if len(elements) != count:
+        raise CaptureError(
+            f"{machine.place(node)}: a list of {len(elements)} is unpacked into {count} values"
+        )
+    return elements[0] if count == 1 else elements
 
 
 def _element(machine: Interpreter, items: List, index: Any, stem: str) -> Any:
     """One element of a list of unknown length."""
     value = machine.dynamic(items)
-    if items.kind in DTYPES:
-        result = machine.build.number(items.kind, stem=stem)
+    if items.element_type in DTYPES:
+        result = machine.build.number(items.element_type, stem=stem)
     else:
         # Each element has its own sizes.
-        result = machine.build.value(stem, machine.fakes.renewed(machine.element(items)))
+        result = machine.build.value(stem, machine.fakes.with_new_sizes(machine.element(items)))
     machine.build.append("list::getitem", {"self": value, "index": index}, [result])
     return result
 
@@ -90,9 +92,9 @@ def get_item(machine: Interpreter, node: Any, items: Any, index: Any) -> Any:
                 f"{machine.place(node)}: position {index} is outside of a list of {len(items.items)} elements"
             )
         return items.items[index]
-    if items.kind not in DTYPES and items.kind != "Tensor":
+    if items.element_type not in DTYPES and items.element_type != "Tensor":
         raise CaptureError(
-            f"{machine.place(node)}: a computed position is not supported in a list of {items.kind}"
+            f"{machine.place(node)}: a computed position is not supported in a list of {items.element_type}"
         )
     return _element(machine, items, index, machine.stem(node))
 
@@ -108,7 +110,9 @@ def set_item(machine: Interpreter, node: Any, items: Any, index: Any, item: Any)
     elif items.items is not None and isinstance(index, int):
         items.items[index] = item
     else:
-        _change(machine, items, "list::set", {"index": index, "item": item}, _joined(machine, items, item))
+        _change(
+            machine, items, "list::set", {"index": index, "item": item}, _join_element(machine, items, item)
+        )
     return items
 
 
@@ -119,7 +123,7 @@ def append(machine: Interpreter, node: Any, items: List, item: Any) -> List:
     if items.items is not None:
         items.items.append(item)
     else:
-        _change(machine, items, "list::append", {"item": item}, _joined(machine, items, item))
+        _change(machine, items, "list::append", {"item": item}, _join_element(machine, items, item))
     return items
 
 
@@ -131,7 +135,7 @@ def insert(machine: Interpreter, node: Any, items: List, index: Any, item: Any) 
         items.items.insert(index, item)
     else:
         arguments = {"index": index, "item": item}
-        _change(machine, items, "list::insert", arguments, _joined(machine, items, item))
+        _change(machine, items, "list::insert", arguments, _join_element(machine, items, item))
     return items
 
 
@@ -161,39 +165,39 @@ def pop(machine: Interpreter, node: Any, items: Any, index: Any = -1, *default: 
         return items.entries.pop(index, *default)
     if items.items is not None and isinstance(index, int):
         return items.items.pop(index)
-    found = _element(machine, items, index, machine.stem(node))
+    element = _element(machine, items, index, machine.stem(node))
     _change(machine, items, "list::delete", {"index": index}, machine.element(items))
-    return found
+    return element
 
 
 @script("aten::extend")
-def extend(machine: Interpreter, node: Any, items: List, other: List) -> None:
+def extend(machine: Interpreter, node: Any, items: List, added: List) -> None:
     """`items.extend(other)`."""
     machine.touch(items)
-    if items.items is not None and other.items is not None:
-        items.items.extend(other.items)
+    if items.items is not None and added.items is not None:
+        items.items.extend(added.items)
         return
-    _extend(machine, items, other)
+    _extend(machine, items, added)
 
 
-def _extend(machine: Interpreter, items: List, other: List) -> None:
+def _extend(machine: Interpreter, items: List, added: List) -> None:
     element: Fake = UNKNOWN
-    if items.kind not in DTYPES:
-        filled = [part for part in (items, other) if part.items is None or part.items]
-        known = [machine.element(part) for part in filled]
-        element = known[0] if len(known) == 1 else machine.fakes.joined(*known)
-    _change(machine, items, "list::extend", {"other": machine.dynamic(other)}, element)
+    if items.element_type not in DTYPES:
+        filled = [part for part in (items, added) if part.items is None or part.items]
+        elements = [machine.element(part) for part in filled]
+        element = elements[0] if len(elements) == 1 else machine.fakes.join(*elements)
+    _change(machine, items, "list::extend", {"other": machine.dynamic(added)}, element)
 
 
 @script("aten::add_", "aten::mul_")
-def in_place(machine: Interpreter, node: Any, items: Any, other: Any, *rest: Any) -> Any:
+def in_place(machine: Interpreter, node: Any, items: Any, operand: Any, *options: Any) -> Any:
     """`items += other` and `items *= n`, which keep the list's identity; for tensors, ATen's operators."""
     if not isinstance(items, List):
-        return call_operator(machine, node, [items, other, *rest])
+        return call_operator(machine, node, [items, operand, *options])
     if node.kind() == "aten::add_":
-        extend(machine, node, items, other)
+        extend(machine, node, items, operand)
         return items
-    result = list_arithmetic(machine, node, "mul", items, other)
+    result = list_arithmetic(machine, node, "mul", items, operand)
     machine.touch(items)
     items.items, items.value = result.items, result.value
     return items
@@ -233,26 +237,26 @@ def copy(machine: Interpreter, node: Any, items: Any) -> Any:
         return machine.dict(items.entries)
     if isinstance(items, str):
         return machine.list(list(items), "str")
-    return machine.list(items.items, items.kind, items.value)
+    return machine.list(items.items, items.element_type, items.value)
 
 
 @script("aten::slice")
-def slice_(machine: Interpreter, node: Any, items: Any, *rest: Any) -> Any:
+def slice_(machine: Interpreter, node: Any, items: Any, *bounds: Any) -> Any:
     """`items[start:end:step]`; for tensors, ATen's slice."""
     if isinstance(items, (Value, torch.Tensor)):
-        return call_operator(machine, node, [items, *rest])
-    start, end, step = rest
+        return call_operator(machine, node, [items, *bounds])
+    start, end, step = bounds
     if isinstance(items, str):
         return items[start:end:step]
-    if items.items is not None and all(map(is_constant, rest)):
-        return machine.list(items.items[start:end:step], items.kind)
-    if items.kind not in DTYPES and items.kind != "Tensor":
+    if items.items is not None and all(map(is_constant, bounds)):
+        return machine.list(items.items[start:end:step], items.element_type)
+    if items.element_type not in DTYPES and items.element_type != "Tensor":
         raise CaptureError(
-            f"{machine.place(node)}: computed bounds are not supported in a list of {items.kind}"
+            f"{machine.place(node)}: computed bounds are not supported in a list of {items.element_type}"
         )
     arguments = {"self": machine.dynamic(items), "start": start, "end": end, "step": step}
     value = list_value_like(machine, items, "list::slice", arguments, machine.element(items))
-    return machine.list(None, items.kind, value)
+    return machine.list(None, items.element_type, value)
 
 
 def list_arithmetic(machine: Interpreter, node: Any, name: str, *operands: Any) -> Any:
@@ -263,17 +267,17 @@ def list_arithmetic(machine: Interpreter, node: Any, name: str, *operands: Any) 
     if name == "add":
         first, second = operands
         if first.items is not None and second.items is not None:
-            return machine.list([*first.items, *second.items], first.kind)
-        result = machine.list(first.items, first.kind, first.value)
+            return machine.list([*first.items, *second.items], first.element_type)
+        result = machine.list(first.items, first.element_type, first.value)
         _extend(machine, result, second)
         return result
     if name == "mul":
         items, times = operands if isinstance(operands[0], List) else operands[::-1]
         if items.items is not None and isinstance(times, int):
-            return machine.list(items.items * times, items.kind)
+            return machine.list(items.items * times, items.element_type)
         arguments = {"self": machine.dynamic(items), "times": times}
         value = list_value_like(machine, items, "list::repeat", arguments, machine.element(items))
-        return machine.list(None, items.kind, value)
+        return machine.list(None, items.element_type, value)
     raise CaptureError(f"{machine.place(node)}: lists cannot be compared in this way")
 
 
@@ -324,8 +328,8 @@ def query_index(machine: Interpreter, node: Any, items: Any, item: Any) -> Any:
         if item not in items.items:
             raise CaptureError(f"{machine.place(node)}: {item!r} is not in the list")
         return items.items.index(item)
-    if items.kind not in DTYPES:
-        raise CaptureError(f"{machine.place(node)}: a list of {items.kind} is not supported")
+    if items.element_type not in DTYPES:
+        raise CaptureError(f"{machine.place(node)}: a list of {items.element_type} is not supported")
     return machine.build.list_number("list::index", {"self": machine.dynamic(items), "item": item}, "int")
 
 
@@ -338,20 +342,20 @@ def query(machine: Interpreter, node: Any, items: Any, *operands: Any) -> Any:
         return of_constants(machine, node, items, *operands)
     if is_constant(items) and all(map(is_constant, operands)):
         return of_constants(machine, node, items.items, *operands)
-    if items.kind not in DTYPES:
-        raise CaptureError(f"{machine.place(node)}: a list of {items.kind} is not supported")
+    if items.element_type not in DTYPES:
+        raise CaptureError(f"{machine.place(node)}: a list of {items.element_type} is not supported")
     name = f"list::{node.kind().split('::')[1]}"
     return machine.build.list_number(name, {"self": machine.dynamic(items), "item": operands[0]}, "int")
 
 
 @script("aten::sort", "aten::sorted", "aten::sum", "aten::any", "aten::all")
-def ordered(machine: Interpreter, node: Any, items: Any, *operands: Any) -> Any:
+def order_or_reduce(machine: Interpreter, node: Any, items: Any, *operands: Any) -> Any:
     """`items.sort()`, `sorted(items)`, `sum(items)`, `any(items)`, `all(items)`; for tensors, ATen's."""
     if isinstance(items, (Value, torch.Tensor)):
         return call_operator(machine, node, [items, *operands])
     name = node.kind().split("::")[1]
     if name in ("sort", "sorted"):
-        return _sorted(machine, node, items, name, bool(operands and operands[0]))
+        return _sort_list(machine, node, items, name, bool(operands and operands[0]))
     if is_constant(items):
         return getattr(builtins, name)(items.items)
     if name != "sum" and items.items is not None:
@@ -361,24 +365,24 @@ def ordered(machine: Interpreter, node: Any, items: Any, *operands: Any) -> Any:
             result = compute(machine, "__and__" if name == "all" else "__or__", result, truth)
         return result
     if items.items is None:
-        return machine.build.list_number(f"list::{name}", {"self": items.value}, items.kind)
+        return machine.build.list_number(f"list::{name}", {"self": items.value}, items.element_type)
     total: Any = 0
     for member in items.items:
         total = compute(machine, "add", total, member)
     return total
 
 
-def _sorted(machine: Interpreter, node: Any, items: List, name: str, descending: bool) -> Any:
+def _sort_list(machine: Interpreter, node: Any, items: List, name: str, descending: bool) -> Any:
     if is_constant(items) and items.items is not None:
-        found = sorted(items.items, reverse=descending)
+        sorted_items = sorted(items.items, reverse=descending)
         if name == "sorted":
-            return machine.list(found, items.kind)
+            return machine.list(sorted_items, items.element_type)
         machine.touch(items)
-        items.items = found
+        items.items = sorted_items
         return None
-    if items.kind not in DTYPES:
-        raise CaptureError(f"{machine.place(node)}: a list of {items.kind} is not supported")
-    target = machine.list(items.items, items.kind, items.value) if name == "sorted" else items
+    if items.element_type not in DTYPES:
+        raise CaptureError(f"{machine.place(node)}: a list of {items.element_type} is not supported")
+    target = machine.list(items.items, items.element_type, items.value) if name == "sorted" else items
     machine.touch(target)
     count = None if items.items is None else len(items.items)
     _change(machine, target, "list::sort", {"descending": descending}, UNKNOWN)
@@ -421,8 +425,8 @@ def dict_of(machine: Interpreter, node: Any, *operands: Any) -> Dict:
 def dict_view(machine: Interpreter, node: Any, items: Dict) -> List:
     """The keys, values, or pairs of a dict, as a list."""
     name = node.kind().split("::")[1]
-    kind = element_kind(node)
-    return machine.list(list(getattr(items.entries, name)()), kind)
+    element_type = element_kind(node)
+    return machine.list(list(getattr(items.entries, name)()), element_type)
 
 
 @script("aten::popitem")
@@ -445,7 +449,7 @@ def dict_method(machine: Interpreter, node: Any, items: Dict, *operands: Any) ->
 
 
 @script("aten::update")
-def dict_update(machine: Interpreter, node: Any, items: Dict, other: Dict) -> None:
+def dict_update(machine: Interpreter, node: Any, items: Dict, added: Dict) -> None:
     """`items.update(other)`."""
     machine.touch(items)
-    items.entries.update(other.entries)
+    items.entries.update(added.entries)

@@ -12,7 +12,7 @@ from ..builder import DTYPES
 from ..fake_values import UNKNOWN
 from ..interpreter import Interpreter
 from ..objects import UNINITIALIZED, Dict, List, Mutable, Optional, Shared, is_number, number_kind
-from .script_branches import Block, placeholder, unwrap_optional
+from .script_branches import ReadBlock, placeholder, unwrap_optional
 
 Path = tuple[Any, ...]
 
@@ -25,16 +25,17 @@ def members_of(
 ) -> dict[Any, tuple[Any, Any, Any]]:
     """The items of an object before the loop, and at the start and the end of an iteration, by key."""
     if isinstance(item, List):
-        states = [List(state[0], state[1], item.kind) for state in (first, was, now)]
+        states = [List(state[0], state[1], item.element_type) for state in (first, was, now)]
         return {None: (states[0], states[1], states[2])}
     if isinstance(item, Dict):
         entries, names = [first, was, now], dict.fromkeys((*first, *was, *now))
     else:
         names = dict.fromkeys(sorted(now[1] | was[1]))
         entries = [
-            {name: machine.held(item, state[0], name) for name in names} for state in (first, was, now)
+            {name: machine.attribute_item(item, state[0], name) for name in names}
+            for state in (first, was, now)
         ]
-    return {key: tuple(each.get(key, UNINITIALIZED) for each in entries) for key in names}
+    return {key: tuple(mapping.get(key, UNINITIALIZED) for mapping in entries) for key in names}
 
 
 class Loop:
@@ -58,37 +59,37 @@ class Loop:
 class Closing:
     """Appends the node of a loop whose body has been read."""
 
-    def __init__(self, kept: Loop, block: Block, iteration: Value):
-        self.kept = kept
-        self.machine = kept.machine
+    def __init__(self, loop: Loop, block: ReadBlock, iteration: Value):
+        self.loop = loop
+        self.machine = loop.machine
         self.block = block
         self.iteration = iteration
         self.carried: list[Any] = []
         self.inputs: list[Value] = []
         self.outputs: list[Value] = []
-        self.made: list[tuple[Shared, bool]] = []
+        self.joined_items: list[tuple[Shared, bool]] = []
 
     def run(self, formal: list[Any], before: dict[Mutable, Any], entered: dict[Mutable, Any]) -> list[Any]:
         """Close the body, append the loop, and return the loop's results."""
-        machine, kept = self.machine, self.kept
+        machine, loop = self.machine, self.loop
         with machine.build.appending(self.block.nodes):
             going = machine.build.as_value(self.block.results[0])
         self.block.give(machine, going)
-        triples = zip(kept.initial, formal, self.block.results[1:], strict=True)
+        triples = zip(loop.initial, formal, self.block.results[1:], strict=True)
         results = [self.item(first, was, now, (i,)) for i, (first, was, now) in enumerate(triples)]
         states = []
-        for index, item in enumerate(kept.objects):
+        for index, item in enumerate(loop.objects):
             now = self.block.changed.get(item, entered[item])
             members = members_of(machine, item, before[item], entered[item], now)
             states.append({key: self.item(*m, ("object", index, key)) for key, m in members.items()})
         body = self.block.close(machine, [self.iteration, *self.inputs], "body")
         arguments = {
-            "max_trip_count": kept.trips,
-            "condition": kept.condition,
+            "max_trip_count": loop.trips,
+            "condition": loop.condition,
             "carried": self.carried,
         }
         machine.build.append("prim::Loop", arguments, self.outputs, attributes=[ir.AttrGraph("body", body)])
-        for item, state in zip(kept.objects, states, strict=True):
+        for item, state in zip(loop.objects, states, strict=True):
             machine.touch(item)
             if isinstance(item, List):
                 item.items, item.value = state[None].items, state[None].value
@@ -98,19 +99,19 @@ class Closing:
                 changed = self.block.changed.get(item, entered[item])[1]
                 item.restore(({**item.attributes, **state}, item.changed | changed))
         machine.lose(self.block.staled)
-        for made, stale in self.made:
-            # It was made from the results of the body.
-            made.stale = stale
+        for joined_item, stale in self.joined_items:
+            # Its contents come from the results of the body, so only their staleness counts.
+            joined_item.stale = stale
         return results
 
     def item(self, first: Any, was: Any, now: Any, path: Path) -> Any:
         """Carry an item; return the item after the loop."""
-        value = self.kept.formals.get(path)
+        value = self.loop.formals.get(path)
         if now is UNINITIALIZED and was is first:
             # No path reads it after an iteration; without iterations it keeps its initial value.
             return first
         if isinstance(was, Optional):
-            present = self.value(_present(first), was.present, _present(now), self.kept.formals[path])
+            present = self.value(_present(first), was.present, _present(now), self.loop.formals[path])
             return Optional(
                 present, self.item(unwrap_optional(first), was.value, unwrap_optional(now), (*path, INSIDE))
             )
@@ -125,30 +126,30 @@ class Closing:
         if isinstance(was, List) and was is now:
             return now
         if isinstance(was, List):
-            made = self.list(first, was, self.block.left(now), path)
-            self.note(made, first, now)
-            return made
+            joined_list = self.list(first, was, self.block.final_state(now), path)
+            self.note(joined_list, first, now)
+            return joined_list
         if isinstance(was, Dict) and was is not now:
             return self.dict(first, was, now, path)
         return now if value is None else self.value(first, value, now, value)
 
     def dict(self, first: Any, was: Dict, now: Any, path: Path) -> Dict:
         """Carry the items of a dict that the body replaces by another one."""
-        ends = (first, self.block.left(now))
+        ends = (first, self.block.final_state(now))
         old, new = (item.entries if isinstance(item, Dict) else {} for item in ends)
         members = {
-            key: self.item(old.get(key, UNINITIALIZED), held, new.get(key, UNINITIALIZED), (*path, key))
-            for key, held in was.entries.items()
+            key: self.item(old.get(key, UNINITIALIZED), start_item, new.get(key, UNINITIALIZED), (*path, key))
+            for key, start_item in was.entries.items()
         }
-        made = self.machine.dict(members)
-        self.note(made, first, now)
-        return made
+        joined_dict = self.machine.dict(members)
+        self.note(joined_dict, first, now)
+        return joined_dict
 
-    def note(self, made: Shared, first: Any, now: Any) -> None:
+    def note(self, joined_item: Shared, first: Any, now: Any) -> None:
         """Record that a list or dict is either the initial one or that of the last iteration."""
-        made.may_be(first, now)
+        joined_item.may_be(first, now)
         stale = isinstance(first, Shared) and first.stale
-        self.made.append((made, stale or self.block.has_lost(now)))
+        self.joined_items.append((joined_item, stale or self.block.has_lost(now)))
 
     def list(self, first: Any, was: List, now: Any, path: Path) -> List:
         """Carry a list, or its elements if its length is known."""
@@ -157,9 +158,11 @@ class Closing:
             old = first.items if isinstance(first, List) and first.items is not None else unset
             new = now.items if isinstance(now, List) and now.items is not None else unset
             triples = enumerate(zip(old, was.items, new, strict=True))
-            return self.machine.list([self.item(a, b, c, (*path, i)) for i, (a, b, c) in triples], was.kind)
-        value = self.kept.formals[path]
-        return self.machine.list(None, was.kind, self.value(first, value, now, value))
+            return self.machine.list(
+                [self.item(a, b, c, (*path, i)) for i, (a, b, c) in triples], was.element_type
+            )
+        value = self.loop.formals[path]
+        return self.machine.list(None, was.element_type, self.value(first, value, now, value))
 
     def value(self, first: Any, was: Value, now: Any, formal: Value) -> Value:
         """Carry one value, given before the loop, at the start and at the end of an iteration."""
@@ -171,7 +174,7 @@ class Closing:
         elif formal in build.elements or (formal.dtype in DTYPES.values() and self._is_list(was, now)):
             result = build.list_value(build.elements.get(formal, UNKNOWN), self._kind(first, now), "loop")
         else:
-            result = build.value("loop", self.machine.fakes.renewed(self.machine.fake(formal)))
+            result = build.value("loop", self.machine.fakes.with_new_sizes(self.machine.fake(formal)))
         if first is UNINITIALIZED:
             # A placeholder has 1 for each dynamic size.
             for value in (formal, result):
@@ -193,8 +196,8 @@ class Closing:
         return isinstance(now, List)
 
     def _kind(self, first: Any, now: Any) -> str:
-        found = now if isinstance(now, List) else first
-        return found.kind
+        example = now if isinstance(now, List) else first
+        return example.element_type
 
 
 def _present(item: Any) -> Any:

@@ -18,7 +18,7 @@ from ..objects import is_constant, is_number, number_kind
 
 
 def _floordiv(a: Any, b: Any) -> Any:
-    """For floats the quotient rounded down; Python first subtracts the remainder."""
+    """TorchScript's `//` rounds the quotient of floats down; Python first subtracts the remainder."""
     return float(math.floor(a / b)) if isinstance(a, float) or isinstance(b, float) else a // b
 
 
@@ -95,12 +95,12 @@ _LOGIC = frozenset(("__and__", "__or__", "__xor__"))
 _COMPARISONS = {name: _SYMBOLIC[name] for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 
 
-def compute(machine: Interpreter, name: str, *operands: Any, kind: str | None = None) -> Any:
+def compute(machine: Interpreter, name: str, *operands: Any, number_type: str | None = None) -> Any:
     """The result of arithmetic on numbers; a Python number if it is known.
 
     Args:
         name: a key of `OPERATIONS`.
-        kind: the type of the result; by default int for ints, bool for comparisons, else float.
+        number_type: the type of the result; by default int for ints, bool for comparisons, else float.
 
     Raises:
         CaptureError: the program divides by zero or similar, or the arithmetic has no symbolic form.
@@ -111,45 +111,45 @@ def compute(machine: Interpreter, name: str, *operands: Any, kind: str | None = 
             result = operation(*operands)
         except (ArithmeticError, ValueError) as error:
             raise CaptureError(f"the program computes {name}{operands}: {error}") from error
-        return as_kind(result, kind)
-    kinds = {number_kind(operand) for operand in operands}
+        return as_kind(result, number_type)
+    operand_types = {number_kind(operand) for operand in operands}
     if name == "log" and len(operands) == 2:
         return compute(machine, "div", *(compute(machine, "log", operand) for operand in operands))
     if name == "ldexp":
         factor = compute(machine, "pow", 2.0, operands[1])
         return compute(machine, "mul", operands[0], factor)
     if name in _BY_TENSORS:
-        return _by_tensors(machine, name, operands)
-    if name in _BY_INTEGERS and kinds != {"bool"}:
+        floats = [convert(machine, operand, "float") for operand in operands]
+        return _of_tensors(machine, name, *_BY_TENSORS[name], floats, torch.float64)
+    if name in _BY_INTEGERS and operand_types != {"bool"}:
         return _by_integers(machine, name, operands)
     if name not in _SYMBOLIC:
         raise CaptureError(f"{name} needs a number that is known at capture")
-    settled = _settled(machine, name, operands)
-    if settled is not None:
-        return settled
-    kind = kind or _kind(name, kinds)
-    if name == "pow" and kind == "float" and "float" not in kinds:
+    simplified = _simplify(machine, name, operands)
+    if simplified is not None:
+        return simplified
+    number_type = number_type or _kind(name, operand_types)
+    if name == "pow" and number_type == "float" and "float" not in operand_types:
         operands = tuple(convert(machine, operand, "float") for operand in operands)
-    result = machine.build.arithmetic(name, kind, *operands, python=operation)
-    known = machine.fakes[result]
-    if isinstance(known, Number) and known.expression is not None and known.expression.is_Integer:
-        return int(known.expression)
+    result = machine.build.arithmetic(name, number_type, *operands, python=operation)
+    result_fake = machine.fakes[result]
+    if (
+        isinstance(result_fake, Number)
+        and result_fake.expression is not None
+        and result_fake.expression.is_Integer
+    ):
+        return int(result_fake.expression)
     return result
-
-
-def _by_tensors(machine: Interpreter, name: str, operands: tuple[Any, ...]) -> Any:
-    floats = [convert(machine, operand, "float") for operand in operands]
-    return _of_tensors(machine, name, *_BY_TENSORS[name], floats, torch.float64)
 
 
 def _by_integers(machine: Interpreter, name: str, operands: tuple[Any, ...]) -> Any:
     amount = operands[-1]
     if name in ("__lshift__", "__rshift__") and is_constant(amount) and 0 <= amount < 63:
         return compute(machine, "mul" if name == "__lshift__" else "floordiv", operands[0], 1 << amount)
-    for mask, rest in (operands, operands[::-1]):
+    for mask, number in (operands, operands[::-1]):
         if name == "__and__" and is_constant(mask) and 0 <= mask < 2**62 and mask & (mask + 1) == 0:
             # Masking the lowest bits in two's complement is a remainder.
-            return compute(machine, "remainder", rest, mask + 1)
+            return compute(machine, "remainder", number, mask + 1)
     mode = {"rounding_mode": "trunc"} if name == "__round_to_zero_floordiv" else {}
     return _of_tensors(machine, name, *_BY_INTEGERS[name], operands, torch.int64, **mode)
 
@@ -178,19 +178,19 @@ def _kind(name: str, kinds: set[str]) -> str:
     return "int" if kinds <= {"int", "bool"} and name not in ("div", "sqrt", "exp", "log") else "float"
 
 
-def as_kind(result: Any, kind: str | None) -> Any:
+def as_kind(result: Any, number_type: str | None) -> Any:
     """Convert a constant number to int, float or bool; return anything else unchanged."""
-    if isinstance(result, (bool, int, float)) and kind in ("int", "float", "bool"):
-        return {"int": int, "float": float, "bool": bool}[kind](result)
+    if isinstance(result, (bool, int, float)) and number_type in ("int", "float", "bool"):
+        return {"int": int, "float": float, "bool": bool}[number_type](result)
     return result
 
 
-def _settled(machine: Interpreter, name: str, operands: tuple[Any, ...]) -> Any:
+def _simplify(machine: Interpreter, name: str, operands: tuple[Any, ...]) -> Any:
     """Simplify `x and True`, `x or False`, `x == x`; None for anything else."""
     constants = [operand for operand in operands if isinstance(operand, bool)]
-    rest = [operand for operand in operands if isinstance(operand, Value)]
-    if name in ("__and__", "__or__") and constants and len(rest) == 1:
-        return constants[0] if constants[0] is (name == "__or__") else rest[0]
+    variables = [operand for operand in operands if isinstance(operand, Value)]
+    if name in ("__and__", "__or__") and constants and len(variables) == 1:
+        return constants[0] if constants[0] is (name == "__or__") else variables[0]
     if name in _COMPARISONS:
         difference = machine.fakes.difference(*operands)
         return None if difference is None else _COMPARISONS[name](difference, 0)
@@ -199,20 +199,22 @@ def _settled(machine: Interpreter, name: str, operands: tuple[Any, ...]) -> Any:
 
 def scalar_kind(node: Any) -> str | None:
     """`int`, `float` or `bool` of a node's result, None for a number of either kind."""
-    kind = str(node.output().type())
-    return kind if kind in DTYPES else None
+    type_name = str(node.output().type())
+    return type_name if type_name in DTYPES else None
 
 
-def convert(machine: Interpreter, item: Any, kind: str) -> Any:
+def convert(machine: Interpreter, item: Any, number_type: str) -> Any:
     """A number as an int, float or bool."""
     if is_constant(item):
-        return as_kind(item if not isinstance(item, str) else float(item), kind)
-    own = number_kind(item)
-    if own == kind:
+        return as_kind(item if not isinstance(item, str) else float(item), number_type)
+    current_type = number_kind(item)
+    if current_type == number_type:
         return item
-    if kind == "bool":
+    if number_type == "bool":
         return compute(machine, "ne", item, 0)
-    return machine.build.arithmetic(kind, kind, item, python={"int": int, "float": float}[kind])
+    return machine.build.arithmetic(
+        number_type, number_type, item, python={"int": int, "float": float}[number_type]
+    )
 
 
 def dtype_of(machine: Interpreter, item: Any) -> torch.dtype | None:
@@ -227,11 +229,13 @@ def item(machine: Interpreter, tensor: Any) -> Any:
         return tensor.item()
     if is_number(tensor):
         return tensor
-    found = dtype_of(machine, tensor)
-    if found is None:
+    element_dtype = dtype_of(machine, tensor)
+    if element_dtype is None:
         raise CaptureError(f"a number is made of '{tensor.name}', whose element type is unknown")
-    kind = "bool" if found == torch.bool else "float" if found.is_floating_point else "int"
-    result = machine.build.number(kind, stem="item")
+    number_type = (
+        "bool" if element_dtype == torch.bool else "float" if element_dtype.is_floating_point else "int"
+    )
+    result = machine.build.number(number_type, stem="item")
     machine.build.append("aten::item", {"self": tensor}, [result], "default")
     return result
 

@@ -37,7 +37,7 @@ def arithmetic(machine: Interpreter, node: Any, *operands: Any) -> Any:
         return of_constants(machine, node, *operands)
     if not all(map(is_number, operands)):
         return _identity(name, operands, machine, node)
-    result = compute(machine, name, *operands, kind=scalar_kind(node))
+    result = compute(machine, name, *operands, number_type=scalar_kind(node))
     if len(operands) == 1 and schema_of(node).overload_name == "Scalar":
         return _single(machine, result)
     return result
@@ -83,11 +83,11 @@ def note_number(machine: Interpreter, name: str, node: Any, operands: tuple[Any,
 @script("aten::Int", "aten::Float", "aten::Bool", "aten::IntImplicit", "aten::FloatImplicit")
 def conversion(machine: Interpreter, node: Any, operand: Any) -> Any:
     """`int(x)`, `float(x)`, `bool(x)` of numbers, texts, and tensors of one element."""
-    kind = node.kind().split("::")[1].removesuffix("Implicit").lower()
+    number_type = node.kind().split("::")[1].removesuffix("Implicit").lower()
     number = machine.number_of(operand)
     if number is None:
         number = item(machine, operand)
-    return convert(machine, number, kind)
+    return convert(machine, number, number_type)
 
 
 @script("aten::ScalarImplicit", "aten::item")
@@ -107,7 +107,7 @@ def extreme(machine: Interpreter, node: Any, *operands: Any) -> Any:
     if len(operands) != 1 or not isinstance(items, List):
         raise CaptureError(f"{machine.place(node)}: lists are not supported")
     if items.items is None:
-        return machine.build.list_number(f"list::{name}", {"self": items.value}, items.kind)
+        return machine.build.list_number(f"list::{name}", {"self": items.value}, items.element_type)
     if not items.items:
         raise CaptureError(f"{machine.place(node)}: the list is empty")
     result = items.items[0]
@@ -121,15 +121,15 @@ def _extreme(machine: Interpreter, name: str, a: Any, b: Any) -> Any:
     kinds = {number_kind(a), number_kind(b)}
     if kinds == {"bool"}:
         return compute(machine, "__or__" if name == "max" else "__and__", a, b)
-    kind = "int" if kinds <= {"int", "bool"} else "float"
+    number_type = "int" if kinds <= {"int", "bool"} else "float"
     comparison = operator.gt if name == "max" else operator.lt
 
     def choose(a: Any, b: Any) -> Any:
         return a if comparison(a, b) else b
 
     if is_constant(a) and is_constant(b):
-        return as_kind(choose(a, b), kind)
-    return machine.build.arithmetic(name, kind, a, b, python=choose)
+        return as_kind(choose(a, b), number_type)
+    return machine.build.arithmetic(name, number_type, a, b, python=choose)
 
 
 @script("aten::divmod")
@@ -138,11 +138,11 @@ def quotient_and_remainder(machine: Interpreter, node: Any, a: Any, b: Any) -> t
     if is_constant(a) and is_constant(b):
         result: tuple[Any, Any] = of_constants(machine, node, a, b)
         return result
-    rest = compute(machine, "remainder", a, b)
+    remainder = compute(machine, "remainder", a, b)
     if "float" not in (number_kind(a), number_kind(b)):
-        return compute(machine, "floordiv", a, b), rest
-    quotient = compute(machine, "div", compute(machine, "sub", a, rest), b)
-    return compute(machine, "round", quotient), rest
+        return compute(machine, "floordiv", a, b), remainder
+    quotient = compute(machine, "div", compute(machine, "sub", a, remainder), b)
+    return compute(machine, "round", quotient), remainder
 
 
 @script("aten::modf", "aten::frexp", "aten::Complex", "aten::polar", "aten::angle")

@@ -1,4 +1,4 @@
-"""Branches of a TorchScript program with a computed condition: reads both, and joins their results."""
+"""Branches of a TorchScript program with a computed condition: reads both sides and joins the results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from ..objects import (
 
 
 @dataclasses.dataclass
-class Block:
+class ReadBlock:
     """A sub-block that was read but is not closed yet.
 
     Attributes:
@@ -56,22 +56,22 @@ class Block:
     outputs: list[Value] = dataclasses.field(default_factory=list)
 
     def give(self, machine: Interpreter, value: Value) -> Value:
-        """Add an output; a value that the block did not make, or already returns, gets an alias."""
+        """Add an output; a value from outside the block, or one that it already returns, gets an alias."""
         with machine.build.appending(self.nodes):
             maker = value.producer()
-            own = any(node is maker for node in reversed(self.nodes))
-            result = value if own and value not in self.outputs else machine.build.alias(value)
+            is_own_value = any(node is maker for node in reversed(self.nodes))
+            result = value if is_own_value and value not in self.outputs else machine.build.alias(value)
         self.outputs.append(result)
         return result
 
-    def left(self, item: Any) -> Any:
+    def final_state(self, item: Any) -> Any:
         """A list or dict in its state at the end of the block, whose changes were undone afterwards."""
         if item not in self.changed:
             return item
         if not isinstance(item, List):
             return Dict(self.changed[item])
         items, value = self.changed[item]
-        return List(items, value, item.kind)
+        return List(items, value, item.element_type)
 
     def has_lost(self, item: Any) -> bool:
         """Whether a list or dict may have been changed through another name, before or in the block."""
@@ -83,7 +83,7 @@ class Block:
         return ir.Graph(inputs, self.outputs, nodes=self.nodes, name=unique)
 
 
-def read_block(machine: Interpreter, run: Callable[[], list[Any]]) -> Block:
+def read_block(machine: Interpreter, run: Callable[[], list[Any]]) -> ReadBlock:
     """Read a sub-block; its changes to objects are undone afterwards."""
     raises, results = None, []
     with machine.build.block() as nodes, machine.journal() as journal:
@@ -97,7 +97,7 @@ def read_block(machine: Interpreter, run: Callable[[], list[Any]]) -> Block:
     staled = [shared for shared in journal.staled if shared.stale]
     for shared in staled:
         shared.stale = False
-    return Block(nodes, results, changed, staled, journal.started, raises)
+    return ReadBlock(nodes, results, changed, staled, journal.started, raises)
 
 
 @script("prim::If")
@@ -113,30 +113,32 @@ def if_(machine: Interpreter, node: Any, condition: Any) -> Any:
 
 def _branches(machine: Interpreter, node: Any, condition: Value, blocks: Sequence[Any]) -> list[Any]:
     module, line = machine.build.module, machine.build.line
-    read = [read_block(machine, functools.partial(machine.run_block, block)) for block in blocks]
+    read_blocks = [read_block(machine, functools.partial(machine.run_block, block)) for block in blocks]
     machine.build.module, machine.build.line = module, line
-    going = [block for block in read if block.raises is None]
-    if not going:
-        raise Raised(read[0].raises)
-    if len(going) == 1:
-        # A graph cannot raise: assume that the program is called so that it does not raise.
-        machine.build.nodes += going[0].nodes
-        for item, state in going[0].changed.items():
+    returning = [block for block in read_blocks if block.raises is None]
+    if not returning:
+        raise Raised(read_blocks[0].raises)
+    if len(returning) == 1:
+        # A graph cannot raise: assume that inputs never lead to the branch that raises.
+        machine.build.nodes += returning[0].nodes
+        for item, state in returning[0].changed.items():
             machine.touch(item)
             item.restore(state)
-        machine.lose(going[0].staled)
-        return going[0].results
-    return _Join(machine, node, condition, read[0], read[1]).run()
+        machine.lose(returning[0].staled)
+        return returning[0].results
+    return _Join(machine, node, condition, read_blocks[0], read_blocks[1]).run()
 
 
 class _Join:
     """Joins the results of two branches into the outputs of one node."""
 
-    def __init__(self, machine: Interpreter, node: Any, condition: Value, then: Block, other: Block):
+    def __init__(
+        self, machine: Interpreter, node: Any, condition: Value, then: ReadBlock, otherwise: ReadBlock
+    ):
         self.machine = machine
         self.node = node
         self.condition = condition
-        self.branches = (then, other)
+        self.branches = (then, otherwise)
         self.outputs: list[Value] = []
         self._joined: dict[tuple[int, int], tuple[Any, bool]] = {}
         """The joined list or dict for each pair, which may have several names, and whether it is stale."""
@@ -144,17 +146,17 @@ class _Join:
         """The placeholder for a list or dict in the branch that does not set it."""
 
     def run(self) -> list[Any]:
-        then, other = self.branches
+        then, otherwise = self.branches
         stems = [self.machine.stem(self.node, i) for i in range(len(then.results))]
-        pairs = zip(then.results, other.results, stems, strict=True)
+        pairs = zip(then.results, otherwise.results, stems, strict=True)
         results = [self.item(a, b, stem) for a, b, stem in pairs]
-        for changed in list({**then.changed, **other.changed}):
+        for changed in list({**then.changed, **otherwise.changed}):
             self._object(changed)
-        self.machine.lose([*then.staled, *other.staled])
-        for made, stale in self._joined.values():
-            # It was made from the results of the branches.
-            made.stale = stale
-        if self.outputs or then.nodes or other.nodes:
+        self.machine.lose([*then.staled, *otherwise.staled])
+        for joined_item, stale in self._joined.values():
+            # Losing its sources marked it as stale, but its contents come from both branches: reset that.
+            joined_item.stale = stale
+        if self.outputs or then.nodes or otherwise.nodes:
             blocks = [
                 ir.AttrGraph(name, branch.close(self.machine, [], name))
                 for name, branch in zip(("then_branch", "else_branch"), self.branches, strict=True)
@@ -165,28 +167,33 @@ class _Join:
 
     def _object(self, item: Mutable) -> None:
         """Join an object that one or both branches changed."""
-        then, other = (branch.changed.get(item, item.state()) for branch in self.branches)
+        then, otherwise = (branch.changed.get(item, item.state()) for branch in self.branches)
         self.machine.touch(item)
         if isinstance(item, List):
-            first, second = (List(s[0], s[1], item.kind) for s in (then, other))
-            made = self._list(first, second, "list")
-            item.items, item.value = made.items, made.value
+            first, second = (List(s[0], s[1], item.element_type) for s in (then, otherwise))
+            joined_list = self._list(first, second, "list")
+            item.items, item.value = joined_list.items, joined_list.value
             return
         if isinstance(item, Dict):
-            if set(then) != set(other):
-                raise self._refused(f"a dict has the keys {set(then) ^ set(other)} after only one of them")
-            item.restore({key: self._entry(then, other, key) for key in then})
+            if set(then) != set(otherwise):
+                raise self._refusal(
+                    f"a dict has the keys {set(then) ^ set(otherwise)} after only one of them"
+                )
+            item.restore({key: self._entry(then, otherwise, key) for key in then})
         else:
             # An attribute set in one branch only can be read only in a later branch on the same condition.
-            changed = then[1] | other[1]
-            held = [
-                {name: self.machine.held(item, state[0], name) for name in changed} for state in (then, other)
+            changed = then[1] | otherwise[1]
+            items_by_branch = [
+                {name: self.machine.attribute_item(item, state[0], name) for name in changed}
+                for state in (then, otherwise)
             ]
-            joined = {name: self._entry(held[0], held[1], name) for name in sorted(changed)}
-            item.restore(({**then[0], **other[0], **joined}, changed))
+            joined = {
+                name: self._entry(items_by_branch[0], items_by_branch[1], name) for name in sorted(changed)
+            }
+            item.restore(({**then[0], **otherwise[0], **joined}, changed))
 
-    def _entry(self, then: dict[Any, Any], other: dict[Any, Any], key: Any) -> Any:
-        return self.item(then.get(key, UNINITIALIZED), other.get(key, UNINITIALIZED), str(key))
+    def _entry(self, then: dict[Any, Any], otherwise: dict[Any, Any], key: Any) -> Any:
+        return self.item(then.get(key, UNINITIALIZED), otherwise.get(key, UNINITIALIZED), str(key))
 
     def item(self, a: Any, b: Any, stem: str) -> Any:
         """Join an item of one branch with an item of the other."""
@@ -200,16 +207,16 @@ class _Join:
             members = [self.item(x, y, f"{stem}_{i}") for i, (x, y) in enumerate(zip(a, b, strict=True))]
             return type(a)(*members) if hasattr(a, "_fields") else tuple(members)
         if isinstance(a, Shared) and isinstance(b, Shared):
-            return self._shared(a, b, stem)
+            return self._join_shared(a, b, stem)
         if a is None or b is None or isinstance(a, Optional) or isinstance(b, Optional):
             return self._optional(a, b, stem)
         if is_number(a) and is_number(b):
             return self.give(a, b, self.machine.build.number(number_kind(a), stem=stem))
         if _is_tensor(a) and _is_tensor(b):
             return self._tensor(a, b, stem)
-        raise self._refused(f"one returns {describe_item(a)}, the other {describe_item(b)}")
+        raise self._refusal(f"one returns {describe_item(a)}, the other {describe_item(b)}")
 
-    def _refused(self, reason: str) -> CaptureError:
+    def _refusal(self, reason: str) -> CaptureError:
         return CaptureError(
             f"{self.machine.place(self.node)}: the branches cannot be joined: {reason}, and which is taken "
             "is computed"
@@ -227,9 +234,9 @@ class _Join:
 
     def _tensor(self, a: Any, b: Any, stem: str) -> Value:
         try:
-            joined = self.machine.fakes.joined(self.machine.fake(a), self.machine.fake(b))
+            joined = self.machine.fakes.join(self.machine.fake(a), self.machine.fake(b))
         except CaptureError as error:
-            raise self._refused(str(error)) from error
+            raise self._refusal(str(error)) from error
         return self.give(a, b, self.machine.build.value(stem, joined))
 
     def _one_sided(self, a: Any, b: Any, stem: str) -> Any:
@@ -237,58 +244,60 @@ class _Join:
 
         A list or dict from before the branches keeps its identity under all of its names.
         """
-        given = b if a is UNINITIALIZED else a
+        set_item = b if a is UNINITIALIZED else a
         index = 0 if a is UNINITIALIZED else 1
-        if isinstance(given, Shared) and given.born < self.branches[1 - index].started:
-            return given
-        filled = self._fillings.get(id(given))
+        if isinstance(set_item, Shared) and set_item.born < self.branches[1 - index].started:
+            return set_item
+        filled = self._fillings.get(id(set_item))
         if filled is None:
             with self.machine.build.appending(self.branches[index].nodes):
-                filled = placeholder(self.machine, given)
-        if isinstance(given, Shared):
-            self._fillings[id(given)] = filled
-        return self.item(filled, given, stem) if index == 0 else self.item(given, filled, stem)
+                filled = placeholder(self.machine, set_item)
+        if isinstance(set_item, Shared):
+            self._fillings[id(set_item)] = filled
+        return self.item(filled, set_item, stem) if index == 0 else self.item(set_item, filled, stem)
 
     def _list(self, a: List, b: List, stem: str) -> List:
         if a.items is not None and b.items is not None and len(a.items) == len(b.items):
             pairs = enumerate(zip(a.items, b.items, strict=True))
-            return self.machine.list([self.item(x, y, f"{stem}_{i}") for i, (x, y) in pairs], a.kind)
-        if a.kind not in DTYPES and a.kind != "Tensor":
-            raise self._refused(f"lists of {a.kind} of different lengths")
+            return self.machine.list([self.item(x, y, f"{stem}_{i}") for i, (x, y) in pairs], a.element_type)
+        if a.element_type not in DTYPES and a.element_type != "Tensor":
+            raise self._refusal(f"lists of {a.element_type} of different lengths")
         element: Fake = UNKNOWN
-        if a.kind not in DTYPES:
+        if a.element_type not in DTYPES:
             filled = [part for part in (a, b) if part.items is None or part.items]
-            known = [self.machine.element(part) for part in filled]
-            element = known[0] if len(known) == 1 else self.machine.fakes.joined(*known)
-        value = self.machine.build.list_value(element, a.kind, stem)
-        return self.machine.list(None, a.kind, self.give(a, b, value))
+            elements = [self.machine.element(part) for part in filled]
+            element = elements[0] if len(elements) == 1 else self.machine.fakes.join(*elements)
+        value = self.machine.build.list_value(element, a.element_type, stem)
+        return self.machine.list(None, a.element_type, self.give(a, b, value))
 
-    def _shared(self, a: Any, b: Any, stem: str) -> Any:
+    def _join_shared(self, a: Any, b: Any, stem: str) -> Any:
         """Join two lists or dicts into one that may be either."""
         key = (id(a), id(b))
         if key not in self._joined:
-            then, other = (branch.left(item) for branch, item in zip(self.branches, (a, b), strict=True))
-            if isinstance(then, List) and isinstance(other, List):
-                made: Any = self._list(then, other, stem)
-            elif _have_same_keys(then, other):
-                entries = {k: self._entry(then.entries, other.entries, k) for k in then.entries}
-                made = self.machine.dict(entries)
+            then, otherwise = (
+                branch.final_state(item) for branch, item in zip(self.branches, (a, b), strict=True)
+            )
+            if isinstance(then, List) and isinstance(otherwise, List):
+                joined_item: Any = self._list(then, otherwise, stem)
+            elif (
+                isinstance(then, Dict)
+                and isinstance(otherwise, Dict)
+                and set(then.entries) == set(otherwise.entries)
+            ):
+                entries = {k: self._entry(then.entries, otherwise.entries, k) for k in then.entries}
+                joined_item = self.machine.dict(entries)
             else:
-                raise self._refused("one dict has keys that the other lacks")
-            made.may_be(a, b)
-            made.choices, made.join = (a, b), self
-            self._joined[key] = made, self.branches[0].has_lost(a) or self.branches[1].has_lost(b)
+                raise self._refusal("one dict has keys that the other lacks")
+            joined_item.may_be(a, b)
+            joined_item.choices, joined_item.join = (a, b), self
+            self._joined[key] = joined_item, self.branches[0].has_lost(a) or self.branches[1].has_lost(b)
         return self._joined[key][0]
 
     def _optional(self, a: Any, b: Any, stem: str) -> Any:
-        """Join None in one branch with a value in the other: whether there is a value is computed too."""
+        """Join None in one branch with a value in the other; a computed bool says which."""
         present = self.item(_present(a), _present(b), f"{stem}_present")
         first, second = map(unwrap_optional, (a, b))
         return Optional(present, self.item(first, second, stem))
-
-
-def _have_same_keys(a: Any, b: Any) -> bool:
-    return isinstance(a, Dict) and isinstance(b, Dict) and set(a.entries) == set(b.entries)
 
 
 def _present(item: Any) -> Any:
@@ -313,7 +322,7 @@ def describe_item(item: Any) -> str:
     if isinstance(item, (Value, torch.Tensor)):
         return "a tensor"
     if isinstance(item, List):
-        return f"a list of {item.kind}"
+        return f"a list of {item.element_type}"
     if isinstance(item, Dict):
         return f"a dict with the keys {list(item.entries)}"
     if isinstance(item, Object):
@@ -330,7 +339,7 @@ def placeholder(machine: Interpreter, like: Any) -> Any:
         return type(like)(*members) if hasattr(like, "_fields") else tuple(members)
     if isinstance(like, List):
         items = None if like.items is None else [placeholder(machine, item) for item in like.items]
-        return machine.list(items or [], like.kind)
+        return machine.list(items or [], like.element_type)
     if isinstance(like, Dict):
         return machine.dict({key: placeholder(machine, item) for key, item in like.entries.items()})
     if isinstance(like, Optional):

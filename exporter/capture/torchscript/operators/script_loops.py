@@ -1,6 +1,6 @@
-"""Loops of a TorchScript program: unrolled if they are short and of known length, else kept.
+"""Loops of a TorchScript program: unrolled if short and of known length, else a `prim::Loop` node.
 
-The carried values of a kept loop are found by reading its body repeatedly: a size, length or value that the
+The body of a loop that stays is read repeatedly to find its carried values: a size, length or value that the
 body changes is unknown in the next reading, until a reading confirms its assumptions.
 """
 
@@ -32,7 +32,7 @@ from ..objects import (
     same,
 )
 from .loop_closing import INSIDE, Closing, Loop, Path, members_of
-from .script_branches import Block, describe_item, read_block
+from .script_branches import ReadBlock, describe_item, read_block
 
 UNROLLED_NODES = 1000
 """A loop of known length is unrolled if that makes at most this many nodes."""
@@ -48,17 +48,17 @@ def loop(machine: Interpreter, node: Any, trips: Any, condition: Any, *initial: 
     [body] = node.blocks()
     state = list(initial)
     if condition is True and (isinstance(trips, int)):
-        unrolled = _unrolled(machine, body, trips, state)
+        unrolled = _unroll(machine, body, trips, state)
         if unrolled is not None:
             return unrolled[0] if len(unrolled) == 1 else unrolled
     if condition is False or trips == 0:
         results = state
     else:
-        results = Kept(machine, node, body, trips, condition, state).run()
+        results = RepeatedLoop(machine, node, body, trips, condition, state).run()
     return results[0] if len(results) == 1 else results
 
 
-def _unrolled(machine: Interpreter, body: Any, trips: int, state: list[Any]) -> list[Any] | None:
+def _unroll(machine: Interpreter, body: Any, trips: int, state: list[Any]) -> list[Any] | None:
     """Unroll a loop whose conditions are all known; otherwise undo everything and return None."""
     nodes = machine.build.nodes
     start = len(nodes)
@@ -68,9 +68,9 @@ def _unrolled(machine: Interpreter, body: Any, trips: int, state: list[Any]) -> 
         while condition is True and count < trips:
             condition, *state = machine.run_block(body, [count, *state])
             count += 1
-            made = len(nodes) - start
+            node_count = len(nodes) - start
             remaining = trips - count if trips < _ENDLESS else 1
-            expected = made + made // count * remaining
+            expected = node_count + node_count // count * remaining
             if not isinstance(condition, bool) or (count >= ALWAYS_UNROLLED and expected > UNROLLED_NODES):
                 break
         else:
@@ -89,7 +89,7 @@ class _Assumption:
         like: an item with its type, if the initial one does not determine it.
         length_changes: whether it is a list of unknown length.
         optional: whether it may be None.
-        element: what is known about the elements of a list of unknown length.
+        element: the known properties of the elements of a list of unknown length.
         typed: whether the rank changes.
         replaced: whether it is a list or dict that the body replaces by another one.
     """
@@ -103,7 +103,7 @@ class _Assumption:
     replaced: bool = False
 
 
-class Kept(Loop):
+class RepeatedLoop(Loop):
     """A loop that is not unrolled; its body is read until the assumptions about carried items hold."""
 
     def __init__(
@@ -115,12 +115,12 @@ class Kept(Loop):
         self.changed: dict[Mutable, set[str]] = {}
         """The object attributes that the body sets."""
         self.assumptions: dict[Path, _Assumption] = {}
-        self.made: list[List | Dict] = []
+        self.body_inputs: list[List | Dict] = []
         """The lists and dicts made as inputs of the body."""
-        self.held: dict[Path, Shared] = {}
+        self.inputs_by_path: dict[Path, Shared] = {}
         """The lists and dicts made as inputs of the body, by path."""
         self.ends: dict[Path, Any] = {}
-        """The ones at the end of the body, by path."""
+        """The lists and dicts at the end of the body, by path."""
         self.aliases: set[tuple[Path, Path]] = set()
         self.outer: dict[Path, list[Shared]] = {}
         self.lost: set[Path] = set()
@@ -139,15 +139,15 @@ class Kept(Loop):
         """Read the body until its assumptions hold, and append the loop."""
         module, line = self.machine.build.module, self.machine.build.line
         for _ in range(_READINGS):
-            self.formals, self.made, self.settled = {}, [], True
-            self.held, self.ends = {}, {}
+            self.formals, self.body_inputs, self.settled = {}, [], True
+            self.inputs_by_path, self.ends = {}, {}
             iteration = self.machine.build.number("int", stem="iteration")
             before = {item: item.state() for item in self.objects}
             formal: list[Any] = []
             entered: dict[Mutable, Any] = {}
             block = read_block(
                 self.machine,
-                lambda formal=formal, entered=entered, iteration=iteration, before=before: self._read(  # type: ignore[misc]
+                lambda formal=formal, entered=entered, iteration=iteration, before=before: self._read_body(  # type: ignore[misc]
                     formal, entered, iteration, before
                 ),
             )
@@ -155,40 +155,44 @@ class Kept(Loop):
                 item.restore(state)
             self.machine.build.module, self.machine.build.line = module, line
             if block.raises is not None:
-                raise self._refused(f"its body always raises: {block.raises}")
-            if self._confirmed(block, formal, before, entered):
+                raise self._refusal(f"its body always raises: {block.raises}")
+            if self._confirms_assumptions(block, formal, before, entered):
                 return Closing(self, block, iteration).run(formal, before, entered)
-        raise self._refused("its carried values change between iterations")
+        raise self._refusal("its carried values change between iterations")
 
-    def _read(
+    def _read_body(
         self, formal: list[Any], entered: dict[Mutable, Any], iteration: Value, before: dict[Mutable, Any]
     ) -> list[Any]:
         """Run the body once; `formal` and `entered` record its inputs and their state at the start."""
-        given = [self._formal(item, (i,)) for i, item in enumerate(self.initial)]
-        formal += [self._snapshot(item) for item in given]
+        formals = [self._formal(item, (i,)) for i, item in enumerate(self.initial)]
+        formal += [self._snapshot(item) for item in formals]
         self._relate()
         for index, item in enumerate(self.objects):
             self.machine.touch(item)
             item.restore(self._formal_state(item, before[item], index))
             entered[item] = self._snapshot_of_state(item)
-        return self.machine.run_block(self.body, [iteration, *given])
+        return self.machine.run_block(self.body, [iteration, *formals])
 
     def _relate(self) -> None:
         """Relate two names of the same list or dict after an iteration; the next may use either."""
-        for path, formal in self.held.items():
-            others = [other for at, other in self.held.items() if (path, at) in self.aliases]
-            formal.may_be(*others, *self.outer.get(path, ()))
+        for path, formal in self.inputs_by_path.items():
+            alias_items = [
+                alias_item
+                for alias_path, alias_item in self.inputs_by_path.items()
+                if (path, alias_path) in self.aliases
+            ]
+            formal.may_be(*alias_items, *self.outer.get(path, ()))
             formal.stale = formal.stale or path in self.lost
         self.machine.lose(self.lost_outside)
 
     def _find_aliases(self) -> None:
         """Find names that share a list or dict after the body, and names of outer ones."""
-        ends = {path: end for path, end in self.ends.items() if path in self.held}
+        ends = {path: end for path, end in self.ends.items() if path in self.inputs_by_path}
         pairs = {
-            (path, at)
+            (path, other_path)
             for path, end in ends.items()
-            for at, other in ends.items()
-            if at != path and may_be_one(end, other)
+            for other_path, other_end in ends.items()
+            if other_path != path and may_be_one(end, other_end)
         }
         if pairs - self.aliases:
             self.aliases |= pairs
@@ -200,10 +204,10 @@ class Kept(Loop):
             self.lost_outside.update(dict.fromkeys(outside))
             self.settled = False
         for path, end in ends.items():
-            known = self.outer.setdefault(path, [])
-            found = [item for item in end.origins() if item.born < self.begun and item not in known]
-            if found:
-                known += found
+            outer_items = self.outer.setdefault(path, [])
+            new_items = [item for item in end.origins() if item.born < self.begun and item not in outer_items]
+            if new_items:
+                outer_items += new_items
                 self.settled = False
 
     def _snapshot(self, item: Any) -> Any:
@@ -213,10 +217,10 @@ class Kept(Loop):
             return type(item)(*members) if hasattr(item, "_fields") else tuple(members)
         if isinstance(item, Optional):
             return Optional(item.present, self._snapshot(item.value))
-        if isinstance(item, List) and any(item is made for made in self.made):
+        if isinstance(item, List) and any(item is body_input for body_input in self.body_inputs):
             items = None if item.items is None else [self._snapshot(member) for member in item.items]
-            return List(items, item.value, item.kind)
-        if isinstance(item, Dict) and any(item is made for made in self.made):
+            return List(items, item.value, item.element_type)
+        if isinstance(item, Dict) and any(item is body_input for body_input in self.body_inputs):
             return Dict({key: self._snapshot(member) for key, member in item.entries.items()})
         return item
 
@@ -228,11 +232,11 @@ class Kept(Loop):
             return {key: self._snapshot(member) for key, member in item.entries.items()}
         return {key: self._snapshot(member) for key, member in item.attributes.items()}, set(item.changed)
 
-    def _refused(self, reason: str) -> CaptureError:
+    def _refusal(self, reason: str) -> CaptureError:
         return CaptureError(f"{self.machine.place(self.node)}: the loop cannot be kept: {reason}")
 
-    def _confirmed(
-        self, block: Block, formal: list[Any], before: dict[Mutable, Any], entered: dict[Mutable, Any]
+    def _confirms_assumptions(
+        self, block: ReadBlock, formal: list[Any], before: dict[Mutable, Any], entered: dict[Mutable, Any]
     ) -> bool:
         """Whether a reading confirms its assumptions; otherwise widen them."""
         for item, state in block.changed.items():
@@ -249,7 +253,7 @@ class Kept(Loop):
         for index, item in enumerate(self.objects):
             first, was = before[item], entered[item]
             if isinstance(item, Dict) and set(was) != set(block.changed.get(item, was)):
-                raise self._refused("the keys of a dict change")
+                raise self._refusal("the keys of a dict change")
             now = block.changed.get(item, was)
             for key, (a, b, c) in members_of(self.machine, item, first, was, now).items():
                 self._compare(a, b, c, ("object", index, key))
@@ -258,7 +262,9 @@ class Kept(Loop):
             self.restarts = False
             self.objects.clear()
             self.changed.clear()
-            self.assumptions = {p: known for p, known in self.assumptions.items() if p[0] != "object"}
+            self.assumptions = {
+                p: assumption for p, assumption in self.assumptions.items() if p[0] != "object"
+            }
             self.aliases.clear()
             self.outer.clear()
             self.lost.clear()
@@ -289,37 +295,37 @@ class Kept(Loop):
             if not isinstance(was, Value):
                 self._assume(path).like = now
             elif number_kind(was) != number_kind(now):
-                raise self._refused(f"a number is {number_kind(was)} first and {number_kind(now)} later")
+                raise self._refusal(f"a number is {number_kind(was)} first and {number_kind(now)} later")
         elif isinstance(was, (Value, torch.Tensor)) and isinstance(now, (Value, torch.Tensor)):
             self._compare_tensors(was, now, path)
         else:
-            raise self._refused(f"{describe_item(was)} becomes {describe_item(now)}")
+            raise self._refusal(f"{describe_item(was)} becomes {describe_item(now)}")
 
     def _compare_tensors(self, was: Any, now: Any, path: Path) -> None:
-        own, new = self.machine.fake(was), self.machine.fake(now)
-        if own is UNKNOWN or new is UNKNOWN:
-            if own is not UNKNOWN:
+        old, new = self.machine.fake(was), self.machine.fake(now)
+        if old is UNKNOWN or new is UNKNOWN:
+            if old is not UNKNOWN:
                 self._assume(path).like = UNKNOWN
             return
-        if own.dtype != new.dtype:
-            raise self._refused(
-                f"a tensor is of {own.dtype} first and of {new.dtype} later: convert it before"
+        if old.dtype != new.dtype:
+            raise self._refusal(
+                f"a tensor is of {old.dtype} first and of {new.dtype} later: convert it before"
             )
-        if not isinstance(own, Tensor):
+        if not isinstance(old, Tensor):
             return
-        if not isinstance(new, Tensor) or own.dim() != new.dim():
+        if not isinstance(new, Tensor) or old.dim() != new.dim():
             self._assume(path).typed = True
             return
-        dims = set(self.machine.fakes.different(own, new))
-        known = self.assumptions.get(path, _Assumption()).dims
-        if dims - known:
+        dims = set(self.machine.fakes.different(old, new))
+        known_dims = self.assumptions.get(path, _Assumption()).dims
+        if dims - known_dims:
             self._assume(path).dims |= dims
 
     def _is_first(self, first: Any, was: Any, path: Path) -> bool:
         """Whether the body's input is the list or dict itself, which it replaces by another one."""
         if was is not first or self.assumptions.get(path, _Assumption()).replaced:
             return False
-        # The body may have changed only the other one.
+        # So far the changes of the body were attributed to the initial object, which may be wrong.
         self._assume(path).replaced = True
         self.restarts = True
         return True
@@ -328,50 +334,50 @@ class Kept(Loop):
         if self._is_first(first, was, path):
             return
         self.ends[path] = end
-        now = self.block.left(end)
+        now = self.block.final_state(end)
         if set(was.entries) != set(now.entries):
-            raise self._refused("the keys of a dict change")
-        for key, held in was.entries.items():
-            self._compare(held, held, now.entries[key], (*path, key))
+            raise self._refusal("the keys of a dict change")
+        for key, member in was.entries.items():
+            self._compare(member, member, now.entries[key], (*path, key))
 
     def _compare_lists(self, first: Any, was: List, end: List, path: Path) -> None:
         if self._is_first(first, was, path):
             return
         self.ends[path] = end
-        now = self.block.left(end)
+        now = self.block.final_state(end)
         if was.items is not None and now.items is not None and len(was.items) == len(now.items):
             for index, (b, c) in enumerate(zip(was.items, now.items, strict=True)):
                 self._compare(b, b, c, (*path, index))
             return
         if was.items is not None:
-            if was.kind not in DTYPES and was.kind != "Tensor":
-                raise self._refused(f"the length of a list of {was.kind} changes")
+            if was.element_type not in DTYPES and was.element_type != "Tensor":
+                raise self._refusal(f"the length of a list of {was.element_type} changes")
             assumption = self._assume(path)
             assumption.length_changes = True
             assumption.element = self._element(first, now)
             return
-        if was.kind not in DTYPES:
+        if was.element_type not in DTYPES:
             joined = self._element(was, now)
             if not self._covers(self.machine.element(was), joined):
                 self._assume(path).element = joined
 
     def _element(self, a: Any, b: List) -> Any:
         """The common properties of the elements of two lists of tensors; empty lists are ignored."""
-        if b.kind in DTYPES:
+        if b.element_type in DTYPES:
             return UNKNOWN
         filled = [part for part in (a, b) if isinstance(part, List) and (part.items is None or part.items)]
-        known = [self.machine.element(part) for part in filled]
-        known = [element for element in known if element is not UNKNOWN] or [UNKNOWN]
-        return known[0] if len(known) == 1 else self.machine.fakes.joined(*known)
+        elements = [self.machine.element(part) for part in filled]
+        elements = [element for element in elements if element is not UNKNOWN] or [UNKNOWN]
+        return elements[0] if len(elements) == 1 else self.machine.fakes.join(*elements)
 
-    def _covers(self, own: Any, new: Any) -> bool:
+    def _covers(self, old: Any, new: Any) -> bool:
         """Whether the assumptions about elements also hold for another one."""
-        if own is UNKNOWN or new is UNKNOWN or not isinstance(own, Tensor):
-            return own is not UNKNOWN or new is UNKNOWN
-        if not isinstance(new, Tensor) or own.dim() != new.dim():
+        if old is UNKNOWN or new is UNKNOWN or not isinstance(old, Tensor):
+            return old is not UNKNOWN or new is UNKNOWN
+        if not isinstance(new, Tensor) or old.dim() != new.dim():
             return False
-        different = self.machine.fakes.different(own, new)
-        return all(self.machine.fakes.is_free(own.shape[dim]) for dim in different)
+        different = self.machine.fakes.different(old, new)
+        return all(self.machine.fakes.is_free(old.shape[dim]) for dim in different)
 
     def _compare_optional(self, first: Any, was: Any, now: Any, path: Path) -> None:
         if not isinstance(was, Optional):
@@ -385,32 +391,36 @@ class Kept(Loop):
         inner = first.value if isinstance(first, Optional) else first
         self._compare(inner, was.value, value, (*path, INSIDE))
 
-    def _formal(self, item: Any, path: Path, made: bool = False) -> Any:
+    def _formal(self, item: Any, path: Path, is_type_only: bool = False) -> Any:
         """Make the body's input for an item, under the current assumptions.
 
         Args:
-            made: whether the item only represents a type.
+            is_type_only: whether the item only represents a type.
         """
         assumption = self.assumptions.get(path)
         if assumption is not None and assumption.optional and path[-1:] != (INSIDE,):
             present = self._formal_value(path, self.machine.build.number("bool", stem="present"))
             inner = item.value if isinstance(item, Optional) else item
-            inner, made = (assumption.like, True) if inner is None else (inner, False)
-            return Optional(present, self._formal(inner, (*path, INSIDE), made))
+            inner, is_type_only = (assumption.like, True) if inner is None else (inner, False)
+            return Optional(present, self._formal(inner, (*path, INSIDE), is_type_only))
         if item is UNINITIALIZED and assumption is not None and assumption.like is not None:
-            item, made = assumption.like, True
+            item, is_type_only = assumption.like, True
         if isinstance(item, tuple):
-            members = [self._formal(member, (*path, i), made) for i, member in enumerate(item)]
+            members = [self._formal(member, (*path, i), is_type_only) for i, member in enumerate(item)]
             return type(item)(*members) if hasattr(item, "_fields") else tuple(members)
         if isinstance(item, List):
-            if not made and not (assumption and assumption.replaced):
+            if not is_type_only and not (assumption and assumption.replaced):
                 return item
-            return self._replacement(item, self._formal_list(item, path, assumption, made), path, made)
+            return self._replacement(
+                item, self._formal_list(item, path, assumption, is_type_only), path, is_type_only
+            )
         if isinstance(item, Dict):
-            if not made and not (assumption and assumption.replaced):
+            if not is_type_only and not (assumption and assumption.replaced):
                 return item
-            entries = {key: self._formal(member, (*path, key), made) for key, member in item.entries.items()}
-            return self._replacement(item, self.machine.dict(entries), path, made)
+            entries = {
+                key: self._formal(member, (*path, key), is_type_only) for key, member in item.entries.items()
+            }
+            return self._replacement(item, self.machine.dict(entries), path, is_type_only)
         if isinstance(item, Optional):
             present = self._formal_value(path, self.machine.build.number("bool", stem="present"))
             return Optional(present, self._formal(item.value, (*path, INSIDE)))
@@ -420,15 +430,15 @@ class Kept(Loop):
             if isinstance(item, torch.Tensor):
                 self.machine.build.check_constant()
             return self._formal_value(path, self.machine.build.value("carried", self._fake(item, assumption)))
-        if made and isinstance(item, Object):
-            raise self._refused("it carries an object that its body makes")
+        if is_type_only and isinstance(item, Object):
+            raise self._refusal("it carries an object that its body makes")
         return item
 
-    def _replacement(self, item: Any, formal: Any, path: Path, made: bool) -> Any:
+    def _replacement(self, item: Any, formal: Any, path: Path, is_type_only: bool) -> Any:
         """The body's input for a list or dict."""
-        self.made.append(formal)
-        self.held[path] = formal
-        if not made:
+        self.body_inputs.append(formal)
+        self.inputs_by_path[path] = formal
+        if not is_type_only:
             formal.may_be(item)
         return formal
 
@@ -444,31 +454,33 @@ class Kept(Loop):
             return UNKNOWN
         if isinstance(fake, Typed) or assumption.typed:
             return Typed(fake.dtype)
-        return self.machine.fakes.loosened(fake, sorted(assumption.dims))
+        return self.machine.fakes.with_unknown_sizes(fake, sorted(assumption.dims))
 
     def _formal_list(
-        self, item: List, path: Path, assumption: _Assumption | None, made: bool = False
+        self, item: List, path: Path, assumption: _Assumption | None, is_type_only: bool = False
     ) -> List:
         if item.items is not None and not (assumption and assumption.length_changes):
-            members = [self._formal(member, (*path, i), made) for i, member in enumerate(item.items)]
-            return self.machine.list(members, item.kind)
+            members = [self._formal(member, (*path, i), is_type_only) for i, member in enumerate(item.items)]
+            return self.machine.list(members, item.element_type)
         element = self.machine.element(item)
         if assumption is not None and assumption.element is not UNKNOWN:
             element = assumption.element
-        value = self._formal_value(path, self.machine.build.list_value(element, item.kind, "carried"))
-        return self.machine.list(None, item.kind, value)
+        value = self._formal_value(path, self.machine.build.list_value(element, item.element_type, "carried"))
+        return self.machine.list(None, item.element_type, value)
 
     def _formal_state(self, item: Mutable, state: Any, index: int) -> Any:
         """The items of a changed object at the start of an iteration."""
         path = ("object", index)
         if isinstance(item, List):
             inner = (*path, None)
-            own = self._formal_list(List(state[0], state[1], item.kind), inner, self.assumptions.get(inner))
-            return own.items, own.value
+            formal_list = self._formal_list(
+                List(state[0], state[1], item.element_type), inner, self.assumptions.get(inner)
+            )
+            return formal_list.items, formal_list.value
         if isinstance(item, Dict):
             return {key: self._formal(member, (*path, key)) for key, member in state.items()}
         attributes, changed = state
         names = changed | self.changed.get(item, set())
-        held = {key: self.machine.held(item, attributes, key) for key in sorted(names)}
-        formal = {key: self._formal(old, (*path, key)) for key, old in held.items()}
+        items = {key: self.machine.attribute_item(item, attributes, key) for key in sorted(names)}
+        formal = {key: self._formal(old, (*path, key)) for key, old in items.items()}
         return {**attributes, **formal}, changed

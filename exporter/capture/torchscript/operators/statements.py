@@ -35,16 +35,16 @@ def constant(machine: Interpreter, node: Any) -> Any:
         return None
     item = node.output().toIValue()
     if isinstance(item, torch.Generator):
-        # Random operators of ONNX have their own.
+        # ONNX has no generators: its random operators take a seed.
         return None
     if isinstance(item, list):
-        kind = element_kind(node)
-        return machine.list(item, kind)
+        element_type = element_kind(node)
+        return machine.list(item, element_type)
     return machine.dict(item) if isinstance(item, dict) else item
 
 
 @script("prim::Uninitialized")
-def uninitialized(machine: Interpreter, node: Any) -> Any:
+def uninitialized_value(machine: Interpreter, node: Any) -> Any:
     """A value that no path reads."""
     return UNINITIALIZED
 
@@ -63,7 +63,7 @@ def get_attribute(machine: Interpreter, node: Any, owner: Any) -> Any:
     """An attribute of a module or object."""
     item = machine.attribute(_object(machine, node, owner), node.s("name"))
     if isinstance(item, Object):
-        machine.hierarchy.read(item.path)
+        machine.hierarchy.note_read(item.path)
     return item
 
 
@@ -92,19 +92,21 @@ _INNER = re.compile(r"[\[(][^\[\]()]*[\])]")
 @script("prim::TupleConstruct")
 def tuple_construct(machine: Interpreter, node: Any, *items: Any) -> tuple[Any, ...]:
     """A tuple, named if the program's type is a named tuple."""
-    kind = node.output().type()
-    text = kind.str()
+    tuple_type = node.output().type()
+    text = tuple_type.str()
     if text.startswith("NamedTuple("):
         fields = text.removeprefix("NamedTuple(").removesuffix(")")
         while _INNER.search(fields):
             fields = _INNER.sub("", fields)
-        result: tuple[Any, ...] = _named(str(kind).rpartition(".")[2], tuple(_FIELD.findall(fields)))(*items)
+        result: tuple[Any, ...] = _named_tuple(
+            str(tuple_type).rpartition(".")[2], tuple(_FIELD.findall(fields))
+        )(*items)
         return result
     return tuple(items)
 
 
 @functools.lru_cache(maxsize=256)
-def _named(name: str, fields: tuple[str, ...]) -> Any:
+def _named_tuple(name: str, fields: tuple[str, ...]) -> Any:
     return collections.namedtuple(name if name.isidentifier() else "NamedTuple", fields)
 
 
@@ -152,7 +154,7 @@ def is_same(machine: Interpreter, node: Any, a: Any, b: Any) -> Any:
 
 
 @script("prim::RaiseException")
-def raise_exception(machine: Interpreter, node: Any, message: Any, *kind: Any) -> None:
+def raise_exception(machine: Interpreter, node: Any, message: Any, *exception_class: Any) -> None:
     """The program raises."""
     raise Raised(f"{message}")
 
@@ -191,27 +193,27 @@ def fork(machine: Interpreter, node: Any, *operands: Any) -> Any:
 @script("prim::isinstance")
 def is_instance(machine: Interpreter, node: Any, item: Any) -> bool:
     """Whether an item has one of several types."""
-    kinds = node.tys("types")
+    candidates = node.tys("types")
     static = next(iter(node.inputs())).type()
-    if any(static.isSubtypeOf(kind) for kind in kinds):
+    if any(static.isSubtypeOf(candidate) for candidate in candidates):
         return True
     if static.kind() not in ("OptionalType", "UnionType", "AnyType"):
         return False
     if is_number(item):
-        own = number_kind(item)
+        type_name = number_kind(item)
     elif isinstance(item, (Value, torch.Tensor)):
-        own = "Tensor"
+        type_name = "Tensor"
     else:
-        own = {str: "str", type(None): "NoneType"}.get(type(item), "")
-    if not own:
+        type_name = {str: "str", type(None): "NoneType"}.get(type(item), "")
+    if not type_name:
         raise CaptureError(f"{machine.place(node)}: a {type(item).__name__} is not supported")
-    return own in map(str, kinds)
+    return type_name in map(str, candidates)
 
 
 @script("aten::format", "aten::percentFormat", "aten::str", "prim::str")
 def text_format(machine: Interpreter, node: Any, *operands: Any) -> str:
     """Format a string; one with computed numbers may only be shown."""
-    # TorchScript formats floats differently from Python.
+    # TorchScript formats floats differently from Python, so such a text is not computed here.
     if not all(isinstance(o, (str, int, type(None))) and not isinstance(o, UnknownText) for o in operands):
         return UnknownText("...")
     if node.kind() == "aten::format":

@@ -29,11 +29,13 @@ def _require_tensor(machine: Interpreter, node: Any, item: Any) -> Tensor:
 def size(machine: Interpreter, item: Any, dim: int) -> Any:
     """One size of a tensor: an int if it is known, else a symbolic one."""
     fake = machine.fake(item)
-    known = fake.shape[dim] if isinstance(fake, Tensor) else UNKNOWN
-    if isinstance(known, int):
-        return known
-    sized = UNKNOWN if isinstance(known, type(UNKNOWN)) else machine.fakes.sized(known)
-    result = machine.build.number("int", sized, "size")
+    known_size = fake.shape[dim] if isinstance(fake, Tensor) else UNKNOWN
+    if isinstance(known_size, int):
+        return known_size
+    number_fake = (
+        UNKNOWN if isinstance(known_size, type(UNKNOWN)) else machine.fakes.number_of_size(known_size)
+    )
+    result = machine.build.number("int", number_fake, "size")
     machine.build.append("aten::sym_size", {"self": item, "dim": dim}, [result], "int")
     return result
 
@@ -67,13 +69,13 @@ def dim(machine: Interpreter, node: Any, item: Any) -> int:
 def numel(machine: Interpreter, node: Any, item: Any) -> Any:
     """The number of elements."""
     fake = machine.fake(item)
-    known: Any = UNKNOWN
+    number_fake: Any = UNKNOWN
     if isinstance(fake, Tensor):
         count = math.prod(fake.shape)
         if isinstance(count, int):
             return count
-        known = machine.fakes.sized(count)
-    result = machine.build.number("int", known, "numel")
+        number_fake = machine.fakes.number_of_size(count)
+    result = machine.build.number("int", number_fake, "numel")
     machine.build.append("aten::sym_numel", {"self": item}, [result], "default")
     return result
 
@@ -81,10 +83,10 @@ def numel(machine: Interpreter, node: Any, item: Any) -> Any:
 @script("prim::dtype")
 def dtype(machine: Interpreter, node: Any, item: Any) -> int:
     """The element type, an int in TorchScript."""
-    found = dtype_of(machine, item)
-    if found is None:
+    element_dtype = dtype_of(machine, item)
+    if element_dtype is None:
         raise CaptureError(f"{machine.place(node)}: the element type must be known at capture")
-    return library.code_of_dtype(found)
+    return library.code_of_dtype(element_dtype)
 
 
 @script("prim::type")
@@ -104,10 +106,10 @@ _DTYPE_FACTS = {
 @script(*_DTYPE_FACTS)
 def dtype_fact(machine: Interpreter, node: Any, item: Any) -> Any:
     """Properties of the element type."""
-    found = dtype_of(machine, item)
-    if found is None:
+    element_dtype = dtype_of(machine, item)
+    if element_dtype is None:
         raise CaptureError(f"{machine.place(node)}: the element type must be known at capture")
-    return _DTYPE_FACTS[node.kind()](found)
+    return _DTYPE_FACTS[node.kind()](element_dtype)
 
 
 _NEVER = (
@@ -127,7 +129,7 @@ _SETTLED: dict[str, Any] = {
 
 
 @script(*_SETTLED)
-def settled(machine: Interpreter, node: Any, *operands: Any) -> Any:
+def constant_property(machine: Interpreter, node: Any, *operands: Any) -> Any:
     """Properties that are always the same: a captured program runs on the CPU, dense, for inference."""
     return _SETTLED[node.kind()]
 
@@ -149,10 +151,10 @@ def is_contiguous(machine: Interpreter, node: Any, item: Any, *memory_format: An
 def stride(machine: Interpreter, node: Any, item: Any, dim: Any = None) -> Any:
     """The strides, if they are known."""
     fake = _require_tensor(machine, node, item)
-    found = fake.any.stride()
+    strides = fake.any.stride()
     if len(fake.samples) > 1:
         raise CaptureError(f"{machine.place(node)}: the strides of a tensor with dynamic sizes are not known")
-    return found[dim] if dim is not None else machine.list(found, "int")
+    return strides[dim] if dim is not None else machine.list(strides, "int")
 
 
 @script("prim::NumToTensor", "aten::scalar_tensor")
@@ -160,33 +162,33 @@ def number_to_tensor(machine: Interpreter, node: Any, number: Any, *options: Any
     """A zero-dim tensor of a number, which traces use instead of the number."""
     if isinstance(number, complex) and not options:
         return torch.tensor(number, dtype=torch.complex128)
-    given = [number, *options]
+    operands = [number, *options]
     wide = torch.float64 if number_kind(number) == "float" else None
-    result = call_operator(machine, node, given) if options else scalar_tensor(machine, number, wide)
+    result = call_operator(machine, node, operands) if options else scalar_tensor(machine, number, wide)
     machine.note_number(result, number)
     return result
 
 
 @script("aten::tensor", "aten::as_tensor", "aten::_list_to_tensor")
 def tensor(
-    machine: Interpreter, node: Any, data: Any, dtype: Any = None, device: Any = None, *rest: Any
+    machine: Interpreter, node: Any, data: Any, dtype: Any = None, device: Any = None, *options: Any
 ) -> Any:
     """`torch.tensor(data)` for numbers and nested lists of them."""
-    wanted = None if dtype is None else library.dtype_of_code(dtype)
+    requested_dtype = None if dtype is None else library.dtype_of_code(dtype)
     if node.kind() == "aten::_list_to_tensor":
-        wanted = torch.int32
+        requested_dtype = torch.int32
     if isinstance(data, torch.Tensor) or (isinstance(data, Value) and not is_number(data)):
-        if wanted is None:
+        if requested_dtype is None:
             return data
-        arguments = {"self": data, "dtype": tensor_adapters.from_torch_dtype(wanted)}
+        arguments = {"self": data, "dtype": tensor_adapters.from_torch_dtype(requested_dtype)}
         return machine.build.operator("aten::to", "dtype", arguments, ["Tensor"], machine.stem(node))[0]
     if is_constant(data):
-        return torch.tensor(_to_nested_list(data), dtype=wanted)
+        return torch.tensor(_to_nested_list(data), dtype=requested_dtype)
     natural = _natural_dtype(data)
-    made = _stack_numbers(machine, data, wanted or natural, machine.stem(node))
-    if is_number(data) and wanted in (None, natural):
-        machine.note_number(made, data)
-    return made
+    result = _stack_numbers(machine, data, requested_dtype or natural, machine.stem(node))
+    if is_number(data) and requested_dtype in (None, natural):
+        machine.note_number(result, data)
+    return result
 
 
 def _to_nested_list(data: Any) -> Any:
@@ -197,10 +199,10 @@ def _natural_dtype(data: Any) -> torch.dtype:
     """The element type that `torch.tensor` chooses for numbers."""
     if isinstance(data, List):
         if data.items is None:
-            kinds = {data.kind}
+            kinds = {data.element_type}
         else:
-            found = [_natural_dtype(member) for member in data.items]
-            return max(found, key=[torch.bool, torch.int64, torch.float32, torch.float64].index)
+            member_dtypes = [_natural_dtype(member) for member in data.items]
+            return max(member_dtypes, key=[torch.bool, torch.int64, torch.float32, torch.float64].index)
     else:
         kinds = {number_kind(data)}
     natural = {"int": torch.int64, "bool": torch.bool, "float": torch.get_default_dtype()}
@@ -222,7 +224,7 @@ def _stack_numbers(machine: Interpreter, data: Any, dtype: torch.dtype, stem: st
 
 
 @script("prim::tolist")
-def tolist(machine: Interpreter, node: Any, tensor: Any, rank: Any, kind: Any) -> Any:
+def tolist(machine: Interpreter, node: Any, tensor: Any, rank: Any, torch_type: Any) -> Any:
     """`x.tolist()`: numbers of the elements of a tensor of known size, else a list of unknown length."""
     fake = _require_tensor(machine, node, tensor)
     if fake.dim() == 0:
@@ -245,84 +247,87 @@ def tolist(machine: Interpreter, node: Any, tensor: Any, rank: Any, kind: Any) -
     for index in range(count):
         arguments = {"self": tensor, "dim": 0, "index": index}
         [part] = machine.build.operator("aten::select", "int", arguments, ["Tensor"], machine.stem(node))
-        parts.append(tolist(machine, node, part, rank, kind))
+        parts.append(tolist(machine, node, part, rank, torch_type))
     return machine.list(parts, element if fake.dim() == 1 else "List")
 
 
 @script("aten::unbind", "aten::split", "aten::chunk", "aten::unsafe_split", "aten::unsafe_chunk")
-def parts(machine: Interpreter, node: Any, tensor: Any, *rest: Any) -> Any:
+def parts(machine: Interpreter, node: Any, tensor: Any, *options: Any) -> Any:
     """Split along a dimension; if its size is dynamic, a list of unknown length unless it is unpacked."""
-    kind = node.kind()
+    node_kind = node.kind()
     if isinstance(tensor, str):
-        return machine.list(tensor.split(*rest), "str")
-    along = rest[-1] if rest else 0
-    known = machine.fake(tensor)
-    by_sizes = len(rest) == 2 and isinstance(rest[0], List)
-    length = known.shape[along] if isinstance(known, Tensor) and known.dim() else UNKNOWN
-    is_computed = bool(rest) and isinstance(rest[0], Value)
+        return machine.list(tensor.split(*options), "str")
+    along = options[-1] if options else 0
+    fake = machine.fake(tensor)
+    by_sizes = len(options) == 2 and isinstance(options[0], List)
+    length = fake.shape[along] if isinstance(fake, Tensor) and fake.dim() else UNKNOWN
+    is_computed = bool(options) and isinstance(options[0], Value)
     if by_sizes or (isinstance(length, int) and not is_computed):
-        return call_operator(machine, node, [tensor, *rest])
-    count = _unpacked(node)
+        return call_operator(machine, node, [tensor, *options])
+    count = _unpack_count(node)
     if count is not None:
-        _require_count(machine, kind, length, rest, count)
-        return _known_parts(machine, node, tensor, rest, along, count)
-    if not isinstance(known, Tensor):
+        _require_count(machine, node_kind, length, options, count)
+        return _known_parts(machine, node, tensor, options, along, count)
+    if not isinstance(fake, Tensor):
         raise CaptureError(f"{machine.place(node)}: the number of parts must be known at capture")
-    if kind == "aten::unbind":
-        shape = [s for d, s in enumerate(known.shape) if d != along % known.dim()]
-        return _list_of_parts(machine, known, shape, "list::from_tensor", {"self": tensor, "dim": along})
-    width = rest[0]
-    if kind.endswith("chunk"):
+    if node_kind == "aten::unbind":
+        shape = [s for d, s in enumerate(fake.shape) if d != along % fake.dim()]
+        return _list_of_parts(machine, fake, shape, "list::from_tensor", {"self": tensor, "dim": along})
+    width = options[0]
+    if node_kind.endswith("chunk"):
         whole = compute(machine, "add", size(machine, tensor, along), width - 1)
         width = compute(machine, "floordiv", whole, width)
-    shape = list(known.shape)
+    shape = list(fake.shape)
     shape[along] = machine.fakes.size()
     arguments = {"self": tensor, "split_size": width, "dim": along}
-    return _list_of_parts(machine, known, shape, "list::from_parts", arguments)
+    return _list_of_parts(machine, fake, shape, "list::from_parts", arguments)
 
 
-def _unpacked(node: Any) -> int | None:
-    """The numbers of values into which readers unpack a list."""
+def _unpack_count(node: Any) -> int | None:
+    """The number of values into which all readers unpack a list; None if they differ or do other things."""
     users = [use.user for use in node.output().uses()]
     counts = {len(list(user.outputs())) for user in users if user.kind() == "prim::ListUnpack"}
     return counts.pop() if len(counts) == 1 and all(u.kind() == "prim::ListUnpack" for u in users) else None
 
 
-def _require_count(machine: Interpreter, kind: str, length: Any, rest: Any, count: int) -> None:
+def _require_count(machine: Interpreter, node_kind: str, length: Any, options: Any, count: int) -> None:
     """Require the sizes for which a split gives a number of parts."""
     reason = f"the model splits into {count} parts"
-    if kind == "aten::unbind":
+    if node_kind == "aten::unbind":
         machine.build.require(length, f"{{}} == {count}", reason)
-    elif isinstance(rest[0], int) and rest[0] > 0:
-        number = rest[0]
-        width = f"(({{0}} + {number - 1}) // {number})" if kind.endswith("chunk") else f"{number}"
+    elif isinstance(options[0], int) and options[0] > 0:
+        number = options[0]
+        width = f"(({{0}} + {number - 1}) // {number})" if node_kind.endswith("chunk") else f"{number}"
         allowed = f"{{0}} > 0 and ({{0}} + {width} - 1) // {width} == {count}"
-        # A tensor without elements has as many chunks as are asked for, and one part of a given size.
-        if kind.endswith("chunk") or count == 1:
+        # An empty tensor has as many chunks as requested, and one part when split by size.
+        if node_kind.endswith("chunk") or count == 1:
             allowed = f"{{0}} == 0 or ({allowed})"
         machine.build.require(length, allowed, reason)
 
 
-def _known_parts(machine: Interpreter, node: Any, tensor: Any, rest: Any, along: int, count: int) -> List:
-    known = machine.fake(tensor)
+def _known_parts(machine: Interpreter, node: Any, tensor: Any, options: Any, along: int, count: int) -> List:
+    tensor_fake = machine.fake(tensor)
     fakes: list[Any] = [UNKNOWN] * count
-    if isinstance(known, Tensor):
+    if isinstance(tensor_fake, Tensor):
         if node.kind() == "aten::unbind":
-            shape = [s for d, s in enumerate(known.shape) if d != along % known.dim()]
-            fakes = [machine.fakes.tensor(shape, known.dtype) for _ in range(count)]
+            shape = [s for d, s in enumerate(tensor_fake.shape) if d != along % tensor_fake.dim()]
+            fakes = [machine.fakes.tensor(shape, tensor_fake.dtype) for _ in range(count)]
         else:
-            fakes = [machine.fakes.loosened(known, [along % known.dim()]) for _ in range(count)]
+            fakes = [
+                machine.fakes.with_unknown_sizes(tensor_fake, [along % tensor_fake.dim()])
+                for _ in range(count)
+            ]
     schema = library.schema_of(node)
     names = [formal.name for formal in schema.arguments]
-    arguments = dict(zip(names, [tensor, *rest], strict=False))
+    arguments = dict(zip(names, [tensor, *options], strict=False))
     values = [machine.build.value(f"{machine.stem(node)}_{i}", fake) for i, fake in enumerate(fakes)]
     machine.build.append(schema.name, arguments, values, schema.overload_name or "default")
     return machine.list(values, "Tensor")
 
 
 def _list_of_parts(
-    machine: Interpreter, known: Tensor, shape: list[Any], name: str, arguments: dict[str, Any]
+    machine: Interpreter, fake: Tensor, shape: list[Any], name: str, arguments: dict[str, Any]
 ) -> List:
-    value = machine.build.list_value(machine.fakes.tensor(shape, known.dtype), "Tensor")
+    value = machine.build.list_value(machine.fakes.tensor(shape, fake.dtype), "Tensor")
     machine.build.append(name, arguments, [value])
     return machine.list(None, "Tensor", value)

@@ -19,7 +19,7 @@ from ..objects import Nested
 _MERGED, _PADDING = 2, 1
 
 
-class _Kernel:
+class _FusedKernel:
     """Emits the operators of one kernel."""
 
     def __init__(self, machine: Interpreter, node: Any):
@@ -32,7 +32,7 @@ class _Kernel:
     def linear(self, x: Any, weight: Any, bias: Any) -> Any:
         return self("linear", input=x, weight=weight, bias=bias)
 
-    def normalized(self, x: Any, embed_dim: int, weight: Any, bias: Any, eps: float) -> Any:
+    def normalize(self, x: Any, embed_dim: int, weight: Any, bias: Any, eps: float) -> Any:
         return self("layer_norm", input=x, normalized_shape=[embed_dim], weight=weight, bias=bias, eps=eps)
 
     def add(self, x: Any, y: Any) -> Any:
@@ -76,8 +76,8 @@ class _Kernel:
                 value=-float("inf"),
             )
         chosen = self("softmax", "int", self=scores, dim=-1)
-        found = self("transpose", "int", self=self("matmul", self=chosen, other=value), dim0=1, dim1=2)
-        joined = self("flatten", "using_ints", self=found, start_dim=2, end_dim=3)
+        combined = self("transpose", "int", self=self("matmul", self=chosen, other=value), dim0=1, dim1=2)
+        joined = self("flatten", "using_ints", self=combined, start_dim=2, end_dim=3)
         return self.linear(joined, result_weight, result_bias), chosen
 
 
@@ -109,7 +109,7 @@ def native_multi_head_attention(
     mask_type: int | None = None,
 ) -> list[Any]:
     """Attention over a batch of sequences; returns the weights averaged over heads on request."""
-    kernel = _Kernel(machine, node)
+    kernel = _FusedKernel(machine, node)
     weights = [qkv_weight, qkv_bias, proj_weight, proj_bias]
     sizes = (embed_dim, num_head)
     if isinstance(query, Nested):
@@ -117,13 +117,13 @@ def native_multi_head_attention(
             raise CaptureError(
                 f"{machine.place(node)}: the attention weights of a nested tensor are not supported"
             )
-        x, inner, kind = _dense(machine, node, query, mask, mask_type)
-        found, chosen = kernel.attention([x, x, x], sizes, weights, inner, kind)
-        return [query.like(found), chosen]
-    found, chosen = kernel.attention([query, key, value], sizes, weights, mask, mask_type)
+        x, inner, inner_mask_type = _dense(machine, node, query, mask, mask_type)
+        result, chosen = kernel.attention([x, x, x], sizes, weights, inner, inner_mask_type)
+        return [query.like(result), chosen]
+    result, chosen = kernel.attention([query, key, value], sizes, weights, mask, mask_type)
     if need_weights and average_attn_weights:
         chosen = kernel("mean", "dim", self=chosen, dim=[1])
-    return [found, chosen]
+    return [result, chosen]
 
 
 @script("aten::_transformer_encoder_layer_fwd")
@@ -152,38 +152,38 @@ def transformer_encoder_layer(
     mask_type: int | None = None,
 ) -> Any:
     """Attention and a feed-forward network, each with a residual connection and a normalization."""
-    kernel = _Kernel(machine, node)
+    kernel = _FusedKernel(machine, node)
     dense, mask, mask_type = _dense(machine, node, src, mask, mask_type)
     weights = [qkv_weight, qkv_bias, proj_weight, proj_bias]
 
     def first(x: Any) -> Any:
-        return kernel.normalized(x, embed_dim, norm_weight_1, norm_bias_1, eps)
+        return kernel.normalize(x, embed_dim, norm_weight_1, norm_bias_1, eps)
 
     def second(x: Any) -> Any:
-        return kernel.normalized(x, embed_dim, norm_weight_2, norm_bias_2, eps)
+        return kernel.normalize(x, embed_dim, norm_weight_2, norm_bias_2, eps)
 
-    def attended(x: Any) -> Any:
+    def attend(x: Any) -> Any:
         return kernel.attention([x, x, x], (embed_dim, num_heads), weights, mask, mask_type)[0]
 
-    def fed(x: Any) -> Any:
+    def feed_forward(x: Any) -> Any:
         hidden = kernel.linear(x, ffn_weight_1, ffn_bias_1)
         hidden = kernel("gelu" if use_gelu else "relu", self=hidden)
         return kernel.linear(hidden, ffn_weight_2, ffn_bias_2)
 
     if norm_first:
-        x = kernel.add(dense, attended(first(dense)))
-        x = kernel.add(x, fed(second(x)))
+        x = kernel.add(dense, attend(first(dense)))
+        x = kernel.add(x, feed_forward(second(x)))
     else:
-        x = first(kernel.add(dense, attended(dense)))
-        x = second(kernel.add(x, fed(x)))
+        x = first(kernel.add(dense, attend(dense)))
+        x = second(kernel.add(x, feed_forward(x)))
     return src.like(x) if isinstance(src, Nested) else x
 
 
-def _front(kernel: _Kernel, mask: Value) -> Any:
+def _front(kernel: _FusedKernel, mask: Value) -> Any:
     """A mask that is true at the first positions of each sequence; another mask gives their number."""
     counts = kernel("sum", "dim_IntList", self=mask, dim=[1], keepdim=True)
-    places = kernel("cumsum", self=kernel("ones_like", self=mask, dtype=DataType.INT64), dim=1)
-    return kernel("le", "Tensor", self=places, other=counts)
+    positions = kernel("cumsum", self=kernel("ones_like", self=mask, dtype=DataType.INT64), dim=1)
+    return kernel("le", "Tensor", self=positions, other=counts)
 
 
 def _origin(mask: Value) -> Value:
@@ -196,12 +196,12 @@ def _origin(mask: Value) -> Value:
 def is_left_aligned(machine: Interpreter, node: Any, t: Value, mask: Value) -> bool:
     """Whether all padding is at the end, which decides how `nn.TransformerEncoder` handles it.
 
-    Attention is masked in both cases; only the contents of the padding afterwards differ, which is decided
-    when the sequences are padded again.
+    Attention is masked in both cases; only the contents of the padding afterwards differ. Return True here;
+    `nested_tensor_from_mask` decides with the computed alignment.
     """
     if "torch/nn/modules/transformer.py" not in machine.build.line:
         raise CaptureError(f"{machine.place(node)}: it is supported only within nn.TransformerEncoder")
-    kernel = _Kernel(machine, node)
+    kernel = _FusedKernel(machine, node)
     equal = kernel("eq", "Tensor", self=_front(kernel, mask), other=mask)
     machine.alignments[_origin(mask)] = kernel("all", self=equal)
     return True
@@ -212,7 +212,7 @@ def nested_tensor_from_mask(
     machine: Interpreter, node: Any, t: Value, mask: Value, mask_check: bool = True
 ) -> Nested:
     """The sequences without the masked positions at their ends."""
-    kernel = _Kernel(machine, node)
+    kernel = _FusedKernel(machine, node)
     aligned = machine.alignments.get(_origin(mask))
     if aligned is None:
         padding = kernel("logical_not", self=_front(kernel, mask))
@@ -228,6 +228,6 @@ def to_padded_tensor(
     """The sequences at full length, with the padding value at the removed positions."""
     if not isinstance(nested, Nested) or output_size is None:
         raise CaptureError(f"{machine.place(node)}: the tensor must be nested, and the size to pad to given")
-    kernel = _Kernel(machine, node)
+    kernel = _FusedKernel(machine, node)
     left_out = kernel("unsqueeze", self=nested.left_out, dim=-1)
     return kernel("masked_fill", "Scalar", self=nested.padded, mask=left_out, value=padding)

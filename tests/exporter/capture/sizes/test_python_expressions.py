@@ -12,7 +12,11 @@ from hypothesis import strategies as st
 
 from opsetta import CaptureError
 from opsetta.exporter.capture.sizes.guards import Guard
-from opsetta.exporter.capture.sizes.python_expressions import compiled, expression_text, python_expression
+from opsetta.exporter.capture.sizes.python_expressions import (
+    compile_expression,
+    expression_text,
+    python_expression,
+)
 from opsetta.exporter.captured_graph.dimensions import evaluate
 from opsetta.exporter.torch_boundary.symbolic_sizes import FloatProduct, FloatSum, functions
 
@@ -75,7 +79,7 @@ def _value(function: Callable[[], Any]) -> Any:
 def test_the_function_and_the_text_have_the_value_that_torch_gives(expression: Any, n: int, m: int) -> None:
     sizes = {"n": n, "m": m}
     wanted = _value(lambda: expression.xreplace({N: sympy.Integer(n), M: sympy.Integer(m)}))
-    function = compiled(python_expression(expression, NAMES))
+    function = compile_expression(python_expression(expression, NAMES))
     value = _value(lambda: function(sizes))
     assert wanted is None or value is None or value == wanted
     assert _value(lambda: evaluate(expression_text(expression, NAMES), sizes)) == value

@@ -106,7 +106,7 @@ def test_a_list_whose_length_depends_on_a_size_is_refused_with_a_remedy() -> Non
 
 
 @pytest.mark.parametrize("error", [AttributeError("x"), KeyError("x"), AssertionError("x")])
-@pytest.mark.parametrize("part", ["Recorder.origin", "GraphTrace.trace"])
+@pytest.mark.parametrize("part", ["OperatorRecorder.origin", "GraphTrace.trace"])
 def test_a_fault_of_the_trials_is_not_said_to_be_the_models(
     part: str, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:

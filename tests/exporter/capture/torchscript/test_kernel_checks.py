@@ -93,7 +93,7 @@ def test_a_model_that_the_kernels_accept_is_not_run(case: str, monkeypatch: pyte
     def run(*args: Any) -> None:
         raise AssertionError("the whole model ran")
 
-    torchscript = sys.modules["opsetta.exporter.capture.torchscript.capture"]
+    torchscript = sys.modules["opsetta.exporter.capture.torchscript.capture_script"]
     monkeypatch.setattr(torchscript, "check_example", run)
     monkeypatch.setattr(torchscript, "is_suspect", lambda *args: False)
     model, args = RIGHT[case]

@@ -108,8 +108,8 @@ def test_a_simple_expression_is_found(name):
 def test_two_sizes_that_are_equal_in_the_example_stay_two():
     fakes = Fakes()
     n, m = fakes.size("n", 4), fakes.size("m", 4)
-    assert fakes.difference(*(fakes.describe(ir.Value(), fakes.sized(s)) for s in (n, n))) == 0
-    assert fakes.difference(*(fakes.describe(ir.Value(), fakes.sized(s)) for s in (n, m))) is None
+    assert fakes.difference(*(fakes.describe(ir.Value(), fakes.number_of_size(s)) for s in (n, n))) == 0
+    assert fakes.difference(*(fakes.describe(ir.Value(), fakes.number_of_size(s)) for s in (n, m))) is None
 
 
 def test_a_slice_up_to_a_computed_number_has_no_known_size():
