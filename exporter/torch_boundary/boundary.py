@@ -45,8 +45,8 @@ def boundary(*patches: AbstractContextManager[object]) -> Iterator[None]:
 @contextlib.contextmanager
 def interrupts_deferred() -> Iterator[None]:
     """Defer SIGINT until the end of the context; Python delivers it to the main thread only."""
-    held = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(held):
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield
         return
     arrived: list[FrameType | None] = []
@@ -54,6 +54,6 @@ def interrupts_deferred() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, held)
+        signal.signal(signal.SIGINT, handler)
         if arrived:
-            held(signal.SIGINT, arrived[0])
+            handler(signal.SIGINT, arrived[0])

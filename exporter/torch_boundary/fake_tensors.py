@@ -72,7 +72,7 @@ def trace(
 @contextlib.contextmanager
 def as_exporting() -> Iterator[None]:
     """Make `torch.compiler.is_exporting` return True within the context."""
-    probe.need(probe.SIZE_LIMITS)
+    probe.require(probe.SIZE_LIMITS)
     from torch._export.utils import _compiling_state_context
 
     with _compiling_state_context():

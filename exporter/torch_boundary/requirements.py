@@ -21,4 +21,4 @@ def need_torch(doing: str) -> None:
         if error.name != "torch":
             raise
         raise OpsettaError(f"{doing} needs PyTorch: pip install 'opsetta[torch]'") from None
-    probe.need(probe.CALL)
+    probe.require(probe.CALL)

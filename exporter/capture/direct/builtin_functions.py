@@ -24,7 +24,7 @@ from ...torch_boundary.state.static_lookups import (
     is_instance,
     module_attributes,
 )
-from ...torch_boundary.symbolic_numbers import whole
+from ...torch_boundary.symbolic_numbers import as_integer
 from .bytecode import only_calls_int
 
 _OURS = __name__.removesuffix("capture.direct.builtin_functions")
@@ -74,7 +74,7 @@ class _Integer(type):
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and not kwargs and isinstance(args[0], (torch.SymInt, torch.SymFloat)):
-            found = whole(args[0])
+            found = as_integer(args[0])
             if found is not None:
                 return found
         return builtins.int(*args, **kwargs)

@@ -18,7 +18,7 @@ import torch.fx
 
 from ...captured_graph.specializations import Specialization
 from ...torch_boundary.containers import pytree
-from ...torch_boundary.recording.recorder import READS_OF_NUMBERS, Recorder
+from ...torch_boundary.recording.recorder import READS_OF_NUMBERS, GraphRecorder
 from ...torch_boundary.recording.replay import NotReplayable, Replay
 from ...torch_boundary.recording.size_tensors import number_in
 from ...torch_boundary.symbolic_numbers import GuardOnDataDependentSymNode, example_sizes
@@ -62,7 +62,7 @@ class Decisions:
         self.answers: dict[Question, list[Any]] = {}
 
     @contextlib.contextmanager
-    def on(self, recorder: Recorder, weights: Sequence[Any], inputs: Sequence[Any]) -> Iterator[None]:
+    def on(self, recorder: GraphRecorder, weights: Sequence[Any], inputs: Sequence[Any]) -> Iterator[None]:
         """Decide for a recording within the context.
 
         Args:

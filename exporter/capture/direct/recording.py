@@ -26,7 +26,7 @@ from ...torch_boundary.recording.fake_weights import (
     replaced_state,
 )
 from ...torch_boundary.recording.recorded_sizes import FixedSizes
-from ...torch_boundary.recording.recorder import Recorder
+from ...torch_boundary.recording.recorder import GraphRecorder
 from ...torch_boundary.state.module_tree import ModuleTree
 from ..fx_import.captured_program import CallStructure, GraphSignature, RecordedProgram
 from .decisions import Decisions
@@ -86,7 +86,7 @@ class _Recording:
         self._call = sizes.fake_call(args, kwargs)
         self._weights = replace_weights(tree, sizes.mode)
         self._gradients = gradients
-        self.recorder = Recorder(tree, sizes.mode, source_lines=source_lines, gradients=gradients)
+        self.recorder = GraphRecorder(tree, sizes.mode, source_lines=source_lines, gradients=gradients)
         self._graph = self.recorder.graph
         self._entries: list[InputSpec] = []
 
@@ -101,7 +101,7 @@ class _Recording:
         assigned = AssignedBuffers(self._model)
         weights = [self._named[name] for name in self._weights]
         deciding = self._decisions.on(self.recorder, weights, self._leaves)
-        with assigned.noted(), deciding:
+        with assigned.record_assignments(), deciding:
             result = self.recorder.run(leaves, structure)
         unanswered = getattr(self._sizes.mode.shape_env, "unanswered", None)
         if unanswered is not None:

@@ -318,7 +318,7 @@ def _limits(
     if not names:
         return size_limits.Limits()
     packs = any("packed_sequence" in str(node.target) for node in program.graph.nodes)
-    captured_so = functools.partial(capture_patches.as_captured, packs)
+    captured_so = functools.partial(capture_patches.under_capture_patches, packs)
     search = size_limits.Search(captured, values, names, leaves.ranges())
     branches: list[size_limits.Branch] = []
     is_first = True

@@ -18,8 +18,8 @@ def random_state_preserved() -> Iterator[None]:
     beartype, which checks arguments of symbolic functions, uses it to choose the list element to check.
     """
     with LOCK:
-        held = random.getstate()
+        state = random.getstate()
         try:
             yield
         finally:
-            random.setstate(held)
+            random.setstate(state)

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-_OTHERS = frozenset({bool, int, float, str, tuple, list, dict, collections.OrderedDict, set, type(None)})
-"""Types of attributes that are neither tensors nor objects of TorchScript, to tell most of them quickly. Look
-up only classes of the metaclass `type`, because the hash of a class is code of its metaclass."""
-_NAMED = (torch.Tensor, torch.ScriptObject)
+_PLAIN_TYPES = frozenset({bool, int, float, str, tuple, list, dict, collections.OrderedDict, set, type(None)})
+"""Types of attributes that are neither tensors nor objects of TorchScript, for a quick test.
+Test only classes whose metaclass is `type`: hashing a class runs code of its metaclass."""
+_TENSOR_TYPES = (torch.Tensor, torch.ScriptObject)
 
 
 def modules_of(model: torch.nn.Module) -> list[torch.nn.Module]:
@@ -19,23 +19,23 @@ def modules_of(model: torch.nn.Module) -> list[torch.nn.Module]:
 
     That method is a generator in a generator for each level of nesting, which takes several times as long.
     """
-    found: dict[int, torch.nn.Module] = {}
+    modules: dict[int, torch.nn.Module] = {}
     waiting: list[torch.nn.Module | None] = [model]
     while waiting:
         module = waiting.pop()
-        if module is not None and id(module) not in found:
-            found[id(module)] = module
+        if module is not None and id(module) not in modules:
+            modules[id(module)] = module
             children = list(module._modules.values())
             waiting += reversed(children)
-    return list(found.values())
+    return list(modules.values())
 
 
 def tensors_of(module: torch.nn.Module) -> list[torch.Tensor]:
     """The parameters and buffers of a module itself."""
     return [
         tensor
-        for held in (module._parameters, module._buffers)
-        for tensor in held.values()
+        for table in (module._parameters, module._buffers)
+        for tensor in table.values()
         if tensor is not None
     ]
 
@@ -47,9 +47,9 @@ def scripted_tensors(model: torch.nn.Module) -> list[torch.Tensor]:
 
 
 class ModuleTree:
-    """The modules of a model with their tensors. A shared one is here under each of its names.
+    """The modules of a model with their tensors. A shared one is listed under each of its names.
 
-    torch's methods, which find one kind each, walk over all modules every time.
+    One walk finds everything; torch's `named_parameters`, `named_buffers` and others walk once each.
 
     Args:
         model: the model, whose modules must not be their own submodules.
@@ -89,10 +89,10 @@ class ModuleTree:
                 self.holders[prefix + name] = (buffers, name)
         self.transient.update(prefix + name for name in module._non_persistent_buffers_set)
         for name, item in vars(module).items():
-            kind = type(item)
-            if type(kind) is type and kind in _OTHERS:
+            item_class = type(item)
+            if type(item_class) is type and item_class in _PLAIN_TYPES:
                 continue
-            if issubclass(kind, _NAMED):
+            if issubclass(item_class, _TENSOR_TYPES):
                 self.attributes[prefix + name] = item
         for name, child in module._modules.items():
             if child is not None:
@@ -100,7 +100,7 @@ class ModuleTree:
 
 
 def replace_tensors(model: torch.nn.Module, named: Mapping[str, torch.Tensor]) -> None:
-    """Put other tensors in the place of all parameters and buffers of a model; their type is not checked.
+    """Replace all parameters and buffers of a model; the types of the new tensors are not checked.
 
     Modules of TorchScript keep their tensors: such a write reaches the C++ module of the user's model,
     which nothing restores.

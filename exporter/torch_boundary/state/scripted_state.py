@@ -63,7 +63,7 @@ class ScriptedState:
 
 
 @contextlib.contextmanager
-def preserved(module: torch.jit.ScriptModule, written: frozenset[str] = frozenset()) -> Iterator[None]:
+def preserve_state(module: torch.jit.ScriptModule, written: frozenset[str] = frozenset()) -> Iterator[None]:
     """Restore a module's attributes and the contents of its tensors at the end, see `ScriptedState`."""
     state = ScriptedState(module, written)
     try:
@@ -116,11 +116,11 @@ def _attributes(module: torch.jit.ScriptModule) -> list[tuple[str, Any, str]]:
 
 def _names(graph: Any) -> Iterator[str]:
     """The names of the module attributes that a graph reads or writes, in its blocks and functions too."""
-    for kind in ("prim::GetAttr", "prim::SetAttr"):
-        for node in graph.findAllNodes(kind):
+    for operator_name in ("prim::GetAttr", "prim::SetAttr"):
+        for node in graph.findAllNodes(operator_name):
             yield node.s("name")
-    for kind in _WITH_FUNCTIONS:
-        for node in graph.findAllNodes(kind):
+    for operator_name in _WITH_FUNCTIONS:
+        for node in graph.findAllNodes(operator_name):
             yield from _names(node.g("Subgraph"))
 
 
@@ -131,18 +131,18 @@ def _leaves(path: str, item: Any) -> list[tuple[str, Any]]:
         members = enumerate(item)
     elif isinstance(item, dict):
         members = item.items()
-    found = [leaf for key, member in members for leaf in _leaves(f"{path}.{key}", member)]
-    return found or [(path, item)]
+    leaves = [leaf for key, member in members for leaf in _leaves(f"{path}.{key}", member)]
+    return leaves or [(path, item)]
 
 
-def _are_unchanged(before: list[tuple[str, Any]], now: list[tuple[str, Any]]) -> bool:
+def _are_unchanged(before: list[tuple[str, Any]], current: list[tuple[str, Any]]) -> bool:
     """Whether an attribute is unchanged; assumed for items that cannot be compared."""
-    if [path for path, _ in before] != [path for path, _ in now]:
+    if [path for path, _ in before] != [path for path, _ in current]:
         return False
-    return all(_is_same(old, new) for (_, old), (_, new) in zip(before, now, strict=True))
+    return all(_is_unchanged(old, new) for (_, old), (_, new) in zip(before, current, strict=True))
 
 
-def _is_same(old: Any, new: Any) -> bool:
+def _is_unchanged(old: Any, new: Any) -> bool:
     if isinstance(old, torch.Tensor) or isinstance(new, torch.Tensor):
         return old is new
     if isinstance(old, _PLAIN) and isinstance(new, _PLAIN):

@@ -95,7 +95,7 @@ def test_a_fault_of_a_symbolic_function_is_reported(
 def test_a_name_that_is_gone_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     from opsetta.exporter.torch_boundary.recording import recorder
 
-    monkeypatch.setattr(recorder.Recorder, "_node_of", None)
+    monkeypatch.setattr(recorder.GraphRecorder, "_node_of", None)
     with pytest.raises(Fault, match="in the capture 'direct' of the model: TypeError: 'NoneType'"):
         opsetta.export(Product(), (X,))
 

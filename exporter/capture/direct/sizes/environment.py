@@ -98,9 +98,9 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
         elif name == "mod":
             expression = numbers.PythonMod(*expressions)
         elif name == "floor":
-            expression = numbers.applied(name, [self._simplify_floor_div(expressions[0])])
+            expression = numbers.apply_operation(name, [self._simplify_floor_div(expressions[0])])
         else:
-            expression = numbers.applied(name, expressions)
+            expression = numbers.apply_operation(name, expressions)
         hints = [operand._hint for operand in operands]
         hint = None if None in hints else pytype(numbers.operator_of(name)(*hints))
         return self._node(expression, pytype, hint)

@@ -107,7 +107,7 @@ class SizeNode(numbers.SymNode):  # type: ignore[misc]
 
     def _related(self) -> sympy.Basic:
         name, *operands = self.relation or ()
-        return numbers.applied(name, [operand.expr for operand in operands])
+        return numbers.apply_operation(name, [operand.expr for operand in operands])
 
     def refresh(self) -> None:
         """Apply the environment's new replacements."""
@@ -318,7 +318,7 @@ def _operation(name: str) -> Callable[..., SizeNode]:
         if found is None:
             operands = [operand.original for operand in (self, *map(self.shape_env.adopted, others))]
             found = self.results[key] = _result(name, operands)
-        return numbers.recorded(name, (self, *others), found) if numbers.is_recorded() else found
+        return numbers.record_operation(name, (self, *others), found) if numbers.is_recorded() else found
 
     def binary(self: SizeNode, other: Any) -> SizeNode:
         key = (name, other.original if type(other) is SizeNode else other)
@@ -328,7 +328,7 @@ def _operation(name: str) -> Callable[..., SizeNode]:
         if not numbers.is_recorded() or (is_at_most and other.maybe_as_int() == sys.maxsize):
             # Each slice to the end of a tensor asks torch whether its size is at most the largest integer.
             return found
-        result: SizeNode = numbers.recorded(name, (self, other), found)
+        result: SizeNode = numbers.record_operation(name, (self, other), found)
         return result
 
     is_at_most = name == "le"

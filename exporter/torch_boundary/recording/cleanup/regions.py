@@ -32,8 +32,8 @@ def without_regions(graph: torch.fx.Graph, root: torch.nn.Module) -> tuple[torch
             if node.target in (_ENTER, _EXIT):
                 graph.erase_node(node)
         return graph, root
-    replaced: Any = replace_autocast_with_hop_pass(torch.fx.GraphModule(root, graph), None)[0]
-    return replaced.graph, replaced
+    regions_module: Any = replace_autocast_with_hop_pass(torch.fx.GraphModule(root, graph), None)[0]
+    return regions_module.graph, regions_module
 
 
 def name_operands(root: torch.nn.Module) -> None:
