@@ -146,7 +146,7 @@ class DynamicSizes(FixedSizes):
             non_strict_utils.produce_guards_and_solve_constraints(
                 self.mode, module, self._dynamic_shapes, self._equalities, self._signature
             )
-        module.meta["inline_constraints"] = self._finished(module)
+        module.meta["inline_constraints"] = self._finish_ranges(module)
         args, kwargs = self._call
         combined = _trace._combine_args(self._model, args, kwargs)  # type: ignore[attr-defined]
         ordered = {name: combined[name] for name in combined if name not in kwargs} | kwargs
