@@ -182,7 +182,7 @@ def decide_condition(condition: Any) -> bool | None:
     """Decide a condition on sizes by polynomials; None if it may differ between sizes."""
     if not isinstance(condition, torch.SymBool):
         return bool(condition)
-    decide = getattr(condition.node, "decide_condition", None)
+    decide = getattr(condition.node, "known_answer", None)
     return None if decide is None else decide()
 
 

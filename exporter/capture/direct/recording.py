@@ -1,4 +1,4 @@
-"""Records a model: placeholders, the run, and the clean-up that torch.export makes of its graph."""
+"""Records a model: creates placeholders, runs it, and cleans up the graph as torch.export does."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class _Recording:
             self._bind_leaf(leaf, name)
         assigned = AssignedBuffers(self._model)
         weights = [self._named[name] for name in self._weights]
-        deciding = self._decisions.on(self.recorder, weights, self._leaves)
+        deciding = self._decisions.decide_for(self.recorder, weights, self._leaves)
         with assigned.record_assignments(), deciding:
             result = self.recorder.run(leaves, structure)
         unanswered = getattr(self._sizes.mode.shape_env, "unanswered", None)
@@ -113,15 +113,15 @@ class _Recording:
             if name in self._weights:
                 self._write(name, self.recorder.node_of(value))
         self._graph.output(tuple(results))
-        return self._finished(returned, names)
+        return self._finish(returned, names)
 
     def _bind_weight(self, name: str, fake: torch.Tensor) -> None:
         is_parameter = name in self._tree.parameters
-        kind = InputKind.PARAMETER if is_parameter else InputKind.BUFFER
-        node = self._placeholder(fake, tensor_name(kind, name))
+        input_kind = InputKind.PARAMETER if is_parameter else InputKind.BUFFER
+        node = self._placeholder(fake, tensor_name(input_kind, name))
         self._entries.append(
             InputSpec(
-                kind=kind,
+                kind=input_kind,
                 arg=TensorArgument(name=node.name),
                 target=name,
                 persistent=None if is_parameter else name not in self._tree.transient,
@@ -154,12 +154,12 @@ class _Recording:
             return self._sizes.finish(graph, root)
         except Exception as error:
             stack = getattr(self._sizes.mode.shape_env, "fixing", None) or []
-            own = [place for place, frame in enumerate(stack) if frame.filename == __file__]
+            frame_indices = [index for index, frame in enumerate(stack) if frame.filename == __file__]
             # The frames before are those of the caller of the export.
-            error.real_stack = stack[max(own, default=-1) + 1 :]  # type: ignore[attr-defined]
+            error.real_stack = stack[max(frame_indices, default=-1) + 1 :]  # type: ignore[attr-defined]
             raise
 
-    def _finished(self, structure: Any, arguments: Sequence[str]) -> RecordedProgram:
+    def _finish(self, structure: Any, arguments: Sequence[str]) -> RecordedProgram:
         graph, root = self._graph, self.recorder.root
         root.graph = graph  # type: ignore[assignment]
         remove_dead_nodes(graph)

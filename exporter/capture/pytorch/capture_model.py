@@ -293,7 +293,7 @@ def _recorded(
     sizes = FixedSizes(environment)
     if specification is not None:
         sizes = DynamicSizes(environment, model, specification)
-    with builtin_functions.kept_symbolic(model, specification is not None, others or []):
+    with builtin_functions.keep_symbolic(model, specification is not None, others or []):
         return record(model, args, kwargs, sizes, decisions, source_lines=source_lines, gradients=gradients)
 
 

@@ -42,9 +42,9 @@ def break_function(monkeypatch: pytest.MonkeyPatch, place: str, error: Exception
 
 
 PLACES = {
-    "recorder": "exporter.torch_boundary.recording.recorder:Recorder._arguments",
-    "results of the recorder": "exporter.torch_boundary.recording.recorder:Recorder._results",
-    "end of a recording": "exporter.capture.direct.recording:_Recording._finished",
+    "recorder": "exporter.torch_boundary.recording.recorder:GraphRecorder._arguments",
+    "results of the recorder": "exporter.torch_boundary.recording.recorder:GraphRecorder._map_results",
+    "end of a recording": "exporter.capture.direct.recording:_Recording._finish",
     "decision": "exporter.capture.pytorch.capture_model:_placeholders",
     "sizes": "exporter.capture.pytorch.capture_model:_limits",
     "trial": "exporter.capture.sizes.trials:Tracer._called",
