@@ -30,6 +30,7 @@ def boundary(*patches: AbstractContextManager[object]) -> Iterator[None]:
     """
     with LOCK, contextlib.ExitStack() as stack:
         try:
+            # An interrupt while patches are being applied would leave some of them in place.
             with interrupts_deferred():
                 process_state.save(stack, loggers=not _inside)
                 _inside.append(stack)
@@ -46,6 +47,7 @@ def boundary(*patches: AbstractContextManager[object]) -> Iterator[None]:
 def interrupts_deferred() -> Iterator[None]:
     """Defer SIGINT until the end of the context; Python delivers it to the main thread only."""
     handler = signal.getsignal(signal.SIGINT)
+    # signal.signal works only in the main thread, and SIG_IGN or None cannot be called afterwards.
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield
         return

@@ -60,6 +60,7 @@ def for_capture(
 
         probe.require(probe.TRAINING)
         patches.append(custom_gradients.refuse_custom_gradients())
+    # Only a name that occurs twice needs this; TorchDynamo makes its own symbols.
     if len(set(names.values())) < len(names) and not strict and probe.has(probe.NAMED_DIMENSIONS):
         from .replacements import named_dimensions
 

@@ -145,6 +145,7 @@ def tensor_of(
     )
     if status:
         raise PrepackUnavailable(f"torch could not make a packed tensor (status {status})")
+    # torch accepts a handle of its C interface only in a capsule.
     capsule = ctypes.pythonapi.PyCapsule_New
     capsule.restype, capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
     return torch._C._aoti.alloc_tensor_by_stealing_from_void_ptr(capsule(handle.value, None, None))

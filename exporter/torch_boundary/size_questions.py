@@ -66,10 +66,12 @@ def note(environment: Any, node: Any, answer: Any) -> None:
     """Keep the condition of a symbolic boolean, or the value of a number, if the user's code asked for it."""
     questions = questions_of(environment)
     frame: Any = sys._getframe(1)
+    # Skip the frames of torch and of this package that evaluate the condition.
     while frame is not None and frame.f_code.co_filename.endswith(_ASKING):
         frame = frame.f_back
     file = "" if frame is None else frame.f_code.co_filename
     is_traced, is_number = file.startswith(_DYNAMO), node.pytype is not bool
+    # TorchDynamo interprets the user's code, whose line is not on the Python stack.
     if is_traced and not is_number:
         questions.setdefault(node.expr, Question(bool(answer), "", 0))
     elif file and not file.startswith((_TORCH, _PACKAGE, *_GENERATED)):
@@ -79,7 +81,7 @@ def note(environment: Any, node: Any, answer: Any) -> None:
 
 @contextlib.contextmanager
 def record_questions() -> Iterator[None]:
-    """Within the context, torch's own environments keep the questions of the user's code."""
+    """Record the conditions that the user's code tests in torch's own environments, within the context."""
     original = ShapeEnv.evaluate_sym_node
 
     def evaluate_sym_node(self: Any, sym_node: Any, *args: Any, **kwargs: Any) -> Any:

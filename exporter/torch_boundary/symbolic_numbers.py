@@ -60,7 +60,7 @@ def method_name(operation: str) -> str:
 
 
 def operator_of(operation: str) -> Callable[..., Any]:
-    """The function on Python's numbers that an operation stands for."""
+    """The function that computes an operation on Python's numbers."""
     return _sym_node.method_to_operator(operation)
 
 
@@ -113,6 +113,7 @@ def compute_order(tensor: Any, *args: Any, **kwargs: Any) -> None:
 def record_operation(operation: str, operands: Sequence[Any], result: Any) -> Any:
     """The result of an operation as the active recorder knows it; the recorder makes a node of its graph."""
     numbers = tuple(map(_sym_node.wrap_node, operands))
+    # As in torch's tracer, multiplication by 1 makes no node; testing the type first adds no guard.
     if operation == "mul":
         for number, operand in zip(numbers, reversed(operands), strict=True):
             if type(number) is int and number == 1:
@@ -220,7 +221,9 @@ def _exact_fraction(node: Any) -> tuple[Any, int] | None:
     Sums, differences and products of such floats are exact, too, while they are below 2**53.
     """
     if node.constant is not None:
-        numerator, denominator = _ratio(node.constant)
+        if not math.isfinite(node.constant):
+            return None
+        numerator, denominator = node.constant.as_integer_ratio()
         return (numerator, denominator) if denominator <= _LARGEST_DENOMINATOR else None
     if node.pytype is int:
         return _sym_node.wrap_node(node), 1
@@ -253,10 +256,6 @@ def _exact_fraction(node: Any) -> tuple[Any, int] | None:
         )
         denominator = first_denominator * second_denominator
     return (numerator, denominator) if 0 < denominator <= _LARGEST_DENOMINATOR else None
-
-
-def _ratio(number: float) -> tuple[int, int]:
-    return number.as_integer_ratio() if math.isfinite(number) else (0, 2 * _LARGEST_DENOMINATOR)
 
 
 def number_hash(number: Any) -> int:

@@ -61,11 +61,13 @@ class FloatSum(sympy.Function):  # type: ignore[misc]
     """The sum of two floats, as Python rounds it: sympy would reorder the terms of nested sums."""
 
     is_real = True
+    # torch's analyses of expressions find their rule for a function by this name.
     _torch_handler_name = "add"
 
     @classmethod
     def eval(cls, first: Any, second: Any) -> Any:
         """The sum of two numbers; None for other terms."""
+        # None makes sympy keep the call as it is.
         if first.is_Number and second.is_Number:
             return sympy.Float(float(first) + float(second))
         return None

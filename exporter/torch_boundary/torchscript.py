@@ -58,6 +58,7 @@ def parse_schema(schema: str) -> Any:
 
 def inline_calls(graph: Any) -> Any:
     """A copy of a graph with all function calls inlined."""
+    # The pass works in place, and the graph belongs to the user's module.
     copy = graph.copy()
     torch._C._jit_pass_inline(copy)
     return copy

@@ -121,7 +121,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", choices=sorted(SIZES), default=list(SIZES))
     parser.add_argument("--opset", nargs="*", type=int, default=list(OPSETS))
     given = parser.parse_args()
-    if given.purpose == "make":
+    if given.what == "make":
         make(given.folder, given.only)
         return 0
     return 0 if check(given.folder, given.only, given.opset) else 1

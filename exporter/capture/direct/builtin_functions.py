@@ -85,14 +85,14 @@ class _Integer(type):
 
 
 class _Int(metaclass=_Integer):
-    """What the name `int` stands for in the modules that define a model."""
+    """The replacement of `int` in the modules that define a model."""
 
 
 @contextlib.contextmanager
 def keep_symbolic(
     model: torch.nn.Module, has_dynamic_sizes: bool, further_namespaces: Iterable[dict[str, Any]]
 ) -> Iterator[None]:
-    """Within the context, the Python modules that define a model call these functions instead of Python's.
+    """Replace `len` and `int` in the Python modules that define a model, within the context.
 
     Args:
         model: the model.
@@ -105,6 +105,7 @@ def keep_symbolic(
         if has_dynamic_sizes and "int" not in space and _only_calls_int(space):
             functions["int"] = _Int
         for name, function in functions.items():
+            # A module that defines the name itself keeps its own function.
             if name not in space:
                 space[name] = function
                 changed.append((space, name))

@@ -205,15 +205,15 @@ def _stack_use(instruction: dis.Instruction) -> tuple[int, int]:
 
 def only_calls_int(codes: Iterable[types.CodeType]) -> bool:
     """Whether code calls `int`, and uses it in nothing but such calls, `isinstance` and annotations."""
-    uses = [use for code in codes for nested_code in _nested(code) for use in _uses_of_int(nested_code)]
+    uses = [use for code in codes for nested_code in _nested_codes(code) for use in _uses_of_int(nested_code)]
     return "call" in uses and "other" not in uses
 
 
-def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
+def _nested_codes(code: types.CodeType) -> Iterator[types.CodeType]:
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _nested(constant)
+            yield from _nested_codes(constant)
 
 
 def _uses_of_int(code: types.CodeType) -> list[str]:
@@ -256,7 +256,7 @@ def _use(decoded: _Code, position: int) -> str:
 def check_outcome(
     code: types.CodeType, offset: int, without_effect: Collection[str], reports: Collection[str]
 ) -> str:
-    """What the check that runs at an offset may do: `raises`, `reports`; empty if it is no check.
+    """The outcome of the check that runs at an offset: `raises`, `reports`; empty if it is no check.
 
     Args:
         without_effect: the names of functions and methods that change nothing.
@@ -379,7 +379,7 @@ class _Sides:
             position += 1
 
     def outcome(self, position: int, end: _End, depth: int = 0) -> str:
-        """What code does until it comes to an end: `raises`, `reports` (also for nothing), or empty for else.
+        """The outcome of code up to an end: `raises`, `reports` (also if it does nothing), else empty.
 
         Args:
             depth: by how many entries the stack is to be longer at the end.
@@ -428,7 +428,7 @@ class _Sides:
         if isinstance(constant, types.CodeType):
             names = {
                 name
-                for nested_code in _nested(constant)
+                for nested_code in _nested_codes(constant)
                 for _, name in _code(nested_code).called_names(0, None)
             }
             return names <= {GENERATOR, *self._without_effect}
@@ -444,21 +444,24 @@ class _Sides:
 def catches(code: types.CodeType, offset: int) -> bool:
     """Whether code may go on after an exception of the instruction at an offset."""
     decoded = _code(code)
+    # From 3.11 handlers stand in a table; before, SETUP_ instructions open their blocks.
     if sys.version_info >= (3, 11):
         entries = [(entry.start, entry.end, entry.target) for entry in dis.Bytecode(code).exception_entries]
 
-        def handlers(position_offset: int) -> list[int]:
+        def handlers(instruction_offset: int) -> list[int]:
             return [
-                decoded.positions[target] for start, end, target in entries if start <= position_offset < end
+                decoded.positions[target]
+                for start, end, target in entries
+                if start <= instruction_offset < end
             ]
 
     else:
 
-        def handlers(position_offset: int) -> list[int]:
+        def handlers(instruction_offset: int) -> list[int]:
             return [
                 decoded.target(position)
                 for position, entry in enumerate(decoded.instructions)
-                if entry.opname.startswith("SETUP_") and entry.offset < position_offset < entry.argval
+                if entry.opname.startswith("SETUP_") and entry.offset < instruction_offset < entry.argval
             ]
 
     pending, visited = handlers(offset), set()

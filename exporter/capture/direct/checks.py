@@ -83,6 +83,7 @@ def _statements_at(code: types.CodeType, line: int) -> list[ast.stmt]:
     """The statements around a line that runs; none if the file is not that of the code."""
     statements = [node for node in _statements_of(code.co_filename) if _covers(node, line)]
     functions = [node for node in statements if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    # `co_firstlineno` is the line of the first decorator, where there is one.
     starts = [first.lineno for node in functions for first in [*node.decorator_list, node][:1]]
     return statements if code.co_name.startswith("<") or code.co_firstlineno in starts else []
 
@@ -102,6 +103,7 @@ def _outcomes(frame: types.FrameType) -> list[str]:
         for node in statements
         if isinstance(node, (ast.Assert, ast.If)) and _covers(node.test, frame.f_lineno)
     ]
+    # With several conditions on a line it is unknown which one runs.
     if len(conditionals) != 1 or not _is_plain(conditionals[0].test):
         return []
     [check] = conditionals
@@ -117,17 +119,17 @@ def _is_plain(expression: ast.expr) -> bool:
     nodes = list(ast.walk(expression))
     calls = [node for node in nodes if isinstance(node, ast.Call)]
     return not any(isinstance(node, _UNCLEAR) for node in nodes) and all(
-        _called(call) in _WITHOUT_EFFECT for call in calls
+        _called_name(call) in _WITHOUT_EFFECT for call in calls
     )
 
 
-def _called(call: ast.Call) -> str:
+def _called_name(call: ast.Call) -> str:
     """The name of a function or method; empty if it has none."""
     return call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
 
 
 def _outcome(body: Sequence[ast.stmt]) -> str:
-    """What the statements of one side do: `raises`, `reports` (also for none), or `computes`."""
+    """The outcome of the statements of one side: `raises`, `reports` (also if empty), or `computes`."""
     if body and isinstance(body[-1], ast.Raise) and all(isinstance(statement, _SIMPLE) for statement in body):
         return "raises"
     return "reports" if all(map(_is_report, body)) else "computes"
@@ -137,7 +139,7 @@ def _is_report(statement: ast.stmt) -> bool:
     if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
         return False
     call = statement.value
-    return _called(call) in _REPORTS and all(
+    return _called_name(call) in _REPORTS and all(
         map(_is_plain, [*call.args, *(keyword.value for keyword in call.keywords)])
     )
 

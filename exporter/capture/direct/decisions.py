@@ -128,6 +128,7 @@ class Decisions:
         if self._replay is None:
             raise NotReplayable("no direct capture is running")
         definitions = self._definitions(expression, environment)
+        # From the most general answer to the most special: weights, all sizes, the example.
         with contextlib.suppress(NotReplayable):
             values = self._of_weights(definitions)
             value = environment.concrete(expression, values, result_type)
@@ -194,6 +195,7 @@ class Decisions:
             if environment.is_size_of_input(symbol):
                 continue
             if symbol not in self._defined:
+                # torch may have replaced the symbol by an equal one.
                 equal = [candidate for candidate in self._defined if environment.replace(candidate) == symbol]
                 if not equal:
                     raise NotReplayable(f"{symbol} has no definition")

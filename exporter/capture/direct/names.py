@@ -39,6 +39,7 @@ def assign_names(graph: torch.fx.Graph, entries: Sequence[InputSpec], arguments:
     """
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     pairs = list(zip(placeholders, entries, strict=True))
+    # Inputs are named first, so that they keep the names of the forward's parameters.
     users = [(node, entry) for node, entry in pairs if entry.kind == InputKind.USER_INPUT]
     names = _UniqueNames()
     for (node, entry), name in zip(users, arguments, strict=True):

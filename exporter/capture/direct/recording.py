@@ -58,6 +58,7 @@ def record(
         Differentiates: the model computes gradients all the same.
         NotRecordable: the model is of a kind that only torch.export captures.
     """
+    # Found before the run, which may add modules and tensors.
     tree = ModuleTree(model)
     check_recordable(tree, (args, dict(kwargs)))
     recording = _Recording(tree, args, kwargs, sizes, decisions, source_lines, gradients)
@@ -97,7 +98,11 @@ class _Recording:
         leaves, structure = pytree.tree_flatten(self._call)
         names = argument_names(self._model, *self._call)
         for leaf, name in zip(leaves, names, strict=True):
-            self._bind_leaf(leaf, name)
+            node = self._placeholder(leaf, name)
+            arg: Any = TensorArgument(name=node.name)
+            if not isinstance(leaf, (torch.Tensor, torch.SymInt)):
+                arg = ConstantArgument(name=node.name, value=leaf)
+            self._entries.append(InputSpec(kind=InputKind.USER_INPUT, arg=arg, target=None))
         assigned = AssignedBuffers(self._model)
         weights = [self._named[name] for name in self._weights]
         deciding = self._decisions.decide_for(self.recorder, weights, self._leaves)
@@ -127,13 +132,6 @@ class _Recording:
                 persistent=None if is_parameter else name not in self._tree.transient,
             )
         )
-
-    def _bind_leaf(self, leaf: Any, name: str) -> None:
-        node = self._placeholder(leaf, name)
-        arg: Any = TensorArgument(name=node.name)
-        if not isinstance(leaf, (torch.Tensor, torch.SymInt)):
-            arg = ConstantArgument(name=node.name, value=leaf)
-        self._entries.append(InputSpec(kind=InputKind.USER_INPUT, arg=arg, target=None))
 
     def _placeholder(self, value: Any, name: str) -> torch.fx.Node:
         # The node gets its name at the end: until then, names of operators are numbered apart from it.

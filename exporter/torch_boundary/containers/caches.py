@@ -159,6 +159,7 @@ def _layers(cache_utils: Any, children: dict[str, Any], layout: Any) -> Iterator
             options["number_of_states"] = len(counters[0])
         layer = layer_class(**options)
         if has_keys:
+            # `update` also initializes the layer, which setting its tensors would not.
             layer.update(*(next(tensors[attention_name]) for attention_name in _ATTENTION))
         for states_name, numbers in zip(_LINEAR, state_numbers, strict=True):
             for number in numbers:

@@ -103,6 +103,7 @@ def bind_arguments(operator: OpOverload, arguments: Mapping[str, Any]) -> tuple[
     named = {name: torch_argument(item) for name, item in arguments.items()}
     positional = []
     for formal in operator._schema.arguments:
+        # Positional arguments cannot have gaps, so all after an omitted one go by name.
         if formal.kwarg_only or formal.name not in named:
             break
         positional.append(named.pop(formal.name))

@@ -7,6 +7,7 @@ import random
 import threading
 from collections.abc import Iterator
 
+# Reentrant, because a thread may enter `boundary` again within it.
 LOCK = threading.RLock()
 """Held while torch is patched, and while Python's random generator is used internally."""
 

@@ -78,6 +78,7 @@ def close_vmaps() -> Iterator[None]:
 
 def torch_loggers() -> list[logging.Logger]:
     """The loggers of torch that exist now."""
+    # A copy, because another thread may create a logger during the loop.
     named_loggers = list(logging.root.manager.loggerDict.items())
     return [
         logger

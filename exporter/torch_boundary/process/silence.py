@@ -16,7 +16,7 @@ _SILENT = logging.CRITICAL + 1
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Within the context, torch logs nothing, warns of nothing, and prints no graph of a capture that fails.
+    """Suppress torch's logs and warnings, and the graphs that it prints of failed captures.
 
     Errors carry what the user needs. Other loggers and the model's own output are not suppressed.
     """
@@ -34,7 +34,7 @@ def ignore_warnings() -> Iterator[None]:
 
 @contextlib.contextmanager
 def suppress_logs() -> Iterator[None]:
-    """Within the context, torch logs nothing, and does not print the graph of a capture that fails."""
+    """Suppress torch's logs, and the graphs that it prints of failed captures."""
     # A logger without a level inherits that of `torch`, so only these need a level.
     levels = [
         (logger, logger.level)

@@ -101,7 +101,7 @@ class FakeWeights:
         self._counts = collections.Counter(map(_storage, {id(tensor): tensor for tensor in tensors}.values()))
 
     def __call__(self, tensor: Any) -> Any:
-        """The fake tensor that stands for a tensor; one that was made here stands for itself."""
+        """The fake tensor of a tensor; a fake tensor that was made here is returned as it is."""
         if id(tensor) in self._replaced:
             return tensor
         fake = self._fakes.get(id(tensor))
@@ -123,6 +123,7 @@ class FakeWeights:
     def _is_all_of_its_storage(self, tensor: torch.Tensor) -> bool:
         if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout != torch.strided:
             return False
+        # torch's own conversion keeps track of shared, quantized, conjugated and partial storages.
         storage = tensor.untyped_storage()
         return (
             not tensor.is_quantized

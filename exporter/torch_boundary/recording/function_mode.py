@@ -66,8 +66,8 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
 
     Args:
         tracer: torch's tracer.
-        redirect: finds the function to call in the place of a function.
-        elements_of: finds the elements of a fake tensor, of which a model wants an array; or None.
+        redirect: takes a call, and returns the function to call instead, or the same one.
+        elements_of: finds the elements of a fake tensor that a model converts to an array; None to refuse it.
         assign: lets a tensor be a value that a model assigns to its `data`.
         differentiates: whether the recording shows the operators of gradients.
 
@@ -106,6 +106,7 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
                 if func not in _NUMBERS
                 else (self._convert_to_number, (func, args[0]), {})
             )
+        # Cached, because the answer does not depend on the arguments.
         is_plain = self._plain.get(func)
         if is_plain is None:
             is_plain = self._plain[func] = is_unchanged(func)
@@ -117,6 +118,7 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
         func, args, kwargs = super()._override(func, args, kwargs)  # type: ignore[no-untyped-call]
         func = _recordable(func, args, kwargs)
         func = self._redirect(func, args, kwargs)
+        # `aten::size` returns Python numbers, which would fix symbolic sizes.
         if func is _ATEN.size.default and args[0]._has_symbolic_sizes_strides:
             func = _ATEN.sym_size.default
         return PreDispatchTorchFunctionMode.__torch_function__, (self, func, (), args, kwargs), {}
@@ -139,7 +141,7 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
 
 
 def _recordable(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The function to call in the place of one that would read values, or fix sizes, while it runs."""
+    """A replacement for a function that would read values or fix sizes; other functions as they are."""
     if func is torch.tensor and args and _holds_scalars(args[0]):
         # This implementation consists of operators, which can be recorded.
         return _refs.tensor

@@ -144,12 +144,12 @@ class InnerCall:
 
 
 class SavedResults(TorchDispatchMode):
-    """What autograd may keep for a backward: results of operators, and of those that run within them.
+    """Results that autograd may save for a backward: of operators, and of the operators that run within them.
 
     Autograd returns a result as another tensor. Before an operator in place it copies the tensor.
 
     Args:
-        node_of: finds the node that stands for a tensor.
+        node_of: finds the node of a tensor.
     """
 
     def __init__(self, node_of: Callable[[torch.Tensor], torch.fx.Node | None]):
@@ -162,7 +162,7 @@ class SavedResults(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Note a call below autograd."""
+        """Record a call below autograd."""
         origins = pytree.tree_map_only(torch.Tensor, self._origin, (args, kwargs or {}))
         result = func(*args, **(kwargs or {}))
         if isinstance(result, torch.Tensor) and not func._schema.is_mutable:
@@ -175,13 +175,13 @@ class SavedResults(TorchDispatchMode):
         return self._inner.get(id(tensor), tensor) if node is None else node
 
     def finish(self, node: torch.fx.Node) -> None:
-        """Note the node of the operator that has just run."""
+        """Set the node of the outer operator that has just run."""
         for call in self._last:
             call.before = node
         self._last.clear()
 
     def keep(self, tensor: torch.Tensor, node: torch.fx.Node) -> None:
-        """Note the node of a result."""
+        """Record the node of a result."""
         self._by_storage.setdefault(storage_of(tensor), []).append((tensor, node))
 
     def inner_call(self, tensor: torch.Tensor) -> InnerCall | None:

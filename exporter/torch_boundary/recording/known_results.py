@@ -70,6 +70,7 @@ class KnownResults:
         if layout is not None and (not is_symbolic or self._has_room((None, [layout]), args)):
             cache[key] = results = None, [layout]
             return self._make_results(results, args, writes)
+        # In-place operators that change the layout of their argument must not be cached.
         before = _state(args[0]) if writes else None
         result = func(*args, **kwargs) if kwargs else func(*args)
         is_cacheable = not writes or (result is args[0] and _state(result) == before)
@@ -142,6 +143,7 @@ class KnownResults:
     def _make_results(self, results: _Results, args: tuple[Any, ...], writes: bool | None) -> Any:
         container_class, items = results
         if writes and not args[0].is_inference():
+            # The kernel, which is skipped, would have counted the write.
             torch.autograd.graph.increment_version(args[0])
         with torch._C._ExcludeDispatchKeyGuard(_PYTHON):
             if container_class is None:
@@ -275,7 +277,7 @@ def _state(tensor: torch.Tensor) -> Any:
 
 
 def _forget_layouts(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> None:
-    """Note that an operator may have given its arguments other layouts."""
+    """Forget the layouts of arguments that an operator may have changed."""
     for item in pytree.tree_leaves((args, kwargs)):
         if type(item) is FakeTensor:
             forget_layout(item)
@@ -341,11 +343,6 @@ def _read_layout(tensor: torch.Tensor) -> tuple[Any, ...] | None:
 _PLAIN = frozenset({bool, int, float, str, torch.dtype, torch.device, torch.layout, torch.memory_format})
 
 
-def _depends_on_data(tensor: torch.Tensor) -> bool:
-    """Whether sizes are new with each call of an operator."""
-    return any(isinstance(size, torch.SymInt) and not size.node.has_hint() for size in tensor.shape)
-
-
 def _describe_results(
     result: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, is_symbolic: bool
 ) -> _Results | None:
@@ -374,7 +371,8 @@ def _describe_results(
         if (
             any(item is argument for argument in arguments)
             or (item._has_symbolic_sizes_strides and not is_symbolic)
-            or _depends_on_data(item)
+            # Sizes that depend on data are new symbols in each call, so the result cannot be reused.
+            or any(isinstance(size, torch.SymInt) and not size.node.has_hint() for size in item.shape)
             or (offset is None and not _is_new(item, storages))
         ):
             return None
@@ -384,7 +382,7 @@ def _describe_results(
 
 
 def _is_new(tensor: torch.Tensor, storages: set[int]) -> bool:
-    """Whether a tensor is all of a storage that is none of the given ones."""
+    """Whether a tensor fills a whole storage that is not among the given storages."""
     storage = tensor.untyped_storage()
     is_all = storage.nbytes() == tensor.numel() * tensor.element_size()
     begins_it = tensor.storage_offset() == 0

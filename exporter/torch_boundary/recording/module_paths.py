@@ -85,6 +85,7 @@ class ModulePaths:
         entry = (path, type(module))
         stack: dict[str, Any] = self._tracer.module_stack
         key = path
+        # The same module may be running already, further out.
         while key in stack:
             key += "@"
         stack[key] = entry

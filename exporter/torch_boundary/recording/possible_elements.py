@@ -7,6 +7,7 @@ computed, by running its operators on the few elements that their operands may h
 from __future__ import annotations
 
 import itertools
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -190,8 +191,10 @@ class _PossibleElements:
         function: Callable[..., Any] = node.target  # type: ignore[assignment]
         if not isinstance(node.meta["val"], torch.Tensor):
             raise NotKnown("several results")
+        if math.prod(map(len, choices)) > _MOST_VALUES**2:
+            raise NotKnown("many combinations")
         results = []
-        for chosen in _combinations(choices):
+        for chosen in itertools.product(*choices):
             values = dict(zip(operands, chosen, strict=True))
             args, kwargs = torch.fx.map_arg((node.args, node.kwargs), values.__getitem__)
             try:
@@ -226,13 +229,6 @@ def _distinct(values: torch.Tensor) -> torch.Tensor:
         raise NotKnown("many values")
     result: torch.Tensor = distinct
     return result
-
-
-def _combinations(choices: Sequence[Sequence[torch.Tensor]]) -> list[tuple[torch.Tensor, ...]]:
-    combinations = list(itertools.islice(itertools.product(*choices), _MOST_VALUES**2 + 1))
-    if len(combinations) > _MOST_VALUES**2:
-        raise NotKnown("many combinations")
-    return combinations
 
 
 def _name(node: torch.fx.Node) -> str:

@@ -65,6 +65,7 @@ class FixedSizes:
             ValueError, AssertionError: the model does not allow the sizes that the caller wants.
         """
         environment = self.mode.shape_env
+        # Without symbols the pass has nothing to assert.
         if environment is None or not environment.var_to_range:
             return {}
         return self._finish_ranges(_GraphHolder(root, graph))

@@ -89,7 +89,7 @@ class GraphRecorder:
         root: holds the constants and sub-graphs that `get_attr` nodes name.
         constant_of: finds the number in a tensor, by its node; None if it is no constant of the model.
         number_of_sizes: finds the symbolic number in a tensor that is computed from sizes; None for others.
-        elements_of: finds the elements of a tensor of which the model wants an array; None to refuse it.
+        elements_of: finds the elements of a tensor that the model converts to an array; None to refuse it.
         assigned: the tensors to whose `data` the model has assigned, by identity.
     """
 
@@ -155,7 +155,9 @@ class GraphRecorder:
             if self._saved is not None:
                 enter(self._saved)
             enter(tracing(TracingContext(self._fake_mode)))
-            enter(dynamo_config.patch(_dynamo_settings()))
+            # torch.export traces the functions of higher-order operators by TorchDynamo, with these settings.
+            settings = dataclasses.asdict(_trace.DEFAULT_EXPORT_DYNAMO_CONFIG)
+            enter(dynamo_config.patch({**settings, "do_not_emit_runtime_asserts": False}))
             enter(non_strict_utils._override_builtin_ops())
             enter(_trace._ignore_backend_decomps())
             enter(compiling_state())
@@ -242,6 +244,7 @@ class GraphRecorder:
         if traits is None:
             traits = self._known_traits[func] = self._traits(func)
         is_rare, creates, name = traits
+        # Indexing by positions has a known result size, unlike indexing by masks.
         if is_rare and not (func is torch.ops.aten.index.Tensor and _has_positions(args[1])):
             return self._bookkeep(func, types, args, kwargs)
         try:
@@ -281,7 +284,7 @@ class GraphRecorder:
     ) -> torch.fx.Node:
         """A node for a call."""
         node = self.graph.create_node("call_function", func, (), {}, name)
-        # `create_node` would walk the arguments, to warn of symbolic numbers, of which there are none.
+        # `create_node` would walk the arguments to warn of symbolic numbers; there are none here.
         node._update_args_kwargs(args, kwargs)
         node.meta["nn_module_stack"] = self._paths.current
         node.meta["val"] = result
@@ -466,9 +469,3 @@ def _is_before_dispatch(key: DispatchKey) -> bool:
 def _has_positions(indices: Sequence[torch.Tensor | None]) -> bool:
     """Whether indices are positions. The size of a result that masks select depends on their values."""
     return all(index is None or index.dtype in (torch.int64, torch.int32) for index in indices)
-
-
-def _dynamo_settings() -> dict[str, Any]:
-    """The settings under which TorchDynamo traces the functions of higher-order operators in torch.export."""
-    settings = dataclasses.asdict(_trace.DEFAULT_EXPORT_DYNAMO_CONFIG)
-    return {**settings, "do_not_emit_runtime_asserts": False}

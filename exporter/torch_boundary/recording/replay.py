@@ -59,6 +59,7 @@ class Replay:
         self._weights = weights
         self._real_leaves = [*weights, *inputs]
         self._size_of = size_of
+        # Modes are per thread, so this one runs without those of the recording.
         self._thread = concurrent.futures.ThreadPoolExecutor(1)
         self._values: dict[torch.fx.Node, Any] = {}
         self._of_example: dict[int, torch.UntypedStorage] = {}
@@ -89,6 +90,7 @@ class Replay:
         Raises:
             NotReplayable: it depends on an input, on a dynamic size, or on chance.
         """
+        # Fresh copies, because the calls of an earlier replay may have written to theirs.
         self._copies = {}
         dependencies = self._slice(node)
         sizes: dict[torch.fx.Node, Any] = {}
@@ -154,6 +156,7 @@ class Replay:
         """The nodes on which a value depends, in order: operands, and what wrote to them before."""
         needed, storages, dependencies = {node}, _storages(node), []
         is_reached = False
+        # Backwards, so that every consumer is seen before its operands.
         for candidate in reversed(self._graph.nodes):
             is_reached = is_reached or candidate is node
             if not is_reached or not (candidate in needed or storages & _written_storages(candidate)):
@@ -253,7 +256,7 @@ def _written_storages(node: torch.fx.Node) -> set[Any]:
 
 
 def _written_constants(node: torch.fx.Node) -> set[Any]:
-    """The names of constants of which a call writes to a view."""
+    """The names of the constants whose views a call writes to."""
     base: Any = node
     while isinstance(base, torch.fx.Node) and base.op == "call_function" and base.args:
         base = base.args[0]

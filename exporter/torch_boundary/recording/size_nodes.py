@@ -1,4 +1,4 @@
-"""The graph node that stands for each symbolic number of a recording."""
+"""Maps each symbolic number of a recording to a graph node."""
 
 from __future__ import annotations
 

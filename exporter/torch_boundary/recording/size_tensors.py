@@ -98,6 +98,7 @@ def _divide(self: Any, other: Any, rounding_mode: str | None = None) -> Any:
     """Integer division by a positive number, where both ways to round agree."""
     if not all(type(divisor) is int and divisor > 0 for divisor in _array(other).reshape(-1)):
         raise NotReplayable("the divisor may be 0 or less")
+    # Truncation equals floor division only if the dividend is not negative.
     if rounding_mode != "floor" and not all(holds_always(n >= 0) for n in _array(self).reshape(-1)):
         raise NotReplayable("the dividend may be less than 0")
     return self // other

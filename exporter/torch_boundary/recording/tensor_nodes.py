@@ -1,4 +1,4 @@
-"""The graph node that stands for each tensor of a recording."""
+"""Maps each tensor of a recording to a graph node."""
 
 from __future__ import annotations
 
@@ -38,19 +38,20 @@ class TensorNodes:
         return [] if entry is None else [*self._earlier_nodes.get(id(tensor), ()), entry[1]]
 
     def node_of(self, tensor: torch.Tensor) -> torch.fx.Node | None:
-        """The node that stands for a tensor; None if there is none, or for a constant with a known value."""
+        """The node of a tensor; None if there is none, or for a constant with a known value."""
         key = id(tensor)
         entry = self._strong_entries.get(key)
         if entry is not None:
             return entry[1]
         weak_entry = self._weak_entries.get(key)
+        # The `id` may belong to a new tensor, so the reference is compared too.
         if weak_entry is None or weak_entry[0]() is not tensor or weak_entry[2] is not None:
             return None
         self.keep(tensor, weak_entry[1])
         return weak_entry[1]
 
     def constant_of(self, tensor: torch.Tensor) -> torch.fx.Node | None:
-        """The node that stands for a constant with a known value; None for other tensors."""
+        """The node of a constant with a known value; None for other tensors."""
         weak_entry = None if id(tensor) in self._strong_entries else self._weak_entries.get(id(tensor))
         return (
             None

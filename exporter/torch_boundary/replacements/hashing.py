@@ -13,6 +13,7 @@ from .shape_kernels import in_place_of
 def _hash_shape(
     self: torch.Tensor, dim: Sequence[int] = (), *, keepdim: bool = False, mode: int = 0
 ) -> torch.Tensor:
+    # An empty list means all axes; a zero-dim tensor accepts axis 0.
     reduced_axes = {axis % max(self.dim(), 1) for axis in dim or range(self.dim())}
     sizes = [
         1 if axis in reduced_axes else size

@@ -40,6 +40,7 @@ def _least_squares_shapes(
 ) -> tuple[torch.Tensor, ...]:
     """The result shapes of LAPACK's drivers for a matrix of full rank."""
     driver = driver or "gelsy"
+    # torch.linalg's rule: a batch of vectors has the batch sizes and rows of the matrices.
     is_vector = b.dim() == 1 or (self.dim() - 1 == b.dim() and self.shape[:-1] == b.shape)
     right_side = b.unsqueeze(-1) if is_vector else b
     rows, columns = self.shape[-2:]

@@ -32,6 +32,7 @@ def unify_symbols(names: Mapping[tuple[int, int], str]) -> Iterator[None]:
         _unify(mode.shape_env, pytree.tree_leaves((positional, named)), names)
         return fake_inputs
 
+    # `_trace` has imported the function under its own name, so both names are patched.
     with (
         replace_attribute(non_strict_utils, "make_fake_inputs", make_inputs),
         replace_attribute(_trace, "make_fake_inputs", make_inputs),

@@ -52,6 +52,7 @@ def _pack_shapes(
     context = torch.library.get_ctx()
     length = input.shape[1 if batch_first else 0]
     longest, count = context.new_dynamic_size(min=1, max=_largest(length)), context.new_dynamic_size(min=1)
+    # Tells torch.export the relation, without which it could not decide comparisons of the two.
     check(longest <= length)  # type: ignore[no-untyped-call]
     return input.new_empty(count, *input.shape[2:]), lengths.new_empty(longest)
 
@@ -140,7 +141,7 @@ class Redirection:
         self._table = _redirections()
 
     def __call__(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """The function to call in the place of a function, which may be the same."""
+        """The function to call instead of a function, or the same one."""
         replacement = self._table.get(func)
         return func if replacement is None or not _takes_fake_tensor(func, args, kwargs) else replacement
 

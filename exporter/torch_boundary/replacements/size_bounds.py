@@ -44,6 +44,7 @@ def _interpret(
             return _ORIGINAL(
                 analysis, environment, part, index_dtype=index_dtype, missing_handler=missing_handler
             )
+        # torch recurses into every occurrence, which takes exponential time for nested expressions.
         if part not in results:
             operands = [result_of(operand) for operand in part.args]
             results[part] = interp._run_sympy_handler(analysis, operands, part, index_dtype=index_dtype)

@@ -144,6 +144,7 @@ def checkpoint_tensors(path: str | os.PathLike[str]) -> Mapping[Any, Any]:
     """
     probe.require(probe.CHECKPOINTS)
     try:
+        # Under this mode torch.load notes the offset of each storage, and reads no bytes.
         with FakeTensorMode():
             content = torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, pickle.UnpicklingError, EOFError, KeyError, ValueError) as error:

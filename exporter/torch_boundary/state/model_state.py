@@ -66,6 +66,7 @@ class Preserved:
 
     def __exit__(self, *exception: object) -> None:
         for item, item_class, contents in self._objects:
+            # Lazy modules and parameters change their class when they first run.
             if type(item) is not item_class:
                 object.__setattr__(item, "__class__", item_class)
             is_module = issubclass(item_class, torch.nn.Module)
@@ -135,6 +136,7 @@ class _Reachable:
         self.values: list[Any] = []
         self.tensors: list[torch.Tensor] = []
         self.scripted: list[ScriptedState] = []
+        # By `id`, because hashing may run code of the object's class.
         self._seen: set[int] = set()
         self._waiting: list[Any] = []
         self._wait_for(roots)

@@ -25,6 +25,7 @@ def modules_of(model: torch.nn.Module) -> list[torch.nn.Module]:
         module = waiting.pop()
         if module is not None and id(module) not in modules:
             modules[id(module)] = module
+            # Reversed, because `pop` takes the last one first.
             children = list(module._modules.values())
             waiting += reversed(children)
     return list(modules.values())

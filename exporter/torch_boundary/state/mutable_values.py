@@ -70,6 +70,7 @@ def refill(container: Any, members: Any) -> None:
     cls: Any = container_class(container)
     if _is_unchanged(container, members):
         return
+    # Refilled and not replaced, because other objects may refer to the container.
     cls.clear(container)
     if issubclass(cls, dict):
         for key, value in members.items() if isinstance(members, dict) else members:

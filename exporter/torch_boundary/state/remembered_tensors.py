@@ -123,7 +123,7 @@ def _attributes(owner: Any) -> Mapping[str, Any]:
 
 
 def _restore_name(owner: Any, name: str, before: Mapping[str, Any]) -> None:
-    """Let a name of a class or module be what it was before, by Python's rules and not those of its class."""
+    """Restore a name of a class or module, without code of its metaclass or class."""
     if not is_instance(owner, type):
         attributes = module_attributes(owner)
         if name in before:
@@ -189,6 +189,7 @@ def _search_module(module: types.ModuleType) -> _Memory:
         value_class = type(value)
         if issubclass(value_class, types.ModuleType):
             memory.used_modules.add(module_name(value))
+        # An imported class or function shows whose code the module uses.
         elif issubclass(value_class, _DEFINED) and (origin := defining_module(value)) != name:
             memory.used_modules.add(origin)
         else:

@@ -46,13 +46,16 @@ class ScriptedState:
         self._contents = [
             (tensor, tensor.detach().clone(), _version(tensor))
             for path, tensor in tensors
-            if (path in written or not _is_parameter(tensor)) and not tensor.is_meta
+            # Parameters that no call writes to are not copied, which would double the memory.
+            if (path in written or not (isinstance(tensor, torch.nn.Parameter) or tensor.requires_grad))
+            and not tensor.is_meta
         ]
 
     def restore(self) -> None:
         """Write back what has changed since."""
         for tensor, before, version in self._contents:
             if _version(tensor) != version or not _has_values(tensor, before):
+                # torch allows writes to inference tensors only in inference mode.
                 with torch.inference_mode(tensor.is_inference()), torch.no_grad():
                     tensor.detach().copy_(before)
                 if version is not None:
@@ -80,10 +83,6 @@ def _version(tensor: torch.Tensor) -> int | None:
 def _has_values(tensor: torch.Tensor, values: torch.Tensor) -> bool:
     """Whether a tensor has some values. Kernels of normalizations write to buffers without counting that."""
     return tensor.layout == torch.strided and torch.equal(tensor.detach(), values)
-
-
-def _is_parameter(tensor: torch.Tensor) -> bool:
-    return isinstance(tensor, torch.nn.Parameter) or tensor.requires_grad
 
 
 def _modules(handle: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -145,6 +144,7 @@ def _are_unchanged(before: list[tuple[str, Any]], current: list[tuple[str, Any]]
 def _is_unchanged(old: Any, new: Any) -> bool:
     if isinstance(old, torch.Tensor) or isinstance(new, torch.Tensor):
         return old is new
+    # The last condition is for NaN, which differs from itself.
     if isinstance(old, _PLAIN) and isinstance(new, _PLAIN):
         return type(old) is type(new) and (old == new or (old != old and new != new))
     return True

@@ -106,6 +106,7 @@ class _Writes(TorchDispatchMode):
                 if formal.alias_info is not None and formal.alias_info.is_write:
                     argument = args[position] if position < len(args) else kwargs.get(formal.name)
                     for item in argument if isinstance(argument, (list, tuple)) else (argument,):
+                        # A write to a view changes every tensor of its storage.
                         for tensor in self._watched.get(storage_of(item) or 0, ()):
                             self.keep(tensor)
         return func(*args, **kwargs)

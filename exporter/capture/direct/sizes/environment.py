@@ -254,6 +254,7 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
 
     def _set_replacement(self, a: Any, tgt: Any, msg: str) -> None:
         before = self.replacements.get(a)
+        # Only the first one, because later ones often follow from it.
         if self.fixing is None and tgt.is_number:
             self.fixing = traceback.extract_stack()
         super()._set_replacement(a, tgt, msg)
@@ -264,6 +265,7 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
 
     def _learn(self) -> None:
         self.facts += 1
+        # Any bound may depend on the symbol that has changed.
         self._atom_bounds.clear()
         self._bounds.clear()
 

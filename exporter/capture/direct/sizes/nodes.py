@@ -185,6 +185,7 @@ class SizeNode(numbers.SymNode):  # type: ignore[misc]
             return self.original.known_answer()
         if self.answer is None and self.relation is not None:
             environment = self.shape_env
+            # Without new facts the bounds are the same, and the comparison stays undecided.
             if self._undecided_at != environment.facts:
                 self.answer = _decide_relation(self.relation, environment.bounds)
                 self._undecided_at = environment.facts

@@ -137,6 +137,7 @@ class Polynomial:
             else:
                 return _UNBOUNDED
             widths[atom] = None if low is None or high is None else max(0, high - low)
+        # Replacing each atom by a sum of two terms multiplies a product of n atoms out to 2**n terms.
         if sum(2 ** len(monomial) for monomial in self.terms) > _MOST_TERMS:
             return _UNBOUNDED
         shifted = self.substitute(distances)

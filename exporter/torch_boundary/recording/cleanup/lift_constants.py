@@ -41,6 +41,7 @@ class Constants:
         names = ConstantAttrMap()
         weights = {*map(id, self._tree.parameters.values()), *map(id, self._tree.buffers.values())}
         for name, item in self._tree.attributes.items():
+            # A weight that is also a plain attribute has a placeholder already.
             if id(item) not in weights:
                 names.add(item, name)
         return names

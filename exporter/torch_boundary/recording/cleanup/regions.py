@@ -27,6 +27,7 @@ def without_regions(graph: torch.fx.Graph, root: torch.nn.Module) -> tuple[torch
             entered.append(node)
     if not entered:
         return graph, root
+    # The third argument of `_enter_autocast` is `enabled`.
     if all(node.args[2] is False for node in entered):
         for node in reversed(graph.nodes):
             if node.target in (_ENTER, _EXIT):

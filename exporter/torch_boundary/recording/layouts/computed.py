@@ -66,7 +66,7 @@ def _addmm(bias: torch.Tensor, x: Any, right: Any) -> TensorLayout | None:
 
 
 def _matmul(x: torch.Tensor, right: Any) -> TensorLayout | None:
-    """Products of as many matrices, none of which is broadcast."""
+    """Products of two stacks of matrices without broadcasting."""
     if type(right) is not FakeTensor or not 3 <= x.dim() == right.dim() <= 4 or x.dtype != right.dtype:
         return None
     is_known = x.dtype.is_floating_point and x.device == right.device
@@ -136,6 +136,7 @@ def _attention(
 ) -> TensorLayout | None:
     """By the fused kernel for the CPU, whose result is in the order of the query."""
     tensors = [query, key, value]
+    # Only the flash kernel for the CPU is described below.
     if dropout or enable_gqa or not torch.backends.cuda.flash_sdp_enabled():
         return None
     if not all(type(tensor) is FakeTensor and tensor.dim() == 4 for tensor in tensors):

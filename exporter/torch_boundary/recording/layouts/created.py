@@ -13,7 +13,7 @@ from .layout import TensorLayout, contiguous_strides, is_positive
 def _range(
     *ends: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
 ) -> TensorLayout | None:
-    """Integers up to a symbolic end, or between two ends, of which one is symbolic."""
+    """Integers up to a symbolic end, or between two ends with at least one symbol."""
     if not all(type(end) in (int, torch.SymInt) for end in ends):
         return None
     length = ends[0] if len(ends) == 1 else ends[1] - ends[0]

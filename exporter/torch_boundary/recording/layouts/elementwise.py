@@ -69,6 +69,7 @@ def _softmax(x: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> Ten
 def _arithmetic(x: torch.Tensor, operand: Any) -> TensorLayout | None:
     if type(operand) is FakeTensor:
         return broadcast(x.dtype, x, operand) if x.dtype == operand.dtype and x.dtype != torch.bool else None
+    # A Python float promotes a tensor of integers; other scalars keep its element type.
     keeps_dtype = (
         x.dtype.is_floating_point
         if type(operand) is float
@@ -135,6 +136,7 @@ def _order(shape: Sequence[Any], tensors: Sequence[torch.Tensor]) -> list[int] |
     """The axes of the result by descending strides, as torch sorts them; None if that depends on sizes."""
     strides = [_broadcast_strides(tensor, shape) for tensor in tensors]
     axes = list(reversed(range(len(shape))))
+    # The insertion sort of ATen's TensorIterator: its comparison is no total order, so steps must be equal.
     for last in range(1, len(axes)):
         moved = last
         for earlier in reversed(range(last)):

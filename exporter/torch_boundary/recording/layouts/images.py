@@ -107,6 +107,7 @@ def _pad(x: torch.Tensor, pad: Any, mode: str = "constant", value: Any = None) -
     if len(pad) > 2 * x.dim() or not is_contiguous(x):
         return None
     shape = list(x.shape)
+    # `pad` lists the axes from the last to the first.
     for axis, (before, after) in enumerate(zip(pad[::2], pad[1::2], strict=True), 1):
         shape[-axis] = shape[-axis] + (before + after)
     return new_layout(x, shape)

@@ -28,6 +28,7 @@ def known_layout(
     """The layout of an operator's only result; None if the operator's kernel must find it."""
     name = func.name()
     rule = RULES.get(name)
+    # Rules take arguments by position; a keyword may change the result in a way that they do not know.
     if rule is None or (kwargs and name not in _WITH_NAMES):
         return None
     first = args[0][0] if isinstance(args[0], (list, tuple)) else args[0]

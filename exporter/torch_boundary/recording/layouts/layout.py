@@ -12,6 +12,7 @@ import torch
 from ...symbolic_numbers import canonical_form, decide_condition
 
 
+# By identity, because layouts are keys of caches, and comparing symbolic sizes is slow.
 @dataclasses.dataclass(eq=False)
 class TensorLayout:
     """A result: a new tensor, or, with an offset in its storage, a view of the operator's first argument.
@@ -108,10 +109,7 @@ def is_made_same(size: Any, second: Any) -> bool:
     """Whether two sizes that are not broadcast are equal; adds the same guard as torch's kernel if needed."""
     if is_same(size, second):
         return True
-    hints = [
-        number_or_size if isinstance(number_or_size, int) else number_or_size.node.hint
-        for number_or_size in (size, second)
-    ]
+    hints = [length if isinstance(length, int) else length.node.hint for length in (size, second)]
     return None not in hints and hints[0] == hints[1] and bool(size == second)
 
 

@@ -50,6 +50,7 @@ def _unsqueeze(x: torch.Tensor, dim: int) -> TensorLayout | None:
     if axis is None:
         return None
     shape, stride = list(x.shape), list(x.stride())
+    # torch gives the new axis the stride that a contiguous tensor would have there.
     stride.insert(axis, 1 if axis == x.dim() else shape[axis] * stride[axis])
     shape.insert(axis, 1)
     return view_layout(x, shape, stride)
@@ -221,6 +222,7 @@ def _t(x: torch.Tensor) -> TensorLayout | None:
 
 def _squeeze(x: torch.Tensor, dim: int) -> TensorLayout | None:
     axis = axis_of(x, dim)
+    # A symbolic size might be 1 for some inputs only.
     if axis is None or not are_fixed(x.shape[axis : axis + 1]):
         return None
     remaining_axes = [index for index in range(x.dim()) if index != axis or x.shape[axis] != 1]
