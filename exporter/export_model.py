@@ -170,7 +170,7 @@ def capture_model(
     need_torch("exporting a model")
     from .torch_boundary.boundary import boundary
 
-    probe.need(probe.CAPTURE)
+    probe.require(probe.CAPTURE)
     with boundary(), rare_collections():
         from .capture import torchscript
         from .capture.eager_quantization import refuse_eager_quantized

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ..torch_boundary.process.process_state import replaced
+from ..torch_boundary.process.process_state import replace_attribute
 from .sizes.dynamic_shapes import bind
 
 
@@ -48,7 +48,7 @@ def as_parameters(
 
     # torch reads the signature, not the code, to name the inputs.
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    with replaced(model, "forward", call):
+    with replace_attribute(model, "forward", call):
         yield _by_member(dynamic_shapes, variadic.name, list(bound))
 
 

@@ -255,12 +255,12 @@ def _recomputes_frequencies(model: Any) -> bool:
 @contextlib.contextmanager
 def _forward_replaced(model: Any, graph: Graph) -> Iterator[None]:
     """Replace the forward of the model by the call of a graph, so that weights keep their names."""
-    from ..torch_boundary.process.process_state import replaced
+    from ..torch_boundary.process.process_state import replace_attribute
 
     def forward(self: Any, inputs: dict[str, Any]) -> Any:
         return graph.call(self, inputs)
 
-    with replaced(model, "forward", types.MethodType(forward, model)), warnings.catch_warnings():
+    with replace_attribute(model, "forward", types.MethodType(forward, model)), warnings.catch_warnings():
         for message in _EXPECTED:
             warnings.filterwarnings("ignore", message)
         yield

@@ -17,7 +17,7 @@ from ..captured_graph.capture import Interface
 from ..torch_boundary.containers import pytree
 from ..torch_boundary.replacements.transformer_modules import without_fused_attention
 from ..torch_boundary.state.model_state import Preserved
-from ..torch_boundary.state.scripted_state import preserved, tensors_of
+from ..torch_boundary.state.scripted_state import preserve_state, tensors_of
 from ..torch_boundary.state.written_state import gradients_kept
 
 _NUMERIC = (torch.Tensor, np.ndarray, np.generic, int, float, complex)
@@ -173,7 +173,7 @@ def _call_script(
     module: torch.jit.ScriptModule, mutated: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, dict[str, torch.Tensor]]:
     """Call a TorchScript module, which cannot be called with other state, and restore its state."""
-    with preserved(module, frozenset(mutated)):
+    with preserve_state(module, frozenset(mutated)):
         result = pytree.tree_map(_copy_tensor, module(*args, **kwargs))
         tensors = tensors_of(module)
         return result, {name: _copy_tensor(tensors[name]) for name in mutated if name in tensors}

@@ -30,6 +30,7 @@ def boundary(*patches: AbstractContextManager[object]) -> Iterator[None]:
     """
     with LOCK, contextlib.ExitStack() as stack:
         try:
+            # An interrupt while patches are being applied would leave some of them in place.
             with interrupts_deferred():
                 process_state.save(stack, loggers=not _inside)
                 _inside.append(stack)
@@ -45,8 +46,9 @@ def boundary(*patches: AbstractContextManager[object]) -> Iterator[None]:
 @contextlib.contextmanager
 def interrupts_deferred() -> Iterator[None]:
     """Defer SIGINT until the end of the context; Python delivers it to the main thread only."""
-    held = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(held):
+    handler = signal.getsignal(signal.SIGINT)
+    # signal.signal works only in the main thread, and SIG_IGN or None cannot be called afterwards.
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield
         return
     arrived: list[FrameType | None] = []
@@ -54,6 +56,6 @@ def interrupts_deferred() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, held)
+        signal.signal(signal.SIGINT, handler)
         if arrived:
-            held(signal.SIGINT, arrived[0])
+            handler(signal.SIGINT, arrived[0])

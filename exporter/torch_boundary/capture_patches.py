@@ -1,4 +1,4 @@
-"""The patches of torch for a capture, without those that this torch version cannot take.
+"""The patches of torch for a capture, without those that need names which this torch version lacks.
 
 A replacement is imported only after a probe for the names that it needs.
 """
@@ -14,7 +14,7 @@ import torch
 
 from . import probe
 from .fake_tensors import as_exporting
-from .process.process_state import vmaps_closed
+from .process.process_state import close_vmaps
 from .process.silence import quiet
 from .replacements import data_attribute, distributions, transformer_modules
 
@@ -29,7 +29,7 @@ def for_capture(
     Args:
         strict: whether TorchDynamo traces.
         gradients: whether the model runs with autograd; torch.export records where it switches that off.
-        recorded: whether a `Recorder` captures, which redirects calls by `redirection`.
+        recorded: whether a `GraphRecorder` captures, which redirects calls by `redirection`.
         names: the names of dimensions, by the position of a leaf of the call, and the axis.
     """
     from torch._dynamo import config
@@ -38,32 +38,33 @@ def for_capture(
     if recorded and gradients:
         from .recording import gradients as recorded_gradients
 
-        mode = recorded_gradients.enabled()
+        mode = recorded_gradients.enable_gradients()
     patches = [
         quiet(),
         mode,
-        _unprofiled(),
+        _disable_profiling(),
         *_recurrent(redirects=not (strict or recorded)),
         *_shapes(),
         *_losses(),
     ]
-    patches += [_attention(), distributions.unchecked(), *_scans(strict)]
+    patches += [_attention(), distributions.skip_validation(), *_scans(strict)]
     if not (strict or recorded):
-        patches.append(data_attribute.seen(data_attribute.refuse))
+        patches.append(data_attribute.intercept(data_attribute.refuse))
     if not recorded and probe.has(probe.FLOAT_SIZES):
         from . import size_questions
         from .replacements import float_sizes
 
-        patches += [float_sizes.in_order(), size_questions.noted()]
+        patches += [float_sizes.keep_order(), size_questions.record_questions()]
     if gradients and not recorded:
         from .replacements import custom_gradients
 
-        probe.need(probe.TRAINING)
-        patches.append(custom_gradients.refused())
+        probe.require(probe.TRAINING)
+        patches.append(custom_gradients.refuse_custom_gradients())
+    # Only a name that occurs twice needs this; TorchDynamo makes its own symbols.
     if len(set(names.values())) < len(names) and not strict and probe.has(probe.NAMED_DIMENSIONS):
         from .replacements import named_dimensions
 
-        patches.append(named_dimensions.unified(names))
+        patches.append(named_dimensions.unify_symbols(names))
     if probe.has(probe.SIZE_BOUNDS):
         from .replacements import size_bounds
 
@@ -73,7 +74,7 @@ def for_capture(
 
 
 @contextlib.contextmanager
-def as_captured(packs: bool) -> Iterator[None]:
+def under_capture_patches(packs: bool) -> Iterator[None]:
     """Patches under which a model on fake tensors takes the captured path.
 
     Args:
@@ -82,12 +83,12 @@ def as_captured(packs: bool) -> Iterator[None]:
     packed = _recurrent(redirects=True) if packs else []
     with contextlib.ExitStack() as stack:
         patches = [
-            vmaps_closed(),
+            close_vmaps(),
             *packed,
             *_shapes(),
             _attention(),
-            distributions.unchecked(),
-            _unprofiled(),
+            distributions.skip_validation(),
+            _disable_profiling(),
             as_exporting(),
         ]
         for patch in patches:
@@ -130,8 +131,8 @@ def redirection() -> Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]:
     return recurrent.Redirection()
 
 
-def _unprofiled() -> AbstractContextManager[None]:
-    """Modules of TorchScript within a model run without a profile, which would fix the sizes that it sees."""
+def _disable_profiling() -> AbstractContextManager[None]:
+    """Run TorchScript modules without profiling, which would fix the sizes of the first runs."""
     return torch.jit.optimized_execution(False)  # type: ignore[attr-defined]
 
 
@@ -148,13 +149,13 @@ def _shapes() -> Patches:
         return []
     from .replacements import composite_sizes, hashing, linear_algebra
 
-    return [linear_algebra.by_shapes(), hashing.by_shapes(), composite_sizes.kept_symbolic()]
+    return [linear_algebra.by_shapes(), hashing.by_shapes(), composite_sizes.keep_symbolic()]
 
 
 def _attention() -> AbstractContextManager[None]:
     if not probe.has(probe.CAUSAL_MASKS):
         return transformer_modules.without_fused_attention()
-    return transformer_modules.captured()
+    return transformer_modules.without_mask_test()
 
 
 def _losses() -> Patches:

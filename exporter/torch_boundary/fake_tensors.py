@@ -45,6 +45,7 @@ def storage_of(tensor: Any) -> int | None:
     """A key for the storage of a tensor, equal for tensors that share memory; None without a storage."""
     if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
         return None
+    # Fake tensors have no memory, so the C++ storage object identifies them, not `data_ptr`.
     result: int | None = tensor.untyped_storage()._cdata
     return result
 
@@ -72,7 +73,7 @@ def trace(
 @contextlib.contextmanager
 def as_exporting() -> Iterator[None]:
     """Make `torch.compiler.is_exporting` return True within the context."""
-    probe.need(probe.SIZE_LIMITS)
+    probe.require(probe.SIZE_LIMITS)
     from torch._export.utils import _compiling_state_context
 
     with _compiling_state_context():
@@ -94,5 +95,5 @@ def layout_of(tensor: torch.Tensor) -> Any:
 
 
 def forget_layout(tensor: torch.Tensor) -> None:
-    """Note that an operator gives a tensor another layout."""
+    """Forget the layout of a tensor that an operator changes."""
     vars(tensor).pop(LAYOUT, None)

@@ -1,4 +1,4 @@
-"""torch's oneDNN: weights packed for its kernels, their bytes and layouts, and the way back."""
+"""Packs weights for the kernels of torch's oneDNN, and converts packed weights to bytes and back."""
 
 from __future__ import annotations
 
@@ -42,30 +42,30 @@ def library() -> Any:
         raise PrepackUnavailable(f"torch {torch.__version__} was built without oneDNN")
     lacking = list(missing(PREPACKING))
     path = os.path.join(os.path.dirname(torch.__file__), "lib", _LIBRARY)
-    found: Any = None
+    torch_library: Any = None
     try:
-        found = ctypes.CDLL(path)
-        lacking += [name for name in _SYMBOLS if not hasattr(found, name)]
+        torch_library = ctypes.CDLL(path)
+        lacking += [name for name in _SYMBOLS if not hasattr(torch_library, name)]
     except OSError:
         lacking.append(path)
     if lacking:
         raise PrepackUnavailable(f"torch {torch.__version__} lacks {', '.join(lacking)}")
     for name in _SYMBOLS[1:]:
-        getattr(found, name).restype = ctypes.c_int32
+        getattr(torch_library, name).restype = ctypes.c_int32
     sizes = ctypes.POINTER(ctypes.c_int64)
-    create = found.aoti_torch_create_tensor_from_blob_v2
+    create = torch_library.aoti_torch_create_tensor_from_blob_v2
     create.restype = ctypes.c_int32
     create.argtypes = [
         *(ctypes.c_void_p, ctypes.c_int64, sizes, sizes, ctypes.c_int64, ctypes.c_int32, ctypes.c_int32),
         *(ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p), ctypes.c_int32, ctypes.c_char_p, ctypes.c_int64),
     ]
-    return found
+    return torch_library
 
 
 def version() -> str:
     """The version and source revision of torch's oneDNN."""
-    found = re.search(r"MKL-DNN (v[\d.]+) \(Git Hash (\w+)\)", torch.__config__.show())
-    return " ".join(found.groups()) if found else "unknown"
+    match = re.search(r"MKL-DNN (v[\d.]+) \(Git Hash (\w+)\)", torch.__config__.show())
+    return " ".join(match.groups()) if match else "unknown"
 
 
 def pack_linear(weight: torch.Tensor, batch: int | None) -> torch.Tensor:
@@ -104,14 +104,14 @@ def packed_bytes(packed: torch.Tensor) -> bytes:
     return ctypes.string_at(torch.ops.mkldnn.data_ptr(packed), size)
 
 
-def aligned(content: Any) -> torch.Tensor:
+def copy_aligned(content: Any) -> torch.Tensor:
     """A copy of bytes in memory that is aligned for oneDNN."""
-    source = torch.frombuffer(content, dtype=torch.uint8)
-    room = torch.empty(len(source) + _ALIGNMENT, dtype=torch.uint8)
-    begin = -room.data_ptr() % _ALIGNMENT
-    target = room[begin : begin + len(source)]
-    target.copy_(source)
-    return target
+    content_bytes = torch.frombuffer(content, dtype=torch.uint8)
+    allocation = torch.empty(len(content_bytes) + _ALIGNMENT, dtype=torch.uint8)
+    begin = -allocation.data_ptr() % _ALIGNMENT
+    aligned_bytes = allocation[begin : begin + len(content_bytes)]
+    aligned_bytes.copy_(content_bytes)
+    return aligned_bytes
 
 
 def tensor_of(
@@ -122,29 +122,30 @@ def tensor_of(
     Args:
         blob: a descriptor that this process's oneDNN made; others are not safe.
     """
-    own = library()
+    torch_library = library()
     strides = [1] * len(shape)
     for axis in range(len(shape) - 2, -1, -1):
         strides[axis] = strides[axis + 1] * shape[axis + 1]
     array = ctypes.c_int64 * len(shape)
     handle = ctypes.c_void_p()
     metadata = blob + groups.to_bytes(GROUPS_BYTES, sys.byteorder)
-    status = own.aoti_torch_create_tensor_from_blob_v2(
+    status = torch_library.aoti_torch_create_tensor_from_blob_v2(
         content.data_ptr(),
         len(shape),
         array(*shape),
         array(*strides),
         0,
-        getattr(own, f"aoti_torch_dtype_{dtype}")(),
-        own.aoti_torch_device_type_cpu(),
+        getattr(torch_library, f"aoti_torch_dtype_{dtype}")(),
+        torch_library.aoti_torch_device_type_cpu(),
         0,
         ctypes.byref(handle),
-        own.aoti_torch_layout__mkldnn(),
+        torch_library.aoti_torch_layout__mkldnn(),
         metadata,
         len(metadata),
     )
     if status:
         raise PrepackUnavailable(f"torch could not make a packed tensor (status {status})")
+    # torch accepts a handle of its C interface only in a capsule.
     capsule = ctypes.pythonapi.PyCapsule_New
     capsule.restype, capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
     return torch._C._aoti.alloc_tensor_by_stealing_from_void_ptr(capsule(handle.value, None, None))

@@ -1,7 +1,7 @@
 """Lists the private names of torch that the exporter uses, and what does not work without them.
 
-A feature is probed at its first use. `need` raises an error. `has` warns once, for features that the exporter
-can do without.
+A feature is probed at its first use. `require` raises an error. `has` warns once, for features that the
+exporter can do without.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class Feature:
     """A part of the exporter.
 
     Attributes:
-        what: the name of the part in messages.
+        purpose: what the part does, for messages.
         names: the private names of torch that it uses, as `module:attribute.attribute`, or a module alone.
     """
 
-    what: str
+    purpose: str
     names: tuple[str, ...]
 
 
@@ -267,7 +267,7 @@ CAUSAL_MASKS = Feature(
 )
 
 
-def need(feature: Feature) -> None:
+def require(feature: Feature) -> None:
     """Raise an error if torch lacks names that a feature uses.
 
     Raises:
@@ -297,9 +297,9 @@ def missing(feature: Feature) -> tuple[str, ...]:
 def _exists(name: str) -> bool:
     module, _, attributes = name.partition(":")
     try:
-        found = importlib.import_module(module)
+        member = importlib.import_module(module)
         for attribute in attributes.split(".") if attributes else ():
-            found = getattr(found, attribute)
+            member = getattr(member, attribute)
     except (ImportError, AttributeError):
         return False
     return True
@@ -324,6 +324,6 @@ def _message(feature: Feature) -> str:
     problems += [f"fails to import {module} ({error})" for module, error in errors.items() if error]
     version = importlib.import_module("torch").__version__
     return (
-        f"torch {version} {' and '.join(problems)}: {feature.what} does not work. "
+        f"torch {version} {' and '.join(problems)}: {feature.purpose} does not work. "
         "Install a release of torch that opsetta supports: pip install 'opsetta[torch]'"
     )

@@ -18,7 +18,8 @@ def need_torch(doing: str) -> None:
     try:
         import torch  # noqa: F401
     except ModuleNotFoundError as error:
+        # An installed torch that lacks another module is broken; its own error says more.
         if error.name != "torch":
             raise
         raise OpsettaError(f"{doing} needs PyTorch: pip install 'opsetta[torch]'") from None
-    probe.need(probe.CALL)
+    probe.require(probe.CALL)

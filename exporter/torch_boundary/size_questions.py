@@ -1,4 +1,4 @@
-"""Conditions on sizes that the user's code asks for, also those that torch answers without a guard.
+"""Records the conditions on sizes that the user's code tests, also those that torch answers without a guard.
 
 torch assumes that no dynamic size is 0 or 1. A condition that is then true for all sizes, such as
 `height * width >= 4`, leaves no record.
@@ -17,7 +17,7 @@ import sympy
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from .process.process_state import replaced
+from .process.process_state import replace_attribute
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _DYNAMO = os.path.join(_TORCH, "_dynamo") + os.sep
@@ -42,12 +42,12 @@ _ATTRIBUTE = "_opsetta_questions"
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """A condition that the user's code asked for, or that fixes a number which it made of sizes.
+    """A condition on sizes that the user's code tested, or the value of a number that it computed from sizes.
 
     Attributes:
-        answer: its truth at capture.
-        file, line: where; empty and 0 if unknown.
-        is_number: whether the code made a number.
+        answer: the truth of the condition at capture.
+        file, line: the position in the user's code; empty and 0 if unknown.
+        is_number: whether the code converted a size to a number.
     """
 
     answer: bool
@@ -58,18 +58,20 @@ class Question:
 
 def questions_of(environment: Any) -> dict[Any, Question]:
     """The questions that a `ShapeEnv` has answered, by sympy's condition."""
-    found: dict[Any, Question] = vars(environment).setdefault(_ATTRIBUTE, {})
-    return found
+    questions: dict[Any, Question] = vars(environment).setdefault(_ATTRIBUTE, {})
+    return questions
 
 
 def note(environment: Any, node: Any, answer: Any) -> None:
     """Keep the condition of a symbolic boolean, or the value of a number, if the user's code asked for it."""
     questions = questions_of(environment)
     frame: Any = sys._getframe(1)
+    # Skip the frames of torch and of this package that evaluate the condition.
     while frame is not None and frame.f_code.co_filename.endswith(_ASKING):
         frame = frame.f_back
     file = "" if frame is None else frame.f_code.co_filename
     is_traced, is_number = file.startswith(_DYNAMO), node.pytype is not bool
+    # TorchDynamo interprets the user's code, whose line is not on the Python stack.
     if is_traced and not is_number:
         questions.setdefault(node.expr, Question(bool(answer), "", 0))
     elif file and not file.startswith((_TORCH, _PACKAGE, *_GENERATED)):
@@ -78,14 +80,14 @@ def note(environment: Any, node: Any, answer: Any) -> None:
 
 
 @contextlib.contextmanager
-def noted() -> Iterator[None]:
-    """Within the context, torch's own environments keep the questions of the user's code."""
+def record_questions() -> Iterator[None]:
+    """Record the conditions that the user's code tests in torch's own environments, within the context."""
     original = ShapeEnv.evaluate_sym_node
 
-    def evaluating(self: Any, sym_node: Any, *args: Any, **kwargs: Any) -> Any:
+    def evaluate_sym_node(self: Any, sym_node: Any, *args: Any, **kwargs: Any) -> Any:
         answer = original(self, sym_node, *args, **kwargs)
         note(self, sym_node, answer)
         return answer
 
-    with replaced(ShapeEnv, "evaluate_sym_node", evaluating):
+    with replace_attribute(ShapeEnv, "evaluate_sym_node", evaluate_sym_node):
         yield

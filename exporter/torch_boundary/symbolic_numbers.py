@@ -1,4 +1,4 @@
-"""Symbolic numbers as torch's C++ code and tracers know them: operations and their recording."""
+"""The symbolic numbers of torch's C++ code and tracers: operations and their recording."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def example_sizes(environment: Any) -> dict[sympy.Symbol, sympy.Integer]:
     # In torch 2.10 the attribute is called `var_to_val`.
     attributes = vars(environment)
     name = "backed_var_to_val" if "backed_var_to_val" in attributes else "var_to_val"
-    found: dict[sympy.Symbol, sympy.Integer] = attributes[name]
-    return found
+    sizes: dict[sympy.Symbol, sympy.Integer] = attributes[name]
+    return sizes
 
 
 def method_name(operation: str) -> str:
@@ -60,15 +60,15 @@ def method_name(operation: str) -> str:
 
 
 def operator_of(operation: str) -> Callable[..., Any]:
-    """The function on Python's numbers that an operation stands for."""
+    """The function that computes an operation on Python's numbers."""
     return _sym_node.method_to_operator(operation)
 
 
 def result_type(operation: str, operands: Sequence[Any]) -> type:
     """The Python type of an operation's result."""
-    for names, kind in _ALWAYS:
+    for names, result_class in _ALWAYS:
         if operation in names:
-            return kind
+            return result_class
     kinds = [operand.pytype for operand in operands]
     if operation == "sym_ite":
         result: type = kinds[1]
@@ -76,14 +76,14 @@ def result_type(operation: str, operands: Sequence[Any]) -> type:
     return float if float in kinds else kinds[0]
 
 
-def applied(operation: str, expressions: Sequence[Any]) -> Any:
+def apply_operation(operation: str, expressions: Sequence[Any]) -> Any:
     """The expression of an operation's result."""
     if (
         operation in _COMPARISONS
         and any(map(is_unbacked, expressions))
         and any(e.is_number for e in expressions)
     ):
-        # Such symbols have no assumptions that could decide the comparison.
+        # sympy would try to decide the comparison, which takes long and fails: these symbols have no bounds.
         return _COMPARISONS[operation](*expressions, evaluate=False)
     functions: Any = _sym_node.magic_methods
     return functions[operation](*expressions)
@@ -95,7 +95,7 @@ def is_recorded() -> bool:
 
 
 def compute_order(tensor: Any, *args: Any, **kwargs: Any) -> None:
-    """Let a tensor find out whether it is contiguous, before a recorder would see how.
+    """Compute whether a tensor is contiguous, hiding the comparisons of sizes from a recorder.
 
     Args:
         args, kwargs: those of `torch.Tensor.is_contiguous`.
@@ -110,13 +110,14 @@ def compute_order(tensor: Any, *args: Any, **kwargs: Any) -> None:
         _PRE_DISPATCH_MODES.set(0, mode)
 
 
-def recorded(operation: str, operands: Sequence[Any], result: Any) -> Any:
+def record_operation(operation: str, operands: Sequence[Any], result: Any) -> Any:
     """The result of an operation as the active recorder knows it; the recorder makes a node of its graph."""
     numbers = tuple(map(_sym_node.wrap_node, operands))
+    # As in torch's tracer, multiplication by 1 makes no node; testing the type first adds no guard.
     if operation == "mul":
-        for number, other in zip(numbers, reversed(operands), strict=True):
+        for number, operand in zip(numbers, reversed(operands), strict=True):
             if type(number) is int and number == 1:
-                return other
+                return operand
     twin = result.twin()
     twin.operation = (operation, *operands)
     mode: Any = proxy_tensor.get_proxy_mode()
@@ -131,19 +132,19 @@ def is_unbacked(expression: Any) -> bool:
 
 
 def identity(number: Any) -> Any:
-    """What equal symbolic numbers of one environment have in common."""
+    """A key that is the same for equal symbolic numbers of one environment."""
     node = number.node
     return getattr(node, "original", node)
 
 
-def form(number: Any) -> Any:
-    """What symbolic numbers of one environment have in common if their polynomials are equal."""
-    found = identity(number)
-    return getattr(found, "canonical", found)
+def canonical_form(number: Any) -> Any:
+    """A key that is the same for symbolic numbers of one environment whose polynomials are equal."""
+    node = identity(number)
+    return getattr(node, "canonical", node)
 
 
 def holds_always(condition: Any) -> bool:
-    """Whether a condition on sizes is true for all of them, which is no guard."""
+    """Whether a condition is true for all sizes; adds no guard."""
     if isinstance(condition, torch.SymBool):
         return bool(condition.node.statically_known_true("", 0))
     return bool(condition)
@@ -151,8 +152,8 @@ def holds_always(condition: Any) -> bool:
 
 def axes_by_stride(tensor: torch.Tensor) -> list[int] | None:
     """The axes from the one with the largest stride in the example; None if a stride has no example."""
-    found: Sequence[Any] = tensor.stride()
-    strides: list[Any] = [stride if type(stride) is int else stride.node.hint for stride in found]
+    symbolic_strides: Sequence[Any] = tensor.stride()
+    strides: list[Any] = [stride if type(stride) is int else stride.node.hint for stride in symbolic_strides]
     return None if None in strides else sorted(range(tensor.dim()), key=lambda axis: -strides[axis])
 
 
@@ -178,15 +179,15 @@ def order_in_storage(tensor: torch.Tensor, *, from_begin: bool) -> list[int] | N
     return order
 
 
-def known(condition: Any) -> bool | None:
-    """The truth of a condition on sizes if polynomials show that it is the same for all of them."""
+def decide_condition(condition: Any) -> bool | None:
+    """Decide a condition on sizes by polynomials; None if it may differ between sizes."""
     if not isinstance(condition, torch.SymBool):
         return bool(condition)
-    decide = getattr(condition.node, "known", None)
+    decide = getattr(condition.node, "known_answer", None)
     return None if decide is None else decide()
 
 
-def whole(number: Any) -> Any:
+def as_integer(number: Any) -> Any:
     """The result of `int(number)` for a symbolic number, as a symbolic integer if rounding never changes it.
 
     Returns:
@@ -200,13 +201,13 @@ def whole(number: Any) -> Any:
         name, *operands = getattr(number.node, "operation", None) or ("",)
         if name not in _QUOTIENTS:
             return None
-        left, right = map(_exact_fraction, operands)
-        if left is None or right is None:
+        left_fraction, right_fraction = map(_exact_fraction, operands)
+        if left_fraction is None or right_fraction is None:
             return None
         # A quotient of two integers below 2**53 is never rounded up to an integer.
-        fraction = left[0] * right[1], right[0] * left[1]
+        fraction = left_fraction[0] * right_fraction[1], right_fraction[0] * left_fraction[1]
     dividend, divisor = fraction
-    is_positive = known(dividend >= 0) is True and known(divisor > 0) is True
+    is_positive = decide_condition(dividend >= 0) is True and decide_condition(divisor > 0) is True
     return dividend // divisor if is_positive else None
 
 
@@ -220,7 +221,9 @@ def _exact_fraction(node: Any) -> tuple[Any, int] | None:
     Sums, differences and products of such floats are exact, too, while they are below 2**53.
     """
     if node.constant is not None:
-        numerator, denominator = _ratio(node.constant)
+        if not math.isfinite(node.constant):
+            return None
+        numerator, denominator = node.constant.as_integer_ratio()
         return (numerator, denominator) if denominator <= _LARGEST_DENOMINATOR else None
     if node.pytype is int:
         return _sym_node.wrap_node(node), 1
@@ -229,23 +232,30 @@ def _exact_fraction(node: Any) -> tuple[Any, int] | None:
         return _exact_fraction(operands[0])
     if name not in (*_QUOTIENTS, "add", "sub", "mul"):
         return None
-    parts = [_exact_fraction(operand) for operand in operands]
-    if parts[0] is None or parts[1] is None:
+    fractions = [_exact_fraction(operand) for operand in operands]
+    if fractions[0] is None or fractions[1] is None:
         return None
-    (left, first), (right, second) = parts[0], parts[1]
+    (first_numerator, first_denominator), (second_numerator, second_denominator) = fractions[0], fractions[1]
     if name in _QUOTIENTS:
-        is_power = type(right) is int and right > 0 and right & (right - 1) == 0
-        numerator, denominator = left * second, first * right if is_power else 0
+        is_power = (
+            type(second_numerator) is int
+            and second_numerator > 0
+            and second_numerator & (second_numerator - 1) == 0
+        )
+        numerator, denominator = (
+            first_numerator * second_denominator,
+            first_denominator * second_numerator if is_power else 0,
+        )
     elif name == "mul":
-        numerator, denominator = left * right, first * second
+        numerator, denominator = first_numerator * second_numerator, first_denominator * second_denominator
     else:
-        numerator = left * second - right * first if name == "sub" else left * second + right * first
-        denominator = first * second
+        numerator = (
+            first_numerator * second_denominator - second_numerator * first_denominator
+            if name == "sub"
+            else first_numerator * second_denominator + second_numerator * first_denominator
+        )
+        denominator = first_denominator * second_denominator
     return (numerator, denominator) if 0 < denominator <= _LARGEST_DENOMINATOR else None
-
-
-def _ratio(number: float) -> tuple[int, int]:
-    return number.as_integer_ratio() if math.isfinite(number) else (0, 2 * _LARGEST_DENOMINATOR)
 
 
 def number_hash(number: Any) -> int:

@@ -61,13 +61,15 @@ class FloatSum(sympy.Function):  # type: ignore[misc]
     """The sum of two floats, as Python rounds it: sympy would reorder the terms of nested sums."""
 
     is_real = True
+    # torch's analyses of expressions find their rule for a function by this name.
     _torch_handler_name = "add"
 
     @classmethod
-    def eval(cls, left: Any, right: Any) -> Any:
+    def eval(cls, first: Any, second: Any) -> Any:
         """The sum of two numbers; None for other terms."""
-        if left.is_Number and right.is_Number:
-            return sympy.Float(float(left) + float(right))
+        # None makes sympy keep the call as it is.
+        if first.is_Number and second.is_Number:
+            return sympy.Float(float(first) + float(second))
         return None
 
 
@@ -78,10 +80,10 @@ class FloatProduct(sympy.Function):  # type: ignore[misc]
     _torch_handler_name = "mul"
 
     @classmethod
-    def eval(cls, left: Any, right: Any) -> Any:
+    def eval(cls, first: Any, second: Any) -> Any:
         """The product of two numbers; None for other factors."""
-        if left.is_Number and right.is_Number:
-            return sympy.Float(float(left) * float(right))
+        if first.is_Number and second.is_Number:
+            return sympy.Float(float(first) * float(second))
         return None
 
 
@@ -107,9 +109,9 @@ def _remainder(dividend: Any, divisor: Any) -> Any:
     )
 
 
-def _difference(left: Any, right: Any) -> Any:
+def _difference(minuend: Any, subtrahend: Any) -> Any:
     # The negative of a float is exact.
-    return FloatSum(left, -right)
+    return FloatSum(minuend, -subtrahend)
 
 
 FLOAT_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {

@@ -36,12 +36,12 @@ def method_names(handle: Any) -> list[str]:
 
 
 def prepare(handle: Any) -> None:
-    """Let TorchScript prepare the functions that a module's methods call.
+    """Make TorchScript compile the functions that a module's methods call.
 
-    Otherwise their first run does it, and for good: without optimization if that is switched off then.
+    Otherwise their first run compiles them permanently, without optimization if that is switched off then.
     """
     for name in method_names(handle):
-        inlined(handle._get_method(name).graph)
+        inline_calls(handle._get_method(name).graph)
 
 
 def class_name(module: torch.jit.ScriptModule) -> str:
@@ -51,13 +51,14 @@ def class_name(module: torch.jit.ScriptModule) -> str:
 
 
 @functools.lru_cache(maxsize=4096)
-def parsed(schema: str) -> Any:
+def parse_schema(schema: str) -> Any:
     """A TorchScript schema, `aten::add.Tensor(Tensor self, …) -> Tensor`."""
     return torch._C.parse_schema(schema)
 
 
-def inlined(graph: Any) -> Any:
+def inline_calls(graph: Any) -> Any:
     """A copy of a graph with all function calls inlined."""
+    # The pass works in place, and the graph belongs to the user's module.
     copy = graph.copy()
     torch._C._jit_pass_inline(copy)
     return copy

@@ -123,7 +123,7 @@ def _captured(
     """The source graph of a step after the source passes, with its signature and the initial state."""
     from ..torch_boundary.boundary import boundary
 
-    probe.need(probe.TRAINING)
+    probe.require(probe.TRAINING)
     with boundary():
         from ..capture.eager_quantization import refuse_eager_quantized
         from ..capture.fx_import.exported_program import output_names

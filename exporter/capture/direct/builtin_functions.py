@@ -1,4 +1,4 @@
-"""Keeps `len(tensor)` and `int(number)` in a model's code dynamic: Python's own functions need a number."""
+"""Keeps `len(tensor)` and `int(number)` in a model's code symbolic; Python's own functions return numbers."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from ...torch_boundary.state.static_lookups import (
     is_instance,
     module_attributes,
 )
-from ...torch_boundary.symbolic_numbers import whole
+from ...torch_boundary.symbolic_numbers import as_integer
 from .bytecode import only_calls_int
 
 _OURS = __name__.removesuffix("capture.direct.builtin_functions")
 _CALL = re.compile(r"\bint\(")
 _modules: weakref.WeakKeyDictionary[types.ModuleType, bool] = weakref.WeakKeyDictionary()
-"""Whether a module may get another `int`."""
+"""Whether `int` may be replaced in a module."""
 
 
 class MakesNumbers(BaseException):
-    """A module makes a number of a dynamic size by `int`; a model that handles exceptions must not handle it.
+    """A module converts a dynamic size by `int`. A BaseException, so that the model does not catch it.
 
     Attributes:
         namespace: its globals.
@@ -46,11 +46,11 @@ class MakesNumbers(BaseException):
 
 
 def check_number() -> None:
-    """Called where a number of Python's is wanted of a size: refuses it if another `int` would keep the size.
+    """Raise an error if a size is converted to a number where a replaced `int` would keep it symbolic.
 
     Raises:
         MakesNumbers: the size is the argument of a call of `int` in a module outside those that
-            `kept_symbolic` changes by itself.
+            `keep_symbolic` changes by itself.
     """
     frame, called = sys._getframe(1), ""
     while not _runs_model(frame):
@@ -74,37 +74,38 @@ class _Integer(type):
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and not kwargs and isinstance(args[0], (torch.SymInt, torch.SymFloat)):
-            found = whole(args[0])
-            if found is not None:
-                return found
+            integer = as_integer(args[0])
+            if integer is not None:
+                return integer
         return builtins.int(*args, **kwargs)
 
     def __instancecheck__(cls, item: Any) -> bool:
-        # In eager PyTorch a size is one.
+        # In eager PyTorch a size is an int, and models test for it.
         return isinstance(item, (builtins.int, torch.SymInt))
 
 
 class _Int(metaclass=_Integer):
-    """What the name `int` stands for in the modules that define a model."""
+    """The replacement of `int` in the modules that define a model."""
 
 
 @contextlib.contextmanager
-def kept_symbolic(
-    model: torch.nn.Module, has_dynamic_sizes: bool, others: Iterable[dict[str, Any]]
+def keep_symbolic(
+    model: torch.nn.Module, has_dynamic_sizes: bool, further_namespaces: Iterable[dict[str, Any]]
 ) -> Iterator[None]:
-    """Within the context, the Python modules that define a model call these functions instead of Python's.
+    """Replace `len` and `int` in the Python modules that define a model, within the context.
 
     Args:
         model: the model.
         has_dynamic_sizes: whether sizes are dynamic; numbers need not be kept otherwise.
-        others: the globals of further modules, which make numbers of sizes.
+        further_namespaces: the globals of further modules that convert sizes to numbers.
     """
     changed: list[tuple[dict[str, Any], str]] = []
-    for space in [*_namespaces(model), *others]:
+    for space in [*_namespaces(model), *further_namespaces]:
         functions: dict[str, Any] = {"len": _length}
         if has_dynamic_sizes and "int" not in space and _only_calls_int(space):
             functions["int"] = _Int
         for name, function in functions.items():
+            # A module that defines the name itself keeps its own function.
             if name not in space:
                 space[name] = function
                 changed.append((space, name))
@@ -130,7 +131,7 @@ def _only_calls_int(space: dict[str, Any]) -> bool:
             source = inspect.getsource(module)
             _modules[module] = _CALL.search(source) is not None and _is_only_called(ast.parse(source))
         except (OSError, TypeError, SyntaxError, ValueError):
-            # A console adds to the module, so nothing is kept.
+            # A console changes its module, so the answer is not cached.
             return only_calls_int(_codes(space))
     return _modules[module]
 
@@ -189,18 +190,24 @@ def _is_only_called(tree: ast.Module) -> bool:
 
 def _namespaces(model: torch.nn.Module) -> list[dict[str, Any]]:
     """The globals of the user's modules that define the classes of a model, or its function."""
-    kinds = {id(kind): kind for kind in map(type, modules_of(model))}
-    names = {defining_module(base) for kind in kinds.values() for base in bases_of(kind)}
+    model_classes = {id(model_class): model_class for model_class in map(type, modules_of(model))}
+    names = {
+        defining_module(base) for model_class in model_classes.values() for base in bases_of(model_class)
+    }
     modules = [sys.modules[name] for name in sorted(names) if name in sys.modules]
-    found = [module_attributes(module) for module in modules if is_instance(module, types.ModuleType)]
+    namespaces = [module_attributes(module) for module in modules if is_instance(module, types.ModuleType)]
     # The module of a class that a console or `exec` defines may not be the one of its name.
     functions: list[Any] = [
-        class_attributes(base).get("forward") for kind in kinds.values() for base in bases_of(kind)
+        class_attributes(base).get("forward")
+        for model_class in model_classes.values()
+        for base in bases_of(model_class)
     ]
     functions.append(vars(model).get("forward", model.forward))
-    unwrapped = [inspect.unwrap(each) for each in functions if is_instance(each, types.FunctionType)]
-    found += [each.__globals__ for each in unwrapped if isinstance(each, types.FunctionType)]
-    unique = {id(space): space for space in found if _is_of_model(space.get("__name__", ""))}
+    unwrapped = [
+        inspect.unwrap(function) for function in functions if is_instance(function, types.FunctionType)
+    ]
+    namespaces += [function.__globals__ for function in unwrapped if isinstance(function, types.FunctionType)]
+    unique = {id(space): space for space in namespaces if _is_of_model(space.get("__name__", ""))}
     return list(unique.values())
 
 

@@ -1,4 +1,4 @@
-"""Answers questions about code of which there is no source, such as that of a console, from its bytecode.
+"""Analyses code without source, such as that of a console, by its bytecode.
 
 The instructions differ between releases of Python; these functions read those of 3.10 to 3.13.
 """
@@ -13,14 +13,14 @@ import types
 from collections.abc import Collection, Iterable, Iterator
 
 _CALLABLE_IS_FIRST = sys.version_info >= (3, 13)
-"""Whether the stack of a call holds the function and then an empty entry, and not the other way round."""
+"""Whether a call expects the function below the empty entry on the stack (from 3.13), or above it."""
 _NEUTRAL = (
     *("CACHE COPY DUP_TOP END_ASYNC EXTENDED_ARG GEN_START JUMP_ABSOLUTE JUMP_BACKWARD JUMP_FORWARD").split(),
     *("KW_NAMES MAKE_CELL COPY_FREE_VARS NOP PRECALL RESUME ROT_ SWAP").split(),
 )
-"""The beginnings of the names of instructions that take nothing from the stack, or put it back."""
+"""Prefixes of the names of instructions that pop nothing, or push back what they pop."""
 _CONTAINERS = ("BUILD_CONST_KEY_MAP", "BUILD_LIST", "BUILD_MAP", "BUILD_TUPLE", "BINARY_OR", "BINARY_SUBSCR")
-_TAKING = (
+_CONSUMERS = (
     "DELETE_",
     "JUMP_IF",
     "LIST_APPEND",
@@ -42,7 +42,7 @@ _PURE = (
     *("MAKE_FUNCTION NOP POP_JUMP POP_TOP PRECALL PUSH_NULL RAISE_VARARGS RESUME ROT_ SET_").split(),
     *("SWAP TO_BOOL UNARY_").split(),
 )
-"""The beginnings of the names of instructions that change nothing but the stack, apart from calls."""
+"""Prefixes of the names of instructions that change only the stack, apart from calls."""
 _OF_LOCALS = ("DELETE_FAST", "END_FOR", "FOR_ITER", "LIST_APPEND", "MAP_ADD", "SET_ADD", "STORE_FAST")
 _LONGEST_PATH = 1000
 _LONGEST_COPY = 6
@@ -72,23 +72,25 @@ GENERATOR = "<genexpr>"
 
 
 class _Code:
-    """The instructions of a code object, and where each is."""
+    """The instructions of a code object, and their positions by offset."""
 
     def __init__(self, code: types.CodeType):
         self.code = code
         self.instructions = list(dis.get_instructions(code))
-        self.positions = {each.offset: position for position, each in enumerate(self.instructions)}
+        self.positions = {
+            instruction.offset: position for position, instruction in enumerate(self.instructions)
+        }
 
     def at(self, offset: int) -> int:
         """The position of the instruction that runs; an offset may be that of the caches behind a call."""
-        return bisect.bisect_right(self.instructions, offset, key=lambda each: each.offset) - 1
+        return bisect.bisect_right(self.instructions, offset, key=lambda instruction: instruction.offset) - 1
 
     def target(self, position: int) -> int:
         """The position to which a jump goes."""
         return self.positions[self.instructions[position].argval]
 
     def consumer(self, position: int) -> tuple[int, int] | None:
-        """The instruction that takes the value of another from the stack.
+        """The instruction that pops the value that another one pushed.
 
         Returns:
             Its position, and how deep in the stack the value is then, 1 at the top. None if no instruction
@@ -104,10 +106,10 @@ class _Code:
                 depth += _effect(instruction, True)
                 position = self.target(position)
                 continue
-            taken, added = _taken_and_added(instruction)
-            if taken >= depth:
+            popped, pushed = _stack_use(instruction)
+            if popped >= depth:
                 return position, depth
-            depth += added - taken
+            depth += pushed - popped
             if name in ("JUMP_FORWARD", "JUMP_ABSOLUTE") and self.target(position) > position:
                 position = self.target(position)
                 continue
@@ -179,11 +181,11 @@ def _effect(instruction: dis.Instruction, jumps: bool) -> int:
     return dis.stack_effect(instruction.opcode, argument, jump=jumps)
 
 
-def _taken_and_added(instruction: dis.Instruction) -> tuple[int, int]:
-    """The numbers of entries that an instruction takes from the stack, and that it adds."""
+def _stack_use(instruction: dis.Instruction) -> tuple[int, int]:
+    """The numbers of entries that an instruction pops from the stack, and pushes."""
     name, argument = instruction.opname, instruction.arg
     if name == "CALL":
-        # In 3.11, PRECALL takes the arguments.
+        # `dis` counts the arguments of a call at PRECALL in 3.11; here they count at CALL in all releases.
         return (argument or 0) + 2, 1
     if name == "PRECALL":
         return 0, 0
@@ -196,90 +198,100 @@ def _taken_and_added(instruction: dis.Instruction) -> tuple[int, int]:
         return 1, 1
     if effect >= 1:
         return 0, effect
-    if name == "END_FOR" or name.startswith(_TAKING) or "JUMP" in name:
+    if name == "END_FOR" or name.startswith(_CONSUMERS) or "JUMP" in name:
         return -effect, 0
     return 1 - effect, 1
 
 
 def only_calls_int(codes: Iterable[types.CodeType]) -> bool:
     """Whether code calls `int`, and uses it in nothing but such calls, `isinstance` and annotations."""
-    uses = [use for code in codes for each in _nested(code) for use in _uses_of_int(each)]
+    uses = [use for code in codes for nested_code in _nested_codes(code) for use in _uses_of_int(nested_code)]
     return "call" in uses and "other" not in uses
 
 
-def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
+def _nested_codes(code: types.CodeType) -> Iterator[types.CodeType]:
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _nested(constant)
+            yield from _nested_codes(constant)
 
 
 def _uses_of_int(code: types.CodeType) -> list[str]:
     if "int" not in code.co_names:
         return []
-    read = _code(code)
+    decoded = _code(code)
     loads: dict[str, list[int]] = {"int": [], "isinstance": []}
-    for position, instruction in enumerate(read.instructions):
+    for position, instruction in enumerate(decoded.instructions):
         if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME") and instruction.argval in loads:
             loads[instruction.argval].append(position)
-    checks = [(start, call) for start in loads["isinstance"] if (call := read.call_of(start)) is not None]
+    checks = [(start, call) for start in loads["isinstance"] if (call := decoded.call_of(start)) is not None]
     return [
-        "check" if any(start < position < end for start, end in checks) else _use(read, position)
+        "check" if any(start < position < end for start, end in checks) else _use(decoded, position)
         for position in loads["int"]
     ]
 
 
-def _use(read: _Code, position: int) -> str:
+def _use(decoded: _Code, position: int) -> str:
     """How a value is used: `call`, `annotation`, or `other`."""
-    consumer = read.consumer(position)
+    consumer = decoded.consumer(position)
     if consumer is None:
         return "other"
-    taking = read.instructions[consumer[0]]
-    if taking.opname in ("MAKE_FUNCTION", "SET_FUNCTION_ATTRIBUTE"):
+    consumer_instruction = decoded.instructions[consumer[0]]
+    if consumer_instruction.opname in ("MAKE_FUNCTION", "SET_FUNCTION_ATTRIBUTE"):
         return "annotation"
-    if taking.opname in _CONTAINERS or (taking.opname == "BINARY_OP" and taking.argrepr == "|"):
-        return "annotation" if _use(read, consumer[0]) == "annotation" else "other"
-    if taking.opname in ("CALL", "CALL_FUNCTION") and read.call_of(position) is not None and taking.arg == 1:
+    if consumer_instruction.opname in _CONTAINERS or (
+        consumer_instruction.opname == "BINARY_OP" and consumer_instruction.argrepr == "|"
+    ):
+        return "annotation" if _use(decoded, consumer[0]) == "annotation" else "other"
+    if (
+        consumer_instruction.opname in ("CALL", "CALL_FUNCTION")
+        and decoded.call_of(position) is not None
+        and consumer_instruction.arg == 1
+    ):
         before = consumer[0] - (2 if sys.version_info[:2] == (3, 11) else 1)
-        return "other" if read.instructions[before].opname == "KW_NAMES" else "call"
+        return "other" if decoded.instructions[before].opname == "KW_NAMES" else "call"
     return "other"
 
 
 def check_outcome(
     code: types.CodeType, offset: int, without_effect: Collection[str], reports: Collection[str]
 ) -> str:
-    """What the check that runs at an offset may do: `raises`, `reports`; empty if it is no check.
+    """The outcome of the check that runs at an offset: `raises`, `reports`; empty if it is no check.
 
     Args:
         without_effect: the names of functions and methods that change nothing.
         reports: the names of those that report something, such as `warn`.
     """
-    read = _code(code)
-    asking = read.at(offset)
+    decoded = _code(code)
+    condition = decoded.at(offset)
     jump = next(
         (
             position
-            for position in range(asking, len(read.instructions))
-            if _is_decision(read.instructions[position]) or not _is_expression(read.instructions[position])
+            for position in range(condition, len(decoded.instructions))
+            if _is_decision(decoded.instructions[position])
+            or not _is_expression(decoded.instructions[position])
         ),
         None,
     )
-    if jump is None or not _is_decision(read.instructions[jump]):
+    if jump is None or not _is_decision(decoded.instructions[jump]):
         return ""
-    first = asking
-    while first > 0 and not read.instructions[first - 1].opname.startswith(_BOUNDARIES):
+    first = condition
+    while first > 0 and not decoded.instructions[first - 1].opname.startswith(_BOUNDARIES):
         first -= 1
-    sides = _Sides(read, without_effect, reports)
+    sides = _Sides(decoded, without_effect, reports)
     if not all(map(sides.is_pure, range(first, jump))):
         return ""
-    here, there = jump + 1, read.target(jump)
-    outcomes = [sides.outcome(here, sides.end_of(there)), sides.outcome(there, sides.end_of(here))]
+    next_position, jump_position = jump + 1, decoded.target(jump)
+    outcomes = [
+        sides.outcome(next_position, sides.end_of(jump_position)),
+        sides.outcome(jump_position, sides.end_of(next_position)),
+    ]
     if "raises" in outcomes:
         return "raises"
-    shared_ends = {*sides.ends_of_jumps(here), *sides.ends_of_jumps(there)}
+    shared_ends = {*sides.ends_of_jumps(next_position), *sides.ends_of_jumps(jump_position)}
     # A chained comparison leaves an operand on the stack, which both sides remove.
     joined = any(
-        sides.outcome(here, end, depth) and sides.outcome(there, end, depth)
+        sides.outcome(next_position, end, depth) and sides.outcome(jump_position, end, depth)
         for end in shared_ends
         for depth in (0, -1)
     )
@@ -288,9 +300,9 @@ def check_outcome(
 
 def decides(code: types.CodeType, offset: int) -> bool:
     """Whether the expression that runs at an offset decides what runs next."""
-    read = _code(code)
+    decoded = _code(code)
     is_copied = False
-    for instruction in read.instructions[read.at(offset) :]:
+    for instruction in decoded.instructions[decoded.at(offset) :]:
         if _is_decision(instruction) or instruction.opname.startswith("JUMP_IF"):
             return True
         # `if (name := value):` stores a copy.
@@ -326,9 +338,9 @@ def _is_expression(instruction: dis.Instruction) -> bool:
 class _Sides:
     """The sides of a decision."""
 
-    def __init__(self, read: _Code, without_effect: Collection[str], reports: Collection[str]):
-        self._read = read
-        self._calls = dict(read.called_names(0, None))
+    def __init__(self, decoded: _Code, without_effect: Collection[str], reports: Collection[str]):
+        self._read = decoded
+        self._calls = dict(decoded.called_names(0, None))
         self._without_effect = without_effect
         self._reports = reports
 
@@ -343,7 +355,7 @@ class _Sides:
                 position = self._read.target(position)
             elif name in ("NOP", "EXTENDED_ARG", "CACHE"):
                 position += 1
-        # The compiler repeats a short end of a function in each branch.
+        # The compiler copies a short end of a function into each branch, so copies count as one end.
         block: list[tuple[str, str]] = []
         for instruction in instructions[position : position + _LONGEST_COPY]:
             block.append((instruction.opname, instruction.argrepr))
@@ -367,7 +379,7 @@ class _Sides:
             position += 1
 
     def outcome(self, position: int, end: _End, depth: int = 0) -> str:
-        """What code does until it comes to an end: `raises`, `reports` (also for nothing), or empty for else.
+        """The outcome of code up to an end: `raises`, `reports` (also if it does nothing), else empty.
 
         Args:
             depth: by how many entries the stack is to be longer at the end.
@@ -384,7 +396,7 @@ class _Sides:
             instruction = self._read.instructions[position]
             name = instruction.opname
             if self.end_of(position) == end:
-                # Nothing replaces an entry that was there before.
+                # `least` shows that no entry below the starting height was popped.
                 endings.add("reports" if height == least == depth and is_pure else "")
             elif name == "RAISE_VARARGS":
                 endings.add("raises")
@@ -412,9 +424,13 @@ class _Sides:
         name = self._read.instructions[position].opname
         if name.startswith(_OF_LOCALS):
             return False
-        nested = self._read.instructions[position].argval
-        if isinstance(nested, types.CodeType):
-            names = {name for each in _nested(nested) for _, name in _code(each).called_names(0, None)}
+        constant = self._read.instructions[position].argval
+        if isinstance(constant, types.CodeType):
+            names = {
+                name
+                for nested_code in _nested_codes(constant)
+                for _, name in _code(nested_code).called_names(0, None)
+            }
             return names <= {GENERATOR, *self._without_effect}
         if position in self._calls:
             called = self._calls[position]
@@ -427,20 +443,25 @@ class _Sides:
 
 def catches(code: types.CodeType, offset: int) -> bool:
     """Whether code may go on after an exception of the instruction at an offset."""
-    read = _code(code)
+    decoded = _code(code)
+    # From 3.11 handlers stand in a table; before, SETUP_ instructions open their blocks.
     if sys.version_info >= (3, 11):
-        entries = [(each.start, each.end, each.target) for each in dis.Bytecode(code).exception_entries]
+        entries = [(entry.start, entry.end, entry.target) for entry in dis.Bytecode(code).exception_entries]
 
-        def handlers(at: int) -> list[int]:
-            return [read.positions[target] for start, end, target in entries if start <= at < end]
+        def handlers(instruction_offset: int) -> list[int]:
+            return [
+                decoded.positions[target]
+                for start, end, target in entries
+                if start <= instruction_offset < end
+            ]
 
     else:
 
-        def handlers(at: int) -> list[int]:
+        def handlers(instruction_offset: int) -> list[int]:
             return [
-                read.target(position)
-                for position, each in enumerate(read.instructions)
-                if each.opname.startswith("SETUP_") and each.offset < at < each.argval
+                decoded.target(position)
+                for position, entry in enumerate(decoded.instructions)
+                if entry.opname.startswith("SETUP_") and entry.offset < instruction_offset < entry.argval
             ]
 
     pending, visited = handlers(offset), set()
@@ -449,19 +470,19 @@ def catches(code: types.CodeType, offset: int) -> bool:
         if position in visited:
             continue
         visited.add(position)
-        instruction = read.instructions[position]
+        instruction = decoded.instructions[position]
         name = instruction.opname
-        if name == "POP_EXCEPT" and read.instructions[position + 1].opname != "RERAISE":
+        if name == "POP_EXCEPT" and decoded.instructions[position + 1].opname != "RERAISE":
             return True
         if name.startswith(("RERAISE", "RAISE")):
             pending += handlers(instruction.offset)
         elif name in _UNCONDITIONAL:
-            pending.append(read.target(position))
+            pending.append(decoded.target(position))
         elif not name.startswith("RETURN"):
             pending.append(position + 1)
-            before = [each.opname for each in read.instructions[max(position - 2, 0) : position]]
+            before = [entry.opname for entry in decoded.instructions[max(position - 2, 0) : position]]
             is_exit = "WITH_EXCEPT_START" in before
             # The exit method of a context, other than `contextlib.suppress`, passes exceptions on.
             if "JUMP" in name and (not is_exit or "suppress" in code.co_names):
-                pending.append(read.target(position))
+                pending.append(decoded.target(position))
     return False

@@ -1,9 +1,9 @@
-"""Recognizes checks of values: `assert`, and an `if` of which one side only raises, or only warns.
+"""Recognizes checks of values: `assert`, and an `if` with a side that only raises or only warns.
 
-Whatever a check finds, the model computes the same, or raises an exception that nothing catches. A recording
-may therefore follow the example there; the program does not check.
+A check does not change what the model computes; it may only raise an exception that nothing catches. A
+recording may therefore follow the example there; the program does not contain the check.
 
-The source of the code decides, or its bytecode if there is none, as in a console.
+The source of the code is analysed; for code without source, as in a console, the bytecode.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _UNCLEAR = (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)
 
 
 def asked_by_check() -> bool:
-    """Whether the model's code that asks for a truth value now is a check."""
+    """Whether the line of the model that currently reads a truth value is a check."""
     frames = list(_frames(sys._getframe(1)))
     outcomes = _outcomes(frames[0]) if frames else []
     if "raises" in outcomes:
@@ -81,10 +81,11 @@ def _statements(frame: types.FrameType) -> list[ast.stmt]:
 @functools.lru_cache(maxsize=1024)
 def _statements_at(code: types.CodeType, line: int) -> list[ast.stmt]:
     """The statements around a line that runs; none if the file is not that of the code."""
-    found = [node for node in _statements_of(code.co_filename) if _covers(node, line)]
-    functions = [node for node in found if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    statements = [node for node in _statements_of(code.co_filename) if _covers(node, line)]
+    functions = [node for node in statements if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    # `co_firstlineno` is the line of the first decorator, where there is one.
     starts = [first.lineno for node in functions for first in [*node.decorator_list, node][:1]]
-    return found if code.co_name.startswith("<") or code.co_firstlineno in starts else []
+    return statements if code.co_name.startswith("<") or code.co_firstlineno in starts else []
 
 
 def _covers(node: ast.stmt | ast.expr, line: int) -> bool:
@@ -92,24 +93,25 @@ def _covers(node: ast.stmt | ast.expr, line: int) -> bool:
 
 
 def _outcomes(frame: types.FrameType) -> list[str]:
-    """How the sides of the check that a frame runs may end; none if it runs something else."""
+    """The outcomes of the sides of the check that a frame runs; empty if it runs no check."""
     statements = _statements(frame)
     if not statements:
         outcome = check_outcome(frame.f_code, frame.f_lasti, _WITHOUT_EFFECT, _REPORTS)
         return [outcome] if outcome else []
-    asking = [
+    conditionals = [
         node
         for node in statements
         if isinstance(node, (ast.Assert, ast.If)) and _covers(node.test, frame.f_lineno)
     ]
-    if len(asking) != 1 or not _is_plain(asking[0].test):
+    # With several conditions on a line it is unknown which one runs.
+    if len(conditionals) != 1 or not _is_plain(conditionals[0].test):
         return []
-    [check] = asking
+    [check] = conditionals
     outcomes = ["raises"] if isinstance(check, ast.Assert) else [_outcome(check.body), _outcome(check.orelse)]
-    # The condition shares its line with other statements.
-    others = [node for node in statements if not hasattr(node, "body") and node is not check]
-    own = check.body if isinstance(check, ast.If) and outcomes[0] != "computes" else []
-    return outcomes if all(node in own for node in others) else []
+    # Other statements on the line of the condition must belong to its branch.
+    line_statements = [node for node in statements if not hasattr(node, "body") and node is not check]
+    branch = check.body if isinstance(check, ast.If) and outcomes[0] != "computes" else []
+    return outcomes if all(node in branch for node in line_statements) else []
 
 
 def _is_plain(expression: ast.expr) -> bool:
@@ -117,18 +119,18 @@ def _is_plain(expression: ast.expr) -> bool:
     nodes = list(ast.walk(expression))
     calls = [node for node in nodes if isinstance(node, ast.Call)]
     return not any(isinstance(node, _UNCLEAR) for node in nodes) and all(
-        _called(call) in _WITHOUT_EFFECT for call in calls
+        _called_name(call) in _WITHOUT_EFFECT for call in calls
     )
 
 
-def _called(call: ast.Call) -> str:
+def _called_name(call: ast.Call) -> str:
     """The name of a function or method; empty if it has none."""
     return call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
 
 
 def _outcome(body: Sequence[ast.stmt]) -> str:
-    """What the statements of one side do: `raises`, `reports` (also for none), or `computes`."""
-    if body and isinstance(body[-1], ast.Raise) and all(isinstance(each, _SIMPLE) for each in body):
+    """The outcome of the statements of one side: `raises`, `reports` (also if empty), or `computes`."""
+    if body and isinstance(body[-1], ast.Raise) and all(isinstance(statement, _SIMPLE) for statement in body):
         return "raises"
     return "reports" if all(map(_is_report, body)) else "computes"
 
@@ -137,7 +139,7 @@ def _is_report(statement: ast.stmt) -> bool:
     if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
         return False
     call = statement.value
-    return _called(call) in _REPORTS and all(
+    return _called_name(call) in _REPORTS and all(
         map(_is_plain, [*call.args, *(keyword.value for keyword in call.keywords)])
     )
 

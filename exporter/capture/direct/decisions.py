@@ -1,7 +1,7 @@
-"""Decides what a model's Python code asks of a tensor's value: a branch, or a number that Python needs.
+"""Decides branches on tensor values, and numbers that a model's Python code reads from tensors.
 
-A value that depends on weights alone is a constant of the model. One that depends on an input decides a path:
-it is refused, or fixed at the value of the example.
+A value that depends on weights alone is a constant of the model. A value that depends on an input is refused,
+or fixed at the value of the example.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch.fx
 
 from ...captured_graph.specializations import Specialization
 from ...torch_boundary.containers import pytree
-from ...torch_boundary.recording.recorder import READS_OF_NUMBERS, Recorder
+from ...torch_boundary.recording.recorder import READS_OF_NUMBERS, GraphRecorder
 from ...torch_boundary.recording.replay import NotReplayable, Replay
 from ...torch_boundary.recording.size_tensors import number_in
 from ...torch_boundary.symbolic_numbers import GuardOnDataDependentSymNode, example_sizes
@@ -34,7 +34,7 @@ _Definition = tuple[torch.fx.Node, Any]
 
 
 class WeightsDecide(BaseException):
-    """A path depends on weights; a model that handles exceptions must not handle this one."""
+    """A branch depends on weights. A BaseException, so that the model does not catch it."""
 
 
 class Decisions:
@@ -62,7 +62,9 @@ class Decisions:
         self.answers: dict[Question, list[Any]] = {}
 
     @contextlib.contextmanager
-    def on(self, recorder: Recorder, weights: Sequence[Any], inputs: Sequence[Any]) -> Iterator[None]:
+    def decide_for(
+        self, recorder: GraphRecorder, weights: Sequence[Any], inputs: Sequence[Any]
+    ) -> Iterator[None]:
         """Decide for a recording within the context.
 
         Args:
@@ -95,10 +97,10 @@ class Decisions:
         """The integer in a tensor that is computed from sizes, as an expression of them, else None."""
         assert self._replay is not None
         try:
-            found, nodes = number_in(node, root)
+            number, nodes = number_in(node, root)
         except NotReplayable:
             return None
-        return None if self._replay.is_written_to(node, nodes) else found
+        return None if self._replay.is_written_to(node, nodes) else number
 
     def _array_of(self, node: torch.fx.Node) -> np.ndarray | None:
         """The elements of a tensor that Python code converts to an array; None if it must not."""
@@ -110,14 +112,14 @@ class Decisions:
             if not self._specialize:
                 return None
         try:
-            found = self._replay.of_example(node, _array)
+            example_array = self._replay.of_example(node, _array)
         except NotReplayable:
             return None
         self._fix("array", None)
-        result = found
+        result = example_array
         return result
 
-    def decide(self, expression: sympy.Basic, kind: type, environment: DecidingEnvironment) -> Any:
+    def decide(self, expression: sympy.Basic, result_type: type, environment: DecidingEnvironment) -> Any:
         """The value of an expression of numbers read from tensors.
 
         Raises:
@@ -126,28 +128,29 @@ class Decisions:
         if self._replay is None:
             raise NotReplayable("no direct capture is running")
         definitions = self._definitions(expression, environment)
+        # From the most general answer to the most special: weights, all sizes, the example.
         with contextlib.suppress(NotReplayable):
             values = self._of_weights(definitions)
-            found = environment.concrete(expression, values, kind)
+            value = environment.concrete(expression, values, result_type)
             if not self._constants:
                 raise WeightsDecide
             environment.learn(values)
-            return found
+            return value
         with contextlib.suppress(NotReplayable):
-            found = environment.concrete(expression, self._of_any_size(definitions), kind)
-            self._answer(current_line(), QUESTIONS[kind], found)
-            return found
-        # A size would decide the shapes of later results, too.
+            value = environment.concrete(expression, self._of_any_size(definitions), result_type)
+            self._answer(current_line(), QUESTIONS[result_type], value)
+            return value
+        # A number that becomes a size would also decide shapes, so only reads of elements may be checks.
         of_elements = all(node.target in READS_OF_NUMBERS for node, _ in definitions.values())
-        is_check = kind is bool and of_elements and asked_by_check()
+        is_check = result_type is bool and of_elements and asked_by_check()
         if not is_check and not self._specialize:
             raise NotReplayable("it depends on an input")
-        found = environment.at_example(expression, self._of_example(definitions), kind)
+        value = environment.at_example(expression, self._of_example(definitions), result_type)
         if is_check:
-            self._answer(current_line(), QUESTIONS[kind], found)
+            self._answer(current_line(), QUESTIONS[result_type], value)
         else:
-            self._fix(QUESTIONS[kind], found)
-        return found
+            self._fix(QUESTIONS[result_type], value)
+        return value
 
     def _size_of_weights(self, number: Any) -> Any:
         """The value of a symbolic number that depends on weights alone.
@@ -164,40 +167,41 @@ class Decisions:
         values = self._of_weights(definitions)
         return environment.concrete(expression, values, number.node.pytype)
 
-    def _fix(self, kind: str, value: Any) -> None:
-        place = current_line()
-        self._answer(place, kind, value)
+    def _fix(self, question: str, value: Any) -> None:
+        line = current_line()
+        self._answer(line, question, value)
         entry = Specialization(
-            line=question_at(place, kind)[0],
-            code="" if place is None else place.code,
-            kind=kind,
+            line=question_at(line, question)[0],
+            code="" if line is None else line.code,
+            kind=question,
             value=value,
         )
         if entry not in self.fixed:
             self.fixed.append(entry)
 
-    def _answer(self, place: CodeLine | None, kind: str, value: Any) -> None:
-        self.answers.setdefault(question_at(place, kind), []).append(value)
+    def _answer(self, line: CodeLine | None, question: str, value: Any) -> None:
+        self.answers.setdefault(question_at(line, question), []).append(value)
 
     def _definitions(
         self, expression: sympy.Basic, environment: DecidingEnvironment
     ) -> dict[sympy.Symbol, _Definition]:
-        """The definition of each symbol that is no size of an input."""
+        """The definition of each symbol that is not the size of an input."""
         for node in _after(self._last, self._graph):
             for symbol, path in (node.meta.get("unbacked_bindings") or {}).items():
                 self._defined[symbol] = (node, path)
             self._last = node
-        found = {}
+        definitions = {}
         for symbol in expression.free_symbols:
             if environment.is_size_of_input(symbol):
                 continue
             if symbol not in self._defined:
-                equal = [each for each in self._defined if environment.replace(each) == symbol]
+                # torch may have replaced the symbol by an equal one.
+                equal = [candidate for candidate in self._defined if environment.replace(candidate) == symbol]
                 if not equal:
                     raise NotReplayable(f"{symbol} has no definition")
                 self._defined[symbol] = self._defined[equal[0]]
-            found[symbol] = self._defined[symbol]
-        return found
+            definitions[symbol] = self._defined[symbol]
+        return definitions
 
     def _of_weights(self, definitions: Mapping[sympy.Symbol, _Definition]) -> dict[sympy.Symbol, Any]:
         assert self._replay is not None
@@ -208,12 +212,12 @@ class Decisions:
 
     def _of_any_size(self, definitions: Mapping[sympy.Symbol, _Definition]) -> dict[sympy.Symbol, Any]:
         assert self._replay is not None
-        found = {}
+        values = {}
         for symbol, (node, path) in definitions.items():
             if node not in self._of_all_sizes:
                 self._of_all_sizes[node] = self._replay.of_any_size(node)
-            found[symbol] = pytree.key_get(self._of_all_sizes[node], path)
-        return found
+            values[symbol] = pytree.key_get(self._of_all_sizes[node], path)
+        return values
 
     def _of_example(self, definitions: Mapping[sympy.Symbol, _Definition]) -> dict[sympy.Symbol, Any]:
         assert self._replay is not None
@@ -225,12 +229,12 @@ class Decisions:
 
 def _after(node: torch.fx.Node | None, graph: torch.fx.Graph) -> list[torch.fx.Node]:
     """The nodes that follow a node in its graph, in order; for None, all nodes of the graph."""
-    found: list[torch.fx.Node] = []
-    for each in reversed(graph.nodes):
-        if each is node:
+    nodes: list[torch.fx.Node] = []
+    for candidate in reversed(graph.nodes):
+        if candidate is node:
             break
-        found.append(each)
-    return found[::-1]
+        nodes.append(candidate)
+    return nodes[::-1]
 
 
 class DecidingEnvironment(SizeEnvironment):
@@ -277,14 +281,16 @@ class DecidingEnvironment(SizeEnvironment):
         """Whether a symbol is a dynamic size of an input."""
         return symbol in example_sizes(self)
 
-    def concrete(self, expression: sympy.Basic, values: dict[sympy.Symbol, Any], kind: type) -> Any:
+    def concrete(self, expression: sympy.Basic, values: dict[sympy.Symbol, Any], result_type: type) -> Any:
         """The value of an expression at given values of its symbols; adds a guard on the sizes in it."""
         if expression in values:
-            return kind(values[expression])
-        left = expression.xreplace({symbol: sympy.sympify(item) for symbol, item in values.items()})
-        if not left.free_symbols:
-            return kind(left)
-        return super().evaluate_sym_node(self._node(left, kind, self._at_sizes(left, kind)))
+            return result_type(values[expression])
+        remaining = expression.xreplace({symbol: sympy.sympify(item) for symbol, item in values.items()})
+        if not remaining.free_symbols:
+            return result_type(remaining)
+        return super().evaluate_sym_node(
+            self._node(remaining, result_type, self._at_sizes(remaining, result_type))
+        )
 
     def learn(self, values: dict[sympy.Symbol, Any]) -> None:
         """Replace each symbol that always has one value by this integer."""
@@ -292,15 +298,15 @@ class DecidingEnvironment(SizeEnvironment):
             if type(value) is int and symbol not in self.replacements:
                 self._set_replacement(symbol, sympy.Integer(value), "the value of a weight")
 
-    def at_example(self, expression: sympy.Basic, values: dict[sympy.Symbol, Any], kind: type) -> Any:
+    def at_example(self, expression: sympy.Basic, values: dict[sympy.Symbol, Any], result_type: type) -> Any:
         """The value of an expression at given values of its symbols, and at the example's sizes."""
         if expression in values:
-            return kind(values[expression])
-        left = expression.xreplace({symbol: sympy.sympify(item) for symbol, item in values.items()})
-        return self._at_sizes(left, kind)
+            return result_type(values[expression])
+        remaining = expression.xreplace({symbol: sympy.sympify(item) for symbol, item in values.items()})
+        return self._at_sizes(remaining, result_type)
 
-    def _at_sizes(self, expression: sympy.Basic, kind: type) -> Any:
-        return kind(expression.xreplace(example_sizes(self)))
+    def _at_sizes(self, expression: sympy.Basic, result_type: type) -> Any:
+        return result_type(expression.xreplace(example_sizes(self)))
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray:

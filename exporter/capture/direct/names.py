@@ -39,10 +39,11 @@ def assign_names(graph: torch.fx.Graph, entries: Sequence[InputSpec], arguments:
     """
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     pairs = list(zip(placeholders, entries, strict=True))
+    # Inputs are named first, so that they keep the names of the forward's parameters.
     users = [(node, entry) for node, entry in pairs if entry.kind == InputKind.USER_INPUT]
-    names = _Names()
-    for (node, entry), wanted in zip(users, arguments, strict=True):
-        _set(node, entry, names.take(wanted))
+    names = _UniqueNames()
+    for (node, entry), name in zip(users, arguments, strict=True):
+        _set(node, entry, names.take(name))
     for node, entry in pairs:
         if entry.kind != InputKind.USER_INPUT:
             is_named = entry.kind in (InputKind.PARAMETER, InputKind.BUFFER)
@@ -64,9 +65,9 @@ def _rename(node: torch.fx.Node, name: str) -> None:
         object.__setattr__(node, "name", name)
 
 
-def tensor_name(kind: InputKind, name: Any) -> str:
+def tensor_name(input_kind: InputKind, name: Any) -> str:
     """The name of the placeholder of a parameter, buffer or constant."""
-    return _PREFIXES[kind] + _NOT_IN_NAMES.sub("_", str(name)).lower()
+    return _PREFIXES[input_kind] + _NOT_IN_NAMES.sub("_", str(name)).lower()
 
 
 def argument_names(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
@@ -82,15 +83,15 @@ def _key(step: Any) -> str:
     return str(step.idx) if isinstance(step, pytree.SequenceKey) else step.name
 
 
-class _Names:
-    """Unique names: a name that is taken gets the number after the highest one seen for it."""
+class _UniqueNames:
+    """Makes names unique: a repeated name gets the number after the highest one seen for it."""
 
     def __init__(self) -> None:
         self._used: set[str] = set()
         self._highest: dict[str, int] = {}
 
     def take(self, name: str, *, is_numbered: bool = False) -> str:
-        """The name; if it is taken, the name with a number, which replaces the one that it may have."""
+        """The name if it is unused; else the name with a new number, in place of an existing number."""
         if name in self._used:
             stem = _stem(name) if is_numbered else name
             name = f"{stem}_{self._highest.get(stem, 0) + 1}"

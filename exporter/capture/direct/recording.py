@@ -1,4 +1,4 @@
-"""Records a model: placeholders, the run, and the clean-up that torch.export makes of its graph."""
+"""Records a model: creates placeholders, runs it, and cleans up the graph as torch.export does."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ...torch_boundary.recording.fake_weights import (
     replaced_state,
 )
 from ...torch_boundary.recording.recorded_sizes import FixedSizes
-from ...torch_boundary.recording.recorder import Recorder
+from ...torch_boundary.recording.recorder import GraphRecorder
 from ...torch_boundary.state.module_tree import ModuleTree
 from ..fx_import.captured_program import CallStructure, GraphSignature, RecordedProgram
 from .decisions import Decisions
@@ -58,6 +58,7 @@ def record(
         Differentiates: the model computes gradients all the same.
         NotRecordable: the model is of a kind that only torch.export captures.
     """
+    # Found before the run, which may add modules and tensors.
     tree = ModuleTree(model)
     check_recordable(tree, (args, dict(kwargs)))
     recording = _Recording(tree, args, kwargs, sizes, decisions, source_lines, gradients)
@@ -86,7 +87,7 @@ class _Recording:
         self._call = sizes.fake_call(args, kwargs)
         self._weights = replace_weights(tree, sizes.mode)
         self._gradients = gradients
-        self.recorder = Recorder(tree, sizes.mode, source_lines=source_lines, gradients=gradients)
+        self.recorder = GraphRecorder(tree, sizes.mode, source_lines=source_lines, gradients=gradients)
         self._graph = self.recorder.graph
         self._entries: list[InputSpec] = []
 
@@ -97,11 +98,15 @@ class _Recording:
         leaves, structure = pytree.tree_flatten(self._call)
         names = argument_names(self._model, *self._call)
         for leaf, name in zip(leaves, names, strict=True):
-            self._bind_leaf(leaf, name)
+            node = self._placeholder(leaf, name)
+            arg: Any = TensorArgument(name=node.name)
+            if not isinstance(leaf, (torch.Tensor, torch.SymInt)):
+                arg = ConstantArgument(name=node.name, value=leaf)
+            self._entries.append(InputSpec(kind=InputKind.USER_INPUT, arg=arg, target=None))
         assigned = AssignedBuffers(self._model)
         weights = [self._named[name] for name in self._weights]
-        deciding = self._decisions.on(self.recorder, weights, self._leaves)
-        with assigned.noted(), deciding:
+        deciding = self._decisions.decide_for(self.recorder, weights, self._leaves)
+        with assigned.record_assignments(), deciding:
             result = self.recorder.run(leaves, structure)
         unanswered = getattr(self._sizes.mode.shape_env, "unanswered", None)
         if unanswered is not None:
@@ -113,27 +118,20 @@ class _Recording:
             if name in self._weights:
                 self._write(name, self.recorder.node_of(value))
         self._graph.output(tuple(results))
-        return self._finished(returned, names)
+        return self._finish(returned, names)
 
     def _bind_weight(self, name: str, fake: torch.Tensor) -> None:
         is_parameter = name in self._tree.parameters
-        kind = InputKind.PARAMETER if is_parameter else InputKind.BUFFER
-        node = self._placeholder(fake, tensor_name(kind, name))
+        input_kind = InputKind.PARAMETER if is_parameter else InputKind.BUFFER
+        node = self._placeholder(fake, tensor_name(input_kind, name))
         self._entries.append(
             InputSpec(
-                kind=kind,
+                kind=input_kind,
                 arg=TensorArgument(name=node.name),
                 target=name,
                 persistent=None if is_parameter else name not in self._tree.transient,
             )
         )
-
-    def _bind_leaf(self, leaf: Any, name: str) -> None:
-        node = self._placeholder(leaf, name)
-        arg: Any = TensorArgument(name=node.name)
-        if not isinstance(leaf, (torch.Tensor, torch.SymInt)):
-            arg = ConstantArgument(name=node.name, value=leaf)
-        self._entries.append(InputSpec(kind=InputKind.USER_INPUT, arg=arg, target=None))
 
     def _placeholder(self, value: Any, name: str) -> torch.fx.Node:
         # The node gets its name at the end: until then, names of operators are numbered apart from it.
@@ -154,12 +152,12 @@ class _Recording:
             return self._sizes.finish(graph, root)
         except Exception as error:
             stack = getattr(self._sizes.mode.shape_env, "fixing", None) or []
-            own = [place for place, frame in enumerate(stack) if frame.filename == __file__]
+            frame_indices = [index for index, frame in enumerate(stack) if frame.filename == __file__]
             # The frames before are those of the caller of the export.
-            error.real_stack = stack[max(own, default=-1) + 1 :]  # type: ignore[attr-defined]
+            error.real_stack = stack[max(frame_indices, default=-1) + 1 :]  # type: ignore[attr-defined]
             raise
 
-    def _finished(self, structure: Any, arguments: Sequence[str]) -> RecordedProgram:
+    def _finish(self, structure: Any, arguments: Sequence[str]) -> RecordedProgram:
         graph, root = self._graph, self.recorder.root
         root.graph = graph  # type: ignore[assignment]
         remove_dead_nodes(graph)

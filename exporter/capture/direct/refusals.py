@@ -36,11 +36,12 @@ def check_recordable(tree: ModuleTree, call: Any) -> None:
     for path, item in tree.attributes.items():
         if isinstance(item, torch.ScriptObject):
             raise NotRecordable(f"attribute '{path}' is a TorchScript object")
-    for kind, named in (("parameter", tree.parameters), ("buffer", tree.buffers)):
+    for description, named in (("parameter", tree.parameters), ("buffer", tree.buffers)):
         for name, tensor in named.items():
             if is_without_data(tensor) or tensor.device.type == "meta":
-                raise NotRecordable(f"{kind} '{name}' is a {type(tensor).__name__} without data")
+                raise NotRecordable(f"{description} '{name}' is a {type(tensor).__name__} without data")
     for leaf in pytree.tree_leaves(call):
+        # Other leaves would become constants of the graph without notice.
         is_known = leaf is None or isinstance(leaf, (torch.Tensor, int, float, str))
         if not is_known or (isinstance(leaf, torch.Tensor) and is_without_data(leaf)):
             raise NotRecordable(f"an argument is a {type(leaf).__name__}")

@@ -304,7 +304,7 @@ def _record_call(
     sizes = FixedSizes(environment)
     if specification is not None:
         sizes = DynamicSizes(environment, model, specification)
-    with builtin_functions.kept_symbolic(model, specification is not None, other_namespaces or []):
+    with builtin_functions.keep_symbolic(model, specification is not None, other_namespaces or []):
         return record(model, args, kwargs, sizes, decisions, source_lines=source_lines, gradients=gradients)
 
 
@@ -329,7 +329,7 @@ def _limits(
     if not names:
         return size_limits.SizeLimits()
     packs = any("packed_sequence" in str(node.target) for node in program.graph.nodes)
-    captured_so = functools.partial(capture_patches.as_captured, packs)
+    captured_so = functools.partial(capture_patches.under_capture_patches, packs)
     search = size_limits.Search(captured, values, names, leaves.ranges())
     branches: list[Branch] = []
     is_first = True

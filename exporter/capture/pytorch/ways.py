@@ -64,7 +64,7 @@ def capture_by(
         Fault: opsetta failed.
     """
     if by == "direct":
-        probe.need(probe.DIRECT_CAPTURE)
+        probe.require(probe.DIRECT_CAPTURE)
     errors: dict[str, Exception] = {}
     notes: list[str] = []
     ways = [by] if by != "auto" else ["torch.export", "strict"]

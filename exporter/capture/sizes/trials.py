@@ -17,7 +17,7 @@ from ...torch_boundary import probe
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import FakeTensorMode, forget_layout
 from ...torch_boundary.operators.overloads import HigherOrderOperator, OpOverload, schema_of
-from ...torch_boundary.process.process_state import garbage_kept
+from ...torch_boundary.process.process_state import pause_garbage_collection
 from ...torch_boundary.recording.quick_calls import quick_run
 from ...torch_boundary.replacements import data_attribute
 from ...torch_boundary.state.module_tree import modules_of, replace_tensors, scripted_tensors
@@ -133,7 +133,7 @@ class Tracer:
 
         A model may raise an exception after such calls; then the sizes are not valid for it.
         """
-        from ...torch_boundary.recording.observation import observed
+        from ...torch_boundary.recording.observation import observe_operators
 
         walks: list[GraphWalk] = []
 
@@ -143,7 +143,7 @@ class Tracer:
             module, same_value = self._program.graph_module, _SAME_VALUE | _COPIES_OF_ALL
             walk = GraphWalk(module, inputs, self._run, same_value, self._written.tensors, sizes)
             walks.append(walk)
-            with observed(walk.call):
+            with observe_operators(walk.call):
                 results = self._call_model(call_leaves, walk.assign)
             walk.finish(results)
 
@@ -160,7 +160,7 @@ class Tracer:
     def _attempt(self, run: Callable[..., Any], leaves: Callable[[], list[Any]]) -> Trace:
         trace = Trace()
         gradients = getattr(self._program, "gradients", False)
-        with torch.set_grad_enabled(gradients), self._captured(), garbage_kept():
+        with torch.set_grad_enabled(gradients), self._captured(), pause_garbage_collection():
             with self._mode:
                 call_leaves = leaves()
             inputs = {
@@ -229,7 +229,7 @@ class Tracer:
             data_attribute.WRITE(tensor, value)
             forget_layout(tensor)
 
-        seen = data_attribute.seen(assign) if self._detaches else contextlib.nullcontext()
+        seen = data_attribute.intercept(assign) if self._detaches else contextlib.nullcontext()
         with contextlib.ExitStack() as restored, seen:
             # Unflattening a cache of keys and values runs operators, and the graph contains them, too.
             args, kwargs = pytree.tree_unflatten(leaves, self._structure)

@@ -48,15 +48,15 @@ def _read_zip(file: StoredFile, label: str) -> dict[str, ir.TensorProtocol]:
     """
     # Only files of torch.save need torch, whose import takes seconds.
     from ...torch_boundary.requirements import need_torch
-    from ...torch_boundary.state.attached_state import Place, checkpoint_places
+    from ...torch_boundary.state.attached_state import CheckpointTensor, checkpoint_tensors
 
     need_torch("reading a checkpoint of torch.save")
     _check_stored(file, label)
     try:
-        content = checkpoint_places(file.path)
+        content = checkpoint_tensors(file.path)
     except ValueError as error:
         raise ModelFileError(f"{label} cannot be read: {error}") from error
-    other_names = [name for name, item in content.items() if not isinstance(item, Place)]
+    other_names = [name for name, item in content.items() if not isinstance(item, CheckpointTensor)]
     if other_names or not all(isinstance(name, str) for name in content):
         raise ModelFileError(
             f"{label} holds more than tensors by name, such as "

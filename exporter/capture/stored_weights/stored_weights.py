@@ -16,7 +16,7 @@ from ....registration.warning import warn
 from ...files.graph_file.weights import given_tensor
 from ...files.reading.names import listed, quoted
 from ...files.stored_tensors import FileTensor
-from ...torch_boundary.state.attached_state import Placeholders, attached, holders, over
+from ...torch_boundary.state.attached_state import Placeholders, attach_tensors, holders, tensor_over_buffer
 from ..tensor_kinds import without_data
 from .matching import Match, match
 from .opening import Weights, open_weights
@@ -104,7 +104,7 @@ class StoredWeights:
         stand_ins = {id(matched.tensor): _stand_in(matched, placeholder) for matched in self._matches.stored}
         stand_ins |= self._matches.computed
         if convert_all:
-            return attached(stand_ins, self._model)
+            return attach_tensors(stand_ins, self._model)
         self._stand_ins = stand_ins
         return self._explaining_conversion(stand_ins)
 
@@ -112,7 +112,7 @@ class StoredWeights:
     def _explaining_conversion(self, stand_ins: dict[int, torch.Tensor]) -> Iterator[None]:
         """Attach the weights; if a capture fails, add the names of weights without contents to the error."""
         try:
-            with attached(stand_ins, self._model):
+            with attach_tensors(stand_ins, self._model):
                 yield
         except CaptureError as error:
             stored = self._matches.stored
@@ -164,14 +164,14 @@ def _stand_in(matched: Match, placeholder: Placeholders | None) -> torch.Tensor:
     shape = tuple(contents.shape.numpy())
     if isinstance(contents, FileTensor):
         # The tensor lies over the mapped file, so nothing is read.
-        return over(contents.data, dtype, shape)
+        return tensor_over_buffer(contents.data, dtype, shape)
     raw = contents.raw
     if isinstance(raw, torch.Tensor):
         return raw
     is_lazy = isinstance(contents, ir.LazyTensor) and contents.nbytes > _CONVERTED_AT_ONCE
     if placeholder is not None and is_lazy:
         return placeholder(dtype, shape)
-    return over(bytearray(contents.tobytes()), dtype, shape)
+    return tensor_over_buffer(bytearray(contents.tobytes()), dtype, shape)
 
 
 def _rename_tensor(tensor: ir.TensorProtocol, name: str | None) -> ir.TensorProtocol:

@@ -18,7 +18,7 @@ from ...captured_graph.capture import Capture, Interface, graph_outputs
 from ...torch_boundary import probe, torchscript
 from ...torch_boundary.capture_patches import grouped_products
 from ...torch_boundary.containers import pytree
-from ...torch_boundary.process.silence import unlogged
+from ...torch_boundary.process.silence import suppress_logs
 from ..descriptions import describe_input
 from ..sizes import dynamic_shapes as shapes
 from ..tensor_kinds import check_arguments, without_data
@@ -67,7 +67,7 @@ def capture_torchscript(
     Raises:
         CaptureError: the model fails on the example, or a source graph cannot express the program.
     """
-    probe.need(probe.TORCHSCRIPT)
+    probe.require(probe.TORCHSCRIPT)
     signature = _signature(model)
     bound = shapes.bind(signature, args, kwargs)
     check_arguments(bound)
@@ -93,7 +93,7 @@ def capture_torchscript(
             reader = _ScriptReader(model, leaves, static, constant_numbers, source_lines, opaque)
             if not has_run:
                 reader.check_kernels()
-            with unlogged(), grouped_products():
+            with suppress_logs(), grouped_products():
                 capture = reader.run(signature, bound, order, args, kwargs)
             # torch refused operands while only their shapes were known: the example may be wrong.
             if reader.has_refused and not has_run:

@@ -10,8 +10,8 @@ import torch
 
 from ....registration import CaptureError
 from ...torch_boundary.containers import pytree
-from ...torch_boundary.process.silence import unwarned
-from ...torch_boundary.state.scripted_state import preserved
+from ...torch_boundary.process.silence import ignore_warnings
+from ...torch_boundary.state.scripted_state import preserve_state
 from ..tensor_kinds import named_leaves, without_data
 
 _ERROR = re.compile(r"^(?:[\w.]*\.)?(\w*(?:Error|Exception|Interrupt)): ", re.MULTILINE)
@@ -98,7 +98,7 @@ def _error_of(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exce
     A program may compute gradients itself.
     """
     if isinstance(model, torch.jit.ScriptModule):
-        with preserved(model, frozenset(_written_paths(_graph_of(model)))):
+        with preserve_state(model, frozenset(_written_paths(_graph_of(model)))):
             return _first_error(model, args, kwargs)
     return _first_error(model, args, kwargs)
 
@@ -108,7 +108,7 @@ def _first_error(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> E
     for has_gradients in (False, True):
         copies, named = pytree.tree_map_only(torch.Tensor, _copy, (args, kwargs))
         try:
-            with torch.set_grad_enabled(has_gradients), unwarned():
+            with torch.set_grad_enabled(has_gradients), ignore_warnings():
                 model(*copies, **named)
         except Exception as error:
             first = first or error

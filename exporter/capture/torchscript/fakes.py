@@ -30,7 +30,7 @@ from ....registration import CaptureError
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import FakeTensorMode
 from ...torch_boundary.operators.overloads import kernel_run
-from ...torch_boundary.process.silence import unwarned
+from ...torch_boundary.process.silence import ignore_warnings
 from ...torch_boundary.recording.quick_calls import quick_run
 from ...torch_boundary.symbolic_sizes import FloorDiv, PythonMod
 from ..fx_import.source_values import element_type
@@ -259,7 +259,7 @@ class Fakes:
             isinstance(leaf, Number) or (isinstance(leaf, Tensor) and len(leaf.samples) > 1)
             for leaf in operands
         )
-        with unwarned(), torch.no_grad():
+        with ignore_warnings(), torch.no_grad():
             result = self._drop_refuted_sizes(
                 function, operands, structure, self._evaluate_samples(function, operands, structure, varies)
             )

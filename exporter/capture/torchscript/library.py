@@ -11,7 +11,7 @@ from onnx_ir import Value
 
 from ....registration import CaptureError, Device, Layout, MemoryFormat
 from ...torch_boundary.operators import overloads
-from ...torch_boundary.torchscript import parsed
+from ...torch_boundary.torchscript import parse_schema
 from ..fx_import.source_values import element_type, share_memory_by_schema
 from .interpreter import Function, Interpreter
 from .objects import Dict, List, Nested, Object, Optional, Uninitialized, UnknownText, WrittenConstant
@@ -96,7 +96,7 @@ def schema_of(node: Any) -> Any:
         )
     if text == "(no schema)" or "..." in text:
         raise CaptureError(f"{node_kind} is a part of TorchScript that is not supported")
-    return parsed(text)
+    return parse_schema(text)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -20,7 +20,7 @@ from ...captured_graph.code_lines import shown_line
 from ...captured_graph.specializations import Specialization
 from ...torch_boundary.boundary import boundary
 from ...torch_boundary.containers import pytree
-from ...torch_boundary.process.process_state import replaced
+from ...torch_boundary.process.process_state import replace_attribute
 from ...torch_boundary.process.silence import quiet
 from ...torch_boundary.replacements import data_attribute
 from ...torch_boundary.replacements.transformer_modules import without_fused_attention
@@ -77,9 +77,9 @@ def _capture_trace(
     try:
         with (
             boundary(torch.no_grad(), quiet(), without_fused_attention(), Preserved(model, args, kwargs)),
-            data_attribute.seen(data_attribute.refuse),
+            data_attribute.intercept(data_attribute.refuse),
             _unseen_refused(),
-            replaced(torch, "tensor", functools.partial(_tensor_of_sizes, torch.tensor)),
+            replace_attribute(torch, "tensor", functools.partial(_tensor_of_sizes, torch.tensor)),
             gradients_kept(model),
             values_kept(model, run) as writing,
             warnings.catch_warnings(record=True) as tracer_warnings,
@@ -155,5 +155,5 @@ def _unseen_refused() -> Iterator[None]:
 
     with contextlib.ExitStack() as stack:
         for name in _UNSEEN:
-            stack.enter_context(replaced(torch.Tensor, name, refusing(name)))
+            stack.enter_context(replace_attribute(torch.Tensor, name, refusing(name)))
         yield

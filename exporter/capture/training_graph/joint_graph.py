@@ -68,7 +68,7 @@ def capture_joint(forward: Capture, trainable: Callable[[str], bool], prefix: st
     Raises:
         CaptureError: the loss is not one number that depends on a parameter, or autograd fails.
     """
-    probe.need(probe.TRAINING)
+    probe.require(probe.TRAINING)
     program = forward.exported
     placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
     forward_values = _ForwardValues(forward, placeholders, prefix)

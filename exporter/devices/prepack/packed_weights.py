@@ -161,7 +161,7 @@ class PackedWeight:
         """Use packed bytes in the layout of this process."""
         from ...torch_boundary import onednn
 
-        self._memory = onednn.aligned(content.numpy())
+        self._memory = onednn.copy_aligned(content.numpy())
         blob, _ = onednn.descriptor_blob(self.packed)
         self.packed = onednn.tensor_of(
             self._memory, self.plain.shape, self.descriptor.dtype, blob, self._groups

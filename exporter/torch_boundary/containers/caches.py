@@ -50,39 +50,39 @@ def register_caches() -> None:
 
 
 def _extend(cache_utils: Any) -> None:
-    """Flatten caches with further layers, too; what transformers registered flattens all others."""
-    kind = cache_utils.DynamicCache
-    plain = pytree.SUPPORTED_NODES[kind]
-    further = _further_layers(cache_utils)
+    """Also flatten caches with layers that the functions of transformers do not flatten."""
+    cache_class = cache_utils.DynamicCache
+    original = pytree.SUPPORTED_NODES[cache_class]
+    extra_layers = _extra_layers(cache_utils)
 
-    def has_further(cache: Any) -> bool:
-        return any(isinstance(layer, further) for layer in cache.layers)
+    def has_extra_layers(cache: Any) -> bool:
+        return any(isinstance(layer, extra_layers) for layer in cache.layers)
 
     def flatten(cache: Any) -> tuple[list[Any], Any]:
         _check(cache, cache_utils)
-        return _opened(cache, cache_utils) if has_further(cache) else plain.flatten_fn(cache)
+        return _flatten_layers(cache, cache_utils) if has_extra_layers(cache) else original.flatten_fn(cache)
 
     def flatten_with_keys(cache: Any) -> tuple[list[Any], Any]:
         _check(cache, cache_utils)
-        if not has_further(cache):
-            assert plain.flatten_with_keys_fn is not None
-            return plain.flatten_with_keys_fn(cache)
-        children, context = _opened(cache, cache_utils)
+        if not has_extra_layers(cache):
+            assert original.flatten_with_keys_fn is not None
+            return original.flatten_with_keys_fn(cache)
+        children, context = _flatten_layers(cache, cache_utils)
         return [(pytree.MappingKey(n), child) for n, child in zip(context[0], children, strict=True)], context
 
     def unflatten(children: Any, context: Any) -> Any:
         if list(context[0]) == list(_ATTENTION):
-            return plain.unflatten_fn(children, context)
-        cache = kind()
+            return original.unflatten_fn(children, context)
+        cache = cache_class()
         cache.layers = [*_layers(cache_utils, dict(zip(context[0], children, strict=True)), context[1])]
         return cache
 
-    pytree.SUPPORTED_NODES[kind] = plain._replace(
+    pytree.SUPPORTED_NODES[cache_class] = original._replace(
         flatten_fn=flatten, unflatten_fn=unflatten, flatten_with_keys_fn=flatten_with_keys
     )
 
 
-def _further_layers(cache_utils: Any) -> tuple[type, ...]:
+def _extra_layers(cache_utils: Any) -> tuple[type, ...]:
     """The classes of layers that transformers does not flatten and this module does."""
     indexed = getattr(cache_utils, "DynamicIndexedLayer", None)
     linear = cache_utils.LinearAttentionCacheLayerMixin
@@ -108,76 +108,79 @@ def _states(layer: Any, name: str) -> dict[int, Any]:
     return {i: state for i, state in getattr(layer, name, {}).items() if state is not None}
 
 
-def _opened(cache: Any, cache_utils: Any) -> tuple[list[Any], Any]:
-    """The lists of a cache with further layers, and the class, window and states of each layer."""
-    kinds = zip((_LINEAR, _INDEXER), _further_layers(cache_utils), strict=False)
+def _flatten_layers(cache: Any, cache_utils: Any) -> tuple[list[Any], Any]:
+    """Flatten a cache with extra layers: lists of tensors, and the class, window and states of each layer."""
+    extensions = zip((_LINEAR, _INDEXER), _extra_layers(cache_utils), strict=False)
     names = [*_ATTENTION]
-    for added, kind in kinds:
-        names += added if any(isinstance(layer, kind) for layer in cache.layers) else ()
+    for state_names, layer_class in extensions:
+        names += state_names if any(isinstance(layer, layer_class) for layer in cache.layers) else ()
     lists: dict[str, list[Any]] = {name: [] for name in names}
     layout = []
     for layer in cache.layers:
         if getattr(layer, "record_past", False):
             raise CaptureError("a cache that records its past cannot be captured: call its crop method first")
         attention = [getattr(layer, name, None) for name in ("keys", "values")]
-        for name, part in zip(_ATTENTION, attention, strict=True):
-            lists[name].extend([] if part is None else [part])
+        for name, tensor in zip(_ATTENTION, attention, strict=True):
+            lists[name].extend([] if tensor is None else [tensor])
         states = {name: _states(layer, name) for name in _LINEAR}
         for name in _LINEAR if _LINEAR[0] in lists else ():
             lists[name].extend(states[name].values())
         counters = [dict(getattr(layer, name, {})) for name in _COUNTERS]
-        held = [
+        contents = [
             attention[0] is not None,
             *map(list, states.values()),
             *map(list, (c.items() for c in counters)),
         ]
-        layout.append([type(layer).__name__, getattr(layer, "sliding_window", None), held])
+        layout.append([type(layer).__name__, getattr(layer, "sliding_window", None), contents])
         if _INDEXER[0] in lists:
             indexer = {name: getattr(layer, name, None) for name in _INDEXER}
-            indexer = {name: part for name, part in indexer.items() if part is not None}
-            for name, part in indexer.items():
-                lists[name].append(part)
+            indexer = {name: tensor for name, tensor in indexer.items() if tensor is not None}
+            for name, tensor in indexer.items():
+                lists[name].append(tensor)
             layout[-1].append(list(indexer))
     return list(lists.values()), [names, layout]
 
 
 def _layers(cache_utils: Any, children: dict[str, Any], layout: Any) -> Iterator[Any]:
     """The layers of a cache. Their states are copies, because a model writes to them and returns them."""
-    parts = {name: iter(children.get(name, ())) for name in (*_ATTENTION, *_LINEAR, *_INDEXER)}
+    tensors = {name: iter(children.get(name, ())) for name in (*_ATTENTION, *_LINEAR, *_INDEXER)}
     linear = cache_utils.LinearAttentionCacheLayerMixin
-    for name, window, (has_keys, *rest), *indexer in layout:
-        kind = getattr(cache_utils, name, None)
-        # The name may come from a file.
-        if not isinstance(kind, type) or not issubclass(kind, (cache_utils.CacheLayerMixin, linear)):
+    for name, window, (has_keys, *linear_contents), *indexer in layout:
+        layer_class = getattr(cache_utils, name, None)
+        # The name may come from an untrusted file, so only classes of cache layers are accepted.
+        if not isinstance(layer_class, type) or not issubclass(
+            layer_class, (cache_utils.CacheLayerMixin, linear)
+        ):
             raise TypeError(f"transformers has no cache layer {name!r}")
-        numbers, counters = rest[: len(_LINEAR)], rest[len(_LINEAR) :]
+        state_numbers, counters = linear_contents[: len(_LINEAR)], linear_contents[len(_LINEAR) :]
         options = {} if window is None else {"sliding_window": window}
-        is_linear = issubclass(kind, linear)
+        is_linear = issubclass(layer_class, linear)
         if is_linear:
             options["number_of_states"] = len(counters[0])
-        layer = kind(**options)
+        layer = layer_class(**options)
         if has_keys:
-            layer.update(*(next(parts[part]) for part in _ATTENTION))
-        for states_name, held in zip(_LINEAR, numbers, strict=True):
-            for number in held:
-                state = next(parts[states_name])
+            # `update` also initializes the layer, which setting its tensors would not.
+            layer.update(*(next(tensors[attention_name]) for attention_name in _ATTENTION))
+        for states_name, numbers in zip(_LINEAR, state_numbers, strict=True):
+            for number in numbers:
+                state = next(tensors[states_name])
                 getattr(layer, states_name)[number] = state.clone() if hasattr(state, "clone") else state
                 getattr(layer, f"is_{states_name}_initialized")[number] = True
                 layer.dtype, layer.device = getattr(state, "dtype", None), getattr(state, "device", None)
         if is_linear:
             for counter, items in zip(_COUNTERS, counters, strict=True):
                 setattr(layer, counter, dict(items))
-        for held in indexer:
-            _restore_indexer(layer, {name: next(parts[name]) for name in held})
+        for indexer_names in indexer:
+            _restore_indexer(layer, {name: next(tensors[name]) for name in indexer_names})
         yield layer
 
 
-def _restore_indexer(layer: Any, held: dict[str, Any]) -> None:
+def _restore_indexer(layer: Any, tensors: dict[str, Any]) -> None:
     """Give a layer the keys and positions of its indexer."""
-    keys = held.get("indexer_keys")
+    keys = tensors.get("indexer_keys")
     if keys is not None and hasattr(keys, "dtype"):
         layer.update_indexer(keys)
     elif keys is not None:
         layer.indexer_keys = keys
-    if "indexer_position_ids" in held:
-        layer.indexer_position_ids = held["indexer_position_ids"]
+    if "indexer_position_ids" in tensors:
+        layer.indexer_position_ids = tensors["indexer_position_ids"]

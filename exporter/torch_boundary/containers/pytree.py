@@ -49,13 +49,13 @@ def is_internal(name: str) -> bool:
 
     They contain functions, and are never part of a result.
     """
-    top, _, rest = name.partition(".")
-    return top == "torch" and rest.startswith("_")
+    top, _, inner = name.partition(".")
+    return top == "torch" and inner.startswith("_")
 
 
 def children(value: Any) -> list[Any] | None:
     """The direct children of a container, None for a leaf."""
-    kind = _get_node_type(value)
-    if kind not in SUPPORTED_NODES:
+    node_type = _get_node_type(value)
+    if node_type not in SUPPORTED_NODES:
         return None
-    return list(SUPPORTED_NODES[kind].flatten_fn(value)[0])
+    return list(SUPPORTED_NODES[node_type].flatten_fn(value)[0])

@@ -15,24 +15,28 @@ from .caches import register_caches
 def _child_names(specification: Any) -> list[str]:
     """Names of a tree node's children: keys, fields, or positions."""
     count = specification.num_children
-    kind, context = specification.type, specification.context
+    node_type, context = specification.type, specification.context
     if (
         isinstance(context, (list, tuple))
         and len(context) == count
-        and all(isinstance(k, str) for k in context)
+        and all(isinstance(name, str) for name in context)
     ):
         return list(context)
-    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        names = [field.name for field in dataclasses.fields(kind)]
+    if isinstance(node_type, type) and dataclasses.is_dataclass(node_type):
+        names = [field.name for field in dataclasses.fields(node_type)]
         if len(names) == count:
             return names
-    fields = getattr(context if isinstance(context, type) else kind, "_fields", None)
+    fields = getattr(context if isinstance(context, type) else node_type, "_fields", None)
     if fields is not None and len(fields) == count:
         return list(fields)
     # Caches keep the names of their children first in their context.
-    first = context[0] if isinstance(context, (list, tuple)) and context else None
-    if isinstance(first, (list, tuple)) and len(first) == count and all(isinstance(k, str) for k in first):
-        return list(first)
+    first_item = context[0] if isinstance(context, (list, tuple)) and context else None
+    if (
+        isinstance(first_item, (list, tuple))
+        and len(first_item) == count
+        and all(isinstance(name, str) for name in first_item)
+    ):
+        return list(first_item)
     return [str(index) for index in range(count)]
 
 
@@ -52,8 +56,8 @@ def leaf_names(specification: Any, stem: str) -> list[str]:
     """
     names: list[str] = []
     for path in _paths(specification, ()):
-        named = path if path and not path[0].isdigit() else (stem, *path)
-        name = base = "_".join(named)
+        steps = path if path and not path[0].isdigit() else (stem, *path)
+        name = base = "_".join(steps)
         count = 1
         while name in names:
             name, count = f"{base}_{count}", count + 1
@@ -72,12 +76,12 @@ def register_structures(*trees: Any) -> None:
 
 
 def _register_dataclasses(tree: Any) -> None:
-    kind = type(tree)
-    if kind in pytree.SUPPORTED_NODES:
-        children, _ = pytree.SUPPORTED_NODES[kind].flatten_fn(tree)
+    tree_class = type(tree)
+    if tree_class in pytree.SUPPORTED_NODES:
+        children, _ = pytree.SUPPORTED_NODES[tree_class].flatten_fn(tree)
         for child in children:
             _register_dataclasses(child)
-    elif dataclasses.is_dataclass(kind) and not isinstance(tree, type):
-        torch.export.register_dataclass(kind)
-        for field in dataclasses.fields(kind):
+    elif dataclasses.is_dataclass(tree_class) and not isinstance(tree, type):
+        torch.export.register_dataclass(tree_class)
+        for field in dataclasses.fields(tree_class):
             _register_dataclasses(getattr(tree, field.name))

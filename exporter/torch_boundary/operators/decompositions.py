@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .. import probe
-from .overloads import OpOverload, bound
+from .overloads import OpOverload, bind_arguments
 
 
 def table() -> Mapping[Any, Callable[..., Any]]:
@@ -26,7 +26,7 @@ def is_decomposable(operator: OpOverload) -> bool:
 
 def apply(operator: OpOverload, call: Mapping[str, Any]) -> Any:
     """Call an operator with arguments by name; a composite one through its decomposing kernel."""
-    positional, named = bound(operator, call)
+    positional, named = bind_arguments(operator, call)
     if operator._can_decompose() and operator not in table():
         return operator.decompose(*positional, **named)
     return operator(*positional, **named)

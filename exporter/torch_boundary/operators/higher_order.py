@@ -36,7 +36,7 @@ def has_no_result(target: Any) -> bool:
 
 def eager_flex_attention() -> Callable[..., Any]:
     """The function that computes `flex_attention` eagerly, from the arguments of its operator."""
-    probe.need(probe.FLEX_ATTENTION)
+    probe.require(probe.FLEX_ATTENTION)
     from torch._higher_order_ops.flex_attention import math_attention
 
     return math_attention

@@ -16,7 +16,7 @@ __all__ = [
     "HigherOrderOperator",
     "OpOverload",
     "Run",
-    "bound",
+    "bind_arguments",
     "by_name",
     "computation_dtype",
     "kernel_run",
@@ -71,8 +71,8 @@ def shared_arguments(schema: Any) -> list[str | None]:
     texts = _ALIAS_SET.findall(str(schema))
     if len(texts) != sum(alias is not None for alias in aliases):
         texts = [next(iter(alias.before_set), "") for alias in aliases if alias is not None]
-    remaining = iter(texts)
-    labels = ["" if alias is None else next(remaining) for alias in aliases]
+    alias_texts = iter(texts)
+    labels = ["" if alias is None else next(alias_texts) for alias in aliases]
     names = {label: item.name for label, item in zip(labels, formals, strict=False) if label}
     return [names.get(label) for label in labels[len(formals) :]]
 
@@ -85,8 +85,8 @@ def computation_dtype(tensors: Sequence[torch.Tensor]) -> torch.dtype:
     """The element type in which torch's kernels compute with tensors together."""
     from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
 
-    kind = ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT
-    return elementwise_dtypes(*tensors, type_promotion_kind=kind)[0]
+    promotion = ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT
+    return elementwise_dtypes(*tensors, type_promotion_kind=promotion)[0]
 
 
 def torch_argument(item: Any) -> Any:
@@ -98,11 +98,12 @@ def torch_argument(item: Any) -> Any:
     return getattr(torch, item) if isinstance(item, (Layout, MemoryFormat)) else item
 
 
-def bound(operator: OpOverload, arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+def bind_arguments(operator: OpOverload, arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """Split arguments by name into positional and keyword arguments, by the schema."""
     named = {name: torch_argument(item) for name, item in arguments.items()}
     positional = []
     for formal in operator._schema.arguments:
+        # Positional arguments cannot have gaps, so all after an omitted one go by name.
         if formal.kwarg_only or formal.name not in named:
             break
         positional.append(named.pop(formal.name))
@@ -117,7 +118,7 @@ def by_name(operator: OpOverload, run: Run = kernel_run) -> Callable[..., Any]:
     """
 
     def call(**arguments: Any) -> Any:
-        positional, named = bound(operator, arguments)
+        positional, named = bind_arguments(operator, arguments)
         return run(operator, tuple(positional), named)
 
     return call

@@ -7,6 +7,7 @@ import random
 import threading
 from collections.abc import Iterator
 
+# Reentrant, because a thread may enter `boundary` again within it.
 LOCK = threading.RLock()
 """Held while torch is patched, and while Python's random generator is used internally."""
 
@@ -18,8 +19,8 @@ def random_state_preserved() -> Iterator[None]:
     beartype, which checks arguments of symbolic functions, uses it to choose the list element to check.
     """
     with LOCK:
-        held = random.getstate()
+        state = random.getstate()
         try:
             yield
         finally:
-            random.setstate(held)
+            random.setstate(state)

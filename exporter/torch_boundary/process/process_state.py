@@ -30,29 +30,30 @@ def save(stack: contextlib.ExitStack, *, loggers: bool = True) -> None:
         loggers: whether the state of torch's loggers is saved too; there are hundreds of them.
     """
     stack.enter_context(warnings.catch_warnings())
-    stack.enter_context(vmaps_closed())
+    stack.enter_context(close_vmaps())
     for part in (*_PARTS, _logging) if loggers else _PARTS:
         stack.callback(part())
 
 
 @contextlib.contextmanager
-def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Set an attribute of an object within the context; later an inherited one is inherited again."""
+def replace_attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Set an attribute of an object within the context, and restore it afterwards."""
     is_inherited = name not in vars(owner)
-    held = getattr(owner, name)
+    original = getattr(owner, name)
     setattr(owner, name, value)
     try:
         yield
     finally:
+        # Setting it again would hide later changes of the base class.
         if is_inherited:
             delattr(owner, name)
         else:
-            setattr(owner, name, held)
+            setattr(owner, name, original)
 
 
 @contextlib.contextmanager
-def garbage_kept() -> Iterator[None]:
-    """Within the context, Python does not look for garbage, which takes long where most objects stay."""
+def pause_garbage_collection() -> Iterator[None]:
+    """Switch off garbage collection within the context: it is slow while most objects stay alive."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -63,8 +64,8 @@ def garbage_kept() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def vmaps_closed() -> Iterator[None]:
-    """Afterwards no `vmap` is open that was not before: a graph that fails within one leaves it open."""
+def close_vmaps() -> Iterator[None]:
+    """Close the `vmap` levels that the context opened; a graph that fails within one leaves it open."""
     from torch._C import _functorch
 
     before = _functorch.maybe_current_level() or 0
@@ -77,10 +78,11 @@ def vmaps_closed() -> Iterator[None]:
 
 def torch_loggers() -> list[logging.Logger]:
     """The loggers of torch that exist now."""
-    known = list(logging.root.manager.loggerDict.items())
+    # A copy, because another thread may create a logger during the loop.
+    named_loggers = list(logging.root.manager.loggerDict.items())
     return [
         logger
-        for name, logger in known
+        for name, logger in named_loggers
         if (name == "torch" or name.startswith("torch.")) and isinstance(logger, logging.Logger)
     ]
 
@@ -91,30 +93,30 @@ def set_levels(levels: Iterable[tuple[logging.Logger, int]]) -> None:
     for logger, level in changed:
         logger.level = level
     if changed:
-        # Makes every logger forget what it knew of levels.
+        # Only `setLevel` clears the level caches, of all loggers at once.
         logger.setLevel(level)
 
 
 def has_compiled_code() -> bool:
-    """Whether TorchDynamo has compiled anything here; a capture with `strict=True` empties its caches."""
+    """Whether TorchDynamo has compiled anything; a capture with `strict=True` empties its caches."""
     compiler = sys.modules.get("torch._dynamo.convert_frame")
     return compiler is not None and bool(compiler.input_codes.seen)
 
 
 def _random_generators() -> Restore:
     """The random generators of Python, numpy and torch; those of a device only if it is in use."""
-    held, held_numpy, held_torch = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    held_cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
-    held_mps = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
+    python_state, numpy_state, torch_state = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    cuda_states = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    mps_state = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
 
     def restore() -> None:
-        random.setstate(held)
-        np.random.set_state(held_numpy)
-        torch.set_rng_state(held_torch)
-        if held_cuda is not None:
-            torch.cuda.set_rng_state_all(held_cuda)
-        if held_mps is not None:
-            torch.mps.set_rng_state(held_mps)
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)
+        torch.set_rng_state(torch_state)
+        if cuda_states is not None:
+            torch.cuda.set_rng_state_all(cuda_states)
+        if mps_state is not None:
+            torch.mps.set_rng_state(mps_state)
 
     return restore
 
@@ -122,13 +124,13 @@ def _random_generators() -> Restore:
 _Setting = tuple[Callable[[], Any], Callable[[Any], Any]]
 
 
-def _autocast(kind: str) -> Iterator[_Setting]:
+def _autocast(device_type: str) -> Iterator[_Setting]:
     partial = functools.partial
-    yield partial(torch.is_autocast_enabled, kind), partial(torch.set_autocast_enabled, kind)
-    yield partial(torch.get_autocast_dtype, kind), partial(torch.set_autocast_dtype, kind)
+    yield partial(torch.is_autocast_enabled, device_type), partial(torch.set_autocast_enabled, device_type)
+    yield partial(torch.get_autocast_dtype, device_type), partial(torch.set_autocast_dtype, device_type)
 
 
-def _folder() -> str | None:
+def _working_directory() -> str | None:
     """The working directory; None where it was removed."""
     try:
         return os.getcwd()
@@ -149,31 +151,31 @@ _SETTINGS: tuple[_Setting, ...] = (
             torch.are_deterministic_algorithms_enabled(),
             torch.is_deterministic_algorithms_warn_only_enabled(),
         ),
-        lambda now: torch.use_deterministic_algorithms(now[0], warn_only=now[1]),
+        lambda flags: torch.use_deterministic_algorithms(flags[0], warn_only=flags[1]),
     ),
     (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
     (
         lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
-        lambda now: torch.set_anomaly_enabled(*now),
+        lambda flags: torch.set_anomaly_enabled(*flags),
     ),
     (np.geterr, lambda errors: np.seterr(**errors)),
     (np.get_printoptions, lambda options: np.set_printoptions(**options)),
     (torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled),
     (torch.get_num_threads, torch.set_num_threads),
     (lambda: logging.root.manager.disable, logging.disable),
-    (_folder, lambda folder: os.chdir(folder or os.curdir)),
+    (_working_directory, lambda folder: os.chdir(folder or os.curdir)),
     (sys.getrecursionlimit, sys.setrecursionlimit),
     (gc.isenabled, lambda collects: (gc.enable if collects else gc.disable)()),
     (lambda: sys.excepthook, lambda hook: setattr(sys, "excepthook", hook)),
 )
-"""Settings of torch and of the interpreter: functions that read and that write each."""
+"""Settings of torch and of the interpreter, each as a function that reads it and one that writes it."""
 
 
 def _settings() -> Restore:
-    held = [read() for read, _ in _SETTINGS]
+    values = [read() for read, _ in _SETTINGS]
 
     def restore() -> None:
-        for (read, write), value in zip(_SETTINGS, held, strict=True):
+        for (read, write), value in zip(_SETTINGS, values, strict=True):
             if read() != value:
                 write(value)
 
@@ -181,12 +183,12 @@ def _settings() -> Restore:
 
 
 def _environment() -> Restore:
-    held = dict(os.environ)
+    variables = dict(os.environ)
 
     def restore() -> None:
-        for name in os.environ.keys() - held.keys():
+        for name in os.environ.keys() - variables.keys():
             del os.environ[name]
-        for name, value in held.items():
+        for name, value in variables.items():
             if os.environ.get(name) != value:
                 os.environ[name] = value
 
@@ -195,14 +197,14 @@ def _environment() -> Restore:
 
 def _logging() -> Restore:
     """Levels, handlers and filters of the root logger and of torch's loggers."""
-    held = [
+    logger_states = [
         (logger, logger.level, list(logger.handlers), list(logger.filters), logger.propagate, logger.disabled)
         for logger in (logging.root, *torch_loggers())
     ]
 
     def restore() -> None:
-        set_levels((logger, level) for logger, level, *_ in held)
-        for logger, _, handlers, filters, propagate, is_disabled in held:
+        set_levels((logger, level) for logger, level, *_ in logger_states)
+        for logger, _, handlers, filters, propagate, is_disabled in logger_states:
             if logger.handlers != handlers:
                 logger.handlers[:] = handlers
             if logger.filters != filters:

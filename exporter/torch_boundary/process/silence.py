@@ -16,16 +16,16 @@ _SILENT = logging.CRITICAL + 1
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Within the context, torch logs nothing, warns of nothing, and prints no graph of a capture that fails.
+    """Suppress torch's logs and warnings, and the graphs that it prints of failed captures.
 
-    Errors have what concerns the user. Other loggers and the model's own output are not suppressed.
+    Errors carry what the user needs. Other loggers and the model's own output are not suppressed.
     """
-    with unlogged(), unwarned():
+    with suppress_logs(), ignore_warnings():
         yield
 
 
 @contextlib.contextmanager
-def unwarned() -> Iterator[None]:
+def ignore_warnings() -> Iterator[None]:
     """Suppress warnings within the context."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -33,9 +33,9 @@ def unwarned() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def unlogged() -> Iterator[None]:
-    """Within the context, torch logs nothing, and does not print the graph of a capture that fails."""
-    # A logger without a level takes that of `torch`.
+def suppress_logs() -> Iterator[None]:
+    """Suppress torch's logs, and the graphs that it prints of failed captures."""
+    # A logger without a level inherits that of `torch`, so only these need a level.
     levels = [
         (logger, logger.level)
         for logger in torch_loggers()
@@ -43,20 +43,20 @@ def unlogged() -> Iterator[None]:
     ]
     # torch.export prints the partial graph of an error to stderr.
     tracing: Any = importlib.import_module("torch.export._trace")
-    held = vars(tracing).get("print", print)
-    # torch makes no structured records, each with the stack of Python, if their logger has no handler.
+    original_print = vars(tracing).get("print", print)
+    # Without a handler torch skips its structured records, each of which collects a Python stack.
     records: logging.Logger = importlib.import_module("torch._logging._internal").trace_log
     handlers = records.handlers
     try:
         set_levels((logger, _SILENT) for logger, _ in levels)
-        tracing.print = _printing_nothing
+        tracing.print = _print_nothing
         records.handlers = []
         yield
     finally:
         records.handlers = handlers
-        tracing.print = held
+        tracing.print = original_print
         set_levels(levels)
 
 
-def _printing_nothing(*values: object, **options: object) -> None:
-    """A replacement of `print`."""
+def _print_nothing(*values: object, **options: object) -> None:
+    """Stands in for `print`."""

@@ -1,4 +1,4 @@
-"""Puts fake tensors in the place of a model's parameters and buffers."""
+"""Replaces a model's parameters and buffers by fake tensors."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def replace_weights(tree: ModuleTree, mode: FakeTensorMode) -> dict[str, torch.T
         The fake tensors by name; one tensor under several names is one fake tensor.
     """
     named = {**tree.parameters, **tree.buffers}
-    # Modes of torch functions, of which there are some in a capture, see each reading of an attribute.
+    # A capture has function modes active, which would handle each read of a tensor's attribute.
     with torch._C.DisableTorchFunction():
         fake_of = FakeWeights(named.values(), mode)
         fakes = {name: fake_of(tensor) for name, tensor in named.items()}
         for module in tree.modules.values():
-            for held in (module._parameters, module._buffers):
-                for name, tensor in held.items():
+            for table in (module._parameters, module._buffers):
+                for name, tensor in table.items():
                     if tensor is not None:
-                        held[name] = fake_of(tensor)
+                        table[name] = fake_of(tensor)
         return fakes
 
 
@@ -43,11 +43,13 @@ def replaced_state(
         fakes: what `replace_weights` returned. The buffers of submodules may be other tensors now.
         assigned: the identities of tensors to whose `data` the model has assigned.
     """
-    others = {
-        name for name, (held, key) in tree.holders.items() if "." in name and held.get(key) is not fakes[name]
+    reassigned = {
+        name
+        for name, (buffers, key) in tree.holders.items()
+        if "." in name and buffers.get(key) is not fakes[name]
     }
-    replaced = [name for name, fake in fakes.items() if name in others or id(fake) in assigned]
-    return replaced + [name for name, (held, key) in tree.absent.items() if held.get(key) is not None]
+    names = [name for name, fake in fakes.items() if name in reassigned or id(fake) in assigned]
+    return names + [name for name, (buffers, key) in tree.absent.items() if buffers.get(key) is not None]
 
 
 class FakeCopies:
@@ -72,12 +74,12 @@ class FakeCopies:
         if attributes is None:
             attributes = dict(vars(FakeTensor(self._mode, meta, device)))
             self._attributes[device] = attributes
-        made: Any = torch.Tensor._make_subclass(
+        fake: Any = torch.Tensor._make_subclass(
             FakeTensor, meta, requires_grad, dispatch_device=True, device_for_backend_keys=device
         )
-        torch._C._set_throw_on_mutable_data_ptr(made)
-        vars(made).update(attributes)
-        result: FakeTensor = made
+        torch._C._set_throw_on_mutable_data_ptr(fake)
+        vars(fake).update(attributes)
+        result: FakeTensor = fake
         return result
 
 
@@ -94,17 +96,17 @@ class FakeWeights:
     def __init__(self, tensors: Iterable[torch.Tensor], mode: FakeTensorMode):
         self._mode = mode
         self._copy = FakeCopies(mode)
-        self._made: dict[int, torch.Tensor] = {}
+        self._fakes: dict[int, torch.Tensor] = {}
         self._replaced: set[int] = set()
-        self._counts = collections.Counter(map(_storage, {id(each): each for each in tensors}.values()))
+        self._counts = collections.Counter(map(_storage, {id(tensor): tensor for tensor in tensors}.values()))
 
     def __call__(self, tensor: Any) -> Any:
-        """The fake tensor that stands for a tensor; one that was made here stands for itself."""
+        """The fake tensor of a tensor; a fake tensor that was made here is returned as it is."""
         if id(tensor) in self._replaced:
             return tensor
-        fake = self._made.get(id(tensor))
+        fake = self._fakes.get(id(tensor))
         if fake is None:
-            fake = self._made[id(tensor)] = self._fake(tensor)
+            fake = self._fakes[id(tensor)] = self._fake(tensor)
             self._replaced.add(id(fake))
         return fake
 
@@ -121,6 +123,7 @@ class FakeWeights:
     def _is_all_of_its_storage(self, tensor: torch.Tensor) -> bool:
         if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout != torch.strided:
             return False
+        # torch's own conversion keeps track of shared, quantized, conjugated and partial storages.
         storage = tensor.untyped_storage()
         return (
             not tensor.is_quantized
@@ -138,7 +141,7 @@ def _storage(tensor: torch.Tensor) -> Any:
 
 
 class AssignedBuffers:
-    """The buffers of a model itself that are replaced within `noted`, as torch.export sees them.
+    """The buffers of a model itself that are replaced within `record_assignments`, as torch.export sees them.
 
     Attributes:
         values: the last value of each, in the order of the first assignments.
@@ -149,8 +152,8 @@ class AssignedBuffers:
         self.values: dict[str, torch.Tensor] = {}
 
     @contextlib.contextmanager
-    def noted(self) -> Iterator[None]:
-        """Note the assignments within the context."""
+    def record_assignments(self) -> Iterator[None]:
+        """Record the assignments within the context."""
 
         def note(module: torch.nn.Module, name: str, value: Any) -> None:
             # A module reached by several paths is called by stand-ins, which share its buffers.

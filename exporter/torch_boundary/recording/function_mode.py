@@ -1,4 +1,4 @@
-"""Handles what a model calls, before torch makes operators of it: one mode for all who take part."""
+"""Handles the torch functions that a model calls, before they become operators, in a single mode."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from .gradients import OF_GRADIENTS, Differentiates, check_function
 
 _ATEN = torch.ops.aten
 _UNRECORDED = frozenset({data_attribute.READ, torch.Tensor.numpy, torch.Tensor.__array__})
-"""What PyTorch gives of a tensor without an operator that a recording sees."""
+"""Functions that read a tensor without an operator that a recording could see."""
 _NUMBERS = frozenset({torch.Tensor.__int__, torch.Tensor.__index__, torch.Tensor.__float__})
-"""What must return a number of Python's, which no symbol can be."""
+"""Functions that must return a Python number, which no symbol can be."""
 _OF_TENSORS = (types.MethodWrapperType, types.MethodDescriptorType)
 """The types of a tensor's attributes and methods, but not of those with symbols, such as `__getitem__`."""
 _OF_ORDER = frozenset({torch.Tensor.contiguous, torch.Tensor.is_contiguous})
@@ -56,7 +56,7 @@ def is_unchanged(func: Any) -> bool:
 
 
 class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchTorchFunctionMode):
-    """Does what torch.export's two modes do, and what a recording needs besides.
+    """Combines the two function modes of torch.export, and adds what a recording needs.
 
     Raises `Differentiates` where a model computes gradients that the recording does not show, and
     `OtherGradients` where no recording does.
@@ -66,8 +66,8 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
 
     Args:
         tracer: torch's tracer.
-        redirect: finds the function to call in the place of a function.
-        elements_of: finds the elements of a fake tensor, of which a model wants an array; or None.
+        redirect: takes a call, and returns the function to call instead, or the same one.
+        elements_of: finds the elements of a fake tensor that a model converts to an array; None to refuse it.
         assign: lets a tensor be a value that a model assigns to its `data`.
         differentiates: whether the recording shows the operators of gradients.
 
@@ -95,13 +95,18 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
     def _override(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
         """The function to call, and its arguments; torch's mode calls it."""
         if func in _UNRECORDED and isinstance(args[0], FakeTensor):
-            return self._unrecorded(func, args, kwargs)
+            return self._replace_unrecorded(func, args, kwargs)
         if type(func) in _OF_TENSORS and func is not torch.Tensor.narrow:
             if func in _OF_ORDER:
                 compute_order(*args, **kwargs)
             elif func == data_attribute.WRITE:
                 return self._assign, args, {}
-            return (func, args, kwargs) if func not in _NUMBERS else (self._converted, (func, args[0]), {})
+            return (
+                (func, args, kwargs)
+                if func not in _NUMBERS
+                else (self._convert_to_number, (func, args[0]), {})
+            )
+        # Cached, because the answer does not depend on the arguments.
         is_plain = self._plain.get(func)
         if is_plain is None:
             is_plain = self._plain[func] = is_unchanged(func)
@@ -113,11 +118,12 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
         func, args, kwargs = super()._override(func, args, kwargs)  # type: ignore[no-untyped-call]
         func = _recordable(func, args, kwargs)
         func = self._redirect(func, args, kwargs)
+        # `aten::size` returns Python numbers, which would fix symbolic sizes.
         if func is _ATEN.size.default and args[0]._has_symbolic_sizes_strides:
             func = _ATEN.sym_size.default
         return PreDispatchTorchFunctionMode.__torch_function__, (self, func, (), args, kwargs), {}
 
-    def _converted(self, func: Any, tensor: torch.Tensor) -> Any:
+    def _convert_to_number(self, func: Any, tensor: torch.Tensor) -> Any:
         """Convert a tensor to a number of Python's."""
         self.needs_number = True
         try:
@@ -125,7 +131,7 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
         finally:
             self.needs_number = False
 
-    def _unrecorded(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
+    def _replace_unrecorded(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
         if func == data_attribute.READ:
             return torch.Tensor.detach, args[:1], {}
         array = self._elements_of(args[0])
@@ -135,9 +141,9 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
 
 
 def _recordable(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The function to call in the place of one that would read values, or fix sizes, while it runs."""
+    """A replacement for a function that would read values or fix sizes; other functions as they are."""
     if func is torch.tensor and args and _holds_scalars(args[0]):
-        # It is made of operators.
+        # This implementation consists of operators, which can be recorded.
         return _refs.tensor
     if func is torch.equal:
         return _equal

@@ -1,4 +1,4 @@
-"""Gradients that a model computes in its forward, of which a recording shows the operators."""
+"""Records the operators of gradients that a model computes in its forward."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class OtherGradients(CaptureError):
 
 
 @contextlib.contextmanager
-def enabled() -> Iterator[None]:
+def enable_gradients() -> Iterator[None]:
     """Autograd, with ATen's own recurrent layers, and attention whose operators have gradients themselves."""
     with (
         torch.enable_grad(),
@@ -47,18 +47,18 @@ def enabled() -> Iterator[None]:
 
 def hides_operators(func: OpOverload, args: Sequence[Any], kwargs: dict[str, Any] | None) -> bool:
     """Whether autograd would keep results of operators that this one runs, and that no recording sees."""
-    if not (torch.is_grad_enabled() and _is_made_of_others(func)):
+    if not (torch.is_grad_enabled() and _is_composite(func)):
         return False
-    given = pytree.tree_leaves((args, kwargs or {}))
-    return any(isinstance(item, torch.Tensor) and item.requires_grad for item in given)
+    leaves = pytree.tree_leaves((args, kwargs or {}))
+    return any(isinstance(item, torch.Tensor) and item.requires_grad for item in leaves)
 
 
 @functools.cache
-def _is_made_of_others(func: OpOverload) -> bool:
-    """Whether an operator runs others; of those that may return a view, autograd keeps sizes alone."""
+def _is_composite(func: OpOverload) -> bool:
+    """Whether an operator runs others and returns no view; for views autograd saves only sizes."""
     key = DispatchKey.CompositeImplicitAutograd
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key)
-    return has_kernel and all(each.alias_info is None for each in func._schema.returns)
+    return has_kernel and all(result.alias_info is None for result in func._schema.returns)
 
 
 def check_level(tensor: torch.Tensor) -> None:
@@ -81,12 +81,12 @@ def check_function(func: Any) -> None:
         raise OtherGradients(_refusal("forward mode (jvp, jacfwd, make_dual)"))
 
 
-def _refusal(what: str) -> str:
-    return f"gradients by {what} cannot be captured: compute them with torch.autograd.grad"
+def _refusal(method: str) -> str:
+    return f"gradients by {method} cannot be captured: compute them with torch.autograd.grad"
 
 
 def parts_of(func: OpOverload) -> Callable[..., Any]:
-    """What runs the operators of which another one is made, so that a recording sees their gradients."""
+    """A function that runs the operators of a composite one, so that a recording sees their gradients."""
     return _PARTS.get(func, func.decompose)
 
 
@@ -144,29 +144,29 @@ class InnerCall:
 
 
 class SavedResults(TorchDispatchMode):
-    """What autograd may keep for a backward: results of operators, and of those that run within them.
+    """Results that autograd may save for a backward: of operators, and of the operators that run within them.
 
     Autograd returns a result as another tensor. Before an operator in place it copies the tensor.
 
     Args:
-        node_of: finds the node that stands for a tensor.
+        node_of: finds the node of a tensor.
     """
 
     def __init__(self, node_of: Callable[[torch.Tensor], torch.fx.Node | None]):
         super().__init__()  # type: ignore[no-untyped-call]
         self._node_of = node_of
-        self._kept: dict[int | None, list[tuple[torch.Tensor, torch.fx.Node]]] = {}
+        self._by_storage: dict[int | None, list[tuple[torch.Tensor, torch.fx.Node]]] = {}
         self._inner: dict[int, InnerCall] = {}
         self._last: list[InnerCall] = []
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Note a call below autograd."""
-        given = pytree.tree_map_only(torch.Tensor, self._origin, (args, kwargs or {}))
+        """Record a call below autograd."""
+        origins = pytree.tree_map_only(torch.Tensor, self._origin, (args, kwargs or {}))
         result = func(*args, **(kwargs or {}))
         if isinstance(result, torch.Tensor) and not func._schema.is_mutable:
-            call = self._inner[id(result)] = InnerCall(func, result, given)
+            call = self._inner[id(result)] = InnerCall(func, result, origins)
             self._last.append(call)
         return result
 
@@ -175,14 +175,14 @@ class SavedResults(TorchDispatchMode):
         return self._inner.get(id(tensor), tensor) if node is None else node
 
     def finish(self, node: torch.fx.Node) -> None:
-        """Note the node of the operator that has just run."""
+        """Set the node of the outer operator that has just run."""
         for call in self._last:
             call.before = node
         self._last.clear()
 
     def keep(self, tensor: torch.Tensor, node: torch.fx.Node) -> None:
-        """Note the node of a result."""
-        self._kept.setdefault(storage_of(tensor), []).append((tensor, node))
+        """Record the node of a result."""
+        self._by_storage.setdefault(storage_of(tensor), []).append((tensor, node))
 
     def inner_call(self, tensor: torch.Tensor) -> InnerCall | None:
         """The inner call that returned a tensor."""
@@ -190,12 +190,12 @@ class SavedResults(TorchDispatchMode):
 
     def node_of(self, tensor: torch.Tensor) -> torch.fx.Node | None:
         """The node of the result with the memory and the layout of a tensor."""
-        for kept, node in self._kept.get(storage_of(tensor), ()):
+        for result, node in self._by_storage.get(storage_of(tensor), ()):
             if (
-                kept.dtype == tensor.dtype
-                and kept.shape == tensor.shape
-                and kept.stride() == tensor.stride()
-                and kept.storage_offset() == tensor.storage_offset()
+                result.dtype == tensor.dtype
+                and result.shape == tensor.shape
+                and result.stride() == tensor.stride()
+                and result.storage_offset() == tensor.storage_offset()
             ):
                 return node
         return None

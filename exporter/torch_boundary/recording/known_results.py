@@ -17,22 +17,22 @@ from ..dispatch import DispatchKey, DispatchKeySet
 from ..fake_tensors import LAYOUT, FakeTensor, FakeTensorMode, forget_layout, layout_of
 from ..operators.overloads import OpOverload
 from ..replacements.data_attribute import READ as data_of
-from ..symbolic_numbers import form, holds_always, identity, known
+from ..symbolic_numbers import canonical_form, decide_condition, holds_always, identity
 from .fake_weights import FakeCopies
-from .layouts.known_layouts import Layout, created_layout, known_layout
-from .layouts.layout import assumed
+from .layouts.known_layouts import TensorLayout, created_layout, known_layout
+from .layouts.layout import holds_with_guard
 
-_Results = tuple[type | None, Sequence[Layout | int]]
+_Results = tuple[type | None, Sequence[TensorLayout | int]]
 """What an operator returns: the class of the container, None for a single tensor; and for each tensor its
-layout, or the position of the argument that it is."""
+layout, or the position of the argument that is returned."""
 
 _recorded: dict[Any, _Results | None] = {}
 """The results of operators on tensors with fixed sizes; None for calls that must run. They depend on the key
 alone, so they hold in each recording of the process, as torch's own cache of fake tensors does."""
 _plain: dict[Any, _Results | None] = {}
-"""The same outside of recordings. There, dropout in evaluation returns its argument, and not a copy."""
-_MOST = 5_000
-"""The number of results in it; when there are more, all are dropped."""
+"""The same outside of recordings, where dropout in evaluation returns its argument and not a copy."""
+_MOST_RESULTS = 5_000
+"""The largest number of cached results; a full cache is emptied."""
 
 
 class KnownResults:
@@ -47,39 +47,40 @@ class KnownResults:
         self._fake = FakeCopies(mode)
         self._of_fixed_sizes = _recorded if is_recording else _plain
         self._of_symbolic_sizes: dict[Any, _Results | None] = {}
-        # Whether a view is in its storage, by its layout and the size of the storage.
+        # Whether a view fits into its storage, by its layout and the size of the storage.
         self._rooms: dict[Any, bool] = {}
         # A meta tensor of each layout with symbolic sizes, and the number of elements of its storage.
-        self._examples: dict[Layout, tuple[torch.Tensor, Any]] = {}
+        self._examples: dict[TensorLayout, tuple[torch.Tensor, Any]] = {}
 
     def run(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
         """Call an operator, or make tensors like the results of an earlier call with like arguments."""
         name, writes = _rules(func)
-        described = None if writes is None else _key(name, args, kwargs)
-        if described is None:
+        call_key = None if writes is None else _key(name, args, kwargs)
+        if call_key is None:
             result = func(*args, **kwargs) if kwargs else func(*args)
             if writes is not False:
                 _forget_layouts(args, kwargs)
             return result
-        key, is_symbolic = described
-        kept = self._of_symbolic_sizes if is_symbolic else self._of_fixed_sizes
-        found = kept.get(key)
-        if found is not None and (not is_symbolic or self._has_room(found, args)):
-            return self._made(found, args, writes)
-        layout = None if key in kept else known_layout(func, args, kwargs)
+        key, is_symbolic = call_key
+        cache = self._of_symbolic_sizes if is_symbolic else self._of_fixed_sizes
+        results = cache.get(key)
+        if results is not None and (not is_symbolic or self._has_room(results, args)):
+            return self._make_results(results, args, writes)
+        layout = None if key in cache else known_layout(func, args, kwargs)
         if layout is not None and (not is_symbolic or self._has_room((None, [layout]), args)):
-            kept[key] = found = None, [layout]
-            return self._made(found, args, writes)
+            cache[key] = results = None, [layout]
+            return self._make_results(results, args, writes)
+        # In-place operators that change the layout of their argument must not be cached.
         before = _state(args[0]) if writes else None
         result = func(*args, **kwargs) if kwargs else func(*args)
-        is_kept = not writes or (result is args[0] and _state(result) == before)
-        if not is_kept:
+        is_cacheable = not writes or (result is args[0] and _state(result) == before)
+        if not is_cacheable:
             _forget_layouts(args, kwargs)
-        if key not in kept:
-            _keep(kept, key, _described(result, args, kwargs, is_symbolic) if is_kept else None)
+        if key not in cache:
+            _keep(cache, key, _describe_results(result, args, kwargs, is_symbolic) if is_cacheable else None)
         return result
 
-    def created(
+    def make_created(
         self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any] | None
     ) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Two tensors in one memory, like the result of an earlier call of a function that creates a tensor.
@@ -88,18 +89,18 @@ class KnownResults:
         other one. None if there is no earlier call with like arguments.
         """
         name, writes = _rules(func)
-        described = _key(name, args, kwargs) if writes is False else None
-        if described is None:
+        call_key = _key(name, args, kwargs) if writes is False else None
+        if call_key is None:
             return None
-        key, is_symbolic = described
-        kept = self._of_symbolic_sizes if is_symbolic else self._of_fixed_sizes
-        found = kept.get(key)
-        if found is None:
-            own = created_layout(func, args, kwargs) if is_symbolic else None
-            if own is None:
+        key, is_symbolic = call_key
+        cache = self._of_symbolic_sizes if is_symbolic else self._of_fixed_sizes
+        results = cache.get(key)
+        if results is None:
+            predicted = created_layout(func, args, kwargs) if is_symbolic else None
+            if predicted is None:
                 return None
-            kept[key] = found = None, [own]
-        [layout] = found[1]
+            cache[key] = results = None, [predicted]
+        [layout] = results[1]
         if isinstance(layout, int) or layout.offset is not None:
             return None
         with torch._C._ExcludeDispatchKeyGuard(_PYTHON):
@@ -109,13 +110,15 @@ class KnownResults:
     def keep_created(
         self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any] | None, result: Any
     ) -> None:
-        """Keep the result of a function that creates a tensor, for `created`."""
+        """Keep the result of a function that creates a tensor, for `make_created`."""
         name, writes = _rules(func)
-        described = _key(name, args, kwargs) if writes is False else None
-        if described is None or described[1] or type(result) is not FakeTensor:
+        call_key = _key(name, args, kwargs) if writes is False else None
+        if call_key is None or call_key[1] or type(result) is not FakeTensor:
             return
-        if described[0] not in self._of_fixed_sizes:
-            _keep(self._of_fixed_sizes, described[0], _described(result, args, kwargs, is_symbolic=False))
+        if call_key[0] not in self._of_fixed_sizes:
+            _keep(
+                self._of_fixed_sizes, call_key[0], _describe_results(result, args, kwargs, is_symbolic=False)
+            )
 
     def _has_room(self, results: _Results, args: tuple[Any, ...]) -> bool:
         """Whether views are in the memory of the first argument for all sizes.
@@ -126,38 +129,41 @@ class KnownResults:
         for layout in results[1]:
             if isinstance(layout, int) or layout.offset is None:
                 continue
-            room = args[0].untyped_storage().nbytes()
-            key = layout, room if isinstance(room, int) else form(room)
+            storage_bytes = args[0].untyped_storage().nbytes()
+            key = layout, storage_bytes if isinstance(storage_bytes, int) else canonical_form(storage_bytes)
             if key not in self._rooms:
-                fits = _end(layout) <= room
-                self._rooms[key] = assumed(fits) if layout.is_whole else known(fits) is True
+                fits = _end(layout) <= storage_bytes
+                self._rooms[key] = (
+                    holds_with_guard(fits) if layout.is_whole else decide_condition(fits) is True
+                )
             if not self._rooms[key]:
                 return False
         return True
 
-    def _made(self, results: _Results, args: tuple[Any, ...], writes: bool | None) -> Any:
-        kind, items = results
+    def _make_results(self, results: _Results, args: tuple[Any, ...], writes: bool | None) -> Any:
+        container_class, items = results
         if writes and not args[0].is_inference():
+            # The kernel, which is skipped, would have counted the write.
             torch.autograd.graph.increment_version(args[0])
         with torch._C._ExcludeDispatchKeyGuard(_PYTHON):
-            if kind is None:
+            if container_class is None:
                 return self._result(items[0], args)
-            return kind([self._result(item, args) for item in items])
+            return container_class([self._result(item, args) for item in items])
 
-    def _result(self, item: Layout | int, args: tuple[Any, ...]) -> torch.Tensor:
+    def _result(self, item: TensorLayout | int, args: tuple[Any, ...]) -> torch.Tensor:
         """An argument, or a new fake tensor."""
         return args[item] if isinstance(item, int) else self._tensor(item, args)
 
-    def _tensor(self, layout: Layout, args: tuple[Any, ...]) -> torch.Tensor:
+    def _tensor(self, layout: TensorLayout, args: tuple[Any, ...]) -> torch.Tensor:
         """A fake tensor with a layout."""
         memory = self._memory(layout, args)
-        made = self._fake(memory, layout.device)
-        attributes = vars(made)
+        fake = self._fake(memory, layout.device)
+        attributes = vars(fake)
         attributes[_MEMORY] = memory
         attributes[LAYOUT] = layout
-        return made
+        return fake
 
-    def _memory(self, layout: Layout, args: tuple[Any, ...]) -> torch.Tensor:
+    def _memory(self, layout: TensorLayout, args: tuple[Any, ...]) -> torch.Tensor:
         """A meta tensor with a layout."""
         if layout.offset is None:
             return self._new(layout)
@@ -168,27 +174,29 @@ class KnownResults:
             or memory.dtype != layout.dtype
             or memory.untyped_storage()._cdata != storage._cdata
         ):
-            made = torch.empty((), dtype=layout.dtype, device="meta")
-            return made.set_(storage, layout.offset, layout.shape, layout.stride)
-        # It finds out nothing about the sizes, which takes `set_` most of its time.
+            view = torch.empty((), dtype=layout.dtype, device="meta")
+            return view.set_(storage, layout.offset, layout.shape, layout.stride)
+        # Unlike `set_`, `as_strided` does not compare the symbolic sizes, which would take most of the time.
         result: torch.Tensor = memory.as_strided(layout.shape, layout.stride, layout.offset)
         return result
 
-    def _new(self, layout: Layout) -> torch.Tensor:
+    def _new(self, layout: TensorLayout) -> torch.Tensor:
         """A meta tensor with a storage of its own."""
         if not layout.is_symbolic:
             return torch.empty_strided(layout.shape, layout.stride, dtype=layout.dtype, device=_META)
         example = self._examples.get(layout)
         if example is None:
-            made = torch.empty_strided(layout.shape, layout.stride, dtype=layout.dtype, device=_META)
-            # A copy is kept, because tensors made from `made` itself would share its version counter.
-            count = made.untyped_storage().nbytes() // layout.dtype.itemsize
-            self._examples[layout] = data_of(made), count
-            return made
-        # To copy symbolic sizes takes a small part of the time that it takes to set them.
-        made = data_of(example[0])
-        torch._functionalize_unsafe_set(made, torch.empty((example[1],), dtype=layout.dtype, device=_META))
-        result: torch.Tensor = made
+            meta_tensor = torch.empty_strided(layout.shape, layout.stride, dtype=layout.dtype, device=_META)
+            # A copy is kept, because tensors made from `meta_tensor` itself would share its version counter.
+            count = meta_tensor.untyped_storage().nbytes() // layout.dtype.itemsize
+            self._examples[layout] = data_of(meta_tensor), count
+            return meta_tensor
+        # Copying symbolic sizes is much faster than setting them.
+        meta_tensor = data_of(example[0])
+        torch._functionalize_unsafe_set(
+            meta_tensor, torch.empty((example[1],), dtype=layout.dtype, device=_META)
+        )
+        result: torch.Tensor = meta_tensor
         return result
 
 
@@ -201,7 +209,7 @@ _PYTHON = (
 """The dispatch keys by which torch calls Python code; without them, making a tensor takes half the time."""
 
 
-def _end(layout: Layout) -> Any:
+def _end(layout: TensorLayout) -> Any:
     """The end of a view in its storage, in bytes."""
     last = layout.offset
     for size, stride in zip(layout.shape, layout.stride, strict=True):
@@ -209,14 +217,14 @@ def _end(layout: Layout) -> Any:
     return (last + 1) * layout.dtype.itemsize
 
 
-def _keep(kept: dict[Any, _Results | None], key: Any, results: _Results | None) -> None:
-    if len(kept) >= _MOST:
-        kept.clear()
-    kept[key] = results
+def _keep(cache: dict[Any, _Results | None], key: Any, results: _Results | None) -> None:
+    if len(cache) >= _MOST_RESULTS:
+        cache.clear()
+    cache[key] = results
 
 
 def _key(name: str, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> tuple[Any, bool] | None:
-    """What determines layouts of results, and whether symbolic sizes are part of it; None if more does."""
+    """A key for the layouts of results, and whether it has symbolic sizes; None if no key is enough."""
     if torch.is_grad_enabled() or torch._C._is_any_autocast_enabled():
         return None
     parts: list[Any] = [name, torch.get_default_dtype()]
@@ -239,7 +247,9 @@ def _rules(func: OpOverload) -> tuple[str, bool | None]:
         return name, None
     if not schema.is_mutable:
         return name, False
-    written = [i for i, each in enumerate(schema.arguments) if each.alias_info and each.alias_info.is_write]
+    written = [
+        i for i, formal in enumerate(schema.arguments) if formal.alias_info and formal.alias_info.is_write
+    ]
     is_in_place = written == [0] and schema.name.endswith("_") and schema.name not in _OTHER_STORAGE
     return name, True if is_in_place else None
 
@@ -263,99 +273,94 @@ _SETTINGS: dict[str, Callable[[], Any]] = {
 
 def _state(tensor: torch.Tensor) -> Any:
     """The layout and the memory of a tensor."""
-    return tensor.untyped_storage()._cdata, _read(tensor)
+    return tensor.untyped_storage()._cdata, _read_layout(tensor)
 
 
 def _forget_layouts(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> None:
-    """Note that an operator may have given its arguments other layouts."""
+    """Forget the layouts of arguments that an operator may have changed."""
     for item in pytree.tree_leaves((args, kwargs)):
         if type(item) is FakeTensor:
             forget_layout(item)
 
 
 def _describe(items: Sequence[Any], parts: list[Any]) -> bool | None:
-    """Append what determines the layout of results to a key; None if more than the key does.
+    """Append what determines the layouts of results to a key; None if a key cannot express it.
 
     Returns:
         Whether a symbolic size is part of it.
     """
     is_symbolic: bool | None = False
     for item in items:
-        kind = type(item)
-        if kind is FakeTensor:
-            found = _of_tensor(item)
-            if found is None:
+        item_class = type(item)
+        if item_class is FakeTensor:
+            layout_key = _layout_key(item)
+            if layout_key is None:
                 return None
-            parts.append(found)
-            is_symbolic = is_symbolic or found[0]
-        elif kind is torch.SymInt:
-            parts += (kind, identity(item))
+            parts.append(layout_key)
+            is_symbolic = is_symbolic or layout_key[0]
+        elif item_class is torch.SymInt:
+            parts += (item_class, identity(item))
             is_symbolic = True
-        elif kind is tuple or kind is list or kind is torch.Size:
-            parts.append((kind, len(item)))
+        elif item_class is tuple or item_class is list or item_class is torch.Size:
+            parts.append((item_class, len(item)))
             inner = _describe(item, parts)
             if inner is None:
                 return None
             is_symbolic = is_symbolic or inner
-        elif item is None or kind in _PLAIN:
-            parts += (kind, item)
+        elif item is None or item_class in _PLAIN:
+            parts += (item_class, item)
         else:
             return None
     return is_symbolic
 
 
-def _of_tensor(tensor: torch.Tensor) -> tuple[Any, ...] | None:
-    """What `_read` finds, which is the same for all tensors that a recording gave one layout."""
+def _layout_key(tensor: torch.Tensor) -> tuple[Any, ...] | None:
+    """The result of `_read_layout`, cached on the layout that a recording gave the tensor."""
     layout = layout_of(tensor)
     if layout is None:
-        return _read(tensor)
-    if layout.described is None:
-        layout.described = _read(tensor)
-    found: tuple[Any, ...] | None = layout.described
-    return found
+        return _read_layout(tensor)
+    if layout.cache_key is None:
+        layout.cache_key = _read_layout(tensor)
+    key: tuple[Any, ...] | None = layout.cache_key
+    return key
 
 
-def _read(tensor: torch.Tensor) -> tuple[Any, ...] | None:
+def _read_layout(tensor: torch.Tensor) -> tuple[Any, ...] | None:
     """Whether a tensor has symbolic sizes, and what else determines the layouts of results.
 
-    None if more does than element type, device, sizes and strides.
+    None if other properties matter than element type, device, sizes and strides.
     """
     if tensor.layout != torch.strided or tensor.is_conj() or tensor.is_neg():
         return None
     numbers: Sequence[Any] = (*tensor.shape, *tensor.stride(), tensor.storage_offset())
     is_symbolic = False
     if tensor._has_symbolic_sizes_strides:
-        is_symbolic = any(type(each) is torch.SymInt for each in numbers)
-        numbers = [identity(each) if type(each) is torch.SymInt else each for each in numbers]
+        is_symbolic = any(type(number) is torch.SymInt for number in numbers)
+        numbers = [identity(number) if type(number) is torch.SymInt else number for number in numbers]
     return is_symbolic, tensor.dtype, tensor.device, *numbers
 
 
 _PLAIN = frozenset({bool, int, float, str, torch.dtype, torch.device, torch.layout, torch.memory_format})
 
 
-def _depends_on_data(tensor: torch.Tensor) -> bool:
-    """Whether sizes are new with each call of an operator."""
-    return any(isinstance(size, torch.SymInt) and not size.node.has_hint() for size in tensor.shape)
-
-
-def _described(
+def _describe_results(
     result: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, is_symbolic: bool
 ) -> _Results | None:
-    """What an operator returned; None if a result is neither an argument, nor a view, nor all of its storage.
+    """Describe what an operator returned; None for a result that is no argument, view or whole storage.
 
     Args:
         is_symbolic: whether an argument has a symbolic size, so that results may have one.
     """
-    kind = None if isinstance(result, torch.Tensor) else type(result)
-    tensors = [result] if kind is None else result
-    if kind not in (None, tuple, list) or not all(type(item) is FakeTensor for item in tensors):
+    container_class = None if isinstance(result, torch.Tensor) else type(result)
+    tensors = [result] if container_class is None else result
+    if container_class not in (None, tuple, list) or not all(type(item) is FakeTensor for item in tensors):
         return None
-    given = [item for item in pytree.tree_leaves((args, kwargs)) if isinstance(item, torch.Tensor)]
-    storages = {item.untyped_storage()._cdata for item in given}
+    arguments = [item for item in pytree.tree_leaves((args, kwargs)) if isinstance(item, torch.Tensor)]
+    storages = {item.untyped_storage()._cdata for item in arguments}
     viewed = args[0].untyped_storage()._cdata if args and type(args[0]) is FakeTensor else None
-    items: list[Layout | int] = []
+    items: list[TensorLayout | int] = []
     for item in tensors:
-        positions = [i for i, each in enumerate(args) if each is item]
+        positions = [i for i, argument in enumerate(args) if argument is item]
         if len(positions) == 1:
             items += positions
             continue
@@ -364,19 +369,20 @@ def _described(
         storage = item.untyped_storage()
         offset = item.storage_offset() if storage._cdata == viewed else None
         if (
-            any(item is each for each in given)
+            any(item is argument for argument in arguments)
             or (item._has_symbolic_sizes_strides and not is_symbolic)
-            or _depends_on_data(item)
+            # Sizes that depend on data are new symbols in each call, so the result cannot be reused.
+            or any(isinstance(size, torch.SymInt) and not size.node.has_hint() for size in item.shape)
             or (offset is None and not _is_new(item, storages))
         ):
             return None
         storages.add(storage._cdata)
-        items.append(Layout(item.dtype, item.shape, item.stride(), item.device, offset))
-    return kind, items
+        items.append(TensorLayout(item.dtype, item.shape, item.stride(), item.device, offset))
+    return container_class, items
 
 
 def _is_new(tensor: torch.Tensor, storages: set[int]) -> bool:
-    """Whether a tensor is all of a storage that is none of the given ones."""
+    """Whether a tensor fills a whole storage that is not among the given storages."""
     storage = tensor.untyped_storage()
     is_all = storage.nbytes() == tensor.numel() * tensor.element_size()
     begins_it = tensor.storage_offset() == 0

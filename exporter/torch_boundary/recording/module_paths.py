@@ -1,4 +1,4 @@
-"""Follows which module of a model runs, as torch.export does."""
+"""Tracks which module of a model is running, as torch.export does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..process.process_state import replaced
+from ..process.process_state import replace_attribute
 from ..state.module_tree import ModuleTree
 
 Stack = dict[str, tuple[str, Any]]
@@ -24,19 +24,19 @@ class Root(torch.nn.Module):
     def __init__(self, tree: ModuleTree):
         super().__init__()
         self._export_root = tree.model
-        self._found: dict[str, torch.nn.Module] = {"": self}
+        self._modules_by_path: dict[str, torch.nn.Module] = {"": self}
         for path, module in tree.modules.items():
-            self._found[f"{ROOT}.{path}" if path else ROOT] = module
+            self._modules_by_path[f"{ROOT}.{path}" if path else ROOT] = module
 
     def named_modules(
         self, memo: set[torch.nn.Module] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, torch.nn.Module]]:
-        """The modules by path, from the walk that was made before; torch's tracer asks for them twice."""
+        """The modules by path, without a new walk: torch's tracer asks for them twice."""
         if not remove_duplicate:
-            yield from self._found.items()
+            yield from self._modules_by_path.items()
             return
         seen: set[int] = set()
-        for path, module in self._found.items():
+        for path, module in self._modules_by_path.items():
             if id(module) not in seen:
                 seen.add(id(module))
                 yield path, module
@@ -61,12 +61,12 @@ class ModulePaths:
 
     @property
     def current(self) -> Stack:
-        """The innermost module alone: later steps read no other."""
+        """Only the innermost module: later steps read no other."""
         return self._stacks[-1]
 
     @contextlib.contextmanager
-    def followed(self) -> Iterator[None]:
-        """Follow the calls of modules within the context."""
+    def follow_modules(self) -> Iterator[None]:
+        """Track the calls of modules within the context."""
         paths, outer = self, self._outer
 
         def call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -75,7 +75,7 @@ class ModulePaths:
                 return outer(module, *args, **kwargs)
             return paths._call(module, args, kwargs)
 
-        with replaced(torch.nn.Module, "__call__", call), self._attributes():
+        with replace_attribute(torch.nn.Module, "__call__", call), self._attributes():
             yield
 
     def _call(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -85,6 +85,7 @@ class ModulePaths:
         entry = (path, type(module))
         stack: dict[str, Any] = self._tracer.module_stack
         key = path
+        # The same module may be running already, further out.
         while key in stack:
             key += "@"
         stack[key] = entry
@@ -114,7 +115,7 @@ class ModulePaths:
                 return read(module, name)
             return tracer.getattr(name, read(module, name), {})
 
-        with replaced(torch.nn.Module, "__getattr__", get):
+        with replace_attribute(torch.nn.Module, "__getattr__", get):
             yield
 
 

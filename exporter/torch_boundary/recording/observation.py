@@ -1,4 +1,4 @@
-"""Shows the operators that a model calls, before torch takes them apart."""
+"""Observes the operators that a model calls, before torch decomposes them."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from ..dispatch import (
     set_included,
 )
 from ..operators.overloads import OpOverload
-from ..process.process_state import replaced
+from ..process.process_state import replace_attribute
 
 
 @contextlib.contextmanager
-def observed(call: Callable[[OpOverload, tuple[Any, ...], dict[str, Any]], Any]) -> Iterator[None]:
-    """Let a function call the operators of a model, as they are recorded in a direct capture.
+def observe_operators(call: Callable[[OpOverload, tuple[Any, ...], dict[str, Any]], Any]) -> Iterator[None]:
+    """Call a function for each operator of a model, as a direct capture records them.
 
     Args:
         call: calls an operator with its arguments, and returns its result. Operators that run within it are
-            not shown.
+            not observed.
     """
     state, mode = mode_stack_state_for_pre_dispatch(), _Observer(call)
     find: Callable[..., Any] = OpOverload._get_dispatch
@@ -38,7 +38,7 @@ def observed(call: Callable[[OpOverload, tuple[Any, ...], dict[str, Any]], Any])
         state.set(0, current)
         set_included(DispatchKey.PreDispatch, current is not None)
 
-    def shown(func: OpOverload, /, *args: Any, **kwargs: Any) -> Any:
+    def call_observed(func: OpOverload, /, *args: Any, **kwargs: Any) -> Any:
         switch(None)
         try:
             # Without torch's Python dispatcher, operators find those that they call in less time.
@@ -47,19 +47,19 @@ def observed(call: Callable[[OpOverload, tuple[Any, ...], dict[str, Any]], Any])
         finally:
             switch(mode)
 
-    def found(func: OpOverload, key: DispatchKey) -> Any:
+    def find_function(func: OpOverload, key: DispatchKey) -> Any:
         if (
             state.get(0) is mode
             and functionality_of(key) == DispatchKey.PreDispatch
             and not is_excluded(DispatchKey.Python)
         ):
-            return functools.partial(shown, func)
+            return functools.partial(call_observed, func)
         return find(func, key)
 
     with (
         _trace._ignore_backend_decomps(),
         enable_python_dispatcher(),
-        replaced(OpOverload, "_get_dispatch", found),
+        replace_attribute(OpOverload, "_get_dispatch", find_function),
     ):
         switch(mode)
         try:
@@ -69,7 +69,7 @@ def observed(call: Callable[[OpOverload, tuple[Any, ...], dict[str, Any]], Any])
 
 
 class _Observer(proxy_tensor.ProxyTorchDispatchMode):
-    """Stands where torch's tracer has its mode, so that torch switches it off as it does with that one."""
+    """Takes the position of the mode of torch's tracer, so that torch disables it in the same situations."""
 
     def __init__(self, call: Callable[[OpOverload, tuple[Any, ...], dict[str, Any]], Any]):
         super().__init__(None, "real", pre_dispatch=True)  # type: ignore[arg-type]
@@ -82,5 +82,5 @@ class _Observer(proxy_tensor.ProxyTorchDispatchMode):
         return self._call(func, args, kwargs or {})
 
     def __sym_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Compute with symbolic numbers, which is not shown."""
+        """Compute with symbolic numbers, which is not observed."""
         return func(*args, **kwargs)

@@ -7,6 +7,7 @@ computed, by running its operators on the few elements that their operands may h
 from __future__ import annotations
 
 import itertools
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -59,13 +60,13 @@ def only_value(
     """
     if not isinstance(node.target, OpOverload) or _name(node) not in _READ:
         raise NotKnown(str(node.target))
-    values = _Possible(root, writers).of(node.args[0])
+    values = _PossibleElements(root, writers).of(node.args[0])
     if values.numel() != 1:
         raise NotKnown("several values")
     return values.item()
 
 
-class _Possible:
+class _PossibleElements:
     def __init__(self, root: torch.nn.Module, writers: Callable[[torch.fx.Node], Sequence[torch.fx.Node]]):
         self._root = root
         self._writers = writers
@@ -80,13 +81,13 @@ class _Possible:
             if len(self._begun) >= _MOST_NODES or item in self._begun:
                 raise NotKnown("too many nodes, or one that is written with its own elements")
             self._begun.add(item)
-            computed = self._computed(item)
-            # When a call writes does not matter: its elements count as possible from the beginning.
-            written = [self._written(writer).to(computed.dtype) for writer in self._writers(item)]
+            computed = self._compute(item)
+            # Ignoring the order of writes is safe: written elements count as possible from the start.
+            written = [self._written_elements(writer).to(computed.dtype) for writer in self._writers(item)]
             self._known[item] = _distinct(torch.cat([computed, *written]))
         return self._known[item]
 
-    def _computed(self, node: torch.fx.Node) -> torch.Tensor:
+    def _compute(self, node: torch.fx.Node) -> torch.Tensor:
         if node.target is operator.getitem:
             return self.of(node.args[0])
         value: Any = node.meta.get("val")
@@ -104,7 +105,7 @@ class _Possible:
         if name in _FILLED:
             return torch.tensor([_FILLED[name]], dtype=value.dtype)
         if name in _FILLED_BY_ARGUMENT:
-            return torch.tensor([_number(_given(node, "fill_value"))], dtype=value.dtype)
+            return torch.tensor([_number(_argument(node, "fill_value"))], dtype=value.dtype)
         if name in _MOVED:
             return self.of(node.args[0])
         if name in _CONVERTED:
@@ -112,45 +113,49 @@ class _Possible:
         if name in _JOINED:
             return torch.cat([self.of(member).to(value.dtype) for member in node.args[0]])  # type: ignore[union-attr]
         if name in ("pad", "constant_pad_nd"):
-            return self._padded(node, value.dtype)
+            return self._pad(node, value.dtype)
         if name in ("any", "all"):
-            return self._decided(node)
+            return self._reduce_truth(node)
         if name in _ABOVE and self._lowest(node.args[0]) is not None:
             return self._above(node)
         if torch.Tag.pointwise in node.target.tags or name in _COMPOSED_OF_POINTWISE:
             return self._pointwise(node, value.dtype)
         raise NotKnown(name)
 
-    def _written(self, node: torch.fx.Node) -> torch.Tensor:
+    def _written_elements(self, node: torch.fx.Node) -> torch.Tensor:
         """The elements that a call may write."""
         name = _name(node) if isinstance(node.target, OpOverload) else str(node.target)
-        if name not in _OVERWRITING or _given(node, "accumulate"):
+        if name not in _OVERWRITING or _argument(node, "accumulate"):
             raise NotKnown(name)
-        masks = _given(node, "indices") if name == "index_put_" else [_given(node, "mask")]
+        masks = _argument(node, "indices") if name == "index_put_" else [_argument(node, "mask")]
         if any(isinstance(mask, torch.fx.Node) and self._is_empty(mask) for mask in masks):
             return torch.tensor([])
-        given = _given(node, _OVERWRITING[name])
-        return self.of(given) if isinstance(given, torch.fx.Node) else torch.tensor([_number(given)])
+        new_elements = _argument(node, _OVERWRITING[name])
+        return (
+            self.of(new_elements)
+            if isinstance(new_elements, torch.fx.Node)
+            else torch.tensor([_number(new_elements)])
+        )
 
     def _is_empty(self, mask: torch.fx.Node) -> bool:
         """Whether a mask selects nothing."""
         return mask.meta["val"].dtype == torch.bool and not self.of(mask).any()
 
-    def _padded(self, node: torch.fx.Node, dtype: torch.dtype) -> torch.Tensor:
-        if (_given(node, "mode") or "constant") != "constant":
+    def _pad(self, node: torch.fx.Node, dtype: torch.dtype) -> torch.Tensor:
+        if (_argument(node, "mode") or "constant") != "constant":
             return self.of(node.args[0])
-        added = torch.tensor([_number(_given(node, "value") or 0)], dtype=dtype)
-        return torch.cat([self.of(node.args[0]), added])
+        padding = torch.tensor([_number(_argument(node, "value") or 0)], dtype=dtype)
+        return torch.cat([self.of(node.args[0]), padding])
 
-    def _decided(self, node: torch.fx.Node) -> torch.Tensor:
+    def _reduce_truth(self, node: torch.fx.Node) -> torch.Tensor:
         """The results of `any` and `all`; of no elements these are False and True."""
-        found = self.of(node.args[0]).bool()
+        results = self.of(node.args[0]).bool()
         of_none = _name(node) == "all"
         count = node.args[0].meta["val"].numel()  # type: ignore[union-attr]
         is_filled = isinstance(count, int) and count > 0
         if len(node.args) > 1 or node.kwargs or not is_filled:
-            found = torch.cat([found, torch.tensor([of_none])])
-        return found
+            results = torch.cat([results, torch.tensor([of_none])])
+        return results
 
     def _lowest(self, node: Any) -> int | None:
         """The least position in a tensor of positions, `arange(n) + k`; None for another tensor."""
@@ -160,7 +165,7 @@ class _Possible:
                 return None
             name = _name(node)
             if name == "arange":
-                start, step = _given(node, "start") or 0, _given(node, "step") or 1
+                start, step = _argument(node, "start") or 0, _argument(node, "step") or 1
                 return start + offset if type(start) is type(step) is int and step > 0 else None
             if name == "add" and type(node.args[1]) is int and not node.kwargs:
                 offset += node.args[1]
@@ -171,9 +176,9 @@ class _Possible:
 
     def _above(self, node: torch.fx.Node) -> torch.Tensor:
         """The results of a comparison of positions with a number."""
-        lowest, other = self._lowest(node.args[0]), _number(node.args[1])
+        lowest, threshold = self._lowest(node.args[0]), _number(node.args[1])
         assert lowest is not None
-        holds = lowest >= other if _name(node) == "ge" else lowest > other
+        holds = lowest >= threshold if _name(node) == "ge" else lowest > threshold
         return torch.tensor([True] if holds else [True, False])
 
     def _pointwise(self, node: torch.fx.Node, dtype: torch.dtype) -> torch.Tensor:
@@ -181,13 +186,15 @@ class _Possible:
         if torch.Tag.nondeterministic_seeded in node.target.tags:  # type: ignore[union-attr]
             raise NotKnown("chance")
         operands = node.all_input_nodes
-        # Element types follow from the dimensions of tensors, too.
+        # Type promotion depends on the rank, so elements get the rank of their tensor.
         choices = [self._elements(operand) for operand in operands]
         function: Callable[..., Any] = node.target  # type: ignore[assignment]
         if not isinstance(node.meta["val"], torch.Tensor):
             raise NotKnown("several results")
+        if math.prod(map(len, choices)) > _MOST_VALUES**2:
+            raise NotKnown("many combinations")
         results = []
-        for chosen in _combinations(choices):
+        for chosen in itertools.product(*choices):
             values = dict(zip(operands, chosen, strict=True))
             args, kwargs = torch.fx.map_arg((node.args, node.kwargs), values.__getitem__)
             try:
@@ -217,18 +224,11 @@ def _distinct(values: torch.Tensor) -> torch.Tensor:
     bits = _BITS.get(values.element_size())
     if bits is None or values.is_complex() or values.isnan().any():
         raise NotKnown("complex numbers, or NaN")
-    found = torch.unique(values.view(bits)).view(values.dtype)
-    if found.numel() > _MOST_VALUES:
+    distinct = torch.unique(values.view(bits)).view(values.dtype)
+    if distinct.numel() > _MOST_VALUES:
         raise NotKnown("many values")
-    result: torch.Tensor = found
+    result: torch.Tensor = distinct
     return result
-
-
-def _combinations(choices: Sequence[Sequence[torch.Tensor]]) -> list[tuple[torch.Tensor, ...]]:
-    found = list(itertools.islice(itertools.product(*choices), _MOST_VALUES**2 + 1))
-    if len(found) > _MOST_VALUES**2:
-        raise NotKnown("many combinations")
-    return found
 
 
 def _name(node: torch.fx.Node) -> str:
@@ -236,10 +236,10 @@ def _name(node: torch.fx.Node) -> str:
     return name
 
 
-def _given(node: torch.fx.Node, name: str) -> Any:
+def _argument(node: torch.fx.Node, name: str) -> Any:
     """The argument of a call; None if it has none of that name."""
     formals = schema_of(node.target).arguments  # type: ignore[arg-type]
-    named = {formal.name: given for formal, given in zip(formals, node.args, strict=False)}
+    named = {formal.name: argument for formal, argument in zip(formals, node.args, strict=False)}
     return (named | node.kwargs).get(name)
 
 

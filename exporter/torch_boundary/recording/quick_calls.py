@@ -1,4 +1,4 @@
-"""Calls operators on fake tensors, without the kernels of those whose results are known."""
+"""Calls operators on fake tensors, without running kernels whose result layouts are cached."""
 
 from __future__ import annotations
 

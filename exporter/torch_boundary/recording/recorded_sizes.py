@@ -23,7 +23,7 @@ from ..export_internals import (
     tracing,
 )
 from ..fake_tensors import FakeTensorMode
-from ..process.process_state import replaced
+from ..process.process_state import replace_attribute
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -59,18 +59,19 @@ class FixedSizes:
         return result
 
     def finish(self, graph: torch.fx.Graph, root: torch.nn.Module) -> dict[Any, Any]:
-        """Write out what is known about symbols; return the range of each.
+        """Add the runtime assertions about symbols to the graph, and return the range of each symbol.
 
         Raises:
             ValueError, AssertionError: the model does not allow the sizes that the caller wants.
         """
         environment = self.mode.shape_env
+        # Without symbols the pass has nothing to assert.
         if environment is None or not environment.var_to_range:
             return {}
-        return self._finished(_GraphHolder(root, graph))
+        return self._finish_ranges(_GraphHolder(root, graph))
 
-    def _finished(self, module: torch.fx.GraphModule) -> dict[Any, Any]:
-        # The pass also narrows ranges, by the assertions that it adds.
+    def _finish_ranges(self, module: torch.fx.GraphModule) -> dict[Any, Any]:
+        # The pass also narrows the ranges of symbols, so it must run before they are read.
         with dynamo_config.patch(do_not_emit_runtime_asserts=False):
             apply_runtime_assertion_pass(module, types.SimpleNamespace())
         result: dict[Any, Any] = _trace._get_inline_constraints(self.mode)
@@ -78,19 +79,19 @@ class FixedSizes:
 
 
 class _Constraints(DimConstraints):
-    """Solves inequalities for an error message only: with sympy they take longer than many a recording."""
+    """Solves inequalities only for error messages, because sympy can take longer than the whole recording."""
 
     _is_unsolved = False
 
     def solve(self) -> None:
         """Solve the equalities, which may fix sizes.
 
-        sympy cannot solve those of nested quotients. They stay guards, which the search for limits tries.
+        sympy cannot solve those of nested quotients. They stay guards for the search for size limits.
         """
         if self._symbols_with_equalities:
             is_solved = False
             while not is_solved:
-                # Each call takes at least one symbol off.
+                # Each call removes at least one symbol, so the loop ends.
                 with contextlib.suppress(NotImplementedError):
                     super().solve()
                     is_solved = True
@@ -129,22 +130,24 @@ class DynamicSizes(FixedSizes):
         """The call with fake tensors for its tensors."""
         self._call = args, dict(kwargs)
         with tracing(TracingContext(self.mode)):
-            made = non_strict_utils.make_fake_inputs(self._model, args, dict(kwargs), self._dynamic_shapes)
-        _, fake_args, fake_kwargs, self._equalities, self._signature, self._dynamic_shapes = made
+            fake_inputs = non_strict_utils.make_fake_inputs(
+                self._model, args, dict(kwargs), self._dynamic_shapes
+            )
+        _, fake_args, fake_kwargs, self._equalities, self._signature, self._dynamic_shapes = fake_inputs
         return fake_args, fake_kwargs
 
     def finish(self, graph: torch.fx.Graph, root: torch.nn.Module) -> dict[Any, Any]:
-        """Write out what is known about symbols; return the range of each.
+        """Add the runtime assertions about symbols to the graph, and return the range of each symbol.
 
         Raises:
             ValueError, AssertionError: the model does not allow the sizes that the caller wants.
         """
         module = _GraphHolder(root, graph)
-        with replaced(symbolic_shapes, "DimConstraints", _Constraints):
+        with replace_attribute(symbolic_shapes, "DimConstraints", _Constraints):
             non_strict_utils.produce_guards_and_solve_constraints(
                 self.mode, module, self._dynamic_shapes, self._equalities, self._signature
             )
-        module.meta["inline_constraints"] = self._finished(module)
+        module.meta["inline_constraints"] = self._finish_ranges(module)
         args, kwargs = self._call
         combined = _trace._combine_args(self._model, args, kwargs)  # type: ignore[attr-defined]
         ordered = {name: combined[name] for name in combined if name not in kwargs} | kwargs

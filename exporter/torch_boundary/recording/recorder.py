@@ -1,8 +1,8 @@
-"""Records the operators that a model runs on fake tensors, as torch.export records them before it cleans up.
+"""Records the operators that a model runs on fake tensors, as torch.export does before its clean-up passes.
 
-torch's own tracer does the bookkeeping of what is rare: higher-order operators, `vmap`, switches of autocast
+torch's own tracer records rare calls: higher-order operators, `vmap`, switches of autocast
 and gradients, values read from constants, symbolic sizes. Plain operators, which are nearly all of a model,
-are recorded directly: torch's bookkeeping of one takes longer than running it.
+are recorded directly, because torch's bookkeeping takes longer than running them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ..dispatch import (
 from ..export_internals import TracingContext, compiling_state, dynamo_config, non_strict_utils, tracing
 from ..fake_tensors import FakeTensor, FakeTensorMode, forget_layout
 from ..operators.overloads import OpOverload
-from ..process.process_state import replaced
+from ..process.process_state import replace_attribute
 from ..state.module_tree import ModuleTree
 from ..symbolic_numbers import number_hash
 from . import gradients as gradient_operators
@@ -63,9 +63,9 @@ READS_OF_NUMBERS = frozenset(
 
 
 class _Holder(torch.nn.Module):
-    """Holds what a graph's nodes name.
+    """Holds the tensors and sub-graphs that `get_attr` nodes name.
 
-    torch reads the attributes at each change of a node. Those that a class has are found quickly.
+    torch reads these two attributes at each change of a node; class attributes avoid `Module.__getattr__`.
     """
 
     _create_node_hooks = _replace_hooks = ()
@@ -75,7 +75,7 @@ class _Rare(Exception):
     """torch's own bookkeeping must record this call."""
 
 
-class Recorder:
+class GraphRecorder:
     """Records into a graph what a model runs within `running`.
 
     Args:
@@ -89,7 +89,7 @@ class Recorder:
         root: holds the constants and sub-graphs that `get_attr` nodes name.
         constant_of: finds the number in a tensor, by its node; None if it is no constant of the model.
         number_of_sizes: finds the symbolic number in a tensor that is computed from sizes; None for others.
-        elements_of: finds the elements of a tensor of which the model wants an array; None to refuse it.
+        elements_of: finds the elements of a tensor that the model converts to an array; None to refuse it.
         assigned: the tensors to whose `data` the model has assigned, by identity.
     """
 
@@ -112,17 +112,17 @@ class Recorder:
         self.number_of_sizes: Callable[[torch.fx.Node], Any] = lambda node: None
         self.elements_of: Callable[[torch.Tensor], np.ndarray | None] = lambda tensor: None
         self.assigned: dict[int, torch.Tensor] = {}
-        self._kinds: dict[OpOverload, tuple[bool, bool, str]] = {}
+        self._known_traits: dict[OpOverload, tuple[bool, bool, str]] = {}
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Record every operator that runs within the context."""
 
-        def traced(*args: Any) -> Any:
+        def model_function(*args: Any) -> Any:
             raise AssertionError("the maker only takes the modules from this function")
 
-        traced._orig_mod = self._root  # type: ignore[attr-defined]
-        with self._maker._init_modes_from_inputs(traced, ()):
+        model_function._orig_mod = self._root  # type: ignore[attr-defined]
+        with self._maker._init_modes_from_inputs(model_function, ()):
             tracer: Any = self._maker.fx_tracer
             self._tracer = tracer
             tracer.root, tracer.graph, tracer.tensor_attrs = self.root, self.graph, {}
@@ -139,7 +139,7 @@ class Recorder:
             )
             self._maker.proxy_function_mode = self._functions
             mode: Any = self._maker.proxy_mode
-            self._bookkept = mode.__torch_dispatch__
+            self._torch_dispatch = mode.__torch_dispatch__
             if not self._lines:
                 # torch looks the method up on the mode; its class must stay, for it selects the rules of
                 # higher-order operators.
@@ -155,7 +155,9 @@ class Recorder:
             if self._saved is not None:
                 enter(self._saved)
             enter(tracing(TracingContext(self._fake_mode)))
-            enter(dynamo_config.patch(_dynamo_settings()))
+            # torch.export traces the functions of higher-order operators by TorchDynamo, with these settings.
+            settings = dataclasses.asdict(_trace.DEFAULT_EXPORT_DYNAMO_CONFIG)
+            enter(dynamo_config.patch({**settings, "do_not_emit_runtime_asserts": False}))
             enter(non_strict_utils._override_builtin_ops())
             enter(_trace._ignore_backend_decomps())
             enter(compiling_state())
@@ -164,32 +166,36 @@ class Recorder:
             enter(self._maker.proxy_mode)
             enter(proxy_tensor.disable_autocast_cache())
             enter(proxy_tensor._set_make_fx_tracer(self._maker))
-            enter(self._paths.followed())
-            enter(replaced(proxy_tensor, "track_tensor", self._track))
-            enter(replaced(torch.SymInt, "__hash__", number_hash))
+            enter(self._paths.follow_modules())
+            enter(replace_attribute(proxy_tensor, "track_tensor", self._track))
+            enter(replace_attribute(torch.SymInt, "__hash__", number_hash))
             if not self._lines:
-                enter(replaced(OpOverload, "_get_dispatch", self._finder(OpOverload._get_dispatch)))
+                enter(
+                    replace_attribute(
+                        OpOverload, "_get_dispatch", self._make_finder(OpOverload._get_dispatch)
+                    )
+                )
             yield
 
-    def _finder(self, find: Callable[..., Any]) -> Callable[..., Any]:
-        """What finds the function to run for an operator; stands in for torch's, which needs longer."""
+    def _make_finder(self, find: Callable[..., Any]) -> Callable[..., Any]:
+        """Make a faster `OpOverload._get_dispatch`, which finds the function to run for an operator."""
         state, mode = self._modes_before_dispatch, self._maker.proxy_mode
         is_before_dispatch = functools.cache(_is_before_dispatch)
 
-        def found(func: OpOverload, key: DispatchKey) -> Any:
+        def find_function(func: OpOverload, key: DispatchKey) -> Any:
             if (
                 state.get(0) is mode
                 and state.get(1) is None
                 and is_before_dispatch(key)
                 and not is_excluded(DispatchKey.Python)
             ):
-                return functools.partial(self._alone, func)
+                return functools.partial(self._record_alone, func)
             return find(func, key)
 
-        return found
+        return find_function
 
-    def _alone(self, func: OpOverload, /, *args: Any, **kwargs: Any) -> Any:
-        """Record a call where no other mode is active; off within it, the mode sees nothing that it runs."""
+    def _record_alone(self, func: OpOverload, /, *args: Any, **kwargs: Any) -> Any:
+        """Record a call if no other mode is active. The mode is off meanwhile, to record no inner calls."""
         state, mode = self._modes_before_dispatch, self._maker.proxy_mode
         state.set(0, None)
         set_included(DispatchKey.PreDispatch, False)
@@ -205,71 +211,72 @@ class Recorder:
         Its containers are built here, because that may run operators too. The caller restores the garbage
         collector's setting.
         """
-        # The objects of a recording live until its end; looking for garbage among them takes long.
+        # The objects of a recording live until its end, so collecting garbage is slow and frees nothing.
         gc.disable()
         with self._modes(), proxy_tensor.maybe_disable_thunkify():
             args, kwargs = pytree.tree_unflatten(leaves, structure)
             return self._root._export_root(*args, **kwargs)
 
     def bind(self, value: Any, node: torch.fx.Node) -> None:
-        """Let a placeholder stand for a value; of a value with several, the last does."""
+        """Map a value to its placeholder; the last one wins."""
         node.meta["val"] = value
         if isinstance(value, torch.Tensor):
-            self._results(value, node)
+            self._map_results(value, node)
         elif isinstance(value, _SYMBOLIC):
             proxy_tensor.track_tensor_tree(
                 value, torch.fx.Proxy(node, self._tracer), constant=None, tracer=self._tracer
             )
 
     def node_of(self, item: Any) -> Any:
-        """The node or constant that stands for a leaf of the model's result."""
+        """The node or constant of a leaf of the model's result."""
         with proxy_tensor.disable_proxy_modes_tracing():
             if type(item) in _PLAIN:
                 self._node_of(item)
-            found = self._tracer.unwrap_proxy(item)
-            return self._tracer.create_arg(found)
+            proxy = self._tracer.unwrap_proxy(item)
+            return self._tracer.create_arg(proxy)
 
     def _dispatch(self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         """Record a call of an operator; replaces `__torch_dispatch__` of torch's mode."""
         if self._saved is not None and gradient_operators.hides_operators(func, args, kwargs):
-            with self._recorded_within():
+            with self._record_inner():
                 return gradient_operators.parts_of(func)(*args, **(kwargs or {}))
-        kind = self._kinds.get(func)
-        if kind is None:
-            kind = self._kinds[func] = self._kind(func)
-        is_rare, creates, name = kind
+        traits = self._known_traits.get(func)
+        if traits is None:
+            traits = self._known_traits[func] = self._traits(func)
+        is_rare, creates, name = traits
+        # Indexing by positions has a known result size, unlike indexing by masks.
         if is_rare and not (func is torch.ops.aten.index.Tensor and _has_positions(args[1])):
             return self._bookkeep(func, types, args, kwargs)
         try:
-            given, named = self._arguments(args, kwargs)
+            node_args, node_kwargs = self._arguments(args, kwargs)
         except _Rare:
             if not self._may_take_constants(func, args, kwargs):
                 return self._bookkeep(func, types, args, kwargs)
-            given, named = self._arguments(args, kwargs, takes_constants=True)
+            node_args, node_kwargs = self._arguments(args, kwargs, takes_constants=True)
         if creates:
-            made = self._known_results.created(func, args, kwargs)
-            if made is None:
+            created_pair = self._known_results.make_created(func, args, kwargs)
+            if created_pair is None:
                 result = self._bookkeep(func, types, args, kwargs)
                 self._known_results.keep_created(func, args, kwargs, result)
                 return result
-            node = self._call(func, given, named, name, made[1])
+            node = self._call(func, node_args, node_kwargs, name, created_pair[1])
             proxy = torch.fx.Proxy(node, self._tracer)
-            self._nodes[made[0]] = proxy_tensor._ProxyTensor(proxy, None)
-            if made[0]._has_symbolic_sizes_strides:
-                self._sizes.track(made[0], proxy)
-            return made[0]
+            self._nodes[created_pair[0]] = proxy_tensor._ProxyTensor(proxy, None)
+            if created_pair[0]._has_symbolic_sizes_strides:
+                self._sizes.track(created_pair[0], proxy)
+            return created_pair[0]
         tracer = self._tracer
-        held, tracer.enable_thunkify = tracer.enable_thunkify, True
+        thunkifies, tracer.enable_thunkify = tracer.enable_thunkify, True
         try:
             result = self._known_results.run(func, args, kwargs)
         finally:
-            tracer.enable_thunkify = held
-        node = self._call(func, given, named, name, result)
+            tracer.enable_thunkify = thunkifies
+        node = self._call(func, node_args, node_kwargs, name, result)
         if self._environment.pending_fresh_unbacked_symbols:
             # torch checks that sizes that depend on values are sizes of the result.
             proxy = torch.fx.Proxy(node, tracer)
             return proxy_tensor.track_tensor_tree(result, proxy, constant=None, tracer=tracer)
-        self._results(result, node)
+        self._map_results(result, node)
         return result
 
     def _call(
@@ -277,7 +284,7 @@ class Recorder:
     ) -> torch.fx.Node:
         """A node for a call."""
         node = self.graph.create_node("call_function", func, (), {}, name)
-        # `create_node` would walk the arguments, to warn of symbolic numbers, of which there are none.
+        # `create_node` would walk the arguments to warn of symbolic numbers; there are none here.
         node._update_args_kwargs(args, kwargs)
         node.meta["nn_module_stack"] = self._paths.current
         node.meta["val"] = result
@@ -285,7 +292,7 @@ class Recorder:
             self._saved.finish(node)
         return node
 
-    def _kind(self, func: OpOverload) -> tuple[bool, bool, str]:
+    def _traits(self, func: OpOverload) -> tuple[bool, bool, str]:
         """Whether torch must record an operator, whether it creates a tensor, and the stem of node names."""
         schema = func._schema
         is_rare = not _RARE_TAGS.isdisjoint(func.tags) or schema.name in _RARE
@@ -304,10 +311,10 @@ class Recorder:
         leaves = pytree.tree_leaves((args, kwargs or {}))
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         constants = [self._nodes.constant_of(tensor) for tensor in tensors if type(tensor) in _PLAIN]
-        others = constants.count(None)
+        variable_count = constants.count(None)
         return (
-            0 < others < len(tensors) == len(constants)
-            and others == sum(self._node_of(tensor) is not None for tensor in tensors)
+            0 < variable_count < len(tensors) == len(constants)
+            and variable_count == sum(self._node_of(tensor) is not None for tensor in tensors)
             and not any(isinstance(leaf, torch.ScriptObject) for leaf in leaves)
         )
 
@@ -315,16 +322,16 @@ class Recorder:
         self, args: tuple[Any, ...], kwargs: Any, takes_constants: bool = False
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of a node for those of a call."""
-        given = tuple([self._argument(item, takes_constants) for item in args])
+        node_args = tuple([self._argument(item, takes_constants) for item in args])
         named = kwargs.items() if kwargs else ()
-        return given, {key: self._argument(item, takes_constants) for key, item in named}
+        return node_args, {key: self._argument(item, takes_constants) for key, item in named}
 
     def _argument(self, item: Any, takes_constants: bool) -> Any:
         """The argument of a node for an argument of a call."""
-        kind = type(item)
-        if kind in _VALUES:
+        item_class = type(item)
+        if item_class in _VALUES:
             return item
-        if kind in _PLAIN:
+        if item_class in _PLAIN:
             node = self._node_of(item)
             if node is None and takes_constants:
                 node = self._nodes.constant_of(item)
@@ -333,16 +340,16 @@ class Recorder:
             return node
         if isinstance(item, (tuple, list)):
             members = [self._argument(member, takes_constants) for member in item]
-            return members if kind is list else tuple(members)
-        if kind in _SYMBOLIC:
-            found = proxy_tensor.fetch_sym_proxy(self._tracer)(item)
-            return found.node if isinstance(found, torch.fx.Proxy) else found
+            return members if item_class is list else tuple(members)
+        if item_class in _SYMBOLIC:
+            proxy = proxy_tensor.fetch_sym_proxy(self._tracer)(item)
+            return proxy.node if isinstance(proxy, torch.fx.Proxy) else proxy
         if isinstance(item, (torch.Tensor, torch.ScriptObject, dict)):
             raise _Rare
         return item
 
     def _node_of(self, tensor: torch.Tensor) -> torch.fx.Node | None:
-        """The node that stands for a tensor; a new one for a tensor that autograd made of a result."""
+        """The node of a tensor; a new `detach` node for a tensor that autograd made of a recorded one."""
         node = self._nodes.node_of(tensor)
         if node is not None or tensor in self._nodes:
             return node
@@ -354,22 +361,22 @@ class Recorder:
             inner = self._saved.inner_call(tensor)
             return None if inner is None else self._node_of_inner(inner)
         func = torch.ops.aten.detach.default
-        node = self._call(func, (saved,), {}, self._kind(func)[2], tensor)
-        self._results(tensor, node)
+        node = self._call(func, (saved,), {}, self._traits(func)[2], tensor)
+        self._map_results(tensor, node)
         return node
 
     def _node_of_inner(self, call: InnerCall) -> torch.fx.Node:
-        """A node for a call within another one, before that one's node, which may write to its arguments."""
+        """A node for an inner call, inserted before the outer node, which may write to its arguments."""
         args, kwargs = pytree.tree_map_only(InnerCall, self._node_of_inner, call.args)
         node = self._nodes.node_of(call.result)
         if node is None:
             with self.graph.inserting_before(call.before):
-                node = self._call(call.func, args, kwargs, self._kind(call.func)[2], call.result)
-            self._results(call.result, node)
+                node = self._call(call.func, args, kwargs, self._traits(call.func)[2], call.result)
+            self._map_results(call.result, node)
         return node
 
     @contextlib.contextmanager
-    def _recorded_within(self) -> Iterator[None]:
+    def _record_inner(self) -> Iterator[None]:
         """Record the operators that another one runs."""
         state, mode = self._modes_before_dispatch, self._maker.proxy_mode
         state.set(0, mode)
@@ -380,8 +387,8 @@ class Recorder:
             state.set(0, None)
             set_included(DispatchKey.PreDispatch, False)
 
-    def _results(self, result: Any, node: torch.fx.Node) -> None:
-        """Let a node stand for what its operator returned."""
+    def _map_results(self, result: Any, node: torch.fx.Node) -> None:
+        """Map the results of an operator to its node."""
         if type(result) in _PLAIN:
             self._nodes.keep(result, node)
             if self._saved is not None:
@@ -393,7 +400,7 @@ class Recorder:
                 part = self.graph.create_node("call_function", operator.getitem, (node, index), {}, "getitem")
                 part.meta["nn_module_stack"] = self._paths.current
                 part.meta["val"] = item
-                self._results(item, part)
+                self._map_results(item, part)
         elif result is not None:
             proxy = torch.fx.Proxy(node, self._tracer)
             if isinstance(result, torch.Tensor):
@@ -402,7 +409,7 @@ class Recorder:
                 proxy_tensor.track_tensor_tree(result, proxy, constant=None, tracer=self._tracer)
 
     def _track(self, tensor: torch.Tensor, proxy: torch.fx.Proxy, *, constant: Any, tracer: Any) -> None:
-        """Let a node stand for a tensor and its sizes; replaces torch's function of this purpose."""
+        """Map a tensor and its sizes to a node; replaces `proxy_tensor.track_tensor`."""
         if tracer is not self._tracer or tensor.layout != torch.strided:
             self._track_others(tensor, proxy, constant=constant, tracer=tracer)
             return
@@ -414,30 +421,30 @@ class Recorder:
         if torch.Tag.inplace_view in func.tags:
             self._keep_shape(args[0])
         if func in READS_OF_NUMBERS:
-            known = self._number_in(args[0])
-            if known is not None:
-                return bool(known) if func is torch.ops.aten.is_nonzero.default else known
-        return self._bookkept(func, types, args, kwargs)
+            number = self._number_in(args[0])
+            if number is not None:
+                return bool(number) if func is torch.ops.aten.is_nonzero.default else number
+        return self._torch_dispatch(func, types, args, kwargs)
 
     def _number_in(self, tensor: Any) -> Any:
         """The number in a tensor, if it is a constant of the model or computed from sizes; else None."""
         node = self._nodes.node_of(tensor)
         if node is None:
             return None
-        known = None if self.constant_of is None else self.constant_of(node)
-        if known is not None or self._functions.needs_number:
-            return known
+        constant = None if self.constant_of is None else self.constant_of(node)
+        if constant is not None or self._functions.needs_number:
+            return constant
         state = self._modes_before_dispatch
-        held = state.get(0)
-        # Arithmetic of sizes becomes nodes too.
+        mode = state.get(0)
+        # The arithmetic on sizes must be recorded as nodes too, so the mode is on meanwhile.
         state.set(0, self._maker.proxy_mode)
         try:
             return self.number_of_sizes(node)
         finally:
-            state.set(0, held)
+            state.set(0, mode)
 
     def _assign(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
-        """Let a tensor be what the model assigns to its `data`; earlier views of it stay as they are."""
+        """Assign to the `data` of a tensor; earlier views of it keep their memory."""
         value = value.detach()
         self._keep_shape(tensor)
         tensor.data = value
@@ -447,7 +454,7 @@ class Recorder:
         self._nodes.keep(tensor, node)
 
     def _keep_shape(self, tensor: torch.Tensor) -> None:
-        """Let nodes keep a tensor as it is, because an operator is about to change its shape in place."""
+        """Copy a tensor into the metadata of its nodes before an operator changes its shape in place."""
         for node in self._nodes.nodes_of(tensor):
             if node.meta.get("val") is tensor:
                 node.meta["val"] = proxy_tensor.snapshot_fake(tensor)
@@ -455,16 +462,10 @@ class Recorder:
 
 
 def _is_before_dispatch(key: DispatchKey) -> bool:
-    found: DispatchKey = functionality_of(key)
-    return found == DispatchKey.PreDispatch
+    functionality: DispatchKey = functionality_of(key)
+    return functionality == DispatchKey.PreDispatch
 
 
 def _has_positions(indices: Sequence[torch.Tensor | None]) -> bool:
     """Whether indices are positions. The size of a result that masks select depends on their values."""
-    return all(each is None or each.dtype in (torch.int64, torch.int32) for each in indices)
-
-
-def _dynamo_settings() -> dict[str, Any]:
-    """The settings under which TorchDynamo traces the functions of higher-order operators in torch.export."""
-    settings = dataclasses.asdict(_trace.DEFAULT_EXPORT_DYNAMO_CONFIG)
-    return {**settings, "do_not_emit_runtime_asserts": False}
+    return all(index is None or index.dtype in (torch.int64, torch.int32) for index in indices)

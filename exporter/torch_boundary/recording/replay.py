@@ -1,6 +1,6 @@
-"""Runs recorded calls on real tensors, to find values that a recording of fake tensors does not have.
+"""Runs recorded calls on real tensors, to compute values that fake tensors do not have.
 
-The calls run in a thread of their own: the modes of a recording are those of its thread.
+The calls run in a separate thread, because the modes of a recording are active in its own thread.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ class Replay:
         self._graph = graph
         self._root = root
         self._weights = weights
-        self._given = [*weights, *inputs]
+        self._real_leaves = [*weights, *inputs]
         self._size_of = size_of
+        # Modes are per thread, so this one runs without those of the recording.
         self._thread = concurrent.futures.ThreadPoolExecutor(1)
         self._values: dict[torch.fx.Node, Any] = {}
         self._of_example: dict[int, torch.UntypedStorage] = {}
@@ -71,7 +72,7 @@ class Replay:
         return {node: position for position, node in enumerate(placeholders)}
 
     @functools.cached_property
-    def _fixed(self) -> set[Any]:
+    def _parameter_storages(self) -> set[Any]:
         """The storages of parameters, to which nothing may write."""
         pairs = zip(self._positions, self._weights, strict=False)
         return _storages_of(node for node, item in pairs if isinstance(item, torch.nn.Parameter))
@@ -89,16 +90,17 @@ class Replay:
         Raises:
             NotReplayable: it depends on an input, on a dynamic size, or on chance.
         """
+        # Fresh copies, because the calls of an earlier replay may have written to theirs.
         self._copies = {}
-        wanted = self._slice(node)
+        dependencies = self._slice(node)
         sizes: dict[torch.fx.Node, Any] = {}
-        for each in wanted:
-            if _reads_size(each):
-                sizes[each] = self._size_of(each.meta["val"])
+        for dependency in dependencies:
+            if _reads_size(dependency):
+                sizes[dependency] = self._size_of(dependency.meta["val"])
             else:
-                self._check_constant(each)
-        self._run([each for each in wanted if each not in sizes], sizes)
-        return self._converted(sizes[node], convert)
+                self._check_constant(dependency)
+        self._run([dependency for dependency in dependencies if dependency not in sizes], sizes)
+        return self._convert_in_thread(sizes[node], convert)
 
     def of_any_size(self, node: torch.fx.Node) -> bool | int | float:
         """The number that a node reads from a tensor, if it is the same for all sizes and inputs.
@@ -109,14 +111,14 @@ class Replay:
 
         @functools.cache
         def writers() -> dict[Any, list[torch.fx.Node]]:
-            found: dict[Any, list[torch.fx.Node]] = {}
-            for each in self._graph.nodes:
-                for storage in _written(each) | _written_constants(each):
-                    found.setdefault(storage, []).append(each)
-            return found
+            calls_by_storage: dict[Any, list[torch.fx.Node]] = {}
+            for call in self._graph.nodes:
+                for storage in _written_storages(call) | _written_constants(call):
+                    calls_by_storage.setdefault(storage, []).append(call)
+            return calls_by_storage
 
         def writers_of(node: torch.fx.Node) -> list[torch.fx.Node]:
-            return [each for storage in _storages(node) for each in writers().get(storage, ())]
+            return [call for storage in _storages(node) for call in writers().get(storage, ())]
 
         try:
             return self._thread.submit(only_value, node, self._root, writers_of).result()
@@ -134,36 +136,39 @@ class Replay:
         """
         self._copies = self._of_example
         waiting = []
-        for each in reversed(self._graph.nodes):
-            if each in self._values:
+        for earlier in reversed(self._graph.nodes):
+            if earlier in self._values:
                 break
-            waiting.append(each)
+            waiting.append(earlier)
         self._run(waiting[::-1], self._values)
-        return self._converted(self._values[node], convert)
+        return self._convert_in_thread(self._values[node], convert)
 
     def is_written_to(self, node: torch.fx.Node, nodes: Set[torch.fx.Node]) -> bool:
         """Whether other nodes than those that compute a value write to it, or to what it is computed from."""
-        return any(_written(each) for each in self._slice(node) if each not in nodes)
+        return any(
+            _written_storages(dependency) for dependency in self._slice(node) if dependency not in nodes
+        )
 
-    def _converted(self, value: Any, convert: Convert | None) -> Any:
+    def _convert_in_thread(self, value: Any, convert: Convert | None) -> Any:
         return value if convert is None else self._thread.submit(convert, value).result()
 
     def _slice(self, node: torch.fx.Node) -> list[torch.fx.Node]:
         """The nodes on which a value depends, in order: operands, and what wrote to them before."""
-        wanted, storages, found = {node}, _storages(node), []
-        passed = False
-        for each in reversed(self._graph.nodes):
-            passed = passed or each is node
-            if not passed or not (each in wanted or storages & _written(each)):
+        needed, storages, dependencies = {node}, _storages(node), []
+        is_reached = False
+        # Backwards, so that every consumer is seen before its operands.
+        for candidate in reversed(self._graph.nodes):
+            is_reached = is_reached or candidate is node
+            if not is_reached or not (candidate in needed or storages & _written_storages(candidate)):
                 continue
-            found.append(each)
-            operands = [] if _reads_size(each) else each.all_input_nodes
-            if _is_of_shape(each):
-                operands = [item for item in operands if item is not each.args[0]]
+            dependencies.append(candidate)
+            operands = [] if _reads_size(candidate) else candidate.all_input_nodes
+            if _reads_only_shape(candidate):
+                operands = [item for item in operands if item is not candidate.args[0]]
             for operand in operands:
-                wanted.add(operand)
+                needed.add(operand)
                 storages |= _storages(operand)
-        return found[::-1]
+        return dependencies[::-1]
 
     def _check_constant(self, node: torch.fx.Node) -> None:
         if node.op == "placeholder":
@@ -190,24 +195,24 @@ class Replay:
 
     def _value(self, node: torch.fx.Node, values: dict[torch.fx.Node, Any]) -> Any:
         if node.op == "placeholder":
-            return self._owned(node, self._given[self._positions[node]])
+            return self._writable_copy(node, self._real_leaves[self._positions[node]])
         if node.op == "get_attr":
-            return self._owned(node, operator.attrgetter(str(node.target))(self._root))
+            return self._writable_copy(node, operator.attrgetter(str(node.target))(self._root))
 
         def value_of(item: torch.fx.Node) -> Any:
             if item in values:
                 return values[item]
-            found = item.meta["val"]
-            return torch.empty(tuple(found.shape), dtype=found.dtype)
+            fake = item.meta["val"]
+            return torch.empty(tuple(fake.shape), dtype=fake.dtype)
 
         args, kwargs = torch.fx.map_arg((node.args, node.kwargs), value_of)
         function: Callable[..., Any] = original_operator(node.target)
-        if self._fixed & _written(node):
+        if self._parameter_storages & _written_storages(node):
             raise NotReplayable(f"{node.target} writes to a parameter")
         return function(*args, **kwargs)
 
-    def _owned(self, node: torch.fx.Node, item: Any) -> Any:
-        """A given value that may be written to; what shares memory still does."""
+    def _writable_copy(self, node: torch.fx.Node, item: Any) -> Any:
+        """A copy of a weight or input that calls may write to; copies share memory where the originals do."""
         if not isinstance(item, torch.Tensor):
             return item
         if is_without_data(item) or item.device.type == "meta":
@@ -220,19 +225,19 @@ class Replay:
             return item.detach().clone()
         if key not in self._copies:
             self._copies[key] = item.untyped_storage().clone()
-        made = torch.empty(0, dtype=item.dtype)
-        return made.set_(self._copies[key], item.storage_offset(), item.size(), item.stride())
+        copy = torch.empty(0, dtype=item.dtype)
+        return copy.set_(self._copies[key], item.storage_offset(), item.size(), item.stride())
 
 
 def _storages(node: torch.fx.Node) -> set[Any]:
-    """The storages of a node's results; a constant has a name."""
+    """Keys of the storages of a node's results; the key of a constant is its name."""
     if node.op == "get_attr":
         return {node.target}
-    found = (storage_of(leaf) for leaf in pytree.tree_leaves(node.meta.get("val")))
-    return {key for key in found if key is not None}
+    keys = (storage_of(leaf) for leaf in pytree.tree_leaves(node.meta.get("val")))
+    return {key for key in keys if key is not None}
 
 
-def _written(node: torch.fx.Node) -> set[Any]:
+def _written_storages(node: torch.fx.Node) -> set[Any]:
     """The storages that a call writes to."""
     if node.op != "call_function":
         return set()
@@ -240,23 +245,23 @@ def _written(node: torch.fx.Node) -> set[Any]:
         # What a higher-order operator runs may write to its operands.
         return set() if _is_arithmetic(node.target) else _storages_of(node.all_input_nodes)
     schema = schema_of(node.target)
-    found: set[Any] = set()
+    storages: set[Any] = set()
     for position, formal in enumerate(schema.arguments):
-        # Normalization in training mode writes to its statistics, which its schema does not say.
+        # Normalization in training mode writes to its statistics, which its schema does not declare.
         is_written = formal.alias_info is not None and formal.alias_info.is_write
         if is_written or formal.name.startswith("running_"):
-            given = node.args[position] if position < len(node.args) else node.kwargs.get(formal.name)
-            found |= _storages_of(x for x in pytree.tree_leaves(given) if isinstance(x, torch.fx.Node))
-    return found
+            argument = node.args[position] if position < len(node.args) else node.kwargs.get(formal.name)
+            storages |= _storages_of(x for x in pytree.tree_leaves(argument) if isinstance(x, torch.fx.Node))
+    return storages
 
 
 def _written_constants(node: torch.fx.Node) -> set[Any]:
-    """The names of constants of which a call writes to a view."""
+    """The names of the constants whose views a call writes to."""
     base: Any = node
     while isinstance(base, torch.fx.Node) and base.op == "call_function" and base.args:
         base = base.args[0]
     is_constant = isinstance(base, torch.fx.Node) and base.op == "get_attr"
-    return {base.target} if is_constant and _written(node) else set()
+    return {base.target} if is_constant and _written_storages(node) else set()
 
 
 def _storages_of(nodes: Any) -> set[Any]:
@@ -268,7 +273,7 @@ def _reads_size(node: torch.fx.Node) -> bool:
     return isinstance(node.target, OpOverload) and schema_of(node.target).name in _SIZES
 
 
-def _is_of_shape(node: torch.fx.Node) -> bool:
+def _reads_only_shape(node: torch.fx.Node) -> bool:
     """Whether a call needs only the element type and the fixed shape of its first argument."""
     if not isinstance(node.target, OpOverload) or schema_of(node.target).name not in _OF_SHAPE:
         return False

@@ -1,4 +1,4 @@
-"""The graph node that stands for each symbolic number of a recording."""
+"""Maps each symbolic number of a recording to a graph node."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SizeNodes(proxy_tensor._SymNodeDict):
     """Maps symbolic numbers to nodes, which are made when they are read; torch's tracer uses it.
 
     One number may be a size of several tensors, a stride, and the result of arithmetic. As with torch.export,
-    the first size or result stands for it; a stride, number of elements or offset does only if it is neither.
+    the first size or result represents it; a stride, element count or offset only if there is neither.
 
     Args:
         tracer: torch's tracer.
@@ -32,38 +32,38 @@ class SizeNodes(proxy_tensor._SymNodeDict):
         self._tracked: dict[int, Any] = {}
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """What makes the number's node."""
-        found = self.sym_node_dict.get(key.node)
-        return self._of_layouts.get(key.node, default) if found is None else found
+        """The thunk that creates the number's node when it is first read."""
+        thunk = self.sym_node_dict.get(key.node)
+        return self._of_layouts.get(key.node, default) if thunk is None else thunk
 
     def track(self, tensor: torch.Tensor, proxy: torch.fx.Proxy) -> None:
-        """Let nodes stand for the symbolic sizes of a tensor."""
+        """Map the symbolic sizes of a tensor to nodes that read them."""
         layout = layout_of(tensor)
         if layout is not None:
             if id(layout) in self._tracked:
                 return
-            # Kept, so that its identity stays its own.
+            # The reference keeps the layout alive, so that no other object gets its `id`.
             self._tracked[id(layout)] = layout
         for axis, size in enumerate(tensor.shape):
             if isinstance(size, torch.SymInt) and size not in self:
-                made = self._reader(size, _ATEN.sym_size.int, proxy, axis)
-                proxy_tensor.set_proxy_slot(size, self._tracer, made)
+                thunk = self._make_thunk(size, _ATEN.sym_size.int, proxy, axis)
+                proxy_tensor.set_proxy_slot(size, self._tracer, thunk)
         for axis, stride in enumerate(tensor.stride()):
             if isinstance(stride, torch.SymInt) and stride not in self:
                 self._of_layouts.setdefault(
-                    stride.node, self._reader(stride, _ATEN.sym_stride.int, proxy, axis)
+                    stride.node, self._make_thunk(stride, _ATEN.sym_stride.int, proxy, axis)
                 )
-        others = (
+        derived_numbers = (
             (tensor.numel(), _ATEN.sym_numel.default),
             (tensor.storage_offset(), _ATEN.sym_storage_offset.default),
         )
-        for number, target in others:
+        for number, target in derived_numbers:
             if isinstance(number, torch.SymInt) and number not in self:
-                self._of_layouts.setdefault(number.node, self._reader(number, target, proxy))
+                self._of_layouts.setdefault(number.node, self._make_thunk(number, target, proxy))
 
-    def _reader(self, number: Any, target: Any, proxy: torch.fx.Proxy, *axis: int) -> Any:
-        return Thunk(functools.partial(self._read, number, target, (proxy, *axis)))
+    def _make_thunk(self, number: Any, target: Any, proxy: torch.fx.Proxy, *axis: int) -> Any:
+        return Thunk(functools.partial(self._create_node, number, target, (proxy, *axis)))
 
-    def _read(self, number: Any, target: Any, args: tuple[Any, ...]) -> torch.fx.Proxy:
-        made = self._tracer.create_proxy("call_function", target, args, {})
-        return proxy_tensor.set_meta(made, number)
+    def _create_node(self, number: Any, target: Any, args: tuple[Any, ...]) -> torch.fx.Proxy:
+        node_proxy = self._tracer.create_proxy("call_function", target, args, {})
+        return proxy_tensor.set_meta(node_proxy, number)

@@ -48,10 +48,10 @@ def number_in(node: torch.fx.Node, root: torch.nn.Module) -> tuple[Any, set[torc
         waiting.pop()
         if current not in values:
             values[current] = _value(current, values, root)
-    found = values[node]
-    if found.size != 1:
+    elements = values[node]
+    if elements.size != 1:
         raise NotReplayable("it has several elements")
-    return found.item(), set(values)
+    return elements.item(), set(values)
 
 
 def _is_number(node: torch.fx.Node) -> bool:
@@ -60,31 +60,31 @@ def _is_number(node: torch.fx.Node) -> bool:
 
 def _value(node: torch.fx.Node, values: dict[torch.fx.Node, Any], root: torch.nn.Module) -> np.ndarray:
     """The elements of a node, as an array of Python's numbers."""
-    described = node.meta.get("val")
+    example = node.meta.get("val")
     if _is_number(node):
-        return _array(described)
+        return _array(example)
     if node.op == "get_attr":
-        described = getattr(root, str(node.target))
-    if not isinstance(described, torch.Tensor) or described.dtype not in _INTEGERS:
+        example = getattr(root, str(node.target))
+    if not isinstance(example, torch.Tensor) or example.dtype not in _INTEGERS:
         raise NotReplayable("it is not a tensor of integers")
     if node.op == "get_attr":
-        return _array(_constant(described))
+        return _array(_constant(example))
     schema = schema_of(node.target) if isinstance(node.target, OpOverload) else None
     apply = None if schema is None else _FUNCTIONS.get(schema.name)
     if schema is None or apply is None:
         raise NotReplayable(f"it depends on {node.target}")
     names = [argument.name for argument in schema.arguments]
-    given = dict(zip(names, node.args, strict=False)) | node.kwargs
-    settings = {name: item for name, item in given.items() if name not in _OF_STORAGE}
+    arguments = dict(zip(names, node.args, strict=False)) | node.kwargs
+    settings = {name: item for name, item in arguments.items() if name not in _OF_STORAGE}
     return _array(apply(**torch.fx.map_arg(settings, values.__getitem__)))
 
 
 def _array(item: Any) -> np.ndarray:
     if isinstance(item, np.ndarray):
         return item
-    made = np.empty(np.shape(item) if isinstance(item, list) else (), object)
-    made[...] = item
-    return made
+    array = np.empty(np.shape(item) if isinstance(item, list) else (), object)
+    array[...] = item
+    return array
 
 
 def _constant(tensor: torch.Tensor) -> Any:
@@ -94,10 +94,11 @@ def _constant(tensor: torch.Tensor) -> Any:
     return tensor.tolist()
 
 
-def _divided(self: Any, other: Any, rounding_mode: str | None = None) -> Any:
+def _divide(self: Any, other: Any, rounding_mode: str | None = None) -> Any:
     """Integer division by a positive number, where both ways to round agree."""
     if not all(type(divisor) is int and divisor > 0 for divisor in _array(other).reshape(-1)):
         raise NotReplayable("the divisor may be 0 or less")
+    # Truncation equals floor division only if the dividend is not negative.
     if rounding_mode != "floor" and not all(holds_always(n >= 0) for n in _array(self).reshape(-1)):
         raise NotReplayable("the dividend may be less than 0")
     return self // other
@@ -109,7 +110,7 @@ def _product(self: np.ndarray, dim: int | None = None, keepdim: bool = False) ->
     return functools.reduce(operator.mul, self.reshape(-1).tolist(), 1)
 
 
-def _selected(self: np.ndarray, dim: int, index: int) -> Any:
+def _select(self: np.ndarray, dim: int, index: int) -> Any:
     return np.take(self, index, dim)
 
 
@@ -120,14 +121,14 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "aten::clone": lambda self: self,
     "aten::detach": lambda self: self,
     "aten::detach_": lambda self: self,
-    "aten::div": _divided,
-    "aten::floor_divide": functools.partial(_divided, rounding_mode="floor"),
+    "aten::div": _divide,
+    "aten::floor_divide": functools.partial(_divide, rounding_mode="floor"),
     "aten::lift_fresh": lambda self: self,
     "aten::lift_fresh_copy": lambda self: self,
     "aten::mul": lambda self, other: self * other,
     "aten::prod": _product,
     "aten::scalar_tensor": lambda s: s,
-    "aten::select": _selected,
+    "aten::select": _select,
     "aten::stack": lambda tensors, dim=0: np.stack(tensors, dim),
     "aten::sub": lambda self, other, alpha=1: self - alpha * other,
     "aten::to": lambda self, other=None: self,

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..containers import pytree
-from ..process.process_state import replaced
+from ..process.process_state import replace_attribute
 
 # The package has a function of the same name.
 _torch: Any = importlib.import_module("torch._higher_order_ops.associative_scan")
@@ -32,20 +32,20 @@ def as_operator(*, strict: bool) -> Iterator[None]:
     if strict:
         yield
         return
-    held = _torch.generic_associative_scan
+    original = _torch.generic_associative_scan
 
     def generic_associative_scan(
         operator: Any, leaves: Sequence[Any], dim: int = 0, additional_inputs: Sequence[Any] = ()
     ) -> Any:
-        function = _of_slices(operator)
+        function = _slice_function(operator)
         if function is None or dim != 0 or additional_inputs:
-            return held(operator, leaves, dim, additional_inputs)
+            return original(operator, leaves, dim, additional_inputs)
         # Only the mode "pointwise" on other devices needs a function of single elements.
         checks = importlib.import_module("torch._inductor.utils")
-        with replaced(checks, "is_pointwise_use", lambda *use: True):
+        with replace_attribute(checks, "is_pointwise_use", lambda *use: True):
             return pytree.tree_leaves(_torch._maybe_compile_and_run_fn(_run, function, leaves))
 
-    with replaced(_torch, "generic_associative_scan", generic_associative_scan):
+    with replace_attribute(_torch, "generic_associative_scan", generic_associative_scan):
         yield
 
 
@@ -53,7 +53,7 @@ def _run(function: Any, leaves: Sequence[Any]) -> Any:
     return _torch.associative_scan_op(function, leaves, additional_inputs=())
 
 
-def _of_slices(operator: Any) -> Any:
+def _slice_function(operator: Any) -> Any:
     """The function of slices behind the function of stacks that `vmap` made; None if it cannot be found."""
     stacked = getattr(operator, "keywords", {}).get("combine_fn")
     if not inspect.isfunction(stacked):

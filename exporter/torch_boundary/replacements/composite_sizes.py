@@ -40,8 +40,8 @@ def _take_along_dim(self: torch.Tensor, indices: torch.Tensor, dim: int | None =
         ),
     )
     dim = dim % self.dim()
-    others = [(*item.shape[:dim], 1, *item.shape[dim + 1 :]) for item in (self, indices)]
-    shape = list(torch.broadcast_shapes(*others))
+    shapes_without_dim = [(*item.shape[:dim], 1, *item.shape[dim + 1 :]) for item in (self, indices)]
+    shape = list(torch.broadcast_shapes(*shapes_without_dim))
     shape[dim] = -1
     return self.expand(shape).gather(dim, indices.expand(shape))
 
@@ -65,7 +65,7 @@ def _istft(
     return self.new_empty((*self.shape[:-2], length), dtype=None if return_complex else self.real.dtype)
 
 
-def kept_symbolic() -> AbstractContextManager[None]:
+def keep_symbolic() -> AbstractContextManager[None]:
     """Use these kernels within the context."""
     kernels: dict[OpOverload, Shapes] = {
         _ATEN.max_pool1d.default: _max_pool1d,

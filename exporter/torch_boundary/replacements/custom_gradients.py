@@ -10,14 +10,14 @@ import torch
 from torch.autograd.function import _SingleLevelFunction
 
 from ....registration import CaptureError
-from ..process.process_state import replaced
+from ..process.process_state import replace_attribute
 
 _ON_MODULES = ("_backward_hooks", "_backward_pre_hooks")
 _ON_PARAMETERS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
 @contextlib.contextmanager
-def refused() -> Iterator[None]:
+def refuse_custom_gradients() -> Iterator[None]:
     """Raise an error where a model uses them within the context.
 
     `Function.apply`, which a model may hold as a bound method, calls that of its base class.
@@ -25,7 +25,7 @@ def refused() -> Iterator[None]:
     base: Any = _SingleLevelFunction
     base.apply = classmethod(_apply)
     try:
-        with replaced(torch.Tensor, "register_hook", _register_hook):
+        with replace_attribute(torch.Tensor, "register_hook", _register_hook):
             yield
     finally:
         del base.apply
@@ -37,25 +37,26 @@ def check_hooks(model: torch.nn.Module) -> None:
     Raises:
         CaptureError: a module or a parameter has one.
     """
-    for kind, items, names in (
+    for owner, items, names in (
         ("module", model.named_modules(), _ON_MODULES),
         ("parameter", model.named_parameters(), _ON_PARAMETERS),
     ):
         for path, item in items:
             if any(getattr(item, name, None) for name in names):
                 raise CaptureError(
-                    f"{kind} '{path}' has a hook on its gradients, which cannot be exported: remove the hook"
+                    f"{owner} '{path}' has a hook on its gradients, which cannot be exported: remove the hook"
                 )
 
 
-def _apply(kind: Any, *args: Any, **kwargs: Any) -> Any:
-    package, _, inner = kind.__module__.partition(".")
+def _apply(function_class: Any, *args: Any, **kwargs: Any) -> Any:
+    package, _, inner = function_class.__module__.partition(".")
     if package == "torch" and inner.startswith("_"):
-        # Of higher-order operators.
-        return super(_SingleLevelFunction, kind).apply(*args, **kwargs)
+        # torch's own functions, which implement higher-order operators.
+        return super(_SingleLevelFunction, function_class).apply(*args, **kwargs)
     raise CaptureError(
-        f"torch.export does not record the backward of autograd.Function {kind.__name__}: define it with "
-        "torch.library.custom_op and register_autograd, or write its forward in differentiable operators"
+        f"torch.export does not record the backward of autograd.Function {function_class.__name__}: define "
+        "it with torch.library.custom_op and register_autograd, or "
+        "write its forward in differentiable operators"
     )
 
 

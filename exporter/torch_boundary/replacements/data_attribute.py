@@ -10,30 +10,31 @@ from typing import Any
 import torch
 
 from ....registration import CaptureError
-from ..process.process_state import replaced
+from ..process.process_state import replace_attribute
 
 READ: Any = torch.Tensor.data.__get__  # type: ignore[attr-defined]
 WRITE: Any = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager
-def seen(assign: Callable[[torch.Tensor, torch.Tensor], None]) -> Iterator[None]:
+def intercept(assign: Callable[[torch.Tensor, torch.Tensor], None]) -> Iterator[None]:
     """Read `data` by the operator `detach`, whose result is the same tensor for a forward without gradients.
 
-    A mode that handles functions would do it too, but warnings of a trace would come from its line then.
+    A TorchFunctionMode would do it too, but a trace's warnings would then name its line, not the user's.
 
     Args:
         assign: is called with a tensor and the value that a model assigns to its `data`, in this thread.
     """
-    own = threading.get_ident()
+    # The patch is global; other threads must see the original attribute.
+    thread = threading.get_ident()
 
-    def read(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.detach() if threading.get_ident() == own else READ(tensor)
+    def read_data(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.detach() if threading.get_ident() == thread else READ(tensor)
 
-    def write(tensor: torch.Tensor, value: torch.Tensor) -> None:
-        (assign if threading.get_ident() == own else WRITE)(tensor, value)
+    def write_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
+        (assign if threading.get_ident() == thread else WRITE)(tensor, value)
 
-    with replaced(torch.Tensor, "data", property(read, write)):
+    with replace_attribute(torch.Tensor, "data", property(read_data, write_data)):
         yield
 
 

@@ -10,9 +10,9 @@ import contextlib
 
 import torch
 
-from ..process.process_state import replaced
+from ..process.process_state import replace_attribute
 
 
-def unchecked() -> contextlib.AbstractContextManager[None]:
+def skip_validation() -> contextlib.AbstractContextManager[None]:
     """Leave out the checks within the context, except those that the model asks for with `validate_args`."""
-    return replaced(torch.distributions.Distribution, "_validate_args", False)
+    return replace_attribute(torch.distributions.Distribution, "_validate_args", False)

@@ -1,4 +1,4 @@
-"""Functions for dynamic sizes, by operators: torch's own make Python numbers of these arguments."""
+"""Functions of torch that convert size arguments to Python numbers, rewritten for dynamic sizes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from ..symbolic_numbers import holds_always
 
 
-def has_dynamic_steps(start: Any = None, end: Any = None, steps: Any = None, **others: Any) -> bool:
+def has_dynamic_steps(start: Any = None, end: Any = None, steps: Any = None, **options: Any) -> bool:
     """Whether a call of `torch.linspace` would fix its number of elements, and `linspace` supports it."""
-    dtype = others.get("dtype") or torch.get_default_dtype()
-    is_plain = others.keys() <= {"dtype", "device", "requires_grad"} and dtype.is_floating_point
+    dtype = options.get("dtype") or torch.get_default_dtype()
+    is_plain = options.keys() <= {"dtype", "device", "requires_grad"} and dtype.is_floating_point
     has_tensor = isinstance(start, torch.Tensor) or isinstance(end, torch.Tensor)
     return isinstance(steps, torch.SymInt) and is_plain and not has_tensor
 
@@ -32,9 +32,9 @@ def linspace(
     dtype = dtype or torch.get_default_dtype()
     first, last = (torch.full((), item, dtype=dtype, device=device) for item in (start, end))
     step = (last - first) / torch.sym_max(steps - 1, 1)
-    place = torch.arange(steps, device=device)
-    upwards, downwards = first + step * place, last + step * place.sub(steps - 1)
-    return torch.where(place < torch.sym_max(steps // 2, 1), upwards, downwards)
+    index = torch.arange(steps, device=device)
+    upwards, downwards = first + step * index, last + step * index.sub(steps - 1)
+    return torch.where(index < torch.sym_max(steps // 2, 1), upwards, downwards)
 
 
 def has_dynamic_size(theta: torch.Tensor, size: Sequence[Any], align_corners: bool | None = None) -> bool:
@@ -55,15 +55,15 @@ def affine_grid(
     for steps in spatial:
         centres = linspace(-1.0, 1.0, steps, dtype=theta.dtype, device=theta.device)
         axes.append(centres * (torch.sym_min(steps - 1, 1) if align_corners else (steps - 1) / steps))
-    places = torch.meshgrid(*axes, indexing="ij")
-    base = torch.stack([*places[::-1], torch.ones_like(places[0])], dim=-1)
+    coordinates = torch.meshgrid(*axes, indexing="ij")
+    base = torch.stack([*coordinates[::-1], torch.ones_like(coordinates[0])], dim=-1)
     grid = base.reshape(1, -1, len(spatial) + 1) @ theta.transpose(1, 2)
     return grid.reshape(size[0], *spatial, len(spatial))
 
 
-def has_dynamic_length(input: torch.Tensor, n_fft: int, *others: Any, **named: Any) -> bool:
+def has_dynamic_length(input: torch.Tensor, n_fft: int, *positional: Any, **named: Any) -> bool:
     """Whether a call of `torch.istft` would fix the length of its result."""
-    length = others[6] if len(others) > 6 else named.get("length")
+    length = positional[6] if len(positional) > 6 else named.get("length")
     return isinstance(length, torch.SymInt)
 
 
@@ -81,11 +81,11 @@ def istft(
 ) -> torch.Tensor:
     """The signal of a spectrum, cut off at a length or followed by zeros up to it, as in PyTorch.
 
-    The half frame at the end, which is cut off where no length is given, is part of the signal here.
+    With a given length, the last half frame, which torch cuts off otherwise, stays part of the signal.
     """
-    rest = window, False, normalized, onesided, None, return_complex
-    whole = torch.istft(input, n_fft, hop_length, win_length, *rest)
+    options = window, False, normalized, onesided, None, return_complex
+    signal = torch.istft(input, n_fft, hop_length, win_length, *options)
     start = n_fft // 2 if center else 0
-    if not holds_always(start + length <= whole.shape[-1]):
-        whole = F.pad(whole, (0, length))
-    return whole[..., start : start + length]
+    if not holds_always(start + length <= signal.shape[-1]):
+        signal = F.pad(signal, (0, length))
+    return signal[..., start : start + length]

@@ -13,13 +13,18 @@ from .shape_kernels import in_place_of
 def _hash_shape(
     self: torch.Tensor, dim: Sequence[int] = (), *, keepdim: bool = False, mode: int = 0
 ) -> torch.Tensor:
-    gone = {at % max(self.dim(), 1) for at in dim or range(self.dim())}
-    sizes = [1 if at in gone else size for at, size in enumerate(self.shape) if keepdim or at not in gone]
+    # An empty list means all axes; a zero-dim tensor accepts axis 0.
+    reduced_axes = {axis % max(self.dim(), 1) for axis in dim or range(self.dim())}
+    sizes = [
+        1 if axis in reduced_axes else size
+        for axis, size in enumerate(self.shape)
+        if keepdim or axis not in reduced_axes
+    ]
     return self.new_empty(sizes, dtype=torch.uint64)
 
 
 def by_shapes() -> AbstractContextManager[None]:
     """Use shape-only kernels for hashes within the context."""
     aten = torch.ops.aten
-    known = {aten.hash_tensor.default: _hash_shape} if hasattr(aten, "hash_tensor") else {}
-    return in_place_of({}, known)
+    kernels = {aten.hash_tensor.default: _hash_shape} if hasattr(aten, "hash_tensor") else {}
+    return in_place_of({}, kernels)

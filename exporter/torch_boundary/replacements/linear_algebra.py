@@ -28,8 +28,8 @@ def _covariance_shape(
     if not (dtype.is_floating_point or dtype.is_complex):
         dtype = torch.get_default_dtype()
     count = self.shape[0] if self.dim() == 2 else 1
-    alone = isinstance(count, int) and count == 1
-    return self.new_empty(() if alone else (count, count), dtype=dtype)
+    is_single = isinstance(count, int) and count == 1
+    return self.new_empty(() if is_single else (count, count), dtype=dtype)
 
 
 def _least_squares_shapes(
@@ -40,16 +40,17 @@ def _least_squares_shapes(
 ) -> tuple[torch.Tensor, ...]:
     """The result shapes of LAPACK's drivers for a matrix of full rank."""
     driver = driver or "gelsy"
+    # torch.linalg's rule: a batch of vectors has the batch sizes and rows of the matrices.
     is_vector = b.dim() == 1 or (self.dim() - 1 == b.dim() and self.shape[:-1] == b.shape)
-    other = b.unsqueeze(-1) if is_vector else b
+    right_side = b.unsqueeze(-1) if is_vector else b
     rows, columns = self.shape[-2:]
-    batch = torch.broadcast_shapes(self.shape[:-2], other.shape[:-2])
-    right = () if is_vector else (other.shape[-1],)
+    batch = torch.broadcast_shapes(self.shape[:-2], right_side.shape[:-2])
+    right_columns = () if is_vector else (right_side.shape[-1],)
     has_residuals = driver != "gelsy" and rows > columns
     shortest = torch.sym_min(rows, columns)
     return (
-        self.new_empty((*batch, columns, *right)),
-        self.new_empty((*batch, other.shape[-1]) if has_residuals else (0,)),
+        self.new_empty((*batch, columns, *right_columns)),
+        self.new_empty((*batch, right_side.shape[-1]) if has_residuals else (0,)),
         self.new_empty((0,) if driver == "gels" else self.shape[:-2], dtype=torch.int64),
         self.new_empty((*self.shape[:-2], shortest) if driver in ("gelsd", "gelss") else (0,)),
     )

@@ -1,4 +1,4 @@
-"""Makes one symbol of the dimensions to which the caller gives one name."""
+"""Gives one symbol to all dimensions to which the caller gave the same name."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torch._export import non_strict_utils
 from torch.export import _trace
 
 from ..containers import pytree
-from ..process.process_state import replaced
+from ..process.process_state import replace_attribute
 
 
 @contextlib.contextmanager
-def unified(names: Mapping[tuple[int, int], str]) -> Iterator[None]:
+def unify_symbols(names: Mapping[tuple[int, int], str]) -> Iterator[None]:
     """Within the context, captures without TorchDynamo give one symbol to the dimensions of one name.
 
     By default torch makes two symbols one when the model compares them. Until then it records assumptions
@@ -26,13 +26,17 @@ def unified(names: Mapping[tuple[int, int], str]) -> Iterator[None]:
     """
     make = non_strict_utils.make_fake_inputs
 
-    def made(*args: Any, **kwargs: Any) -> Any:
-        found = make(*args, **kwargs)  # type: ignore[no-untyped-call]
-        mode, positional, named = found[:3]
+    def make_inputs(*args: Any, **kwargs: Any) -> Any:
+        fake_inputs = make(*args, **kwargs)  # type: ignore[no-untyped-call]
+        mode, positional, named = fake_inputs[:3]
         _unify(mode.shape_env, pytree.tree_leaves((positional, named)), names)
-        return found
+        return fake_inputs
 
-    with replaced(non_strict_utils, "make_fake_inputs", made), replaced(_trace, "make_fake_inputs", made):
+    # `_trace` has imported the function under its own name, so both names are patched.
+    with (
+        replace_attribute(non_strict_utils, "make_fake_inputs", make_inputs),
+        replace_attribute(_trace, "make_fake_inputs", make_inputs),
+    ):
         yield
 
 

@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..fake_tensors import FakeTensor
-from ..process.process_state import replaced
+from ..process.process_state import replace_attribute
 from ..symbolic_sizes import check
 from .recurrent_shapes import OPERATORS, packed_shapes, padded_shapes
 from .shape_kernels import in_place_of
@@ -41,9 +41,9 @@ def _stand_in(operator: torch._ops.OpOverload, shapes: Callable[..., Any]) -> An
     name = schema.partition("(")[0]
     torch.library.register_fake(f"{_NAMESPACE}::{name}", shapes, lib=_LIBRARY)
     packet = getattr(getattr(torch.ops, _NAMESPACE), name.partition(".")[0])
-    made = getattr(packet, operator._overloadname)
-    _ATEN[made] = operator
-    return made
+    stand_in = getattr(packet, operator._overloadname)
+    _ATEN[stand_in] = operator
+    return stand_in
 
 
 def _pack_shapes(
@@ -52,6 +52,7 @@ def _pack_shapes(
     context = torch.library.get_ctx()
     length = input.shape[1 if batch_first else 0]
     longest, count = context.new_dynamic_size(min=1, max=_largest(length)), context.new_dynamic_size(min=1)
+    # Tells torch.export the relation, without which it could not decide comparisons of the two.
     check(longest <= length)  # type: ignore[no-untyped-call]
     return input.new_empty(count, *input.shape[2:]), lengths.new_empty(longest)
 
@@ -90,25 +91,27 @@ def _pack(*args: Any, **kwargs: Any) -> Any:
 
 
 def _item(tensor: torch.Tensor, index: Any) -> torch.Tensor:
-    found = tensor[index]
+    element = tensor[index]
     if tensor in _batches and type(index) is int and index == 0 and tensor.dim() == 1:
-        _batches[found] = _batches[tensor]
-    return found
+        _batches[element] = _batches[tensor]
+    return element
 
 
 def _zeros(*size: Any, **kwargs: Any) -> torch.Tensor:
     """Zeros whose sizes may be elements of `batch_sizes`, which eager torch reads as numbers."""
     sizes = kwargs.pop("size") if "size" in kwargs else size
     sizes = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
-    known = [_number(each) if isinstance(each, torch.Tensor) else each for each in sizes]
-    return torch.zeros(known, **kwargs)
+    numbers = [
+        _number(dimension) if isinstance(dimension, torch.Tensor) else dimension for dimension in sizes
+    ]
+    return torch.zeros(numbers, **kwargs)
 
 
 def _number(element: torch.Tensor) -> Any:
     return _batches[element] if element in _batches else element.item()
 
 
-def _either(function: Callable[..., Any], stand_in: Any) -> Callable[..., Any]:
+def _redirect_if_packed(function: Callable[..., Any], stand_in: Any) -> Callable[..., Any]:
     """Redirect a call of torch's function, which takes packed and padded sequences."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -127,7 +130,7 @@ def _redirections() -> dict[Any, Callable[..., Any]]:
     for name, stand_in in _PACKED.items():
         function = getattr(torch, name)
         table[getattr(torch.ops.aten, name).data] = stand_in
-        table[function] = _either(function, stand_in)
+        table[function] = _redirect_if_packed(function, stand_in)
     return table
 
 
@@ -138,9 +141,9 @@ class Redirection:
         self._table = _redirections()
 
     def __call__(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """The function to call in the place of a function, which may be the same."""
-        redirected = self._table.get(func)
-        return func if redirected is None or not _is_meant(func, args, kwargs) else redirected
+        """The function to call instead of a function, or the same one."""
+        replacement = self._table.get(func)
+        return func if replacement is None or not _takes_fake_tensor(func, args, kwargs) else replacement
 
 
 class _ByShapes(TorchFunctionMode):
@@ -157,22 +160,22 @@ class _ByShapes(TorchFunctionMode):
         return self._redirection(func, args, named)(*args, **named)
 
 
-def _is_meant(func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> bool:
+def _takes_fake_tensor(func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> bool:
     if func is torch.zeros:
         size = named.get("size", args)
         sizes = size[0] if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
-        return any(isinstance(each, FakeTensor) for each in sizes)
+        return any(isinstance(dimension, FakeTensor) for dimension in sizes)
     return bool(args) and isinstance(args[0], FakeTensor)
 
 
-def _expected_hidden_size(held: Callable[..., Any]) -> Callable[..., Any]:
+def _expected_hidden_size(original: Callable[..., Any]) -> Callable[..., Any]:
     """`RNNBase.get_expected_hidden_size`, which reads the batch size out of `batch_sizes` as an int."""
 
     def get_expected_hidden_size(
         self: torch.nn.RNNBase, input: torch.Tensor, batch_sizes: torch.Tensor | None
     ) -> tuple[int, int, int]:
         if not isinstance(batch_sizes, FakeTensor):
-            result: tuple[int, int, int] = held(self, input, batch_sizes)
+            result: tuple[int, int, int] = original(self, input, batch_sizes)
             return result
         hidden = self.proj_size if self.proj_size > 0 else self.hidden_size
         return self.num_layers * (1 + bool(self.bidirectional)), _number(batch_sizes[0]), hidden
@@ -193,7 +196,7 @@ def by_shapes(redirects: bool = True) -> Iterator[None]:
     kernels = {getattr(torch.ops.aten, name).input: padded_shapes for name in OPERATORS}
     hidden_size = _expected_hidden_size(torch.nn.RNNBase.get_expected_hidden_size)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(replaced(torch.nn.RNNBase, "get_expected_hidden_size", hidden_size))
+        stack.enter_context(replace_attribute(torch.nn.RNNBase, "get_expected_hidden_size", hidden_size))
         stack.enter_context(in_place_of(kernels, {}))
         if redirects:
             stack.enter_context(_ByShapes())

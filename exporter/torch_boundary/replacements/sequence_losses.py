@@ -15,14 +15,14 @@ from .shape_kernels import in_place_of
 
 
 def _losses(
-    log_probs: torch.Tensor, targets: torch.Tensor, *rest: Any, **named: Any
+    log_probs: torch.Tensor, targets: torch.Tensor, *options: Any, **named: Any
 ) -> tuple[torch.Tensor, ...]:
     """A loss for each sequence, and an empty tensor for gradients, which no model reads."""
     batch = log_probs.shape[1:2] if log_probs.dim() == 3 else ()
     return log_probs.new_empty(batch), log_probs.new_empty((0,))
 
 
-def _reduced(
+def _reduce_losses(
     log_probs: torch.Tensor,
     targets: torch.Tensor,
     input_lengths: Any,
@@ -38,6 +38,6 @@ def by_shapes() -> AbstractContextManager[None]:
     """Use shape-only kernels for the losses within the context."""
     aten = torch.ops.aten
     return in_place_of(
-        {aten.ctc_loss.IntList: _reduced, aten.ctc_loss.Tensor: _reduced},
+        {aten.ctc_loss.IntList: _reduce_losses, aten.ctc_loss.Tensor: _reduce_losses},
         {aten._ctc_loss.default: _losses, aten._ctc_loss.Tensor: _losses},
     )

@@ -18,33 +18,33 @@ Shapes = Callable[..., Any]
 """Maps the arguments of an operator to tensors like its results."""
 
 
-class _Kernel:
+class _ShapeKernel:
     """A shape-only kernel of a composite operator, used for fake tensors.
 
     Attributes:
-        held: the kernel that it replaces; None for the operator's C++ kernel.
+        original: the kernel that it replaces; None for the operator's C++ kernel.
         used: whether it was called.
     """
 
-    def __init__(self, held: Any, operator: OpOverload, shapes: Shapes):
-        self.held = held
+    def __init__(self, original: Any, operator: OpOverload, shapes: Shapes):
+        self.original = original
         self.used = False
         self._operator = operator
         self._shapes = shapes
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        # Under a proxy mode the kernel's own operators would be captured.
+        # Under a proxy mode the operators that this kernel runs would be captured as part of the model.
         if args and isinstance(args[0], FakeTensor) and get_proxy_mode() is None:
             self.used = True
             return self._shapes(*args, **kwargs)
-        if self.held is not None:
-            return self.held(*args, **kwargs)
+        if self.original is not None:
+            return self.original(*args, **kwargs)
         return self._operator._op_dk(DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
 
 
 @contextlib.contextmanager
 def in_place_of(
-    composite: Mapping[OpOverload, Shapes], others: Mapping[OpOverload, Shapes]
+    composite: Mapping[OpOverload, Shapes], non_composite: Mapping[OpOverload, Shapes]
 ) -> Iterator[None]:
     """Use shape-only kernels for operators within the context.
 
@@ -52,33 +52,39 @@ def in_place_of(
 
     Args:
         composite: composite operators whose kernels read values.
-        others: operators that torch.export would run, or refuse.
+        non_composite: operators whose kernels torch.export would run on values, or refuse.
     """
-    key = DispatchKey.CompositeImplicitAutograd
-    places: list[tuple[dict[Any, Any], Any, OpOverload]]
-    places = [(operator.py_kernels, key, operator) for operator in composite]
-    places += [(decomposition_table, each, each) for each in composite if each in decomposition_table]
-    kernels = [_Kernel(table.get(place), each, composite[each]) for table, place, each in places]
+    composite_key = DispatchKey.CompositeImplicitAutograd
+    table_entries: list[tuple[dict[Any, Any], Any, OpOverload]]
+    table_entries = [(operator.py_kernels, composite_key, operator) for operator in composite]
+    table_entries += [
+        (decomposition_table, operator, operator) for operator in composite if operator in decomposition_table
+    ]
+    kernels = [
+        _ShapeKernel(table.get(key), operator, composite[operator]) for table, key, operator in table_entries
+    ]
 
     def run(mode: FakeTensorMode, func: Any, *args: Any, **kwargs: Any) -> Any:
-        return others[func](*args, **kwargs)
+        return non_composite[func](*args, **kwargs)
 
-    implementation = (lambda func: func in others, run)
+    implementation = (lambda func: func in non_composite, run)
     checks: list[Any] = fake_impls.op_implementations_checks
     try:
+        # The first check that matches decides, so ours must come before torch's.
         checks.insert(0, implementation)
-        for (table, place, operator), kernel in zip(places, kernels, strict=True):
-            table[place] = kernel
+        for (table, key, operator), kernel in zip(table_entries, kernels, strict=True):
+            table[key] = kernel
+            # torch caches the kernel of each dispatch key; without this the old kernel would still run.
             operator._dispatch_cache.clear()
         yield
     finally:
         checks.remove(implementation)
-        for (table, place, operator), kernel in zip(places, kernels, strict=True):
-            if kernel.held is None:
-                table.pop(place, None)
+        for (table, key, operator), kernel in zip(table_entries, kernels, strict=True):
+            if kernel.original is None:
+                table.pop(key, None)
             else:
-                table[place] = kernel.held
+                table[key] = kernel.original
             operator._dispatch_cache.clear()
-        # The cache has results of the capture.
+        # torch's cache of fake results now holds shapes of these kernels, which later runs must not see.
         if any(kernel.used for kernel in kernels):
             FakeTensorMode.cache_clear()

@@ -1,4 +1,4 @@
-"""Bounds and sums of sizes, computed once for each part of an expression: torch handles every occurrence."""
+"""Computes bounds and expansions once for each distinct sub-expression; torch repeats them per occurrence."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import torch
 from torch.fx.experimental import symbolic_shapes
 from torch.utils._sympy import interp, value_ranges
 
-from ..process.process_state import replaced
+from ..process.process_state import replace_attribute
 
 _MOST_PARTS = 1 << 14
 
 
 @contextlib.contextmanager
 def shared_parts() -> Iterator[None]:
-    """Within the context, a part that occurs many times in an expression is bounded and expanded once."""
+    """Within the context, each distinct sub-expression is bounded and expanded once."""
     expand = functools.lru_cache(_MOST_PARTS)(symbolic_shapes._fast_expand)
     with (
-        replaced(value_ranges, "sympy_interp", _interpret),
-        replaced(symbolic_shapes, "_fast_expand", expand),
+        replace_attribute(value_ranges, "sympy_interp", _interpret),
+        replace_attribute(symbolic_shapes, "_fast_expand", expand),
     ):
         yield
 
@@ -44,6 +44,7 @@ def _interpret(
             return _ORIGINAL(
                 analysis, environment, part, index_dtype=index_dtype, missing_handler=missing_handler
             )
+        # torch recurses into every occurrence, which takes exponential time for nested expressions.
         if part not in results:
             operands = [result_of(operand) for operand in part.args]
             results[part] = interp._run_sympy_handler(analysis, operands, part, index_dtype=index_dtype)

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch.nn.modules import transformer
 
-from ..process.process_state import replaced
+from ..process.process_state import replace_attribute
 
 
-def _is_causal_if_said(mask: Any, is_causal: bool | None = None, size: int | None = None) -> bool:
-    """Do not test whether a mask is causal: it only decides which kernel is used."""
+def _is_declared_causal(mask: Any, is_causal: bool | None = None, size: int | None = None) -> bool:
+    """Trust the flag instead of testing the mask's values; the answer only selects a kernel."""
     return is_causal is True
 
 
@@ -33,7 +33,10 @@ def without_fused_attention() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def captured() -> Iterator[None]:
+def without_mask_test() -> Iterator[None]:
     """Skip the modules' test for causal masks, which torch.export cannot trace."""
-    with replaced(transformer, "_detect_is_causal_mask", _is_causal_if_said), without_fused_attention():
+    with (
+        replace_attribute(transformer, "_detect_is_causal_mask", _is_declared_causal),
+        without_fused_attention(),
+    ):
         yield

@@ -1,4 +1,4 @@
-"""Gives a model other parameters and buffers for a while, and reads the places of tensors in a checkpoint."""
+"""Replaces parameters and buffers of a model temporarily, and locates the tensors of a checkpoint file."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ..fake_tensors import FakeTensorMode
 
 @dataclasses.dataclass(frozen=True)
 class Holder:
-    """A place of a model that holds a parameter or buffer.
+    """An entry of a module's `_parameters` or `_buffers`.
 
     Attributes:
-        name: its name, `layers.0.weight`. A shared module has several.
-        registered: the dict of its module that holds it.
-        key: its key there.
+        name: the qualified name, `layers.0.weight`; a shared module has one entry for each of its names.
+        registered: the dict of the module that holds the tensor.
+        key: the key in that dict.
         module: the module.
         is_buffer: whether it is a buffer.
         persistent: whether the state_dict has it.
@@ -39,61 +39,66 @@ class Holder:
     @property
     def tensor(self) -> torch.Tensor:
         """The parameter or buffer."""
-        found = self.registered[self.key]
-        assert found is not None
-        return found
+        tensor = self.registered[self.key]
+        assert tensor is not None
+        return tensor
 
 
 def holders(model: torch.nn.Module) -> list[Holder]:
-    """Every place of a model that holds a parameter or buffer, tied ones each time.
+    """Every entry of a parameter or buffer in a model; a tied tensor has several.
 
-    TorchScript modules have other places.
+    TorchScript modules keep their tensors elsewhere and have no entries.
     """
-    found = []
+    entries = []
     for path, module in model.named_modules(remove_duplicate=False):
-        own = vars(module)
+        attributes = vars(module)
         prefix = f"{path}." if path else ""
-        for kind, is_buffer in (("_parameters", False), ("_buffers", True)):
-            for key, tensor in own.get(kind, {}).items():
+        for table_name, is_buffer in (("_parameters", False), ("_buffers", True)):
+            for key, tensor in attributes.get(table_name, {}).items():
                 if tensor is not None:
-                    transient = is_buffer and key in own["_non_persistent_buffers_set"]
-                    found.append(Holder(prefix + key, own[kind], key, module, is_buffer, not transient))
-    return found
+                    transient = is_buffer and key in attributes["_non_persistent_buffers_set"]
+                    entries.append(
+                        Holder(prefix + key, attributes[table_name], key, module, is_buffer, not transient)
+                    )
+    return entries
 
 
 @contextlib.contextmanager
-def attached(replacements: Mapping[int, torch.Tensor], model: torch.nn.Module) -> Iterator[None]:
-    """Replace parameters and buffers of a model until the end.
+def attach_tensors(replacements: Mapping[int, torch.Tensor], model: torch.nn.Module) -> Iterator[None]:
+    """Replace parameters and buffers of a model within the context.
 
     Args:
         replacements: the new tensors, by the `id` of those that they replace.
     """
-    held = [(holder, holder.tensor) for holder in holders(model)]
-    made: dict[int, torch.Tensor] = {}
+    originals = [(holder, holder.tensor) for holder in holders(model)]
+    attached_tensors: dict[int, torch.Tensor] = {}
     try:
-        for holder, old in held:
+        for holder, old in originals:
             new = replacements.get(id(old))
             if new is not None:
-                if id(old) not in made:
-                    made[id(old)] = _as_parameter(old, new)
-                holder.registered[holder.key] = made[id(old)]
+                # Tied parameters must stay one object.
+                if id(old) not in attached_tensors:
+                    attached_tensors[id(old)] = _as_parameter(old, new)
+                holder.registered[holder.key] = attached_tensors[id(old)]
         yield
     finally:
-        for holder, old in held:
+        for holder, old in originals:
             holder.registered[holder.key] = old
 
 
 def _as_parameter(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
     """A new tensor as a parameter, with the old one's own attributes, if the old one is a parameter."""
-    made = new
+    replacement = new
     if isinstance(old, torch.nn.Parameter):
-        made = torch.nn.Parameter(new, requires_grad=old.requires_grad)
+        replacement = torch.nn.Parameter(new, requires_grad=old.requires_grad)
     with contextlib.suppress(AttributeError):
-        vars(made).update({key: item for key, item in vars(old).items() if key not in vars(made)})
-    return made
+        vars(replacement).update(
+            {key: item for key, item in vars(old).items() if key not in vars(replacement)}
+        )
+    return replacement
 
 
-def over(contents: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+def tensor_over_buffer(contents: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
     """A tensor over the bytes of a buffer, which may be read-only: no forward writes to it."""
     if 0 in shape:
         return torch.empty(shape, dtype=dtype)
@@ -103,7 +108,7 @@ def over(contents: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Ten
 
 
 class Placeholders:
-    """Makes tensors without contents, on the CPU: whoever reads one gets an error from torch."""
+    """Makes fake tensors on the CPU; torch raises an error when the model reads their elements."""
 
     def __init__(self) -> None:
         self._mode = FakeTensorMode()
@@ -115,8 +120,8 @@ class Placeholders:
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
-    """The place of a tensor in a checkpoint of torch.save.
+class CheckpointTensor:
+    """Where a tensor lies in a checkpoint file of torch.save.
 
     Attributes:
         dtype, shape, strides: those of the tensor; strides in elements.
@@ -131,14 +136,15 @@ class Place:
     end: int
 
 
-def checkpoint_places(path: str | os.PathLike[str]) -> Mapping[Any, Any]:
-    """What a checkpoint holds, with a `Place` for each tensor of an outermost dict. No tensor is read.
+def checkpoint_tensors(path: str | os.PathLike[str]) -> Mapping[Any, Any]:
+    """The contents of a checkpoint, with a `CheckpointTensor` for each tensor; no tensor is read.
 
     Raises:
         ValueError: torch cannot read it, or only by running code from it.
     """
-    probe.need(probe.CHECKPOINTS)
+    probe.require(probe.CHECKPOINTS)
     try:
+        # Under this mode torch.load notes the offset of each storage, and reads no bytes.
         with FakeTensorMode():
             content = torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, pickle.UnpicklingError, EOFError, KeyError, ValueError) as error:
@@ -146,16 +152,18 @@ def checkpoint_places(path: str | os.PathLike[str]) -> Mapping[Any, Any]:
     if not isinstance(content, Mapping):
         raise ValueError(f"it holds a {type(content).__name__}, not a dict of tensors")
     return {
-        name: _place(item) if isinstance(item, torch.Tensor) and item.layout == torch.strided else item
+        name: _locate_tensor(item)
+        if isinstance(item, torch.Tensor) and item.layout == torch.strided
+        else item
         for name, item in content.items()
     }
 
 
-def _place(tensor: torch.Tensor) -> Place:
+def _locate_tensor(tensor: torch.Tensor) -> CheckpointTensor:
     begin = tensor.untyped_storage()._checkpoint_offset
     assert begin is not None, "torch.load under FakeTensorMode sets it"
     shape, strides = tuple(tensor.shape), tensor.stride()
     first = begin + int(tensor.storage_offset()) * tensor.element_size()
     last = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
     count = 0 if 0 in shape else 1 + last
-    return Place(tensor.dtype, shape, strides, first, first + count * tensor.element_size())
+    return CheckpointTensor(tensor.dtype, shape, strides, first, first + count * tensor.element_size())

@@ -1,4 +1,4 @@
-"""Computes buffers that no checkpoint has, by the models' own rule for them."""
+"""Computes buffers that are not in a checkpoint, by the initialization code of transformers."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def computed_buffers(model: torch.nn.Module, lacking: Sequence[Holder]) -> dict[
     by_module: dict[int, list[Holder]] = {}
     for holder in lacking:
         by_module.setdefault(id(holder.module), []).append(holder)
-    found: dict[int, torch.Tensor] = {}
+    contents: dict[int, torch.Tensor] = {}
     for group in by_module.values():
         owner = _owner(group[0].name, owners)
         if owner is None:
             continue
-        first, second = (_initialized(owner, group, fill) for fill in (0, 1))
-        for holder, one, other in zip(group, first, second, strict=True):
-            if torch.equal(one, other):
-                found[id(holder.tensor)] = one
-    return found
+        first, second = (_initialize_buffers(owner, group, fill) for fill in (0, 1))
+        for holder, buffer, second_buffer in zip(group, first, second, strict=True):
+            if torch.equal(buffer, second_buffer):
+                contents[id(holder.tensor)] = buffer
+    return contents
 
 
 def _owner(name: str, owners: dict[str, torch.nn.Module]) -> torch.nn.Module | None:
@@ -48,16 +48,16 @@ def _owner(name: str, owners: dict[str, torch.nn.Module]) -> torch.nn.Module | N
     return None
 
 
-def _initialized(owner: torch.nn.Module, group: Sequence[Holder], fill: int) -> list[torch.Tensor]:
+def _initialize_buffers(owner: torch.nn.Module, group: Sequence[Holder], fill: int) -> list[torch.Tensor]:
     """The buffers of a module after they are initialized; the module is not changed."""
     before = [holder.tensor for holder in group]
-    made = [torch.full(tensor.shape, fill, dtype=tensor.dtype) for tensor in before]
+    buffers = [torch.full(tensor.shape, fill, dtype=tensor.dtype) for tensor in before]
     try:
-        for holder, tensor in zip(group, made, strict=True):
+        for holder, tensor in zip(group, buffers, strict=True):
             holder.registered[holder.key] = tensor
         with random_state_preserved(), torch.no_grad():
             owner._init_weights(group[0].module)  # type: ignore[operator]
     finally:
         for holder, tensor in zip(group, before, strict=True):
             holder.registered[holder.key] = tensor
-    return made
+    return buffers

@@ -39,9 +39,9 @@ _BUILT_IN = ClassSet(BUILT_IN)
 _FEW = 4
 """Members of a container that are looked at one by one."""
 _MODULE_ATTRIBUTES: Any = vars(torch.nn.Module)["__dict__"]
-"""Gives the attributes of a module, whatever the module's class says."""
+"""Reads the `__dict__` of a module without `__getattribute__` of its class."""
 _TENSOR_ATTRIBUTES: Any = vars(torch.Tensor)["__dict__"]
-"""Gives the attributes of a plain parameter, as a search through its classes does in more time."""
+"""Reads the `__dict__` of a plain parameter; faster than `instance_attributes`, with the same result."""
 _OPAQUE = (torch.Tensor, type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType)
 
 
@@ -71,17 +71,18 @@ class Preserved:
         self._values = [restore for item in reachable.values for restore in keep_value(item)]
         self._empty = reachable.empty
         self._scripted = reachable.scripted
-        written = _written_to(reachable, roots)
-        self._elements = [(item, item._version, item.detach().clone()) for item in written]
+        uncopied = _uncopied_tensors(reachable, roots)
+        self._elements = [(item, item._version, item.detach().clone()) for item in uncopied]
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, *exception: object) -> None:
-        for item, kind, contents in self._objects:
-            if type(item) is not kind:
-                object.__setattr__(item, "__class__", kind)
-            is_module = issubclass(kind, torch.nn.Module)
+        for item, item_class, contents in self._objects:
+            # Lazy modules and parameters change their class when they first run.
+            if type(item) is not item_class:
+                object.__setattr__(item, "__class__", item_class)
+            is_module = issubclass(item_class, torch.nn.Module)
             attributes = _MODULE_ATTRIBUTES.__get__(item) if is_module else instance_attributes(item)
             if attributes is not None and not (
                 type(attributes) is dict and is_same_dict(attributes, contents)
@@ -109,18 +110,18 @@ class Preserved:
             state.restore()
 
 
-def _written_to(reachable: _Reachable, roots: tuple[Any, ...]) -> list[torch.Tensor]:
+def _uncopied_tensors(reachable: _Reachable, roots: tuple[Any, ...]) -> list[torch.Tensor]:
     """The tensors that a capture does not copy, except parameters, which no forward writes to."""
     tensors = [tensor for tensor in reachable.tensors if not isinstance(tensor, torch.nn.Parameter)]
     if not tensors:
         return []
-    taken = {id(leaf) for leaf in pytree.tree_leaves(roots)}
+    copied_ids = {id(leaf) for leaf in pytree.tree_leaves(roots)}
     for root in roots:
         if isinstance(root, torch.nn.Module):
             for module in modules_of(root):
                 if module._buffers:
-                    taken.update(map(id, module._buffers.values()))
-    return [item for item in tensors if id(item) not in taken and _has_elements(item)]
+                    copied_ids.update(map(id, module._buffers.values()))
+    return [item for item in tensors if id(item) not in copied_ids and _has_elements(item)]
 
 
 def _has_elements(tensor: torch.Tensor) -> bool:
@@ -156,6 +157,7 @@ class _Reachable:
         self.values: list[Any] = []
         self.tensors: list[torch.Tensor] = []
         self.scripted: list[ScriptedState] = []
+        # By `id`, because hashing may run code of the object's class.
         self._seen: set[int] = set()
         self._seen_classes: set[int] = set()
         self._waiting: list[Any] = []
@@ -282,12 +284,12 @@ def _is_users(module: str) -> bool:
 
 def _restore_class(cls: type, contents: dict[str, Any]) -> None:
     """Restore the attributes of a class, except those that Python and libraries keep there for themselves."""
-    now = dict(class_attributes(cls))
-    if is_same_dict(now, contents):
+    current = dict(class_attributes(cls))
+    if is_same_dict(current, contents):
         return
-    for name in now.keys() | contents.keys():
+    for name in current.keys() | contents.keys():
         if name.startswith(("__", "_abc_")) or (
-            name in now and name in contents and now[name] is contents[name]
+            name in current and name in contents and current[name] is contents[name]
         ):
             continue
         if name in contents:

@@ -10,9 +10,9 @@ import torch
 
 from .static_lookups import ClassSet
 
-_OTHERS = ClassSet((bool, int, float, str, tuple, list, dict, collections.OrderedDict, set, type(None)))
+_PLAIN_TYPES = ClassSet((bool, int, float, str, tuple, list, dict, collections.OrderedDict, set, type(None)))
 """Types of attributes that are neither tensors nor objects of TorchScript, to tell most of them quickly."""
-_NAMED = (torch.Tensor, torch.ScriptObject)
+_TENSOR_TYPES = (torch.Tensor, torch.ScriptObject)
 
 
 def modules_of(model: torch.nn.Module) -> list[torch.nn.Module]:
@@ -20,23 +20,24 @@ def modules_of(model: torch.nn.Module) -> list[torch.nn.Module]:
 
     That method is a generator in a generator for each level of nesting, which takes several times as long.
     """
-    found: dict[int, torch.nn.Module] = {}
+    modules: dict[int, torch.nn.Module] = {}
     waiting: list[torch.nn.Module | None] = [model]
     while waiting:
         module = waiting.pop()
-        if module is not None and (identity := id(module)) not in found:
-            found[identity] = module
+        if module is not None and (identity := id(module)) not in modules:
+            modules[identity] = module
             if module._modules:
+                # Reversed, because `pop` takes the last one first.
                 waiting += reversed(module._modules.values())
-    return list(found.values())
+    return list(modules.values())
 
 
 def tensors_of(module: torch.nn.Module) -> list[torch.Tensor]:
     """The parameters and buffers of a module itself."""
     return [
         tensor
-        for held in (module._parameters, module._buffers)
-        for tensor in held.values()
+        for table in (module._parameters, module._buffers)
+        for tensor in table.values()
         if tensor is not None
     ]
 
@@ -48,9 +49,9 @@ def scripted_tensors(model: torch.nn.Module) -> list[torch.Tensor]:
 
 
 class ModuleTree:
-    """The modules of a model with their tensors. A shared one is here under each of its names.
+    """The modules of a model with their tensors. A shared one is listed under each of its names.
 
-    torch's methods, which find one kind each, walk over all modules every time.
+    One walk finds everything; torch's `named_parameters`, `named_buffers` and others walk once each.
 
     Args:
         model: the model, whose modules must not be their own submodules.
@@ -90,8 +91,8 @@ class ModuleTree:
                 self.holders[prefix + name] = (buffers, name)
         self.transient.update(prefix + name for name in module._non_persistent_buffers_set)
         attributes = vars(module)
-        for name, item in _OTHERS.without(attributes.items(), attributes.values()):
-            if issubclass(type(item), _NAMED):
+        for name, item in _PLAIN_TYPES.without(attributes.items(), attributes.values()):
+            if issubclass(type(item), _TENSOR_TYPES):
                 self.attributes[prefix + name] = item
         for name, child in module._modules.items():
             if child is not None:
@@ -99,7 +100,7 @@ class ModuleTree:
 
 
 def replace_tensors(model: torch.nn.Module, named: Mapping[str, torch.Tensor]) -> None:
-    """Put other tensors in the place of all parameters and buffers of a model; their type is not checked.
+    """Replace all parameters and buffers of a model; the types of the new tensors are not checked.
 
     Modules of TorchScript keep their tensors: such a write reaches the C++ module of the user's model,
     which nothing restores.

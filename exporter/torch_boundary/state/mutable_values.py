@@ -72,6 +72,7 @@ def refill(container: Any, members: Any) -> None:
     if _is_unchanged(container, members):
         return
     cls: Any = container_class(container)
+    # Refilled and not replaced, because other objects may refer to the container.
     cls.clear(container)
     if issubclass(cls, dict):
         for key, value in members.items() if isinstance(members, dict) else members:
@@ -84,16 +85,16 @@ def refill(container: Any, members: Any) -> None:
 
 
 def _is_unchanged(container: Any, members: Any) -> bool:
-    now = container if is_built_in(container) else copied_members(container)
-    if len(now) != len(members):
+    current = container if is_built_in(container) else copied_members(container)
+    if len(current) != len(members):
         return False
-    if isinstance(now, set):
-        return set(map(id, now)) == set(map(id, members))
-    if isinstance(now, dict):
-        return is_same_dict(now, members)
+    if isinstance(current, set):
+        return set(map(id, current)) == set(map(id, members))
+    if isinstance(current, dict):
+        return is_same_dict(current, members)
     if issubclass(container_class(container) or list, dict):
-        now, members = itertools.chain(*now), itertools.chain(*members)
-    return all(map(operator.is_, now, members))
+        current, members = itertools.chain(*current), itertools.chain(*members)
+    return all(map(operator.is_, current, members))
 
 
 def is_same_dict(now: dict[Any, Any], before: dict[Any, Any]) -> bool:
@@ -118,25 +119,26 @@ def has_state(item: Any) -> bool:
 
 def keep_value(item: Any) -> Iterator[Restore]:
     """Functions that restore the state of an object: slots, elements, a random generator, a variable."""
-    kind = type(item)
-    if kind is types.CellType:
+    item_class = type(item)
+    if item_class is types.CellType:
         yield _keep_cell(item)
-    elif kind is np.ndarray:
+    elif item_class is np.ndarray:
         if item.flags.writeable:
             yield _keep_array(item)
-    elif kind is random.Random:
+    elif item_class is random.Random:
         yield _set_later(item.setstate, item.getstate())
-    elif kind is np.random.RandomState:
+    elif item_class is np.random.RandomState:
         yield _set_later(item.set_state, item.get_state())
-    elif kind is np.random.Generator:
+    elif item_class is np.random.Generator:
         state = item.bit_generator.state
         yield lambda: setattr(item.bit_generator, "state", state)
-    elif kind is torch.Generator:
+    elif item_class is torch.Generator:
         yield _set_later(item.set_state, item.get_state())
     elif is_instance(item, threading.local):
         # The attributes in this thread, whatever the object's class says.
         attributes = threading.local.__getattribute__(item, "__dict__")
-        yield _refill_later(attributes, copied_members(attributes))
+        members = copied_members(attributes)
+        yield lambda: refill(attributes, members)
     else:
         for slot in _slots(item):
             yield _keep_slot(slot, item)
@@ -144,10 +146,6 @@ def keep_value(item: Any) -> Iterator[Restore]:
 
 def _set_later(restore: Callable[[Any], Any], state: Any) -> Restore:
     return lambda: restore(state)
-
-
-def _refill_later(container: Any, members: Any) -> Restore:
-    return lambda: refill(container, members)
 
 
 def _keep_cell(cell: types.CellType) -> Restore:

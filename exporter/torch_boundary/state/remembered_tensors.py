@@ -1,4 +1,4 @@
-"""What the code of a model remembers outside of it: in caches of functions, and in dicts of modules."""
+"""Finds fake tensors that a model's code stored outside the model, in function caches and module globals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .static_lookups import (
     is_instance,
     module_attributes,
     module_name,
-    unbound,
+    underlying_function,
 )
 
 _CONTAINERS = (dict, list, set)
@@ -32,7 +32,7 @@ _WITHOUT_MEMBERS = frozenset({bool, int, float, complex, str, bytes, type(None),
 """Classes of most members of containers and classes. Look up only classes of the metaclass `type`, because
 the hash of a class is code of its metaclass."""
 _SMALL = 16
-"""A container with more members counts as unchanged while it has as many."""
+"""A larger container counts as unchanged while its length is the same, because searching it takes long."""
 _CACHE: Any = type(functools.lru_cache(lambda: None))
 _DEFINED = (type, types.FunctionType, _CACHE)
 _WITHOUT_TENSORS = frozenset("builtins google numpy onnx onnx_ir onnxruntime scipy sympy torch".split())
@@ -41,30 +41,30 @@ _OURS = __name__.removesuffix("torch_boundary.state.remembered_tensors")
 
 
 class _Memory(NamedTuple):
-    """What a module of Python code may remember.
+    """The caches and containers of a Python module.
 
     Attributes:
         size: the number of names in the module, when it was searched.
         caches: the functions with a cache, those in its classes too.
         containers: the dicts, lists and sets that may be caches.
-        used: the names of other modules whose code it uses.
+        used_modules: the names of other modules whose code it uses.
     """
 
     size: int
     caches: list[Any]
     containers: list[Any]
-    used: set[str]
+    used_modules: set[str]
 
 
 _memories: dict[int, tuple[weakref.ref[types.ModuleType], _Memory]] = {}
-"""By the identity of a module, because its hash may be code of another library."""
+"""By `id` of the module: hashing a module may run code of another library."""
 
 
 class RememberedTensors:
-    """The places outside of a model where its code may remember tensors, as they are now.
+    """Caches outside a model in which its code may store tensors, with their state when this was made.
 
     These are caches of functions; dicts, lists and sets of modules and classes; and names in the modules and
-    classes of the model itself. `Preserved` restores what the model refers to.
+    classes of the model itself. `Preserved` restores the objects that the model itself refers to.
 
     No code of the objects that are visited runs: a module may import others at the first access to it, and a
     proxy may raise.
@@ -79,7 +79,7 @@ class RememberedTensors:
         function = vars(model).get("forward")
         if type(function) is types.FunctionType:
             names.add(defining_module(function))
-        memories = _used(names)
+        memories = _collect_memories(names)
         self._caches = [(cache, cache.cache_info().misses) for memory in memories for cache in memory.caches]
         self._containers = [(item, len(item)) for memory in memories for item in memory.containers]
         modules = [module for module in map(_module, names) if module is not None]
@@ -92,6 +92,7 @@ class RememberedTensors:
             Whether there was a fake tensor.
         """
         has_fakes = False
+        # An unchanged number of misses means that nothing was added to the cache.
         for cache, misses in self._caches:
             if cache.cache_info().misses != misses and _has_fake(gc.get_referents(cache)):
                 cache.cache_clear()
@@ -126,7 +127,7 @@ def _attributes(owner: Any) -> Mapping[str, Any]:
 
 
 def _restore_name(owner: Any, name: str, before: Mapping[str, Any]) -> None:
-    """Let a name of a class or module be what it was before, by Python's rules and not those of its class."""
+    """Restore a name of a class or module, without code of its metaclass or class."""
     if not is_instance(owner, type):
         attributes = module_attributes(owner)
         if name in before:
@@ -142,21 +143,21 @@ def _restore_name(owner: Any, name: str, before: Mapping[str, Any]) -> None:
 def _classes(model: Any) -> list[type]:
     """The classes of a model's parts, and their bases, except PyTorch's."""
     modules = modules_of(model) if isinstance(model, torch.nn.Module) else [model]
-    types_of_modules = list(map(type, modules))
+    module_classes = list(map(type, modules))
     # By identity, because the hash of a class is code of its metaclass.
-    kinds = dict(zip(map(id, types_of_modules), types_of_modules, strict=True))
-    classes = {id(base): base for kind in kinds.values() for base in bases_of(kind)}
+    model_classes = dict(zip(map(id, module_classes), module_classes, strict=True))
+    classes = {id(base): base for model_class in model_classes.values() for base in bases_of(model_class)}
     return [cls for cls in classes.values() if _is_searched(defining_module(cls))]
 
 
 def _is_searched(name: str) -> bool:
     package = name.partition(".")[0]
-    is_other = package in sys.stdlib_module_names or package in _WITHOUT_TENSORS or name.startswith(_OURS)
-    return not is_other
+    is_excluded = package in sys.stdlib_module_names or package in _WITHOUT_TENSORS or name.startswith(_OURS)
+    return not is_excluded
 
 
-def _used(names: set[str]) -> list[_Memory]:
-    """What modules and those whose code they use may remember.
+def _collect_memories(names: set[str]) -> list[_Memory]:
+    """The caches of modules, and of the modules whose code they use.
 
     The modules of the model itself are searched again: a notebook defines functions anew.
     """
@@ -166,54 +167,55 @@ def _used(names: set[str]) -> list[_Memory]:
         module = _module(name)
         if module is None:
             continue
-        memory = None if name in names else _searched_before(module)
+        memory = None if name in names else _find_memory(module)
         if memory is None:
-            memory = _searched(module)
+            memory = _search_module(module)
             _memories[id(module)] = weakref.ref(module), memory
         memories.append(memory)
-        for other in memory.used:
-            if other not in seen:
-                seen.add(other)
-                waiting.append(other)
+        for used_module in memory.used_modules:
+            if used_module not in seen:
+                seen.add(used_module)
+                waiting.append(used_module)
     return memories
 
 
-def _searched_before(module: types.ModuleType) -> _Memory | None:
-    """What an earlier search of a module gave, unless names were added to it since."""
+def _find_memory(module: types.ModuleType) -> _Memory | None:
+    """The result of an earlier search of a module; None if names were added to the module since."""
     reference, memory = _memories.get(id(module), (None, None))
     if reference is None or memory is None or reference() is not module:
         return None
     return memory if memory.size == len(module_attributes(module)) else None
 
 
-def _searched(module: types.ModuleType) -> _Memory:
+def _search_module(module: types.ModuleType) -> _Memory:
     attributes = module_attributes(module)
     name = module_name(module)
     memory = _Memory(len(attributes), [], [], set())
     for value in list(attributes.values()):
-        kind = type(value)
-        if issubclass(kind, types.ModuleType):
-            memory.used.add(module_name(value))
-        elif issubclass(kind, _DEFINED) and (origin := defining_module(value)) != name:
-            memory.used.add(origin)
+        value_class = type(value)
+        if issubclass(value_class, types.ModuleType):
+            memory.used_modules.add(module_name(value))
+        # An imported class or function shows whose code the module uses.
+        elif issubclass(value_class, _DEFINED) and (origin := defining_module(value)) != name:
+            memory.used_modules.add(origin)
         else:
             _note(memory, value)
-            if issubclass(kind, type):
+            if issubclass(value_class, type):
                 for member in list(class_attributes(value).values()):
                     member_class = type(member)
                     if type(member_class) is not type or member_class not in _WITHOUT_MEMBERS:
-                        _note(memory, unbound(member))
-    memory.used.difference_update([name for name in memory.used if not _is_searched(name)])
+                        _note(memory, underlying_function(member))
+    memory.used_modules.difference_update([name for name in memory.used_modules if not _is_searched(name)])
     return memory
 
 
 def _note(memory: _Memory, value: Any) -> None:
-    container = type(value)
-    if container is _CACHE:
+    value_class = type(value)
+    if value_class is _CACHE:
         memory.caches.append(value)
-    elif container is dict or container is list or container is set:
-        members = value.values() if container is dict else value
-        if all(issubclass(kind, _MEMBERS) for kind in map(type, members)):
+    elif value_class is dict or value_class is list or value_class is set:
+        members = value.values() if value_class is dict else value
+        if all(issubclass(member_class, _MEMBERS) for member_class in map(type, members)):
             memory.containers.append(value)
 
 
@@ -224,22 +226,24 @@ def _members(item: Any) -> Iterable[Any]:
         return item.values() if kind is dict else item  # type: ignore[no-any-return]
     if is_instance(item, dict):
         return dict.values(item)
-    members: Iterable[Any] = next(kind for kind in _NESTED if is_instance(item, kind)).__iter__(item)
+    members: Iterable[Any] = next(
+        container_class for container_class in _NESTED if is_instance(item, container_class)
+    ).__iter__(item)
     return members
 
 
 def _has_fake(items: Iterable[Any], depth: int = 3) -> bool:
     """Whether a fake tensor is among some objects, or in containers among them."""
     for item in items:
-        kind = type(item)
-        if type(kind) is type:
-            if kind in _WITHOUT_MEMBERS:
+        item_class = type(item)
+        if type(item_class) is type:
+            if item_class in _WITHOUT_MEMBERS:
                 continue
-            if kind in _PLAIN_CONTAINERS and not item:
+            if item_class in _PLAIN_CONTAINERS and not item:
                 continue
-        if issubclass(kind, FakeTensor):
+        if issubclass(item_class, FakeTensor):
             return True
-        if depth and issubclass(kind, _NESTED) and _has_fake(_members(item), depth - 1):
+        if depth and issubclass(item_class, _NESTED) and _has_fake(_members(item), depth - 1):
             return True
     return False
 
@@ -250,6 +254,6 @@ def _remove_fakes(container: Any) -> None:
         for key in [key for key, value in container.items() if _has_fake([key, value])]:
             del container[key]
     else:
-        others = [member for member in container if not _has_fake([member])]
+        real_members = [member for member in container if not _has_fake([member])]
         container.clear()
-        container.update(others) if isinstance(container, set) else container.extend(others)
+        container.update(real_members) if isinstance(container, set) else container.extend(real_members)

@@ -50,13 +50,16 @@ class ScriptedState:
         self._contents = [
             (tensor, tensor.detach().clone(), _version(tensor))
             for path, tensor in tensors
-            if (path in written or not _is_parameter(tensor)) and not tensor.is_meta
+            # Parameters that no call writes to are not copied, which would double the memory.
+            if (path in written or not (isinstance(tensor, torch.nn.Parameter) or tensor.requires_grad))
+            and not tensor.is_meta
         ]
 
     def restore(self) -> None:
         """Write back what has changed since."""
         for tensor, before, version in self._contents:
             if _version(tensor) != version or not _has_values(tensor, before):
+                # torch allows writes to inference tensors only in inference mode.
                 with torch.inference_mode(tensor.is_inference()), torch.no_grad():
                     tensor.detach().copy_(before)
                 if version is not None:
@@ -67,7 +70,7 @@ class ScriptedState:
 
 
 @contextlib.contextmanager
-def preserved(module: torch.jit.ScriptModule, written: frozenset[str] = frozenset()) -> Iterator[None]:
+def preserve_state(module: torch.jit.ScriptModule, written: frozenset[str] = frozenset()) -> Iterator[None]:
     """Restore a module's attributes and the contents of its tensors at the end, see `ScriptedState`."""
     state = ScriptedState(module, written)
     try:
@@ -84,10 +87,6 @@ def _version(tensor: torch.Tensor) -> int | None:
 def _has_values(tensor: torch.Tensor, values: torch.Tensor) -> bool:
     """Whether a tensor has some values. Kernels of normalizations write to buffers without counting that."""
     return tensor.layout == torch.strided and torch.equal(tensor.detach(), values)
-
-
-def _is_parameter(tensor: torch.Tensor) -> bool:
-    return isinstance(tensor, torch.nn.Parameter) or tensor.requires_grad
 
 
 def _modules(handle: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -120,11 +119,11 @@ def _attributes(module: torch.jit.ScriptModule) -> list[tuple[str, Any, str]]:
 
 def _names(graph: Any) -> Iterator[str]:
     """The names of the module attributes that a graph reads or writes, in its blocks and functions too."""
-    for kind in ("prim::GetAttr", "prim::SetAttr"):
-        for node in graph.findAllNodes(kind):
+    for operator_name in ("prim::GetAttr", "prim::SetAttr"):
+        for node in graph.findAllNodes(operator_name):
             yield node.s("name")
-    for kind in _WITH_FUNCTIONS:
-        for node in graph.findAllNodes(kind):
+    for operator_name in _WITH_FUNCTIONS:
+        for node in graph.findAllNodes(operator_name):
             yield from _names(node.g("Subgraph"))
 
 
@@ -135,20 +134,21 @@ def _leaves(path: str, item: Any) -> list[tuple[str, Any]]:
         members = enumerate(item)
     elif isinstance(item, dict):
         members = item.items()
-    found = [leaf for key, member in members for leaf in _leaves(f"{path}.{key}", member)]
-    return found or [(path, item)]
+    leaves = [leaf for key, member in members for leaf in _leaves(f"{path}.{key}", member)]
+    return leaves or [(path, item)]
 
 
-def _are_unchanged(before: list[tuple[str, Any]], now: list[tuple[str, Any]]) -> bool:
+def _are_unchanged(before: list[tuple[str, Any]], current: list[tuple[str, Any]]) -> bool:
     """Whether an attribute is unchanged; assumed for items that cannot be compared."""
-    if [path for path, _ in before] != [path for path, _ in now]:
+    if [path for path, _ in before] != [path for path, _ in current]:
         return False
-    return all(_is_same(old, new) for (_, old), (_, new) in zip(before, now, strict=True))
+    return all(_is_unchanged(old, new) for (_, old), (_, new) in zip(before, current, strict=True))
 
 
-def _is_same(old: Any, new: Any) -> bool:
+def _is_unchanged(old: Any, new: Any) -> bool:
     if isinstance(old, torch.Tensor) or isinstance(new, torch.Tensor):
         return old is new
+    # The last condition is for NaN, which differs from itself.
     if isinstance(old, _PLAIN) and isinstance(new, _PLAIN):
         return type(old) is type(new) and (old == new or (old != old and new != new))
     return True

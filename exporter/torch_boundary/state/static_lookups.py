@@ -99,10 +99,10 @@ def module_name(module: types.ModuleType) -> str:
     return name if type(name) is str else ""
 
 
-def unbound(member: Any) -> Any:
+def underlying_function(member: Any) -> Any:
     """The function of a static or class method; other attributes of a class are returned as they are."""
-    kind = type(member)
-    if issubclass(kind, _METHODS):
-        method = staticmethod if issubclass(kind, staticmethod) else classmethod
+    member_class = type(member)
+    if issubclass(member_class, _METHODS):
+        method = staticmethod if issubclass(member_class, staticmethod) else classmethod
         return method.__dict__["__func__"].__get__(member)
     return member

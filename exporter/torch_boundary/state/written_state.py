@@ -20,14 +20,14 @@ def gradients_kept(model: Any) -> Iterator[None]:
     """
     modules = modules_of(model) if isinstance(model, torch.nn.Module) else []
     parameters = [item for module in modules for item in module._parameters.values() if item is not None]
-    held = [(parameter, parameter.grad, parameter.requires_grad) for parameter in parameters]
-    for parameter, gradient, _ in held:
+    saved_gradients = [(parameter, parameter.grad, parameter.requires_grad) for parameter in parameters]
+    for parameter, gradient, _ in saved_gradients:
         if gradient is not None:
             parameter.grad = None
     try:
         yield
     finally:
-        for parameter, gradient, needs_gradient in held:
+        for parameter, gradient, needs_gradient in saved_gradients:
             if parameter.grad is not gradient:
                 parameter.grad = gradient
             if parameter.requires_grad != needs_gradient:
@@ -49,7 +49,7 @@ def values_kept(model: Any, run: Callable[[], object]) -> Iterator[frozenset[str
     """
     modules = modules_of(model) if isinstance(model, torch.nn.Module) else []
     tensors = [tensor for module in modules for tensor in tensors_of(module)]
-    held = [(tensor, tensor.data) for tensor in tensors]
+    original_data = [(tensor, tensor.data) for tensor in tensors]
     writes = _Writes(tensors)
     for module in modules:
         for buffer in module._buffers.values():
@@ -57,10 +57,11 @@ def values_kept(model: Any, run: Callable[[], object]) -> Iterator[frozenset[str
                 writes.keep(buffer)
 
     def restore() -> None:
-        for tensor, data in held:
+        for tensor, data in original_data:
+            # The model assigned to `data`, which copying values back would not undo.
             if storage_of(tensor) != storage_of(data):
                 tensor.data = data
-        for tensor, values, version in writes.kept.values():
+        for tensor, values, version in writes.saved.values():
             tensor.data.copy_(values)
             torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
 
@@ -68,7 +69,7 @@ def values_kept(model: Any, run: Callable[[], object]) -> Iterator[frozenset[str
         with writes:
             run()
         restore()
-        yield frozenset(writes.others)
+        yield frozenset(writes.foreign_operators)
     finally:
         restore()
 
@@ -77,14 +78,14 @@ class _Writes(TorchDispatchMode):
     """Copies tensors before operators write to their storages.
 
     Attributes:
-        kept: by identity, tensors with their values and versions.
-        others: the names of operators of other libraries that wrote to an argument.
+        saved: by `id`, tensors with their values and versions.
+        foreign_operators: the names of operators of other libraries that wrote to an argument.
     """
 
     def __init__(self, tensors: list[torch.Tensor]):
         super().__init__()  # type: ignore[no-untyped-call]
-        self.kept: dict[int, tuple[torch.Tensor, torch.Tensor, int]] = {}
-        self.others: set[str] = set()
+        self.saved: dict[int, tuple[torch.Tensor, torch.Tensor, int]] = {}
+        self.foreign_operators: set[str] = set()
         self._watched: dict[int, list[torch.Tensor]] = {}
         for tensor in tensors:
             storage = storage_of(tensor)
@@ -93,18 +94,19 @@ class _Writes(TorchDispatchMode):
 
     def keep(self, tensor: torch.Tensor) -> None:
         """Keep the values of a tensor."""
-        if id(tensor) not in self.kept:
-            self.kept[id(tensor)] = tensor, tensor.detach().clone(), tensor._version
+        if id(tensor) not in self.saved:
+            self.saved[id(tensor)] = tensor, tensor.detach().clone(), tensor._version
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func._schema.is_mutable:
             if func.namespace not in ("aten", "prims"):
-                self.others.add(func._schema.name)
+                self.foreign_operators.add(func._schema.name)
             for position, formal in enumerate(func._schema.arguments):
                 if formal.alias_info is not None and formal.alias_info.is_write:
-                    given = args[position] if position < len(args) else kwargs.get(formal.name)
-                    for item in given if isinstance(given, (list, tuple)) else (given,):
+                    argument = args[position] if position < len(args) else kwargs.get(formal.name)
+                    for item in argument if isinstance(argument, (list, tuple)) else (argument,):
+                        # A write to a view changes every tensor of its storage.
                         for tensor in self._watched.get(storage_of(item) or 0, ()):
                             self.keep(tensor)
         return func(*args, **kwargs)

@@ -42,9 +42,9 @@ def break_function(monkeypatch: pytest.MonkeyPatch, place: str, error: Exception
 
 
 PLACES = {
-    "recorder": "exporter.torch_boundary.recording.recorder:Recorder._arguments",
-    "results of the recorder": "exporter.torch_boundary.recording.recorder:Recorder._results",
-    "end of a recording": "exporter.capture.direct.recording:_Recording._finished",
+    "recorder": "exporter.torch_boundary.recording.recorder:GraphRecorder._arguments",
+    "results of the recorder": "exporter.torch_boundary.recording.recorder:GraphRecorder._map_results",
+    "end of a recording": "exporter.capture.direct.recording:_Recording._finish",
     "decision": "exporter.capture.pytorch.capture_model:_placeholders",
     "sizes": "exporter.capture.pytorch.capture_model:_limits",
     "trial": "exporter.capture.sizes.trials:Tracer._called",
@@ -95,7 +95,7 @@ def test_a_fault_of_a_symbolic_function_is_reported(
 def test_a_name_that_is_gone_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     from opsetta.exporter.torch_boundary.recording import recorder
 
-    monkeypatch.setattr(recorder.Recorder, "_node_of", None)
+    monkeypatch.setattr(recorder.GraphRecorder, "_node_of", None)
     with pytest.raises(Fault, match="in the capture 'direct' of the model: TypeError: 'NoneType'"):
         opsetta.export(Product(), (X,))
 

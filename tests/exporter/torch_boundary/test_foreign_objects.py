@@ -15,7 +15,11 @@ from torch import nn
 
 import opsetta
 from opsetta import torch_onnx
-from opsetta.exporter.torch_boundary.state.static_lookups import defining_module, instance_attributes, unbound
+from opsetta.exporter.torch_boundary.state.static_lookups import (
+    defining_module,
+    instance_attributes,
+    underlying_function,
+)
 
 from .foreign_objects import EVERY, Absent, LazyModule, asked, hostile
 
@@ -136,6 +140,6 @@ def test_static_lookups_find_what_python_finds() -> None:
         assert instance_attributes(item) is vars(item)
     for item in (Plain, Plain.function, cached, nn.ReLU, int):
         assert defining_module(item) == item.__module__
-    assert unbound(vars(Plain)["function"]) is Plain.function
+    assert underlying_function(vars(Plain)["function"]) is Plain.function
     assert [instance_attributes(item) for item in (1, Slotted(), hostile)] == [None, None, None]
-    assert unbound(module) is module
+    assert underlying_function(module) is module

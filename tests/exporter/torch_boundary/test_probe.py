@@ -34,7 +34,7 @@ def lacking(monkeypatch):
 
 
 def test_this_torch_has_every_name():
-    assert {feature.what: probe.missing(feature) for feature in FEATURES if probe.missing(feature)} == {}
+    assert {feature.purpose: probe.missing(feature) for feature in FEATURES if probe.missing(feature)} == {}
 
 
 @pytest.mark.parametrize("feature", [probe.CALL, probe.CAPTURE], ids=["call", "capture"])
@@ -44,7 +44,7 @@ def test_an_export_without_what_it_needs_is_refused(feature, lacking):
         opsetta.export(nn.Linear(3, 3).eval(), X)
     first, second = (name.replace(":", ".") for name in feature.names[:2])
     assert str(raised.value).startswith(
-        f"torch {torch.__version__} does not have {first}, {second}: {feature.what} does not work."
+        f"torch {torch.__version__} does not have {first}, {second}: {feature.purpose} does not work."
     )
 
 
@@ -74,7 +74,7 @@ def test_what_cannot_be_replaced_is_left_and_told_once(lacking):
         opsetta.export(model, (X, X), dynamic_shapes=(batch, batch)).verify()
         opsetta.export(model, (X, X))
     told = [str(warning.message) for warning in caught if "does not have" in str(warning.message)]
-    assert [sum(feature.what in text for text in told) for feature in OPTIONAL] == [1] * len(OPTIONAL)
+    assert [sum(feature.purpose in text for text in told) for feature in OPTIONAL] == [1] * len(OPTIONAL)
 
 
 def test_a_name_that_is_gone_is_found_missing(monkeypatch):
@@ -121,7 +121,7 @@ def test_a_module_that_cannot_be_imported_is_not_said_to_be_absent(
         "torch.absent.module",
     )
     with pytest.raises(opsetta.OpsettaError) as caught:
-        probe.need(probe.Feature("a feature", names))
+        probe.require(probe.Feature("a feature", names))
     text = str(caught.value)
     assert "does not have absent_module.name, torch.absent_name, torch.absent.module and fails" in text
     assert "fails to import broken_module (ModuleNotFoundError: No module named 'absent_dependency')" in text

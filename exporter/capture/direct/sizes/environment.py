@@ -21,11 +21,11 @@ from .polynomials import Bounds, Polynomial
 
 
 class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
-    """Makes symbolic numbers, and knows the ranges, equalities and guards of their symbols.
+    """Makes symbolic numbers, and keeps the ranges, equalities and guards of their symbols.
 
     Attributes:
-        facts: counts what has become known about symbols; decisions from before may be incomplete.
-        numbers: the nodes of integers that are written in the program.
+        facts: counts the ranges and replacements learned; undecided comparisons are retried when it grows.
+        numbers: the nodes of constant integers.
         fixing: the stack of the call that first fixed a symbol at one number.
     """
 
@@ -37,57 +37,57 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
         self._expressions: list[sympy.Basic] = []
         self._atom_bounds: dict[int, Bounds] = {}
         self._bounds: dict[Polynomial, Bounds] = {}
-        self._written: dict[Polynomial, sympy.Basic] = {}
+        self._written_expressions: dict[Polynomial, sympy.Basic] = {}
         self._polynomials: dict[sympy.Basic, Polynomial] = {}
         self._sizes: dict[Polynomial, SizeNode] = {}
-        self._others: dict[tuple[Any, ...], SizeNode] = {}
-        self._all: list[SizeNode] = []
+        self._other_nodes: dict[tuple[Any, ...], SizeNode] = {}
+        self._all_nodes: list[SizeNode] = []
         super().__init__(**settings)
 
     # Numbers.
 
     def number(self, number: int) -> SizeNode:
-        """The node of an integer that is written in the program."""
-        found = self.numbers.get(number)
-        if found is None:
-            made = SizeNode(self, int, number, polynomial=Polynomial.of_number(number), constant=number)
-            found = self.numbers[number] = made
-        return found
+        """The node of a constant integer."""
+        node = self.numbers.get(number)
+        if node is None:
+            new_node = SizeNode(self, int, number, polynomial=Polynomial.of_number(number), constant=number)
+            node = self.numbers[number] = new_node
+        return node
 
     def truth(self, value: bool) -> SizeNode:
-        """The node of a boolean that is written in the program."""
-        made = self.constant(sympy.true if value else sympy.false, bool, value)
-        made.answer = value
-        return made
+        """The node of a constant boolean."""
+        node = self.constant(sympy.true if value else sympy.false, bool, value)
+        node.answer = value
+        return node
 
     def constant(self, expression: sympy.Basic, pytype: type, value: float | bool) -> SizeNode:
-        """The node of a float or boolean that is written in the program."""
+        """The node of a constant float or boolean."""
         key = (pytype, value)
-        if key not in self._others:
-            self._others[key] = SizeNode(self, pytype, value, expression=expression, constant=value)
-        return self._others[key]
+        if key not in self._other_nodes:
+            self._other_nodes[key] = SizeNode(self, pytype, value, expression=expression, constant=value)
+        return self._other_nodes[key]
 
     def size(self, polynomial: Polynomial) -> SizeNode:
-        """The node of an integer with a polynomial."""
-        found = self._sizes.get(polynomial)
-        if found is None:
-            found = SizeNode(self, int, self._hint(polynomial), polynomial=polynomial)
-            self._sizes[polynomial] = found
-            self._all.append(found)
-        return found
+        """The node of the integer that a polynomial gives."""
+        node = self._sizes.get(polynomial)
+        if node is None:
+            node = SizeNode(self, int, self._hint(polynomial), polynomial=polynomial)
+            self._sizes[polynomial] = node
+            self._all_nodes.append(node)
+        return node
 
-    def related(self, name: str, operands: Sequence[SizeNode]) -> SizeNode:
+    def relation_node(self, name: str, operands: Sequence[SizeNode]) -> SizeNode:
         """The node of a comparison, or of a connection of booleans."""
         key = (name, *operands)
-        found = self._others.get(key)
-        if found is None:
+        node = self._other_nodes.get(key)
+        if node is None:
             hints = [operand._hint for operand in operands]
             hint = None if None in hints else bool(numbers.operator_of(name)(*hints))
-            found = self._others[key] = SizeNode(self, bool, hint, relation=key)
-            self._all.append(found)
-        return found
+            node = self._other_nodes[key] = SizeNode(self, bool, hint, relation=key)
+            self._all_nodes.append(node)
+        return node
 
-    def computed(self, name: str, operands: Sequence[SizeNode]) -> SizeNode:
+    def operation_node(self, name: str, operands: Sequence[SizeNode]) -> SizeNode:
         """The node of an operation's result, as sympy writes it."""
         expressions = [operand.expr for operand in operands]
         pytype = numbers.result_type(name, operands)
@@ -98,14 +98,14 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
         elif name == "mod":
             expression = numbers.PythonMod(*expressions)
         elif name == "floor":
-            expression = numbers.applied(name, [self._simplify_floor_div(expressions[0])])
+            expression = numbers.apply_operation(name, [self._simplify_floor_div(expressions[0])])
         else:
-            expression = numbers.applied(name, expressions)
+            expression = numbers.apply_operation(name, expressions)
         hints = [operand._hint for operand in operands]
         hint = None if None in hints else pytype(numbers.operator_of(name)(*hints))
         return self._node(expression, pytype, hint)
 
-    def adopted(self, node: Any) -> SizeNode:
+    def adopt(self, node: Any) -> SizeNode:
         """The environment's node for a number."""
         if isinstance(node, SizeNode) and node.shape_env is self:
             return node
@@ -114,34 +114,34 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
         return self._node(node._expr, node.pytype, node._hint)
 
     def keep(self, node: SizeNode) -> None:
-        """Apply later replacements to a number, too."""
-        self._all.append(node)
+        """Register a number, so that later replacements are applied to it."""
+        self._all_nodes.append(node)
 
     def _node(self, expression: sympy.Basic, pytype: type, hint: Any) -> SizeNode:
         expression = self.replace(expression)
         polynomial = self.polynomial(expression) if pytype is int else None
-        if polynomial is not None and self.written(polynomial) == expression:
+        if polynomial is not None and self.expression_of(polynomial) == expression:
             return self.size(polynomial)
         key = (expression, pytype)
-        found = self._others.get(key)
-        if found is None:
-            found = SizeNode(self, pytype, hint, polynomial=polynomial, expression=expression)
+        node = self._other_nodes.get(key)
+        if node is None:
+            node = SizeNode(self, pytype, hint, polynomial=polynomial, expression=expression)
             if pytype is bool and expression in (sympy.true, sympy.false):
-                found.answer = bool(expression)
-            self._others[key] = found
-            self._all.append(found)
-        return found
+                node.answer = bool(expression)
+            self._other_nodes[key] = node
+            self._all_nodes.append(node)
+        return node
 
     # Polynomials.
 
     def polynomial(self, expression: sympy.Basic) -> Polynomial:
         """The polynomial of an integer expression."""
-        found = self._polynomials.get(expression)
-        if found is None:
-            found = self._polynomials[expression] = self._read(expression)
-        return found
+        polynomial = self._polynomials.get(expression)
+        if polynomial is None:
+            polynomial = self._polynomials[expression] = self._parse_expression(expression)
+        return polynomial
 
-    def _read(self, expression: sympy.Basic) -> Polynomial:
+    def _parse_expression(self, expression: sympy.Basic) -> Polynomial:
         if expression.is_Integer:
             return Polynomial.of_number(int(expression))
         parts = [self.polynomial(part) for part in expression.args] if _is_polynomial(expression) else []
@@ -162,41 +162,45 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
             self._expressions.append(expression)
         return Polynomial.of_atom(atom)
 
-    def written(self, polynomial: Polynomial) -> sympy.Basic:
+    def expression_of(self, polynomial: Polynomial) -> sympy.Basic:
         """The expression of a polynomial."""
-        found = self._written.get(polynomial)
-        if found is None:
+        expression = self._written_expressions.get(polynomial)
+        if expression is None:
             terms = [
                 sympy.Mul(factor, *(self._expressions[atom] for atom in monomial))
                 for monomial, factor in polynomial.terms.items()
             ]
-            found = self._written[polynomial] = sympy.Add(*terms)
-        return found
+            expression = self._written_expressions[polynomial] = sympy.Add(*terms)
+        return expression
 
-    def replaced(self, polynomial: Polynomial) -> Polynomial:
+    def apply_replacements(self, polynomial: Polynomial) -> Polynomial:
         """A polynomial with replacements applied to its atoms."""
         atoms = polynomial.atoms
         values = {atom: self.replace(self._expressions[atom]) for atom in atoms}
         changed = {a: self.polynomial(new) for a, new in values.items() if new != self._expressions[a]}
-        return polynomial.substituted(changed) if changed else polynomial
+        return polynomial.substitute(changed) if changed else polynomial
 
     def bounds(self, polynomial: Polynomial) -> Bounds:
         """Numbers between which a polynomial lies for all sizes in their ranges."""
-        found = self._bounds.get(polynomial)
-        if found is None:
-            found = self._bounds[polynomial] = polynomial.bounds(self._bounds_of_atom)
-        return found
+        interval = self._bounds.get(polynomial)
+        if interval is None:
+            interval = self._bounds[polynomial] = polynomial.bounds(self._bounds_of_atom)
+        return interval
 
     def _bounds_of_atom(self, atom: int) -> Bounds:
-        found = self._atom_bounds.get(atom)
-        if found is None:
+        interval = self._atom_bounds.get(atom)
+        if interval is None:
             expression = self._expressions[atom]
-            known = (
+            sympy_range = (
                 self.var_to_range.get(expression) if expression.is_Symbol else self.bound_sympy(expression)
             )
-            found = (None, None) if known is None else (_finite(known.lower), _finite(known.upper))
-            self._atom_bounds[atom] = found
-        return found
+            interval = (
+                (None, None)
+                if sympy_range is None
+                else (_finite(sympy_range.lower), _finite(sympy_range.upper))
+            )
+            self._atom_bounds[atom] = interval
+        return interval
 
     def _is_nonnegative(self, node: SizeNode) -> bool:
         low = self.bounds(node.polynomial)[0] if node.polynomial is not None else None
@@ -217,7 +221,7 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
             raise LookupError(str(expression))
         return int(value)
 
-    # Questions that torch asks, and facts that it records.
+    # Methods of `ShapeEnv`: decisions, and facts about symbols.
 
     def evaluate_sym_node(
         self, sym_node: Any, size_oblivious: bool = False, fallback_value: bool | None = None
@@ -225,17 +229,17 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
         """The value of a number, with a guard if it depends on sizes."""
         is_own = isinstance(sym_node, SizeNode)
         sym_node = sym_node.original if is_own else sym_node
-        known = sym_node.known() if is_own and sym_node.pytype is bool else None
-        if known is not None:
-            note(self, sym_node, known)
-            return known
-        found = super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
-        note(self, sym_node, found)
+        answer = sym_node.known_answer() if is_own and sym_node.pytype is bool else None
+        if answer is not None:
+            note(self, sym_node, answer)
+            return answer
+        value = super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
+        note(self, sym_node, value)
         # Without a hint the answer may be the fallback; without a guard it holds for the example only.
         is_settled = is_own and sym_node._hint is not None and not self._suppress_guards_tls()
         if is_settled and sym_node.pytype is bool:
-            sym_node.answer = bool(found)
-        return found
+            sym_node.answer = bool(value)
+        return value
 
     def guard_or_defer_runtime_assert(self, *args: Any, **kwargs: Any) -> bool:
         """Assert what depends on data."""
@@ -250,49 +254,51 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
 
     def _set_replacement(self, a: Any, tgt: Any, msg: str) -> None:
         before = self.replacements.get(a)
+        # Only the first one, because later ones often follow from it.
         if self.fixing is None and tgt.is_number:
             self.fixing = traceback.extract_stack()
         super()._set_replacement(a, tgt, msg)
         self._learn()
         if self.replacements.get(a) != before:
-            for node in self._all:
+            for node in self._all_nodes:
                 node.refresh()
 
     def _learn(self) -> None:
         self.facts += 1
+        # Any bound may depend on the symbol that has changed.
         self._atom_bounds.clear()
         self._bounds.clear()
 
     def create_symintnode(self, *args: Any, **kwargs: Any) -> Any:
         """The number of an expression of sizes."""
-        return self._own(super().create_symintnode(*args, **kwargs))
+        return self._adopt_number(super().create_symintnode(*args, **kwargs))
 
     def create_symfloatnode(self, *args: Any, **kwargs: Any) -> Any:
         """The number of an expression of floats."""
-        return self._own(super().create_symfloatnode(*args, **kwargs))
+        return self._adopt_number(super().create_symfloatnode(*args, **kwargs))
 
     def create_symboolnode(self, *args: Any, **kwargs: Any) -> Any:
         """The truth of a condition on sizes."""
-        return self._own(super().create_symboolnode(*args, **kwargs))
+        return self._adopt_number(super().create_symboolnode(*args, **kwargs))
 
     def create_unbacked_symint(self, *args: Any, **kwargs: Any) -> Any:
         """A new integer that depends on data."""
-        return self._own(super().create_unbacked_symint(*args, **kwargs))
+        return self._adopt_number(super().create_unbacked_symint(*args, **kwargs))
 
     def create_unbacked_symfloat(self, *args: Any, **kwargs: Any) -> Any:
         """A new float that depends on data."""
-        return self._own(super().create_unbacked_symfloat(*args, **kwargs))
+        return self._adopt_number(super().create_unbacked_symfloat(*args, **kwargs))
 
     def create_unbacked_symbool(self, *args: Any, **kwargs: Any) -> Any:
         """A new boolean that depends on data."""
-        return self._own(super().create_unbacked_symbool(*args, **kwargs))
+        return self._adopt_number(super().create_unbacked_symbool(*args, **kwargs))
 
-    def _own(self, made: Any) -> Any:
-        return type(made)(self.adopted(made.node)) if isinstance(made, _SYMBOLIC) else made
+    def _adopt_number(self, number: Any) -> Any:
+        return type(number)(self.adopt(number.node)) if isinstance(number, _SYMBOLIC) else number
 
     def _is_python_assert(self) -> bool:
         """Whether the question is that of an `assert`, and nothing catches its error."""
-        # `python -O` compiles no assertions; torch compiles one to compare, and fails.
+        # torch compiles an `assert` to compare bytecode; `python -O` compiles none, so torch would fail.
         return __debug__ and super()._is_python_assert() and not is_caught()
 
     def _get_user_frame(self) -> types.FrameType | None:

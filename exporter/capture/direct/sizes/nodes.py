@@ -1,10 +1,10 @@
-"""Torch's symbolic numbers, decided by polynomials where these suffice and by sympy elsewhere.
+"""Symbolic numbers for torch, decided by polynomials where these suffice, and by sympy elsewhere.
 
-Torch asks a model's sizes thousands of questions: a product for each stride, a comparison for each
-broadcast. A `SizeNode` answers the same question once. Its arithmetic is exact: a result has the same sympy
-expression as torch's own `SymNode` would have, but the expression is made only when somebody asks for it. A
-comparison is decided by polynomials if it has the same answer for all sizes in their ranges. Every other
-question goes to torch, which decides it for the example and records a guard.
+torch computes thousands of products and comparisons of a model's sizes, for strides and broadcasts. A
+`SizeNode` caches each result. Its arithmetic is exact: a result has the same sympy expression as torch's own
+`SymNode` would have, but the expression is built only when it is read. A comparison is decided by
+polynomials if it has the same answer for all sizes in their ranges. torch decides every other comparison for
+the example, and records a guard.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _OPPOSITES = {"ne": "eq", "ge": "lt", "gt": "le"}
 
 
 class SizeNode(numbers.SymNode):  # type: ignore[misc]
-    """A symbolic integer, float or boolean of one `SizeEnvironment`, which makes and keeps the only instance.
+    """A symbolic integer, float or boolean. Its `SizeEnvironment` keeps one instance for equal numbers.
 
-    A recorder tells the results of a model's own arithmetic apart by identity, so it gets twins of them.
+    A recorder distinguishes results of the model's own arithmetic by identity, so each of them is a twin.
 
     Args:
         environment: the `SizeEnvironment`.
 
     Attributes:
-        original: the only instance, for a twin; else the number itself.
-        canonical: the one instance for its polynomial: replacements make polynomials of numbers equal.
+        original: for a twin, the instance that it copies; else the number itself.
+        canonical: the instance of its polynomial; replacements can make the polynomials of two numbers equal.
         polynomial: the value of an integer, with all replacements applied; None for other numbers.
         first_polynomial: the same at creation.
         is_expanded: whether the sympy expression is the plain sum of the polynomial's terms.
@@ -73,8 +73,8 @@ class SizeNode(numbers.SymNode):  # type: ignore[misc]
         self._value_key: int | None = None
 
     def twin(self) -> SizeNode:
-        """A further instance of the number."""
-        made = SizeNode(
+        """Make another instance of the number."""
+        twin = SizeNode(
             self.shape_env,
             self.pytype,
             self._hint,
@@ -82,19 +82,19 @@ class SizeNode(numbers.SymNode):  # type: ignore[misc]
             expression=None if self.is_expanded else self._expression,
             relation=self.relation,
         )
-        made.original = self.original
-        made.results = self.results
-        self.shape_env.keep(made)
-        return made
+        twin.original = self.original
+        twin.results = self.results
+        self.shape_env.keep(twin)
+        return twin
 
     @property
     def _expr(self) -> sympy.Basic:
         """The expression without replacements."""
         if self._first_expression is None:
             if self.first_polynomial is not None:
-                self._first_expression = self.shape_env.written(self.first_polynomial)
+                self._first_expression = self.shape_env.expression_of(self.first_polynomial)
             else:
-                self._first_expression = self._related()
+                self._first_expression = self._relation_expression()
         return self._first_expression
 
     @property
@@ -102,12 +102,14 @@ class SizeNode(numbers.SymNode):  # type: ignore[misc]
         """The expression with all replacements applied."""
         if self._expression is None:
             is_number = self.polynomial is not None
-            self._expression = self.shape_env.written(self.polynomial) if is_number else self._related()
+            self._expression = (
+                self.shape_env.expression_of(self.polynomial) if is_number else self._relation_expression()
+            )
         return self._expression
 
-    def _related(self) -> sympy.Basic:
+    def _relation_expression(self) -> sympy.Basic:
         name, *operands = self.relation or ()
-        return numbers.applied(name, [operand.expr for operand in operands])
+        return numbers.apply_operation(name, [operand.expr for operand in operands])
 
     def refresh(self) -> None:
         """Apply the environment's new replacements."""
@@ -115,7 +117,7 @@ class SizeNode(numbers.SymNode):  # type: ignore[misc]
         if self.relation is not None:
             self._expression = None
         elif self.is_expanded:
-            self.polynomial = environment.replaced(self.polynomial)
+            self.polynomial = environment.apply_replacements(self.polynomial)
             self._expression = None
             self.canonical = environment.size(self.polynomial)
         else:
@@ -137,8 +139,8 @@ class SizeNode(numbers.SymNode):  # type: ignore[misc]
 
     def wrap_int(self, num: int) -> SizeNode:
         """The node of a number."""
-        found = self.shape_env.numbers.get(num)
-        result: SizeNode = self.shape_env.number(num) if found is None else found
+        node = self.shape_env.numbers.get(num)
+        result: SizeNode = self.shape_env.number(num) if node is None else node
         return result
 
     def wrap_float(self, num: float) -> SizeNode:
@@ -155,10 +157,10 @@ class SizeNode(numbers.SymNode):  # type: ignore[misc]
         """The number in another environment."""
         return numbers.SymNode(self._expr, shape_env, self.pytype, self._hint, self.constant, None)
 
-    def _value_eq(self, other: Any) -> bool:
-        if isinstance(other, SizeNode):
-            return self.original is other.original
-        return bool(self._expr == other._expr and self.pytype == other.pytype)
+    def _value_eq(self, operand: Any) -> bool:
+        if isinstance(operand, SizeNode):
+            return self.original is operand.original
+        return bool(self._expr == operand._expr and self.pytype == operand.pytype)
 
     def _value_hash(self) -> int:
         # Torch's caches compare nodes with records of nodes, which have this hash.
@@ -177,14 +179,15 @@ class SizeNode(numbers.SymNode):  # type: ignore[misc]
 
     # Decisions.
 
-    def known(self) -> bool | None:
-        """The value of a boolean if it is the same for all allowed sizes, as far as polynomials tell."""
+    def known_answer(self) -> bool | None:
+        """The value of a boolean if polynomials show that it is the same for all allowed sizes; else None."""
         if self.original is not self:
-            return self.original.known()
+            return self.original.known_answer()
         if self.answer is None and self.relation is not None:
             environment = self.shape_env
+            # Without new facts the bounds are the same, and the comparison stays undecided.
             if self._undecided_at != environment.facts:
-                self.answer = _decided(self.relation, environment.bounds)
+                self.answer = _decide_relation(self.relation, environment.bounds)
                 self._undecided_at = environment.facts
         return self.answer
 
@@ -198,8 +201,8 @@ class SizeNode(numbers.SymNode):  # type: ignore[misc]
 
     def expect_true(self, file: str, line: int) -> bool:
         """Assert that a boolean is true, now or when the data are known."""
-        known = self.known()
-        return bool(numbers.SymNode.expect_true(self, file, line)) if known is None else known
+        answer = self.known_answer()
+        return bool(numbers.SymNode.expect_true(self, file, line)) if answer is None else answer
 
     def guard_or_false(self, file: str, line: int) -> bool:
         """The value of a boolean, False if it depends on data."""
@@ -211,41 +214,45 @@ class SizeNode(numbers.SymNode):  # type: ignore[misc]
 
     def statically_known_true(self, file: str, line: int) -> bool:
         """Whether a boolean is true for all allowed sizes."""
-        known = self.known()
-        if known is not None:
-            return known
+        answer = self.known_answer()
+        if answer is not None:
+            return answer
         return False if self._hint is False else bool(numbers.SymNode.statically_known_true(self, file, line))
 
 
-def _decided(relation: tuple[Any, ...], bounds: Callable[[Polynomial], Bounds]) -> bool | None:
-    """The answer to a question about sizes that holds for all of them, or None."""
-    name, left, *others = relation
+def _decide_relation(relation: tuple[Any, ...], bounds: Callable[[Polynomial], Bounds]) -> bool | None:
+    """Decide a relation of sizes by polynomials; None if it may differ between sizes."""
+    name, first, *further_operands = relation
     if name == "sym_not":
-        known = left.known()
-        return None if known is None else not known
-    right = others[0]
+        operand_answer = first.known_answer()
+        return None if operand_answer is None else not operand_answer
+    second = further_operands[0]
     if name in ("and", "or"):
         absorbing = name == "or"
-        answers = (left.known(), right.known())
+        answers = (first.known_answer(), second.known_answer())
         if absorbing in answers:
             result: bool | None = absorbing
             return result
         return None if None in answers else not absorbing
-    if left.polynomial is None or right.polynomial is None:
+    if first.polynomial is None or second.polynomial is None:
         return None
-    difference = left.polynomial - right.polynomial
-    found = _compared(_OPPOSITES.get(name, name), difference, bounds)
-    return found if found is None or name not in _OPPOSITES else not found
+    difference = first.polynomial - second.polynomial
+    answer = _compare_with_zero(_OPPOSITES.get(name, name), difference, bounds)
+    return answer if answer is None or name not in _OPPOSITES else not answer
 
 
-def _compared(name: str, difference: Polynomial, bounds: Callable[[Polynomial], Bounds]) -> bool | None:
+def _compare_with_zero(
+    name: str, difference: Polynomial, bounds: Callable[[Polynomial], Bounds]
+) -> bool | None:
     """Whether a number is equal to ("eq"), less than ("lt") or at most ("le") 0; None if that varies."""
     low, high = bounds(difference)
     if name == "eq":
         if low == high == 0:
             return True
-        apart = (low is not None and low > 0) or (high is not None and high < 0) or difference.has_no_root()
-        return False if apart else None
+        never_equal = (
+            (low is not None and low > 0) or (high is not None and high < 0) or difference.has_no_root()
+        )
+        return False if never_equal else None
     if high is not None and (high < 0 or (name == "le" and high == 0)):
         return True
     if low is not None and (low > 0 or (name == "lt" and low == 0)):
@@ -253,47 +260,47 @@ def _compared(name: str, difference: Polynomial, bounds: Callable[[Polynomial], 
     return None
 
 
-def _sum(left: SizeNode, right: SizeNode) -> Polynomial | None:
-    return left.polynomial + right.polynomial if _are_expanded(left, right) else None
+def _sum(first: SizeNode, second: SizeNode) -> Polynomial | None:
+    return first.polynomial + second.polynomial if _are_expanded(first, second) else None
 
 
-def _difference(left: SizeNode, right: SizeNode) -> Polynomial | None:
-    return left.polynomial - right.polynomial if _are_expanded(left, right) else None
+def _difference(first: SizeNode, second: SizeNode) -> Polynomial | None:
+    return first.polynomial - second.polynomial if _are_expanded(first, second) else None
 
 
-def _product(left: SizeNode, right: SizeNode) -> Polynomial | None:
+def _product(first: SizeNode, second: SizeNode) -> Polynomial | None:
     """The product, unless sympy keeps it as a product of sums."""
-    if not _are_expanded(left, right):
+    if not _are_expanded(first, second):
         return None
-    counts = sorted((len(left.polynomial.terms), len(right.polynomial.terms)))
-    constants = (left.polynomial.number, right.polynomial.number)
+    counts = sorted((len(first.polynomial.terms), len(second.polynomial.terms)))
+    constants = (first.polynomial.number, second.polynomial.number)
     if counts[1] > 1 and constants == (None, None):
         return None
-    result: Polynomial | None = left.polynomial * right.polynomial
+    result: Polynomial | None = first.polynomial * second.polynomial
     return result
 
 
-def _quotient(left: SizeNode, right: SizeNode) -> Polynomial | None:
+def _quotient(dividend: SizeNode, divisor: SizeNode) -> Polynomial | None:
     """The quotient, if it is exact and the divisor never 0."""
-    if not _are_expanded(left, right) or len(left.polynomial.terms) != 1:
+    if not _are_expanded(dividend, divisor) or len(dividend.polynomial.terms) != 1:
         return None
-    low, _ = right.shape_env.bounds(right.polynomial)
-    return left.polynomial.divided(right.polynomial) if low is not None and low > 0 else None
+    low, _ = divisor.shape_env.bounds(divisor.polynomial)
+    return dividend.polynomial.divide(divisor.polynomial) if low is not None and low > 0 else None
 
 
 def _negative(only: SizeNode) -> Polynomial | None:
     return -only.polynomial if only.is_expanded else None
 
 
-def _same(only: SizeNode) -> Polynomial | None:
+def _identity(only: SizeNode) -> Polynomial | None:
     return only.polynomial if only.is_expanded else None
 
 
-def _are_expanded(left: SizeNode, right: SizeNode) -> bool:
+def _are_expanded(first: SizeNode, second: SizeNode) -> bool:
     return (
-        left.is_expanded
-        and right.is_expanded
-        and len(left.polynomial.terms) + len(right.polynomial.terms) < _MOST_TERMS
+        first.is_expanded
+        and second.is_expanded
+        and len(first.polynomial.terms) + len(second.polynomial.terms) < _MOST_TERMS
     )
 
 
@@ -303,7 +310,7 @@ _POLYNOMIALS: dict[str, Callable[..., Polynomial | None]] = {
     "mul": _product,
     "int_floordiv": _quotient,
     "neg": _negative,
-    "pos": _same,
+    "pos": _identity,
 }
 """Operations whose result may be a plain sum; None where sympy writes the result in another form."""
 _RELATIONS = frozenset("eq ne lt le gt ge and or sym_not".split())
@@ -312,40 +319,44 @@ _RELATIONS = frozenset("eq ne lt le gt ge and or sym_not".split())
 def _operation(name: str) -> Callable[..., SizeNode]:
     """The method of `SizeNode` for one of torch's operations on symbolic numbers."""
 
-    def method(self: SizeNode, *others: Any) -> SizeNode:
-        key = (name, *others)
-        found = self.results.get(key)
-        if found is None:
-            operands = [operand.original for operand in (self, *map(self.shape_env.adopted, others))]
-            found = self.results[key] = _result(name, operands)
-        return numbers.recorded(name, (self, *others), found) if numbers.is_recorded() else found
+    def method(self: SizeNode, *arguments: Any) -> SizeNode:
+        key = (name, *arguments)
+        node = self.results.get(key)
+        if node is None:
+            operands = [operand.original for operand in (self, *map(self.shape_env.adopt, arguments))]
+            node = self.results[key] = _result(name, operands)
+        return numbers.record_operation(name, (self, *arguments), node) if numbers.is_recorded() else node
 
-    def binary(self: SizeNode, other: Any) -> SizeNode:
-        key = (name, other.original if type(other) is SizeNode else other)
-        found = self.results.get(key)
-        if found is None:
-            found = self.results[key] = _result(name, [self.original, self.shape_env.adopted(other).original])
-        if not numbers.is_recorded() or (is_at_most and other.maybe_as_int() == sys.maxsize):
-            # Each slice to the end of a tensor asks torch whether its size is at most the largest integer.
-            return found
-        result: SizeNode = numbers.recorded(name, (self, other), found)
+    def binary(self: SizeNode, operand_or_number: Any) -> SizeNode:
+        key = (name, operand_or_number.original if type(operand_or_number) is SizeNode else operand_or_number)
+        node = self.results.get(key)
+        if node is None:
+            node = self.results[key] = _result(
+                name, [self.original, self.shape_env.adopt(operand_or_number).original]
+            )
+        if not numbers.is_recorded() or (is_at_most and operand_or_number.maybe_as_int() == sys.maxsize):
+            # Each slice to the end of a tensor compares its size with the largest integer; no node is needed.
+            return node
+        result: SizeNode = numbers.record_operation(name, (self, operand_or_number), node)
         return result
 
     is_at_most = name == "le"
-    made = binary if name in numbers.BINARY else method
-    made.__name__ = made.__qualname__ = name
-    made.__doc__ = f"The result of `{name}`."
-    return made
+    implementation = binary if name in numbers.BINARY else method
+    implementation.__name__ = implementation.__qualname__ = name
+    implementation.__doc__ = f"The result of `{name}`."
+    return implementation
 
 
 def _result(name: str, operands: Sequence[SizeNode]) -> SizeNode:
     environment = operands[0].shape_env
     if name in _RELATIONS:
-        result: SizeNode = environment.related(name, operands)
+        result: SizeNode = environment.relation_node(name, operands)
         return result
     polynomial_of = _POLYNOMIALS.get(name)
     polynomial = polynomial_of(*operands) if polynomial_of is not None else None
-    result = environment.computed(name, operands) if polynomial is None else environment.size(polynomial)
+    result = (
+        environment.operation_node(name, operands) if polynomial is None else environment.size(polynomial)
+    )
     return result
 
 

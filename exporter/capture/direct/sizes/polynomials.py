@@ -1,8 +1,8 @@
-"""Integer polynomials in sizes, and the values that they can take.
+"""Integer polynomials in sizes, with bounds of their values.
 
-A polynomial is a sum of integer multiples of products of atoms. An atom is a number that stands for a size or
-for what has no polynomial form (a quotient, a remainder, a minimum). The form is canonical: two polynomials
-are equal for all values of their atoms exactly if their terms are.
+A polynomial is a sum of integer multiples of products of atoms. An atom is the number of a size, or of an
+expression without a polynomial form (a quotient, a remainder, a minimum). The form is canonical: two
+polynomials are equal for all values of their atoms exactly if their terms are equal.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Polynomial:
         """The polynomial that is one atom."""
         return cls({(atom,): 1})
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Polynomial) and self.terms == other.terms
+    def __eq__(self, operand: object) -> bool:
+        return isinstance(operand, Polynomial) and self.terms == operand.terms
 
     def __hash__(self) -> int:
         return self._hash
@@ -65,47 +65,51 @@ class Polynomial:
         """The atoms that occur."""
         return {atom for monomial in self.terms for atom in monomial}
 
-    def __add__(self, other: Polynomial) -> Polynomial:
+    def __add__(self, operand: Polynomial) -> Polynomial:
         terms = dict(self.terms)
-        for monomial, factor in other.terms.items():
+        for monomial, factor in operand.terms.items():
             terms[monomial] = terms.get(monomial, 0) + factor
         return Polynomial(terms)
 
-    def __sub__(self, other: Polynomial) -> Polynomial:
-        return self + -other
+    def __sub__(self, operand: Polynomial) -> Polynomial:
+        return self + -operand
 
     def __neg__(self) -> Polynomial:
         return Polynomial({monomial: -factor for monomial, factor in self.terms.items()})
 
-    def __mul__(self, other: Polynomial) -> Polynomial:
+    def __mul__(self, operand: Polynomial) -> Polynomial:
         terms: dict[Monomial, int] = {}
-        for left, factor in self.terms.items():
-            for right, other_factor in other.terms.items():
-                monomial = tuple(sorted(left + right)) if left and right else left or right
-                terms[monomial] = terms.get(monomial, 0) + factor * other_factor
+        for first_monomial, factor in self.terms.items():
+            for second_monomial, operand_factor in operand.terms.items():
+                monomial = (
+                    tuple(sorted(first_monomial + second_monomial))
+                    if first_monomial and second_monomial
+                    else first_monomial or second_monomial
+                )
+                terms[monomial] = terms.get(monomial, 0) + factor * operand_factor
         return Polynomial(terms)
 
-    def divided(self, divisor: Polynomial) -> Polynomial | None:
+    def divide(self, divisor: Polynomial) -> Polynomial | None:
         """The quotient by a polynomial of one term, if it divides every term; else None."""
         if len(divisor.terms) != 1:
             return None
         [(monomial, factor)] = divisor.terms.items()
         terms = {}
-        for own, own_factor in self.terms.items():
-            rest = _without(own, monomial)
-            if rest is None or own_factor % factor:
+        for dividend, dividend_factor in self.terms.items():
+            quotient = _without(dividend, monomial)
+            if quotient is None or dividend_factor % factor:
                 return None
-            terms[rest] = own_factor // factor
+            terms[quotient] = dividend_factor // factor
         return Polynomial(terms)
 
-    def substituted(self, values: Mapping[int, Polynomial]) -> Polynomial:
+    def substitute(self, values: Mapping[int, Polynomial]) -> Polynomial:
         """The polynomial with atoms replaced."""
         terms: dict[Monomial, int] = {}
         for monomial, factor in self.terms.items():
-            kept = Polynomial({tuple(atom for atom in monomial if atom not in values): factor})
-            product = _product(kept, (values[atom] for atom in monomial if atom in values))
-            for key, made in product.terms.items():
-                terms[key] = terms.get(key, 0) + made
+            unchanged = Polynomial({tuple(atom for atom in monomial if atom not in values): factor})
+            product = _product(unchanged, (values[atom] for atom in monomial if atom in values))
+            for key, product_factor in product.terms.items():
+                terms[key] = terms.get(key, 0) + product_factor
         return Polynomial(terms)
 
     def value(self, values: Callable[[int], int]) -> int:
@@ -125,6 +129,7 @@ class Polynomial:
         widths: dict[int, int | None] = {}
         for atom in self.atoms:
             low, high = ranges(atom)
+            # With atoms that are at least 0, each term is monotonous, so its extremes are at the ends.
             if low is not None:
                 distances[atom] = Polynomial({(atom,): 1, (): low})
             elif high is not None:
@@ -132,9 +137,10 @@ class Polynomial:
             else:
                 return _UNBOUNDED
             widths[atom] = None if low is None or high is None else max(0, high - low)
+        # Replacing each atom by a sum of two terms multiplies a product of n atoms out to 2**n terms.
         if sum(2 ** len(monomial) for monomial in self.terms) > _MOST_TERMS:
             return _UNBOUNDED
-        shifted = self.substituted(distances)
+        shifted = self.substitute(distances)
         return _extreme(shifted, widths, -1), _extreme(shifted, widths, 1)
 
     def has_no_root(self) -> bool:
@@ -144,16 +150,16 @@ class Polynomial:
 
 
 def _without(monomial: Monomial, divisor: Monomial) -> Monomial | None:
-    rest = list(monomial)
+    remaining = list(monomial)
     for atom in divisor:
-        if atom not in rest:
+        if atom not in remaining:
             return None
-        rest.remove(atom)
-    return tuple(rest)
+        remaining.remove(atom)
+    return tuple(remaining)
 
 
-def _product(first: Polynomial, others: Iterable[Polynomial]) -> Polynomial:
-    return functools.reduce(Polynomial.__mul__, others, first)
+def _product(first: Polynomial, factors: Iterable[Polynomial]) -> Polynomial:
+    return functools.reduce(Polynomial.__mul__, factors, first)
 
 
 def _extreme(polynomial: Polynomial, widths: Mapping[int, int | None], sign: int) -> int | None:

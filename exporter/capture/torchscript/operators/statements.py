@@ -187,7 +187,7 @@ def call_method(machine: Interpreter, node: Any, owner: Any, *operands: Any) -> 
 @script("prim::fork", "prim::awaitable")
 def fork(machine: Interpreter, node: Any, *operands: Any) -> Any:
     """A task, run at once."""
-    return machine.run(torchscript.inlined(node.g("Subgraph")), operands)[0]
+    return machine.run(torchscript.inline_calls(node.g("Subgraph")), operands)[0]
 
 
 @script("prim::isinstance")

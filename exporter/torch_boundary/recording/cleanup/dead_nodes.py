@@ -30,6 +30,7 @@ def remove_dead_nodes(graph: torch.fx.Graph) -> None:
 
 
 def _remove(graph: torch.fx.Graph, is_dead: Callable[[torch.fx.Node], bool]) -> None:
+    # In reverse order, because erasing a node may leave its operands unread.
     for node in reversed(graph.nodes):
         if node.op == "call_function" and not node.users and is_dead(node):
             graph.erase_node(node)

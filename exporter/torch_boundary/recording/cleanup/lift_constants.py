@@ -34,13 +34,14 @@ class Constants:
         """
         if any(node.op == "get_attr" for node in graph.nodes):
             module: Any = root
-            self.lifted = lift_constants_pass(module, signature, self._named())
+            self.lifted = lift_constants_pass(module, signature, self._attribute_names())
 
-    def _named(self) -> ConstantAttrMap:
+    def _attribute_names(self) -> ConstantAttrMap:
         """The names of the tensors, in torch's form."""
-        named = ConstantAttrMap()
+        names = ConstantAttrMap()
         weights = {*map(id, self._tree.parameters.values()), *map(id, self._tree.buffers.values())}
         for name, item in self._tree.attributes.items():
+            # A weight that is also a plain attribute has a placeholder already.
             if id(item) not in weights:
-                named.add(item, name)
-        return named
+                names.add(item, name)
+        return names

@@ -27,13 +27,14 @@ def without_regions(graph: torch.fx.Graph, root: torch.nn.Module) -> tuple[torch
             entered.append(node)
     if not entered:
         return graph, root
+    # The third argument of `_enter_autocast` is `enabled`.
     if all(node.args[2] is False for node in entered):
         for node in reversed(graph.nodes):
             if node.target in (_ENTER, _EXIT):
                 graph.erase_node(node)
         return graph, root
-    replaced: Any = replace_autocast_with_hop_pass(torch.fx.GraphModule(root, graph), None)[0]
-    return replaced.graph, replaced
+    regions_module: Any = replace_autocast_with_hop_pass(torch.fx.GraphModule(root, graph), None)[0]
+    return regions_module.graph, regions_module
 
 
 def name_operands(root: torch.nn.Module) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from ...fake_tensors import FakeTensor
-from ...symbolic_numbers import axes_by_stride, known
+from ...symbolic_numbers import axes_by_stride, decide_condition
 from .elementwise import broadcast
 from .layout import (
-    Layout,
+    TensorLayout,
     are_fixed,
     are_same,
     axis_of,
@@ -24,13 +24,13 @@ from .layout import (
     is_made_same,
     is_positive,
     is_same,
-    made,
+    new_layout,
 )
 
 
 def _batch_norm(
-    x: torch.Tensor, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, *others: Any
-) -> Layout | None:
+    x: torch.Tensor, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, *options: Any
+) -> TensorLayout | None:
     # In training mode it writes to its statistics.
     if training or mean is None or variance is None or x.dim() < 2 or not x.dtype.is_floating_point:
         return None
@@ -38,84 +38,89 @@ def _batch_norm(
 
 
 def _layer_norm(
-    x: torch.Tensor, normalized: Sequence[Any], weight: Any = None, bias: Any = None, *others: Any
-) -> Layout | None:
+    x: torch.Tensor, normalized: Sequence[Any], weight: Any = None, bias: Any = None, *options: Any
+) -> TensorLayout | None:
     sizes = x.shape[x.dim() - len(normalized) :]
     is_known = x.dtype.is_floating_point and 0 < len(normalized) <= x.dim() and are_fixed(sizes)
     is_known = is_known and are_same(sizes, normalized) and has_shape(x, sizes, weight, bias)
-    return made(x, x.shape) if is_known else None
+    return new_layout(x, x.shape) if is_known else None
 
 
-def _linear(x: torch.Tensor, weight: torch.Tensor, bias: Any = None) -> Layout | None:
+def _linear(x: torch.Tensor, weight: torch.Tensor, bias: Any = None) -> TensorLayout | None:
     if not x.dtype.is_floating_point or x.dim() < 2 or weight.dim() != 2 or 0 in weight.shape:
         return None
     is_known = has_shape(x, (weight.shape[0], x.shape[-1]), weight) and has_shape(x, weight.shape[:1], bias)
     return (
-        made(x, (*x.shape[:-1], weight.shape[0])) if is_known and (x.dim() < 4 or is_contiguous(x)) else None
+        new_layout(x, (*x.shape[:-1], weight.shape[0]))
+        if is_known and (x.dim() < 4 or is_contiguous(x))
+        else None
     )
 
 
-def _addmm(bias: torch.Tensor, x: Any, other: Any) -> Layout | None:
-    if type(x) is not FakeTensor or type(other) is not FakeTensor or not x.dtype.is_floating_point:
+def _addmm(bias: torch.Tensor, x: Any, right: Any) -> TensorLayout | None:
+    if type(x) is not FakeTensor or type(right) is not FakeTensor or not x.dtype.is_floating_point:
         return None
-    is_known = x.dim() == other.dim() == 2 and has_shape(x, (x.shape[1], other.shape[1]), other)
-    is_known = is_known and 0 not in other.shape and has_shape(x, other.shape[1:], bias)
-    return made(x, (x.shape[0], other.shape[1])) if is_known else None
+    is_known = x.dim() == right.dim() == 2 and has_shape(x, (x.shape[1], right.shape[1]), right)
+    is_known = is_known and 0 not in right.shape and has_shape(x, right.shape[1:], bias)
+    return new_layout(x, (x.shape[0], right.shape[1])) if is_known else None
 
 
-def _matmul(x: torch.Tensor, other: Any) -> Layout | None:
-    """Products of as many matrices, none of which is broadcast."""
-    if type(other) is not FakeTensor or not 3 <= x.dim() == other.dim() <= 4 or x.dtype != other.dtype:
+def _matmul(x: torch.Tensor, right: Any) -> TensorLayout | None:
+    """Products of two stacks of matrices without broadcasting."""
+    if type(right) is not FakeTensor or not 3 <= x.dim() == right.dim() <= 4 or x.dtype != right.dtype:
         return None
-    is_known = x.dtype.is_floating_point and x.device == other.device
-    is_known = is_known and are_same((*x.shape[:-2], x.shape[-1]), (*other.shape[:-2], other.shape[-2]))
-    return made(x, (*x.shape[:-1], other.shape[-1])) if is_known else None
+    is_known = x.dtype.is_floating_point and x.device == right.device
+    is_known = is_known and are_same((*x.shape[:-2], x.shape[-1]), (*right.shape[:-2], right.shape[-2]))
+    return new_layout(x, (*x.shape[:-1], right.shape[-1])) if is_known else None
 
 
-def _rolled(x: torch.Tensor, shifts: Any, dims: Any = ()) -> Layout | None:
+def _roll(x: torch.Tensor, shifts: Any, dims: Any = ()) -> TensorLayout | None:
     are_numbers = all(isinstance(item, (list, tuple)) and are_fixed(item) for item in (shifts, dims))
     is_known = are_numbers and len(shifts) == len(dims) and None not in [axis_of(x, dim) for dim in dims]
-    return made(x, x.shape) if is_known and dims and is_contiguous(x) else None
+    return new_layout(x, x.shape) if is_known and dims and is_contiguous(x) else None
 
 
-def _contiguous(x: torch.Tensor, memory_format: Any = torch.contiguous_format) -> Layout | None:
+def _contiguous(x: torch.Tensor, memory_format: Any = torch.contiguous_format) -> TensorLayout | None:
     """A copy, if the argument is not contiguous for any sizes."""
     strides = contiguous_strides(x.shape)
     if strides is None or memory_format != torch.contiguous_format:
         return None
     axes = zip(x.shape, x.stride(), strides, strict=True)
-    is_copied = any(is_above_1(size) and known(stride != wanted) for size, stride, wanted in axes)
-    return made(x, x.shape) if is_copied else None
+    is_copied = any(
+        is_above_1(size) and decide_condition(stride != contiguous_stride)
+        for size, stride, contiguous_stride in axes
+    )
+    return new_layout(x, x.shape) if is_copied else None
 
 
-def _cumulated(x: torch.Tensor, dim: int, *, dtype: Any = None) -> Layout | None:
+def _cumulate(x: torch.Tensor, dim: int, *, dtype: Any = None) -> TensorLayout | None:
     is_known = axis_of(x, dim) is not None and is_contiguous(x) and not x.dtype.is_complex
-    own = x.dtype if x.dtype.is_floating_point else torch.int64
-    return made(x, x.shape, dtype or own) if is_known else None
+    default_dtype = x.dtype if x.dtype.is_floating_point else torch.int64
+    return new_layout(x, x.shape, dtype or default_dtype) if is_known else None
 
 
-def _reduced(x: torch.Tensor, dim: Any, keepdim: bool = False, dtype: Any = None) -> Layout | None:
-    axes = None if dim is None else {axis_of(x, each) for each in dim}
+def _reduce(x: torch.Tensor, dim: Any, keepdim: bool = False, dtype: Any = None) -> TensorLayout | None:
+    axes = None if dim is None else {axis_of(x, dimension) for dimension in dim}
     if not x.dtype.is_floating_point or dtype not in (None, x.dtype) or not is_contiguous(x):
         return None
     if not axes or None in axes or len(axes) != len(dim):
         return None
     sizes = [1 if axis in axes else size for axis, size in enumerate(x.shape) if keepdim or axis not in axes]
-    return made(x, sizes)
+    return new_layout(x, sizes)
 
 
-def _indexed(x: torch.Tensor, indices: Sequence[Any]) -> Layout | None:
+def _index(x: torch.Tensor, indices: Sequence[Any]) -> TensorLayout | None:
     """Positions along the first axes."""
-    if not all(type(each) is FakeTensor and each.dtype == torch.int64 for each in indices):
+    if not all(type(index) is FakeTensor and index.dtype == torch.int64 for index in indices):
         return None
     if (
         not 0 < len(indices) <= x.dim()
         or not is_contiguous(x)
-        or any(each.device != x.device for each in indices)
+        or any(index.device != x.device for index in indices)
     ):
         return None
     positions = broadcast(torch.int64, *indices)
-    return None if positions is None else made(x, (*positions.shape, *x.shape[len(indices) :]))
+    return None if positions is None else new_layout(x, (*positions.shape, *x.shape[len(indices) :]))
 
 
 def _attention(
@@ -128,21 +133,22 @@ def _attention(
     *,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> Layout | None:
+) -> TensorLayout | None:
     """By the fused kernel for the CPU, whose result is in the order of the query."""
     tensors = [query, key, value]
+    # Only the flash kernel for the CPU is described below.
     if dropout or enable_gqa or not torch.backends.cuda.flash_sdp_enabled():
         return None
-    if not all(type(each) is FakeTensor and each.dim() == 4 for each in tensors):
+    if not all(type(tensor) is FakeTensor and tensor.dim() == 4 for tensor in tensors):
         return None
     if not all(
-        each.dtype == torch.float32
-        and each.device.type == "cpu"
-        and each.stride()[-1] == 1
-        and are_fixed((each.shape[1], each.shape[3]))
-        and are_same((*each.shape[:2], each.shape[3]), (*query.shape[:2], query.shape[3]))
-        and all(map(is_positive, each.shape))
-        for each in tensors
+        tensor.dtype == torch.float32
+        and tensor.device.type == "cpu"
+        and tensor.stride()[-1] == 1
+        and are_fixed((tensor.shape[1], tensor.shape[3]))
+        and are_same((*tensor.shape[:2], tensor.shape[3]), (*query.shape[:2], query.shape[3]))
+        and all(map(is_positive, tensor.shape))
+        for tensor in tensors
     ):
         return None
     if not are_same(key.shape, value.shape) or not _is_mask(mask, query, key):
@@ -151,7 +157,9 @@ def _attention(
     strides = None if order is None else contiguous_strides([query.shape[axis] for axis in order])
     if order is None or strides is None or has_single(query.shape):
         return None
-    return Layout(query.dtype, query.shape, [strides[order.index(axis)] for axis in range(4)], query.device)
+    return TensorLayout(
+        query.dtype, query.shape, [strides[order.index(axis)] for axis in range(4)], query.device
+    )
 
 
 def _order_of_strides(x: torch.Tensor) -> list[int] | None:
@@ -159,52 +167,52 @@ def _order_of_strides(x: torch.Tensor) -> list[int] | None:
     order, strides = axes_by_stride(x), x.stride()
     if order is None:
         return None
-    is_known = all(known(strides[a] > strides[b]) is True for a, b in itertools.pairwise(order))
+    is_known = all(decide_condition(strides[a] > strides[b]) is True for a, b in itertools.pairwise(order))
     return order if is_known else None
 
 
 def _is_mask(mask: Any, query: torch.Tensor, key: torch.Tensor) -> bool:
     if mask is None:
         return True
-    wanted = (*query.shape[:3], key.shape[2])
+    scores_shape = (*query.shape[:3], key.shape[2])
     return (
         type(mask) is FakeTensor
         and mask.dtype in (torch.bool, query.dtype)
         and mask.dim() == 4
         and all(
-            is_same(size, 1) or is_made_same(size, other)
-            for size, other in zip(mask.shape, wanted, strict=True)
+            is_same(size, 1) or is_made_same(size, score_size)
+            for size, score_size in zip(mask.shape, scores_shape, strict=True)
         )
     )
 
 
-def _embedding(weight: torch.Tensor, indices: Any, *others: Any) -> Layout | None:
+def _embedding(weight: torch.Tensor, indices: Any, *options: Any) -> TensorLayout | None:
     is_known = type(indices) is FakeTensor and indices.dtype in (torch.int64, torch.int32)
     is_known = is_known and weight.dim() == 2 and indices.device == weight.device
     is_known = is_known and is_contiguous(indices, but_single=True)
-    return made(weight, (*indices.shape, weight.shape[1])) if is_known else None
+    return new_layout(weight, (*indices.shape, weight.shape[1])) if is_known else None
 
 
-def _cat(tensors: Sequence[Any], dim: int = 0) -> Layout | None:
-    joined = [each for each in tensors if not _is_skipped(each)]
+def _cat(tensors: Sequence[Any], dim: int = 0) -> TensorLayout | None:
+    joined = [tensor for tensor in tensors if not _is_skipped(tensor)]
     if not joined:
         return None
     first = joined[0]
     axis = axis_of(first, dim)
     if axis is None or not all(
-        type(each) is FakeTensor and each.dtype == first.dtype and each.device == first.device
-        for each in tensors
+        type(tensor) is FakeTensor and tensor.dtype == first.dtype and tensor.device == first.device
+        for tensor in tensors
     ):
         return None
     if not all(
-        _is_joined_contiguously(each)
-        and each.dim() == first.dim()
-        and are_same(_apart(each.shape, axis), _apart(first.shape, axis))
-        for each in joined
+        _is_joined_contiguously(tensor)
+        and tensor.dim() == first.dim()
+        and are_same(_without_axis(tensor.shape, axis), _without_axis(first.shape, axis))
+        for tensor in joined
     ):
         return None
-    total = sum((each.shape[axis] for each in joined[1:]), first.shape[axis])
-    return made(first, (*first.shape[:axis], total, *first.shape[axis + 1 :]))
+    total = sum((tensor.shape[axis] for tensor in joined[1:]), first.shape[axis])
+    return new_layout(first, (*first.shape[:axis], total, *first.shape[axis + 1 :]))
 
 
 def _is_skipped(x: torch.Tensor) -> bool:
@@ -216,27 +224,27 @@ def _is_joined_contiguously(x: torch.Tensor) -> bool:
     """Whether a tensor has elements, and its channels are not innermost, which joined tensors would keep."""
     if not all(map(is_positive, x.shape)):
         return False
-    return x.dim() not in (4, 5) or known(x.shape[1] * x.stride()[1] > x.stride()[-1]) is True
+    return x.dim() not in (4, 5) or decide_condition(x.shape[1] * x.stride()[1] > x.stride()[-1]) is True
 
 
-def _apart(shape: Sequence[Any], axis: int) -> Sequence[Any]:
+def _without_axis(shape: Sequence[Any], axis: int) -> Sequence[Any]:
     return (*shape[:axis], *shape[axis + 1 :])
 
 
-RULES: dict[str, Callable[..., Layout | None]] = {
+RULES: dict[str, Callable[..., TensorLayout | None]] = {
     "aten::addmm": _addmm,
     "aten::batch_norm": _batch_norm,
     "aten::cat": _cat,
     "aten::contiguous": _contiguous,
-    "aten::cumsum": _cumulated,
+    "aten::cumsum": _cumulate,
     "aten::embedding": _embedding,
-    "aten::index.Tensor": _indexed,
+    "aten::index.Tensor": _index,
     "aten::layer_norm": _layer_norm,
     "aten::linear": _linear,
     "aten::matmul": _matmul,
-    "aten::mean.dim": _reduced,
-    "aten::roll": _rolled,
+    "aten::mean.dim": _reduce,
+    "aten::roll": _roll,
     "aten::scaled_dot_product_attention": _attention,
-    "aten::sum.dim_IntList": _reduced,
+    "aten::sum.dim_IntList": _reduce,
 }
 """The layout of the result by the arguments; None for calls that the operator's kernel must decide."""

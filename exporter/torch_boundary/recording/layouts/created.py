@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
-from .layout import Layout, contiguous_strides, is_positive
+from .layout import TensorLayout, contiguous_strides, is_positive
 
 
 def _range(
     *ends: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
-) -> Layout | None:
-    """Integers up to a symbolic end, or between two ends, of which one is symbolic."""
+) -> TensorLayout | None:
+    """Integers up to a symbolic end, or between two ends with at least one symbol."""
     if not all(type(end) in (int, torch.SymInt) for end in ends):
         return None
     length = ends[0] if len(ends) == 1 else ends[1] - ends[0]
@@ -21,30 +21,30 @@ def _range(
     return _on(device, dtype or torch.int64, (length,)) if is_known else None
 
 
-def _filled(
+def _fill(
     size: Sequence[Any],
     *value: Any,
     dtype: Any = None,
     layout: Any = None,
     device: Any = None,
     pin_memory: Any = None,
-) -> Layout | None:
-    """Tensors of an element type that is given, or of zeros or ones."""
+) -> TensorLayout | None:
+    """Tensors of zeros or ones, or of a value with an explicit element type."""
     is_known = (dtype is not None or not value) and not layout and not pin_memory
     return _on(device, dtype or torch.get_default_dtype(), size) if is_known else None
 
 
-def _on(device: Any, dtype: torch.dtype, shape: Sequence[Any]) -> Layout | None:
+def _on(device: Any, dtype: torch.dtype, shape: Sequence[Any]) -> TensorLayout | None:
     stride = contiguous_strides(shape)
-    where = torch.get_default_device() if device is None else torch.device(device)
-    return None if stride is None else Layout(dtype, tuple(shape), stride, where)
+    resolved_device = torch.get_default_device() if device is None else torch.device(device)
+    return None if stride is None else TensorLayout(dtype, tuple(shape), stride, resolved_device)
 
 
-RULES: dict[str, Callable[..., Layout | None]] = {
+RULES: dict[str, Callable[..., TensorLayout | None]] = {
     "aten::arange": _range,
     "aten::arange.start": _range,
-    "aten::full": _filled,
-    "aten::ones": _filled,
-    "aten::zeros": _filled,
+    "aten::full": _fill,
+    "aten::ones": _fill,
+    "aten::zeros": _fill,
 }
 """The layout of a new tensor by the arguments; None for calls that the operator's kernel must decide."""

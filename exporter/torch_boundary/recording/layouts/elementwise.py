@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from ...fake_tensors import FakeTensor
-from ...symbolic_numbers import known
+from ...symbolic_numbers import decide_condition
 from .layout import (
-    Layout,
+    TensorLayout,
     are_same,
     axis_of,
     contiguous_strides,
@@ -19,7 +19,7 @@ from .layout import (
     is_contiguous,
     is_made_same,
     is_same,
-    made,
+    new_layout,
 )
 
 _OF_FLOATS = (
@@ -38,65 +38,68 @@ _CONDITIONS = "eq ge gt le lt ne"
 _LOGIC = "__and__.Tensor __or__.Tensor bitwise_and.Tensor bitwise_or.Tensor logical_and logical_or"
 
 
-def _unary(x: torch.Tensor, *others: Any) -> Layout | None:
-    if not x.dtype.is_floating_point or not all(item is None or type(item) in _NUMBERS for item in others):
+def _unary(x: torch.Tensor, *options: Any) -> TensorLayout | None:
+    if not x.dtype.is_floating_point or not all(item is None or type(item) in _NUMBERS for item in options):
         return None
     return broadcast(x.dtype, x)
 
 
-def _signed(x: torch.Tensor) -> Layout | None:
+def _absolute_or_negative(x: torch.Tensor) -> TensorLayout | None:
     return None if x.dtype == torch.bool or x.dtype.is_complex else broadcast(x.dtype, x)
 
 
-def _converted(
+def _convert(
     x: torch.Tensor, dtype: Any, non_blocking: bool = False, copy: bool = False, memory_format: Any = None
-) -> Layout | None:
+) -> TensorLayout | None:
     # A tensor that has the element type is returned itself.
     if dtype == x.dtype or x.dtype.is_complex or memory_format not in (None, torch.preserve_format):
         return None
     return broadcast(dtype, x)
 
 
-def _moved(x: torch.Tensor, device: Any, dtype: Any, *others: Any) -> Layout | None:
-    return _converted(x, dtype, *others) if device == x.device else None
+def _move(x: torch.Tensor, device: Any, dtype: Any, *options: Any) -> TensorLayout | None:
+    return _convert(x, dtype, *options) if device == x.device else None
 
 
-def _softmax(x: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> Layout | None:
+def _softmax(x: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> TensorLayout | None:
     is_known = x.dtype.is_floating_point and dtype in (None, x.dtype) and axis_of(x, dim) is not None
-    return made(x, x.shape) if is_known and is_contiguous(x) else None
+    return new_layout(x, x.shape) if is_known and is_contiguous(x) else None
 
 
-def _arithmetic(x: torch.Tensor, other: Any) -> Layout | None:
-    if type(other) is FakeTensor:
-        return broadcast(x.dtype, x, other) if x.dtype == other.dtype and x.dtype != torch.bool else None
-    is_kept = (
-        x.dtype.is_floating_point if type(other) is float else type(other) is int and x.dtype != torch.bool
+def _arithmetic(x: torch.Tensor, operand: Any) -> TensorLayout | None:
+    if type(operand) is FakeTensor:
+        return broadcast(x.dtype, x, operand) if x.dtype == operand.dtype and x.dtype != torch.bool else None
+    # A Python float promotes a tensor of integers; other scalars keep its element type.
+    keeps_dtype = (
+        x.dtype.is_floating_point
+        if type(operand) is float
+        else type(operand) is int and x.dtype != torch.bool
     )
-    return broadcast(x.dtype, x) if is_kept and type(other) in (int, float) else None
+    return broadcast(x.dtype, x) if keeps_dtype and type(operand) in (int, float) else None
 
 
-def _quotient(x: torch.Tensor, other: Any) -> Layout | None:
-    return _arithmetic(x, other) if x.dtype.is_floating_point else None
+def _quotient(x: torch.Tensor, operand: Any) -> TensorLayout | None:
+    return _arithmetic(x, operand) if x.dtype.is_floating_point else None
 
 
-def _condition(x: torch.Tensor, other: Any) -> Layout | None:
-    if type(other) is FakeTensor:
-        return broadcast(torch.bool, x, other) if x.dtype == other.dtype else None
-    return broadcast(torch.bool, x) if type(other) in (int, float) else None
+def _condition(x: torch.Tensor, operand: Any) -> TensorLayout | None:
+    if type(operand) is FakeTensor:
+        return broadcast(torch.bool, x, operand) if x.dtype == operand.dtype else None
+    return broadcast(torch.bool, x) if type(operand) in (int, float) else None
 
 
-def _logic(x: torch.Tensor, other: Any) -> Layout | None:
-    is_known = type(other) is FakeTensor and x.dtype == other.dtype == torch.bool
-    return broadcast(torch.bool, x, other) if is_known else None
+def _logic(x: torch.Tensor, operand: Any) -> TensorLayout | None:
+    is_known = type(operand) is FakeTensor and x.dtype == operand.dtype == torch.bool
+    return broadcast(torch.bool, x, operand) if is_known else None
 
 
-def _not(x: torch.Tensor) -> Layout | None:
+def _not(x: torch.Tensor) -> TensorLayout | None:
     return broadcast(x.dtype, x) if x.dtype == torch.bool else None
 
 
-def _where(condition: torch.Tensor, x: Any, other: Any) -> Layout | None:
-    tensors = [item for item in (x, other) if type(item) is FakeTensor]
-    numbers = [item for item in (x, other) if type(item) in (int, float)]
+def _where(condition: torch.Tensor, x: Any, y: Any) -> TensorLayout | None:
+    tensors = [item for item in (x, y) if type(item) is FakeTensor]
+    numbers = [item for item in (x, y) if type(item) in (int, float)]
     if len(tensors) + len(numbers) < 2 or not tensors or condition.dtype != torch.bool:
         return None
     dtype = tensors[0].dtype
@@ -104,13 +107,13 @@ def _where(condition: torch.Tensor, x: Any, other: Any) -> Layout | None:
     return broadcast(dtype, condition, *tensors) if is_known else None
 
 
-def _masked_fill(x: torch.Tensor, mask: Any, value: Any) -> Layout | None:
+def _masked_fill(x: torch.Tensor, mask: Any, value: Any) -> TensorLayout | None:
     is_known = x.dtype.is_floating_point and type(mask) is FakeTensor and mask.dtype == torch.bool
-    found = broadcast(x.dtype, x, mask) if is_known and type(value) in (int, float) else None
-    return found if found is not None and are_same(found.shape, x.shape) else None
+    layout = broadcast(x.dtype, x, mask) if is_known and type(value) in (int, float) else None
+    return layout if layout is not None and are_same(layout.shape, x.shape) else None
 
 
-def broadcast(dtype: torch.dtype, *tensors: torch.Tensor) -> Layout | None:
+def broadcast(dtype: torch.dtype, *tensors: torch.Tensor) -> TensorLayout | None:
     """A new tensor, whose strides have the order of those of the arguments."""
     first = tensors[0]
     shape: Sequence[Any] | None = first.shape
@@ -120,23 +123,24 @@ def broadcast(dtype: torch.dtype, *tensors: torch.Tensor) -> Layout | None:
     if shape is None:
         return None
     if all(map(is_contiguous, tensors)):
-        # No tensor has a larger stride in an inner axis.
-        return made(first, shape, dtype)
+        # All have descending strides, so torch keeps the order of the axes.
+        return new_layout(first, shape, dtype)
     axes = None if has_single(shape) else _order(shape, tensors)
     strides = None if axes is None else contiguous_strides([shape[axis] for axis in axes])
     if axes is None or strides is None:
         return None
-    return Layout(dtype, shape, [strides[axes.index(axis)] for axis in range(len(shape))], first.device)
+    return TensorLayout(dtype, shape, [strides[axes.index(axis)] for axis in range(len(shape))], first.device)
 
 
 def _order(shape: Sequence[Any], tensors: Sequence[torch.Tensor]) -> list[int] | None:
     """The axes of the result by descending strides, as torch sorts them; None if that depends on sizes."""
     strides = [_broadcast_strides(tensor, shape) for tensor in tensors]
     axes = list(reversed(range(len(shape))))
+    # The insertion sort of ATen's TensorIterator: its comparison is no total order, so steps must be equal.
     for last in range(1, len(axes)):
         moved = last
         for earlier in reversed(range(last)):
-            comparison = _compared(shape, strides, axes[earlier], axes[moved])
+            comparison = _compare_axes(shape, strides, axes[earlier], axes[moved])
             if comparison is None:
                 return None
             if comparison < 0:
@@ -150,42 +154,50 @@ def _order(shape: Sequence[Any], tensors: Sequence[torch.Tensor]) -> list[int] |
 def _broadcast_strides(tensor: torch.Tensor, shape: Sequence[Any]) -> Sequence[Any]:
     added = len(shape) - tensor.dim()
     pairs = zip(tensor.shape, tensor.stride(), shape[added:], strict=True)
-    return [*[0] * added, *(stride if is_same(size, wanted) else 0 for size, stride, wanted in pairs)]
+    return [
+        *[0] * added,
+        *(stride if is_same(size, result_size) else 0 for size, stride, result_size in pairs),
+    ]
 
 
-def _compared(shape: Sequence[Any], strides: Sequence[Sequence[Any]], first: int, other: int) -> int | None:
-    """1 if two axes change places, -1 if they do not, 0 if the strides do not tell; None if sizes decide."""
-    for each in strides:
-        a, b = each[first], each[other]
+def _compare_axes(
+    shape: Sequence[Any], strides: Sequence[Sequence[Any]], first: int, second: int
+) -> int | None:
+    """1 if two axes are swapped, -1 if they keep their order, 0 if undecided; None if sizes decide."""
+    for tensor_strides in strides:
+        a, b = tensor_strides[first], tensor_strides[second]
         if is_same(a, 0) or is_same(b, 0):
             continue
         if is_same(a, b):
-            is_larger = known(shape[other] >= shape[first])
+            is_larger = decide_condition(shape[second] >= shape[first])
             if is_larger is not True:
                 return None if is_larger is None else 1
-        elif known(a < b):
+        elif decide_condition(a < b):
             return -1
         else:
-            return 1 if known(a > b) else None
+            return 1 if decide_condition(a > b) else None
     return 0
 
 
-def _shape(sizes: Sequence[Any], others: Sequence[Any]) -> Sequence[Any] | None:
+def _shape(sizes: Sequence[Any], second_sizes: Sequence[Any]) -> Sequence[Any] | None:
     """The broadcast shape; None if sizes may be 1, or differ."""
-    rank = max(len(sizes), len(others))
-    found = []
-    for size, other in zip(*((*[1] * (rank - len(each)), *each) for each in (sizes, others)), strict=True):
+    rank = max(len(sizes), len(second_sizes))
+    shape = []
+    for size, second_size in zip(
+        *((*[1] * (rank - len(operand_sizes)), *operand_sizes) for operand_sizes in (sizes, second_sizes)),
+        strict=True,
+    ):
         if (
-            is_same(size, other)
-            or _is_1(other)
-            or (is_above_1(size) and is_above_1(other) and is_made_same(size, other))
+            is_same(size, second_size)
+            or _is_1(second_size)
+            or (is_above_1(size) and is_above_1(second_size) and is_made_same(size, second_size))
         ):
-            found.append(size)
-        elif _is_1(size) and is_above_1(other):
-            found.append(other)
+            shape.append(size)
+        elif _is_1(size) and is_above_1(second_size):
+            shape.append(second_size)
         else:
             return None
-    return found
+    return shape
 
 
 def _is_1(size: Any) -> bool:
@@ -193,11 +205,15 @@ def _is_1(size: Any) -> bool:
 
 
 _NUMBERS = (bool, int, float, str)
-RULES: dict[str, Callable[..., Layout | None]] = {
+RULES: dict[str, Callable[..., TensorLayout | None]] = {
     **{f"aten::{name}": _unary for name in _OF_FLOATS.split()},
-    **{f"aten::{name}": _signed for name in _OF_NUMBERS.split()},
+    **{f"aten::{name}": _absolute_or_negative for name in _OF_NUMBERS.split()},
     **{f"aten::{name}": _arithmetic for name in _ARITHMETIC.split()},
-    **{f"aten::{name}.{kind}": _condition for name in _CONDITIONS.split() for kind in ("Tensor", "Scalar")},
+    **{
+        f"aten::{name}.{overload}": _condition
+        for name in _CONDITIONS.split()
+        for overload in ("Tensor", "Scalar")
+    },
     **{f"aten::{name}": _logic for name in _LOGIC.split()},
     "aten::bitwise_not": _not,
     "aten::div.Tensor": _quotient,
@@ -205,8 +221,8 @@ RULES: dict[str, Callable[..., Layout | None]] = {
     "aten::logical_not": _not,
     "aten::masked_fill.Scalar": _masked_fill,
     "aten::softmax.int": _softmax,
-    "aten::to.device": _moved,
-    "aten::to.dtype": _converted,
-    **{f"aten::where.{kind}": _where for kind in ("self", "ScalarOther", "ScalarSelf")},
+    "aten::to.device": _move,
+    "aten::to.dtype": _convert,
+    **{f"aten::where.{overload}": _where for overload in ("self", "ScalarOther", "ScalarSelf")},
 }
 """The layout of the result by the arguments; None for calls that the operator's kernel must decide."""

@@ -9,14 +9,14 @@ from typing import Any
 import torch
 
 from .layout import (
-    Layout,
+    TensorLayout,
     are_fixed,
     are_same,
     contiguous_strides,
     has_shape,
     is_above_1,
     is_contiguous,
-    made,
+    new_layout,
 )
 
 
@@ -28,7 +28,7 @@ def _convolution(
     padding: Any = (0,),
     dilation: Any = (1,),
     groups: int = 1,
-) -> Layout | None:
+) -> TensorLayout | None:
     """The result for sequences, images or volumes; every size but the batch must be fixed."""
     if weight.dim() != x.dim() or not are_fixed(x.shape[1:]) or weight.shape[1] * groups != x.shape[1]:
         return None
@@ -38,7 +38,7 @@ def _convolution(
         return None
     sizes = _windows(x.shape[2:], weight.shape[2:], stride, padding, dilation)
     is_known = sizes is not None and weight.shape[0] % groups == 0
-    return _in_order_of(x, (x.shape[0], weight.shape[0], *sizes)) if is_known else None  # type: ignore[misc]
+    return _keep_memory_format(x, (x.shape[0], weight.shape[0], *sizes)) if is_known else None  # type: ignore[misc]
 
 
 def _max_pool(
@@ -48,7 +48,7 @@ def _max_pool(
     padding: Any = (0,),
     dilation: Any = (1,),
     ceil_mode: bool = False,
-) -> Layout | None:
+) -> TensorLayout | None:
     return _pool(x, kernel_size, stride, padding, dilation, ceil_mode)
 
 
@@ -58,95 +58,96 @@ def _average_pool(
     stride: Any = (),
     padding: Any = (0,),
     ceil_mode: bool = False,
-    *others: Any,
-) -> Layout | None:
+    *options: Any,
+) -> TensorLayout | None:
     return _pool(x, kernel_size, stride, padding, (1,), ceil_mode)
 
 
 def _pool(
     x: torch.Tensor, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
-) -> Layout | None:
+) -> TensorLayout | None:
     if ceil_mode or x.dim() != 4 or not x.dtype.is_floating_point or not are_fixed(x.shape[1:]):
         return None
-    kernels, pads = _each(kernel_size, 2), _each(padding, 2)
+    kernels, pads = _per_axis(kernel_size, 2), _per_axis(padding, 2)
     if not kernels or not pads or any(2 * pad > kernel for pad, kernel in zip(pads, kernels, strict=True)):
         return None
     sizes = _windows(x.shape[2:], kernels, stride or kernels, pads, dilation)
-    return None if sizes is None else _in_order_of(x, (*x.shape[:2], *sizes))
+    return None if sizes is None else _keep_memory_format(x, (*x.shape[:2], *sizes))
 
 
 def _windows(
     sizes: Sequence[int], kernels: Sequence[int], stride: Any, padding: Any, dilation: Any
 ) -> list[int] | None:
     """How many windows there are along each axis; None where an option is not known, or none fits."""
-    steps, pads, spreads = (_each(option, len(sizes)) for option in (stride, padding, dilation))
+    steps, pads, spreads = (_per_axis(option, len(sizes)) for option in (stride, padding, dilation))
     if not steps or not pads or not spreads or min(*steps, *spreads) < 1 or min(pads) < 0:
         return None
     axes = zip(sizes, kernels, steps, pads, spreads, strict=True)
-    found = [(n + 2 * pad - spread * (kernel - 1) - 1) // step + 1 for n, kernel, step, pad, spread in axes]
-    return found if min(found) > 0 else None
+    counts = [(n + 2 * pad - spread * (kernel - 1) - 1) // step + 1 for n, kernel, step, pad, spread in axes]
+    return counts if min(counts) > 0 else None
 
 
-def _each(option: Any, rank: int) -> Sequence[int] | None:
+def _per_axis(option: Any, rank: int) -> Sequence[int] | None:
     """An option for each axis; None if it is not a number for each or for all."""
     if not isinstance(option, (list, tuple)) or not are_fixed(option):
         return None
     return list(option) * rank if len(option) == 1 else option if len(option) == rank else None
 
 
-def _adaptive_average_pool(x: torch.Tensor, output_size: Any) -> Layout | None:
+def _adaptive_average_pool(x: torch.Tensor, output_size: Any) -> TensorLayout | None:
     is_known = x.dim() == 4 and x.dtype.is_floating_point and are_fixed((*x.shape[2:], *output_size))
     is_known = is_known and len(output_size) == 2 and min(output_size) > 0
-    return _in_order_of(x, (*x.shape[:2], *output_size)) if is_known else None
+    return _keep_memory_format(x, (*x.shape[:2], *output_size)) if is_known else None
 
 
-def _padded(x: torch.Tensor, pad: Any, mode: str = "constant", value: Any = None) -> Layout | None:
+def _pad(x: torch.Tensor, pad: Any, mode: str = "constant", value: Any = None) -> TensorLayout | None:
     """The result of padding with a number; None for negative padding, which removes elements."""
     if mode != "constant" or not are_fixed(pad) or min(pad, default=0) < 0 or len(pad) % 2:
         return None
     if len(pad) > 2 * x.dim() or not is_contiguous(x):
         return None
     shape = list(x.shape)
+    # `pad` lists the axes from the last to the first.
     for axis, (before, after) in enumerate(zip(pad[::2], pad[1::2], strict=True), 1):
         shape[-axis] = shape[-axis] + (before + after)
-    return made(x, shape)
+    return new_layout(x, shape)
 
 
-def _resized(x: torch.Tensor, output_size: Any, *others: Any) -> Layout | None:
+def _resize(x: torch.Tensor, output_size: Any, *options: Any) -> TensorLayout | None:
     """The result of resizing images to a fixed height and width."""
     is_known = x.dim() == 4 and x.dtype.is_floating_point and output_size is not None
     if not is_known or len(output_size) != 2 or not are_fixed(output_size):
         return None
-    return _in_order_of(x, (*x.shape[:2], *output_size))
+    return _keep_memory_format(x, (*x.shape[:2], *output_size))
 
 
-def _in_order_of(x: torch.Tensor, shape: Sequence[Any]) -> Layout | None:
+def _keep_memory_format(x: torch.Tensor, shape: Sequence[Any]) -> TensorLayout | None:
     """The layout of a new tensor that has the memory format of the argument: contiguous, or channels last."""
     if is_contiguous(x):
-        return made(x, shape)
+        return new_layout(x, shape)
     if x.dim() != 4 or x.device.type != "cpu" or not all(map(is_above_1, (*x.shape[1:], *shape[1:]))):
         return None
     (batch, channels), image = shape[:2], shape[2:]
-    own = contiguous_strides((x.shape[0], *x.shape[2:], x.shape[1]))
-    found = made(x, (batch, *image, channels))
-    if own is None or found is None or not are_same(x.stride(), _channels_second(own)):
+    channels_last = contiguous_strides((x.shape[0], *x.shape[2:], x.shape[1]))
+    new = new_layout(x, (batch, *image, channels))
+    if channels_last is None or new is None or not are_same(x.stride(), _channels_second(channels_last)):
         return None
-    return dataclasses.replace(found, shape=tuple(shape), stride=_channels_second(found.stride))
+    return dataclasses.replace(new, shape=tuple(shape), stride=_channels_second(new.stride))
 
 
 def _channels_second(items: Sequence[Any]) -> tuple[Any, ...]:
     return (items[0], items[3], items[1], items[2])
 
 
-RULES: dict[str, Callable[..., Layout | None]] = {
+RULES: dict[str, Callable[..., TensorLayout | None]] = {
     "aten::adaptive_avg_pool2d": _adaptive_average_pool,
     "aten::avg_pool2d": _average_pool,
     "aten::conv1d": _convolution,
     "aten::conv2d": _convolution,
     "aten::max_pool2d": _max_pool,
-    "aten::pad": _padded,
-    "aten::upsample_bicubic2d.vec": _resized,
-    "aten::upsample_bilinear2d.vec": _resized,
-    "aten::upsample_nearest2d.vec": _resized,
+    "aten::pad": _pad,
+    "aten::upsample_bicubic2d.vec": _resize,
+    "aten::upsample_bilinear2d.vec": _resize,
+    "aten::upsample_nearest2d.vec": _resize,
 }
 """The layout of the result by the arguments; None for calls that the operator's kernel must decide."""

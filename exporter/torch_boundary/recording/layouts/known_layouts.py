@@ -10,9 +10,9 @@ from typing import Any
 
 from ...fake_tensors import FakeTensor
 from . import computed, created, elementwise, images, views
-from .layout import Layout as Layout
+from .layout import TensorLayout as TensorLayout
 
-RULES: dict[str, Callable[..., Layout | None]] = {
+RULES: dict[str, Callable[..., TensorLayout | None]] = {
     **elementwise.RULES,
     **computed.RULES,
     **images.RULES,
@@ -22,17 +22,22 @@ _WITH_NAMES = frozenset({"aten::cumsum", "aten::scaled_dot_product_attention"})
 """Operators whose rule takes arguments by name."""
 
 
-def known_layout(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Layout | None:
+def known_layout(
+    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
+) -> TensorLayout | None:
     """The layout of an operator's only result; None if the operator's kernel must find it."""
     name = func.name()
     rule = RULES.get(name)
+    # Rules take arguments by position; a keyword may change the result in a way that they do not know.
     if rule is None or (kwargs and name not in _WITH_NAMES):
         return None
     first = args[0][0] if isinstance(args[0], (list, tuple)) else args[0]
     return rule(*args, **(kwargs or {})) if type(first) is FakeTensor else None
 
 
-def created_layout(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Layout | None:
+def created_layout(
+    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
+) -> TensorLayout | None:
     """The layout of a tensor that a function creates; None if the operator's kernel must find it."""
     rule = created.RULES.get(func.name())
     return None if rule is None else rule(*args, **(kwargs or {}))

@@ -1,4 +1,4 @@
-"""Layouts of tensors with symbolic sizes, compared by form: what is equal here is equal for all sizes."""
+"""Layouts of tensors with symbolic sizes, compared by polynomials: equality holds for all sizes."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from typing import Any
 
 import torch
 
-from ...symbolic_numbers import form, known
+from ...symbolic_numbers import canonical_form, decide_condition
 
 
+# By identity, because layouts are keys of caches, and comparing symbolic sizes is slow.
 @dataclasses.dataclass(eq=False)
-class Layout:
+class TensorLayout:
     """A result: a new tensor, or, with an offset in its storage, a view of the operator's first argument.
 
     Attributes:
         is_whole: whether a view has all elements of the argument, so that it is in the storage as well.
-        described: what a tensor of this layout adds to the keys of `KnownResults`; None until one is used.
+        cache_key: the part of a `KnownResults` key for tensors of this layout; None until one is used.
     """
 
     dtype: torch.dtype
@@ -27,7 +28,7 @@ class Layout:
     device: torch.device
     offset: Any = None
     is_whole: bool = False
-    described: Any = dataclasses.field(default=None, init=False)
+    cache_key: Any = dataclasses.field(default=None, init=False)
 
     @functools.cached_property
     def is_symbolic(self) -> bool:
@@ -35,26 +36,30 @@ class Layout:
         return not (are_fixed(self.shape) and are_fixed(self.stride))
 
 
-def made(like: torch.Tensor, shape: Sequence[Any], dtype: torch.dtype | None = None) -> Layout | None:
+def new_layout(
+    like: torch.Tensor, shape: Sequence[Any], dtype: torch.dtype | None = None
+) -> TensorLayout | None:
     """A new contiguous tensor; None if a size may be 0, for which torch has special strides."""
     stride = contiguous_strides(shape)
-    return None if stride is None else Layout(dtype or like.dtype, shape, stride, like.device)
+    return None if stride is None else TensorLayout(dtype or like.dtype, shape, stride, like.device)
 
 
-def viewed(of: torch.Tensor, shape: Sequence[Any], stride: Sequence[Any], offset: Any = None) -> Layout:
+def view_layout(
+    base: torch.Tensor, shape: Sequence[Any], stride: Sequence[Any], offset: Any = None
+) -> TensorLayout:
     """A view of a tensor, by default from its first element on."""
-    start = of.storage_offset() if offset is None else offset
-    return Layout(of.dtype, tuple(shape), tuple(stride), of.device, start)
+    start = base.storage_offset() if offset is None else offset
+    return TensorLayout(base.dtype, tuple(shape), tuple(stride), base.device, start)
 
 
 def contiguous_strides(shape: Sequence[Any]) -> tuple[Any, ...] | None:
     """The strides of a new tensor; None if a size may be 0."""
-    found: list[Any] = [1]
+    strides: list[Any] = [1]
     for size in reversed(shape[1:]):
         if not is_positive(size):
             return None
-        found.append(found[-1] * size)
-    return tuple(found[: len(shape)][::-1]) if not shape or is_positive(shape[0]) else None
+        strides.append(strides[-1] * size)
+    return tuple(strides[: len(shape)][::-1]) if not shape or is_positive(shape[0]) else None
 
 
 def is_contiguous(tensor: torch.Tensor, *, but_single: bool = False) -> bool:
@@ -67,48 +72,50 @@ def is_contiguous(tensor: torch.Tensor, *, but_single: bool = False) -> bool:
     if strides is None or not but_single:
         return strides is not None and are_same(tensor.stride(), strides)
     axes = zip(tensor.shape, tensor.stride(), strides, strict=True)
-    return all(is_same(size, 1) or is_same(own, wanted) for size, own, wanted in axes)
+    return all(
+        is_same(size, 1) or is_same(stride, contiguous_stride) for size, stride, contiguous_stride in axes
+    )
 
 
 def is_positive(size: Any) -> bool:
     """Whether a size is never 0."""
-    return known(size > 0) is True
+    return decide_condition(size > 0) is True
 
 
 def is_above_1(size: Any) -> bool:
     """Whether a size is never 0 or 1."""
-    return known(size > 1) is True
+    return decide_condition(size > 1) is True
 
 
 def has_single(sizes: Sequence[Any]) -> bool:
-    """Whether a size is the number 1. Where it is, kernels choose among strides that mean the same."""
+    """Whether a size is the number 1, for which kernels choose among several equivalent strides."""
     return any(type(size) is int and size == 1 for size in sizes)
 
 
-def assumed(condition: Any) -> bool:
+def holds_with_guard(condition: Any) -> bool:
     """Whether a condition on sizes is true; if it is so for the example only, a guard records it."""
-    found = known(condition)
-    return bool(condition) if found is None and condition.node.hint else bool(found)
+    answer = decide_condition(condition)
+    return bool(condition) if answer is None and condition.node.hint else bool(answer)
 
 
-def is_same(size: Any, other: Any) -> bool:
-    """Whether two sizes are the same number by form; others would need a guard to be equal."""
-    if isinstance(size, int) or isinstance(other, int):
-        return isinstance(size, int) and isinstance(other, int) and size == other
-    return form(size) is form(other)
+def is_same(size: Any, second: Any) -> bool:
+    """Whether two sizes have the same polynomial, so that no guard is needed."""
+    if isinstance(size, int) or isinstance(second, int):
+        return isinstance(size, int) and isinstance(second, int) and size == second
+    return canonical_form(size) is canonical_form(second)
 
 
-def is_made_same(size: Any, other: Any) -> bool:
-    """Whether two sizes, none of which may be broadcast, are equal; the kernel's guard makes them so."""
-    if is_same(size, other):
+def is_made_same(size: Any, second: Any) -> bool:
+    """Whether two sizes that are not broadcast are equal; adds the same guard as torch's kernel if needed."""
+    if is_same(size, second):
         return True
-    hints = [each if isinstance(each, int) else each.node.hint for each in (size, other)]
-    return None not in hints and hints[0] == hints[1] and bool(size == other)
+    hints = [length if isinstance(length, int) else length.node.hint for length in (size, second)]
+    return None not in hints and hints[0] == hints[1] and bool(size == second)
 
 
-def are_same(sizes: Sequence[Any], others: Sequence[Any]) -> bool:
-    """Whether two shapes have the same numbers by form."""
-    return len(sizes) == len(others) and all(map(is_same, sizes, others))
+def are_same(sizes: Sequence[Any], second_sizes: Sequence[Any]) -> bool:
+    """Whether two shapes have the same polynomials."""
+    return len(sizes) == len(second_sizes) and all(map(is_same, sizes, second_sizes))
 
 
 def are_fixed(sizes: Sequence[Any]) -> bool:
@@ -133,10 +140,10 @@ def has_shape(x: torch.Tensor, sizes: Sequence[Any], *weights: torch.Tensor | No
 
 def product(sizes: Sequence[Any]) -> Any:
     """The product of sizes."""
-    found: Any = 1
+    result: Any = 1
     for size in sizes:
-        found = size if type(found) is int and found == 1 else found * size
-    return found
+        result = size if type(result) is int and result == 1 else result * size
+    return result
 
 
 def axis_of(tensor: torch.Tensor, dim: Any, more: int = 0) -> int | None:

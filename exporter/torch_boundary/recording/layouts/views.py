@@ -8,35 +8,35 @@ from typing import Any
 
 import torch
 
-from ...symbolic_numbers import known
+from ...symbolic_numbers import decide_condition
 from .layout import (
-    Layout,
+    TensorLayout,
     are_fixed,
-    assumed,
     axis_of,
     has_single,
+    holds_with_guard,
     is_above_1,
     is_contiguous,
     is_positive,
     is_same,
-    made,
+    new_layout,
     number,
     product,
-    viewed,
+    view_layout,
 )
 
 _END = (1 << 63) - 1
 """The end of a slice that goes to the end of the axis."""
 
 
-def _permute(x: torch.Tensor, dims: Sequence[int]) -> Layout | None:
+def _permute(x: torch.Tensor, dims: Sequence[int]) -> TensorLayout | None:
     axes = [axis_of(x, dim) for dim in dims]
     if sorted(axis for axis in axes if axis is not None) != list(range(x.dim())):
         return None
-    return viewed(x, [x.shape[axis] for axis in axes], [x.stride()[axis] for axis in axes])  # type: ignore[index]
+    return view_layout(x, [x.shape[axis] for axis in axes], [x.stride()[axis] for axis in axes])  # type: ignore[index]
 
 
-def _transpose(x: torch.Tensor, dim0: int, dim1: int) -> Layout | None:
+def _transpose(x: torch.Tensor, dim0: int, dim1: int) -> TensorLayout | None:
     first, second = axis_of(x, dim0), axis_of(x, dim1)
     if first is None or second is None:
         return None
@@ -45,17 +45,18 @@ def _transpose(x: torch.Tensor, dim0: int, dim1: int) -> Layout | None:
     return _permute(x, axes)
 
 
-def _unsqueeze(x: torch.Tensor, dim: int) -> Layout | None:
+def _unsqueeze(x: torch.Tensor, dim: int) -> TensorLayout | None:
     axis = axis_of(x, dim, more=1)
     if axis is None:
         return None
     shape, stride = list(x.shape), list(x.stride())
+    # torch gives the new axis the stride that a contiguous tensor would have there.
     stride.insert(axis, 1 if axis == x.dim() else shape[axis] * stride[axis])
     shape.insert(axis, 1)
-    return viewed(x, shape, stride)
+    return view_layout(x, shape, stride)
 
 
-def _select(x: torch.Tensor, dim: int, index: Any) -> Layout | None:
+def _select(x: torch.Tensor, dim: int, index: Any) -> TensorLayout | None:
     axis = axis_of(x, dim)
     if axis is None or type(index) is not int:
         return None
@@ -66,10 +67,12 @@ def _select(x: torch.Tensor, dim: int, index: Any) -> Layout | None:
     shape, stride = list(x.shape), list(x.stride())
     del shape[axis], stride[axis]
     position = size + index if index < 0 else index
-    return viewed(x, shape, stride, x.storage_offset() + position * x.stride()[axis])
+    return view_layout(x, shape, stride, x.storage_offset() + position * x.stride()[axis])
 
 
-def _slice(x: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Layout | None:
+def _slice(
+    x: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> TensorLayout | None:
     axis = axis_of(x, dim)
     if axis is None or type(step) is not int or step < 1:
         return None
@@ -79,7 +82,7 @@ def _slice(x: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, st
     if not all(item is None or type(item) is int for item in (start, end)):
         return None
     if not start and step == 1 and (end is None or end == _END):
-        return viewed(x, x.shape, x.stride())
+        return view_layout(x, x.shape, x.stride())
     if type(size) is not int:
         return None
     covered = range(size)[start:end:step]
@@ -88,64 +91,64 @@ def _slice(x: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, st
     shape, stride = list(x.shape), list(x.stride())
     offset = x.storage_offset() + covered.start * stride[axis]
     shape[axis], stride[axis] = len(covered), stride[axis] * step
-    return viewed(x, shape, stride, offset)
+    return view_layout(x, shape, stride, offset)
 
 
-def _first_elements(x: torch.Tensor, axis: int, count: Any) -> Layout | None:
-    """So many elements along an axis, if there are as many; a guard records it, as the kernel's does."""
-    if not is_positive(count) or not assumed(count <= x.shape[axis]):
+def _first_elements(x: torch.Tensor, axis: int, count: Any) -> TensorLayout | None:
+    """A slice of the first elements of an axis; adds the kernel's guard that the axis is long enough."""
+    if not is_positive(count) or not holds_with_guard(count <= x.shape[axis]):
         return None
-    return viewed(x, [*x.shape[:axis], count, *x.shape[axis + 1 :]], x.stride())
+    return view_layout(x, [*x.shape[:axis], count, *x.shape[axis + 1 :]], x.stride())
 
 
-def _expand(x: torch.Tensor, size: Sequence[Any], implicit: bool = False) -> Layout | None:
+def _expand(x: torch.Tensor, size: Sequence[Any], implicit: bool = False) -> TensorLayout | None:
     added = len(size) - x.dim()
     if added < 0:
         return None
     shape, stride = list(size), list(x.stride())
-    for axis, own in enumerate(x.shape):
-        wanted = size[axis + added]
-        if (type(wanted) is int and wanted == -1) or is_same(own, wanted):
-            shape[axis + added] = own
-        elif type(own) is int and own == 1 and is_above_1(wanted):
+    for axis, source_size in enumerate(x.shape):
+        requested = size[axis + added]
+        if (type(requested) is int and requested == -1) or is_same(source_size, requested):
+            shape[axis + added] = source_size
+        elif type(source_size) is int and source_size == 1 and is_above_1(requested):
             stride[axis] = 0
         else:
             return None
-    return viewed(x, shape, [0] * added + stride) if all(map(is_above_1, size[:added])) else None
+    return view_layout(x, shape, [0] * added + stride) if all(map(is_above_1, size[:added])) else None
 
 
 def _shape_of_view(x: torch.Tensor, size: Sequence[Any]) -> list[Any] | None:
     """The shape that a view asks for, with -1 replaced; None if it may not fit."""
     unknown = [axis for axis, item in enumerate(size) if type(item) is int and item == -1]
-    others = [item for axis, item in enumerate(size) if axis not in unknown]
-    if len(unknown) > 1 or not all(assumed(item > 0) for item in (*others, *x.shape)):
+    fixed_sizes = [item for axis, item in enumerate(size) if axis not in unknown]
+    if len(unknown) > 1 or not all(holds_with_guard(item > 0) for item in (*fixed_sizes, *x.shape)):
         return None
     shape = list(size)
-    total, rest = product(x.shape), product(others)
+    total, fixed_total = product(x.shape), product(fixed_sizes)
     if unknown:
-        shape[unknown[0]] = number(total // rest)
-    fits = is_same(product(shape), total) or (unknown and assumed(total % rest == 0))
+        shape[unknown[0]] = number(total // fixed_total)
+    fits = is_same(product(shape), total) or (unknown and holds_with_guard(total % fixed_total == 0))
     return shape if fits else None
 
 
-def _view(x: torch.Tensor, size: Sequence[Any]) -> Layout | None:
+def _view(x: torch.Tensor, size: Sequence[Any]) -> TensorLayout | None:
     """A view; None also where the memory does not allow it, for the kernel to refuse it."""
     shape = _shape_of_view(x, size)
     stride = None if shape is None else _strides_of_view(x, shape)
-    return _viewed_whole(x, shape, stride) if shape is not None and stride else None
+    return _whole_view(x, shape, stride) if shape is not None and stride else None
 
 
-def _reshape(x: torch.Tensor, shape: Sequence[Any]) -> Layout | None:
+def _reshape(x: torch.Tensor, shape: Sequence[Any]) -> TensorLayout | None:
     """A view, or a copy where the memory does not allow it."""
-    wanted = _shape_of_view(x, shape)
-    stride = None if wanted is None else _strides_of_view(x, wanted)
-    if wanted is None or stride is None:
+    view_shape = _shape_of_view(x, shape)
+    stride = None if view_shape is None else _strides_of_view(x, view_shape)
+    if view_shape is None or stride is None:
         return None
-    return _viewed_whole(x, wanted, stride) if stride else made(x, wanted)
+    return _whole_view(x, view_shape, stride) if stride else new_layout(x, view_shape)
 
 
-def _viewed_whole(x: torch.Tensor, shape: Sequence[Any], stride: Sequence[Any]) -> Layout:
-    return dataclasses.replace(viewed(x, shape, stride), is_whole=True)
+def _whole_view(x: torch.Tensor, shape: Sequence[Any], stride: Sequence[Any]) -> TensorLayout:
+    return dataclasses.replace(view_layout(x, shape, stride), is_whole=True)
 
 
 def _strides_of_view(x: torch.Tensor, shape: Sequence[Any]) -> Sequence[Any] | None:
@@ -160,40 +163,42 @@ def _strides_of_view(x: torch.Tensor, shape: Sequence[Any]) -> Sequence[Any] | N
         return [product(shape[axis + 1 :]) for axis in range(len(shape))]
     if has_single(x.shape) or has_single(shape):
         return None
-    found: list[Any] = []
-    rest = list(shape)
-    for count, step in _chunks(x):
+    strides: list[Any] = []
+    remaining = list(shape)
+    for count, step in _contiguous_blocks(x):
         if count is None:
             return None
-        taken: Any = 1
-        while not is_same(taken, count):
-            if not assumed(taken != count):
+        consumed: Any = 1
+        while not is_same(consumed, count):
+            if not holds_with_guard(consumed != count):
                 return None
-            if not rest:
+            if not remaining:
                 return ()
-            found.append(taken * step)
-            taken = _multiplied(taken, rest.pop(), count)
-    return found[::-1] if not rest else None
+            strides.append(consumed * step)
+            consumed = _multiply(consumed, remaining.pop(), count)
+    return strides[::-1] if not remaining else None
 
 
-def _multiplied(taken: Any, size: Any, count: Any) -> Any:
-    """The product of two sizes, written as the count where it is one: `2 * (n // 2)` as n for an even n."""
-    together = size * taken
-    if type(size) is int or is_same(together, count) or not is_same(number(count // taken), size):
-        return together
-    return count if assumed(count % taken == 0) else together
+def _multiply(consumed: Any, size: Any, count: Any) -> Any:
+    """The product of two sizes, simplified to the count if equal: `2 * (n // 2)` is n for an even n."""
+    combined = size * consumed
+    if type(size) is int or is_same(combined, count) or not is_same(number(count // consumed), size):
+        return combined
+    return count if holds_with_guard(count % consumed == 0) else combined
 
 
-def _chunks(x: torch.Tensor) -> Iterator[tuple[Any, Any]]:
-    """The number of elements and the stride of axes that are contiguous among them, innermost first.
+def _contiguous_blocks(x: torch.Tensor) -> Iterator[tuple[Any, Any]]:
+    """The element count and stride of each block of axes that are contiguous together, innermost first.
 
     The number is None if these axes are not the same for all sizes near the example's.
     """
     sizes, strides = x.shape, x.stride()
     count, step = sizes[-1], strides[-1]
     for axis in reversed(range(x.dim() - 1)):
-        is_one = known(strides[axis] == count * step)
-        if not (is_one or assumed(strides[axis] != count * step)) or not assumed(sizes[axis] > 1):
+        is_one = decide_condition(strides[axis] == count * step)
+        if not (is_one or holds_with_guard(strides[axis] != count * step)) or not holds_with_guard(
+            sizes[axis] > 1
+        ):
             yield None, step
             return
         if is_one:
@@ -204,26 +209,29 @@ def _chunks(x: torch.Tensor) -> Iterator[tuple[Any, Any]]:
     yield count, step
 
 
-def _flatten(x: torch.Tensor, start_dim: int = 0, end_dim: int = -1) -> Layout | None:
+def _flatten(x: torch.Tensor, start_dim: int = 0, end_dim: int = -1) -> TensorLayout | None:
     first, last = axis_of(x, start_dim), axis_of(x, end_dim)
     if first is None or last is None or first >= last:
         return None
     return _reshape(x, [*x.shape[:first], product(x.shape[first : last + 1]), *x.shape[last + 1 :]])
 
 
-def _t(x: torch.Tensor) -> Layout | None:
+def _t(x: torch.Tensor) -> TensorLayout | None:
     return _transpose(x, 0, 1) if x.dim() == 2 else None
 
 
-def _squeeze(x: torch.Tensor, dim: int) -> Layout | None:
+def _squeeze(x: torch.Tensor, dim: int) -> TensorLayout | None:
     axis = axis_of(x, dim)
+    # A symbolic size might be 1 for some inputs only.
     if axis is None or not are_fixed(x.shape[axis : axis + 1]):
         return None
-    kept = [each for each in range(x.dim()) if each != axis or x.shape[axis] != 1]
-    return viewed(x, [x.shape[each] for each in kept], [x.stride()[each] for each in kept])
+    remaining_axes = [index for index in range(x.dim()) if index != axis or x.shape[axis] != 1]
+    return view_layout(
+        x, [x.shape[index] for index in remaining_axes], [x.stride()[index] for index in remaining_axes]
+    )
 
 
-RULES: dict[str, Callable[..., Layout | None]] = {
+RULES: dict[str, Callable[..., TensorLayout | None]] = {
     "aten::expand": _expand,
     "aten::flatten.using_ints": _flatten,
     "aten::permute": _permute,

@@ -131,12 +131,12 @@ def test_a_created_tensor_is_like_the_operators_and_shares_its_memory_with_anoth
         args, options = arguments(x), {"dtype": torch.float64}
         expected = operator(*args, **options)
         known.keep_created(operator, args, options, expected)
-        made, kept = known.created(operator, args, options)
+        made, kept = known.make_created(operator, args, options)
         assert layout(made, x) == layout(kept, x) == layout(expected, x)
         assert made is not kept
         assert made.untyped_storage()._cdata == kept.untyped_storage()._cdata
         assert made.untyped_storage()._cdata != expected.untyped_storage()._cdata
-        assert known.created(operator, args, {"dtype": torch.int8}) is None
+        assert known.make_created(operator, args, {"dtype": torch.int8}) is None
 
 
 def test_a_created_tensor_with_a_dynamic_size_is_left_to_torch() -> None:
@@ -144,7 +144,7 @@ def test_a_created_tensor_with_a_dynamic_size_is_left_to_torch() -> None:
     known, x = KnownResults(mode), fake(mode, True)
     with mode, enable_python_dispatcher(), torch.no_grad():
         known.keep_created(ATEN.zeros_like.default, (x,), {}, torch.zeros_like(x))
-        assert known.created(ATEN.zeros_like.default, (x,), {}) is None
+        assert known.make_created(ATEN.zeros_like.default, (x,), {}) is None
 
 
 def test_an_argument_that_is_given_twice_is_told_apart() -> None:

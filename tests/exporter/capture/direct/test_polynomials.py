@@ -47,15 +47,15 @@ def test_the_form_is_canonical(a: Polynomial, b: Polynomial, c: Polynomial) -> N
 @given(polynomials, monomials, st.integers(-9, 9).filter(bool))
 def test_a_product_is_divided_exactly(a: Polynomial, monomial: tuple[int, ...], factor: int) -> None:
     divisor = Polynomial({monomial: factor})
-    assert (a * divisor).divided(divisor) == a
+    assert (a * divisor).divide(divisor) == a
 
 
 def test_an_inexact_quotient_is_none() -> None:
     n, m = Polynomial.of_atom(0), Polynomial.of_atom(1)
     two = Polynomial.of_number(2)
-    assert (n + two * m).divided(two) is None
-    assert n.divided(m) is None
-    assert n.divided(n + m) is None
+    assert (n + two * m).divide(two) is None
+    assert n.divide(m) is None
+    assert n.divide(n + m) is None
 
 
 @given(polynomials, st.dictionaries(st.integers(0, ATOMS - 1), polynomials), values)
@@ -65,7 +65,7 @@ def test_substitution_keeps_the_value(
     def value(atom: int) -> int:
         return replaced[atom].value(sizes.__getitem__) if atom in replaced else sizes[atom]
 
-    assert a.substituted(replaced).value(sizes.__getitem__) == a.value(value)
+    assert a.substitute(replaced).value(sizes.__getitem__) == a.value(value)
 
 
 @given(polynomials, ranges_and_values())

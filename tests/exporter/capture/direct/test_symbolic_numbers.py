@@ -89,7 +89,7 @@ def test_arithmetic_is_that_of_integers(term: Term) -> None:
 def test_what_is_known_holds_at_every_size(left: Term, right: Term, compare: Any) -> None:
     _, symbols, sizes = environment_and_sizes()
     condition = compare(left(sizes), right(sizes))
-    known = condition.node.known() if isinstance(condition, torch.SymBool) else condition
+    known = condition.node.known_answer() if isinstance(condition, torch.SymBool) else condition
     for point in POINTS:
         expected = compare(left(point), right(point))
         assert at(condition, symbols, point) == expected
@@ -124,7 +124,7 @@ def test_decisions_hold_wherever_the_guards_do(questions: list[tuple[Term, Term,
 def test_what_holds_for_all_sizes_is_no_guard(decide: Callable[..., Any]) -> None:
     environment, _, sizes = environment_and_sizes()
     condition = decide(*sizes)
-    assert condition.node.known() is not None
+    assert condition.node.known_answer() is not None
     bool(condition)
     assert not environment.guards
 
@@ -180,7 +180,7 @@ class TestOfData:
     def test_nothing_is_known_at_first(self) -> None:
         number = SizeEnvironment().create_unbacked_symint()
         assert not number.node.has_hint()
-        assert (number >= 0).node.known() is None
+        assert (number >= 0).node.known_answer() is None
         with pytest.raises(RuntimeError, match="Could not guard on data-dependent expression"):
             bool(number == 3)
 
@@ -188,8 +188,8 @@ class TestOfData:
         number = SizeEnvironment().create_unbacked_symint()
         torch._check(number >= 0)
         torch._check(number <= 9)
-        assert (number * 2 + 1 > 0).node.known() is True
-        assert (number == 10).node.known() is False
+        assert (number * 2 + 1 > 0).node.known_answer() is True
+        assert (number == 10).node.known_answer() is False
         assert bool(number < 10)
 
     def test_a_fallback_is_no_decision(self) -> None:
