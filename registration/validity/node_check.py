@@ -179,7 +179,7 @@ class _Check:
         if facts.reads_more:
             return _node_problem(node, facts, opset)
         inputs = node.inputs
-        described = (*map(self._describe, inputs),), (*map(self._describe, node.outputs),)
+        described: tuple[Any, ...] = (*map(self._describe, inputs),), (*map(self._describe, node.outputs),)
         if facts.axes_position is not None:
             described = *described, *map(self._read_axes, inputs[facts.axes_position :][:1])
         signature = op_type, opset, domain, described, *_attribute_signature(attributes)

@@ -250,7 +250,7 @@ class _Reachable:
         self.objects.append((module, attributes))
         self._keep_classes(module)
         self._wait_for(attributes.values())
-        if issubclass(type(module), torch.jit.ScriptModule):
+        if isinstance(module, torch.jit.ScriptModule):
             # No Python object holds its tensors and submodules.
             state = ScriptedState(module)
             self.scripted.append(state)
