@@ -318,6 +318,7 @@ class ScriptGraphBuilder:
         count = len(outputs)
         outputs += map(self._copy_of, targets)
         node = self.append(name, arguments, outputs, overload)
+        # The in-place pass does not know operators of other libraries, so make their writes explicit.
         for target, new in zip(targets, outputs[count:], strict=True):
             copy_arguments = {"self": target, "src": new, "non_blocking": False}
             self.append("aten::copy_", copy_arguments, [self._copy_of(target)], "default")

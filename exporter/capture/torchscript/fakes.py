@@ -468,6 +468,7 @@ class Fakes:
         size_by_sample = {k: size for k, size in enumerate(sizes) if size is not None}
         if len(sizes) == 1 or (len(set(size_by_sample.values())) == 1 and len(size_by_sample) > 1):
             return next(iter(size_by_sample.values()))
+        # A single ordinary sample fits every candidate, with some offset.
         if sum(k in size_by_sample for k in _ORDINARY) < 2:
             return self._size_with_samples(sizes)
         for candidate in candidates:

@@ -135,6 +135,7 @@ class Interpreter:
                 "computed condition; copy it first"
             )
         result = self._result(node, operands)
+        # The program may write to a constant tensor, so make it a graph value that the write can change.
         if self._opaque and isinstance(result, torch.Tensor):
             literal = node.kind() == "prim::Constant"
             result = self.build.constant_tensor(result) if literal else self.build.new_tensor(result)

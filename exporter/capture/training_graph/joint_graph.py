@@ -210,6 +210,7 @@ def _check_loss(loss: Any) -> None:
 @contextlib.contextmanager
 def _with_autograd() -> Iterator[None]:
     """Enable autograd, with recurrent layers and attention as ATen operators that have derivatives."""
+    # oneDNN's recurrent layers and fused attention would record one fused backward operator each.
     with (
         torch.enable_grad(),
         torch.backends.mkldnn.flags(enabled=False),

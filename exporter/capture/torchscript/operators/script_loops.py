@@ -39,7 +39,9 @@ UNROLLED_NODES = 1000
 ALWAYS_UNROLLED = 4
 """Loops of up to this many iterations are always unrolled."""
 _READINGS = 40
+"""How often a body is read before the capture gives up."""
 _ENDLESS = 2**63 - 1
+"""The trip count that TorchScript gives a `while`."""
 
 
 @script("prim::Loop")
