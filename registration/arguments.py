@@ -49,7 +49,7 @@ _TEXT_TYPES: dict[str, type[str]] = {
     "layout": Layout,
     "memory_format": MemoryFormat,
 }
-_KEYWORD_OF_TEXT_TYPE = {kind: name for name, kind in _TEXT_TYPES.items()}
+_KEYWORD_OF_TEXT_TYPE = {text_type: name for name, text_type in _TEXT_TYPES.items()}
 
 
 _JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
@@ -101,6 +101,7 @@ def _decode_object(pairs: list[tuple[str, Any]]) -> Any:
     return dict(pairs)
 
 
+# The same arguments are read by several passes and by lowering; parsing JSON each time would dominate them.
 @functools.lru_cache(maxsize=8192)
 def _decode(text: str) -> tuple[tuple[str, Any], ...]:
     return tuple((name, item) for name, item in json.loads(text, object_pairs_hook=_decode_object))
@@ -200,7 +201,7 @@ def replace_arguments(node: ir.Node, arguments: Mapping[str, Any]) -> None:
 def blocks(node: ir.Node) -> list[ir.Graph]:
     """Return the graph attributes of a node in order: sub-blocks of source nodes, ONNX sub-graphs."""
     graphs: list[ir.Graph] = []
-    # Every walk through a graph asks for them; the UserDict around the dict takes several times as long.
+    # Every walk through a graph calls this; the UserDict around the dict takes several times as long.
     for attribute in node.attributes.data.values():
         attribute_type = attribute.type
         if attribute_type == _GRAPH and not attribute.is_ref():

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 _MOST_BITS = 1 << 12
-"""The length of the largest integer that is computed."""
+"""The bits of the largest integer that is computed: a power in a file could otherwise fill the memory."""
 _MOST_DIGITS = 400
 _NO_VALUE = (SyntaxError, ValueError, LookupError, ArithmeticError, TypeError, RecursionError, MemoryError)
 
@@ -171,12 +171,12 @@ def _boolean_value(node: ast.BoolOp, sizes: Mapping[str, int]) -> Any:
 
 
 def _comparison_value(node: ast.Compare, sizes: Mapping[str, int]) -> bool:
-    left = _value(node.left, sizes)
+    left_value = _value(node.left, sizes)
     for relation, operand in zip(node.ops, node.comparators, strict=True):
-        right = _value(operand, sizes)
-        if not _COMPARISONS[type(relation)](left, right):
+        right_value = _value(operand, sizes)
+        if not _COMPARISONS[type(relation)](left_value, right_value):
             return False
-        left = right
+        left_value = right_value
     return True
 
 

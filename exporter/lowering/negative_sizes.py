@@ -1,4 +1,4 @@
-"""Tells models in which onnx's shape inference may compute a negative size and then slice it.
+"""Recognises models in which onnx's shape inference may compute a negative size and then slice it.
 
 `Slice` ends the process for a negative size, and for a step backwards through a size of 0. A size is negative
 where a constant is, or a difference, or where a window is larger than the image. Most models with a `Slice`

@@ -228,7 +228,7 @@ class ModelInputs:
 
 
 def shape_of(value: Any) -> Sequence[int] | None:
-    """The shape of what `ModelInputs.feed` gives; None for what is no tensor."""
+    """The shape of a value that `ModelInputs.feed` returned; None if it is no tensor."""
     if isinstance(value, np.ndarray):
         result: Sequence[int] | None = value.shape
         return result
