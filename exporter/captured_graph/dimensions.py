@@ -225,6 +225,7 @@ def _names(inputs: Sequence[Input], metadata: Mapping[str, str]) -> list[str]:
     if RANGES in metadata:
         range_names = json.loads(metadata[RANGES])
         return [text for text in texts if text in range_names]
+    # A text that has a value at sizes of 1 of all others is an expression of them, and not a name.
     return [text for text in texts if evaluate(text, dict.fromkeys(set(texts) - {text}, 1)) is None]
 
 

@@ -129,6 +129,7 @@ def evaluate(text: str, sizes: Mapping[str, int]) -> Any:
 def _parse_expression(text: str, names: tuple[str, ...]) -> tuple[ast.expr, dict[str, str]]:
     """The syntax tree of an expression, and the name of the dimension of each variable in it."""
     variables = {name: name for name in names if name.isidentifier() and not keyword.iskeyword(name)}
+    # Other names, such as `batch size`, become identifiers, the longest first: one may be a part of another.
     for position, name in enumerate(sorted(set(names) - variables.keys(), key=len, reverse=True)):
         variable = f"_dimension_{position}"
         text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", variable, text)

@@ -99,4 +99,5 @@ def _highest() -> int | None:
     except ImportError:
         return None
     highest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # macOS reports bytes, Linux kilobytes.
     return highest if sys.platform == "darwin" else highest * 1024

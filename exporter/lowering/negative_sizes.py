@@ -77,17 +77,16 @@ def _makes_negative_size(node: onnx.NodeProto, negative: set[str]) -> bool:
 
 def _is_negative_result(node: onnx.NodeProto, negative: set[str]) -> bool:
     if node.op_type == "Constant":
-        return any(_is_negative_constant(attribute) for attribute in node.attribute)
+        return any(
+            _is_negative(attribute.t)
+            if attribute.HasField("t")
+            else min((attribute.i, *attribute.ints[:_FEW])) < 0
+            for attribute in node.attribute
+        )
     if node.op_type in ("Sub", "Neg"):
         return True
     operands: Iterable[str] = node.input[:1] if node.op_type in _OF_FIRST else node.input
     return node.op_type in _PROPAGATED and not negative.isdisjoint(operands)
-
-
-def _is_negative_constant(attribute: onnx.AttributeProto) -> bool:
-    if attribute.HasField("t"):
-        return _is_negative(attribute.t)
-    return bool(min((attribute.i, *attribute.ints[:_FEW])) < 0)
 
 
 def _is_negative(tensor: onnx.TensorProto) -> bool:

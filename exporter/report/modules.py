@@ -87,6 +87,7 @@ def cut(root: Module, most: int) -> int:
     while depths[-1]:
         depths.append([child for module in depths[-1] for child in _modules(module)])
     hidden = 0
+    # The deepest levels first, so that the outer structure stays visible.
     for level in reversed(depths[1:]):
         for module in level:
             if total - hidden <= most:

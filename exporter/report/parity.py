@@ -98,6 +98,7 @@ def with_original(
 
 def _run(model: ir.Model, names: Sequence[str], feed: Mapping[str, Any]) -> list[Any]:
     """The outputs of a model, then its values with these names."""
+    # The further outputs must not appear in the caller's model.
     copy = model.clone()
     by_name = {value.name: value for node in copy.graph for value in node.outputs}
     copy.graph.outputs.extend(by_name[name] for name in names)

@@ -210,6 +210,7 @@ def _plain(item: Any) -> Any:
         return {key: _plain(value) for key, value in item.items()}
     if isinstance(item, Sequence) and not isinstance(item, str):
         return [_plain(member) for member in item]
+    # JSON has no infinities.
     if isinstance(item, float) and not math.isfinite(item):
         return "Infinity" if item > 0 else "NaN"
     return item

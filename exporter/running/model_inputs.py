@@ -240,6 +240,7 @@ def _check_shape(declared: DeclaredInput, shape: Sequence[int] | None) -> None:
         return
     if len(declared.shape) == len(shape):
         for dim, size in zip(declared.shape, shape, strict=True):
+            # A negative size in a file stands for an unknown one.
             if type(dim) is int and 0 <= dim != size:
                 break
         else:

@@ -118,6 +118,7 @@ def _of_graph(
 ) -> Iterator[InvalidNode]:
     """The invalid nodes of a graph and of the graphs inside it."""
     standard = imports.get("", imports.get("ai.onnx"))
+    # A stack instead of recursion, because files may nest graphs deeply.
     stack = [iter(graph)]
     while stack:
         for node in stack[-1]:
