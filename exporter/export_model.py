@@ -241,7 +241,7 @@ def lower_capture(
 
 
 def _check(mutations: str, dynamic_axes: Any, progress: Any) -> None:
-    """Refuse options of a capture with other values than they take."""
+    """Refuse invalid values of the capture's options."""
     if mutations not in ("outputs", "error", "drop"):
         raise CaptureError(f"mutations must be 'outputs', 'error' or 'drop', not {mutations!r}")
     if progress is not None and not callable(progress):
@@ -254,7 +254,7 @@ def _check(mutations: str, dynamic_axes: Any, progress: Any) -> None:
 
 
 def _capture_method(strict: bool, capture: str, specialize: bool) -> str:
-    """How to capture, from the arguments that say it.
+    """The capture method that the arguments select.
 
     Raises:
         UsageError: `capture` has an unknown value, or contradicts `strict` or `specialize`.

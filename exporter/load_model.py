@@ -106,7 +106,7 @@ def load(
             # Another process may have replaced the model, and removed the old weights.
             if attempt == _ATTEMPTS - 1 or _identity(path) == identity_before:
                 raise
-    raise AssertionError
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _load_tensorflow(

@@ -59,7 +59,7 @@ class OnnxModel:
         self.quantization: Quantization | None = None
         self._open_runner: Runner | None = None
         self._convert: Callable[..., ir.Model] | None = None
-        """Converts the source again; if told so, without passes that change weights, or observed."""
+        """Converts the source again, optionally without passes that change weights, or observed."""
 
     @property
     def opset(self) -> int | None:
@@ -99,7 +99,7 @@ class OnnxModel:
             target: the consumer to write for, as for `export`.
 
         Raises:
-            UsageError: `optimize` or `target` is none that is known.
+            UsageError: `optimize` or `target` has an unknown value.
             TargetError: lists everything that the target does not take.
             OpsetError: an opset that opsetta does not write.
             UnsupportedOperatorsError: lists every operator that the opset cannot express, and its nodes.

@@ -111,10 +111,8 @@ class SourceModel:
         target: str | os.PathLike[str] | Target | None = None,
     ) -> Program:
         """The model at an opset; arguments and errors are those of `export`."""
-        used_registry, level, requested_opset, resolved_target = self._settings(
-            opset, registry, optimize, target
-        )
-        return Program(self, requested_opset, used_registry, level, resolved_target)
+        used_registry, level, used_opset, consumer = self._settings(opset, registry, optimize, target)
+        return Program(self, used_opset, used_registry, level, consumer)
 
     def _settings(
         self,
@@ -182,13 +180,9 @@ class SourceModel:
         """
         from .report.captured import Choices, report_capture
 
-        used_registry, level, requested_opset, resolved_target = self._settings(
-            opset, registry, optimize, target
-        )
+        used_registry, level, used_opset, consumer = self._settings(opset, registry, optimize, target)
         lower = functools.partial(self._lower_graph, registry=used_registry, level=level)
-        return report_capture(
-            path, self._capture, lower, requested_opset, level, resolved_target, Choices(**options)
-        )
+        return report_capture(path, self._capture, lower, used_opset, level, consumer, Choices(**options))
 
     def save_source(
         self,
@@ -391,12 +385,9 @@ class Program:
 
     def report(self, path: str | bytes | os.PathLike[str] | None, **options: Any) -> Report:
         """Write a page about this program; arguments and errors are those of `SourceModel.report`."""
-        settings: dict[str, Any] = {
-            "registry": self.registry,
-            "optimize": self.optimize,
-            "target": self.target,
-        }
-        return self.source_model.report(path, self.opset, **settings, **options)
+        return self.source_model.report(
+            path, self.opset, registry=self.registry, optimize=self.optimize, target=self.target, **options
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model with onnxruntime.
@@ -418,13 +409,11 @@ class Program:
         need_torch("calling a program")
         from .running import calls
 
-        results = self._run(self._make_feed(args, kwargs)[1])
+        results = self._run(self._feed_of(args, kwargs)[1])
         interface = self._calls.interface
         return calls.restore(interface, results[: len(results) - len(interface.mutated)])
 
-    def _make_feed(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[list[Any], dict[str, Any]]:
+    def _feed_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """The flat arguments of a call, and those that are graph inputs as onnxruntime values, checked."""
         leaves, values = self._calls.input_values(self.input_names, args, kwargs)
         return leaves, self._runner.inputs.feed(values)
@@ -474,7 +463,7 @@ class Program:
 
         args, kwargs = self._calls.arguments(args, kwargs)
         with boundary():
-            _, feed = self._make_feed(args, kwargs)
+            _, feed = self._feed_of(args, kwargs)
             expected = self._calls.eager_results(args, kwargs)
             return verification.check(self.output_names, self._run(feed), expected, rtol, atol)
 
@@ -501,14 +490,11 @@ class Program:
 
         args, kwargs = self._calls.arguments(args, kwargs)
         with boundary():
-            leaves, feed = self._make_feed(args, kwargs)
-            compared_values = mismatch.comparable(self.source)
-            model = self.source_model._lower_graph(
-                self.opset, self.registry, self.optimize, compared_values
-            ).model
-            return mismatch.locate(self._capture, model, compared_values, leaves, feed, rtol, atol)
+            leaves, feed = self._feed_of(args, kwargs)
+            values = mismatch.comparable(self.source)
+            model = self.source_model._lower_graph(self.opset, self.registry, self.optimize, values).model
+            return mismatch.locate(self._capture, model, values, leaves, feed, rtol, atol)
 
     def __repr__(self) -> str:
-        nodes = self.model.graph.num_nodes()
         names = f"inputs={self.input_names}, outputs={self.output_names}"
-        return f"Program(opset={self.opset}, {names}, nodes={nodes})"
+        return f"Program(opset={self.opset}, {names}, nodes={self.model.graph.num_nodes()})"

@@ -94,7 +94,11 @@ def realize(
     """
     if isinstance(passes, str):
         raise UsageError(f"passes must be a list: write [{passes!r}]")
-    names = [name for realizer in passes for name in _expand_group(realizer)]
+    names = [
+        name
+        for entry in passes
+        for name in (GROUPS.get(entry, (entry,)) if isinstance(entry, str) else (entry,))
+    ]
     realizers = [_pass(realizer) for realizer in names]
     trusted = getattr(model, "trusted", True)
     source_model = ir.from_proto(model) if isinstance(model, onnx.ModelProto) else model
@@ -112,7 +116,10 @@ def realize(
         rewritten.ir_version = source_model.ir_version
         initializers = rewritten.graph.initializers.values()
         initializers_as_inputs(rewritten, {v for v in initializers if v.name in weights or _is_large(v)})
-    _remove_plan_metadata(rewritten)
+    # The passes changed the nodes and values that an earlier plan describes.
+    for properties in (rewritten.metadata_props, *(n.metadata_props for n in rewritten.graph.all_nodes())):
+        for key in [key for key in properties if is_of_plan(key)]:
+            del properties[key]
     check_nodes(rewritten, invalid)
     if annotated:
         annotate_inplace(rewritten)
@@ -134,11 +141,6 @@ def _is_large(value: ir.Value) -> bool:
     return value.const_value is not None and value.const_value.size > _NUMBERS
 
 
-def _expand_group(name_or_pass: str | Pass) -> Sequence[str | Pass]:
-    """The passes that a name stands for."""
-    return GROUPS.get(name_or_pass, (name_or_pass,)) if isinstance(name_or_pass, str) else (name_or_pass,)
-
-
 def _pass(name_or_pass: str | Pass) -> Pass:
     if isinstance(name_or_pass, Pass):
         return name_or_pass
@@ -158,10 +160,3 @@ def _check(model: ir.Model) -> None:
         raise GraphError(
             "models with maps, sparse weights or training information are not supported by realize"
         )
-
-
-def _remove_plan_metadata(model: ir.Model) -> None:
-    """Remove the metadata of an earlier plan."""
-    for properties in (model.metadata_props, *(node.metadata_props for node in model.graph.all_nodes())):
-        for key in [key for key in properties if is_of_plan(key)]:
-            del properties[key]

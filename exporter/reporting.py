@@ -19,6 +19,7 @@ from .report.captured import requested_options
 from .report.collecting import failed_report, save_report
 from .report.records import Report
 
+# All parameters but the model, its arguments and keyword arguments.
 _CAPTURE = tuple(inspect.signature(capture_model).parameters)[3:]
 
 

@@ -52,7 +52,7 @@ _TEXT_TYPES: dict[str, type[str]] = {
     "layout": Layout,
     "memory_format": MemoryFormat,
 }
-_KEYWORD_OF_TEXT_TYPE = {kind: name for name, kind in _TEXT_TYPES.items()}
+_KEYWORD_OF_TEXT_TYPE = {text_type: name for name, text_type in _TEXT_TYPES.items()}
 
 
 _JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
@@ -104,6 +104,7 @@ def _decode_object(pairs: list[tuple[str, Any]]) -> Any:
     return dict(pairs)
 
 
+# The same arguments are read by several passes and by lowering; parsing JSON each time would dominate them.
 @functools.lru_cache(maxsize=8192)
 def _decode(text: str) -> tuple[tuple[str, Any], ...]:
     return tuple((name, item) for name, item in parse_json(text, object_pairs_hook=_decode_object))

@@ -45,7 +45,7 @@ WORDS: Mapping[tuple[str, str], Mapping[str, Span]] = {
     **_of("CausalConvWithState", "activation", _words("silu", "swish", "none")),
     **_of("DepthToSpace SpaceToDepth", "mode", _words("DCR", "CRD")),
     **_of("GRU LSTM RNN", "direction", _words("forward", "reverse", "bidirectional")),
-    # onnxruntime reads activations in any case, and files have them so.
+    # onnxruntime ignores the case of activations, and files contain both.
     **_of("GRU LSTM RNN", "activations", _words(*_ACTIVATIONS.split(), *_ACTIVATIONS.lower().split())),
     **_of("Gelu", "approximate", _words("none", "tanh")),
     **_of("GridSample", "mode", _words("nearest", bilinear=(16, 19), bicubic=(16, 19), linear=20, cubic=20)),
@@ -63,7 +63,7 @@ WORDS: Mapping[tuple[str, str], Mapping[str, Span]] = {
         _words(
             *"half_pixel pytorch_half_pixel align_corners asymmetric tf_crop_and_resize".split(),
             half_pixel_symmetric=19,
-            # The text lost it at 13, but tf2onnx still writes it, and onnxruntime reads it.
+            # Opset 13 removed it from the text, but tf2onnx still writes it, and onnxruntime reads it.
             tf_half_pixel_for_nn=11,
         ),
     ),
@@ -97,7 +97,7 @@ def words_of(op_type: str, attribute: str, version: int) -> frozenset[str] | Non
 
 
 def foreign_words(words: frozenset[str], value: Any) -> list[str]:
-    """The words of an attribute, a string or several, that are not among those that it may have."""
+    """The words of an attribute's value, a string or a list, that are not allowed."""
     candidates: Iterable[Any] = value if isinstance(value, (list, tuple)) else (value,)
     return [word for word in candidates if word not in words]
 

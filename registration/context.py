@@ -57,6 +57,7 @@ class Block:
         try:
             return position.lower_block(self.graph, values)
         finally:
+            # Nodes emitted after the block belong to the outer source node again.
             g.construction.position = position
 
     def subgraph(self) -> ir.Graph:
@@ -117,6 +118,7 @@ class GraphContext:
                 formal inputs, and may use values of the enclosing graphs.
             inputs: values whose element types and shapes the formal inputs have.
         """
+        # ONNX does not allow a sub-graph to use a name of an enclosing graph for another value.
         unique = self.construction.names.unique
         graph = ir.Graph([], [], nodes=[], name=unique(name or "body"))
         for value in inputs:
@@ -330,6 +332,7 @@ class GraphContext:
         rank = self.rank(value)
         if dim < 0:
             if rank is None:
+                # An index from the end finds the size without the rank.
                 end = None if dim == -1 else dim + 1
                 last = self._single_result(
                     "Slice",

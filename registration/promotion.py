@@ -32,6 +32,7 @@ _RANK = {
 _WIDE_UNSIGNED = (DataType.UINT16, DataType.UINT32, DataType.UINT64)
 _OF_NUMBER_KIND = {"int": DataType.INT64, "float": DEFAULT_FLOAT, "bool": DataType.BOOL}
 _MOST_CASES = 20_000
+"""The most combinations of element types and categories that `settle` tries."""
 
 
 def promote(a: DataType, b: DataType) -> DataType | None:

@@ -115,7 +115,7 @@ def _restriction(fields: Mapping[str, Any]) -> SizeRestriction:
 
 
 def in_words(restrictions: Iterable[SizeRestriction]) -> list[str]:
-    """What a model is valid for: `even height and width (model.py:7: …)`, or the condition itself.
+    """The valid sizes in words: `even height and width (model.py:7: …)`, or the condition itself.
 
     Multiples of one number that one line asks for are one phrase.
     """

@@ -17,6 +17,7 @@ def write_entries(metadata: dict[str, str], key: str, records: Iterable[Any]) ->
     """Write dataclasses under a key of the metadata, if there are any."""
     entries = [dataclasses.asdict(entry) for entry in records]
     if entries:
+        # Sorted keys, so that equal exports give equal bytes.
         metadata[key] = json.dumps(entries, sort_keys=True, separators=(",", ":"))
 
 

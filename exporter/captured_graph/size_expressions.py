@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 _MOST_BITS = 1 << 12
-"""The length of the largest integer that is computed."""
+"""The bits of the largest integer that is computed: a power in a file could otherwise fill the memory."""
 _MOST_DIGITS = 400
 _NO_VALUE = (SyntaxError, ValueError, LookupError, ArithmeticError, TypeError, RecursionError, MemoryError)
 
@@ -130,6 +130,7 @@ def evaluate(text: str, sizes: Mapping[str, int]) -> Any:
 def _parse_expression(text: str, names: tuple[str, ...]) -> tuple[ast.expr, dict[str, str]]:
     """The syntax tree of an expression, and the name of the dimension of each variable in it."""
     variables = {name: name for name in names if name.isidentifier() and not keyword.iskeyword(name)}
+    # Other names, such as `batch size`, become identifiers, the longest first: one may be a part of another.
     for position, name in enumerate(sorted(set(names) - variables.keys(), key=len, reverse=True)):
         variable = f"_dimension_{position}"
         text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", variable, text)
@@ -172,12 +173,12 @@ def _boolean_value(node: ast.BoolOp, sizes: Mapping[str, int]) -> Any:
 
 
 def _comparison_value(node: ast.Compare, sizes: Mapping[str, int]) -> bool:
-    left = _value(node.left, sizes)
+    left_value = _value(node.left, sizes)
     for relation, operand in zip(node.ops, node.comparators, strict=True):
-        right = _value(operand, sizes)
-        if not _COMPARISONS[type(relation)](left, right):
+        right_value = _value(operand, sizes)
+        if not _COMPARISONS[type(relation)](left_value, right_value):
             return False
-        left = right
+        left_value = right_value
     return True
 
 

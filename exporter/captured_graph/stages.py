@@ -15,11 +15,11 @@ class Stage:
     """One stage.
 
     Attributes:
-        name: what was done.
+        name: the name of the stage, `lowering`.
         seconds: elapsed time.
         memory: the most resident memory of the process that was seen, in bytes: the peak of the stage if it
             is the process's highest so far, else what there was at the stage's ends. None if unknown.
-        growth: resident memory at the end of the stage minus that at its begin; None if unknown.
+        growth: resident memory at the end of the stage minus that at its start; None if unknown.
     """
 
     name: str
@@ -59,7 +59,7 @@ class StageClock:
             self._end_stage()
 
     def _end_stage(self) -> tuple[int | None, int | None]:
-        """End the current stage, if there is one; returns the memory now, and the most so far."""
+        """End the current stage, if there is one; return the current and the peak memory."""
         seconds = time.perf_counter() - self._begin
         memory = resident_bytes(), _highest()
         if self.stage is None:
@@ -99,4 +99,5 @@ def _highest() -> int | None:
     except ImportError:
         return None
     highest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # macOS reports bytes, Linux kilobytes.
     return highest if sys.platform == "darwin" else highest * 1024

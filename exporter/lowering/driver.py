@@ -1,7 +1,7 @@
 """The driver: from a graph in any source dialect to an ONNX graph at one opset, node by node.
 
-A dialect says how its inputs and initializers are declared and how one of its nodes is lowered
-(`source_dialect` for captured graphs, `conversion` for ONNX files). The rest is the same for all.
+A dialect declares its inputs and initializers and lowers one node (`source_dialect` for captured graphs,
+`conversion` for ONNX files). Everything else is the same for all dialects.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Driver(abc.ABC, Generic[S]):
         keeps_weights: whether the values of `state` keep their names and contents.
         is_frozen: whether `state` has constants of a graph, whose names do not stand for their contents.
         level: of optimization.
-        observation: filled during the lowering, if it is given.
+        observation: filled during the lowering; None records nothing.
         known_invalid: nodes that the source has at the same opset, and that are not valid there.
     """
 
@@ -159,7 +159,7 @@ class Driver(abc.ABC, Generic[S]):
         """Lower the model.
 
         Raises:
-            UnsupportedOperatorsError: all that cannot be expressed at this opset.
+            UnsupportedOperatorsError: lists all operators that this opset cannot express.
             InvalidNodesError: nodes of the lowered model that are not valid.
         """
         scope = self.declare()
@@ -203,6 +203,7 @@ class Driver(abc.ABC, Generic[S]):
                 results = self.lower_node(node, scope)
                 record_inplace(node, results, scope.values)
             except UnsupportedError as error:
+                # Lowering goes on, so that one error lists every unsupported operator.
                 self.refuse(node, scope, error)
                 results = self.placeholders(node)
             except OpsettaError:

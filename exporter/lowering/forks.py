@@ -1,4 +1,4 @@
-"""Calls a function in a fork of this process, where a crash of foreign code does no harm."""
+"""Calls a function in a fork of this process, which survives a crash of foreign code."""
 
 from __future__ import annotations
 
@@ -50,12 +50,13 @@ def call_in_fork(function: Callable[[], bytes], seconds: float) -> bytes | None:
 
 
 def _run(function: Callable[[], bytes], sending: int) -> None:
-    """What the fork does; it does not return, and runs no finalizer of this process's objects."""
+    """Run the function in the fork and exit, without running finalizers of this process's objects."""
     # Windows does not have the module.
     import resource
 
     code = 1
     try:
+        # A collection could run finalizers of objects that belong to the parent.
         gc.disable()
         faulthandler.disable()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -72,7 +73,7 @@ def _run(function: Callable[[], bytes], sending: int) -> None:
 
 
 def _read_all(receiving: int, deadline: float) -> bytes | None:
-    """All bytes up to the end; None if it does not come in time."""
+    """All bytes up to the end of the stream; None if it does not end before the deadline."""
     chunks: list[bytes] = []
     while True:
         seconds_left = deadline - time.monotonic()

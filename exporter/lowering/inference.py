@@ -29,9 +29,9 @@ from .slice_dimensions import with_named_slices
 InferenceError = onnx.shape_inference.InferenceError
 
 _PROPORTION = 16
-"""Bytes for each byte of the message; inferred shapes take as much as the nodes."""
+"""Bytes of memory for each byte of the message; inferred shapes take as much as the nodes."""
 _SECONDS, _BYTES_IN_A_SECOND = 60, 100_000
-"""After this time a fork that infers is ended: many times what inference takes."""
+"""A fork that infers is ended after this time, which is many times what inference takes."""
 _DIMENSION = 64
 """Bytes of a dimension, and of a propagated element."""
 
@@ -64,7 +64,7 @@ def infer_shapes(
         model: without the contents of large tensors, which inference does not use.
         data_prop: whether to propagate values of small integer tensors too, if that is cheap enough.
         strict: whether an invalid node is an error; otherwise its outputs get no types.
-        bounds: what inference may take; it runs here where it has none.
+        bounds: limits on memory and time; without limits, inference runs in this process.
 
     Raises:
         InferenceError: the model is invalid, or exceeds a bound.
@@ -107,6 +107,7 @@ def _infer_here(data: bytes, affordable: int, data_prop: bool, strict: bool) -> 
     if not data_prop or _is_static(inferred.graph):
         return inferred
     length = _propagated_elements(inferred)
+    # Two inferred copies of a large model would double the peak of memory.
     del inferred
     if length is None or length * _DIMENSION > affordable:
         return _infer_in_process(data, affordable, data_prop=True, strict=strict)

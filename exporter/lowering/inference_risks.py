@@ -1,4 +1,4 @@
-"""Tells models for which onnx's shape inference may crash, loop or take much memory.
+"""Recognises models for which onnx's shape inference may crash, loop or take much memory.
 
 onnx's inference trusts its input. In onnx 1.23 it never ends for `Einsum` with the equation "......->...",
 allocates `num_outputs` entries for `Split`, and reads through a null pointer where an input of `EyeLike` has
@@ -54,7 +54,7 @@ def is_risky(model: onnx.ModelProto) -> bool:
     """Whether a node does not have the form that its operator demands, or has numbers beyond 32 bits.
 
     Raises:
-        EndlessInference: there is no need to try.
+        EndlessInference: inference of a node would never end.
     """
     versions = {_DOMAINS.get(entry.domain, entry.domain): entry.version for entry in model.opset_import}
     typed = None

@@ -1,4 +1,4 @@
-"""Tells models in which onnx's shape inference may compute a negative size and then slice it.
+"""Recognises models in which onnx's shape inference may compute a negative size and then slice it.
 
 `Slice` ends the process for a negative size, and for a step backwards through a size of 0. A size is negative
 where a constant is, or a difference, or where a window is larger than the image. Most models with a `Slice`
@@ -77,17 +77,16 @@ def _makes_negative_size(node: onnx.NodeProto, negative: set[str]) -> bool:
 
 def _is_negative_result(node: onnx.NodeProto, negative: set[str]) -> bool:
     if node.op_type == "Constant":
-        return any(_is_negative_constant(attribute) for attribute in node.attribute)
+        return any(
+            _is_negative(attribute.t)
+            if attribute.HasField("t")
+            else min((attribute.i, *attribute.ints[:_FEW])) < 0
+            for attribute in node.attribute
+        )
     if node.op_type in ("Sub", "Neg"):
         return True
     operands: Iterable[str] = node.input[:1] if node.op_type in _OF_FIRST else node.input
     return node.op_type in _PROPAGATED and not negative.isdisjoint(operands)
-
-
-def _is_negative_constant(attribute: onnx.AttributeProto) -> bool:
-    if attribute.HasField("t"):
-        return _is_negative(attribute.t)
-    return bool(min((attribute.i, *attribute.ints[:_FEW])) < 0)
 
 
 def _is_negative(tensor: onnx.TensorProto) -> bool:

@@ -73,6 +73,7 @@ class RankBounds:
         self._longest_name = max(self._longest_name, longest)
 
     def _put(self, name: str, rank: int, length: int, number: int = 0) -> None:
+        # Bounds grow without end in a chain of nodes; beyond the maximum a model is too expensive anyway.
         rank, length, number = min(rank, _MAXIMUM), min(length, _MAXIMUM), min(number, _MAXIMUM)
         self._total += rank
         self._ranks[name] = max(rank, self._ranks.get(name, 0))

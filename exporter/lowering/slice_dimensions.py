@@ -44,7 +44,7 @@ def _pairs(
 
 
 def _name_cut_sizes(stated: onnx.GraphProto, inferred: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
-    """The outputs of a graph's slices, each size that may be cut under a name of its own."""
+    """The outputs of a graph's slices, with an own name for each size that may be cut."""
     stated_infos = {info.name: info for info in (*stated.value_info, *stated.output)}
     infos = {info.name: info for info in (*inferred.value_info, *inferred.output)}
     constants = {tensor.name: tensor for tensor in inferred.initializer}
@@ -77,7 +77,7 @@ def _name_cut_sizes(stated: onnx.GraphProto, inferred: onnx.GraphProto) -> Itera
 
 
 def _cut_axes(node: onnx.NodeProto, constants: dict[str, onnx.TensorProto], rank: int) -> list[int]:
-    """The dimensions that a slice cuts; all that it has where they are not known."""
+    """The dimensions that a slice cuts; all dimensions if its axes are unknown."""
     starts, axes = (_integers(constants.get(name)) for name in [*node.input, "", "", "", ""][1:4:2])
     if len(node.input) <= 3 or not node.input[3]:
         axes = None if starts is None else list(range(len(starts)))

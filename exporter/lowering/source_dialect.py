@@ -191,7 +191,8 @@ class _SourceDriver(Driver[_SourceScope]):
         refused = self._refused_lists
         if refused and any(values.get(value) in refused for value in node.inputs if value is not None):
             return self.placeholders(node)
-        if _has_only_empty_outputs(node):
+        # An operator without output elements has nothing to compute.
+        if node.domain == "aten" and node.outputs and all(map(_is_empty, node.outputs)):
             self.construction.enter(node, module)
             empty = [np.empty(value.shape.numpy(), dtype=value.dtype.numpy()) for value in node.outputs]  # type: ignore[union-attr]
             return [self.context.constant(array) for array in empty]
@@ -354,13 +355,8 @@ def _widen_bfloat16(tensor: ir.TensorProtocol, name: str) -> ir.LazyTensor:
     )
 
 
-def _has_only_empty_outputs(node: ir.Node) -> bool:
-    """Whether all outputs of an operator are known to be empty, so that no computation is needed."""
-    outputs = node.outputs
-    return bool(outputs) and all(map(_is_empty, outputs)) and node.domain == "aten"
-
-
 def _is_empty(value: Value) -> bool:
+    """Whether a value is known to be a tensor without elements."""
     shape = value.shape
     if shape is None or 0 not in shape.dims or not shape.is_static():
         return False

@@ -92,6 +92,12 @@ def collect(subject: Subject, choices: Choices) -> Report:
         model = subject.lower(subject.opset, observation)
     except OpsettaError as error:
         refused = error
+
+    def lower_at(opset: int, observation: Observation) -> ir.Model:
+        # The target's rewrites apply only to the opset that was requested for it.
+        lower = subject.lower if opset == subject.opset else subject.lower_elsewhere
+        return lower(opset, observation)
+
     names = {o.name for o in refused.operators} if isinstance(refused, UnsupportedOperatorsError) else set()
     graph = observation.source or subject.source.graph
     clock.end()
@@ -102,9 +108,7 @@ def collect(subject: Subject, choices: Choices) -> Report:
         show("comparing")
         parity = subject.compare(model, before)
     feed = subject.feed if choices.latency else None
-    table = measure_opsets(
-        _lowering(subject), {*compared_opsets, subject.opset} if compared_opsets else (), feed, show
-    )
+    table = measure_opsets(lower_at, {*compared_opsets, subject.opset} if compared_opsets else (), feed, show)
     metadata = subject.source.metadata_props
     return Report(
         title=choices.title or subject.title,
@@ -162,14 +166,6 @@ def classes_of(module: Any) -> dict[str, str]:
     if not hasattr(module, "named_modules"):
         return {}
     return {path: type(submodule).__name__ for path, submodule in module.named_modules()}
-
-
-def _lowering(subject: Subject) -> Lower:
-    def lower(opset: int, observation: Observation) -> ir.Model:
-        chosen = subject.lower if opset == subject.opset else subject.lower_elsewhere
-        return chosen(opset, observation)
-
-    return lower
 
 
 def _silent(stage: str) -> None:

@@ -16,7 +16,7 @@ CHUNK = 48
 COMPOSED = 4
 """The fewest nodes of one composed operator that are a group."""
 DEPTH = 24
-"""Modules inside of each other; what is deeper belongs to the last of them."""
+"""The deepest nesting of modules; deeper nodes belong to the innermost one."""
 
 
 @dataclasses.dataclass
@@ -49,7 +49,7 @@ class Module:
 
 
 def tree(paths: Sequence[str], makers: Sequence[str | None]) -> Module:
-    """The tree of modules of a graph.
+    """Build the tree of modules of a graph.
 
     Args:
         paths: the module path of each node, in order of execution.
@@ -87,6 +87,7 @@ def cut(root: Module, most: int) -> int:
     while depths[-1]:
         depths.append([child for module in depths[-1] for child in _modules(module)])
     hidden = 0
+    # The deepest levels first, so that the outer structure stays visible.
     for level in reversed(depths[1:]):
         for module in level:
             if total - hidden <= most:

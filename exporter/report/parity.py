@@ -17,7 +17,7 @@ from .pictures import short, type_text
 from .records import Compared, Parity
 
 MOST_COMPARED = 3000
-"""Intermediate results that are compared; of more, every second or third."""
+"""The most intermediate results that are compared; of more, every second or third one."""
 MOST_BYTES = 1 << 30
 """Memory for intermediate results, as far as their sizes are known."""
 
@@ -33,7 +33,7 @@ def with_eager(
 
     Args:
         model: the model that was written.
-        lower: gives that model with further outputs, for values of the source graph.
+        lower: returns that model with further outputs, for values of the source graph.
         rows: the row of each source node in the picture.
     """
     if calls.obstacle or calls.capture.example is None:
@@ -98,6 +98,7 @@ def with_original(
 
 def _run(model: ir.Model, names: Sequence[str], feed: Mapping[str, Any]) -> list[Any]:
     """The outputs of a model, then its values with these names."""
+    # The further outputs must not appear in the caller's model.
     copy = model.clone()
     by_name = {value.name: value for node in copy.graph for value in node.outputs}
     copy.graph.outputs.extend(by_name[name] for name in names)

@@ -124,6 +124,7 @@ def _maker(node: ir.Node) -> str | None:
     origins = origins_of(node)
     if len(origins) != 1:
         return None
+    # The id separates two calls of one operator that follow each other.
     return f"{overloaded_name(origins[0]).removeprefix('aten::').partition('.')[0]} {id(origins[0])}"
 
 

@@ -15,7 +15,7 @@ from ..captured_graph.specializations import Specialization
 from ..captured_graph.stages import Stage
 
 ORIGINS = ("as is", "composed", "recognised", "folded", "unsupported")
-"""What became of a source node, or where an ONNX node comes from; pictures refer to them by position."""
+"""How a source node was lowered, or where an ONNX node comes from; pictures refer to these by position."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Compared:
         position: the row of its node in the captured graph; -1 for an output of the model.
         error: the largest absolute error; infinite where only one side is finite, or types differ.
         relative: the largest relative error.
-        share: the largest error by what is tolerated there; above 1 is outside tolerance.
+        share: the largest ratio of an error to its tolerance; above 1 is outside tolerance.
         index: the position of the worst element.
     """
 
@@ -98,7 +98,7 @@ class Parity:
     """The results of the written model beside those of the original.
 
     Attributes:
-        against: what the expected results come from.
+        against: the source of the expected results.
         outputs: the outputs of the model.
         nodes: intermediate results, in order of execution.
         tolerances: relative and absolute tolerance by element type.
@@ -159,14 +159,14 @@ class Report:
 
     Attributes:
         title: the name of the model.
-        asked: what was asked for, by name.
-        written: what was written; None if the model cannot be written.
+        asked: the requested options, by name.
+        written: the written model; None if the model cannot be written.
         stages: the stages of the export, with time and memory.
         source: `capture` or `file`, what the model was written from.
         before: the captured graph, or that of the file.
         after: the written graph.
         parity: how results agree.
-        problems: what keeps the model from being written.
+        problems: the problems that prevent the export.
         opsets: the same model across opsets.
         restrictions: conditions on sizes, with their reasons.
         specializations: decisions on values that are fixed at those of the example.
@@ -210,6 +210,7 @@ def _plain(item: Any) -> Any:
         return {key: _plain(value) for key, value in item.items()}
     if isinstance(item, Sequence) and not isinstance(item, str):
         return [_plain(member) for member in item]
+    # JSON has no infinities.
     if isinstance(item, float) and not math.isfinite(item):
         return "Infinity" if item > 0 else "NaN"
     return item

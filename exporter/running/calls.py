@@ -107,7 +107,7 @@ def run_eager(
         raise OpsettaError(
             f"the model returned {len(result_leaves)} values, but {len(entries)} when it was captured"
         )
-    # Two outputs may be the same value; the graph lists it for each.
+    # The graph has an output for each leaf, even if two leaves are the same value.
     outputs = [item for item, entry in zip(result_leaves, entries, strict=True) if isinstance(entry, int)]
     for item in outputs:
         reason = without_data(item) if isinstance(item, torch.Tensor) else None

@@ -216,6 +216,7 @@ def _merge(values: Sequence[_Value | None], depth: int) -> None:
     blocks = list({id(v.block): v.block for v in values if v is not None}.values())
     if not blocks:
         return
+    # Moving the smaller lists into the largest keeps the total time near linear.
     blocks.sort(key=lambda block: -len(block.values))
     first = blocks[0]
     for block in blocks[1:]:

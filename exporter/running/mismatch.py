@@ -43,7 +43,7 @@ class Mismatch:
 
 
 def comparable(source: ir.Model) -> list[ir.Value]:
-    """The tensors of a source graph that can be added to its outputs."""
+    """The tensors of a source graph that can become further outputs."""
     return [
         value
         for node in source.graph

@@ -228,7 +228,7 @@ class ModelInputs:
 
 
 def shape_of(value: Any) -> Sequence[int] | None:
-    """The shape of what `ModelInputs.feed` gives; None for what is no tensor."""
+    """The shape of a value that `ModelInputs.feed` returned; None if it is no tensor."""
     if isinstance(value, np.ndarray):
         result: Sequence[int] | None = value.shape
         return result
@@ -240,6 +240,7 @@ def _check_shape(declared: DeclaredInput, shape: Sequence[int] | None) -> None:
         return
     if len(declared.shape) == len(shape):
         for dim, size in zip(declared.shape, shape, strict=True):
+            # A negative size in a file stands for an unknown one.
             if type(dim) is int and 0 <= dim != size:
                 break
         else:

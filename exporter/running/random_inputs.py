@@ -15,6 +15,7 @@ from .model_inputs import DeclaredInput, ModelInputs
 _BOUND = 2
 """Random integers are 0 or 1, which embeddings and masks take."""
 _SIZE = 2
+"""The size tried first; sizes of 0 and 1 would hide errors of broadcasting."""
 _LARGEST_SIZE = 128
 _SMALL_SIZES = (2, 4, 1, 3, 5, 6, 8, 10)
 _MOST_COMBINATIONS = 5000

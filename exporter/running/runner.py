@@ -48,5 +48,5 @@ class Runner:
         return self._session.run(self.inputs.feed(values))
 
     def run_unchecked(self, feed: Mapping[str, Any]) -> list[Any]:
-        """Run the model on what `inputs.feed` gave, and on further inputs."""
+        """Run the model on values that `inputs.feed` returned, without checking them again."""
         return self._session.run(feed)

@@ -58,6 +58,7 @@ def _tensor(constant: Any) -> torch.Tensor:
     dtype = tensor_adapters.to_torch_dtype(constant.dtype)
     if not constant.nbytes:
         return torch.empty(tuple(constant.shape.numpy()), dtype=dtype)
+    # torch warns of read-only memory, so it gets a copy.
     return torch.frombuffer(bytearray(constant.tobytes()), dtype=dtype).reshape(constant.shape.numpy())
 
 

@@ -90,6 +90,7 @@ def compare(
     wide = np.complex128 if np.iscomplexobj(expected) else np.float64
     a, b = actual.astype(wide), expected.astype(wide)
     is_equal = (actual == expected) | (np.isnan(a) & np.isnan(b))
+    # Infinities and NaN among the results are compared, not warned of.
     with np.errstate(all="ignore"):
         errors = np.where(is_equal, 0.0, np.abs(a - b))
         errors = np.where(np.isnan(errors), np.inf, errors)

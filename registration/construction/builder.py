@@ -28,7 +28,7 @@ class Lookup(Protocol):
         """See `Registry.rung`."""
 
 
-class Builder(Protocol):
+class GraphBuilder(Protocol):
     """The graph under construction; `GraphContext` documents each member."""
 
     @property

@@ -52,6 +52,7 @@ class ConstantPool:
 
     def make(self, array: np.ndarray) -> Value:
         """The value of a constant; equal contents give the same value."""
+        # Bytes, because NaN is not equal to itself, and 0.0 is equal to -0.0.
         content = repr(array.tolist()).encode() if array.dtype.kind in "OSU" else array.tobytes()
         key = (array.dtype, array.shape, content)
         value = self._values.get(key)

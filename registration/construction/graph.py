@@ -137,6 +137,7 @@ class Construction:
         if self.limits is not None:
             self.limits.nodes -= 1
             if self.limits.nodes < 0:
+                # A small file may describe a graph that becomes arbitrarily large when it is lowered.
                 text = "the model would have more nodes at this opset than the limit for its file"
                 raise GraphError(self.limits.beyond(text))
         for value in inputs:
@@ -149,11 +150,11 @@ class Construction:
         name = unique(f"{position.scope}{op_type}")
         shape = None
         if domain == "":
-            attribute_values = {each.name: each.value for each in attributes} if attributes else {}
+            attribute_values = {a.name: a.value for a in attributes} if attributes else {}
             shape = shape_inference.infer(op_type, inputs, attribute_values, position.shape)
         outputs = [
-            Value(name=unique(f"{name}_output_{i}"), type=each, shape=None if i else shape)
-            for i, each in enumerate(types)
+            Value(name=unique(f"{name}_output_{i}"), type=output_type, shape=None if i else shape)
+            for i, output_type in enumerate(types)
         ]
         node = ir.Node(
             domain,

@@ -10,7 +10,7 @@ from ..arguments import graphs_of
 
 
 def names_of(graph: ir.Graph) -> Iterator[str]:
-    """Return the names of all values and nodes of one graph, without its sub-graphs."""
+    """The names of all values and nodes of one graph, without its sub-graphs."""
     nodes = list(graph)
     names = [value.name for value in (*graph.inputs, *graph.initializers.values())]
     names += [node.name for node in nodes]

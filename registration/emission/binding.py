@@ -19,7 +19,7 @@ from onnx_ir import AttributeType, DataType, Value
 
 from .. import schemas
 from ..attribute_words import foreign_words, is_word, words_of
-from ..construction.builder import Builder
+from ..construction.builder import GraphBuilder
 from ..construction.constant_pool import to_array
 from ..errors import EmissionError, UnsupportedError
 from ..inference import folding, integer_folding
@@ -53,7 +53,7 @@ _CONVERSIONS: dict[AttributeType, Callable[[Any], int | float]] = {
 }
 _EXACT = {AttributeType.INT: int, AttributeType.FLOAT: float, AttributeType.STRING: str}
 """The Python types that are stored as they are."""
-_EXACT_ELEMENTS = {_PLURAL[kind]: frozenset({exact}) for kind, exact in _EXACT.items()}
+_EXACT_ELEMENTS = {_PLURAL[single]: frozenset({exact}) for single, exact in _EXACT.items()}
 _STRINGS = frozenset({AttributeType.STRING, AttributeType.STRINGS})
 _TENSOR = AttributeType.TENSOR
 _INTEGER_TYPES = (AttributeType.INT, AttributeType.INTS)
@@ -63,7 +63,7 @@ _SINGULAR = {plural: singular for singular, plural in _PLURAL.items()}
 
 
 def emit(
-    g: Builder,
+    g: GraphBuilder,
     op_type: str,
     domain: str,
     positional: Sequence[Any],
@@ -109,7 +109,7 @@ def emit(
 
 
 def _cast_back(
-    g: Builder, results: list[Value], formal: Sequence[Parameter], dtypes: Mapping[str, DataType]
+    g: GraphBuilder, results: list[Value], formal: Sequence[Parameter], dtypes: Mapping[str, DataType]
 ) -> list[Value]:
     """The results, cast back to the element types that inputs of the same type variable had."""
     return [
@@ -119,7 +119,7 @@ def _cast_back(
 
 
 def _emit_unknown(
-    g: Builder,
+    g: GraphBuilder,
     op_type: str,
     domain: str,
     version: int,
@@ -175,7 +175,7 @@ def _attribute_type(value: Any) -> AttributeType:
 
 
 def _bind(
-    g: Builder,
+    g: GraphBuilder,
     schema: OperatorSchema,
     positional: Sequence[Any],
     named: Mapping[str, Any],
@@ -217,7 +217,7 @@ def _bind(
     return arguments, attributes
 
 
-def _check_words(g: Builder, schema: OperatorSchema, name: str, attribute: str, value: Any) -> None:
+def _check_words(g: GraphBuilder, schema: OperatorSchema, name: str, attribute: str, value: Any) -> None:
     """Refuse a word that the attribute may not have at the target opset.
 
     Raises:
@@ -238,7 +238,7 @@ def _check_words(g: Builder, schema: OperatorSchema, name: str, attribute: str, 
 
 
 def _check_required(
-    g: Builder,
+    g: GraphBuilder,
     schema: OperatorSchema,
     arguments: Sequence[Any],
     attributes: Sequence[ir.Attr],
@@ -258,7 +258,9 @@ def _check_required(
             raise EmissionError(f"ONNX operator {schema.name} needs attribute '{name}' at opset {g.opset}")
 
 
-def _attribute(g: Builder, op_type: str, name: str, attribute_type: AttributeType, value: Any) -> ir.Attr:
+def _attribute(
+    g: GraphBuilder, op_type: str, name: str, attribute_type: AttributeType, value: Any
+) -> ir.Attr:
     """An attribute of the given type from a Python value, a tensor, or a constant graph value."""
     if type(value) is list:
         is_exact = attribute_type in _EXACT_ELEMENTS and _EXACT_ELEMENTS[attribute_type].issuperset(
@@ -323,7 +325,7 @@ def _numbers(op_type: str, name: str, attribute_type: AttributeType, value: Any)
         ) from None
 
 
-def _constant_attribute(g: Builder, op_type: str, name: str, value: Value) -> np.ndarray:
+def _constant_attribute(g: GraphBuilder, op_type: str, name: str, value: Value) -> np.ndarray:
     array = g.constant_value(value)
     if array is None:
         later = schemas.first_version(
@@ -338,7 +340,7 @@ def _constant_attribute(g: Builder, op_type: str, name: str, value: Value) -> np
 
 
 def _fold(
-    g: Builder,
+    g: GraphBuilder,
     op_type: str,
     inputs: Sequence[Value | None],
     attributes: Sequence[ir.Attr],

@@ -12,7 +12,7 @@ from typing import Any
 from onnx_ir import Value
 
 from .. import schemas
-from ..construction.builder import Builder
+from ..construction.builder import GraphBuilder
 from ..functions.dispatch import SymbolicFunction
 from ..functions.results import as_list, composed_results
 
@@ -20,7 +20,7 @@ from ..functions.results import as_list, composed_results
 _COMPOSED_WITHIN = 3
 
 
-def rung(g: Builder, op_type: str) -> SymbolicFunction | None:
+def rung(g: GraphBuilder, op_type: str) -> SymbolicFunction | None:
     """Return the function that composes an operator's newest meaning at this opset, or None.
 
     Returns None while that function runs, and if only arbitrary data needs it.
@@ -34,7 +34,7 @@ def rung(g: Builder, op_type: str) -> SymbolicFunction | None:
 
 
 def emit_of_any_data(
-    g: Builder, op_type: str, positional: Sequence[Any], named: Mapping[str, Any], outputs: int
+    g: GraphBuilder, op_type: str, positional: Sequence[Any], named: Mapping[str, Any], outputs: int
 ) -> list[Value]:
     """Emit an operator with its newest meaning, for data that older versions may not take."""
     entry = g.registry.rung(op_type, g.opset)
@@ -43,7 +43,7 @@ def emit_of_any_data(
     return as_list(g.op(op_type, *positional, outputs=outputs, **named))
 
 
-def composition(g: Builder, op_type: str) -> SymbolicFunction | None:
+def composition(g: GraphBuilder, op_type: str) -> SymbolicFunction | None:
     """Return the function that replaces an ONNX operator refused by this opset's version, or None."""
     if g.construction.composing.count(op_type) >= _COMPOSED_WITHIN:
         return None
@@ -52,7 +52,7 @@ def composition(g: Builder, op_type: str) -> SymbolicFunction | None:
 
 
 @contextlib.contextmanager
-def at_work(g: Builder, op_type: str) -> Iterator[None]:
+def at_work(g: GraphBuilder, op_type: str) -> Iterator[None]:
     """While this context is active, emit the operator as this opset's version."""
     g.construction.composing.append(op_type)
     try:
@@ -62,7 +62,7 @@ def at_work(g: Builder, op_type: str) -> Iterator[None]:
 
 
 def compose(
-    g: Builder,
+    g: GraphBuilder,
     symbolic: SymbolicFunction,
     op_type: str,
     positional: Sequence[Any],

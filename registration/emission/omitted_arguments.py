@@ -13,12 +13,14 @@ from typing import Any
 from onnx_ir import Value
 
 from .. import schemas
-from ..construction.builder import Builder
+from ..construction.builder import GraphBuilder
 from ..errors import EmissionError
 from ..schemas import OperatorSchema
 
 
-def check_omitted(g: Builder, schema: OperatorSchema, inputs: Sequence[Any], name: str, value: Any) -> None:
+def check_omitted(
+    g: GraphBuilder, schema: OperatorSchema, inputs: Sequence[Any], name: str, value: Any
+) -> None:
     """Check that an argument that the version lacks has the implied value.
 
     Raises:
@@ -37,7 +39,9 @@ def check_omitted(g: Builder, schema: OperatorSchema, inputs: Sequence[Any], nam
     raise EmissionError(f"ONNX operator {schema.name} no longer has argument '{name}' at opset {g.opset}")
 
 
-def _is_implied(g: Builder, schema: OperatorSchema, inputs: Sequence[Any], name: str, value: Any) -> bool:
+def _is_implied(
+    g: GraphBuilder, schema: OperatorSchema, inputs: Sequence[Any], name: str, value: Any
+) -> bool:
     nearest = schemas.nearest_attribute(schema, name)
     implied = g.registry.implied_argument(schema.name, name) if schema.domain == "" else None
     if implied is not None and implied.accepts is not None:

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from onnx_ir import DataType, Value
 
 from .. import dtypes, schemas
-from ..construction.builder import Builder
+from ..construction.builder import GraphBuilder
 from ..construction.constant_pool import to_array
 from ..errors import EmissionError
 from ..kinds import has_value, is_sequence_type, is_value
@@ -31,7 +31,7 @@ _LISTS = frozenset(
 
 
 def typed_inputs(
-    g: Builder, schema: OperatorSchema, arguments: Sequence[Any]
+    g: GraphBuilder, schema: OperatorSchema, arguments: Sequence[Any]
 ) -> tuple[list[Value | None], dict[str, DataType], dict[str, DataType]]:
     """Convert the arguments to values with one allowed element type per type variable.
 
@@ -54,7 +54,7 @@ def typed_inputs(
 
 
 def _convert_inputs(
-    g: Builder, schema: OperatorSchema, pairs: _Pairs
+    g: GraphBuilder, schema: OperatorSchema, pairs: _Pairs
 ) -> tuple[list[Value | None], dict[str, DataType], dict[str, DataType]]:
     """The result of `typed_inputs`, where a value has an element type that is unknown or not allowed."""
     variables: dict[str, DataType] = {}
@@ -94,6 +94,7 @@ def _variables_of_tensors(pairs: _Pairs) -> dict[str, DataType] | None:
     """The element type of each type variable that tensors decide; None if a value needs a conversion."""
     variables: dict[str, DataType] = {}
     for item, parameter in pairs:
+        # An exact test of the class; isinstance with a protocol of onnx_ir takes microseconds.
         if type(item) is not Value:
             if is_value(item):
                 return None
@@ -111,7 +112,7 @@ def _variables_of_tensors(pairs: _Pairs) -> dict[str, DataType] | None:
     return variables
 
 
-def _number_like_unknown(g: Builder, pairs: _Pairs, parameter: Parameter, number: Any) -> Any:
+def _number_like_unknown(g: GraphBuilder, pairs: _Pairs, parameter: Parameter, number: Any) -> Any:
     """Cast a number to the unknown element type of another operand at run time, with CastLike."""
     if not parameter.variable or not parameter.homogeneous:
         return number
@@ -139,7 +140,7 @@ def _decide_by_numbers(schema: OperatorSchema, pairs: _Pairs, variables: dict[st
 
 
 def _allowed_dtype(
-    g: Builder,
+    g: GraphBuilder,
     schema: OperatorSchema,
     variable: str,
     dtype: DataType,
@@ -162,7 +163,7 @@ def _allowed_dtype(
 
 
 def _input_value(
-    g: Builder,
+    g: GraphBuilder,
     schema: OperatorSchema,
     parameter: Parameter,
     item: Any,
@@ -198,7 +199,7 @@ def _input_value(
     return g.construction.constant(to_array(item, target_dtype))
 
 
-def _check_sequence(g: Builder, schema: OperatorSchema, parameter: Parameter, item: Value) -> Value:
+def _check_sequence(g: GraphBuilder, schema: OperatorSchema, parameter: Parameter, item: Value) -> Value:
     if item.dtype in parameter.sequences:
         return item
     position = schema.inputs.index(parameter)
@@ -226,7 +227,7 @@ def _is_whole(item: Any) -> bool:
 
 
 def _allowed_dtype_of_fixed(
-    g: Builder, schema: OperatorSchema, parameter: Parameter, dtype: DataType
+    g: GraphBuilder, schema: OperatorSchema, parameter: Parameter, dtype: DataType
 ) -> DataType:
     wide = dtypes.holding(dtype, parameter.dtypes)
     if wide is None:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from onnx_ir import Value
 
-from ..construction.builder import Builder
+from ..construction.builder import GraphBuilder
 from ..errors import ArgumentError, RegistrationError
 from ..kinds import is_value
 from ..printable import shortened
@@ -113,7 +113,7 @@ class SymbolicFunction:
     @functools.cached_property
     def checked_function(self) -> Callable[..., Any]:
         """The function with beartype's checks; made at its first call, because most are never called."""
-        # A command that calls no function starts faster without beartype.
+        # A command that calls no symbolic function starts faster without importing beartype.
         import beartype
 
         return beartype.beartype(self.function)
@@ -155,7 +155,7 @@ class SymbolicFunction:
             if p.kind is not inspect.Parameter.VAR_KEYWORD
         }
 
-    def __call__(self, g: Builder, arguments: Mapping[str, Any]) -> Any:
+    def __call__(self, g: GraphBuilder, arguments: Mapping[str, Any]) -> Any:
         """Call the function with arguments by schema name.
 
         Raises:
@@ -184,7 +184,7 @@ class SymbolicFunction:
         except _violation() as error:
             raise _explain_violation(self, call_arguments, error) from None
 
-    def call(self, g: Builder, positional: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    def call(self, g: GraphBuilder, positional: Sequence[Any], named: Mapping[str, Any]) -> Any:
         """Call the function with arguments by position and by schema name.
 
         Raises:
@@ -203,7 +203,7 @@ class SymbolicFunction:
         return self(g, {**dict(zip(order, positional, strict=False)), **named})
 
 
-def _coerce(g: Builder, symbolic: SymbolicFunction, parameter: SymbolicParameter, argument: Any) -> Any:
+def _coerce(g: GraphBuilder, symbolic: SymbolicFunction, parameter: SymbolicParameter, argument: Any) -> Any:
     if is_value(argument):
         if parameter.value:
             return argument
@@ -223,7 +223,7 @@ def _coerce(g: Builder, symbolic: SymbolicFunction, parameter: SymbolicParameter
 
 
 def _element(
-    g: Builder, symbolic: SymbolicFunction, parameter: SymbolicParameter, item: Any, argument: Any
+    g: GraphBuilder, symbolic: SymbolicFunction, parameter: SymbolicParameter, item: Any, argument: Any
 ) -> Any:
     if not parameter.element_value and is_value(item):
         item = _constant(g, symbolic, parameter, item)
@@ -239,7 +239,9 @@ def _element(
     return item
 
 
-def _constant(g: Builder, symbolic: SymbolicFunction, parameter: SymbolicParameter, argument: Value) -> Any:
+def _constant(
+    g: GraphBuilder, symbolic: SymbolicFunction, parameter: SymbolicParameter, argument: Value
+) -> Any:
     array = g.constant_value(argument)
     if array is not None:
         return array.tolist() if isinstance(array, np.ndarray) else array

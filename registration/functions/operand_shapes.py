@@ -1,4 +1,4 @@
-"""The shapes that a source operator demands of its operands, as a table of text.
+"""The shapes that a source operator requires of its operands, as a table of text.
 
 A line is `operators: operands`. An operand is a name with its shape:
 
@@ -32,7 +32,7 @@ class OperandShape:
     Attributes:
         sizes: its last dimensions: a number, the name of a size, `r(operand)`, or `*`.
         is_open: whether it may have more dimensions before these.
-        maximum_rank: the most dimensions, if nothing else is demanded.
+        maximum_rank: the largest rank, if only the rank is restricted.
     """
 
     name: str

@@ -58,6 +58,7 @@ def _check_opset(name: str, opset: int, lowest: int = MINIMUM_OPSET) -> None:
 
 
 def _nearest_version(versions: _Versions, opset: int) -> SymbolicFunction | None:
+    # Below the base opset a function serves the opsets up to its own.
     if opset < BASE_OPSET:
         near = [version for version in versions if opset <= version <= BASE_OPSET]
         return versions[min(near)] if near else None
@@ -334,6 +335,7 @@ def registry_or_default(registry: Registry | None) -> Registry:
 
 
 _loaded: set[str] = set()
+"""The entry points that were imported."""
 
 
 @functools.lru_cache(maxsize=1)

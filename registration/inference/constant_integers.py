@@ -15,6 +15,7 @@ def integers(value: ir.Value | None) -> list[int] | None:
 
     An initializer that is also an input of the graph is only a default, and no constant.
     """
+    # A caller of the model may replace the default of an input.
     tensor = None if value is None or value.is_graph_input() else value.const_value
     if tensor is None or element_count(tensor) > MAXIMUM_RANK:
         return None

@@ -79,6 +79,7 @@ def _slice(attributes: Attributes, data: Array, *inputs: Array) -> Array:
 def _flatten(attributes: Attributes, data: Array) -> Array:
     axis = attributes.get("axis", 1)
     axis = axis + data.ndim if axis < 0 else axis
+    # numpy cannot infer a size of -1 for an array without elements.
     return data.reshape(math.prod(data.shape[:axis]), -1 if data.size else math.prod(data.shape[axis:]))
 
 
@@ -189,6 +190,7 @@ _EVALUATORS: dict[str, Callable[..., Any]] = {
 
 def _extreme_index(function: Callable[..., Array]) -> Callable[..., Array | None]:
     def evaluate(attributes: Attributes, data: Array) -> Array | None:
+        # Comparing with itself finds NaN, for which ONNX does not define an index.
         if attributes.get("select_last_index") or bool((data != data).any()):
             return None
         axis = attributes.get("axis", 0)

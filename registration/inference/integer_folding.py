@@ -54,7 +54,7 @@ def _split(attributes: Attributes, data: Array, *lengths: Array) -> list[Array] 
 
 
 def _top(attributes: Attributes, data: Array, *count: Array) -> list[Array] | None:
-    """Equal elements stay in order."""
+    """TopK of a vector; a stable sort keeps equal elements in order, as ONNX demands."""
     if data.ndim != 1 or data.dtype.kind != "i":
         return None
     number = int(count[0].item()) if count else attributes["k"]

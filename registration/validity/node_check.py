@@ -146,9 +146,10 @@ class _Check:
         """The invalid nodes of a graph and of the graphs inside it."""
         functions = self._functions
         standard = imports.get("", imports.get("ai.onnx"))
-        waiting = [iter(graph)]
-        while waiting:
-            for node in waiting[-1]:
+        # A stack instead of recursion, because files may nest graphs deeply.
+        stack = [iter(graph)]
+        while stack:
+            for node in stack[-1]:
                 domain = node.domain
                 attributes = node.attributes.data
                 if functions and node.op_identifier() in functions:
@@ -163,10 +164,10 @@ class _Check:
                     yield _invalid(node, *problem)
                 inner = blocks(node) if attributes else ()
                 if inner:
-                    waiting += [iter(block) for block in reversed(inner)]
+                    stack += [iter(block) for block in reversed(inner)]
                     break
             else:
-                waiting.pop()
+                stack.pop()
 
     def _problem(
         self, node: ir.Node, attributes: Mapping[str, ir.Attr], opset: int, domain: str

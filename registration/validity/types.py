@@ -56,6 +56,7 @@ def type_problem(node: ir.Node, schema: OperatorSchema) -> str | None:
             if dtype == DataType.UNDEFINED:
                 continue
             formal = formals[min(position, last)]
+            # `Parameter` does not list every form of a type; look it up in the schema before refusing.
             if dtype not in formal.dtypes and not _may_be_tensor(schema, word, position, dtype):
                 return _message(word, value, dtype, formal)
             if formal.variable and formal.homogeneous:

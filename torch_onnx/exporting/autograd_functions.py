@@ -12,7 +12,7 @@ import torch
 
 from ... import registration
 from ...registration import Registry, SymbolicFunction
-from ...registration.construction.builder import Builder
+from ...registration.construction.builder import GraphBuilder
 from ..symbolic_functions.context import GraphContext, current
 from ..symbolic_functions.registered import unwrapped
 
@@ -92,7 +92,7 @@ class AutogradFunctions:
 
 
 class _StaticSymbolic(SymbolicFunction):
-    def __call__(self, g: Builder, arguments: Mapping[str, Any]) -> Any:
+    def __call__(self, g: GraphBuilder, arguments: Mapping[str, Any]) -> Any:
         return self.function(g, **arguments)
 
 

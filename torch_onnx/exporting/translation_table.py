@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from ... import registration
 from ...registration import ArgumentError, DataType, UsageError, default_registry
-from ...registration.construction.builder import Builder
+from ...registration.construction.builder import GraphBuilder
 from ...registration.functions.dispatch import SymbolicParameter
 from ...registration.warning import warn
 from ..symbolic_functions.registered import TorchSymbolicFunction
@@ -106,7 +106,7 @@ class ScriptFunction(TorchSymbolicFunction):
         """Parameters passed by name: none, because `__call__` takes the arguments as a mapping."""
         return {}
 
-    def __call__(self, g: Builder, arguments: Mapping[str, Any]) -> Any:
+    def __call__(self, g: GraphBuilder, arguments: Mapping[str, Any]) -> Any:
         """Call the function with arguments by schema name.
 
         Raises:

@@ -11,7 +11,7 @@ from typing import Any
 from ... import registration
 from ...registration import ArgumentError, SymbolicFunction
 from ...registration.arguments import qualified_name
-from ...registration.construction.builder import Builder
+from ...registration.construction.builder import GraphBuilder
 from ...registration.functions.dispatch import SymbolicParameter
 from ...registration.functions.registry import split_name
 from .context import GraphContext, current
@@ -31,7 +31,7 @@ class TorchSymbolicFunction(SymbolicFunction):
             if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
         }
 
-    def __call__(self, g: Builder, arguments: Mapping[str, Any]) -> Any:
+    def __call__(self, g: GraphBuilder, arguments: Mapping[str, Any]) -> Any:
         """Call the function with arguments by schema name, and the defaults of omitted ones.
 
         Raises:

@@ -28,9 +28,9 @@ def schema_of(op_type: str, opset: int) -> OperatorSchema | None:
     onnxruntime's optimizer writes some operators below the opset at which they begin, with the meaning of
     their first version.
     """
-    found = schemas.operator_schema(op_type, opset)
-    if found is not None:
-        return found
+    version_at_opset = schemas.operator_schema(op_type, opset)
+    if version_at_opset is not None:
+        return version_at_opset
     earlier_schemas = [
         schema for schema in schemas.operator_schemas(op_type) if schema.since_version <= opset
     ]

@@ -53,7 +53,8 @@ from .source_validity import check_source, warn_of_invalid
 from .vectors import with_vectors
 from .written_shapes import WrittenShapes
 
-_MAXIMUM_REFUSED = 20  # Nodes of one operator that are refused before its others are refused without a try.
+_MAXIMUM_REFUSED = 20
+"""After so many refused nodes of one operator, its further nodes are refused without an attempt."""
 
 
 @random_state_preserved()
@@ -72,15 +73,15 @@ def convert(
     Args:
         model: an ONNX model at any opset; nodes of `ai.onnx.ml` and of custom domains stay untouched.
         opset: the opset to write.
-        registry: symbolic functions to convert with; the default registry unless given.
+        registry: symbolic functions to convert with; by default the default registry.
         level: of optimization; by default that of `DEFAULT_LEVEL`, and none for a model that has the opset.
         keeps_weights: whether initializers keep their names and contents.
         observation: filled with the origins of the new nodes, unless the model is copied.
 
     Raises:
         OpsetError: an opset that opsetta does not write.
-        UnsupportedOperatorsError: every operator that cannot be said at the opset.
-        InvalidNodesError: nodes that are not valid, in the model or in what would be written.
+        UnsupportedOperatorsError: lists every operator that the opset cannot express.
+        InvalidNodesError: nodes of the model, or of the converted model, are not valid.
     """
     from .... import symbolics  # noqa: F401
 
@@ -243,14 +244,7 @@ class _Conversion(Driver[FileScope]):
         new_value = scope.values.get(value)
         if new_value is None and not scope.copies:
             # The IR library does not see the values of a function that its sub-graphs read.
-            new_value = next(
-                (
-                    inner_value
-                    for source_value, inner_value in scope.values.items()
-                    if source_value.name == value.name
-                ),
-                None,
-            )
+            new_value = next((inner for key, inner in scope.values.items() if key.name == value.name), None)
         if new_value is None and not scope.copies:
             raise UnsupportedError(f"its body reads '{value.name}' of the graph around it")
         if new_value is None:
@@ -407,7 +401,7 @@ class _Conversion(Driver[FileScope]):
     def _expand_function(
         self, function: ir.Function, inputs: Sequence[Value | None], attributes: Mapping[str, ir.Attr]
     ) -> list[Value | None]:
-        """The nodes of a function of the model in the place of a call."""
+        """Lower the nodes of a model's function instead of a call."""
         defaults = {name: a for name, a in function.attributes.items() if a.value is not None}
         opset = function.opset_imports.get("", self.opset)
         return self._expand_graph(function.graph, opset, inputs, {**defaults, **attributes})
@@ -427,7 +421,7 @@ class _Conversion(Driver[FileScope]):
         return [scope.values.get(value) for value in graph.outputs]
 
     def _convert_branch(self, branch: ir.Graph, outer: FileScope) -> list[Value | None]:
-        """The nodes of the branch that an If takes, in the place of the If."""
+        """Lower the nodes of the branch that an If takes, instead of the If."""
         self._has_chosen, graph = True, self.construction.graph
         before = graph[-1] if len(graph) else None
         values = ChainMap({}, *getattr(outer.values, "maps", [outer.values]))
@@ -445,10 +439,10 @@ class _Conversion(Driver[FileScope]):
         return [self._map_value(value, scope) for value in branch.outputs]
 
     def _subgraph(self, block: ir.Graph, outer: FileScope, formal_values: Sequence[Value] = ()) -> ir.Graph:
-        """A sub-graph at the target; it may read what the graphs around it make.
+        """Convert a sub-graph; it may read values of the enclosing graphs.
 
         Args:
-            like: values like those that it is given, for inputs whose types it does not say.
+            formal_values: values with the types of its inputs, for inputs without a declared type.
         """
         graph = ir.Graph([], [], nodes=[], name=block.name, doc_string=block.doc_string)
         values = ChainMap({}, *getattr(outer.values, "maps", [outer.values]))
@@ -489,7 +483,7 @@ class _Conversion(Driver[FileScope]):
         return value
 
     def _local_outputs(self, outputs: Sequence[Value], graph: ir.Graph, scope: FileScope) -> list[Value]:
-        """Outputs of a sub-graph under their own names, each made by a node of it or given to it."""
+        """The outputs of a sub-graph under their own names; an Identity copies outer and repeated values."""
         distinct_outputs: dict[Value, None] = {}
         for output in outputs:
             value = self.construction.use(self._map_output(output, scope))

@@ -1,4 +1,4 @@
-"""Operators of a file that ONNX does not have: a user's symbolic function says what they mean."""
+"""Lowers operators that ONNX does not have, with the user's symbolic functions."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from ....registration.arguments import blocks
 from .binding import resolve_references
 
 MAXIMUM_NODES = 1_000_000
-"""Bound on inlined nodes, which a recursive model reaches."""
+"""Bound on inlined nodes, which stops the inlining of recursive functions."""
 
 
 class _NumberedNames:

@@ -82,7 +82,7 @@ def _may_inline(model: ir.Model) -> bool:
 
 
 def _infer(model: ir.Model, bounds: Bounds) -> None:
-    """Set the types and shapes that onnx infers; a model that onnx cannot read is not changed."""
+    """Set the types and shapes that onnx infers; do nothing if onnx cannot read the model."""
     try:
         inferred = infer_shapes(
             with_known_operators(with_constants_inside(message_without_weights(model))),

@@ -33,7 +33,10 @@ def with_known_operators(model: onnx.ModelProto) -> onnx.ModelProto:
     for graph in with_subgraphs(model.graph):
         for node in graph.node:
             substitute = _SUBSTITUTES.get(node.op_type) if node.domain == _DOMAIN else None
-            if substitute is None or (node.domain, node.op_type) in function_names or _is_channels_last(node):
+            if substitute is None or (node.domain, node.op_type) in function_names:
+                continue
+            # The ONNX operator has its channels at axis 1, so its inferred shape would be wrong.
+            if any(attribute.name == "channels_last" and attribute.i for attribute in node.attribute):
                 continue
             op_type, inputs = substitute[0], list(node.input)[substitute[1]]
             node.domain, node.op_type = "", op_type
@@ -42,7 +45,3 @@ def with_known_operators(model: onnx.ModelProto) -> onnx.ModelProto:
             if op_type in _WITHOUT_ATTRIBUTES:
                 del node.attribute[:]
     return model
-
-
-def _is_channels_last(node: onnx.NodeProto) -> bool:
-    return any(attribute.name == "channels_last" and attribute.i for attribute in node.attribute)

@@ -1,4 +1,4 @@
-"""What conversion does about nodes of a file that are not valid at the file's own opset."""
+"""Handles nodes of a file that are not valid at the file's own opset: warns of them, or refuses the file."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def check_source(source: ir.Model, source_opset: int, opset: int, registry: Regi
 
 
 def invalid_nodes_of_file(path: str | os.PathLike[str], trusted: bool = False) -> list[InvalidNode]:
-    """The nodes of a file that are not valid; onnx's inference supplies ranks and types that it does not say.
+    """The nodes of a file that are not valid; onnx's inference supplies undeclared ranks and types.
 
     Raises:
         ModelFileError: the file cannot be read.

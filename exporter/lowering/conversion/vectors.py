@@ -1,4 +1,4 @@
-"""Sizes, bounds and axes that a file has as numbers, where operators take vectors.
+"""Makes vectors of sizes, bounds and axes that a file stores as scalars.
 
 ONNX's checker does not look at the rank of such an input, and onnxruntime takes numbers for some of them.
 """
@@ -16,7 +16,7 @@ from ....registration.validity.ranks import VECTORS
 
 
 def with_vectors(g: GraphContext, op_type: str, inputs: Sequence[Value | None]) -> list[Value | None]:
-    """The inputs of an operator, with a number in the place of a vector as a vector of one element."""
+    """The inputs of an operator; a scalar in place of a vector becomes a vector of one element."""
     result = list(inputs)
     for position in VECTORS.get(op_type, ()):
         value = inputs[position] if position < len(inputs) else None
