@@ -86,7 +86,7 @@ def prepack(
         source.save(output, prepack=True, layout=layout)
     else:
         source.lower(DEFAULT_OPSET if opset is None else opset).save(output, prepack=True, layout=layout)
-    manifest = Manifest.read(output)
+    manifest = Manifest.from_folder(output)
     size = sum(blob.size for blob in manifest.blobs)
     if as_json:
         summary = {
@@ -132,7 +132,7 @@ def stream(
         save_streaming(source, output)
     else:
         save_streaming(source.lower(DEFAULT_OPSET if opset is None else opset), output)
-    index = Index.read(output)
+    index = Index.from_folder(output)
     size = sum(weight.size for weight in index.weights)
     found = {"folder": str(output), "weights": len(index.weights), "weight_bytes": size}
     text = f"{output / INDEX}: {len(index.weights)} weights, {size} bytes"
