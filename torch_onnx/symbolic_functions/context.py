@@ -148,7 +148,7 @@ class GraphContext:
         if schema is None:
             return self.inner.op_of_target(name, *inputs, outputs=outputs, **attributes)
         count = self._count_positional(schema, inputs)
-        # The target schema has moved these inputs: bind them by the name that they have at the function's opset.
+        # The target schema has moved these inputs: bind them by their names at the function's opset.
         for index, item in enumerate(inputs[count:], count):
             if item is not None:
                 attributes[self._input_names(name, index, len(inputs))[index]] = item
