@@ -103,7 +103,7 @@ class StepGraph:
         value = self._graph.initializers.pop(name)
         assert value.const_value is not None
         self.state[name] = np.array(value.const_value.numpy())
-        # An initializer that is also an input would be a default value, which runtimes may fold.
+        # An input that keeps a value has a default: a caller could forget to pass the state.
         value.const_value = None
         self._graph.inputs.append(value)
         return value

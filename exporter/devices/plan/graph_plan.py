@@ -66,7 +66,6 @@ def plan_graph(
     if len(intervals) == len(buffers) and all(b.unplanned or b.peak is not None for b in bodies):
         offsets = assign_offsets(intervals, alignment)
         rounded = [Interval(-(-i.size // alignment) * alignment, i.first, i.last) for i in intervals]
-        # The end of a buffer is rounded up too: the next block may begin there.
         peak = max((o + i.size for o, i in zip(offsets, rounded, strict=True)), default=0)
         bound = lower_bound(
             [

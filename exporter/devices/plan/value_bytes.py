@@ -75,6 +75,7 @@ def bytes_of(value: ir.Value, dimensions: Dimensions) -> Size:
     bits = value.dtype.bitwidth
     count = math.prod(numbers)
     if not names:
+        # Elements of less than a byte are packed: only the whole tensor is rounded up to bytes.
         return -(-count * bits // 8)
     if count == 0:
         return 0
