@@ -39,7 +39,9 @@ class JitScalarType(enum.IntEnum):
     @classmethod
     def of(cls, dtype: DataType | None) -> JitScalarType:
         """The type for an ONNX element type; UNDEFINED if it is unknown."""
-        return next((kind for kind, own in _ONNX.items() if own == dtype), cls.UNDEFINED)
+        return next(
+            (scalar_type for scalar_type, onnx_type in _ONNX.items() if onnx_type == dtype), cls.UNDEFINED
+        )
 
     @classmethod
     def from_name(cls, name: str | None) -> JitScalarType:
@@ -49,9 +51,9 @@ class JitScalarType(enum.IntEnum):
             OnnxExporterError: no type has this name.
         """
         for table in (_SCALAR_NAMES, _TORCH_NAMES):
-            for kind, own in table.items():
-                if own == name:
-                    return kind
+            for scalar_type, type_name in table.items():
+                if type_name == name:
+                    return scalar_type
         raise OnnxExporterError(f"{name!r} is not the name of an element type")
 
     _from_name = from_name
@@ -63,18 +65,18 @@ class JitScalarType(enum.IntEnum):
         Raises:
             OnnxExporterError: it is not an element type.
         """
-        for kind in cls:
-            if kind in _DTYPES and str(dtype) == f"torch.{_DTYPES[kind]}":
-                return kind
+        for scalar_type in cls:
+            if scalar_type in _DTYPES and str(dtype) == f"torch.{_DTYPES[scalar_type]}":
+                return scalar_type
         raise OnnxExporterError(f"{dtype!r} is not a torch.dtype")
 
     @classmethod
     def from_onnx_type(cls, onnx_type: int | None) -> JitScalarType:
         """The type for a number of ONNX's `TensorProto.DataType`."""
-        found = cls.of(DataType(int(onnx_type))) if onnx_type is not None else cls.UNDEFINED
-        if found == cls.UNDEFINED:
+        scalar_type = cls.of(DataType(int(onnx_type))) if onnx_type is not None else cls.UNDEFINED
+        if scalar_type == cls.UNDEFINED:
             raise OnnxExporterError(f"{onnx_type!r} is not the number of an ONNX element type that torch has")
-        return found
+        return scalar_type
 
     @classmethod
     def from_value(cls, value: Any, default: JitScalarType | None = None) -> JitScalarType:
@@ -83,13 +85,13 @@ class JitScalarType(enum.IntEnum):
         Raises:
             OnnxExporterError: it is unknown, and there is no default.
         """
-        found = cls.UNDEFINED
+        scalar_type = cls.UNDEFINED
         if is_tensor_of_torch(value):
-            found = cls.from_dtype(value.dtype)
+            scalar_type = cls.from_dtype(value.dtype)
         else:
-            found = cls.of(getattr(value, "element_type", None))
-        if found != cls.UNDEFINED:
-            return found
+            scalar_type = cls.of(getattr(value, "element_type", None))
+        if scalar_type != cls.UNDEFINED:
+            return scalar_type
         if default is None:
             raise OnnxExporterError(f"the element type of {value!r} is unknown")
         return default
@@ -148,11 +150,11 @@ _DTYPES = {
     JitScalarType.FLOAT: "float32",
     JitScalarType.DOUBLE: "float64",
 }
-_OF_ONE_NAME = (
+_SAME_NAME_IN_ONNX = (
     "UINT8 INT8 INT16 INT64 FLOAT DOUBLE COMPLEX64 COMPLEX128 BOOL BFLOAT16 FLOAT8E5M2 FLOAT8E4M3FN "
     "FLOAT8E5M2FNUZ FLOAT8E4M3FNUZ"
 )
-_ONNX = {JitScalarType[name]: DataType[name] for name in _OF_ONE_NAME.split()} | {
+_ONNX = {JitScalarType[name]: DataType[name] for name in _SAME_NAME_IN_ONNX.split()} | {
     JitScalarType.INT: DataType.INT32,
     JitScalarType.HALF: DataType.FLOAT16,
     JitScalarType.QINT8: DataType.INT8,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..registration import MAXIMUM_OPSET, MINIMUM_OPSET
 from ._type_utils import JitScalarType
 from .errors import refuse_attribute
 from .symbolic_functions import argument_helpers as _argument_helpers
@@ -34,17 +35,21 @@ __all__ = [
 ]
 
 scalar_name_to_pytorch = {
-    kind.torch_name(): kind.scalar_name() for kind in JitScalarType if kind <= JitScalarType.BFLOAT16
+    scalar_type.torch_name(): scalar_type.scalar_name()
+    for scalar_type in JitScalarType
+    if scalar_type <= JitScalarType.BFLOAT16
 }
 cast_pytorch_to_onnx = {
-    kind.scalar_name(): kind.onnx_type()
-    for kind in JitScalarType
-    if kind.onnx_compatible() and kind <= JitScalarType.BFLOAT16 and not kind.name.startswith("Q")
+    scalar_type.scalar_name(): scalar_type.onnx_type()
+    for scalar_type in JitScalarType
+    if scalar_type.onnx_compatible()
+    and scalar_type <= JitScalarType.BFLOAT16
+    and not scalar_type.name.startswith("Q")
 }
 scalar_type_to_onnx = [
-    kind.onnx_type() if kind.onnx_compatible() else 0
-    for kind in JitScalarType
-    if kind <= JitScalarType.BFLOAT16
+    scalar_type.onnx_type() if scalar_type.onnx_compatible() else 0
+    for scalar_type in JitScalarType
+    if scalar_type <= JitScalarType.BFLOAT16
 ]
 
 _REMEDIES = {
@@ -63,11 +68,15 @@ def __getattr__(name: str) -> Any:
     if name == "_export_onnx_opset_version":
         return current.get().opset
     if name == "scalar_type_to_pytorch_type":
-        return [kind.dtype() for kind in JitScalarType if kind <= JitScalarType.BFLOAT16]
+        return [scalar_type.dtype() for scalar_type in JitScalarType if scalar_type <= JitScalarType.BFLOAT16]
     if name == "pytorch_name_to_type":
-        return {kind.scalar_name(): kind.dtype() for kind in JitScalarType if kind <= JitScalarType.BFLOAT16}
+        return {
+            scalar_type.scalar_name(): scalar_type.dtype()
+            for scalar_type in JitScalarType
+            if scalar_type <= JitScalarType.BFLOAT16
+        }
     if name == "_onnx_stable_opsets":
-        return list(range(7, 27))
+        return list(range(MINIMUM_OPSET, MAXIMUM_OPSET + 1))
     if name.startswith("__"):
         raise AttributeError(name)
     for module in (_argument_helpers, _emitting_helpers):

@@ -51,8 +51,8 @@ for _command in _COMMANDS:
     app.command()(_command)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(is_requested: bool) -> None:
+    if is_requested:
         from ... import __version__
 
         print(f"opsetta {__version__}")

@@ -92,8 +92,8 @@ def operator_support(
 def _support(
     name: str, opset: int, keys: Sequence[str], registry: Registry, results: Mapping[str, Any]
 ) -> OperatorSupport:
-    found = [registry.lookup(*split_name(key), opset) for key in keys]
-    serves = max((function.opset for function in found if function is not None), default=None)
+    functions = [registry.lookup(*split_name(key), opset) for key in keys]
+    serves = max((function.opset for function in functions if function is not None), default=None)
     firsts = [registry.first_opset(*split_name(key)) for key in keys]
     seen = results["operators"].get(name, {"passed": [], "refused": {}})
     # For an opset outside of the sweep, use the next lower one in the sweep.
@@ -122,11 +122,11 @@ def cell(entry: OperatorSupport) -> str:
 def remarks(entries: Mapping[int, OperatorSupport]) -> list[str]:
     """The reasons why an operator is refused, wholly or in part, each with its opsets."""
     opsets = list(entries)
-    places: dict[str, list[int]] = {}
+    opsets_by_reason: dict[str, list[int]] = {}
     for opset, entry in entries.items():
         for reason in entry.reasons:
-            places.setdefault(reason, []).append(opset)
-    return [_opset_range(where, opsets) + reason for reason, where in places.items()]
+            opsets_by_reason.setdefault(reason, []).append(opset)
+    return [_opset_range(where, opsets) + reason for reason, where in opsets_by_reason.items()]
 
 
 def _opset_range(where: Sequence[int], opsets: Sequence[int]) -> str:

@@ -56,21 +56,21 @@ def digest(path: str | os.PathLike[str]) -> str:
 
 def blob_digest(file: Any, offset: int, size: int) -> str:
     """The SHA-256 of a part of a file, read in blocks."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     file.seek(offset)
     while size > 0 and (block := file.read(min(_BLOCK, size))):
-        found.update(block)
+        sha256.update(block)
         size -= len(block)
-    return found.hexdigest()
+    return sha256.hexdigest()
 
 
-def signed(body: Mapping[str, Any]) -> bytes:
-    """A JSON object as text, with a digest of it as its last member."""
+def sign_json(body: Mapping[str, Any]) -> bytes:
+    """Serialize a JSON object, with a digest of its members as the last member."""
     return json.dumps({**body, "sha256": _body_digest(body)}, indent=2).encode()
 
 
 def read_signed(path: pathlib.Path, version: int, failure: type[OpsettaError]) -> dict[str, Any]:
-    """Read and verify the members of a file that `signed` made.
+    """Read and verify the members of a file that `sign_json` wrote.
 
     Args:
         version: the member `format` that is read.
@@ -82,8 +82,8 @@ def read_signed(path: pathlib.Path, version: int, failure: type[OpsettaError]) -
     """
     try:
         body = parse_json(read_small(path))
-        found = body.pop("sha256")
-        intact = found == _body_digest(body)
+        stored_digest = body.pop("sha256")
+        intact = stored_digest == _body_digest(body)
     except FileNotFoundError:
         raise
     except OSError as error:

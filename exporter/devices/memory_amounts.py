@@ -23,8 +23,8 @@ def memory_amount(amount: int | str) -> int:
     size = 0
     if isinstance(amount, int) and not isinstance(amount, bool):
         size = amount
-    elif isinstance(amount, str) and (found := _AMOUNT.fullmatch(amount.strip().upper())):
-        size = int(float(found[1]) * _PREFIXES[found[2] or ""])
+    elif isinstance(amount, str) and (match := _AMOUNT.fullmatch(amount.strip().upper())):
+        size = int(float(match[1]) * _PREFIXES[match[2] or ""])
     if size <= 0:
         raise UsageError(f"{amount!r} is not an amount of memory: write 200MB, 64MiB or a number of bytes")
     return size

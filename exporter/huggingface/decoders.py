@@ -54,8 +54,8 @@ def text_generation(model: Any, config: Any) -> list[Graph]:
 
 
 def _call(model: Any, inputs: dict[str, Any]) -> Any:
-    given = {**inputs, "past_key_values": cache_of(inputs["past_key_values"])}
-    result = type(model).forward(model, **given, use_cache=True)
+    arguments = {**inputs, "past_key_values": cache_of(inputs["past_key_values"])}
+    result = type(model).forward(model, **arguments, use_cache=True)
     return result.logits, pairs_of(result.past_key_values)
 
 

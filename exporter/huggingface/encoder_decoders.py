@@ -77,7 +77,7 @@ def _graphs(model: Any, config: Any, inputs: dict[str, Any], shapes: dict[str, A
     tokens = example_tokens(config, EXAMPLE_SEQUENCE)
     first = {name: item for name, item in inputs.items() if name != "attention_mask"}
     result = trial_run(model, {**first, "decoder_input_ids": tokens})
-    own = pairs_of(result.past_key_values.self_attention_cache)
+    self_pairs = pairs_of(result.past_key_values.self_attention_cache)
     cross = pairs_of(result.past_key_values.cross_attention_cache)
     hidden = result.encoder_last_hidden_state
     generator = torch.Generator().manual_seed(1)
@@ -86,16 +86,16 @@ def _graphs(model: Any, config: Any, inputs: dict[str, Any], shapes: dict[str, A
     of_source = {0: BATCH, 1: SOURCE} if mask else {0: BATCH}
     of_cross = {0: BATCH, 2: SOURCE} if mask else {0: BATCH}
     mask_shape = dict.fromkeys(mask, of_source)
-    present = cache_names("present", len(own), _KINDS)
+    present = cache_names("present", len(self_pairs), _KINDS)
     past = [
-        (*pair, *other)
-        for pair, other in zip(
-            random_like(own, EXAMPLE_PAST, model.dtype),
+        (*pair, *cross_pair)
+        for pair, cross_pair in zip(
+            random_like(self_pairs, EXAMPLE_PAST, model.dtype),
             random_like(cross, hidden.shape[1], model.dtype),
             strict=True,
         )
     ]
-    of_own = {0: BATCH, 2: PAST}
+    of_self = {0: BATCH, 2: PAST}
     return [
         Graph("encoder_model.onnx", _encode, inputs, shapes, [*inputs], ["last_hidden_state"]),
         Graph(
@@ -113,10 +113,10 @@ def _graphs(model: Any, config: Any, inputs: dict[str, Any], shapes: dict[str, A
             {
                 "input_ids": {0: BATCH},
                 **mask_shape,
-                "past_key_values": [(of_own, of_own, of_cross, of_cross)] * len(own),
+                "past_key_values": [(of_self, of_self, of_cross, of_cross)] * len(self_pairs),
             },
-            ["input_ids", *mask, *cache_names("past_key_values", len(own), _KINDS)],
-            ["logits", *cache_names("present", len(own), _KINDS[:1])],
+            ["input_ids", *mask, *cache_names("past_key_values", len(self_pairs), _KINDS)],
+            ["logits", *cache_names("present", len(self_pairs), _KINDS[:1])],
         ),
     ]
 
@@ -126,10 +126,10 @@ def _encode(model: Any, inputs: dict[str, Any]) -> Any:
 
 
 def _decode(model: Any, inputs: dict[str, Any]) -> Any:
-    result = _decoded(model, inputs, inputs["encoder_hidden_states"], None)
+    result = _run_decoder(model, inputs, inputs["encoder_hidden_states"], None)
     cache = result.past_key_values
     pairs = zip(pairs_of(cache.self_attention_cache), pairs_of(cache.cross_attention_cache), strict=True)
-    return result.logits, [(*own, *cross) for own, cross in pairs]
+    return result.logits, [(*self_pair, *cross) for self_pair, cross in pairs]
 
 
 def _decode_with_past(model: Any, inputs: dict[str, Any], *, width: int) -> Any:
@@ -145,11 +145,11 @@ def _decode_with_past(model: Any, inputs: dict[str, Any], *, width: int) -> Any:
     cross = past[0][2]
     # Only its shape is read, for the keys and values of cross-attention are in the cache.
     states = cross.new_zeros(cross.shape[0], cross.shape[2], 1).expand(-1, -1, width)
-    result = _decoded(model, inputs, states, cache)
+    result = _run_decoder(model, inputs, states, cache)
     return result.logits, pairs_of(result.past_key_values.self_attention_cache)
 
 
-def _decoded(model: Any, inputs: dict[str, Any], states: Any, cache: Any) -> Any:
+def _run_decoder(model: Any, inputs: dict[str, Any], states: Any, cache: Any) -> Any:
     mask = {"attention_mask": inputs["encoder_attention_mask"]} if "encoder_attention_mask" in inputs else {}
     return type(model).forward(
         model,

@@ -67,9 +67,11 @@ def _text(config: Any, folder: pathlib.Path, takes_types: bool) -> dict[str, Any
     mask = torch.ones(EXAMPLE_BATCH, EXAMPLE_SOURCE, dtype=torch.int64)
     mask[0, -2:] = 0
     inputs = {"input_ids": example_tokens(config, EXAMPLE_SOURCE), "attention_mask": mask}
-    known = read_json(folder / "tokenizer_config.json").get("model_input_names")
-    gives_types = getattr(config, "type_vocab_size", 0) > 1 if known is None else "token_type_ids" in known
-    if takes_types and gives_types:
+    input_names = read_json(folder / "tokenizer_config.json").get("model_input_names")
+    uses_types = (
+        getattr(config, "type_vocab_size", 0) > 1 if input_names is None else "token_type_ids" in input_names
+    )
+    if takes_types and uses_types:
         inputs["token_type_ids"] = torch.zeros_like(mask)
     return inputs
 
@@ -81,11 +83,11 @@ def _image(model: Any, config: Any, folder: pathlib.Path) -> Any:
     size = getattr(config, "image_size", None)
     if size is None:
         processor = read_json(folder / "preprocessor_config.json")
-        found = processor.get("crop_size") or processor.get("size") or _DEFAULT_SIZE
-        size = found
-        if isinstance(found, dict):
-            edge = found.get("shortest_edge", _DEFAULT_SIZE)
-            size = (found.get("height", edge), found.get("width", edge))
+        processor_size = processor.get("crop_size") or processor.get("size") or _DEFAULT_SIZE
+        size = processor_size
+        if isinstance(processor_size, dict):
+            edge = processor_size.get("shortest_edge", _DEFAULT_SIZE)
+            size = (processor_size.get("height", edge), processor_size.get("width", edge))
     height, width = map(int, (size, size) if isinstance(size, int) else size)
     channels = getattr(config, "num_channels", 3)
     generator = torch.Generator().manual_seed(0)

@@ -122,8 +122,8 @@ def export_huggingface(
         UsageError: the model has no such task, or an argument has an unknown value.
         CaptureError, UnsupportedOperatorsError, TargetError, VerificationError: as for `export` and `verify`.
     """
-    source, written = folder_at(folder), pathlib.Path(os.fsdecode(output))
-    wanted, aim = resolve_target(opset, target)
+    source, output_folder = folder_at(folder), pathlib.Path(os.fsdecode(output))
+    target_opset, loaded_target = resolve_target(opset, target)
     level = check_level(optimize)
     if dtype not in DTYPES:
         raise UsageError(f"dtype must be one of {', '.join(DTYPES)}, not {dtype!r}")
@@ -132,8 +132,8 @@ def export_huggingface(
     options: dict[str, Any] = {"dtype": quantize} if isinstance(quantize, str) else dict(quantize or {})
     if options:
         scheme_of(**options)
-    if written.exists() and not written.is_dir():
-        raise ModelFileError(f"the output '{written}' is a file: name a folder")
+    if output_folder.exists() and not output_folder.is_dir():
+        raise ModelFileError(f"the output '{output_folder}' is a file: name a folder")
     report = progress or (lambda stage: None)
     need_torch("exporting a model")
     report("loading the model")
@@ -148,35 +148,38 @@ def export_huggingface(
         )
     ready = []
     for graph in _graphs(chosen_task.name, loaded.model, config, source):
-        named = _prefixed(graph.file, report)
+        report_stage = _prefix_stages(graph.file, report)
         with _forward_replaced(loaded.model, graph):
             program = export(
                 loaded.model,
                 (graph.inputs,),
-                opset=wanted,
+                opset=target_opset,
                 dynamic_shapes=(graph.shapes,),
                 input_names=graph.input_names,
                 output_names=graph.output_names,
                 mutations="drop" if _recomputes_frequencies(loaded.model) else "error",
                 weights=loaded.weights,
                 optimize=level,
-                target=aim,
-                progress=named,
+                target=loaded_target,
+                progress=report_stage,
             )
             compared = None
             if verify:
-                named("verifying")
+                report_stage("verifying")
                 compared = program.verify()
         quantized = None
         if options:
-            named("quantizing")
-            quantized = quantize_weights(program, **{"target": aim, **options})
+            report_stage("quantizing")
+            quantized = quantize_weights(program, **{"target": loaded_target, **options})
         ready.append(_Ready(graph, program, quantized, compared))
-    _make_folder(written)
-    graphs = [_write(each, written, weights, external_data, verify, report) for each in ready]
+    _make_folder(output_folder)
+    graphs = [
+        _write(lowered_graph, output_folder, weights, external_data, verify, report)
+        for lowered_graph in ready
+    ]
     report("copying the tokenizer")
-    copied = copy_files(source, written)
-    return HuggingFaceExport(written, chosen_task.name, graphs, copied, loaded.weights is None)
+    copied = copy_files(source, output_folder)
+    return HuggingFaceExport(output_folder, chosen_task.name, graphs, copied, loaded.weights is None)
 
 
 def choose_task(name: str | None, folder: pathlib.Path, config: Any) -> Task:
@@ -206,15 +209,15 @@ def _write(
     report: Callable[[str], None],
 ) -> ExportedGraph:
     """Write one graph; compare a quantized one with the original."""
-    named = _prefixed(ready.graph.file, report)
+    report_stage = _prefix_stages(ready.graph.file, report)
     saved: Program | OnnxModel = ready.program
     quantization = error = None
     if ready.quantized is not None:
         saved, quantization = ready.quantized, ready.quantized.quantization
         if is_compared(ready.program, verify):
-            named("comparing with the weights as they were")
+            report_stage("comparing with the weights as they were")
             error = output_error(ready.quantized, ready.program)
-    named("writing")
+    report_stage("writing")
     path = folder / ready.graph.file
     saved.save(path, external_data=external_data, weights=weights)
     return ExportedGraph(
@@ -266,7 +269,7 @@ def _forward_replaced(model: Any, graph: Graph) -> Iterator[None]:
         yield
 
 
-def _prefixed(file: str, report: Callable[[str], None]) -> Callable[[str], None]:
+def _prefix_stages(file: str, report: Callable[[str], None]) -> Callable[[str], None]:
     return lambda stage: report(f"{file}: {stage}")
 
 

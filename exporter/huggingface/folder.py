@@ -54,15 +54,15 @@ def folder_at(path: str | os.PathLike[str]) -> pathlib.Path:
     Raises:
         ModelFileError: there is no folder with a configuration.
     """
-    found = pathlib.Path(os.fsdecode(path))
-    if not found.is_dir():
+    folder = pathlib.Path(os.fsdecode(path))
+    if not folder.is_dir():
         raise ModelFileError(
-            f"there is no folder '{found}'; download models of the hub first: hf download NAME --local-dir "
+            f"there is no folder '{folder}'; download models of the hub first: hf download NAME --local-dir "
             "FOLDER"
         )
-    if not (found / CONFIG).is_file():
-        raise ModelFileError(f"'{found}' is not the folder of a Hugging Face model: it has no {CONFIG}")
-    return found
+    if not (folder / CONFIG).is_file():
+        raise ModelFileError(f"'{folder}' is not the folder of a Hugging Face model: it has no {CONFIG}")
+    return folder
 
 
 def check_has_no_adapter(folder: pathlib.Path) -> None:
@@ -107,14 +107,14 @@ def read_json(path: pathlib.Path) -> dict[str, Any]:
         ModelFileError: it cannot be read, or holds something else.
     """
     try:
-        found = parse_json(read_small(path))
+        content = parse_json(read_small(path))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
         raise ModelFileError(f"'{path}' cannot be read: {reason_of(error)}") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise ModelFileError(f"'{path}' does not contain a JSON object")
-    return found
+    return content
 
 
 def copy_files(source: pathlib.Path, target: pathlib.Path) -> list[str]:

@@ -129,18 +129,20 @@ class TextGenerator:
             padding = (mask != 0).argmax(axis=1)
             rules = TokenRules(self.settings, length, length + max_new_tokens, padding, tokens)
             return self._loop(tokens, {"attention_mask": mask}, TokenChoice(rules, sampling), max_new_tokens)
-        given = self._encoder_inputs(input_ids, attention_mask, input_features)
-        hidden = self._encoder.run(given)["last_hidden_state"]
+        encoder_feed = self._encoder_inputs(input_ids, attention_mask, input_features)
+        hidden = self._encoder.run(encoder_feed)["last_hidden_state"]
         fixed = {"encoder_hidden_states": hidden}
-        if "attention_mask" in given:
-            fixed["encoder_attention_mask"] = given["attention_mask"]
-        count = next(iter(given.values())).shape[0]
+        if "attention_mask" in encoder_feed:
+            fixed["encoder_attention_mask"] = encoder_feed["attention_mask"]
+        count = next(iter(encoder_feed.values())).shape[0]
         if decoder_input_ids is None:
             start = self._beginning(fixed, count, language, speech_task)
         else:
             start, _ = _prompt(decoder_input_ids, None)
         length = start.shape[1]
-        rules = TokenRules(self.settings, length, length + max_new_tokens, source=given.get("input_ids"))
+        rules = TokenRules(
+            self.settings, length, length + max_new_tokens, source=encoder_feed.get("input_ids")
+        )
         return self._loop(start, fixed, TokenChoice(rules, sampling), max_new_tokens)
 
     def generate_text(self, prompts: str | Sequence[str], **options: Any) -> list[str]:
@@ -150,11 +152,11 @@ class TextGenerator:
             The text of each sequence without special tokens; that of a decoder begins with the prompt.
         """
         texts = [prompts] if isinstance(prompts, str) else list(prompts)
-        tokens, mask = self.tokenizer.encode(texts, self.settings.pad, left=not self.is_encoder_decoder)
-        found = self.generate(tokens, mask, **options)
+        tokens, mask = self.tokenizer.encode(texts, self.settings.pad, pads_left=not self.is_encoder_decoder)
+        sequences = self.generate(tokens, mask, **options)
         if self.is_encoder_decoder:
-            return self._texts(found)
-        return self._texts(found, tokens.shape[1], (mask == 0).sum(axis=1))
+            return self._texts(sequences)
+        return self._texts(sequences, tokens.shape[1], (mask == 0).sum(axis=1))
 
     def transcribe(self, audio: Any, **options: Any) -> list[str]:
         """Recognise speech; options are those of `generate`.
@@ -172,10 +174,10 @@ class TextGenerator:
             padding: how many tokens each sequence begins with that stand for nothing.
         """
         rows = []
-        for place, row in enumerate(tokens):
+        for index, row in enumerate(tokens):
             [ends] = np.isin(row[prompt:], self.settings.ends).nonzero()
             stop = prompt + ends[0] if ends.size else len(row)
-            rows.append(row[0 if padding is None else padding[place] : stop])
+            rows.append(row[0 if padding is None else padding[index] : stop])
         return self.tokenizer.decode(rows)
 
     def _encoder_inputs(self, input_ids: Any, attention_mask: Any, input_features: Any) -> dict[str, Any]:
@@ -183,8 +185,8 @@ class TextGenerator:
         if self.takes_audio:
             if input_features is None or input_ids is not None:
                 raise UsageError("this model needs input_features, not input_ids")
-            kind = self._encoder.inputs["input_features"]
-            return {"input_features": np.asarray(input_features, dtype=_numpy_type(kind.type))}
+            declaration = self._encoder.inputs["input_features"]
+            return {"input_features": np.asarray(input_features, dtype=_numpy_type(declaration.type))}
         if input_ids is None or input_features is not None:
             raise UsageError("this model needs input_ids, not input_features")
         tokens, mask = _prompt(input_ids, attention_mask)
@@ -204,29 +206,29 @@ class TextGenerator:
             forced = list(settings.forced)
             if settings.no_timestamps is not None and forced[-1:] != [settings.no_timestamps]:
                 forced.append(settings.no_timestamps)
-            more = np.array([forced], dtype=np.int64).repeat(count, axis=0)
-            return np.concatenate([start, more], axis=1)
+            forced_tokens = np.array([forced], dtype=np.int64).repeat(count, axis=0)
+            return np.concatenate([start, forced_tokens], axis=1)
         if language is None:
             logits = self._first.run({**fixed, "input_ids": start})["logits"].numpy()[:, -1]
-            known = np.array(sorted(settings.languages.values()))
-            spoken = known[logits[:, known].argmax(axis=1)]
+            language_tokens = np.array(sorted(settings.languages.values()))
+            spoken = language_tokens[logits[:, language_tokens].argmax(axis=1)]
         else:
             spoken = np.full(count, settings.language(language), dtype=np.int64)
-        rest = np.array([settings.speech_prompt(task)], dtype=np.int64).repeat(count, axis=0)
-        return np.concatenate([start, spoken[:, None], rest], axis=1)
+        prompt_tokens = np.array([settings.speech_prompt(task)], dtype=np.int64).repeat(count, axis=0)
+        return np.concatenate([start, spoken[:, None], prompt_tokens], axis=1)
 
     def _loop(
         self, tokens: np.ndarray, fixed: dict[str, Any], choice: TokenChoice, max_new_tokens: int
     ) -> np.ndarray:
         """Run the decoder until all sequences have ended."""
-        graph, fed = self._first, tokens
+        graph, next_tokens = self._first, tokens
         running = np.ones(len(tokens), dtype=bool)
         cache = graph.empty_cache(len(tokens))
         for _ in range(max_new_tokens):
-            feed = {**fixed, "input_ids": fed}
+            feed = {**fixed, "input_ids": next_tokens}
             if "position_ids" in graph.inputs:
                 positions = np.maximum(fixed["attention_mask"].cumsum(axis=1) - 1, 0)
-                feed["position_ids"] = positions[:, -fed.shape[1] :]
+                feed["position_ids"] = positions[:, -next_tokens.shape[1] :]
             results = graph.run({**{name: feed[name] for name in feed if name in graph.inputs}, **cache})
             cache |= {
                 _PAST + name.removeprefix(_PRESENT): value
@@ -236,8 +238,8 @@ class TextGenerator:
             logits = results["logits"].numpy()[:, -1].astype(np.float32)
             chosen = choice(logits, tokens)
             chosen = np.where(running, chosen, self.settings.pad)
-            fed = chosen[:, None]
-            tokens = np.concatenate([tokens, fed], axis=1)
+            next_tokens = chosen[:, None]
+            tokens = np.concatenate([tokens, next_tokens], axis=1)
             running &= ~np.isin(chosen, self.settings.ends)
             if not running.any():
                 break
@@ -260,16 +262,18 @@ class _Graph:
         if not path.is_file():
             raise ModelFileError(f"there is no file '{path}': write the folder with opsetta export --hf")
         session = open_session(str(path), f"'{path}'", providers)
-        self.inputs: dict[str, Any] = {each.name: each for each in session.get_inputs()}
-        self.past = [each for name, each in self.inputs.items() if name.startswith(_PAST)]
+        self.inputs: dict[str, Any] = {argument.name: argument for argument in session.get_inputs()}
+        self.past = [argument for name, argument in self.inputs.items() if name.startswith(_PAST)]
         self._checked_inputs = inputs_of_session(session)
         self._session = OpenSession(session)
 
     def empty_cache(self, batch: int) -> dict[str, Any]:
         """A cache without positions; none if the graph has no such inputs."""
         return {
-            each.name: np.zeros((batch, each.shape[1], 0, each.shape[3]), dtype=_numpy_type(each.type))
-            for each in self.past
+            argument.name: np.zeros(
+                (batch, argument.shape[1], 0, argument.shape[3]), dtype=_numpy_type(argument.type)
+            )
+            for argument in self.past
         }
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:

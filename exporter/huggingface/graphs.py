@@ -52,12 +52,12 @@ def example_tokens(config: Any, length: int) -> Any:
     return (torch.arange(EXAMPLE_BATCH * length).reshape(EXAMPLE_BATCH, length) * 7 + 3) % size
 
 
-def cache_names(prefix: str, layers: int, kinds: Sequence[str] = ("",)) -> list[str]:
+def cache_names(prefix: str, layers: int, attention_prefixes: Sequence[str] = ("",)) -> list[str]:
     """The names of keys and values, `past_key_values.0.key` or `present.0.decoder.key`."""
     return [
-        f"{prefix}.{layer}.{kind}{part}"
+        f"{prefix}.{layer}.{attention_prefix}{part}"
         for layer in range(layers)
-        for kind in kinds
+        for attention_prefix in attention_prefixes
         for part in ("key", "value")
     ]
 
@@ -94,10 +94,10 @@ def trial_run(model: Any, inputs: dict[str, Any]) -> Any:
     """
     import torch
 
-    def run(tried: Any) -> Any:
+    def run(candidate: Any) -> Any:
         with torch.no_grad():
-            moved = {name: item.to(tried.device) for name, item in inputs.items()}
-            return type(tried).forward(tried, **moved, use_cache=True)
+            moved = {name: item.to(candidate.device) for name, item in inputs.items()}
+            return type(candidate).forward(candidate, **moved, use_cache=True)
 
     if model.device.type != "meta":
         return run(model)

@@ -89,17 +89,17 @@ def load(folder: pathlib.Path, config: Any, task: Task, dtype: str) -> Loaded:
     from ..capture.stored_weights.opening import open_weights
 
     auto = getattr(need_transformers(), auto_class_of(task, config))
-    kind = getattr(torch, dtype)
-    with _explained(folder, config, task):
+    torch_dtype = getattr(torch, dtype)
+    with _translate_errors(folder, config, task):
         with torch.device("meta"):
-            model = auto.from_config(config, dtype=kind).eval()
+            model = auto.from_config(config, dtype=torch_dtype).eval()
         weights = _by_name(model, open_weights(folder))
         if weights is not None and _is_complete(model, weights):
             return Loaded(model, weights)
-        model, found = auto.from_pretrained(
-            folder, config=config, dtype=kind, local_files_only=True, output_loading_info=True
+        model, loading_info = auto.from_pretrained(
+            folder, config=config, dtype=torch_dtype, local_files_only=True, output_loading_info=True
         )
-    lacking = sorted([*found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])])
+    lacking = sorted([*loading_info["missing_keys"], *(name for name, *_ in loading_info["mismatched_keys"])])
     if lacking:
         more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
         raise ModelFileError(
@@ -110,7 +110,7 @@ def load(folder: pathlib.Path, config: Any, task: Task, dtype: str) -> Loaded:
 
 
 @contextlib.contextmanager
-def _explained(folder: pathlib.Path, config: Any, task: Task) -> Iterator[None]:
+def _translate_errors(folder: pathlib.Path, config: Any, task: Task) -> Iterator[None]:
     """Raise errors of transformers as ours."""
     try:
         yield
@@ -133,17 +133,17 @@ def _by_name(model: Any, checkpoint: Mapping[str, ir.TensorProtocol]) -> dict[st
     """
     prefix = f"{model.base_model_prefix}."
     state = model.state_dict(keep_vars=True)
-    renamed = (
+    renamings = (
         lambda name: name,
         lambda name: f"{prefix}{name}",
         lambda name: name.removeprefix(prefix),
     )
-    for rename in renamed:
-        found = {name: checkpoint[rename(name)] for name in state if rename(name) in checkpoint}
+    for rename in renamings:
+        weights = {name: checkpoint[rename(name)] for name in state if rename(name) in checkpoint}
         # Tied weights need one of their names.
-        present = {id(state[name]) for name in found}
+        present = {id(state[name]) for name in weights}
         if all(id(tensor) in present for tensor in state.values()):
-            return found
+            return weights
     return None
 
 

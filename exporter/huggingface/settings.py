@@ -88,11 +88,11 @@ class Settings:
         Raises:
             UsageError: the model does not know it.
         """
-        found = self.languages.get(f"<|{name}|>", self.languages.get(name))
-        if found is None:
-            known = ", ".join(sorted(key.strip("<|>") for key in self.languages))
-            raise UsageError(f"the model has no language '{name}'; it has {known}")
-        return found
+        token = self.languages.get(f"<|{name}|>", self.languages.get(name))
+        if token is None:
+            names = ", ".join(sorted(key.strip("<|>") for key in self.languages))
+            raise UsageError(f"the model has no language '{name}'; it has {names}")
+        return token
 
     def speech_prompt(self, task: str) -> list[int]:
         """The tokens after that of the language.
@@ -136,7 +136,7 @@ def _settings(entries: Mapping[str, Any], config: Mapping[str, Any]) -> Settings
     forced: list[tuple[int, int]] = []
     if config.get("model_type") == "whisper":
         forced = entries.get(_OF_BOTH_FILES) or config.get(_OF_BOTH_FILES) or []
-        forced = sorted((place, token) for place, token in forced if token is not None)
+        forced = sorted((position, token) for position, token in forced if token is not None)
     bias = entries.get("sequence_bias") or []
     bad_words = [tuple(map(int, word)) for word in entries.get("bad_words_ids") or []]
     return Settings(

@@ -131,10 +131,10 @@ def check_reads_text(model: Any, task: str) -> None:
     read = {modality for name, modality in _INPUTS_BESIDE_TEXT.items() if name in parameters}
     if isinstance(getattr(model.config, "type_vocab_sizes", None), list):
         read.add("table")  # TAPAS numbers the rows and columns of a table in its `token_type_ids`.
-    others = sorted((read | _modalities(getattr(type(model), "output_modalities", "text"))) - {"text"})
-    if others:
+    modalities = sorted((read | _modalities(getattr(type(model), "output_modalities", "text"))) - {"text"})
+    if modalities:
         raise UsageError(
-            f"{type(model).__name__} is a model of {', '.join([*others, 'text'])}, which {task} does not "
+            f"{type(model).__name__} is a model of {', '.join([*modalities, 'text'])}, which {task} does not "
             "support: export it with opsetta.export, or its text model by itself"
         )
 
@@ -158,5 +158,7 @@ def task_of(config: Any) -> Task:
                 return task
         if architecture in getattr(tables, _ENCODERS).values():
             return TASKS["feature-extraction"]
-    said = f"the architecture {architectures[0]}" if architectures else "no architecture"
-    raise UsageError(f"config.json names {said}, which has no default task: pass one of {', '.join(TASKS)}")
+    architecture_text = f"the architecture {architectures[0]}" if architectures else "no architecture"
+    raise UsageError(
+        f"config.json names {architecture_text}, which has no default task: pass one of {', '.join(TASKS)}"
+    )

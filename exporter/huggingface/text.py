@@ -42,12 +42,12 @@ class Tokenizer:
                 f"the tokenizer of '{folder}' cannot be read: {' '.join(str(error).split())}"
             ) from error
 
-    def encode(self, texts: Sequence[str], pad: int, *, left: bool) -> tuple[np.ndarray, np.ndarray]:
+    def encode(self, texts: Sequence[str], pad: int, *, pads_left: bool) -> tuple[np.ndarray, np.ndarray]:
         """Tokens `[batch, length]` and their mask.
 
         Args:
             pad: the token to pad shorter texts with.
-            left: whether padding goes before the text.
+            pads_left: whether padding goes before the text.
         """
         if self._fast is not None:
             rows = [self._fast.encode(text).ids for text in texts]
@@ -56,11 +56,11 @@ class Tokenizer:
         length = max((len(row) for row in rows), default=0)
         tokens = np.full((len(rows), length), pad, dtype=np.int64)
         mask = np.zeros((len(rows), length), dtype=np.int64)
-        for place, row in enumerate(rows):
+        for index, row in enumerate(rows):
             if not row:
-                raise UsageError(f"the text {texts[place]!r} has no tokens")
-            at = slice(length - len(row), length) if left else slice(len(row))
-            tokens[place, at], mask[place, at] = row, 1
+                raise UsageError(f"the text {texts[index]!r} has no tokens")
+            columns = slice(length - len(row), length) if pads_left else slice(len(row))
+            tokens[index, columns], mask[index, columns] = row, 1
         return tokens, mask
 
     def decode(self, tokens: Sequence[np.ndarray]) -> list[str]:
@@ -102,10 +102,10 @@ def log_mel(folder: pathlib.Path, audio: Any) -> np.ndarray:
             f"'{audio}' has {rate} samples per second, but the model needs {extractor.sampling_rate}: "
             "resample it"
         )
-    found: np.ndarray = extractor(
+    spectrogram: np.ndarray = extractor(
         samples, sampling_rate=extractor.sampling_rate, return_tensors="np"
     ).input_features
-    return found
+    return spectrogram
 
 
 def read_recording(path: Any) -> tuple[np.ndarray, int]:

@@ -62,7 +62,7 @@ class TokenChoice:
         # A token stays if those before it have less than the wanted probability.
         weights[weights.cumsum(axis=1) - weights >= self._sampling.top_p] = 0
         weights /= weights.sum(axis=1, keepdims=True)
-        found = np.zeros_like(weights)
-        np.put_along_axis(found, order, weights, axis=1)
-        result: np.ndarray = found
+        probabilities = np.zeros_like(weights)
+        np.put_along_axis(probabilities, order, weights, axis=1)
+        result: np.ndarray = probabilities
         return result

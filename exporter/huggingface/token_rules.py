@@ -88,8 +88,8 @@ def _occurring(tokens: np.ndarray, shape: tuple[int, ...], counted: np.ndarray |
     """
     occurring = np.zeros(shape, dtype=bool)
     inside = tokens < shape[1]
-    rows, places = np.nonzero(inside if counted is None else inside & counted)
-    occurring[rows, tokens[rows, places]] = True
+    rows, positions = np.nonzero(inside if counted is None else inside & counted)
+    occurring[rows, tokens[rows, positions]] = True
     return occurring
 
 
@@ -105,8 +105,8 @@ def _ban_ngrams(logits: np.ndarray, tokens: np.ndarray, text: np.ndarray, size: 
         return
     windows = np.lib.stride_tricks.sliding_window_view(text, size, axis=1)
     prefix = tokens[:, length + 1 - size :]
-    rows, places = np.nonzero((windows[:, :, :-1] == prefix[:, None]).all(axis=2))
-    banned = windows[rows, places, -1]
+    rows, positions = np.nonzero((windows[:, :, :-1] == prefix[:, None]).all(axis=2))
+    banned = windows[rows, positions, -1]
     inside = banned < logits.shape[1]
     logits[rows[inside], banned[inside]] = -np.inf
 

@@ -124,18 +124,18 @@ def sweep(
     _check_choices(engine, workers, again)
     with contextlib.ExitStack() as stack:
         local = stack.enter_context(LocalEngine(workers))
-        listed = _filtered(_listed(os.fspath(zoo), local), only)
+        listed = _select_models(_list_zoo(os.fspath(zoo), local), only)
         tasks = {
             job.key: Task(job, listed.path, listed.is_python, listed.models[job.model])
             for job in jobs_of(listed, opsets, shapes, dtypes, targets)
         }
         prints = {key: fingerprint(task.job, task.entry.digest, settings) for key, task in tasks.items()}
         file = None if output is None else stack.enter_context(ResultsFile(output))
-        known = {} if file is None else file.rows
+        stored_rows = {} if file is None else file.rows
         rows = {
             key: row
             for key in tasks
-            if (row := known.get(key)) and row.fingerprint == prints[key] and row.status not in again
+            if (row := stored_rows.get(key)) and row.fingerprint == prints[key] and row.status not in again
         }
         due = [task for key, task in tasks.items() if key not in rows]
         used: LocalEngine | RayEngine = local
@@ -170,22 +170,22 @@ def _check_choices(engine: str, workers: int | None, again: Sequence[str]) -> No
         raise UsageError(f"'{unknown[0]}' is not a status (known: {', '.join(STATUSES)})")
 
 
-def _listed(path: str, engine: LocalEngine) -> Zoo:
+def _list_zoo(path: str, engine: LocalEngine) -> Zoo:
     """List the models of a zoo. A Python file runs in a separate process.
 
     Raises:
         OpsettaError: there is no such zoo, or it has no models.
     """
-    place = pathlib.Path(path)
-    if not place.exists():
+    zoo_path = pathlib.Path(path)
+    if not zoo_path.exists():
         raise OpsettaError(f"there is no file or folder '{path}'")
     path = os.path.abspath(path)
-    if place.is_dir() or place.suffix == ".onnx":
+    if zoo_path.is_dir() or zoo_path.suffix == ".onnx":
         from .jobs import onnx_models
 
         engine.imports = onnx_models.IMPORTS
         return list_onnx_files(path)
-    if place.suffix != ".py":
+    if zoo_path.suffix != ".py":
         raise OpsettaError(
             f"'{path}' is not a zoo: pass a Python file, a folder of .onnx files, or an .onnx file"
         )
@@ -198,12 +198,12 @@ def _listed(path: str, engine: LocalEngine) -> Zoo:
         raise OpsettaError(f"the models of '{path}' cannot be listed: {ended.detail}")
     if isinstance(ended.result, str):
         raise OpsettaError(ended.result)
-    found: Zoo = ended.result
-    engine.imports = (*engine.imports, *found.imports)
-    return found
+    zoo: Zoo = ended.result
+    engine.imports = (*engine.imports, *zoo.imports)
+    return zoo
 
 
-def _filtered(zoo: Zoo, only: str) -> Zoo:
+def _select_models(zoo: Zoo, only: str) -> Zoo:
     """The zoo with the models whose name matches.
 
     Raises:

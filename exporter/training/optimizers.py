@@ -26,7 +26,7 @@ class Sgd:
 
     @property
     def state(self) -> tuple[str, ...]:
-        """Torch's names of what is kept for each parameter."""
+        """Torch's names of the state tensors of a parameter."""
         return ("momentum_buffer",) if self.momentum else ()
 
     @property
@@ -46,7 +46,7 @@ class Adam:
 
     @property
     def state(self) -> tuple[str, ...]:
-        """Torch's names of what is kept for each parameter."""
+        """Torch's names of the state tensors of a parameter."""
         return "exp_avg", "exp_avg_sq"
 
     @property
@@ -75,8 +75,8 @@ class Optimizer:
 
     Attributes:
         groups: a group for each one of the optimizer that has parameters of the model.
-        state: the tensors that it keeps, by parameter and torch's name; empty before the first step.
-        steps: the number of steps that were made.
+        state: its state tensors, by parameter and torch's name; empty before the first step.
+        steps: the number of steps so far.
     """
 
     groups: tuple[Group, ...]
@@ -104,8 +104,8 @@ def read_optimizer(optimizer: Any, hyperparameters: Mapping[str, Any] | None, mo
 
     named = {parameter: name for name, parameter in model.named_parameters()}
     if isinstance(optimizer, str):
-        made = _NAMES.get(optimizer.lower())
-        if made is None:
+        class_name = _NAMES.get(optimizer.lower())
+        if class_name is None:
             raise UsageError(
                 "optimizer must be 'sgd', 'adam' or 'adamw', or an instance of torch.optim, not "
                 f"{optimizer!r}"
@@ -114,16 +114,18 @@ def read_optimizer(optimizer: Any, hyperparameters: Mapping[str, Any] | None, mo
         if not trained:
             raise UsageError("the model has no parameter to train: none requires gradients")
         try:
-            optimizer = getattr(torch.optim, made)(trained, **dict(hyperparameters or {}))
+            optimizer = getattr(torch.optim, class_name)(trained, **dict(hyperparameters or {}))
         except (TypeError, ValueError) as error:
-            raise UsageError(f"torch.optim.{made} refuses its hyper-parameters: {error}") from error
+            raise UsageError(f"torch.optim.{class_name} refuses its hyper-parameters: {error}") from error
     elif hyperparameters:
         raise UsageError(
             "hyperparameters are only for an optimizer that is passed by name; this instance has its own"
         )
     if type(optimizer) not in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW):
-        kind = type(optimizer).__name__
-        raise UsageError(f"the update of {kind} is not supported: use SGD, Adam or AdamW, or optimizer=None")
+        type_name = type(optimizer).__name__
+        raise UsageError(
+            f"the update of {type_name} is not supported: use SGD, Adam or AdamW, or optimizer=None"
+        )
     groups = []
     for group in optimizer.param_groups:
         unknown = [parameter for parameter in group["params"] if parameter not in named]
@@ -133,17 +135,17 @@ def read_optimizer(optimizer: Any, hyperparameters: Mapping[str, Any] | None, mo
         names = tuple(named[parameter] for parameter in group["params"] if parameter.requires_grad)
         if names:
             groups.append(Group(_rule(optimizer, group), float(group["lr"]), names))
-    kept = {named[parameter]: dict(state) for parameter, state in optimizer.state.items()}
-    return Optimizer(tuple(groups), kept, _steps(kept))
+    named_state = {named[parameter]: dict(state) for parameter, state in optimizer.state.items()}
+    return Optimizer(tuple(groups), named_state, _steps(named_state))
 
 
 def _rule(optimizer: Any, group: Mapping[str, Any]) -> Sgd | Adam:
     options = {key: item for key, item in group.items() if key not in ("params", "lr")}
     for key in _WITHOUT_EFFECT:
         options.pop(key, None)
-    kind = type(optimizer).__name__
+    class_name = type(optimizer).__name__
     try:
-        if kind == "SGD":
+        if class_name == "SGD":
             rule: Sgd | Adam = Sgd(
                 float(options.pop("momentum")),
                 float(options.pop("dampening")),
@@ -156,20 +158,24 @@ def _rule(optimizer: Any, group: Mapping[str, Any]) -> Sgd | Adam:
                 (float(first), float(second)),
                 float(options.pop("eps")),
                 float(options.pop("weight_decay")),
-                bool(options.pop("decoupled_weight_decay", False)) or kind == "AdamW",
+                bool(options.pop("decoupled_weight_decay", False)) or class_name == "AdamW",
             )
     except KeyError as error:
-        raise UsageError(f"this {kind} has no option {error}") from error
+        raise UsageError(f"this {class_name} has no option {error}") from error
     refused = sorted(key for key, item in options.items() if item not in (None, False))
     if refused:
-        raise UsageError(f"{kind} with {', '.join(refused)} is not supported: leave it at its default")
+        raise UsageError(f"{class_name} with {', '.join(refused)} is not supported: leave it at its default")
     return rule
 
 
 def _steps(state: Mapping[str, Mapping[str, Any]]) -> float:
-    counts = {float(kept["step"]) for kept in state.values() if "step" in kept}
+    counts = {
+        float(parameter_state["step"]) for parameter_state in state.values() if "step" in parameter_state
+    }
     if len(counts) > 1:
         raise UsageError("the optimizer has made different numbers of steps for different parameters")
-    if not counts and any(kept.get("momentum_buffer") is not None for kept in state.values()):
+    if not counts and any(
+        parameter_state.get("momentum_buffer") is not None for parameter_state in state.values()
+    ):
         return 1.0  # SGD does not count; its first step differs from the others.
     return counts.pop() if counts else 0.0

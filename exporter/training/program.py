@@ -118,7 +118,7 @@ class TrainingProgram(Program):
     def _step_feed(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a call as onnxruntime values by input name, checked, and the learning rates."""
         names = (*self.signature.inputs, *self.signature.targets)
-        return self._steps.feed(self._calls.input_values(names, args, kwargs)[1])
+        return self._steps.make_feed(self._calls.input_values(names, args, kwargs)[1])
 
     def verify(
         self,

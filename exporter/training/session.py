@@ -46,18 +46,18 @@ class TrainingSession:
             DimensionError: an array has another shape.
         """
         if isinstance(model, TrainingProgram):
-            found, given = model.model, {**model.state, **dict(state or {})}
+            onnx_model, arrays = model.model, {**model.state, **dict(state or {})}
         else:
             file = load(model)
             if not isinstance(file, OnnxModel):
                 raise ModelFileError("this is a source file: lower it, and save the result")
-            found, given = file.model, dict(state or {})
-        self.signature = Signature.read(found.metadata_props)
-        self._runner = StepRunner(found, self.signature, providers)
-        missing = [name for name in self.signature.state if name not in given]
+            onnx_model, arrays = file.model, dict(state or {})
+        self.signature = Signature.from_metadata(onnx_model.metadata_props)
+        self._runner = StepRunner(onnx_model, self.signature, providers)
+        missing = [name for name in self.signature.state if name not in arrays]
         if missing:
             raise UsageError(f"the array for input '{missing[0]}' is missing")
-        self.state = {name: as_array(given[name]) for name in self.signature.state}
+        self.state = {name: as_array(arrays[name]) for name in self.signature.state}
         self._runner.state.feed(self.state)
         self.outputs: dict[str, np.ndarray] = {}
 
@@ -79,7 +79,7 @@ class TrainingSession:
         """
         data = _values_by_name("inputs", self.signature.inputs, inputs)
         data |= _values_by_name("targets", self.signature.targets, targets)
-        results = self._runner.run(self._runner.feed(data, learning_rate), self.state)
+        results = self._runner.run(self._runner.make_feed(data, learning_rate), self.state)
         for new, old in self.signature.updates.items():
             self.state[old] = results.pop(new)
         self.outputs = results
@@ -97,16 +97,16 @@ class TrainingSession:
         """
         import torch
 
-        own = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        module_tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
         arrays = self.parameters()
         for name, array in arrays.items():
-            if name not in own or tuple(own[name].shape) != array.shape:
+            if name not in module_tensors or tuple(module_tensors[name].shape) != array.shape:
                 raise UsageError(
                     f"the module has no parameter or buffer '{name}' of shape {list(array.shape)}"
                 )
         with torch.no_grad():
             for name, array in arrays.items():
-                own[name].copy_(torch.from_numpy(np.array(array)))
+                module_tensors[name].copy_(torch.from_numpy(np.array(array)))
 
 
 def _values_by_name(role: str, names: Sequence[str], values: Any) -> dict[str, Any]:

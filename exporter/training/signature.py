@@ -60,7 +60,7 @@ class Signature:
         model.metadata_props[TRAINING] = json.dumps(facts, separators=(",", ":"), ensure_ascii=False)
 
     @classmethod
-    def read(cls, metadata: Mapping[str, str]) -> Signature:
+    def from_metadata(cls, metadata: Mapping[str, str]) -> Signature:
         """The signature in a model's metadata.
 
         Raises:

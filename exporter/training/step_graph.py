@@ -43,17 +43,17 @@ class StepGraph:
         self._names = _names_of(model.graph)
         self.state: dict[str, np.ndarray] = {}
         self.output_names: list[str] = []
-        rest = iter(list(model.graph.outputs))
-        self._loss = next(rest)
-        self._results = {name: next(rest) for name in results}
-        self._gradients = {name: next(rest) for name in gradients}
-        self._written = {value.metadata_props[MUTATES]: value for value in rest}
+        outputs = iter(list(model.graph.outputs))
+        self._loss = next(outputs)
+        self._results = {name: next(outputs) for name in results}
+        self._gradients = {name: next(outputs) for name in gradients}
+        self._written = {value.metadata_props[MUTATES]: value for value in outputs}
         for name in self._written:
-            held = model.graph.initializers.get(name)
-            if held is None or held.metadata_props.get(KIND) == "parameter":
-                kind = "input" if held is None else "parameter"
+            initializer = model.graph.initializers.get(name)
+            if initializer is None or initializer.metadata_props.get(KIND) == "parameter":
+                role = "input" if initializer is None else "parameter"
                 raise CaptureError(
-                    f"the model writes to {kind} '{name}' in place: compute a new value instead"
+                    f"the model writes to {role} '{name}' in place: compute a new value instead"
                 )
         model.graph.outputs.clear()
 
@@ -70,12 +70,12 @@ class StepGraph:
         buffers = {name: self._as_input(name) for name in self._written}
         new = {name: (self._written[name], value) for name, value in buffers.items()}
         rates: dict[str, float] = {}
-        kept: dict[str, tuple[Value, Value]] = {}
+        optimizer_state: dict[str, tuple[Value, Value]] = {}
         if self._optimizer is not None:
-            moved, kept = self._update(self._optimizer, parameters, rates)
-            new = {**moved, **new}
+            new_parameters, optimizer_state = self._update(self._optimizer, parameters, rates)
+            new = {**new_parameters, **new}
         loss = self._output("loss", self._loss)
-        shown = [self._output(name, value) for name, value in self._results.items()] if results else []
+        result_names = [self._output(name, value) for name, value in self._results.items()] if results else []
         grads = (
             {name: self._output(f"{name}.grad", value) for name, value in self._gradients.items()}
             if gradients
@@ -83,7 +83,7 @@ class StepGraph:
         )
         updates = {
             self._output(f"{old.name}.updated", value): old.name or ""
-            for value, old in (*new.values(), *kept.values())
+            for value, old in (*new.values(), *optimizer_state.values())
         }
         return Signature(
             tuple(inputs),
@@ -91,9 +91,9 @@ class StepGraph:
             rates,
             tuple(parameters),
             tuple(buffers),
-            tuple(kept),
+            tuple(optimizer_state),
             loss,
-            tuple(shown),
+            tuple(result_names),
             grads,
             updates,
         )
@@ -103,6 +103,7 @@ class StepGraph:
         value = self._graph.initializers.pop(name)
         assert value.const_value is not None
         self.state[name] = np.array(value.const_value.numpy())
+        # An input that keeps a value has a default: a caller could forget to pass the state.
         value.const_value = None
         self._graph.inputs.append(value)
         return value
@@ -127,13 +128,13 @@ class StepGraph:
         """Append the update; return the new and old values of parameters and optimizer state."""
         build = UpdateBuilder(self._graph)
         groups = [group for group in optimizer.groups if set(group.parameters) & set(parameters)]
-        moved: dict[str, tuple[Value, Value]] = {}
-        kept: dict[str, tuple[Value, Value]] = {}
+        new_parameters: dict[str, tuple[Value, Value]] = {}
+        new_state: dict[str, tuple[Value, Value]] = {}
         steps = None
         if any(group.rule.counts for group in groups):
             old = self._input("step", np.asarray(optimizer.steps, np.float32))
-            steps = build.counted(old)
-            kept[old.name or ""] = steps, old
+            steps = build.count_step(old)
+            new_state[old.name or ""] = steps, old
         for number, group in enumerate(groups):
             rate = self._rate("lr" if len(groups) == 1 else f"lr_{number}")
             rates[rate.name or ""] = group.learning_rate
@@ -143,9 +144,9 @@ class StepGraph:
                     continue
                 state = self._state_inputs(group, name, optimizer)
                 value, after = build.update(group, shared, parameters[name], self._gradients[name], state)
-                moved[name] = value, parameters[name]
-                kept.update({old.name or "": (after[key], old) for key, old in state.items()})
-        return moved, kept
+                new_parameters[name] = value, parameters[name]
+                new_state.update({old.name or "": (after[key], old) for key, old in state.items()})
+        return new_parameters, new_state
 
     def _rate(self, name: str) -> Value:
         value = Value(name=self._names.unique(name), type=ir.TensorType(DataType.FLOAT), shape=ir.Shape(()))
@@ -154,12 +155,14 @@ class StepGraph:
 
     def _state_inputs(self, group: Group, name: str, optimizer: Optimizer) -> dict[str, Value]:
         """Make inputs for the optimizer state of a parameter, initially the existing state or zeros."""
-        found = {}
+        inputs = {}
         for key in group.rule.state:
-            held = optimizer.state.get(name, {}).get(key)
-            array = np.zeros_like(self.state[name]) if held is None else np.array(held.detach().cpu().numpy())
-            found[key] = self._input(f"{name}.{key}", array)
-        return found
+            stored = optimizer.state.get(name, {}).get(key)
+            array = (
+                np.zeros_like(self.state[name]) if stored is None else np.array(stored.detach().cpu().numpy())
+            )
+            inputs[key] = self._input(f"{name}.{key}", array)
+        return inputs
 
 
 def _names_of(graph: ir.Graph) -> Names:

@@ -38,7 +38,7 @@ class StepRunner:
         self._output_names = [value.name or "" for value in model.graph.outputs]
         self._session = Session(model, providers)
 
-    def feed(self, data: Mapping[str, Any], learning_rates: Any = None) -> dict[str, Any]:
+    def make_feed(self, data: Mapping[str, Any], learning_rates: Any = None) -> dict[str, Any]:
         """The data of a step and its learning rates, as onnxruntime values by input name.
 
         Args:

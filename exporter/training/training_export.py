@@ -91,7 +91,7 @@ def export_training(
     used = None if optimizer is None else read_optimizer(optimizer, hyperparameters, model)
     if used is None and hyperparameters:
         raise UsageError("hyperparameters need an optimizer")
-    found, signature, state = _captured(
+    capture, signature, state = _capture_step(
         model,
         args,
         kwargs,
@@ -105,11 +105,11 @@ def export_training(
     from ..capture.fx_import.decomposition import Decomposer
 
     load_entry_points()
-    source = SourceModel(found, output_names=found.output_names, decompose=Decomposer())
+    source = SourceModel(capture, output_names=capture.output_names, decompose=Decomposer())
     return TrainingProgram(source, opset, registry, signature, state, used)
 
 
-def _captured(
+def _capture_step(
     model: Any,
     args: Any,
     kwargs: Mapping[str, Any] | None,
@@ -138,32 +138,32 @@ def _captured(
         check_hooks(model)
         name = None if targets is None else targets_name(model)
         module = LossModule(model, loss, name)
-        given = named if name is None else {**named, name: targets}
-        forward = capture(module, positional, given, dynamic_shapes=dynamic_shapes, by="gradients")
+        keywords = named if name is None else {**named, name: targets}
+        forward = capture(module, positional, keywords, dynamic_shapes=dynamic_shapes, by="gradients")
         names = output_names(forward)
         if names and names[0].startswith("loss_"):
             raise CaptureError("the loss must be one tensor, not a structure of several")
         trained = None if optimizer is None else set(optimizer.parameters)
-        joint = capture_joint(forward, lambda each: trained is None or each in trained, f"{MODEL}.")
+        joint = capture_joint(forward, lambda parameter: trained is None or parameter in trained, f"{MODEL}.")
         joint.model.metadata_props[FIXED_WEIGHTS] = "true"
         run_source_passes(joint.model, "outputs")
         graph = StepGraph(joint.model, names[1:], joint.gradients, optimizer)
-        inputs = [joint.inputs[each] for each in forward.interface.inputs if each is not None]
-        count = _count_of_targets(forward, positional, named, targets)
+        inputs = [
+            joint.inputs[input_name] for input_name in forward.interface.inputs if input_name is not None
+        ]
+        count = _count_targets(forward, positional, named, targets)
         signature = graph.finish(inputs[: len(inputs) - count], inputs[len(inputs) - count :], **outputs)
-    found = Capture(
+    step_capture = Capture(
         joint.model,
         forward.interface,
-        example=(positional, given),
+        example=(positional, keywords),
         output_names=graph.output_names,
         module=module,
     )
-    return found, signature, graph.state
+    return step_capture, signature, graph.state
 
 
-def _count_of_targets(
-    forward: Capture, args: tuple[Any, ...], kwargs: Mapping[str, Any], targets: Any
-) -> int:
+def _count_targets(forward: Capture, args: tuple[Any, ...], kwargs: Mapping[str, Any], targets: Any) -> int:
     """The number of graph inputs that are targets; they are the last."""
     from ..torch_boundary.containers import pytree
 

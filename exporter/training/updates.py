@@ -26,12 +26,12 @@ class Rates:
     Attributes:
         rate: the learning rate.
         steps: the number of steps with this one, or None.
-        made: what was computed of them, by its name and element type.
+        scalars: scalars computed from them, by name and element type.
     """
 
     rate: Value
     steps: Value | None
-    made: dict[tuple[str, DataType | None], Value] = dataclasses.field(default_factory=dict)
+    scalars: dict[tuple[str, DataType | None], Value] = dataclasses.field(default_factory=dict)
 
 
 class UpdateBuilder:
@@ -40,7 +40,7 @@ class UpdateBuilder:
     def __init__(self, graph: ir.Graph):
         self._build = SourceBuilder(graph)
 
-    def counted(self, steps: Value) -> Value:
+    def count_step(self, steps: Value) -> Value:
         """The number of steps with this one."""
         count = self._scalar("add", steps, 1.0)
         self._label(0)
@@ -55,31 +55,32 @@ class UpdateBuilder:
             result = self._sgd(rule, rates, parameter, gradient, state)
         else:
             result = self._adam(rule, rates, parameter, gradient, state)
-        maker = gradient.producer()
-        self._label(0, maker.metadata_props.get(MODULE, "") if maker is not None else "")
+        producer = gradient.producer()
+        self._label(0, producer.metadata_props.get(MODULE, "") if producer is not None else "")
         return result
 
     def _sgd(
         self, rule: Sgd, rates: Rates, parameter: Value, gradient: Value, state: Mapping[str, Value]
     ) -> tuple[Value, dict[str, Value]]:
-        kept = {}
+        new_state = {}
         if rule.weight_decay:
             gradient = self._add(gradient, parameter, rule.weight_decay)
         if rule.momentum:
             decayed = self._mul(state["momentum_buffer"], rule.momentum)
-            buffer = self._add(decayed, self._damped(rule, rates, gradient))
-            kept["momentum_buffer"] = buffer
+            buffer = self._add(decayed, self._apply_dampening(rule, rates, gradient))
+            new_state["momentum_buffer"] = buffer
             gradient = self._add(gradient, buffer, rule.momentum) if rule.nesterov else buffer
         rate = self._once(rates, "rate", parameter.dtype, lambda: self._scalar("neg", rates.rate))
-        return self._add(parameter, self._mul(gradient, rate)), kept
+        return self._add(parameter, self._mul(gradient, rate)), new_state
 
-    def _damped(self, rule: Sgd, rates: Rates, gradient: Value) -> Value:
+    def _apply_dampening(self, rule: Sgd, rates: Rates, gradient: Value) -> Value:
         """The gradient scaled by the dampening; unscaled in the first step."""
         if not rule.dampening:
             return gradient
         assert rates.steps is not None
         steps = rates.steps
 
+        # torch copies the first gradient into the momentum buffer without dampening.
         def share() -> Value:
             first = self._build.emit(
                 "aten::le",
@@ -99,8 +100,8 @@ class UpdateBuilder:
         first, second = rule.betas
         dtype = parameter.dtype
         if rule.weight_decay and rule.decoupled:
-            kept = self._once(rates, "decay", dtype, lambda: self._decay(rates, rule.weight_decay))
-            parameter = self._mul(parameter, kept)
+            factor = self._once(rates, "decay", dtype, lambda: self._decay(rates, rule.weight_decay))
+            parameter = self._mul(parameter, factor)
         elif rule.weight_decay:
             gradient = self._add(gradient, parameter, rule.weight_decay)
         average = self._emit("lerp", "Scalar", state["exp_avg"], end=gradient, weight=1.0 - first)
@@ -116,8 +117,8 @@ class UpdateBuilder:
         root = self._once(rates, "root", dtype, lambda: self._sqrt(self._correction(rates, second)))
         divided = self._emit("div", "Tensor", self._emit("sqrt", "default", squares), other=root)
         denominator = self._emit("add", "Tensor", divided, other=rule.eps)
-        moved = self._emit("div", "Tensor", self._mul(average, step), other=denominator)
-        return self._add(parameter, moved), {"exp_avg": average, "exp_avg_sq": squares}
+        step_vector = self._emit("div", "Tensor", self._mul(average, step), other=denominator)
+        return self._add(parameter, step_vector), {"exp_avg": average, "exp_avg_sq": squares}
 
     def _decay(self, rates: Rates, weight_decay: float) -> Value:
         """The factor of decoupled weight decay."""
@@ -147,32 +148,32 @@ class UpdateBuilder:
     def _once(self, rates: Rates, name: str, dtype: DataType | None, make: Callable[[], Value]) -> Value:
         """A scalar of a group, computed once, in the element type of a parameter."""
         key = (name, dtype)
-        if key not in rates.made:
+        if key not in rates.scalars:
             begin = len(self._build.inserted_nodes)
-            if (name, None) not in rates.made:
-                rates.made[name, None] = make()
-            value = rates.made[name, None]
+            if (name, None) not in rates.scalars:
+                rates.scalars[name, None] = make()
+            value = rates.scalars[name, None]
             assert dtype is not None
-            rates.made[key] = value if dtype == value.dtype else self._build.cast(value, dtype)
+            rates.scalars[key] = value if dtype == value.dtype else self._build.cast(value, dtype)
             self._label(begin)
-        return rates.made[key]
+        return rates.scalars[key]
 
-    def _scalar(self, name: str, value: Value, other: Value | float | None = None) -> Value:
+    def _scalar(self, name: str, value: Value, operand: Value | float | None = None) -> Value:
         arguments: dict[str, object] = {"self": value}
         overload = "default"
-        if other is not None:
-            arguments["other"] = other
+        if operand is not None:
+            arguments["other"] = operand
             overload = "Scalar" if name == "rsub" else "Tensor"
         return self._build.emit(f"aten::{name}", arguments, overload, like=value)
 
-    def _emit(self, name: str, overload: str, value: Value, /, **others: object) -> Value:
-        return self._build.emit(f"aten::{name}", {"self": value, **others}, overload, like=value)
+    def _emit(self, name: str, overload: str, value: Value, /, **arguments: object) -> Value:
+        return self._build.emit(f"aten::{name}", {"self": value, **arguments}, overload, like=value)
 
-    def _mul(self, value: Value, other: Value | float) -> Value:
-        return self._emit("mul", "Tensor", value, other=other)
+    def _mul(self, value: Value, operand: Value | float) -> Value:
+        return self._emit("mul", "Tensor", value, other=operand)
 
-    def _add(self, value: Value, other: Value, alpha: float = 1.0) -> Value:
-        return self._emit("add", "Tensor", value, other=other, **({} if alpha == 1.0 else {"alpha": alpha}))
+    def _add(self, value: Value, operand: Value, alpha: float = 1.0) -> Value:
+        return self._emit("add", "Tensor", value, other=operand, **({} if alpha == 1.0 else {"alpha": alpha}))
 
     def _label(self, begin: int, module: str = "") -> None:
         """Mark the nodes from a position on as updates: of the layer of a gradient, or shared by all."""

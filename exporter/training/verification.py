@@ -62,8 +62,8 @@ def verify_steps(
         results = runner.run(trial.feed, state)
         expected = eager.step(state, results)
         names = [name for name in results if name in expected]
-        due = [expected[name] for name in names]
-        report = check(names, [results[name] for name in names], due, rtol, atol)
+        expected_arrays = [expected[name] for name in names]
+        report = check(names, [results[name] for name in names], expected_arrays, rtol, atol)
         state.update({old: results[new] for new, old in trial.signature.updates.items()})
     return report
 
@@ -77,78 +77,82 @@ class _Eager:
         self._module = LossModule(*copy.deepcopy((module.model, module.loss)), module.targets)
         loss = module.loss if isinstance(module.loss, torch.nn.Module) else None
         model = self._module.model
-        self._own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+        self._tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         if loss is not None:
             inner: Any = self._module.loss
-            held = {**dict(inner.named_parameters()), **dict(inner.named_buffers())}
-            self._own |= {f"loss.{name}": item for name, item in held.items()}
+            loss_tensors = {**dict(inner.named_parameters()), **dict(inner.named_buffers())}
+            self._tensors |= {f"loss.{name}": item for name, item in loss_tensors.items()}
         self._groups = () if trial.optimizer is None else trial.optimizer.groups
 
-    def step(self, state: Mapping[str, np.ndarray], found: Arrays) -> dict[str, Any]:
+    def step(self, state: Mapping[str, np.ndarray], results: Arrays) -> dict[str, Any]:
         """Run a step in PyTorch; return the expected outputs of the graph.
 
         Adam divides a gradient by its own size: where it is nothing but rounding, as of a bias before a batch
-        norm, the parameter moves in any direction. There the result is what onnxruntime found, if it is near.
+        norm, the parameter moves in any direction. There onnxruntime's result is accepted if it is near.
         """
         with boundary(torch.enable_grad()):
             with torch.no_grad():
                 for name in (*self._signature.parameters, *self._signature.buffers):
-                    self._own[name].copy_(torch.from_numpy(np.array(state[name])))
+                    self._tensors[name].copy_(torch.from_numpy(np.array(state[name])))
             for parameter in self._module.parameters():
                 parameter.grad = None
-            trainers = [_trainer(group, self._own, state) for group in self._groups]
+            trainers = [_trainer(group, self._tensors, state) for group in self._groups]
             result = self._module(*self._call[0], **self._call[1])
             result["loss"].backward()
             for trainer in trainers:
                 trainer.step()
-        return self._expected(result, trainers, found)
+        return self._expected_outputs(result, trainers, results)
 
-    def _expected(self, result: Any, trainers: list[Any], found: Arrays) -> dict[str, Any]:
+    def _expected_outputs(self, result: Any, trainers: list[Any], results: Arrays) -> dict[str, Any]:
         leaves = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
-        shown = [self._signature.loss, *self._signature.results]
-        expected: dict[str, Any] = dict(zip(shown, leaves, strict=False))
-        expected |= {new: self._own[name].grad for name, new in self._signature.gradients.items()}
-        names = {parameter: name for name, parameter in self._own.items()}
-        held = dict(self._own)
+        names_of_results = [self._signature.loss, *self._signature.results]
+        expected: dict[str, Any] = dict(zip(names_of_results, leaves, strict=False))
+        expected |= {new: self._tensors[name].grad for name, new in self._signature.gradients.items()}
+        names = {parameter: name for name, parameter in self._tensors.items()}
+        new_tensors = dict(self._tensors)
         for trainer in trainers:
-            for parameter, kept in trainer.state.items():
-                held |= {f"{names[parameter]}.{key}": item for key, item in kept.items()}
-                held["step"] = kept.get("step")
+            for parameter, parameter_state in trainer.state.items():
+                new_tensors |= {f"{names[parameter]}.{key}": item for key, item in parameter_state.items()}
+                new_tensors["step"] = parameter_state.get("step")
         updates = self._signature.updates
-        expected |= {new: held[old] for new, old in updates.items() if held.get(old) is not None}
+        expected |= {
+            new: new_tensors[old] for new, old in updates.items() if new_tensors.get(old) is not None
+        }
         arrays = {name: as_array(item) for name, item in expected.items()}
         for new, old in updates.items():
             group = next((group for group in self._groups if old in group.parameters), None)
             if group is not None and isinstance(group.rule, Adam):
-                arrays[new] = self._without_noise(old, group, arrays[new], found[new])
+                arrays[new] = self._without_noise(old, group, arrays[new], results[new])
         return arrays
 
-    def _without_noise(self, name: str, group: Group, due: np.ndarray, found: np.ndarray) -> np.ndarray:
+    def _without_noise(self, name: str, group: Group, expected: np.ndarray, result: np.ndarray) -> np.ndarray:
         sizes = [
-            item.grad.abs().max() for item in self._own.values() if item.grad is not None and item.numel()
+            item.grad.abs().max() for item in self._tensors.values() if item.grad is not None and item.numel()
         ]
-        gradient = as_array(self._own[name].grad)
-        near = np.abs(found - due) <= _FARTHEST * group.learning_rate
-        return np.where((np.abs(gradient) <= _NOISE * float(max(sizes))) & near, found, due)
+        gradient = as_array(self._tensors[name].grad)
+        near = np.abs(result - expected) <= _FARTHEST * group.learning_rate
+        return np.where((np.abs(gradient) <= _NOISE * float(max(sizes))) & near, result, expected)
 
 
-def _trainer(group: Group, own: Mapping[str, Any], state: Mapping[str, np.ndarray]) -> Any:
+def _trainer(group: Group, tensors: Mapping[str, Any], state: Mapping[str, np.ndarray]) -> Any:
     """Torch's optimizer of a group at a state."""
     rule = group.rule
-    parameters = [own[name] for name in group.parameters]
+    parameters = [tensors[name] for name in group.parameters]
     options: dict[str, Any] = {"lr": group.learning_rate, "weight_decay": rule.weight_decay}
     if isinstance(rule, Adam):
-        kind: Any = torch.optim.AdamW if rule.decoupled else torch.optim.Adam
-        made = kind(parameters, betas=rule.betas, eps=rule.eps, **options)
+        optimizer_class: Any = torch.optim.AdamW if rule.decoupled else torch.optim.Adam
+        optimizer = optimizer_class(parameters, betas=rule.betas, eps=rule.eps, **options)
     else:
         options |= {"dampening": rule.dampening, "nesterov": rule.nesterov}
-        made = torch.optim.SGD(parameters, momentum=rule.momentum, **options)
+        optimizer = torch.optim.SGD(parameters, momentum=rule.momentum, **options)
     begun = float(state.get("step", 1.0)) > 0
     for name, parameter in zip(group.parameters, parameters, strict=True):
         arrays = {key: state.get(f"{name}.{key}") for key in rule.state if begun}
-        kept = {key: torch.from_numpy(np.array(array)) for key, array in arrays.items() if array is not None}
-        if kept:
-            made.state[parameter].update(kept)
+        initial_state = {
+            key: torch.from_numpy(np.array(array)) for key, array in arrays.items() if array is not None
+        }
+        if initial_state:
+            optimizer.state[parameter].update(initial_state)
             if isinstance(rule, Adam):
-                made.state[parameter]["step"] = torch.tensor(float(state["step"]))
-    return made
+                optimizer.state[parameter]["step"] = torch.tensor(float(state["step"]))
+    return optimizer

@@ -39,15 +39,15 @@ def example_call(options: Mapping[str, Any]) -> Call:
     """
     import torch
 
-    model, given = options["model"], dict(options)
+    model, arguments = options["model"], dict(options)
     exportable = getattr(torch.onnx, "ExportableModule", ())
-    if isinstance(model, exportable) and not given["args"] and not given["kwargs"]:
-        given["args"], given["kwargs"] = model.example_arguments()
+    if isinstance(model, exportable) and not arguments["args"] and not arguments["kwargs"]:
+        arguments["args"], arguments["kwargs"] = model.example_arguments()
         for name in ("input_names", "output_names", "dynamic_shapes"):
-            if given[name] is None:
-                given[name] = getattr(model, name)()
-    args, kwargs = _arguments(model, given["args"], given["kwargs"])
-    shapes, axes = given["dynamic_shapes"], given["dynamic_axes"]
+            if arguments[name] is None:
+                arguments[name] = getattr(model, name)()
+    args, kwargs = _split_arguments(model, arguments["args"], arguments["kwargs"])
+    shapes, axes = arguments["dynamic_shapes"], arguments["dynamic_axes"]
     if isinstance(model, torch.export.ExportedProgram):
         args, kwargs, axes = (), {}, None
     elif not options["dynamo"]:
@@ -56,10 +56,10 @@ def example_call(options: Mapping[str, Any]) -> Call:
         model,
         args,
         kwargs,
-        _names(given["input_names"]),
-        _names(given["output_names"]),
-        labelled(shapes),
-        _labelled_axes(axes) if shapes is None and axes else None,
+        _names(arguments["input_names"]),
+        _names(arguments["output_names"]),
+        label_axes(shapes),
+        _label_dynamic_axes(axes) if shapes is None and axes else None,
     )
 
 
@@ -67,7 +67,7 @@ def _names(names: Any) -> Any:
     return list(names) if isinstance(names, Sequence) and not isinstance(names, str) else names
 
 
-def _arguments(model: Any, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _split_arguments(model: Any, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Split positional and keyword arguments; a dict at the end of `args` has the latter."""
     if kwargs is not None and not isinstance(kwargs, Mapping):
         raise UsageError(
@@ -76,10 +76,10 @@ def _arguments(model: Any, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dic
     positional = tuple(args) if isinstance(args, (tuple, list)) else (args,)
     if kwargs or not positional or not isinstance(positional[-1], dict):
         return positional, dict(kwargs or {})
-    *rest, last = positional
-    if not last and rest and isinstance(rest[-1], dict):
-        return _last_by_name(model, tuple(rest))
-    return tuple(rest), dict(last)
+    *leading, last = positional
+    if not last and leading and isinstance(leading[-1], dict):
+        return _last_by_name(model, tuple(leading))
+    return tuple(leading), dict(last)
 
 
 def _last_by_name(model: Any, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -103,18 +103,20 @@ def _parameters(model: Any) -> list[str]:
         return []
 
 
-def labelled(shapes: Any) -> Any:
+def label_axes(shapes: Any) -> Any:
     """Convert dynamic shapes so that names only label axes, because torch.onnx does not compare them."""
     if isinstance(shapes, str):
         return AxisLabel(shapes)
     if isinstance(shapes, Mapping):
-        return {key: labelled(entry) for key, entry in shapes.items()}
+        return {key: label_axes(entry) for key, entry in shapes.items()}
     if isinstance(shapes, (list, tuple)):
-        return type(shapes)(labelled(entry) for entry in shapes) if type(shapes) in (list, tuple) else shapes
+        return (
+            type(shapes)(label_axes(entry) for entry in shapes) if type(shapes) in (list, tuple) else shapes
+        )
     return shapes
 
 
-def _labelled_axes(dynamic_axes: Any) -> dict[str, Any]:
+def _label_dynamic_axes(dynamic_axes: Any) -> dict[str, Any]:
     """Convert `dynamic_axes` to `{"input": {0: label}}`; a list of axes gets torch.onnx's names.
 
     Raises:
@@ -125,17 +127,18 @@ def _labelled_axes(dynamic_axes: Any) -> dict[str, Any]:
             f"dynamic_axes must be a dict from names to axes, such as {{'x': {{0: 'batch'}}}}, not "
             f"{type(dynamic_axes).__name__}"
         )
-    found = {}
+    labels_by_name = {}
     for name, axes in dynamic_axes.items():
         if isinstance(axes, Mapping):
-            found[name] = {axis: labelled(label) for axis, label in axes.items()}
+            labels_by_name[name] = {axis: label_axes(label) for axis, label in axes.items()}
         elif axes is None or isinstance(axes, (list, tuple)):
-            listed = list(dict.fromkeys(axes or ()))
-            if len(listed) < len(axes or ()):
+            distinct_axes = list(dict.fromkeys(axes or ()))
+            if len(distinct_axes) < len(axes or ()):
                 warn(f"dynamic_axes['{name}'] names an axis twice")
-            found[name] = {
-                axis: AxisLabel(f"{name}_dynamic_axes_{place + 1}") for place, axis in enumerate(listed)
+            labels_by_name[name] = {
+                axis: AxisLabel(f"{name}_dynamic_axes_{index + 1}")
+                for index, axis in enumerate(distinct_axes)
             }
         else:
             raise UsageError(f"dynamic_axes['{name}'] must be a dict or a list of axes, not {axes!r}")
-    return found
+    return labels_by_name

@@ -46,16 +46,16 @@ class Artifacts:
 
             torch.export.save(result.exported_program, f"{self._stem}.pt2")
         if self._options["profile"]:
-            self._put("profile", ["# Profile of an export", "", *self._times()])
+            self._write_lines("profile", ["# Profile of an export", "", *self._times()])
         if self._options["report"]:
-            self._put("success", [*self._heading("succeeded"), *_contents(result), *self._times()])
+            self._write_lines("success", [*self._heading("succeeded"), *_contents(result), *self._times()])
 
     def write_failure(self, error: BaseException) -> None:
         """Write the report of a failed export, if a report is requested."""
         if self._options["report"]:
             self.begin("end")
             text = [f"    {line}" for line in f"{type(error).__name__}: {error}".splitlines()]
-            self._put("failed", [*self._heading("failed"), *text, "", *self._times()])
+            self._write_lines("failed", [*self._heading("failed"), *text, "", *self._times()])
 
     def _heading(self, outcome: str) -> list[str]:
         model, opset = type(self._options["model"]).__name__, self._options["opset_version"]
@@ -67,8 +67,8 @@ class Artifacts:
             lines.append(f"| {stage} | {end - start:.3f} | {memory / 1e6:.0f} |")
         return lines
 
-    def _put(self, kind: str, lines: list[str]) -> None:
-        path = f"{self._stem}_{kind}.md"
+    def _write_lines(self, suffix: str, lines: list[str]) -> None:
+        path = f"{self._stem}_{suffix}.md"
         try:
             with open(path, "w", encoding="utf-8") as file:
                 file.write("\n".join(lines) + "\n")
@@ -82,8 +82,8 @@ def _contents(result: ONNXProgram) -> list[str]:
     counts = collections.Counter(node.op_type for node in graph)
     opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in graph.opset_imports.items())
     lines = [f"Opsets: {opsets}.", "", "| | name | element type | shape |", "|---|---|---|---|"]
-    for kind, values in (("input", graph.inputs), ("output", graph.outputs)):
-        lines += [f"| {kind} | {value.name} | {value.dtype} | {value.shape} |" for value in values]
+    for role, values in (("input", graph.inputs), ("output", graph.outputs)):
+        lines += [f"| {role} | {value.name} | {value.dtype} | {value.shape} |" for value in values]
     lines += ["", "| operator | nodes |", "|---|---|"]
     lines += [f"| {name} | {count} |" for name, count in sorted(counts.items())]
     return [*lines, ""]

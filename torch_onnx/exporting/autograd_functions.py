@@ -14,7 +14,7 @@ from ... import registration
 from ...registration import Registry, SymbolicFunction
 from ...registration.construction.builder import GraphBuilder
 from ..symbolic_functions.context import GraphContext, current
-from ..symbolic_functions.registered import unwrapped
+from ..symbolic_functions.registered import unwrap
 
 _NAME = "opsetta::autograd_function"
 
@@ -35,8 +35,8 @@ class _Call:
 
     def with_tensors(self, tensors: Any) -> list[Any]:
         """Return the arguments with other tensors."""
-        given = iter(tensors)
-        return [next(given) if isinstance(item, torch.Tensor) else item for item in self.args]
+        replacements = iter(tensors)
+        return [next(replacements) if isinstance(item, torch.Tensor) else item for item in self.args]
 
 
 class AutogradFunctions:
@@ -55,14 +55,14 @@ class AutogradFunctions:
         context = GraphContext(g, g.opset)
         token = current.set(context)
         try:
-            shown = [context.wrap(tensor) for tensor in tensors]
-            found = unwrapped(call.function.symbolic(context, *call.with_tensors(shown)))
+            values = [context.wrap(tensor) for tensor in tensors]
+            results = unwrap(call.function.symbolic(context, *call.with_tensors(values)))
         finally:
             current.reset(token)
-        return found if isinstance(found, list) else [found]
+        return results if isinstance(results, list) else [results]
 
     @contextlib.contextmanager
-    def recorded(self) -> Iterator[None]:
+    def record_calls(self) -> Iterator[None]:
         """Replace calls of functions with a `symbolic` method by an operator; run inside `boundary`."""
         apply = vars(torch.autograd.Function)["apply"]
         torch.autograd.Function.apply = classmethod(self._apply)  # type: ignore[method-assign, assignment]
@@ -85,10 +85,10 @@ class AutogradFunctions:
     def run(self, tensors: list[torch.Tensor], key: str) -> list[torch.Tensor]:
         """Return the result of the call's forward."""
         call = self._calls[key]
-        found = _APPLY(call.function, *call.with_tensors(tensors))
-        call.single = isinstance(found, torch.Tensor)
+        results = _APPLY(call.function, *call.with_tensors(tensors))
+        call.single = isinstance(results, torch.Tensor)
         # The result of an operator may not be one of its arguments.
-        return [item.clone() for item in ([found] if call.single else found)]
+        return [item.clone() for item in ([results] if call.single else results)]
 
 
 class _StaticSymbolic(SymbolicFunction):

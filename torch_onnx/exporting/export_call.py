@@ -83,7 +83,7 @@ def export(
         options["opset_version"] = resolve_target(opset_version, None)[0]
         artifacts = Artifacts(options)
         try:
-            result = _exported(options, artifacts)
+            result = _export(options, artifacts)
         except Exception as error:
             artifacts.write_failure(error)
             raise
@@ -91,7 +91,7 @@ def export(
     return result
 
 
-def _exported(options: Mapping[str, Any], artifacts: Artifacts) -> ONNXProgram:
+def _export(options: Mapping[str, Any], artifacts: Artifacts) -> ONNXProgram:
     """Capture, lower, verify and save, in this order."""
     from ...exporter.torch_boundary.requirements import need_torch
 
@@ -102,10 +102,10 @@ def _exported(options: Mapping[str, Any], artifacts: Artifacts) -> ONNXProgram:
 
     table = TranslationTable(options["custom_translation_table"])
     call = example_call(options)
-    with boundary(exporting(), *_static_symbolics(options, table)), _mode(options):
-        program = _lowered(options, call, table, artifacts)
+    with boundary(exporting(), *_static_symbolics(options, table)), _training_mode(options):
+        program = _lower(options, call, table, artifacts)
         table.warn_of_unused(program.source)
-        result = _finished(options, call, program)
+        result = _make_onnx_program(options, call, program)
         if options["verify"]:
             artifacts.begin("verifying")
             program.verify()
@@ -131,32 +131,30 @@ def _static_symbolics(
 
     functions = AutogradFunctions()
     functions.register(table.registry)
-    return [functions.recorded()]
+    return [functions.record_calls()]
 
 
-def _lowered(
-    options: Mapping[str, Any], call: Call, table: TranslationTable, artifacts: Artifacts
-) -> Program:
+def _lower(options: Mapping[str, Any], call: Call, table: TranslationTable, artifacts: Artifacts) -> Program:
     from ...exporter.export_model import lower_capture
 
-    found = _captured(options, call, artifacts)
-    check_outputs(found.source)
+    capture = _capture(options, call, artifacts)
+    check_outputs(capture.source)
     artifacts.begin("lowering")
     folds = options["optimize"] and (options["dynamo"] or options["do_constant_folding"])
     outputs = call.output_names
     if options["dynamo"]:
-        outputs = _as_many("output_names", outputs, len(found.source.graph.outputs))
+        outputs = _limit_names("output_names", outputs, len(capture.source.graph.outputs))
     return lower_capture(
-        found,
+        capture,
         options["opset_version"],
         table.registry,
-        input_names=(call.input_names or [])[: len(found.source.graph.inputs)] or None,
+        input_names=(call.input_names or [])[: len(capture.source.graph.inputs)] or None,
         output_names=outputs,
         optimize="full" if folds else "none",
     )
 
 
-def _captured(options: Mapping[str, Any], call: Call, artifacts: Artifacts) -> Capture:
+def _capture(options: Mapping[str, Any], call: Call, artifacts: Artifacts) -> Capture:
     """Capture the model; with fixed decisions, trace it if that keeps branches or loops of scripts."""
     from ...exporter.export_model import capture_model
 
@@ -177,9 +175,9 @@ def _captured(options: Mapping[str, Any], call: Call, artifacts: Artifacts) -> C
         return capture(capture="torch.export")
     if options["dynamo"] and not options["fallback"]:
         return capture()
-    with warnings.catch_warnings(record=True) as told:
-        found = capture(specialize=True)
-    if specializations.read_specializations(found.source.metadata_props):
+    with warnings.catch_warnings(record=True) as recorded_warnings:
+        specialized = capture(specialize=True)
+    if specializations.read_specializations(specialized.source.metadata_props):
         with contextlib.suppress(CaptureError):
             traced = capture(capture="trace")
             if any(node.domain == "prim" and node.op_type in ("If", "Loop") for node in traced.source.graph):
@@ -188,19 +186,20 @@ def _captured(options: Mapping[str, Any], call: Call, artifacts: Artifacts) -> C
                     "kept, but decisions of Python code on values are those of the example"
                 )
                 return traced
-    for entry in told:
-        warnings.warn_explicit(entry.message, entry.category, entry.filename, entry.lineno)
-    return found
+    # A warning of a capture that is not used would mislead; this one is used, so its warnings are shown.
+    for warning in recorded_warnings:
+        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    return specialized
 
 
-def _finished(options: Mapping[str, Any], call: Call, program: Program) -> ONNXProgram:
+def _make_onnx_program(options: Mapping[str, Any], call: Call, program: Program) -> ONNXProgram:
     """Return the `ONNXProgram`, with the names and versions that `torch.onnx.export` writes into a model."""
     from . import model_edits
     from .onnx_program import ONNXProgram
 
     weights = (call.input_names or [])[len(program.source.graph.inputs) :]
     if weights and options["dynamo"]:
-        _as_many("input_names", call.input_names, len(program.source.graph.inputs))
+        _limit_names("input_names", call.input_names, len(program.source.graph.inputs))
         weights = []
     state = model_edits.state_names(call.model) if weights else []
     axes: dict[str, str] = {}
@@ -217,7 +216,7 @@ def _finished(options: Mapping[str, Any], call: Call, program: Program) -> ONNXP
     return ONNXProgram(program, finish)
 
 
-def _as_many(option: str, names: list[str] | None, count: int) -> list[str] | None:
+def _limit_names(option: str, names: list[str] | None, count: int) -> list[str] | None:
     """Return the first `count` names; warn if there are more."""
     if names is not None and len(names) > count:
         warn(f"{option} has {len(names)} names for {count}: {', '.join(names[count:])} are ignored")
@@ -232,7 +231,7 @@ def _is_exported_program(model: Any) -> bool:
 
 
 @contextlib.contextmanager
-def _mode(options: Mapping[str, Any]) -> Iterator[None]:
+def _training_mode(options: Mapping[str, Any]) -> Iterator[None]:
     """Set the mode of the model to `training`; restore the mode of each of its modules afterwards."""
     import torch
 
@@ -256,16 +255,20 @@ def _as_error_of_torch() -> Iterator[None]:
     try:
         yield
     except OpsettaError as error:
-        kind: Any = type(error)
-        error.__class__ = _joint_error(kind)
+        error_class: Any = type(error)
+        error.__class__ = _joint_error(error_class)
         raise
 
 
 @functools.cache
-def _joint_error(kind: Any) -> Any:
+def _joint_error(error_class: Any) -> Any:
     import torch
 
-    if issubclass(kind, torch.onnx.OnnxExporterError):
-        return kind
-    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
-    return type(kind.__name__, (kind, torch.onnx.OnnxExporterError), names)
+    if issubclass(error_class, torch.onnx.OnnxExporterError):
+        return error_class
+    names = {
+        "__module__": error_class.__module__,
+        "__qualname__": error_class.__qualname__,
+        "__doc__": error_class.__doc__,
+    }
+    return type(error_class.__name__, (error_class, torch.onnx.OnnxExporterError), names)

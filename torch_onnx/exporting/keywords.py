@@ -19,28 +19,32 @@ _MODES = ("EVAL", "PRESERVE", "TRAINING")
 _EXPORT_TYPES = ("ONNX", "ONNX_ATEN_FALLBACK", "ONNX_FALLTHROUGH")
 
 
-def check(given: Mapping[str, Any]) -> None:
+def check(options: Mapping[str, Any]) -> None:
     """Refuse unsupported values of keywords; each error names the keyword and a remedy.
 
     Raises:
         UsageError: a keyword has an unsupported value, or one of a wrong type.
     """
-    unknown = [name for name in given["removed"] if name not in REMOVED]
+    unknown = [name for name in options["removed"] if name not in REMOVED]
     if unknown:
         raise UsageError(f"torch.onnx.export has no argument '{unknown[0]}'")
     for name in _SWITCHES:
-        if given[name] not in (True, False, None):
-            raise UsageError(f"{name} must be True or False, not {given[name]!r}")
-    target = given["f"]
-    if target is not None and not isinstance(target, (str, os.PathLike)) and not hasattr(target, "write"):
-        raise UsageError(f"f must be a path, a binary file object or None, not {type(target).__name__}")
-    _check_enumerations(given)
-    if given["export_modules_as_functions"]:
+        if options[name] not in (True, False, None):
+            raise UsageError(f"{name} must be True or False, not {options[name]!r}")
+    destination = options["f"]
+    if (
+        destination is not None
+        and not isinstance(destination, (str, os.PathLike))
+        and not hasattr(destination, "write")
+    ):
+        raise UsageError(f"f must be a path, a binary file object or None, not {type(destination).__name__}")
+    _check_enumerations(options)
+    if options["export_modules_as_functions"]:
         raise UsageError(
             "export_modules_as_functions is not supported; nodes have their module's path as metadata, "
             "see docs/metadata.md"
         )
-    versions = given["custom_opsets"] or {}
+    versions = options["custom_opsets"] or {}
     if not isinstance(versions, Mapping) or not all(
         isinstance(domain, str) and isinstance(version, int) for domain, version in versions.items()
     ):
@@ -49,18 +53,18 @@ def check(given: Mapping[str, Any]) -> None:
         raise UsageError("custom_opsets names the domain of ONNX: pass its version as opset_version=")
 
 
-def _check_enumerations(given: Mapping[str, Any]) -> None:
-    if name_of(given["training"], "EVAL") not in _MODES:
-        raise UsageError(f"training must be a torch.onnx.TrainingMode, not {given['training']!r}")
-    kind = name_of(given["operator_export_type"], "ONNX")
-    if kind == "ONNX_ATEN":
+def _check_enumerations(options: Mapping[str, Any]) -> None:
+    if name_of(options["training"], "EVAL") not in _MODES:
+        raise UsageError(f"training must be a torch.onnx.TrainingMode, not {options['training']!r}")
+    export_type = name_of(options["operator_export_type"], "ONNX")
+    if export_type == "ONNX_ATEN":
         raise UsageError(
             "operator_export_type=ONNX_ATEN is not supported, because no runtime has ATen operators; "
             "register a symbolic function for an operator that ONNX lacks: "
             "opsetta.torch_onnx.register_custom_op_symbolic"
         )
-    if kind not in _EXPORT_TYPES:
-        raise UsageError(f"operator_export_type must be a torch.onnx.OperatorExportTypes, not {kind}")
+    if export_type not in _EXPORT_TYPES:
+        raise UsageError(f"operator_export_type must be a torch.onnx.OperatorExportTypes, not {export_type}")
 
 
 def name_of(member: Any, default: str) -> str:

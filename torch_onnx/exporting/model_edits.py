@@ -44,13 +44,13 @@ def list_weights_as_inputs(model: ir.Model, names: Sequence[str], *, with_values
             weight.const_value = None
 
 
-def name_weights(model: ir.Model, state: Sequence[str], given: Sequence[str]) -> None:
-    """Rename weights: the first name of `given` is that of the first weight of `state`, and so on.
+def name_weights(model: ir.Model, state: Sequence[str], new_names: Sequence[str]) -> None:
+    """Rename weights: the first of `new_names` is that of the first weight of `state`, and so on.
 
     Warns: UserWarning: there are more names than weights, or a weight was folded into another.
     """
-    absent = list(given[len(state) :])
-    for old, new in zip(state, given, strict=False):
+    absent = list(new_names[len(state) :])
+    for old, new in zip(state, new_names, strict=False):
         weight = model.graph.initializers.pop(old, None)
         if weight is None:
             absent.append(new)
@@ -79,26 +79,26 @@ def label_outputs(model: ir.Model, axes: Mapping[str, Mapping[int, Any]]) -> Non
     A size that equals a size of an input keeps its name. The label of an input's axis is not used for an axis
     of another size.
     """
-    of_inputs = {size for value in model.graph.inputs for size in _sizes(value)}
+    input_sizes = {size for value in model.graph.inputs for size in _sizes(value)}
     for value in model.graph.outputs:
         labels = axes.get(value.name or "")
         if not labels or value.shape is None:
             continue
         sizes = _sizes(value)
         for axis, label in labels.items():
-            known = not -len(sizes) <= axis < len(sizes) or isinstance(sizes[axis], int)
-            if not known and sizes[axis] not in of_inputs and str(label) not in of_inputs:
+            is_open = -len(sizes) <= axis < len(sizes) and not isinstance(sizes[axis], int)
+            if is_open and sizes[axis] not in input_sizes and str(label) not in input_sizes:
                 sizes[axis] = str(label)
         value.shape = ir.Shape(sizes)
 
 
 def axis_names(inputs: Sequence[ir.Value], dynamic_shapes: Any) -> dict[str, str]:
     """Return the new name of each axis from the names in `dynamic_shapes`, one entry per input."""
-    entries = list(_entries(dynamic_shapes))
+    entries = list(_flatten_entries(dynamic_shapes))
     if len(entries) != len(inputs):
         warn(f"dynamic_shapes has {len(entries)} entries for {len(inputs)} inputs, and names no axis")
         return {}
-    renamed: dict[str, str] = {}
+    new_names: dict[str, str] = {}
     for value, entry in zip(inputs, entries, strict=True):
         items = entry.items() if isinstance(entry, Mapping) else enumerate(entry or ())
         sizes = _sizes(value)
@@ -106,20 +106,20 @@ def axis_names(inputs: Sequence[ir.Value], dynamic_shapes: Any) -> dict[str, str
             name = dimension if isinstance(dimension, str) else getattr(dimension, "__name__", None)
             size = sizes[axis]
             if isinstance(name, str) and isinstance(size, str):
-                renamed.setdefault(size, str(name))
-    return renamed
+                new_names.setdefault(size, str(name))
+    return new_names
 
 
-def _entries(dynamic_shapes: Any) -> Any:
+def _flatten_entries(dynamic_shapes: Any) -> Any:
     """Flatten nested entries to those of single tensors."""
     if isinstance(dynamic_shapes, Mapping) and not any(isinstance(key, int) for key in dynamic_shapes):
         for entry in dynamic_shapes.values():
-            yield from _entries(entry)
+            yield from _flatten_entries(entry)
     elif isinstance(dynamic_shapes, (list, tuple)) and any(
         isinstance(entry, (Mapping, list, tuple)) for entry in dynamic_shapes
     ):
         for entry in dynamic_shapes:
-            yield from _entries(entry)
+            yield from _flatten_entries(entry)
     else:
         yield dynamic_shapes
 
@@ -132,8 +132,8 @@ def rename_axes(model: ir.Model, names: Mapping[Any, str]) -> None:
     """
     by_name = {str(old.value if isinstance(old, ir.SymbolicDim) else old): new for old, new in names.items()}
 
-    def renamed(text: str) -> str:
-        return _IDENTIFIER.sub(lambda found: by_name.get(found[0], found[0]), text)
+    def rename_in_text(text: str) -> str:
+        return _IDENTIFIER.sub(lambda match: by_name.get(match[0], match[0]), text)
 
     seen: set[int] = set()
     for graph in model.graphs():
@@ -142,10 +142,10 @@ def rename_axes(model: ir.Model, names: Mapping[Any, str]) -> None:
             if value.shape is not None and id(value) not in seen:
                 seen.add(id(value))
                 value.shape = ir.Shape(
-                    [renamed(size) if isinstance(size, str) else size for size in _sizes(value)]
+                    [rename_in_text(size) if isinstance(size, str) else size for size in _sizes(value)]
                 )
     if DIMENSIONS in model.metadata_props:
-        model.metadata_props[DIMENSIONS] = renamed(model.metadata_props[DIMENSIONS])
+        model.metadata_props[DIMENSIONS] = rename_in_text(model.metadata_props[DIMENSIONS])
 
 
 def _sizes(value: ir.Value) -> list[int | str | None]:

@@ -40,8 +40,8 @@ class ONNXProgram(torch.onnx.ONNXProgram):
 
     def __init__(self, program: Program, finish: Finish = lambda model: None):
         exported = program.source_model._capture.exported
-        found = exported if isinstance(exported, torch.export.ExportedProgram) else None
-        super().__init__(program.model, found)
+        exported_program = exported if isinstance(exported, torch.export.ExportedProgram) else None
+        super().__init__(program.model, exported_program)
         self.program = program
         self._finish = finish
         self._session: Any = None
@@ -72,12 +72,12 @@ class ONNXProgram(torch.onnx.ONNXProgram):
             self.initialize_inference_session()
         if self._inputs is None:
             self._inputs = self._current_inputs()
-        feed = self._feed(self._inputs, args, kwargs)
+        feed = self._make_feed(self._inputs, args, kwargs)
         return tuple(torch_values.to_torch(value) for value in OpenSession(self._session).run(feed))
 
     def call_reference(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
         """Run the model with `onnx.reference`."""
-        feed = self._feed(self._current_inputs(), args, kwargs)
+        feed = self._make_feed(self._current_inputs(), args, kwargs)
         feed = {name: value.numpy() for name, value in feed.items()}
         results = onnx.reference.ReferenceEvaluator(self.model_proto).run(None, feed)
         return tuple(torch.from_numpy(np.array(result)) for result in results)
@@ -97,6 +97,7 @@ class ONNXProgram(torch.onnx.ONNXProgram):
         if unknown:
             raise ValueError(f"the model has no value '{unknown[0]}'")
         outputs = list(graph.outputs)
+        # The open session has the model's usual outputs.
         self.release()
         graph.outputs[:] = [values[name] for name in value_names]
         try:
@@ -120,16 +121,16 @@ class ONNXProgram(torch.onnx.ONNXProgram):
             Warns: `torch.onnx.errors.OnnxExporterWarning` for names that the model lacks.
         """
         weights = self.program.source.graph.initializers
-        found: dict[str, ir.TensorProtocol] = {}
+        new_weights: dict[str, ir.TensorProtocol] = {}
         for name, tensor in state_dict.items():
             if name not in weights:
                 text = f"the model has no weight '{name}': it is not applied"
                 warn(text, torch.onnx.errors.OnnxExporterWarning)
                 continue
-            found[name] = _as_weight(name, tensor, weights[name])
-        for name, weight in found.items():
+            new_weights[name] = _as_weight(name, tensor, weights[name])
+        for name, weight in new_weights.items():
             weights[name].const_value = weight
-        if found:
+        if new_weights:
             self._replace(self.program.lower(self.program.opset))
 
     def _replace(self, program: Program) -> None:
@@ -162,23 +163,25 @@ class ONNXProgram(torch.onnx.ONNXProgram):
         model = self.model
         if keep_initializers_as_inputs or not include_initializers:
             model = self._with_weight_inputs(include_initializers)
-        place: str | bool | None = None if external_data is None else False
+        data_file: str | bool | None = None if external_data is None else False
         if external_data:
             if not isinstance(destination, (str, os.PathLike)):
                 raise UsageError("external_data needs a path, not a file object")
-            place = f"{os.path.basename(os.fspath(destination))}.data"
-        writing.save(model, destination, external_data=place)
+            data_file = f"{os.path.basename(os.fspath(destination))}.data"
+        writing.save(model, destination, external_data=data_file)
 
     def _with_weight_inputs(self, with_values: bool) -> ir.Model:
         """Return the model with unmodified weights as inputs of the graph."""
         program = self.program
-        given = program.opset, program.registry, program.optimize, (), True
-        model = program.source_model._lower_graph(*given).model
-        known = list(program.source.graph.initializers)
+        lowering_arguments = program.opset, program.registry, program.optimize, (), True
+        model = program.source_model._lower_graph(*lowering_arguments).model
+        weight_names = list(program.source.graph.initializers)
         order = [
-            name for name in model_edits.state_names(program.source_model._capture.module) if name in known
+            name
+            for name in model_edits.state_names(program.source_model._capture.module)
+            if name in weight_names
         ]
-        names = [*order, *(name for name in known if name not in order)]
+        names = [*order, *(name for name in weight_names if name not in order)]
         model_edits.list_weights_as_inputs(model, names, with_values=with_values)
         self._finish(model)
         return model
@@ -219,7 +222,9 @@ class ONNXProgram(torch.onnx.ONNXProgram):
         count = len(self.program.source.graph.inputs)
         return inputs_of_model(self.model, list(self.model.graph.inputs)[:count])
 
-    def _feed(self, inputs: ModelInputs, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def _make_feed(
+        self, inputs: ModelInputs, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> dict[str, Any]:
         _, values = self.program._calls.input_values(inputs.names, tuple(args), kwargs)
         return inputs.feed(values)
 
@@ -230,10 +235,10 @@ def _as_weight(name: str, tensor: torch.Tensor, weight: ir.Value) -> ir.TensorPr
     Raises:
         UsageError: it has another shape or element type.
     """
-    given = ir.tensor_adapters.TorchTensor(tensor.detach(), name=name)
-    if given.dtype != weight.dtype or (weight.shape is not None and weight.shape != given.shape):
+    new_value = ir.tensor_adapters.TorchTensor(tensor.detach(), name=name)
+    if new_value.dtype != weight.dtype or (weight.shape is not None and weight.shape != new_value.shape):
         raise UsageError(
             f"the weight '{name}' is {weight.dtype} of shape {weight.shape}, but the tensor is "
-            f"{given.dtype} of shape {given.shape}"
+            f"{new_value.dtype} of shape {new_value.shape}"
         )
-    return given
+    return new_value

@@ -95,36 +95,36 @@ def replaced(opset: int | None = None) -> Iterator[None]:
             use.undo()
             _uses.remove(use)
             if not _uses:
-                _put_back()
+                while _undo:
+                    _undo.pop()()
 
 
 def _replace(use: _Use) -> None:
     import torch
 
     utils = importlib.import_module("torch.onnx.utils")
-    ours: dict[int, tuple[Any, Any]] = {}
-    for name, own in _FUNCTIONS.items():
-        for holder in (torch.onnx, utils):
-            original = getattr(holder, name)
-            if id(original) not in ours:
-                traced = holder is utils and name == "export"
-                stand_in = _redirected(original, functools.partial(own, dynamo=False) if traced else own)
-                ours[id(original)] = original, stand_in
-            _set(holder, name, ours[id(original)][1], original)
+    replacements: dict[int, tuple[Any, Any]] = {}
+    for name, our_function in _FUNCTIONS.items():
+        for namespace in (torch.onnx, utils):
+            original = getattr(namespace, name)
+            # torch.onnx.utils re-exports some functions: one object gets one replacement.
+            if id(original) not in replacements:
+                traced = namespace is utils and name == "export"
+                stand_in = _make_redirection(
+                    original, functools.partial(our_function, dynamo=False) if traced else our_function
+                )
+                replacements[id(original)] = original, stand_in
+            _set(namespace, name, replacements[id(original)][1], original)
     for module in _modules():
-        ours |= _replaced_module(*module)
-    back = {id(new): (new, old) for old, new in ours.values()}
-    _undo.append(lambda: _rebind(back))
+        replacements |= _replace_module(*module)
+    originals = {id(new): (new, old) for old, new in replacements.values()}
+    # Modules imported within the block may have bound our functions: the end of the block replaces those too.
+    _undo.append(lambda: _rebind(originals))
     original = torch.onnx.JitScalarType  # type: ignore[attr-defined]
     _set(torch.onnx, "JitScalarType", JitScalarType, original)
-    _rebind(ours | {id(original): (original, JitScalarType)}, _undo)
+    _rebind(replacements | {id(original): (original, JitScalarType)}, _undo)
     for name, opset, function in _registered_before():
-        use.put(TorchSymbolicFunction(name, opset, _ported(function)))
-
-
-def _put_back() -> None:
-    while _undo:
-        _undo.pop()()
+        use.put(TorchSymbolicFunction(name, opset, _apply_our_parse_args(function)))
 
 
 def _set(holder: Any, name: str, item: Any, before: Any) -> None:
@@ -141,43 +141,43 @@ def _modules() -> Iterator[tuple[str, types.ModuleType]]:
         yield name, SymbolicFunctions(f"torch.onnx.{name}", f"The functions of `torch.onnx.{name}`.")
 
 
-def _replaced_module(name: str, own: types.ModuleType) -> dict[int, tuple[Any, Any]]:
+def _replace_module(name: str, our_module: types.ModuleType) -> dict[int, tuple[Any, Any]]:
     """Replace a module of torch.onnx; return the objects that users may have bound, with replacements."""
     import torch
 
     bound = vars(torch.onnx).get(name)
     original = importlib.import_module(f"torch.onnx.{name}")
-    stand_in = _ModuleTwin(own, original)
+    stand_in = _ModuleTwin(our_module, original)
     _set(torch.onnx, name, stand_in, original if bound is None else bound)
     sys.modules[original.__name__] = stand_in
     _undo.append(functools.partial(sys.modules.__setitem__, original.__name__, original))
-    found = {id(module): (module, stand_in) for module in (original, bound) if module is not None}
+    replacements = {id(module): (module, stand_in) for module in (original, bound) if module is not None}
     for key, item in vars(original).items():
-        if isinstance(item, types.FunctionType) and hasattr(own, key):
-            found[id(item)] = (item, getattr(stand_in, key))
-    return found
+        if isinstance(item, types.FunctionType) and hasattr(our_module, key):
+            replacements[id(item)] = (item, getattr(stand_in, key))
+    return replacements
 
 
 class _ModuleTwin(types.ModuleType):
     """Our module under the name of torch's; its functions are copies, so that they can be restored."""
 
-    def __init__(self, own: types.ModuleType, original: types.ModuleType):
-        super().__init__(original.__name__, own.__doc__)
+    def __init__(self, our_module: types.ModuleType, original: types.ModuleType):
+        super().__init__(original.__name__, our_module.__doc__)
         self.__file__ = original.__file__
         self.__spec__ = original.__spec__
-        self._own = own
+        self._our_module = our_module
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        found = getattr(self._own, name)
-        if isinstance(found, types.FunctionType):
-            found = _twin(found)
-            setattr(self, name, found)
-        return found
+        attribute = getattr(self._our_module, name)
+        if isinstance(attribute, types.FunctionType):
+            attribute = _copy_function(attribute)
+            setattr(self, name, attribute)
+        return attribute
 
 
-def _twin(function: Callable[..., Any]) -> Callable[..., Any]:
+def _copy_function(function: Callable[..., Any]) -> Callable[..., Any]:
     """Make a new function that calls another one."""
 
     @functools.wraps(function)
@@ -187,7 +187,7 @@ def _twin(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _redirected(original: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., Any]:
+def _make_redirection(original: Callable[..., Any], our_function: Callable[..., Any]) -> Callable[..., Any]:
     """Make a function that calls ours within a block, and torch's after it, because callers may keep it."""
 
     @functools.wraps(original)
@@ -195,26 +195,28 @@ def _redirected(original: Callable[..., Any], own: Callable[..., Any]) -> Callab
         if not _uses:
             return original(*args, **kwargs)
         opset = next((use.opset for use in reversed(_uses) if use.opset is not None), None)
-        if opset is not None and getattr(own, "func", own) is export:
+        if opset is not None and getattr(our_function, "func", our_function) is export:
             kwargs["opset_version"] = opset
-        return own(*args, **kwargs)
+        return our_function(*args, **kwargs)
 
     return call
 
 
 def _register(symbolic_name: str, symbolic_fn: Callable[..., Any], opset_version: int) -> None:
     with _LOCK:
-        _uses[-1].remember(custom_operators.qualified(symbolic_name), opset_version)
-        custom_operators.register_custom_op_symbolic(symbolic_name, _ported(symbolic_fn), opset_version)
+        _uses[-1].remember(custom_operators.qualify_name(symbolic_name), opset_version)
+        custom_operators.register_custom_op_symbolic(
+            symbolic_name, _apply_our_parse_args(symbolic_fn), opset_version
+        )
 
 
 def _unregister(symbolic_name: str, opset_version: int) -> None:
     with _LOCK:
-        _uses[-1].remember(custom_operators.qualified(symbolic_name), opset_version)
+        _uses[-1].remember(custom_operators.qualify_name(symbolic_name), opset_version)
         custom_operators.unregister_custom_op_symbolic(symbolic_name, opset_version)
 
 
-def _ported(function: Callable[..., Any]) -> Callable[..., Any]:
+def _apply_our_parse_args(function: Callable[..., Any]) -> Callable[..., Any]:
     """Apply our `parse_args` to a function that was decorated with torch's before the block."""
     inner = getattr(function, "__wrapped__", None)
     descriptors = getattr(inner, "_arg_descriptors", None)
@@ -228,8 +230,8 @@ def _registered_before() -> Iterator[tuple[str, int, Callable[..., Any]]]:
     from ...exporter.torch_boundary.onnx_exporter import registered_functions
 
     for name, opset, function in registered_functions():
-        own = default_registry.first_opset(name) is not None
-        if name.startswith(("aten::", "prim::")) or not own:
+        is_ours = default_registry.first_opset(name) is not None
+        if name.startswith(("aten::", "prim::")) or not is_ours:
             yield name, opset, function
 
 

@@ -25,7 +25,7 @@ _OPERATORS = {
     "and": "And", "or": "Or",
 }  # fmt: skip
 _COMPARISONS = {"lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual"}
-_NEWEST = 18
+_PYTHON_OPERATOR_OPSET = 18
 """The opset of Python's operators on tensors."""
 _REMEDY = (
     "write the control flow in the model, with torch.cond or torch.while_loop, or register a symbolic "
@@ -36,10 +36,12 @@ _REMEDY = (
 class ScriptTensor(ir.Value):
     """A value of the graph with the API of ONNX Script: shape, element type, and Python's operators."""
 
-    def __init__(self, evaluator: Evaluator, held: ir.Value):
-        super().__init__(name=held.name, shape=held.shape, type=held.type, const_value=held.const_value)
+    def __init__(self, evaluator: Evaluator, wrapped: ir.Value):
+        super().__init__(
+            name=wrapped.name, shape=wrapped.shape, type=wrapped.type, const_value=wrapped.const_value
+        )
         self.evaluator = evaluator
-        self.held = held
+        self.wrapped = wrapped
 
     @property
     def rank(self) -> int | None:
@@ -50,23 +52,25 @@ class ScriptTensor(ir.Value):
         raise UnsupportedError(f"the ONNX Script function branches on the value of a tensor: {_REMEDY}")
 
     def __neg__(self) -> Any:
-        return self.evaluator.emit("Neg", "", _NEWEST, [self], {}, 1)
+        return self.evaluator.emit("Neg", "", _PYTHON_OPERATOR_OPSET, [self], {}, 1)
 
-    def __mod__(self, other: Any) -> Any:
+    def __mod__(self, divisor: Any) -> Any:
         floating = self.dtype is not None and self.dtype.is_floating_point()
-        return self.evaluator.emit("Mod", "", _NEWEST, [self, other], {"fmod": 1} if floating else {}, 1)
+        return self.evaluator.emit(
+            "Mod", "", _PYTHON_OPERATOR_OPSET, [self, divisor], {"fmod": 1} if floating else {}, 1
+        )
 
-    def __ne__(self, other: Any) -> Any:
-        equal = self.evaluator.emit("Equal", "", _NEWEST, [self, other], {}, 1)
-        return self.evaluator.emit("Not", "", _NEWEST, [equal], {}, 1)
+    def __ne__(self, operand: Any) -> Any:
+        equal = self.evaluator.emit("Equal", "", _PYTHON_OPERATOR_OPSET, [self, operand], {}, 1)
+        return self.evaluator.emit("Not", "", _PYTHON_OPERATOR_OPSET, [equal], {}, 1)
 
     __hash__ = ir.Value.__hash__
 
 
 def _operator(op_type: str, reflected: bool) -> Callable[[ScriptTensor, Any], Any]:
-    def method(self: ScriptTensor, other: Any) -> Any:
-        operands = [other, self] if reflected else [self, other]
-        return self.evaluator.emit(op_type, "", _NEWEST, operands, {}, 1)
+    def method(self: ScriptTensor, operand: Any) -> Any:
+        operands = [operand, self] if reflected else [self, operand]
+        return self.evaluator.emit(op_type, "", _PYTHON_OPERATOR_OPSET, operands, {}, 1)
 
     return method
 
@@ -90,10 +94,10 @@ class Evaluator:
         """Call a function with arguments of the graph; return values, or a list of them."""
         from onnxscript import evaluator
 
-        shown = [self._shown(item) for item in args]
-        named = {name: self._shown(item) for name, item in kwargs.items()}
+        positional = [self._wrap(item) for item in args]
+        named = {name: self._wrap(item) for name, item in kwargs.items()}
         with evaluator.default_as(self):
-            return self._unwrapped(function(*shown, **named))
+            return self._unwrap(function(*positional, **named))
 
     def eval_op(self, op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Emit an operator that a function calls."""
@@ -113,13 +117,17 @@ class Evaluator:
         called = _functions_of(function)
         for node in proto.node:
             inputs = [values[name] if name else None for name in node.input]
-            given = dict(_attributes(node, attributes))
+            node_attributes = dict(_resolved_attributes(node, attributes))
             if (node.domain, node.op_type) in called:
-                found = self.eval_function(called[node.domain, node.op_type], inputs, given)
+                node_results = self.eval_function(called[node.domain, node.op_type], inputs, node_attributes)
             else:
                 version = versions.get(node.domain, 1)
-                found = self.emit(node.op_type, node.domain, version, inputs, given, len(node.output))
-            values |= zip(node.output, found if isinstance(found, tuple) else (found,), strict=True)
+                node_results = self.emit(
+                    node.op_type, node.domain, version, inputs, node_attributes, len(node.output)
+                )
+            values |= zip(
+                node.output, node_results if isinstance(node_results, tuple) else (node_results,), strict=True
+            )
         results = tuple(values[name] for name in proto.output)
         return results[0] if len(results) == 1 else results
 
@@ -133,53 +141,57 @@ class Evaluator:
         outputs: int,
     ) -> Any:
         """Emit an operator with its meaning at an opset of its domain; return its wrapped results."""
-        given = {name: _attribute(item) for name, item in kwargs.items() if item is not None}
+        attributes = {name: _attribute_value(item) for name, item in kwargs.items() if item is not None}
         if domain == "" and op_type == "Constant":
-            return self._shown(self._constant(given))
-        inputs = [self._unwrapped(item) for item in args]
+            return self._wrap(self._constant(attributes))
+        inputs = [self._unwrap(item) for item in args]
         if domain == "" and version > self._g.opset:
-            return self._shown(self._newer(op_type, version, inputs, given, outputs))
+            return self._wrap(self._emit_newer(op_type, version, inputs, attributes, outputs))
         context = GraphContext(self._g, version)
-        results = context.op(f"{domain}::{op_type}" if domain else op_type, *inputs, outputs=outputs, **given)
-        return self._shown(results)
+        results = context.op(
+            f"{domain}::{op_type}" if domain else op_type, *inputs, outputs=outputs, **attributes
+        )
+        return self._wrap(results)
 
-    def _newer(
-        self, op_type: str, version: int, inputs: Sequence[Any], given: Mapping[str, Any], outputs: int
+    def _emit_newer(
+        self, op_type: str, version: int, inputs: Sequence[Any], attributes: Mapping[str, Any], outputs: int
     ) -> Any:
         """Emit an operator of a newer opset than the target's, through the version ladder."""
         schema = operator_schema(op_type, version)
         if schema is None:
             raise UnsupportedError(f"ONNX has no operator {op_type} at opset {version}")
         if schema.inputs and schema.inputs[-1].variadic:
-            found = self._g.op(op_type, *inputs, outputs=outputs, **given)
+            results = self._g.op(op_type, *inputs, outputs=outputs, **attributes)
         else:
             named = {formal.name: item for formal, item in zip(schema.inputs, inputs, strict=False)}
-            found = self._g.op(op_type, outputs=outputs, **named, **given)
-        return tuple(found) if isinstance(found, list) else found
+            results = self._g.op(op_type, outputs=outputs, **named, **attributes)
+        return tuple(results) if isinstance(results, list) else results
 
-    def _constant(self, given: Mapping[str, Any]) -> Any:
-        [(kind, item)] = given.items()
-        dtype = {"value_int": DataType.INT64, "value_float": DataType.FLOAT}.get(kind.removesuffix("s"))
-        return item if kind == "value_string" else self._g.constant(item, dtype)
+    def _constant(self, attributes: Mapping[str, Any]) -> Any:
+        [(attribute_name, item)] = attributes.items()
+        dtype = {"value_int": DataType.INT64, "value_float": DataType.FLOAT}.get(
+            attribute_name.removesuffix("s")
+        )
+        return item if attribute_name == "value_string" else self._g.constant(item, dtype)
 
-    def _shown(self, item: Any) -> Any:
+    def _wrap(self, item: Any) -> Any:
         """Wrap an argument or result for a function."""
         if isinstance(item, Value):
-            item = item.held
+            item = item.wrapped
         if isinstance(item, tuple):
-            return tuple(map(self._shown, item))
+            return tuple(map(self._wrap, item))
         if isinstance(item, list):
-            return [self._shown(member) for member in item]
+            return [self._wrap(member) for member in item]
         return ScriptTensor(self, item) if isinstance(item, ir.Value) else item
 
-    def _unwrapped(self, item: Any) -> Any:
+    def _unwrap(self, item: Any) -> Any:
         """Unwrap an argument or result of a function."""
         if isinstance(item, (list, tuple)):
-            return [self._unwrapped(member) for member in item]
-        return item.held if isinstance(item, ScriptTensor) else item
+            return [self._unwrap(member) for member in item]
+        return item.wrapped if isinstance(item, ScriptTensor) else item
 
 
-def _attribute(item: Any) -> Any:
+def _attribute_value(item: Any) -> Any:
     """Return the value of an attribute as a Python or numpy object."""
     if isinstance(item, onnx.TensorProto):
         return numpy_helper.to_array(item)
@@ -190,7 +202,7 @@ def _attribute(item: Any) -> Any:
     return item.decode() if isinstance(item, bytes) else item
 
 
-def _attributes(node: onnx.NodeProto, of_function: Mapping[str, Any]) -> Any:
+def _resolved_attributes(node: onnx.NodeProto, of_function: Mapping[str, Any]) -> Any:
     """Return the attributes of a node of a function; references to the function's attributes are resolved."""
     for attribute in node.attribute:
         if attribute.ref_attr_name:
@@ -209,10 +221,10 @@ def _refuse_graphs() -> NoReturn:
 def _functions_of(function: Any) -> dict[tuple[str, str], Any]:
     """Return the functions decorated with `@script` that a function can call, by domain and name."""
     names = inspect.getclosurevars(function.function)
-    found = [
+    functions = [
         item for item in (*names.globals.values(), *names.nonlocals.values()) if hasattr(item, "function_ir")
     ]
-    return {(item.function_ir.domain, item.name): item for item in found}
+    return {(item.function_ir.domain, item.name): item for item in functions}
 
 
 def _count(op_type: str, schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:

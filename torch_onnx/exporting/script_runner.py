@@ -27,10 +27,10 @@ _OURS = (os.path.dirname(os.path.abspath(__file__)), "<frozen runpy>", runpy.__f
 
 def main(arguments: Sequence[str]) -> int:
     """Run a program; return its exit code, 2 for wrong usage."""
-    rest = list(arguments)
+    remaining = list(arguments)
     opset: int | None = None
-    if rest and (rest[0] == "--opset" or rest[0].startswith("--opset=")):
-        text = rest.pop(0).partition("=")[2] or (rest.pop(0) if rest else "")
+    if remaining and (remaining[0] == "--opset" or remaining[0].startswith("--opset=")):
+        text = remaining.pop(0).partition("=")[2] or (remaining.pop(0) if remaining else "")
         if not text.isdigit():
             return _usage_error(f"--opset takes a number, not {text!r}")
         opset = int(text)
@@ -38,18 +38,18 @@ def main(arguments: Sequence[str]) -> int:
             return _usage_error(
                 f"--opset takes a number from {MINIMUM_OPSET} to {MAXIMUM_OPSET}, not {opset}"
             )
-    if rest[:1] in (["-h"], ["--help"]):
+    if remaining[:1] in (["-h"], ["--help"]):
         print(USAGE, end="")
         return 0
-    as_module = rest[:1] == ["-m"]
-    program = rest[1:] if as_module else rest
+    as_module = remaining[:1] == ["-m"]
+    program = remaining[1:] if as_module else remaining
     if not program or (program[0].startswith("-") and not as_module):
         missing = "-m needs the name of a module" if as_module else "a script or -m MODULE is missing"
-        return _usage_error(missing if not program else f"unknown option {rest[0]}")
+        return _usage_error(missing if not program else f"unknown option {remaining[0]}")
     if not as_module and not os.path.exists(program[0]):
         print(f"python -m opsetta.torch_onnx: there is no file {program[0]!r}", file=sys.stderr)
         return 2
-    before = sys.argv[:], sys.path[:], sys.modules.get("__main__")
+    saved_state = sys.argv[:], sys.path[:], sys.modules.get("__main__")
     try:
         with replaced(opset):
             if as_module:
@@ -64,9 +64,9 @@ def main(arguments: Sequence[str]) -> int:
     except BaseException as error:
         return _report_error(error)
     finally:
-        sys.argv, sys.path[:] = before[0], before[1]
-        if before[2] is not None:
-            sys.modules["__main__"] = before[2]
+        sys.argv, sys.path[:] = saved_state[0], saved_state[1]
+        if saved_state[2] is not None:
+            sys.modules["__main__"] = saved_state[2]
     return 0
 
 
@@ -115,8 +115,8 @@ def _frames_of_program(trace: types.TracebackType | None) -> types.TracebackType
     """The frames of a traceback before the first one of this package."""
     if trace is None or trace.tb_frame.f_code.co_filename.startswith(_PACKAGE):
         return None
-    rest = _frames_of_program(trace.tb_next)
-    return types.TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
+    inner_frames = _frames_of_program(trace.tb_next)
+    return types.TracebackType(inner_frames, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
 
 
 def _report_error(error: BaseException) -> int:

@@ -35,12 +35,15 @@ class TranslationTable:
                 "custom_translation_table must be a dict from operators to functions, not "
                 f"{type(table).__name__}"
             )
-        of_sizes = [target for target in table or {} if not _is_operator(target)]
-        if of_sizes:
-            names = ", ".join(getattr(target, "__name__", repr(target)) for target in of_sizes)
+        size_functions = [key for key in table or {} if not _is_operator(key)]
+        if size_functions:
+            names = ", ".join(getattr(key, "__name__", repr(key)) for key in size_functions)
             warn(f"custom_translation_table: {names} have no effect, because opsetta computes sizes itself")
-        entries = [(target, item) for target, item in (table or {}).items() if _is_operator(target)]
-        self._functions = [_of_entry(target, function) for target, function in entries]
+        self._functions = [
+            _make_script_function(key, function)
+            for key, function in (table or {}).items()
+            if _is_operator(key)
+        ]
         for function in self._functions:
             self.registry.put_first(function)
 
@@ -55,7 +58,7 @@ class TranslationTable:
             )
 
 
-def _is_operator(target: Any) -> bool:
+def _is_operator(key: Any) -> bool:
     """Whether a key is an operator rather than a Python function on sizes.
 
     Raises:
@@ -63,23 +66,23 @@ def _is_operator(target: Any) -> bool:
     """
     import torch
 
-    if not callable(target):
+    if not callable(key):
         raise UsageError(
-            f"custom_translation_table has the key {target!r}: keys are operators, such as "
+            f"custom_translation_table has the key {key!r}: keys are operators, such as "
             "torch.ops.aten.gelu.default"
         )
-    return isinstance(target, (type(torch.ops.aten.relu.default), type(torch.ops.aten.relu)))
+    return isinstance(key, (type(torch.ops.aten.relu.default), type(torch.ops.aten.relu)))
 
 
-def _of_entry(target: Any, function: Any) -> ScriptFunction:
+def _make_script_function(key: Any, function: Any) -> ScriptFunction:
     import torch
 
     if not callable(function):
         raise UsageError(
-            f"custom_translation_table[{target}] must be one function, not {type(function).__name__}"
+            f"custom_translation_table[{key}] must be one function, not {type(function).__name__}"
         )
-    overload = isinstance(target, type(torch.ops.aten.relu.default))
-    packet, _, name = str(target).rpartition(".") if overload else (str(target), "", "")
+    overload = isinstance(key, type(torch.ops.aten.relu.default))
+    packet, _, name = str(key).rpartition(".") if overload else (str(key), "", "")
     operator = packet.replace(".", "::", 1)
     return ScriptFunction(operator if name in ("", "default") else f"{operator}.{name}", 1, function, name)
 
@@ -114,7 +117,7 @@ class ScriptFunction(TorchSymbolicFunction):
         """
         assert isinstance(g, registration.GraphContext)
         if self.overload and g.node is not None and (g.node.overload or "default") != self.overload:
-            return _inherited(g, self.name)(g, arguments)
+            return _find_default_function(g, self.name)(g, arguments)
         self.nodes.append(g.node.name or "" if g.node is not None else "")
         positional, named = self._call_arguments(g, arguments)
         evaluator = Evaluator(g)
@@ -142,6 +145,7 @@ class ScriptFunction(TorchSymbolicFunction):
             elif formal.name not in _STORAGE and not _is_default(item, formal):
                 named[formal.name] = int(item) if isinstance(item, DataType) else item
         formals = [formal for formal in schema if not formal.kwarg_only]
+        # A function of ONNX Script may have fewer parameters than a newer schema has arguments.
         while positional and _is_default(positional[-1], formals[len(positional) - 1]):
             positional.pop()
         return positional, named
@@ -160,10 +164,10 @@ def _plain_equal(item: Any, default: Any) -> bool:
     return isinstance(item, plain) and isinstance(default, plain) and item == default
 
 
-def _inherited(g: registration.GraphContext, name: str) -> registration.SymbolicFunction:
+def _find_default_function(g: registration.GraphContext, name: str) -> registration.SymbolicFunction:
     """Return the function for another overload, as without the table."""
     assert g.node is not None
-    found = default_registry.lookup(name, g.node.overload or "", g.opset)
-    if found is None:
+    function = default_registry.lookup(name, g.node.overload or "", g.opset)
+    if function is None:
         raise registration.UnsupportedError(f"{name} has no symbolic function at opset {g.opset}")
-    return found
+    return function

@@ -78,7 +78,7 @@ def _parse_arg(value: Any, desc: str, arg_name: str | None = None, node_name: st
         raise OnnxExporterError(
             f"'{desc}' is not a descriptor; the descriptors are v, none, {', '.join(_READERS)}"
         )
-    if value.held is None:
+    if value.wrapped is None:
         return None
     constant = value.constant()
     if constant is None and desc in ("is", "fs") and value.is_packed():
@@ -139,8 +139,12 @@ def _scalar(x: Any) -> Any:
 
 def _if_scalar_type_as(self: Any, tensor: Any) -> Any:
     """Cast a torch tensor to the element type of a value; return a value unchanged."""
-    kind = JitScalarType.from_value(tensor, JitScalarType.UNDEFINED)
-    return self if isinstance(self, Value) or kind == JitScalarType.UNDEFINED else self.to(kind.dtype())
+    scalar_type = JitScalarType.from_value(tensor, JitScalarType.UNDEFINED)
+    return (
+        self
+        if isinstance(self, Value) or scalar_type == JitScalarType.UNDEFINED
+        else self.to(scalar_type.dtype())
+    )
 
 
 def _unpack_list(list_value: Value) -> list[Value]:
@@ -159,7 +163,7 @@ def _is_packed_list(list_value: Any) -> bool:
 
 
 def _is_none(x: Any) -> bool:
-    return x is None or (isinstance(x, Value) and x.held is None)
+    return x is None or (isinstance(x, Value) and x.wrapped is None)
 
 
 def _is_value(x: Any) -> bool:
@@ -238,18 +242,18 @@ def _get_dim_for_cross(x: Value, dim: int | None) -> int | None:
 
 def _try_get_scalar_type(*args: Any) -> JitScalarType | None:
     """Return the first known element type, else None."""
-    found = (JitScalarType.from_value(argument, JitScalarType.UNDEFINED) for argument in args)
-    return next((kind for kind in found if kind != JitScalarType.UNDEFINED), None)
+    scalar_types = (JitScalarType.from_value(argument, JitScalarType.UNDEFINED) for argument in args)
+    return next((scalar_type for scalar_type in scalar_types if scalar_type != JitScalarType.UNDEFINED), None)
 
 
 def _type_promote_from_values(*args: Any) -> JitScalarType:
     """Return the type to which torch promotes tensors of these element types."""
-    known = [kind for kind in map(_try_get_scalar_type, args) if kind is not None]
-    if not known or len(known) < len(args):
+    scalar_types = [scalar_type for scalar_type in map(_try_get_scalar_type, args) if scalar_type is not None]
+    if not scalar_types or len(scalar_types) < len(args):
         return JitScalarType.UNDEFINED
-    joint = known[0].onnx_type()
-    for kind in known[1:]:
-        promoted = promote(joint, kind.onnx_type())
+    joint = scalar_types[0].onnx_type()
+    for scalar_type in scalar_types[1:]:
+        promoted = promote(joint, scalar_type.onnx_type())
         if promoted is None:
             return JitScalarType.UNDEFINED
         joint = promoted

@@ -41,18 +41,18 @@ class GraphContext:
     def __init__(self, inner: registration.GraphContext, registered_opset: int):
         self.inner = inner
         self.registered_opset = registered_opset
-        self._asked = False
+        self._opset_was_read = False
 
     @property
     def opset(self) -> int:
         """The target opset. Once a function has read it, the function's operators are those of this opset."""
-        self._asked = True
+        self._opset_was_read = True
         return self.inner.opset
 
     @property
     def written_for(self) -> int:
         """The opset whose operators the function uses."""
-        return self.inner.opset if self._asked else min(self.registered_opset, self.inner.opset)
+        return self.inner.opset if self._opset_was_read else min(self.registered_opset, self.inner.opset)
 
     @property
     def original_node(self) -> OriginalNode | None:
@@ -78,7 +78,7 @@ class GraphContext:
         domain, _, name = opname.rpartition("::")
         domain = "" if domain in ("onnx", "ai.onnx") else domain
         attributes = {key: self._attribute(key, item) for key, item in kwargs.items()}
-        attributes = {_renamed(key): item for key, item in attributes.items() if item is not None}
+        attributes = {_tensor_suffix(key): item for key, item in attributes.items() if item is not None}
         inputs = [self._input(item, domain) for item in raw_args]
         if domain == "" and name == "Constant" and not inputs:
             return Value(self.inner, self._constant(attributes))
@@ -89,10 +89,10 @@ class GraphContext:
                 f"{opname} is not an ONNX operator: call the symbolic function of `symbolic_opset9` instead"
             )
         if domain == "":
-            found = self._standard(name, inputs, attributes, outputs)
+            results = self._emit_standard(name, inputs, attributes, outputs)
         else:
-            found = self.inner.op(opname, *inputs, outputs=outputs, **attributes)
-        return self.wrap(tuple(found) if isinstance(found, (list, tuple)) else found)
+            results = self.inner.op(opname, *inputs, outputs=outputs, **attributes)
+        return self.wrap(tuple(results) if isinstance(results, (list, tuple)) else results)
 
     def wrap(self, item: Any) -> Any:
         """Wrap a result as a `Value`, or several as a tuple."""
@@ -102,7 +102,7 @@ class GraphContext:
 
     def _attribute(self, key: str, item: Any) -> Any:
         if isinstance(item, Value):
-            item = item.constant() if item.constant() is not None else item.held
+            item = item.constant() if item.constant() is not None else item.wrapped
         if isinstance(item, (list, tuple)):
             return [self._attribute(key, member) for member in item]
         if key in ("inplace", "aten"):
@@ -112,16 +112,16 @@ class GraphContext:
     def _input(self, item: Any, domain: str) -> Any:
         if is_tensor_of_torch(item):
             return self.inner.constant(torch_arrays.to_array(item))
-        held = Value(self.inner, item).held
-        if isinstance(held, str):
+        operand = Value(self.inner, item).wrapped
+        if isinstance(operand, str):
             raise EmissionError(
                 "a string cannot be an input of an operator: pass it as an attribute, `name_s=`"
             )
-        if domain == "" or held is None or isinstance(held, ir.Value):
-            return held
-        if isinstance(held, list) and any(isinstance(member, ir.Value) for member in held):
-            return self.inner.stack(held)
-        return self.inner.constant(held, Value(self.inner, held).element_type)
+        if domain == "" or operand is None or isinstance(operand, ir.Value):
+            return operand
+        if isinstance(operand, list) and any(isinstance(member, ir.Value) for member in operand):
+            return self.inner.stack(operand)
+        return self.inner.constant(operand, Value(self.inner, operand).element_type)
 
     def _constant(self, attributes: dict[str, Any]) -> Any:
         if len(attributes) != 1:
@@ -137,22 +137,25 @@ class GraphContext:
             dtype = DataType.FLOAT
         return self.inner.constant(item, dtype)
 
-    def _standard(self, name: str, inputs: list[Any], attributes: dict[str, Any], outputs: int) -> Any:
+    def _emit_standard(self, name: str, inputs: list[Any], attributes: dict[str, Any], outputs: int) -> Any:
         """Emit an operator of the default domain with its meaning at the function's opset."""
-        moved = meanings.emit_older_meaning(self.inner, self.written_for, name, inputs, attributes, outputs)
-        if moved is not None:
-            return moved
+        composed = meanings.emit_older_meaning(
+            self.inner, self.written_for, name, inputs, attributes, outputs
+        )
+        if composed is not None:
+            return composed
         schema = operator_schema(name, self.inner.opset)
         if schema is None:
             return self.inner.op_of_target(name, *inputs, outputs=outputs, **attributes)
-        count = self._positional(schema, inputs)
+        count = self._count_positional(schema, inputs)
+        # The target schema has moved these inputs: bind them by their names at the function's opset.
         for index, item in enumerate(inputs[count:], count):
             if item is not None:
-                attributes[self._names(name, index, len(inputs))[index]] = item
-        placed = _of_one_type(self.inner, schema, inputs[:count])
-        return self.inner.op_of_target(name, *placed, outputs=outputs, **attributes)
+                attributes[self._input_names(name, index, len(inputs))[index]] = item
+        positional = _promote_inputs(self.inner, schema, inputs[:count])
+        return self.inner.op_of_target(name, *positional, outputs=outputs, **attributes)
 
-    def _positional(self, schema: OperatorSchema, inputs: Sequence[Any]) -> int:
+    def _count_positional(self, schema: OperatorSchema, inputs: Sequence[Any]) -> int:
         """Count the inputs with the same position at the target opset; the others are bound by name."""
         if schema.inputs and schema.inputs[-1].variadic:
             return len(inputs)
@@ -163,7 +166,7 @@ class GraphContext:
                     return index
         return min(len(inputs), len(schema.inputs))
 
-    def _names(self, name: str, index: int, count: int) -> list[str]:
+    def _input_names(self, name: str, index: int, count: int) -> list[str]:
         """Return the input names of the function's opset, or of the first version with enough inputs."""
         written = operator_schema(name, self.written_for)
         for schema in ([written] if written is not None else []) + operator_schemas(name):
@@ -175,11 +178,11 @@ class GraphContext:
         refuse_attribute("g", name, "op, opset and original_node are here")
 
 
-def _renamed(key: str) -> str:
+def _tensor_suffix(key: str) -> str:
     return f"{key[:-2]}_t" if key.endswith("_z") else key
 
 
-def _of_one_type(
+def _promote_inputs(
     g: registration.GraphContext, schema: OperatorSchema, inputs: Sequence[Any]
 ) -> Sequence[Any]:
     """Cast the inputs of an arithmetic operator to one element type by torch's promotion.
@@ -188,25 +191,25 @@ def _of_one_type(
     """
     if schema.name not in _PROMOTED:
         return inputs
-    of_variable: dict[str, list[int]] = {}
+    indices_of_variable: dict[str, list[int]] = {}
     for index, item in enumerate(inputs):
         formal = schema.inputs[min(index, len(schema.inputs) - 1)]
         if isinstance(item, ir.Value) and formal.variable and formal.homogeneous:
-            of_variable.setdefault(formal.variable, []).append(index)
-    found = list(inputs)
-    for indices in of_variable.values():
+            indices_of_variable.setdefault(formal.variable, []).append(index)
+    promoted = list(inputs)
+    for indices in indices_of_variable.values():
         values = [inputs[index] for index in indices]
         if any(value.dtype is None for value in values) or len({value.dtype for value in values}) == 1:
             continue
-        joint = result_type((value.dtype, _weight(g, value)) for value in values)
+        joint = result_type((value.dtype, _promotion_category(g, value)) for value in values)
         if joint is None:
             continue
         for index in indices:
-            found[index] = g.constant(inputs[index], joint)
-    return found
+            promoted[index] = g.constant(inputs[index], joint)
+    return promoted
 
 
-def _weight(g: registration.GraphContext, value: ir.Value) -> Category:
+def _promotion_category(g: registration.GraphContext, value: ir.Value) -> Category:
     if g.rank(value) != 0:
         return Category.DIMENSIONED
     return Category.NUMBER if g.is_foldable(value) else Category.ZERO_DIM

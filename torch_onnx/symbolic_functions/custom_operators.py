@@ -28,7 +28,7 @@ def register_custom_op_symbolic(
         RegistrationError: the name is malformed, the operator never reaches lowering, or the opset is out of
             range.
     """
-    name = qualified(symbolic_name)
+    name = qualify_name(symbolic_name)
     if name == "prim::PythonOp":
         raise RegistrationError(
             "prim::PythonOp is never called: torch.export records what the forward of a "
@@ -40,12 +40,12 @@ def register_custom_op_symbolic(
 
 def unregister_custom_op_symbolic(symbolic_name: str, opset_version: int) -> None:
     """Undo `register_custom_op_symbolic` at this opset; warn if nothing is registered."""
-    name = qualified(symbolic_name)
+    name = qualify_name(symbolic_name)
     if not default_registry.remove_first(name, opset_version):
         warn(f"no custom function is registered for '{name}' at opset {opset_version}")
 
 
-def qualified(symbolic_name: str) -> str:
+def qualify_name(symbolic_name: str) -> str:
     """Return the name with a domain; `::name` is an operator of ATen."""
     name = f"aten{symbolic_name}" if symbolic_name.startswith("::") else symbolic_name
     if not _NAME.fullmatch(name):

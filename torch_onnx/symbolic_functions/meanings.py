@@ -26,20 +26,20 @@ def emit_older_meaning(
         The result, or None if the operator can be emitted unchanged.
     """
     named = {_stem(key): value for key, value in attributes.items()}
-    written_for = _written(g, written, name, inputs, named)
-    symbolic = _older(g, written_for, name)
+    written_for = _opset_of_call(g, written, name, inputs, named)
+    symbolic = _find_older_meaning(g, written_for, name)
     if symbolic is None:
-        _imply(g, written, name, attributes, named)
+        _add_implied_values(g, written, name, attributes, named)
         return None
-    taken = sum(parameter.value for parameter in symbolic.parameters.values())
+    input_limit = sum(parameter.value for parameter in symbolic.parameters.values())
     schema = operator_schema(name, written_for) if symbolic.takes_any else None
-    known = {*symbolic.parameters, *(schema.attributes if schema is not None else ())}
-    if len(inputs) > taken or not {*named} <= known:
+    argument_names = {*symbolic.parameters, *(schema.attributes if schema is not None else ())}
+    if len(inputs) > input_limit or not {*named} <= argument_names:
         # The function uses arguments of a later version.
         return None
-    given = dict(zip(symbolic.parameters, inputs, strict=False))
+    positional = dict(zip(symbolic.parameters, inputs, strict=False))
     count = {"outputs": outputs} if "outputs" in symbolic.parameters else {}
-    results = composed_results(symbolic, symbolic(g, {**given, **named, **count}), outputs)
+    results = composed_results(symbolic, symbolic(g, {**positional, **named, **count}), outputs)
     return g.constant(results[0]) if outputs == 1 else [g.constant(item) for item in results]
 
 
@@ -47,7 +47,7 @@ def _stem(key: str) -> str:
     return key[:-2] if len(key) > 2 and key[-2] == "_" else key
 
 
-def _written(g: GraphContext, written: int, name: str, inputs: list[Any], named: dict[str, Any]) -> int:
+def _opset_of_call(g: GraphContext, written: int, name: str, inputs: list[Any], named: dict[str, Any]) -> int:
     """Return the opset whose operator the call uses, or an earlier one with the arguments of the call."""
     versions = operator_schemas(name)
     if operator_schema(name, g.opset) is None and versions:
@@ -59,14 +59,14 @@ def _written(g: GraphContext, written: int, name: str, inputs: list[Any], named:
     return written
 
 
-def _older(g: GraphContext, written: int, name: str) -> SymbolicFunction | None:
+def _find_older_meaning(g: GraphContext, written: int, name: str) -> SymbolicFunction | None:
     """Return the function that composes an older meaning at the target; None if the meaning is unchanged."""
     changes = range(written + 1, g.opset + 1)
-    found = (g.registry.lookup(f"before{change}::{name}", "", g.opset) for change in changes)
-    return next((symbolic for symbolic in found if symbolic is not None), None)
+    candidates = (g.registry.lookup(f"before{change}::{name}", "", g.opset) for change in changes)
+    return next((symbolic for symbolic in candidates if symbolic is not None), None)
 
 
-def _imply(
+def _add_implied_values(
     g: GraphContext, written: int, name: str, attributes: dict[str, Any], named: dict[str, Any]
 ) -> None:
     """Add arguments that the older version lacks, if the value that it implies differs from the default."""

@@ -28,7 +28,7 @@ class SymbolicFunctions(types.ModuleType):
             raise AttributeError(name)
         if name in ("symbolic_helper", "sym_help"):
             return helper
-        return _OWN.get(name) or function_of(f"aten::{name}")
+        return _OVERRIDES.get(name) or function_of(f"aten::{name}")
 
 
 @functools.cache
@@ -42,17 +42,17 @@ def function_of(operator: str) -> Callable[..., Any]:
         if cast is not None:
             dtype = JitScalarType.from_name(cast[1]).onnx_type()
             return g.wrap(inner.cast(inner.constant(_argument(g, arguments[0], None)), dtype))
-        found = inner.registry.lookup(operator, "", inner.opset, custom=False)
-        if found is None:
+        function = inner.registry.lookup(operator, "", inner.opset, custom=False)
+        if function is None:
             raise UnsupportedError(
                 f"{operator} has no symbolic function at opset {inner.opset}",
                 first_opset=inner.registry.first_opset(operator),
             )
-        given = dict(zip(found.parameters, arguments, strict=False)) | named
-        given = {key: _argument(g, item, found.parameters.get(key)) for key, item in given.items()}
-        if isinstance(given.get("dtype"), int):
-            given["dtype"] = JitScalarType(given["dtype"]).onnx_type()
-        return g.wrap(found(inner, given))
+        by_name = dict(zip(function.parameters, arguments, strict=False)) | named
+        by_name = {key: _argument(g, item, function.parameters.get(key)) for key, item in by_name.items()}
+        if isinstance(by_name.get("dtype"), int):
+            by_name["dtype"] = JitScalarType(by_name["dtype"]).onnx_type()
+        return g.wrap(function(inner, by_name))
 
     symbolic.__name__ = symbolic.__qualname__ = name
     return symbolic
@@ -64,24 +64,25 @@ def _argument(g: GraphContext, item: Any, parameter: SymbolicParameter | None) -
     constant = value.constant()
     if parameter is not None and parameter.number and isinstance(constant, np.ndarray) and not constant.shape:
         return constant.item()
-    return value.held
+    return value.wrapped
 
 
 def _select(g: GraphContext, self: Value, dim: Any, index: Any) -> Any:
     """Emit Gather as torch.onnx does: a list of one index keeps the dimension, a single index does not."""
-    axis, at = helper._maybe_get_const(dim, "i"), helper._maybe_get_scalar(index)
-    if isinstance(at, Value):
-        return g.wrap(g.inner.op("Gather", self.held, at.held, axis=axis))
-    if int(at) >= 0:
-        return g.wrap(g.inner.op("Gather", self.held, g.inner.constant(int(at)), axis=axis))
-    end = int(at) + 1 or np.iinfo(np.int64).max
-    part = g.inner.op("Slice", self.held, starts=[int(at)], ends=[end], axes=[axis])
-    return g.wrap(g.inner.op("Squeeze", part, axes=[axis]))
+    axis, constant_index = helper._maybe_get_const(dim, "i"), helper._maybe_get_scalar(index)
+    if isinstance(constant_index, Value):
+        return g.wrap(g.inner.op("Gather", self.wrapped, constant_index.wrapped, axis=axis))
+    if int(constant_index) >= 0:
+        return g.wrap(g.inner.op("Gather", self.wrapped, g.inner.constant(int(constant_index)), axis=axis))
+    # -1 ends at the end of the axis: the Slice end 0 would give an empty slice.
+    end = int(constant_index) + 1 or np.iinfo(np.int64).max
+    sliced = g.inner.op("Slice", self.wrapped, starts=[int(constant_index)], ends=[end], axes=[axis])
+    return g.wrap(g.inner.op("Squeeze", sliced, axes=[axis]))
 
 
 def _squeeze(g: GraphContext, self: Value, dim: Any = None) -> Any:
     if helper._is_none(dim):
-        return g.wrap(g.inner.op("Squeeze", self.held))
+        return g.wrap(g.inner.op("Squeeze", self.wrapped))
     axis = helper._get_const(dim, "i", "dim")
     size = helper._get_tensor_dim_size(self, axis)
     return self if size not in (1, None) else helper._squeeze_helper(g, self, [axis])
@@ -92,7 +93,7 @@ def _unsqueeze(g: GraphContext, self: Value, dim: Any) -> Any:
 
 
 # Functions that files call on values of unknown rank, or with arguments that only torch.onnx takes.
-_OWN: dict[str, Callable[..., Any]] = {
+_OVERRIDES: dict[str, Callable[..., Any]] = {
     "select": _select,
     "squeeze": _squeeze,
     "unsqueeze": _unsqueeze,

@@ -38,23 +38,23 @@ class TorchSymbolicFunction(SymbolicFunction):
             ArgumentError: it takes another number of arguments than its operator.
         """
         assert isinstance(g, registration.GraphContext)
-        ordered = self._ordered(g, arguments)
+        ordered = self._order_arguments(g, arguments)
         context = GraphContext(g, self.opset)
-        given = [Value(g, item) for item in ordered]
+        values = [Value(g, item) for item in ordered]
         try:
-            inspect.signature(self.function).bind(context, *given)
+            inspect.signature(self.function).bind(context, *values)
         except TypeError as error:
             raise ArgumentError(
-                f"the symbolic function of {self.name} cannot be called with the {len(given)} arguments of "
+                f"the symbolic function of {self.name} cannot be called with the {len(values)} arguments of "
                 f"its operator: {error}"
             ) from None
         token = current.set(context)
         try:
-            return unwrapped(self.function(context, *given))
+            return unwrap(self.function(context, *values))
         finally:
             current.reset(token)
 
-    def _ordered(self, g: registration.GraphContext, arguments: Mapping[str, Any]) -> list[Any]:
+    def _order_arguments(self, g: registration.GraphContext, arguments: Mapping[str, Any]) -> list[Any]:
         """Return all arguments of the operator in schema order."""
         schema = self._schema(g, arguments)
         if schema is None:
@@ -72,12 +72,12 @@ class TorchSymbolicFunction(SymbolicFunction):
         operator = getattr(packet, node.overload or "default", None) if packet is not None else None
         if operator is None:
             return None
-        formal = list(operator._schema.arguments)
-        return formal if set(arguments) <= {argument.name for argument in formal} else None
+        formals = list(operator._schema.arguments)
+        return formals if set(arguments) <= {argument.name for argument in formals} else None
 
 
-def unwrapped(result: Any) -> Any:
+def unwrap(result: Any) -> Any:
     """Unwrap values, also within lists."""
     if isinstance(result, (list, tuple)):
-        return [unwrapped(item) for item in result]
-    return result.held if isinstance(result, Value) else result
+        return [unwrap(item) for item in result]
+    return result.wrapped if isinstance(result, Value) else result

@@ -33,5 +33,5 @@ def to_tensor(contents: Any) -> Any:
 def is_tensor_of_torch(item: Any) -> bool:
     """Whether an object is a torch tensor; does not import torch."""
     return any(
-        kind.__module__.split(".")[0] == "torch" and kind.__name__ == "Tensor" for kind in type(item).mro()
+        base.__module__.split(".")[0] == "torch" and base.__name__ == "Tensor" for base in type(item).mro()
     )

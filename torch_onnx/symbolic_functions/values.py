@@ -37,13 +37,13 @@ class TensorType:
 
     def scalarType(self) -> str | None:
         """The element type in torch's names, `Float` or `Long`; None if it is unknown."""
-        found = JitScalarType.of(self.element_type)
-        return None if found == JitScalarType.UNDEFINED else found.scalar_name()
+        scalar_type = JitScalarType.of(self.element_type)
+        return None if scalar_type == JitScalarType.UNDEFINED else scalar_type.scalar_name()
 
     def dtype(self) -> Any:
         """The element type as a `torch.dtype`; None if it is unknown."""
-        found = JitScalarType.of(self.element_type)
-        return None if found == JitScalarType.UNDEFINED else found.dtype()
+        scalar_type = JitScalarType.of(self.element_type)
+        return None if scalar_type == JitScalarType.UNDEFINED else scalar_type.dtype()
 
     def dim(self) -> int | None:
         """The rank; None if it is unknown."""
@@ -70,9 +70,9 @@ class TensorType:
         """The type itself, because strides have no meaning here."""
         return self
 
-    def isSubtypeOf(self, other: Any) -> bool:
+    def isSubtypeOf(self, supertype: Any) -> bool:
         """Whether the other is of the same kind."""
-        return bool(other.kind() == self.kind())
+        return bool(supertype.kind() == self.kind())
 
     def __str__(self) -> str:
         return "Tensor"
@@ -114,62 +114,62 @@ class NoneType(TensorType):
 class Value:
     """An argument or a result: a value of the graph, a constant, a list, or None."""
 
-    __slots__ = ("context", "held")
+    __slots__ = ("context", "wrapped")
 
-    def __init__(self, context: GraphContext, held: Any):
+    def __init__(self, context: GraphContext, wrapped: Any):
         self.context = context
-        self.held = _plain(held)
+        self.wrapped = _to_plain(wrapped)
 
     @property
     def element_type(self) -> DataType | None:
         """The ONNX element type; for a list, that of its elements; None if it is unknown."""
-        held = self.held
-        if isinstance(held, ir.Value):
-            return held.dtype
-        first = held[0] if isinstance(held, list) and held else held
+        wrapped = self.wrapped
+        if isinstance(wrapped, ir.Value):
+            return wrapped.dtype
+        first = wrapped[0] if isinstance(wrapped, list) and wrapped else wrapped
         if isinstance(first, ir.Value):
             return first.dtype
         if isinstance(first, bool):
             return DataType.BOOL
-        if isinstance(first, int) or held == []:
+        if isinstance(first, int) or wrapped == []:
             return DataType.INT64
         return DataType.DOUBLE if isinstance(first, float) else None
 
     def is_packed(self) -> bool:
         """Whether it is a list that is not constant."""
-        held = self.held
-        return isinstance(held, list) and any(
-            item is None or isinstance(item, (ir.Value, str)) for item in held
+        wrapped = self.wrapped
+        return isinstance(wrapped, list) and any(
+            item is None or isinstance(item, (ir.Value, str)) for item in wrapped
         )
 
     def type(self) -> TensorType:
         """The known part of its type."""
-        held = self.held
-        if held is None:
+        wrapped = self.wrapped
+        if wrapped is None:
             return NoneType(None, None)
-        if self.is_packed() or (isinstance(held, ir.Value) and isinstance(held.type, ir.SequenceType)):
+        if self.is_packed() or (isinstance(wrapped, ir.Value) and isinstance(wrapped.type, ir.SequenceType)):
             return ListType(self.element_type, None)
-        if isinstance(held, ir.Value):
-            return TensorType(held.dtype, None if held.shape is None else held.shape.dims)
-        return TensorType(self.element_type, [len(held)] if isinstance(held, list) else [])
+        if isinstance(wrapped, ir.Value):
+            return TensorType(wrapped.dtype, None if wrapped.shape is None else wrapped.shape.dims)
+        return TensorType(self.element_type, [len(wrapped)] if isinstance(wrapped, list) else [])
 
     def setType(self, type: TensorType) -> Value:
         """Set the unknown type and shape of a result; return the value."""
-        held = self.held
-        if isinstance(held, ir.Value) and isinstance(type, TensorType):
-            if held.dtype is None and type.element_type is not None:
-                held.dtype = type.element_type
-            if held.shape is None and type.shape is not None:
-                held.shape = ir.Shape(type.shape)
+        wrapped = self.wrapped
+        if isinstance(wrapped, ir.Value) and isinstance(type, TensorType):
+            if wrapped.dtype is None and type.element_type is not None:
+                wrapped.dtype = type.element_type
+            if wrapped.shape is None and type.shape is not None:
+                wrapped.shape = ir.Shape(type.shape)
         return self
 
     def node(self) -> Node:
-        """The node that made it."""
+        """The node whose output it is."""
         return Node(self)
 
     def debugName(self) -> str:
         """Its name in the graph."""
-        return (self.held.name or "") if isinstance(self.held, ir.Value) else repr(self.held)
+        return (self.wrapped.name or "") if isinstance(self.wrapped, ir.Value) else repr(self.wrapped)
 
     def isCompleteTensor(self) -> bool:
         """Whether its element type and all its sizes are known."""
@@ -177,20 +177,20 @@ class Value:
 
     def constant(self) -> Any:
         """A constant as a number, a string, a list of numbers or an array; None for anything else."""
-        held = self.held
-        if isinstance(held, ir.Value):
-            return self.context.constant_value(held) if self.context.is_foldable(held) else None
-        return None if held is None or self.is_packed() else held
+        wrapped = self.wrapped
+        if isinstance(wrapped, ir.Value):
+            return self.context.constant_value(wrapped) if self.context.is_foldable(wrapped) else None
+        return None if wrapped is None or self.is_packed() else wrapped
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Value):
+    def __eq__(self, operand: object) -> bool:
+        if not isinstance(operand, Value):
             return NotImplemented
-        if isinstance(self.held, ir.Value) or isinstance(other.held, ir.Value):
-            return self.held is other.held
-        return self is other
+        if isinstance(self.wrapped, ir.Value) or isinstance(operand.wrapped, ir.Value):
+            return self.wrapped is operand.wrapped
+        return self is operand
 
     def __hash__(self) -> int:
-        return hash(self.held) if isinstance(self.held, ir.Value) else id(self)
+        return hash(self.wrapped) if isinstance(self.wrapped, ir.Value) else id(self)
 
     def __repr__(self) -> str:
         return f"Value({self.debugName()})"
@@ -199,23 +199,23 @@ class Value:
         refuse_attribute("a value", name, "type, setType, node and debugName are here")
 
 
-def _plain(held: Any) -> Any:
+def _to_plain(argument: Any) -> Any:
     """An argument as torch.onnx passes it, with element types and memory formats as numbers."""
-    if isinstance(held, Value):
-        return held.held
-    if isinstance(held, (list, tuple)):
-        return [_plain(item) for item in held]
-    if isinstance(held, DataType):
-        return int(JitScalarType.of(held))
-    if isinstance(held, MemoryFormat):
-        return _MEMORY_FORMATS.get(held, 0)
-    if isinstance(held, Layout):
+    if isinstance(argument, Value):
+        return argument.wrapped
+    if isinstance(argument, (list, tuple)):
+        return [_to_plain(item) for item in argument]
+    if isinstance(argument, DataType):
+        return int(JitScalarType.of(argument))
+    if isinstance(argument, MemoryFormat):
+        return _MEMORY_FORMATS.get(argument, 0)
+    if isinstance(argument, Layout):
         return 0
-    return str(held) if isinstance(held, Device) else held
+    return str(argument) if isinstance(argument, Device) else argument
 
 
 class Node:
-    """The node that made a value: its kind, inputs and attributes."""
+    """The producer of a value: its kind, inputs and attributes."""
 
     __slots__ = ("_value",)
 
@@ -224,12 +224,12 @@ class Node:
 
     @property
     def _producer(self) -> ir.Node | None:
-        held = self._value.held
-        return held.producer() if isinstance(held, ir.Value) else None
+        wrapped = self._value.wrapped
+        return wrapped.producer() if isinstance(wrapped, ir.Value) else None
 
     def kind(self) -> str:
         """`onnx::Add`; `onnx::Constant`, `prim::ListConstruct`, `prim::Constant` (None) or `prim::Param`."""
-        if self._value.held is None:
+        if self._value.wrapped is None:
             return "prim::Constant"
         if self._value.is_packed():
             return "prim::ListConstruct"
@@ -242,13 +242,13 @@ class Node:
 
     def mustBeNone(self) -> bool:
         """Whether the value is None."""
-        return self._value.held is None
+        return self._value.wrapped is None
 
     def inputs(self) -> list[Value]:
         """The inputs, or the elements of a list."""
         context = self._value.context
         if self._value.is_packed():
-            return [Value(context, item) for item in self._value.held]
+            return [Value(context, item) for item in self._value.wrapped]
         producer = self._producer
         return [Value(context, item) for item in producer.inputs] if producer is not None else []
 
@@ -278,8 +278,8 @@ class Node:
     def _attributes(self) -> dict[str, tuple[str, Any]]:
         constant = self._value.constant()
         if constant is not None:
-            kind = "s" if isinstance(constant, str) else "t"
-            return {"value": (kind, constant if kind == "s" else torch_arrays.to_tensor(constant))}
+            suffix = "s" if isinstance(constant, str) else "t"
+            return {"value": (suffix, constant if suffix == "s" else torch_arrays.to_tensor(constant))}
         producer = self._producer
         if producer is None:
             return {}
@@ -288,7 +288,7 @@ class Node:
         schema = operator_schema(producer.op_type, opset) if producer.domain == "" else None
         formals = schema.attributes.values() if schema is not None else ()
         defaults = {a.name: ir.Attr(a.name, a.type, a.default) for a in formals if a.default is not None}
-        return {name: _read(item) for name, item in {**defaults, **producer.attributes}.items()}
+        return {name: _read_attribute(item) for name, item in {**defaults, **producer.attributes}.items()}
 
     def attributeNames(self) -> list[str]:
         """The names of the attributes, including those with a default; a constant has `value`."""
@@ -306,7 +306,7 @@ class Node:
         return self._attributes()[name][1]
 
     def __getattr__(self, name: str) -> Any:
-        if name in _KINDS.values():
+        if name in _SUFFIXES.values():
             return self.__getitem__
         return refuse_attribute("a node", name, "kind, mustBeNone, inputs, outputs and attributes are here")
 
@@ -321,7 +321,7 @@ class OriginalNode(Node):
         return refuse_attribute("the original node", "inputs", "they are the arguments of the function")
 
 
-_KINDS = {
+_SUFFIXES = {
     ir.AttributeType.INT: "i",
     ir.AttributeType.FLOAT: "f",
     ir.AttributeType.STRING: "s",
@@ -333,9 +333,9 @@ _KINDS = {
 }
 
 
-def _read(attribute: ir.Attr) -> tuple[str, Any]:
-    kind = _KINDS.get(attribute.type, "")
+def _read_attribute(attribute: ir.Attr) -> tuple[str, Any]:
+    suffix = _SUFFIXES.get(attribute.type, "")
     value = attribute.value
-    if kind == "t":
-        return kind, torch_arrays.to_tensor(np.asarray(value.numpy()))
-    return kind, list(value) if isinstance(value, tuple) else value
+    if suffix == "t":
+        return suffix, torch_arrays.to_tensor(np.asarray(value.numpy()))
+    return suffix, list(value) if isinstance(value, tuple) else value

@@ -32,48 +32,48 @@ def compare(
     """Show two files side by side: operators, weights, latency in onnxruntime, and results."""
     from ...running.comparison import compare_files
 
-    found = compare_files(
+    comparison = compare_files(
         first, second, runs=runs, seeds=range(seeds), dimensions=_sizes(dimensions), trusted=trusted
     )
     if as_json:
-        print_json(_plain(found))
+        print_json(_plain(comparison))
         return
-    shown = table("", str(first), str(second))
-    for cells in _facts(found):
-        row(shown, *cells)
-    show(shown)
-    shown = table("operator", "", "", "")
-    for name, counts in list(_operators(found).items())[:MOST_SHOWN]:
-        row(shown, name, str(counts[0]), str(counts[1]), f"{counts[1] - counts[0]:+d}".replace("+0", ""))
-    if len(_operators(found)) > MOST_SHOWN:
-        row(shown, more(len(_operators(found))), "", "", "")
-    show(shown)
-    shown = table("output", "largest absolute difference", "largest relative difference")
-    for output in found.outputs:
-        row(shown, output.name, *_differences(output))
-    show(shown)
+    grid = table("", str(first), str(second))
+    for cells in _facts(comparison):
+        row(grid, *cells)
+    show(grid)
+    grid = table("operator", "", "", "")
+    for name, counts in list(_operators(comparison).items())[:MOST_SHOWN]:
+        row(grid, name, str(counts[0]), str(counts[1]), f"{counts[1] - counts[0]:+d}".replace("+0", ""))
+    if len(_operators(comparison)) > MOST_SHOWN:
+        row(grid, more(len(_operators(comparison))), "", "", "")
+    show(grid)
+    grid = table("output", "largest absolute difference", "largest relative difference")
+    for output in comparison.outputs:
+        row(grid, output.name, *_differences(output))
+    show(grid)
 
 
 def _sizes(entries: list[str] | None) -> dict[str, int]:
-    found = {}
+    sizes = {}
     for entry in entries or []:
         name, _, size = entry.partition("=")
         if not name or not size.isdigit():
             raise typer.BadParameter(f"'{entry}' is not of the form NAME=SIZE", param_hint="--dim")
-        found[name] = int(size)
-    return found
+        sizes[name] = int(size)
+    return sizes
 
 
-def _operators(found: Comparison) -> dict[str, tuple[int, int]]:
+def _operators(comparison: Comparison) -> dict[str, tuple[int, int]]:
     """The number of nodes of each operator in both files; most frequent first."""
-    a, b = (file["operators"] for file in found.files)
+    a, b = (file["operators"] for file in comparison.files)
     counts = {name: (a.get(name, 0), b.get(name, 0)) for name in [*a, *b]}
     return dict(sorted(counts.items(), key=lambda item: (-max(item[1]), item[0])))
 
 
-def _facts(found: Comparison) -> Iterator[tuple[str, str, str]]:
+def _facts(comparison: Comparison) -> Iterator[tuple[str, str, str]]:
     def both(title: str, text: Any) -> tuple[str, str, str]:
-        return title, text(found.files[0]), text(found.files[1])
+        return title, text(comparison.files[0]), text(comparison.files[1])
 
     yield both("file", lambda file: size_text(file["bytes"]))
     yield both("opsets", lambda file: ", ".join(f"{d} {v}" for d, v in file["opset_imports"].items()))
@@ -81,9 +81,9 @@ def _facts(found: Comparison) -> Iterator[tuple[str, str, str]]:
     yield both("nodes", lambda file: str(file["nodes"]))
     yield both("initializers", lambda file: str(file["initializers"]["count"]))
     yield both("weights", lambda file: size_text(file["initializers"]["bytes"]))
-    for kind in ("inputs", "outputs"):
-        yield both(kind, lambda file, kind=kind: "; ".join(map(_value, file[kind][:MOST_SHOWN])))
-    for level, (a, b) in found.latency.items():
+    for section in ("inputs", "outputs"):
+        yield both(section, lambda file, section=section: "; ".join(map(_value, file[section][:MOST_SHOWN])))
+    for level, (a, b) in comparison.latency.items():
         yield f"latency, optimizations: {level}", f"{a:.3f} ms", f"{b:.3f} ms ({b / a:.2f})"
 
 
@@ -97,10 +97,10 @@ def _differences(output: OutputDifference) -> tuple[str, str]:
     return f"{output.absolute:.3g}", f"{output.relative:.3g}"
 
 
-def _plain(found: Comparison) -> dict[str, Any]:
+def _plain(comparison: Comparison) -> dict[str, Any]:
     """Convert the comparison for JSON, which has no infinity: it becomes null, and `reason` explains it."""
     outputs = []
-    for output in found.outputs:
+    for output in comparison.outputs:
         plain = dataclasses.asdict(output)
         if plain["absolute"] is not None and not math.isfinite(plain["absolute"]):
             plain |= {"absolute": None, "relative": None, "reason": "one is not finite where the other is"}
@@ -108,8 +108,8 @@ def _plain(found: Comparison) -> dict[str, Any]:
             plain["relative"] = None
         outputs.append(plain)
     return {
-        "files": list(found.files),
-        "operators": {name: list(counts) for name, counts in _operators(found).items()},
-        "latency_ms": {level: list(times) for level, times in found.latency.items()},
+        "files": list(comparison.files),
+        "operators": {name: list(counts) for name, counts in _operators(comparison).items()},
+        "latency_ms": {level: list(times) for level, times in comparison.latency.items()},
         "outputs": outputs,
     }

@@ -63,23 +63,23 @@ def convert(
     """Write an ONNX file, a source file, a TensorFlow file, or a Caffe2 net, at one opset."""
     from ...load_model import load
 
-    wanted, aim = resolve_target(opset, target)
+    target_opset, loaded_target = resolve_target(opset, target)
     if optimize is not None:
         check_level(optimize)
     quantized = quantization.arguments(quantize, block_size, asymmetric, quantize_embeddings, keep_lm_head)
     written = Output(output)
     begin = time.perf_counter()
-    given = caffe2.load_options(init_net, input_shape) | tensorflow.load_options(
+    load_arguments = caffe2.load_options(init_net, input_shape) | tensorflow.load_options(
         inputs, outputs, input_format, tag, signature, checkpoint, inputs_as_nchw, outputs_as_nchw
     )
-    source = load(model, allow_links=allow_links, trusted=trusted, **given)
+    source = load(model, allow_links=allow_links, trusted=trusted, **load_arguments)
     converted, _ = quantization.quantize_and_compare(
-        source.lower(wanted, optimize=optimize, target=aim), quantized
+        source.lower(target_opset, optimize=optimize, target=loaded_target), quantized
     )
     written.save(converted, external_data)
-    found = {
+    facts = {
         "file": str(output),
-        "opset": wanted,
+        "opset": target_opset,
         "bytes": written.size,
         "nodes": converted.model.graph.num_nodes(),
         "inputs": converted.input_names,
@@ -87,6 +87,6 @@ def convert(
         "seconds": round(time.perf_counter() - begin, 3),
         **quantization.quantization_json(converted),
     }
-    text = f"{output}: opset {wanted}, {found['nodes']} nodes, {found['bytes']} bytes"
+    text = f"{output}: opset {target_opset}, {facts['nodes']} nodes, {facts['bytes']} bytes"
     text = "\n".join([text, *quantization.quantization_lines(converted)])
-    written.report(found, text, as_json=as_json)
+    written.report(facts, text, as_json=as_json)

@@ -40,8 +40,8 @@ def plan(
     dimensions = dict(_dimension(text) for text in dim or ())
     limit = None if budget is None else memory_amount(budget)
     source = load(model, trusted=trusted)
-    found = source if isinstance(source, OnnxModel) else source.lower()
-    planned = found.plan(mode=mode, budget=limit, dimensions=dimensions, alignment=alignment)
+    onnx_model = source if isinstance(source, OnnxModel) else source.lower()
+    planned = onnx_model.plan(mode=mode, budget=limit, dimensions=dimensions, alignment=alignment)
     planned.save(output, html=html)
     if as_json:
         print(planned.to_json())
@@ -86,7 +86,7 @@ def prepack(
         source.save(output, prepack=True, layout=layout)
     else:
         source.lower(DEFAULT_OPSET if opset is None else opset).save(output, prepack=True, layout=layout)
-    manifest = Manifest.read(output)
+    manifest = Manifest.from_folder(output)
     size = sum(blob.size for blob in manifest.blobs)
     if as_json:
         summary = {
@@ -132,25 +132,25 @@ def stream(
         save_streaming(source, output)
     else:
         save_streaming(source.lower(DEFAULT_OPSET if opset is None else opset), output)
-    index = Index.read(output)
+    index = Index.from_folder(output)
     size = sum(weight.size for weight in index.weights)
-    found = {"folder": str(output), "weights": len(index.weights), "weight_bytes": size}
+    facts = {"folder": str(output), "weights": len(index.weights), "weight_bytes": size}
     text = f"{output / INDEX}: {len(index.weights)} weights, {size} bytes"
     if budget is not None or lookahead is not None:
         with StreamingSession(
             output, budget=budget, lookahead=lookahead, verify="size", trusted=trusted
         ) as session:
-            found |= {
+            facts |= {
                 "segments": len(session.segments),
                 "lookahead": session.lookahead,
                 "largest_segment": session.largest_segment,
                 "activations": session.activations,
             }
         text += (
-            f"; {found['segments']} segments of {found['largest_segment']} bytes at most, lookahead "
-            f"{found['lookahead']}, {found['activations']} bytes of activations"
+            f"; {facts['segments']} segments of {facts['largest_segment']} bytes at most, lookahead "
+            f"{facts['lookahead']}, {facts['activations']} bytes of activations"
         )
     if as_json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(facts, indent=2))
     else:
         say(text)

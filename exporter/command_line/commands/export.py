@@ -60,7 +60,7 @@ def export(
     as_json: options.Json = False,
 ) -> None:
     """Export a model to ONNX at exactly one opset."""
-    to_opset, aim = resolve_target(opset, target)
+    to_opset, loaded_target = resolve_target(opset, target)
     check_level(optimize)
     quantized = quantization.arguments(quantize, block_size, asymmetric, quantize_embeddings, keep_lm_head)
     if hf is not None:
@@ -73,7 +73,7 @@ def export(
     begin = time.perf_counter()
     with quiet_stdout(), stages() as stage, torch_boundary(stage):
         example = load(factory, symbolics, inputs)
-        program = _exported(context, example, to_opset, aim, stage)
+        program = _export_example(context, example, to_opset, loaded_target, stage)
         checked = None
         if verify:
             stage("verifying")
@@ -81,7 +81,7 @@ def export(
         model, error = quantization.quantize_and_compare(program, quantized, stage, compare=verify)
         stage("writing")
         written.save(model, external_data, **({"weights": "reference"} if reference_weights else {}))
-    found = {
+    facts = {
         "file": str(output),
         "opset": program.opset,
         "bytes": written.size,
@@ -92,40 +92,40 @@ def export(
         "verification": None if checked is None else _report(checked),
         **quantization.quantization_json(model, error),
     }
-    text = f"{output}: opset {program.opset}, {found['nodes']} nodes, {size_text(written.size)}"
+    text = f"{output}: opset {program.opset}, {facts['nodes']} nodes, {size_text(written.size)}"
     if checked is not None:
         text += f"\nagrees with eager PyTorch: largest absolute error {checked.max_absolute_error:.3g}"
     text = "\n".join([text, *quantization.quantization_lines(model, error)])
-    written.report(found, text, as_json=as_json)
+    written.report(facts, text, as_json=as_json)
 
 
-def _exported(
+def _export_example(
     context: typer.Context, example: Example, opset: int, target: Target | None, stage: Callable[[str], None]
 ) -> Program:
     """The program of an example, with the options of `opsetta export`."""
     from ...export_model import export as export_model
 
-    given = context.params
-    wanted = capture_options(
+    parameters = context.params
+    capture_arguments = capture_options(
         example,
-        given["dynamic"],
-        "--input names" if given["inputs"] else f"the factory '{given['factory']}' gives",
-        input_names=names(given["input_names"]),
-        output_names=names(given["output_names"]),
-        mutations=given["mutations"],
-        weights=given["weights"],
-        capture=given["capture"],
-        specialize=True if given["specialize"] else None,
+        parameters["dynamic"],
+        "--input names" if parameters["inputs"] else f"the factory '{parameters['factory']}' gives",
+        input_names=names(parameters["input_names"]),
+        output_names=names(parameters["output_names"]),
+        mutations=parameters["mutations"],
+        weights=parameters["weights"],
+        capture=parameters["capture"],
+        specialize=True if parameters["specialize"] else None,
     )
     return export_model(
         example.model,
         example.args,
         example.kwargs,
         opset=opset,
-        optimize=given["optimize"],
+        optimize=parameters["optimize"],
         target=target,
         progress=stage,
-        **wanted,
+        **capture_arguments,
     )
 
 

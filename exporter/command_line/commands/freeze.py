@@ -97,7 +97,7 @@ def freeze(
 
     written.save(Written(write), None)
     nodes = len(frozen.graph_def.node)
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "file": str(output),
         "bytes": written.size,
         "nodes": nodes,
@@ -106,27 +106,27 @@ def freeze(
         "seconds": round(time.perf_counter() - begin, 3),
     }
     text = f"{output}: {nodes} nodes, {len(frozen.weights)} variables as constants, {written.size} bytes"
-    written.report(found, text, as_json=as_json)
+    written.report(facts, text, as_json=as_json)
 
 
 def pairs(entries: list[str] | None, option: str) -> dict[str, str]:
     """Parse the entries of an option, NAME=VALUE."""
-    found = {}
+    texts = {}
     for entry in entries or []:
         name, equals, value = entry.partition("=")
         if not name or not equals:
             raise UsageError(f"{option}: '{entry}' is not of the form NAME=VALUE")
-        found[name] = value
-    return found
+        texts[name] = value
+    return texts
 
 
 def _number(name: str, text: str) -> bool | int | float:
     """A number or a truth value."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
-    for kind in (int, float):
+    for number_type in (int, float):
         try:
-            return kind(text)
+            return number_type(text)
         except ValueError:
             continue
     raise UsageError(f"--set: the value of '{name}' must be a number, true or false, not '{text}'")

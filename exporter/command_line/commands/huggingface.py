@@ -36,7 +36,7 @@ Dtype = Annotated[
     str | None,
     typer.Option(metavar="fp32 | fp16 | bf16", help="With --hf: the type of weights; fp32 unless given."),
 ]
-_TAKEN = frozenset(
+_PARAMETERS_OF_FOLDERS = frozenset(
     "output hf task dtype opset verify external_data reference_weights optimize target quantize block_size "
     "asymmetric quantize_embeddings keep_lm_head as_json".split()
 )
@@ -49,11 +49,12 @@ def export_folder(context: typer.Context, quantize: dict[str, Any] | None) -> No
     Raises:
         UsageError: there are options that belong to a factory.
     """
-    given: dict[str, Any] = context.params
+    parameters: dict[str, Any] = context.params
     wrong = [
         parameter.opts[0] if parameter.param_type_name == "option" else "FACTORY"
         for parameter in context.command.params
-        if parameter.name not in _TAKEN and given.get(parameter.name or "") not in (None, False, [], ())
+        if parameter.name not in _PARAMETERS_OF_FOLDERS
+        and parameters.get(parameter.name or "") not in (None, False, [], ())
     ]
     if wrong:
         raise UsageError(f"--hf cannot be combined with {', '.join(wrong)}")
@@ -61,25 +62,25 @@ def export_folder(context: typer.Context, quantize: dict[str, Any] | None) -> No
     with bars() as stage:
         from ...huggingface import export_huggingface
 
-        found = export_huggingface(
-            given["hf"],
-            given["output"],
-            task=given["task"],
-            opset=given["opset"],
-            dtype=given["dtype"] or "float32",
+        exported = export_huggingface(
+            parameters["hf"],
+            parameters["output"],
+            task=parameters["task"],
+            opset=parameters["opset"],
+            dtype=parameters["dtype"] or "float32",
             quantize=quantize,
-            weights="reference" if given["reference_weights"] else "copy",
-            external_data=given["external_data"],
-            optimize=given["optimize"],
-            target=given["target"],
-            verify=given["verify"],
+            weights="reference" if parameters["reference_weights"] else "copy",
+            external_data=parameters["external_data"],
+            optimize=parameters["optimize"],
+            target=parameters["target"],
+            verify=parameters["verify"],
             progress=stage,
         )
-    if given["as_json"]:
-        print_json(_facts(found) | {"seconds": round(time.perf_counter() - begin, 3)})
+    if parameters["as_json"]:
+        print_json(_facts(exported) | {"seconds": round(time.perf_counter() - begin, 3)})
         return
-    say(f"{found.folder}: {found.task}")
-    for graph in found.graphs:
+    say(f"{exported.folder}: {exported.task}")
+    for graph in exported.graphs:
         say(
             f"{graph.path.name}: opset {graph.opset}, {graph.nodes} nodes, {size_text(graph.weight_bytes)} "
             "of weights"
@@ -88,15 +89,15 @@ def export_folder(context: typer.Context, quantize: dict[str, Any] | None) -> No
             say(f"  agrees with eager PyTorch: largest absolute error {graph.report.max_absolute_error:.3g}")
         for line in quantization.quantization_lines(graph, graph.output_error):
             say(f"  {line}")
-    say(f"copied: {', '.join(found.copied)}")
+    say(f"copied: {', '.join(exported.copied)}")
 
 
-def _facts(found: Any) -> dict[str, Any]:
+def _facts(exported: Any) -> dict[str, Any]:
     return {
-        "folder": str(found.folder),
-        "task": found.task,
-        "weights_loaded": found.weights_loaded,
-        "copied": found.copied,
+        "folder": str(exported.folder),
+        "task": exported.task,
+        "weights_loaded": exported.weights_loaded,
+        "copied": exported.copied,
         "graphs": [
             {
                 "file": graph.path.name,
@@ -108,7 +109,7 @@ def _facts(found: Any) -> dict[str, Any]:
                 "max_absolute_error": None if graph.report is None else graph.report.max_absolute_error,
                 **quantization.quantization_json(graph, graph.output_error),
             }
-            for graph in found.graphs
+            for graph in exported.graphs
         ],
     }
 
@@ -137,7 +138,7 @@ def generate(
     from ...huggingface import TextGenerator
 
     model = TextGenerator(folder)
-    given = {
+    generation_arguments = {
         "max_new_tokens": max_new_tokens,
         "sample": sample,
         "temperature": temperature,
@@ -147,9 +148,9 @@ def generate(
     }
     begin = time.perf_counter()
     if model.takes_audio:
-        [text] = model.transcribe(prompt, language=language, **given)
+        [text] = model.transcribe(prompt, language=language, **generation_arguments)
     else:
-        [text] = model.generate_text(prompt, **given)
+        [text] = model.generate_text(prompt, **generation_arguments)
     if as_json:
         print_json({"text": text, "seconds": round(time.perf_counter() - begin, 3)})
     else:

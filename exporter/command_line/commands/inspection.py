@@ -79,20 +79,24 @@ def ops(
         print(support.markdown(), end="")
         return
     opsets = support.swept()["opsets"] if opset is None else [opset]
-    found = support.operator_support(opsets, text)
+    entries_by_operator = support.operator_support(opsets, text)
     if as_json:
-        rows = [dataclasses.asdict(entry) for entries in found.values() for entry in entries.values()]
+        rows = [
+            dataclasses.asdict(entry)
+            for entries in entries_by_operator.values()
+            for entry in entries.values()
+        ]
         print_json({"opsets": opsets, "operators": rows})
         return
-    shown = table("operator", *map(str, opsets), "refused")
-    for name, entries in found.items():
+    rows_table = table("operator", *map(str, opsets), "refused")
+    for name, entries in entries_by_operator.items():
         cells = (support.cell(entry) for entry in entries.values())
-        row(shown, name, *cells, "; ".join(support.remarks(entries)))
-    show(shown)
-    for at in opsets:
-        kinds = [entries[at].support for entries in found.values()]
-        served = ", ".join(f"{kinds.count(kind)} {kind}" for kind in support.KINDS)
-        print(f"opset {at}: {served}")
+        row(rows_table, name, *cells, "; ".join(support.remarks(entries)))
+    show(rows_table)
+    for opset_number in opsets:
+        supports = [entries[opset_number].support for entries in entries_by_operator.values()]
+        served = ", ".join(f"{supports.count(support_name)} {support_name}" for support_name in support.KINDS)
+        print(f"opset {opset_number}: {served}")
 
 
 def info(
@@ -115,51 +119,54 @@ def info(
         from ...files.summary import describe_file as describe
     else:
         from ...capture.tensorflow.summary import describe_graph as describe
-    found = describe(model, trusted=trusted)
+    description = describe(model, trusted=trusted)
     if as_json:
-        print_json(found)
+        print_json(description)
         return
-    for line in _header(found):
+    for line in _header(description):
         say(line)
     rows = table("", "name", "type", "shape")
-    for kind in ("inputs", "outputs"):
-        for value in found[kind][:MOST_SHOWN]:
-            row(rows, kind.removesuffix("s"), value["name"], value["type"], shape_text(value["shape"]))
-        if len(found[kind]) > MOST_SHOWN:
-            row(rows, kind, more(len(found[kind])), "", "")
+    for section in ("inputs", "outputs"):
+        for value in description[section][:MOST_SHOWN]:
+            row(rows, section.removesuffix("s"), value["name"], value["type"], shape_text(value["shape"]))
+        if len(description[section]) > MOST_SHOWN:
+            row(rows, section, more(len(description[section])), "", "")
     show(rows)
-    for entry in found.get("dimensions", ()):
+    for entry in description.get("dimensions", ()):
         where = f"{entry['line']}: " if entry["line"] else ""
         print(f"valid for {entry['condition']} ({where}{entry['reason']})")
-    for entry in found.get("specializations", ()):
+    for entry in description.get("specializations", ()):
         print(f"fixed at the example: {Specialization(**entry)}")
     rows = table("operator", "nodes")
-    for name, count in list(found["operators"].items())[:MOST_SHOWN]:
+    for name, count in list(description["operators"].items())[:MOST_SHOWN]:
         row(rows, name, str(count))
-    if len(found["operators"]) > MOST_SHOWN:
-        row(rows, more(len(found["operators"])), "")
-    row(rows, "all", str(found["nodes"]))
+    if len(description["operators"]) > MOST_SHOWN:
+        row(rows, more(len(description["operators"])), "")
+    row(rows, "all", str(description["nodes"]))
     show(rows)
 
 
-def _header(found: dict[str, Any]) -> Iterator[str]:
+def _header(description: dict[str, Any]) -> Iterator[str]:
     """The lines that `info` prints before the tables."""
-    file = f"{found['file']}: {size_text(found['bytes'])}"
-    if "opset_imports" in found:
-        opsets = _listed([f"{domain} {version}" for domain, version in found["opset_imports"].items()])
-        yield f"{file}, opsets {opsets}, IR version {found['ir_version']}"
-        weights = found["initializers"]
-        where = f", in {_listed(found['external_data'])}" if found["external_data"] else ""
+    file = f"{description['file']}: {size_text(description['bytes'])}"
+    if "opset_imports" in description:
+        opsets = _list_names(
+            [f"{domain} {version}" for domain, version in description["opset_imports"].items()]
+        )
+        yield f"{file}, opsets {opsets}, IR version {description['ir_version']}"
+        weights = description["initializers"]
+        where = f", in {_list_names(description['external_data'])}" if description["external_data"] else ""
         yield f"weights: {weights['count']} initializers, {size_text(weights['bytes'])}{where}"
         return
-    yield f"{file}, {found['form']} {found['kind']}, {found['producer']}"
-    constants = found["constants"]
-    where = f"; checkpoint {found['checkpoint']}" if found.get("checkpoint") else ""
+    yield f"{file}, {description['form']} {description['kind']}, {description['producer']}"
+    constants = description["constants"]
+    where = f"; checkpoint {description['checkpoint']}" if description.get("checkpoint") else ""
     yield f"weights: {constants['count']} constants, {size_text(constants['bytes'])}{where}"
-    if found.get("signatures"):
-        yield f"signatures: {_listed(found['signatures'])}; shown is {found['signature'] or 'none of them'}"
+    if description.get("signatures"):
+        chosen = description["signature"] or "none of them"
+        yield f"signatures: {_list_names(description['signatures'])}; shown is {chosen}"
 
 
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(names[:MOST_SHOWN])
-    return f"{shown}, {more(len(names))}" if len(names) > MOST_SHOWN else shown
+def _list_names(names: list[str]) -> str:
+    first_names = ", ".join(names[:MOST_SHOWN])
+    return f"{first_names}, {more(len(names))}" if len(names) > MOST_SHOWN else first_names

@@ -39,14 +39,14 @@ def realize(
 
     written = Output(output)
     source = load(model, trusted=trusted)
-    found = rewrite(source if isinstance(source, OnnxModel) else source.lower(), passes)
-    written.save(found, external_data)
+    rewritten = rewrite(source if isinstance(source, OnnxModel) else source.lower(), passes)
+    written.save(rewritten, external_data)
     facts = {
         "file": str(output),
         "passes": list(passes),
-        "nodes": found.model.graph.num_nodes(),
-        "inputs": found.input_names,
-        "outputs": found.output_names,
+        "nodes": rewritten.model.graph.num_nodes(),
+        "inputs": rewritten.input_names,
+        "outputs": rewritten.output_names,
         "bytes": written.size,
     }
     written.report(facts, f"{output}: {facts['nodes']} nodes, {facts['bytes']} bytes", as_json=as_json)

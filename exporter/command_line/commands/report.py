@@ -70,7 +70,7 @@ def report(
     check_level(optimize)
     resolve(output)
     to = {"opset": opset, "optimize": optimize, "target": target}
-    shown: dict[str, Any] = {
+    page_options: dict[str, Any] = {
         "title": title,
         "opsets": _opsets(opsets),
         "compare": compare,
@@ -85,21 +85,23 @@ def report(
         "specialize": True if specialize else None,
     }
     with quiet_stdout(), stages() as stage:
-        shown["progress"] = stage
+        page_options["progress"] = stage
         if _is_python(model) or _is_torchscript(model):
             need_torch("exporting")
             with torch_boundary(stage):
                 example = load(model, symbolics, inputs)
                 giver = "--input names" if inputs else f"the factory '{model}' gives"
-                shown |= capture_options(example, dynamic, giver, **capturing)
-                found = _of_example(example, output, to | shown)
+                page_options |= capture_options(example, dynamic, giver, **capturing)
+                written_report = _of_example(example, output, to | page_options)
         else:
-            found = _of_file(model, output, trusted, to, shown)
+            written_report = _of_file(model, output, trusted, to, page_options)
     if as_json:
-        print_json(found.to_json())
+        print_json(written_report.to_json())
     else:
-        say(f"{output}: {_summary(found)}")
-    if found.written is None or (found.parity is not None and found.parity.agrees is False):
+        say(f"{output}: {_summary(written_report)}")
+    if written_report.written is None or (
+        written_report.parity is not None and written_report.parity.agrees is False
+    ):
         raise typer.Exit(1)
 
 
@@ -111,20 +113,20 @@ def _of_example(example: Example, output: pathlib.Path, options: dict[str, Any])
 
 
 def _of_file(
-    path: str, output: pathlib.Path, trusted: bool, to: dict[str, Any], shown: dict[str, Any]
+    path: str, output: pathlib.Path, trusted: bool, to: dict[str, Any], page_options: dict[str, Any]
 ) -> Report:
     """The report of an ONNX file, a source file, or a file of another framework."""
     from ...load_model import load as load_model
     from ...program import SourceModel
 
-    shown["progress"]("loading")
+    page_options["progress"]("loading")
     read = load_model(path, trusted=trusted)
-    shown["title"] = shown["title"] or pathlib.Path(path).name
+    page_options["title"] = page_options["title"] or pathlib.Path(path).name
     if isinstance(read, SourceModel):
-        return read.report(output, **to, **shown)
+        return read.report(output, **to, **page_options)
     if to["opset"] is None and to["target"] is None:
-        return read.report(output, **shown)
-    return read.lower(**to).report(output, **shown)
+        return read.report(output, **page_options)
+    return read.lower(**to).report(output, **page_options)
 
 
 def _is_python(reference: str) -> bool:
@@ -155,13 +157,13 @@ def _opsets(text: str | None) -> list[int] | None:
         ) from error
 
 
-def _summary(found: Report) -> str:
-    if found.written is None:
-        listed = ", ".join(problem.subject for problem in found.problems)
-        return f"opset {found.asked['opset']} is not possible: {listed}"
-    text = f"opset {found.asked['opset']}, {found.written.nodes} nodes"
-    if found.parity is None or found.parity.agrees is None:
+def _summary(written_report: Report) -> str:
+    if written_report.written is None:
+        listed = ", ".join(problem.subject for problem in written_report.problems)
+        return f"opset {written_report.asked['opset']} is not possible: {listed}"
+    text = f"opset {written_report.asked['opset']}, {written_report.written.nodes} nodes"
+    if written_report.parity is None or written_report.parity.agrees is None:
         return text
-    worst = max((output.error for output in found.parity.outputs), default=math.nan)
-    verb = "agrees with" if found.parity.agrees else "differs from"
-    return f"{text}; {verb} {found.parity.against}: largest absolute error {worst:.3g}"
+    worst = max((output.error for output in written_report.parity.outputs), default=math.nan)
+    verb = "agrees with" if written_report.parity.agrees else "differs from"
+    return f"{text}; {verb} {written_report.parity.against}: largest absolute error {worst:.3g}"

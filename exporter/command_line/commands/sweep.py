@@ -57,12 +57,12 @@ def sweep(
     if is_results(zoo):
         _draw(zoo, html, output)
         return
-    wanted: dict[str, Any] = {
+    sweep_arguments: dict[str, Any] = {
         "opsets": parse_opsets(opsets),
-        "shapes": _listed(shapes),
-        "dtypes": _listed(dtypes),
-        "targets": _listed(targets),
-        "again": _listed(again),
+        "shapes": _split_list(shapes),
+        "dtypes": _split_list(dtypes),
+        "targets": _split_list(targets),
+        "again": _split_list(again),
         "output": output,
         "engine": engine,
         "workers": workers,
@@ -77,15 +77,15 @@ def sweep(
     }
     try:
         with _progress() as progress:
-            results = run_sweep(zoo, **wanted, progress=progress)
+            results = run_sweep(zoo, **sweep_arguments, progress=progress)
     except KeyboardInterrupt:
-        kept = (
+        resume_hint = (
             ""
             if output is None
             else f"; '{output}' has the rows so far, and the same command goes on from there"
         )
         Console(stderr=True).print(
-            f"opsetta: interrupted{kept}", markup=False, highlight=False, soft_wrap=True
+            f"opsetta: interrupted{resume_hint}", markup=False, highlight=False, soft_wrap=True
         )
         raise typer.Exit(_INTERRUPTED) from None
     if html is not None:
@@ -112,7 +112,7 @@ def _draw(path: pathlib.Path, html: pathlib.Path | None, output: pathlib.Path | 
     say(f"{html}: {_counts(count_statuses(rows))}")
 
 
-def _listed(text: str) -> list[str]:
+def _split_list(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
@@ -169,12 +169,12 @@ def _counts(counts: dict[str, int]) -> str:
 def _summarize(results: SweepResults) -> None:
     """Print the number of jobs per opset and status, and the failures."""
     statuses = list(results.counts)
-    shown = table("opset", "jobs", *statuses)
+    counts_table = table("opset", "jobs", *statuses)
     for opset in sorted({entry.opset for entry in results.rows}):
         rows = [entry for entry in results.rows if entry.opset == opset]
         counts = count_statuses(rows)
-        row(shown, str(opset), str(len(rows)), *(str(counts.get(status, 0)) for status in statuses))
-    show(shown)
+        row(counts_table, str(opset), str(len(rows)), *(str(counts.get(status, 0)) for status in statuses))
+    show(counts_table)
     for entry in results.failures[:_MOST_FAILURES]:
         reason = next(iter(entry.error.splitlines()), "")
         say(
@@ -183,7 +183,7 @@ def _summarize(results: SweepResults) -> None:
     hidden = len(results.failures) - _MOST_FAILURES
     if hidden > 0:
         say(f"and {hidden} more that did not pass")
-    kept = len(results.rows) - results.executed
-    before = f"; {kept} done before" if kept else ""
+    reused = len(results.rows) - results.executed
+    before = f"; {reused} done before" if reused else ""
     count = len(results.rows)
     say(f"{count} job{'' if count == 1 else 's'}: {_counts(results.counts)}{before}")

@@ -23,26 +23,26 @@ def targets(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """List the consumers that a model can be written for or checked against."""
-    known = [load_target(name) for name in target_names()]
+    loaded_targets = [load_target(name) for name in target_names()]
     if as_json:
-        print_json({"targets": [_as_json(target) for target in known]})
+        print_json({"targets": [_as_json(target) for target in loaded_targets]})
         return
     if as_markdown:
-        print(markdown(known), end="")
+        print(markdown(loaded_targets), end="")
         return
-    shown = table("target", "opsets", "default", "product")
-    for target in known:
-        row(shown, target.name, str(target.opsets), str(target.default_opset), target.title)
-    show(shown)
+    targets_table = table("target", "opsets", "default", "product")
+    for target in loaded_targets:
+        row(targets_table, target.name, str(target.opsets), str(target.default_opset), target.title)
+    show(targets_table)
 
 
-def markdown(known: Iterable[Target]) -> str:
+def markdown(loaded_targets: Iterable[Target]) -> str:
     """The table of docs/targets.md."""
     lines = [
         "| target | product | opsets | default | operators | refuses | wants |",
         "|---|---|---|---|---|---|---|",
     ]
-    for target in known:
+    for target in loaded_targets:
         cells = [f"`{target.name}`", target.title, str(target.opsets), str(target.default_opset)]
         cells += [
             _operators(target),
@@ -60,25 +60,25 @@ def _operators(target: Target) -> str:
 
 
 def _limitations(target: Target) -> list[str]:
-    found = []
+    limitations = []
     if target.static_shapes:
-        found.append("dynamic shapes")
+        limitations.append("dynamic shapes")
     if not target.external_data:
-        found.append("external data")
+        limitations.append("external data")
     if target.maximum_bytes is not None:
-        found.append(f"weights above {target.maximum_bytes:,} bytes")
+        limitations.append(f"weights above {target.maximum_bytes:,} bytes")
     if target.types.taken:
-        found.append(f"types but {', '.join(sorted(target.types.taken))}")
-    return found
+        limitations.append(f"types but {', '.join(sorted(target.types.taken))}")
+    return limitations
 
 
 def _conventions(target: Target) -> list[str]:
-    found = []
+    conventions = []
     for name, value in dataclasses.asdict(target.conventions).items():
         text = ", ".join(value) if isinstance(value, tuple) else value
         if value:
-            found.append(name.replace("_", " ") + ("" if value is True else f": {text}"))
-    return found
+            conventions.append(name.replace("_", " ") + ("" if value is True else f": {text}"))
+    return conventions
 
 
 def _as_json(target: Target) -> dict[str, Any]:
@@ -102,27 +102,30 @@ def check_target(model: pathlib.Path, target: str, trusted: bool, as_json: bool)
     from ...files.reading import ModelFolder, bounds_of, read_model, to_ir
     from ...lowering.conversion.source_validity import invalid_nodes_of_file
 
-    aim = load_target(target)
+    loaded_target = load_target(target)
     bounds = bounds_of(trusted)
     read = to_ir(read_model(model, bounds), ModelFolder.of(model), bounds)
-    problems = find_problems(read, aim, is_file=True, invalid=invalid_nodes_of_file(model, trusted))
+    problems = find_problems(read, loaded_target, is_file=True, invalid=invalid_nodes_of_file(model, trusted))
     if as_json:
         listed = [dataclasses.asdict(problem) for problem in problems]
         opset = read.graph.opset_imports.get("")
         print_json(
             {
                 "file": str(model),
-                "target": aim.name,
+                "target": loaded_target.name,
                 "opset": opset,
                 "taken": not problems,
                 "problems": listed,
             }
         )
     elif problems:
-        say(f"{model}: target '{aim.name}' ({aim.title}) does not take")
+        say(f"{model}: target '{loaded_target.name}' ({loaded_target.title}) does not take")
         for problem in problems:
             say(f"  - {problem}")
     else:
-        say(f"{model}: nothing in it is known to be refused by target '{aim.name}' ({aim.title})")
+        say(
+            f"{model}: nothing in it is known to be refused by target '{loaded_target.name}' "
+            f"({loaded_target.title})"
+        )
     if problems:
         raise typer.Exit(1)

@@ -48,12 +48,16 @@ def weights(
     written = None if output is None else Output(output)
     if output is not None and output.suffix.lower() not in (".safetensors", ".npz"):
         raise UsageError(f"weights are written to a .safetensors or .npz file, not to '{output}'")
-    found = _found(model, checkpoint, outputs, pairs(keys, "--key"), signature, allow_links, trusted)
-    left_out = [weight.name for weight in found if not _is_numeric(_kind(weight))]
+    all_weights = _read_weights(
+        model, checkpoint, outputs, pairs(keys, "--key"), signature, allow_links, trusted
+    )
+    left_out = [weight.name for weight in all_weights if not _is_numeric(_numpy_type(weight))]
     if output is not None and written is not None:
-        kept = [weight for weight in found if weight.name not in set(left_out)]
-        written.save(Written(lambda file: _write(file, output.suffix.lower(), kept, onnx_order)), None)
-    listed = [_description(weight, onnx_order) for weight in found]
+        numeric_weights = [weight for weight in all_weights if weight.name not in set(left_out)]
+        written.save(
+            Written(lambda file: _write(file, output.suffix.lower(), numeric_weights, onnx_order)), None
+        )
+    listed = [_description(weight, onnx_order) for weight in all_weights]
     if as_json:
         target = None if output is None else str(output)
         print_json({"file": str(model), "written": target, "left_out": left_out, "weights": listed})
@@ -72,7 +76,7 @@ def weights(
         say(f"left out, because they are not numbers: {', '.join(left_out[:MOST_SHOWN])}")
 
 
-def _found(
+def _read_weights(
     model: pathlib.Path,
     checkpoint: pathlib.Path | None,
     outputs: str | None,
@@ -111,14 +115,14 @@ def _of_onnx(model: os.PathLike[str], allow_links: bool, trusted: bool) -> Seque
     loaded = load(model, allow_links=allow_links, trusted=trusted)
     if not isinstance(loaded, OnnxModel):
         raise ModelFileError(f"'{model}' is a source file: lower it, and list the weights of the ONNX file")
-    found = []
+    weights_of_file = []
     for name, value in loaded.model.graph.initializers.items():
         tensor = value.const_value
         if tensor is not None:
-            kind = tensor.dtype.numpy()
-            dtype = "string" if kind.hasobject else kind.name
-            found.append(Weight(name, dtype, tuple(tensor.shape.numpy()), None, tensor.numpy))
-    return found
+            numpy_type = tensor.dtype.numpy()
+            dtype = "string" if numpy_type.hasobject else numpy_type.name
+            weights_of_file.append(Weight(name, dtype, tuple(tensor.shape.numpy()), None, tensor.numpy))
+    return weights_of_file
 
 
 def _description(weight: Any, onnx_order: bool) -> dict[str, Any]:
@@ -126,10 +130,15 @@ def _description(weight: Any, onnx_order: bool) -> dict[str, Any]:
     if layout is not None:
         names = layout.in_onnx() if onnx_order else layout.dimensions
         shape = layout.onnx_shape(shape) if onnx_order else shape
-    kind = _kind(weight)
+    numpy_type = _numpy_type(weight)
     size = None
-    if shape is not None and min(shape, default=0) >= 0 and kind is not None and not kind.hasobject:
-        size = math.prod(shape) * kind.itemsize
+    if (
+        shape is not None
+        and min(shape, default=0) >= 0
+        and numpy_type is not None
+        and not numpy_type.hasobject
+    ):
+        size = math.prod(shape) * numpy_type.itemsize
     return {
         "name": weight.name,
         "dtype": weight.dtype,
@@ -140,11 +149,11 @@ def _description(weight: Any, onnx_order: bool) -> dict[str, Any]:
     }
 
 
-def _is_numeric(kind: np.dtype | None) -> bool:
-    return kind is not None and not kind.hasobject
+def _is_numeric(numpy_type: np.dtype | None) -> bool:
+    return numpy_type is not None and not numpy_type.hasobject
 
 
-def _kind(weight: Any) -> np.dtype | None:
+def _numpy_type(weight: Any) -> np.dtype | None:
     """The name of the numpy type of a weight's elements."""
     import ml_dtypes
     import numpy as np
@@ -158,25 +167,25 @@ def _kind(weight: Any) -> np.dtype | None:
         return None
 
 
-def _write(file: IO[bytes], suffix: str, found: Sequence[Any], onnx_order: bool) -> None:
+def _write(file: IO[bytes], suffix: str, numeric_weights: Sequence[Any], onnx_order: bool) -> None:
     from ...files.tensor_files import NamedTensor, write_npz, write_safetensors
 
-    missing = [weight.name for weight in found if weight.read is None]
+    missing = [weight.name for weight in numeric_weights if weight.read is None]
     if missing:
         raise ModelFileError(
             f"the graph has variables, such as '{missing[0]}', whose values are in a checkpoint: pass "
             "--checkpoint"
         )
     tensors = []
-    for weight in found:
-        kind, layout, shape, read = _kind(weight), weight.layout, weight.shape, weight.read
-        if kind is None:
+    for weight in numeric_weights:
+        numpy_type, layout, shape, read = _numpy_type(weight), weight.layout, weight.shape, weight.read
+        if numpy_type is None:
             continue
         if onnx_order and layout is not None:
-            shape, read = layout.onnx_shape(shape), _moved(layout, read)
-        tensors.append(NamedTensor(weight.name, kind, shape, read))
+            shape, read = layout.onnx_shape(shape), _read_in_onnx_order(layout, read)
+        tensors.append(NamedTensor(weight.name, numpy_type, shape, read))
     (write_npz if suffix == ".npz" else write_safetensors)(file, tensors)
 
 
-def _moved(layout: Any, read: Any) -> Any:
+def _read_in_onnx_order(layout: Any, read: Any) -> Any:
     return lambda: layout.to_onnx(read())

@@ -56,7 +56,7 @@ def example_inputs(texts: Sequence[str]) -> tuple[tuple[Any, ...], list[dict[int
     Raises:
         OpsettaError: a text does not have this form, or sizes contradict each other.
     """
-    read = [_read(text) for text in texts]
+    read = [_parse_input(text) for text in texts]
     sizes: dict[str, int] = {}
     for text, item in zip(texts, read, strict=True):
         if isinstance(item, _Specification):
@@ -69,11 +69,11 @@ def example_inputs(texts: Sequence[str]) -> tuple[tuple[Any, ...], list[dict[int
     return tuple(inputs), shapes
 
 
-def _read(text: str) -> Any:
-    found = _SPECIFICATION.fullmatch(text)
-    if found is None:
+def _parse_input(text: str) -> Any:
+    match = _SPECIFICATION.fullmatch(text)
+    if match is None:
         return _literal(text)
-    name, dimensions, bound = found.groups()
+    name, dimensions, bound = match.groups()
     if name not in _DTYPES:
         raise OpsettaError(
             f"--input '{text}': there is no element type '{name}' (known: {', '.join(_DTYPES)})"
@@ -92,8 +92,8 @@ def _read(text: str) -> Any:
         size, called, example = dimension.groups()
         if called is not None:
             names[axis] = called
-        given = size if size is not None else example
-        sizes.append(None if given is None else int(given))
+        size_text = size if size is not None else example
+        sizes.append(None if size_text is None else int(size_text))
     return _Specification(dtype, sizes, names, None if bound is None else int(bound))
 
 
@@ -101,9 +101,9 @@ def _literal(text: str) -> Any:
     plain = text.strip()
     if plain.lower() in _WORDS:
         return _WORDS[plain.lower()]
-    for kind in (int, float):
+    for number_type in (int, float):
         try:
-            return kind(plain)
+            return number_type(plain)
         except ValueError:
             continue
     raise OpsettaError(f"--input '{text}' does not describe an input; {_FORM}")

@@ -46,21 +46,21 @@ def arguments(
         return None
     from ...quantizing import scheme_of
 
-    found: dict[str, Any] = {
+    scheme: dict[str, Any] = {
         "dtype": dtype,
         "symmetric": not asymmetric,
         "embeddings": embeddings,
         "lm_head": not keep_lm_head,
     }
     if block_size is not None:
-        found["block_size"] = block_size
-    scheme_of(**found)
-    return found
+        scheme["block_size"] = block_size
+    scheme_of(**scheme)
+    return scheme
 
 
 def quantize_and_compare(
     model: Any,
-    given: dict[str, Any] | None,
+    scheme: dict[str, Any] | None,
     stage: Callable[[str], None] = lambda stage: None,
     *,
     compare: bool = False,
@@ -68,15 +68,15 @@ def quantize_and_compare(
     """The quantized model, and the error of its outputs for the example of a capture.
 
     Args:
-        given: from `arguments`; with None the model stays.
+        scheme: from `arguments`; with None the model stays unchanged.
         compare: whether to run a large model, too.
     """
-    if given is None:
+    if scheme is None:
         return model, None
     from ...quantizing import has_example, is_compared, output_error, quantize_weights
 
     stage("quantizing")
-    quantized = quantize_weights(model, **given)
+    quantized = quantize_weights(model, **scheme)
     if not has_example(model) or not is_compared(model, compare):
         return quantized, None
     stage("comparing with the weights as they were")
@@ -89,16 +89,16 @@ def quantization_json(model: Any, error: Any = None) -> dict[str, Any]:
     Args:
         error: of the outputs, or None.
     """
-    found = getattr(model, "quantization", None)
-    if found is None:
+    quantization = getattr(model, "quantization", None)
+    if quantization is None:
         return {}
     return {
         "quantization": {
-            "form": found.form,
-            "weights": len(found.weights),
-            "bytes_before": found.bytes_before,
-            "bytes_after": found.bytes_after,
-            "weight_error": dataclasses.asdict(found.error),
+            "form": quantization.form,
+            "weights": len(quantization.weights),
+            "bytes_before": quantization.bytes_before,
+            "bytes_after": quantization.bytes_after,
+            "weight_error": dataclasses.asdict(quantization.error),
             "output_error": None if error is None else dataclasses.asdict(error),
         }
     }
@@ -106,14 +106,15 @@ def quantization_json(model: Any, error: Any = None) -> dict[str, Any]:
 
 def quantization_lines(model: Any, error: Any = None) -> list[str]:
     """The same as lines of text."""
-    found = getattr(model, "quantization", None)
-    if found is None:
+    quantization = getattr(model, "quantization", None)
+    if quantization is None:
         return []
-    of_weights = found.error
+    weight_error = quantization.error
     lines = [
-        f"{len(found.weights)} weights quantized ({found.form}): {size_text(found.bytes_before)} of weights "
-        f"before, {size_text(found.bytes_after)} after",
-        f"relative error of weights: {of_weights.maximum:.2g} at most, {of_weights.mean:.2g} in the mean",
+        f"{len(quantization.weights)} weights quantized ({quantization.form}): "
+        f"{size_text(quantization.bytes_before)} of weights before, "
+        f"{size_text(quantization.bytes_after)} after",
+        f"relative error of weights: {weight_error.maximum:.2g} at most, {weight_error.mean:.2g} in the mean",
     ]
     if error is not None:
         lines.append(

@@ -13,12 +13,12 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
 def parse_bytes(text: str) -> int:
     """An amount of memory, such as `4GB`, in bytes."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)b?", text.strip().lower())
-    if found is None:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)b?", text.strip().lower())
+    if match is None:
         raise typer.BadParameter(
             f"'{text}' is not an amount of memory: write 500MB, 4GB or a number of bytes"
         )
-    return int(float(found[1]) * _UNITS[found[2]])
+    return int(float(match[1]) * _UNITS[match[2]])
 
 
 Zoo = Annotated[

@@ -67,7 +67,7 @@ def load_options(
     """
     if input_format not in ("auto", "binary", "text"):
         raise UsageError(f"--input-format must be auto, binary or text, not '{input_format}'")
-    given = {
+    arguments = {
         "inputs": _inputs(inputs),
         "outputs": _names(outputs),
         "input_format": None if input_format == "auto" else input_format,
@@ -77,7 +77,7 @@ def load_options(
         "inputs_as_nchw": _names(inputs_as_nchw),
         "outputs_as_nchw": _names(outputs_as_nchw),
     }
-    return {name: value for name, value in given.items() if value is not None}
+    return {name: value for name, value in arguments.items() if value is not None}
 
 
 _NAME = re.compile(r"\s*([^\[\],\s]+)\s*(\[[^\]]*\])?\s*(,|$)")
@@ -87,12 +87,12 @@ def _inputs(texts: Sequence[str] | None) -> dict[str, list[int] | None] | None:
     """Names with their shapes, from `x:0[-1,3],y`."""
     if not texts:
         return None
-    found: dict[str, list[int] | None] = {}
+    shapes: dict[str, list[int] | None] = {}
     for name, shape in (pair for text in texts for pair in _split("--inputs", text)):
-        if name in found:
+        if name in shapes:
             raise UsageError(f"--inputs: '{name}' occurs twice")
-        found[name] = None if shape is None else _sizes(name, shape)
-    return found
+        shapes[name] = None if shape is None else _sizes(name, shape)
+    return shapes
 
 
 def _names(texts: Sequence[str] | None) -> list[str] | None:
@@ -102,11 +102,11 @@ def _names(texts: Sequence[str] | None) -> list[str] | None:
 def _split(option: str, text: str) -> Iterator[tuple[str, str | None]]:
     position = 0
     while position < len(text):
-        found = _NAME.match(text, position)
-        if found is None:
+        match = _NAME.match(text, position)
+        if match is None:
             raise UsageError(f"{option}: '{text}' is not a list of names such as x:0,y:0[-1,3]")
-        yield found[1], found[2]
-        position = found.end()
+        yield match[1], match[2]
+        position = match.end()
 
 
 def _sizes(name: str, shape: str) -> list[int]:

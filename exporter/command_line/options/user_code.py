@@ -35,23 +35,25 @@ def load(factory: str, symbolics: list[pathlib.Path] | None, inputs: list[str] |
 
 
 def capture_options(
-    example: Example, dynamic: list[str] | None, giver: str, **options: Any
+    example: Example, dynamic: list[str] | None, source_of_axes: str, **options: Any
 ) -> dict[str, Any]:
     """The capture options of `export`: those of the factory, and those of the command.
 
     Args:
         dynamic: dynamic dimensions, `INPUT:AXIS=NAME`.
-        giver: what else may give dynamic dimensions, for the message.
+        source_of_axes: the other source of dynamic dimensions, for the message.
         options: others, None for what is not given.
 
     Raises:
         OpsettaError: dynamic dimensions are given twice.
     """
-    given = {**options, "dynamic_axes": _dynamic_axes(dynamic)}
-    wanted = example.options | {name: value for name, value in given.items() if value is not None}
-    if dynamic and wanted.pop("dynamic_shapes", None) is not None:
-        raise OpsettaError(f"--dynamic: {giver} dynamic dimensions already")
-    return wanted
+    command_options = {**options, "dynamic_axes": _dynamic_axes(dynamic)}
+    capture_arguments = example.options | {
+        name: value for name, value in command_options.items() if value is not None
+    }
+    if dynamic and capture_arguments.pop("dynamic_shapes", None) is not None:
+        raise OpsettaError(f"--dynamic: {source_of_axes} dynamic dimensions already")
+    return capture_arguments
 
 
 def torch_boundary(stage: Callable[[str], None]) -> contextlib.AbstractContextManager[None]:
@@ -75,8 +77,8 @@ def names(text: str | None) -> list[str] | None:
 def _dynamic_axes(entries: list[str] | None) -> dict[str, dict[int, str]] | None:
     axes: dict[str, dict[int, str]] = {}
     for entry in entries or []:
-        place, _, dimension = entry.partition("=")
-        name, _, axis = place.rpartition(":")
+        input_and_axis, _, dimension = entry.partition("=")
+        name, _, axis = input_and_axis.rpartition(":")
         if not name or not dimension or not axis.lstrip("-").isdigit():
             raise typer.BadParameter(f"'{entry}' is not of the form INPUT:AXIS=NAME", param_hint="--dynamic")
         axes.setdefault(name, {})[int(axis)] = dimension

@@ -91,10 +91,10 @@ class Output:
         """The size of the file in bytes, without external data."""
         return self._path.stat().st_size if self._count is None else self._count
 
-    def report(self, found: dict[str, Any], text: str, *, as_json: bool) -> None:
+    def report(self, facts: dict[str, Any], text: str, *, as_json: bool) -> None:
         """Print the result, to standard error if the model is on standard output."""
         print(
-            json.dumps(found, indent=2) if as_json else printable(text),
+            json.dumps(facts, indent=2) if as_json else printable(text),
             file=sys.stderr if self._is_standard_output() else sys.stdout,
         )
 

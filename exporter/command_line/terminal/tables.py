@@ -21,17 +21,17 @@ def more(count: int) -> str:
     return f"and {count - MOST_SHOWN} more, which --json lists"
 
 
-def print_json(found: Any) -> None:
+def print_json(content: Any) -> None:
     """Print an object as JSON."""
-    print(json.dumps(found, indent=2))
+    print(json.dumps(content, indent=2))
 
 
 def table(*columns: str) -> Table:
     """A table with these headings."""
-    made = Table(box=None, pad_edge=False)
+    grid = Table(box=None, pad_edge=False)
     for column in columns:
-        made.add_column(column, no_wrap=True)
-    return made
+        grid.add_column(column, no_wrap=True)
+    return grid
 
 
 def row(rows: Table, *cells: str) -> None:

@@ -66,65 +66,68 @@ class _Frame:
         self._memory = memory
         self._kernels = kernels
         self._outer = outer
-        self._of = {value: buffer for buffer in planned.buffers for value in buffer.values}
+        self._buffer_of = {value: buffer for buffer in planned.buffers for value in buffer.values}
         self._shapes: dict[str, tuple[np.dtype, tuple[int, ...]]] = {}
         self._constants = {
             value.name or "": value.const_value.numpy()
             for value in graph.initializers.values()
             if value.const_value is not None
         }
-        self._ends = self._ended()
+        self._ends = self._buffers_by_last_node()
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Copies of the outputs, for arrays of the inputs that have memory, in order."""
         for name, array in zip(self.input_names, inputs, strict=True):
             self._write(name, array)
         for index, (node, planned) in enumerate(zip(self._graph, self._planned.nodes, strict=True)):
-            if planned.view and planned.inputs[0] in self._of:
-                self._shapes[planned.outputs[0]] = self._viewed(node, planned.inputs[0])
+            # A view shares its input's bytes: running it would copy them.
+            if planned.view and planned.inputs[0] in self._buffer_of:
+                self._shapes[planned.outputs[0]] = self._infer_view_type(node, planned.inputs[0])
             else:
                 self._compute(node, index)
             for buffer in self._ends.get(index, ()):
                 self._bytes(buffer)[:] = _POISON
-        return [self.read(value.name or "").copy() for value in self._graph.outputs]
+        return [self.read_value(value.name or "").copy() for value in self._graph.outputs]
 
     @property
     def input_names(self) -> list[str]:
         """The names of the inputs that have memory."""
-        return [value.name or "" for value in self._graph.inputs if value.name in self._of]
+        return [value.name or "" for value in self._graph.inputs if value.name in self._buffer_of]
 
-    def read(self, name: str) -> np.ndarray:
+    def read_value(self, name: str) -> np.ndarray:
         """Read a value of this graph, or of an enclosing one."""
         if name in self._constants:
             return self._constants[name]
         if name not in self._shapes:
             if self._outer is None:
                 raise PlanError(f"the plan reads '{name}' before a node computes it")
-            return self._outer.read(name)
+            return self._outer.read_value(name)
         dtype, shape = self._shapes[name]
         count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        return self._bytes(self._of[name])[:count].view(dtype).reshape(shape)
+        return self._bytes(self._buffer_of[name])[:count].view(dtype).reshape(shape)
 
     def body(self, index: int, attribute: str) -> _Frame | None:
         """The sub-graph of a node; None if it has no plan."""
-        for found in self._planned.bodies:
-            if (found.node, found.attribute) == (index, attribute) and found.peak is not None:
+        for body in self._planned.bodies:
+            if (body.node, body.attribute) == (index, attribute) and body.peak is not None:
                 graph = self._graph[index].attributes[attribute].as_graph()
                 memory = self._memory[:0]
-                if found.buffer is not None:
-                    [buffer] = [b for b in self._planned.buffers if b.name == found.buffer]
+                if body.buffer is not None:
+                    [buffer] = [b for b in self._planned.buffers if b.name == body.buffer]
                     memory = self._bytes(buffer)
-                return _Frame(found, graph, memory, self._kernels, self)
+                return _Frame(body, graph, memory, self._kernels, self)
         return None
 
-    def _ended(self) -> dict[int, list[PlannedBuffer]]:
+    def _buffers_by_last_node(self) -> dict[int, list[PlannedBuffer]]:
         """The buffers that nothing needs after a node; outputs stay."""
-        kept = {self._of[value.name].name for value in self._graph.outputs if value.name in self._of}
-        found: dict[int, list[PlannedBuffer]] = {}
+        output_buffers = {
+            self._buffer_of[value.name].name for value in self._graph.outputs if value.name in self._buffer_of
+        }
+        buffers_by_last_node: dict[int, list[PlannedBuffer]] = {}
         for buffer in self._planned.buffers:
-            if buffer.name not in kept:
-                found.setdefault(buffer.lifetime[1], []).append(buffer)
-        return found
+            if buffer.name not in output_buffers:
+                buffers_by_last_node.setdefault(buffer.lifetime[1], []).append(buffer)
+        return buffers_by_last_node
 
     def _bytes(self, buffer: PlannedBuffer) -> np.ndarray:
         assert buffer.offset is not None
@@ -132,36 +135,36 @@ class _Frame:
         return self._memory[buffer.offset : buffer.offset + buffer.size]
 
     def _write(self, name: str, array: np.ndarray) -> None:
-        buffer = self._of[name]
+        buffer = self._buffer_of[name]
         room = self._bytes(buffer)
         if array.nbytes > len(room):
             raise PlanError(f"'{name}' has {array.nbytes} bytes, but its buffer has {len(room)}")
         room[: array.nbytes] = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
         self._shapes[name] = (array.dtype, array.shape)
 
-    def _viewed(self, node: ir.Node, source: str) -> tuple[np.dtype, tuple[int, ...]]:
+    def _infer_view_type(self, node: ir.Node, source: str) -> tuple[np.dtype, tuple[int, ...]]:
         """Infer the element type and shape of a view by running the node on an array of the same shape."""
         dtype, shape = self._shapes[source]
         [result] = self._outputs(node, {source: np.zeros(shape, dtype)})[:1]
         return result.dtype, result.shape
 
     def _compute(self, node: ir.Node, index: int) -> None:
-        made = [value for value in node.outputs if value.name]
+        named_outputs = [value for value in node.outputs if value.name]
         results = run_bodies(node, index, self)
         if results is None:
             results = self._outputs(node, {})
         else:
             results = [array for value, array in zip(node.outputs, results, strict=True) if value.name]
-        for value, array in zip(made, results, strict=True):
-            if value.name in self._of:
+        for value, array in zip(named_outputs, results, strict=True):
+            if value.name in self._buffer_of:
                 self._write(value.name or "", array)
             else:
                 self._constants[value.name or ""] = array
 
-    def _outputs(self, node: ir.Node, given: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    def _outputs(self, node: ir.Node, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """Run one node on copies of its inputs."""
         names = dict.fromkeys(value.name or "" for value in reads(node))
-        feed = {name: given[name] if name in given else self.read(name).copy() for name in names}
+        feed = {name: arrays[name] if name in arrays else self.read_value(name).copy() for name in names}
         weights = {name: feed.pop(name) for name in names if self._is_constant(name)}
         return self._kernels.run(node, feed, weights)
 
@@ -182,15 +185,15 @@ class _Kernels:
         self, node: ir.Node, feed: Mapping[str, np.ndarray], weights: Mapping[str, np.ndarray]
     ) -> list[np.ndarray]:
         """Run a node; weights stay initializers, because kernels choose other algorithms for them."""
-        kinds = tuple((name, array.dtype, array.shape) for name, array in feed.items())
-        session = self._sessions.get((node, kinds))
+        types = tuple((name, array.dtype, array.shape) for name, array in feed.items())
+        session = self._sessions.get((node, types))
         if session is None:
             session = _session(self._model, node, feed, weights)
             if node.graph is not self._model.graph:
-                # Others run once.
-                self._sessions[node, kinds] = session
-        found: list[np.ndarray] = session.run(None, dict(feed))
-        return found
+                # A node of the main graph runs once: only nodes of sub-graphs may run again.
+                self._sessions[node, types] = session
+        results: list[np.ndarray] = session.run(None, dict(feed))
+        return results
 
 
 def _session(
@@ -200,8 +203,8 @@ def _session(
     graph = onnx.GraphProto(name="node", node=[proto])
     graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in weights.items())
     for name, array in feed.items():
-        kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
-        graph.input.append(onnx.helper.make_tensor_value_info(name, kind, array.shape))
+        element_type = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+        graph.input.append(onnx.helper.make_tensor_value_info(name, element_type, array.shape))
     for value in node.outputs:
         if value.name:
             graph.output.append(onnx.ValueInfoProto(name=value.name))

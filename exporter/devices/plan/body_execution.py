@@ -22,7 +22,7 @@ class Frame(Protocol):
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Copies of the outputs."""
 
-    def read(self, name: str) -> np.ndarray:
+    def read_value(self, name: str) -> np.ndarray:
         """Read a value of the graph, or of an enclosing one."""
 
     def body(self, index: int, attribute: str) -> Frame | None:
@@ -33,56 +33,57 @@ def run_bodies(node: ir.Node, index: int, frame: Frame) -> list[np.ndarray] | No
     """The outputs of a control flow node, by running its sub-graphs.
 
     Returns:
-        None if the node has to be run as a whole: it has no sub-graphs, one without a plan, or one that does
-        not run, so that nothing tells the sizes of empty results.
+        None if the node must run as a whole: it has no sub-graphs, one has no plan, or no iteration runs, so
+        that the element sizes of its empty results are unknown.
     """
     if node.domain not in STANDARD_DOMAINS:
         return None
     if node.op_type == "If":
-        branch = "then_branch" if frame.read(node.inputs[0].name or "").item() else "else_branch"  # type: ignore[union-attr]
+        branch = "then_branch" if frame.read_value(node.inputs[0].name or "").item() else "else_branch"  # type: ignore[union-attr]
         body = frame.body(index, branch)
         return None if body is None else body.run([])
     body = frame.body(index, "body") if node.op_type in ("Loop", "Scan") else None
     if body is None:
         return None
-    inputs = [None if value is None else frame.read(value.name or "").copy() for value in node.inputs]
+    inputs = [None if value is None else frame.read_value(value.name or "").copy() for value in node.inputs]
     return _loop(node, body, inputs) if node.op_type == "Loop" else _scan(node, body, inputs)
 
 
 def _loop(node: ir.Node, body: Frame, inputs: Sequence[np.ndarray | None]) -> list[np.ndarray] | None:
-    trips, condition = (inputs[place] if len(inputs) > place else None for place in (0, 1))
+    trips, condition = (inputs[index] if len(inputs) > index else None for index in (0, 1))
     carried = [array for array in inputs[2:] if array is not None]
     count = len(carried)
     scanned: list[list[np.ndarray]] = [[] for _ in node.outputs[count:]]
-    goes_on = True if condition is None else bool(condition.item())
+    continues = True if condition is None else bool(condition.item())
     for iteration in itertools.count():
-        if not goes_on or (trips is not None and iteration >= trips.item()):
+        if not continues or (trips is not None and iteration >= trips.item()):
             break
-        outputs = body.run([np.array(iteration, np.int64), np.array(goes_on), *carried])
-        goes_on = bool(outputs[0].item())
+        outputs = body.run([np.array(iteration, np.int64), np.array(continues), *carried])
+        continues = bool(outputs[0].item())
         carried = outputs[1 : 1 + count]
         for results, array in zip(scanned, outputs[1 + count :], strict=True):
             results.append(array)
     if scanned and not scanned[0]:
+        # Without an iteration, only onnxruntime's shape inference knows the shape of the empty scan outputs.
         return None
     return [*carried, *map(np.stack, scanned)]
 
 
 def _scan(node: ir.Node, body: Frame, inputs: Sequence[np.ndarray | None]) -> list[np.ndarray] | None:
-    given = [array for array in inputs if array is not None]
+    present = [array for array in inputs if array is not None]
     scans = node.attributes["num_scan_inputs"].as_int()
-    states, sequences = given[: len(given) - scans], given[len(given) - scans :]
+    states, sequences = present[: len(present) - scans], present[len(present) - scans :]
     count = len(states)
     axes = node.attributes.get_ints("scan_input_axes", [0] * scans)
     backward = node.attributes.get_ints("scan_input_directions", [0] * scans)
-    turned = [np.moveaxis(array, axis, 0) for array, axis in zip(sequences, axes, strict=True)]
-    turned = [array[::-1] if flag else array for array, flag in zip(turned, backward, strict=True)]
+    scanned = [np.moveaxis(array, axis, 0) for array, axis in zip(sequences, axes, strict=True)]
+    scanned = [array[::-1] if flag else array for array, flag in zip(scanned, backward, strict=True)]
     results: list[list[np.ndarray]] = [[] for _ in node.outputs[count:]]
-    for step in range(len(turned[0])):
-        outputs = body.run([*states, *(array[step] for array in turned)])
+    for step in range(len(scanned[0])):
+        outputs = body.run([*states, *(array[step] for array in scanned)])
         states = outputs[:count]
-        for found, array in zip(results, outputs[count:], strict=True):
-            found.append(array)
+        for steps, array in zip(results, outputs[count:], strict=True):
+            steps.append(array)
     if results and not results[0]:
         return None
     axes = node.attributes.get_ints("scan_output_axes", [0] * len(results))
@@ -90,7 +91,7 @@ def _scan(node: ir.Node, body: Frame, inputs: Sequence[np.ndarray | None]) -> li
     return [
         *states,
         *(
-            np.stack(found[::-1] if flag else found, axis)
-            for found, axis, flag in zip(results, axes, backward, strict=True)
+            np.stack(steps[::-1] if flag else steps, axis)
+            for steps, axis, flag in zip(results, axes, backward, strict=True)
         ),
     ]

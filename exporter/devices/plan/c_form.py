@@ -60,15 +60,15 @@ def header(plan: PlanFacts) -> str:
     ]
     lines.append("static const opsetta_buffer opsetta_buffers[] = {")
     for buffer in plan.buffers:
-        place = f"UINT64_C({buffer.offset}), UINT64_C({buffer.size})"
-        lines.append(f"  {{{place}, {buffer.lifetime[0]}, {buffer.lifetime[1]}}},")
+        extent = f"UINT64_C({buffer.offset}), UINT64_C({buffer.size})"
+        lines.append(f"  {{{extent}, {buffer.lifetime[0]}, {buffer.lifetime[1]}}},")
     lines += [*([] if plan.buffers else ["  {0, 0, 0, 0},"]), "};", ""]
     for node, outputs in zip(plan.nodes, _outputs(plan), strict=True):
-        shown = ", ".join("UINT32_MAX" if index == _NONE else str(index) for index in outputs)
-        lines.append(f"static const uint32_t opsetta_outputs_{node.index}[] = {{{shown or 'UINT32_MAX'}}};")
+        indices = ", ".join("UINT32_MAX" if index == _NONE else str(index) for index in outputs)
+        lines.append(f"static const uint32_t opsetta_outputs_{node.index}[] = {{{indices or 'UINT32_MAX'}}};")
     lines += ["", "static const opsetta_node opsetta_nodes[] = {"]
     for node in plan.nodes:
-        names = f"{_quoted(node.op_type)}, {_quoted(node.name)}"
+        names = f"{_quote(node.op_type)}, {_quote(node.name)}"
         lines.append(f"  {{{names}, {len(node.outputs)}, opsetta_outputs_{node.index}}},")
     lines += [*([] if plan.nodes else ["  {0, 0, 0, 0},"]), "};", "", "#endif", ""]
     return "\n".join(lines)
@@ -83,7 +83,7 @@ def binary(plan: PlanFacts) -> bytes:
     _check(plan)
     parts = [_HEAD.pack(MAGIC, FORMAT, len(plan.nodes), len(plan.buffers), plan.peak or 0, plan.alignment)]
     parts += [_BUFFER.pack(buffer.offset, buffer.size, *buffer.lifetime) for buffer in plan.buffers]
-    parts += [struct.pack(f"<I{len(found)}I", len(found), *found) for found in _outputs(plan)]
+    parts += [struct.pack(f"<I{len(indices)}I", len(indices), *indices) for indices in _outputs(plan)]
     return b"".join(parts)
 
 
@@ -96,11 +96,11 @@ def _check(plan: PlanFacts) -> None:
 
 def _outputs(plan: PlanFacts) -> list[list[int]]:
     """The index of the buffer of each output of each node."""
-    of = {value: index for index, buffer in enumerate(plan.buffers) for value in buffer.values}
-    return [[of.get(name, _NONE) for name in node.outputs] for node in plan.nodes]
+    index_of = {value: index for index, buffer in enumerate(plan.buffers) for value in buffer.values}
+    return [[index_of.get(name, _NONE) for name in node.outputs] for node in plan.nodes]
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """A C string literal."""
     return (
         '"'

@@ -90,21 +90,25 @@ def _bodies(
             continue
         graph = attribute.as_graph()
         nodes = list(graph)
-        inner = dict.fromkeys((one.name or "" for one in nodes), phases.get(node.name or "", FORWARD))
+        inner_phases = dict.fromkeys(
+            (inner_node.name or "" for inner_node in nodes), phases.get(node.name or "", FORWARD)
+        )
         unplanned = None
         try:
             _check_operator(node, graph)
-            found = plan_graph(graph, nodes, dimensions, alignment, inner, repeats=node.op_type in _REPEATING)
+            body_plan = plan_graph(
+                graph, nodes, dimensions, alignment, inner_phases, repeats=node.op_type in _REPEATING
+            )
         except PlanError as error:
             unplanned = str(error)
             memory = buffers_of(graph, nodes)
-            planned = [_node(memory, place, inner) for place in range(len(nodes))]
-            found = PlannedGraph(tuple(planned), (), (), None, None)
+            planned = [_node(memory, position, inner_phases) for position in range(len(nodes))]
+            body_plan = PlannedGraph(tuple(planned), (), (), None, None)
         yield PlannedBody(
-            **{field.name: getattr(found, field.name) for field in dataclasses.fields(PlannedGraph)},
+            **{field.name: getattr(body_plan, field.name) for field in dataclasses.fields(PlannedGraph)},
             node=index,
             attribute=name,
-            buffer=_workspace_name(node) if found.peak else None,
+            buffer=_workspace_name(node) if body_plan.peak else None,
             inputs=_names(graph.inputs),
             outputs=_names(graph.outputs),
             unplanned=unplanned,
@@ -124,21 +128,18 @@ def _workspace_name(node: ir.Node) -> str:
 
 
 def _workspaces(bodies: Sequence[PlannedBody]) -> dict[int, tuple[int, int]]:
-    """Per node with sub-graphs that need memory: the bytes that they take, and those that they need at least.
-
-    Both are of the sub-graph with the most.
-    """
-    found: dict[int, tuple[int, int]] = {}
+    """Return the largest peak and the largest lower bound of each node's sub-graphs that need memory."""
+    workspaces: dict[int, tuple[int, int]] = {}
     for body in bodies:
         if body.peak:
-            size, least = found.get(body.node, (0, 0))
-            found[body.node] = max(size, body.peak), max(least, body.lower_bound or 0)
-    return found
+            size, least = workspaces.get(body.node, (0, 0))
+            workspaces[body.node] = max(size, body.peak), max(least, body.lower_bound or 0)
+    return workspaces
 
 
 def _node(memory: GraphBuffers, index: int, phases: Mapping[str, str]) -> PlannedNode:
     node = memory.nodes[index]
-    place = memory.in_place.get(node)
+    overwritten_input = memory.in_place.get(node)
     return PlannedNode(
         index,
         node.name or "",
@@ -147,7 +148,7 @@ def _node(memory: GraphBuffers, index: int, phases: Mapping[str, str]) -> Planne
         phases.get(node.name or "", FORWARD),
         _names(node.inputs),
         _names(node.outputs),
-        {} if place is None else {0: place},
+        {} if overwritten_input is None else {0: overwritten_input},
         node in memory.views,
         _names(captured_values(node)),
     )
@@ -160,17 +161,17 @@ def _names(values: Sequence[ir.Value | None]) -> tuple[str, ...]:
 def _buffer(graph: ir.Graph, buffer: Buffer, dimensions: Dimensions) -> PlannedBuffer:
     """A buffer without its offset."""
     inputs, outputs = set(graph.inputs), set(graph.outputs)
-    kind = "input" if buffer.values[0] in inputs else "intermediate"
-    if any(value in outputs for value in buffer.values) and kind != "input":
-        kind = "output"
+    role = "input" if buffer.values[0] in inputs else "intermediate"
+    if any(value in outputs for value in buffer.values) and role != "input":
+        role = "output"
     size, lifetime = _size(buffer, dimensions), (buffer.first, buffer.last)
-    return PlannedBuffer(buffer.name, None, size, lifetime, _names(buffer.values), kind)
+    return PlannedBuffer(buffer.name, None, size, lifetime, _names(buffer.values), role)
 
 
 def _size(buffer: Buffer, dimensions: Dimensions) -> Size:
     """The bytes of a buffer: of the largest value in it."""
-    found = [bytes_of(value, dimensions) for value in buffer.values]
-    numbers = [size for size in found if isinstance(size, int)]
-    if len(numbers) == len(found):
+    sizes = [bytes_of(value, dimensions) for value in buffer.values]
+    numbers = [size for size in sizes if isinstance(size, int)]
+    if len(numbers) == len(sizes):
         return max(numbers)
-    return next(size for size in found if isinstance(size, str))
+    return next(size for size in sizes if isinstance(size, str))

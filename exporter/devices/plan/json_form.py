@@ -53,7 +53,7 @@ def _graph_form(graph: PlannedGraph) -> dict[str, Any]:
                 "phase": node.phase,
                 "inputs": list(node.inputs),
                 "outputs": list(node.outputs),
-                "in_place": {str(output): place for output, place in node.in_place.items()},
+                "in_place": {str(output): position for output, position in node.in_place.items()},
                 "view": node.view,
                 "captured": list(node.captured),
             }
@@ -94,18 +94,18 @@ def from_json(text: str) -> dict[str, Any]:
         PlanError: it does not have the documented form.
     """
     try:
-        found = parse_json(text.encode())
-        if found["format"] != FORMAT:
+        form = parse_json(text.encode())
+        if form["format"] != FORMAT:
             raise PlanError(
-                f"the plan has format {found['format']!r}, but this version of opsetta reads format {FORMAT}"
+                f"the plan has format {form['format']!r}, but this version of opsetta reads format {FORMAT}"
             )
         return {
-            **{key: found[key] for key in ("mode", "alignment", "budget")},
-            "dimensions": dict(found["dimensions"]),
-            **_graph_fields(found),
+            **{key: form[key] for key in ("mode", "alignment", "budget")},
+            "dimensions": dict(form["dimensions"]),
+            **_graph_fields(form),
             "weights": tuple(
                 PlannedWeight(entry["name"], entry["size"], _span(entry["lifetime"]))
-                for entry in found["weights"]
+                for entry in form["weights"]
             ),
         }
     except (ValueError, TypeError, LookupError, AttributeError) as error:
@@ -132,16 +132,16 @@ def _body(entry: dict[str, Any]) -> PlannedBody:
 
 
 def _node(entry: dict[str, Any]) -> PlannedNode:
-    in_place = {int(output): place for output, place in entry["in_place"].items()}
+    in_place = {int(output): position for output, position in entry["in_place"].items()}
     names = tuple(entry["inputs"]), tuple(entry["outputs"])
-    kind = entry["name"], entry["domain"], entry["op_type"], entry["phase"]
+    identity = entry["name"], entry["domain"], entry["op_type"], entry["phase"]
     captured = tuple(entry["captured"])
-    return PlannedNode(entry["index"], *kind, *names, in_place, entry["view"], captured)
+    return PlannedNode(entry["index"], *identity, *names, in_place, entry["view"], captured)
 
 
 def _buffer(entry: dict[str, Any]) -> PlannedBuffer:
-    place = entry["name"], entry["offset"], entry["size"], _span(entry["lifetime"])
-    return PlannedBuffer(*place, tuple(entry["values"]), entry["kind"])
+    extent = entry["name"], entry["offset"], entry["size"], _span(entry["lifetime"])
+    return PlannedBuffer(*extent, tuple(entry["values"]), entry["kind"])
 
 
 def _span(lifetime: list[int]) -> tuple[int, int]:

@@ -43,15 +43,15 @@ def annotate(plan: PlanFacts) -> ir.Model:
 def _annotate(graph: ir.Graph, planned_graph: PlannedGraph) -> None:
     """Annotate the nodes of a graph and of its sub-graphs."""
     nodes = list(graph)
-    of = {value: buffer for buffer in planned_graph.buffers for value in buffer.values}
+    buffer_of = {value: buffer for buffer in planned_graph.buffers for value in buffer.values}
     for node, planned in zip(nodes, planned_graph.nodes, strict=True):
-        found = [of.get(name) for name in planned.outputs]
+        buffers = [buffer_of.get(name) for name in planned.outputs]
         node.metadata_props[PLAN_ORDER] = str(planned.index)
         node.metadata_props[PLAN_PHASE] = planned.phase
-        node.metadata_props.update({key: json.dumps(facts) for key, facts in _facts(found).items()})
+        node.metadata_props.update({key: json.dumps(facts) for key, facts in _facts(buffers).items()})
         if planned.in_place:
-            places = [planned.in_place.get(index) for index in range(len(planned.outputs))]
-            node.metadata_props[PLAN_IN_PLACE] = json.dumps(places)
+            overwritten_inputs = [planned.in_place.get(index) for index in range(len(planned.outputs))]
+            node.metadata_props[PLAN_IN_PLACE] = json.dumps(overwritten_inputs)
     workspaces = {buffer.name: buffer for buffer in planned_graph.buffers if buffer.kind == WORKSPACE}
     bodies: dict[int, dict[str, Any]] = {}
     for body in planned_graph.bodies:
@@ -67,9 +67,9 @@ def _annotate(graph: ir.Graph, planned_graph: PlannedGraph) -> None:
 
 
 def _buffer_facts(values: Sequence[ir.Value], planned: PlannedGraph) -> list[dict[str, Any] | None]:
-    of = {value: buffer for buffer in planned.buffers for value in buffer.values}
-    found = [of.get(value.name or "") for value in values]
-    return [None if buffer is None else _fact(buffer) for buffer in found]
+    buffer_of = {value: buffer for buffer in planned.buffers for value in buffer.values}
+    buffers = [buffer_of.get(value.name or "") for value in values]
+    return [None if buffer is None else _fact(buffer) for buffer in buffers]
 
 
 def _fact(buffer: PlannedBuffer) -> dict[str, Any]:

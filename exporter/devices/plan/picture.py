@@ -43,15 +43,16 @@ def svg(plan: PlanFacts) -> str:
 def _title(plan: PlanFacts) -> str:
     if plan.peak is None:
         return f"{len(plan.buffers)} buffers whose sizes are formulas"
-    return f"{len(plan.buffers)} buffers in {shown(plan.peak)}, lower bound {shown(plan.lower_bound or 0)}"
+    peak, bound = format_bytes(plan.peak), format_bytes(plan.lower_bound or 0)
+    return f"{len(plan.buffers)} buffers in {peak}, lower bound {bound}"
 
 
 def _drawn_budget(plan: PlanFacts) -> int | None:
     """The budget for the block without the weights, if it is at most twice the peak."""
     if plan.budget is None or plan.peak is None:
         return None
-    left = plan.budget - plan.weight_bytes
-    return left if 0 < left <= 2 * plan.peak else None
+    block_budget = plan.budget - plan.weight_bytes
+    return block_budget if 0 < block_budget <= 2 * plan.peak else None
 
 
 def _rectangle(buffer: PlannedBuffer, x_unit: float, y_unit: float) -> str:
@@ -60,7 +61,7 @@ def _rectangle(buffer: PlannedBuffer, x_unit: float, y_unit: float) -> str:
     x, y = _LEFT + first * x_unit, _vertical_position((buffer.offset or 0) + size, y_unit)
     lightness = 45 + (first * 7) % 30
     fill = f"hsl({_HUES[buffer.kind]} 60% {lightness}%)"
-    label = f"{buffer.name}: {shown(size)} at {buffer.offset}, nodes {first} to {last}"
+    label = f"{buffer.name}: {format_bytes(size)} at {buffer.offset}, nodes {first} to {last}"
     return (
         f'<rect class="place" x="{x:.2f}" y="{y:.2f}" width="{(last - first + 1) * x_unit:.2f}" '
         f'height="{size * y_unit:.2f}" fill="{fill}" fill-opacity="0.85"><title>{_text(label)}</title></rect>'
@@ -69,10 +70,10 @@ def _rectangle(buffer: PlannedBuffer, x_unit: float, y_unit: float) -> str:
 
 def _chains(plan: PlanFacts, x_unit: float, y_unit: float) -> list[str]:
     """Draw a line at each node that overwrites an operand."""
-    of = {value: buffer for buffer in plan.buffers for value in buffer.values}
+    buffer_of = {value: buffer for buffer in plan.buffers for value in buffer.values}
     lines = []
     for node in plan.nodes:
-        buffer = of.get(node.outputs[0]) if 0 in node.in_place else None
+        buffer = buffer_of.get(node.outputs[0]) if 0 in node.in_place else None
         if buffer is None or buffer.offset is None or not isinstance(buffer.size, int):
             continue
         x = _LEFT + node.index * x_unit
@@ -99,14 +100,15 @@ def _axes(plan: PlanFacts, top: int, y_unit: float) -> list[str]:
     for step in range(_STEPS + 1):
         value = top * step // _STEPS
         y = _vertical_position(value, y_unit) + 4
-        parts.append(f'<text x="{_LEFT - 6}" y="{y:.1f}" text-anchor="end">{shown(value)}</text>')
+        parts.append(f'<text x="{_LEFT - 6}" y="{y:.1f}" text-anchor="end">{format_bytes(value)}</text>')
     marks = (("bound", plan.lower_bound, "lower bound"), ("budget", _drawn_budget(plan), "budget"))
     for name, mark, label in marks:
         if mark:
             y = _vertical_position(mark, y_unit)
             parts.append(f'<line class="{name}" x1="{_LEFT}" x2="{_WIDTH - 10}" y1="{y:.1f}" y2="{y:.1f}"/>')
             parts.append(
-                f'<text x="{_WIDTH - 14}" y="{y - 3:.1f}" text-anchor="end">{label} {shown(mark)}</text>'
+                f'<text x="{_WIDTH - 14}" y="{y - 3:.1f}" text-anchor="end">{label} '
+                f"{format_bytes(mark)}</text>"
             )
     return parts
 
@@ -115,7 +117,7 @@ def _vertical_position(offset: int, y_unit: float) -> float:
     return _HEIGHT - _BOTTOM - offset * y_unit
 
 
-def shown(size: int) -> str:
+def format_bytes(size: int) -> str:
     """Format bytes: `1.5 MiB`."""
     amount, units = float(size), ["B", "KiB", "MiB", "GiB", "TiB"]
     while amount >= 1024 and len(units) > 1:
@@ -156,13 +158,13 @@ def html(plan: PlanFacts) -> str:
     """The picture and a table of the buffers on a page that needs no network."""
     rows = []
     for buffer in sorted(plan.buffers, key=lambda b: -b.size if isinstance(b.size, int) else 0):
-        size = shown(buffer.size) if isinstance(buffer.size, int) else buffer.size
+        size = format_bytes(buffer.size) if isinstance(buffer.size, int) else buffer.size
         offset = "" if buffer.offset is None else str(buffer.offset)
         cells = [_text(buffer.name), buffer.kind]
         numbers = [offset, _text(size), f"{buffer.lifetime[0]}\u2013{buffer.lifetime[1]}"]
-        shown_cells = [f"<td>{cell}</td>" for cell in cells]
-        shown_cells += [f"<td class=number>{cell}</td>" for cell in numbers]
-        rows.append(f"<tr>{''.join(shown_cells)}<td>{len(buffer.values)}</td></tr>")
+        columns = [f"<td>{cell}</td>" for cell in cells]
+        columns += [f"<td class=number>{cell}</td>" for cell in numbers]
+        rows.append(f"<tr>{''.join(columns)}<td>{len(buffer.values)}</td></tr>")
     return _PAGE.substitute(
         summary=_text(summary(plan)), picture=svg(plan), rows="\n".join(rows), bodies=_bodies(plan)
     )
@@ -174,8 +176,8 @@ def _bodies(plan: PlanFacts) -> str:
     pending = [(plan.nodes[body.node].name, body) for body in plan.bodies]
     while pending:
         name, body = pending.pop(0)
-        taken = "" if body.peak is None else shown(body.peak)
-        cells = [name, body.attribute, taken, str(len(body.nodes)), str(len(body.buffers))]
+        memory = "" if body.peak is None else format_bytes(body.peak)
+        cells = [name, body.attribute, memory, str(len(body.nodes)), str(len(body.buffers))]
         cells.append(body.unplanned or "")
         rows.append(f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in cells)}</tr>")
         pending += [(f"{name} / {body.nodes[inner.node].name}", inner) for inner in body.bodies]
@@ -191,8 +193,8 @@ def summary(plan: PlanFacts) -> str:
     in_place = sum(bool(node.in_place) for node in plan.nodes)
     views = sum(node.view for node in plan.nodes)
     text = f"{len(plan.nodes)} nodes ({in_place} in place, {views} views), {_title(plan)}"
-    text += f"; weights {shown(plan.weight_bytes)}"
+    text += f"; weights {format_bytes(plan.weight_bytes)}"
     if plan.fits is not None:
         verb = "fit" if plan.fits else "do not fit"
-        text += f"; together they {verb} into the budget of {shown(plan.budget or 0)}"
+        text += f"; together they {verb} into the budget of {format_bytes(plan.budget or 0)}"
     return text

@@ -80,14 +80,14 @@ def make_plan(
         raise PlanError(
             "mode='train' needs a model from opsetta.export_training: the nodes of this one have no phases"
         )
-    given = _checked_dimensions(model, dimensions)
-    prepared = _prepared(model, given.sizes)
+    input_dimensions = _check_dimensions(model, dimensions)
+    prepared = _prepare(model, input_dimensions.sizes)
     graph = prepared.graph
     phases = {
         node.name or "": node.metadata_props.get(PLAN_PHASE, FORWARD) if mode == "train" else FORWARD
         for node in graph
     }
-    planned = plan_graph(graph, list(graph), given, alignment, phases)
+    planned = plan_graph(graph, list(graph), input_dimensions, alignment, phases)
     return Plan(
         nodes=planned.nodes,
         buffers=planned.buffers,
@@ -98,33 +98,33 @@ def make_plan(
         weights=tuple(_weights(graph)),
         alignment=alignment,
         budget=budget,
-        dimensions=given.sizes,
+        dimensions=input_dimensions.sizes,
         model=prepared,
     )
 
 
-def _checked_dimensions(model: ir.Model, given: Mapping[str, int] | None) -> Dimensions:
-    known = {
+def _check_dimensions(model: ir.Model, sizes: Mapping[str, int] | None) -> Dimensions:
+    names = {
         dim.value
         for value in model.graph.inputs
         for dim in value.shape or ()
         if isinstance(dim, ir.SymbolicDim) and dim.value
     }
-    for name, size in (given or {}).items():
-        if name not in known:
+    for name, size in (sizes or {}).items():
+        if name not in names:
             raise UsageError(
                 f"there is no dimension '{name}'; the dimensions of the inputs are "
-                f"{sorted(known) or 'unnamed'}"
+                f"{sorted(names) or 'unnamed'}"
             )
         if not isinstance(size, int) or isinstance(size, bool) or size < 0:
             raise UsageError(f"the size of dimension '{name}' must be a number, not {size!r}")
     inputs = inputs_of_model(model)
-    if given and set(given) >= set(inputs.dimension_names):
-        inputs.check_sizes(inputs.shapes_at(given, 0))
-    return Dimensions(dict(given or {}), frozenset(known))
+    if sizes and set(sizes) >= set(inputs.dimension_names):
+        inputs.check_sizes(inputs.shapes_at(sizes, 0))
+    return Dimensions(dict(sizes or {}), frozenset(names))
 
 
-def _prepared(model: ir.Model, dimensions: Mapping[str, int]) -> ir.Model:
+def _prepare(model: ir.Model, dimensions: Mapping[str, int]) -> ir.Model:
     """A copy in execution order, with sizes, types and in-place annotations."""
     copy = copy_of(model)
     for value in copy.graph.inputs:
@@ -145,11 +145,11 @@ def _prepared(model: ir.Model, dimensions: Mapping[str, int]) -> ir.Model:
 
 def _name_nodes(graph: ir.Graph) -> None:
     """Give every node a unique name, also in sub-graphs."""
-    taken: set[str] = set()
+    used_names: set[str] = set()
     for index, node in enumerate(graph.all_nodes()):
-        if not node.name or node.name in taken:
+        if not node.name or node.name in used_names:
             node.name = f"{node.name or node.op_type}_{index}"
-        taken.add(node.name)
+        used_names.add(node.name)
 
 
 def _weights(graph: ir.Graph) -> Sequence[PlannedWeight]:
@@ -173,10 +173,10 @@ def _weights(graph: ir.Graph) -> Sequence[PlannedWeight]:
 
 def _inner_initializers(node: ir.Node) -> list[ir.Value]:
     """The initializers of the sub-graphs of a node."""
-    found: list[ir.Value] = []
+    initializers: list[ir.Value] = []
     pending = blocks(node)
     while pending:
         block = pending.pop(0)
-        found += block.initializers.values()
+        initializers += block.initializers.values()
         pending += [nested for inner in block for nested in blocks(inner)]
-    return found
+    return initializers

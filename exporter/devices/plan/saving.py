@@ -20,7 +20,7 @@ def save_plan(plan: PlanFacts, folder: str | bytes | os.PathLike[str], *, html: 
     Raises:
         ModelFileError: the folder cannot be written.
     """
-    target = folder_of(folder)
+    folder_path = folder_of(folder)
     texts: dict[str, Any] = {
         "plan.json": json_form.to_json(plan),
         json_form.SCHEMA: json_form.schema(),
@@ -32,9 +32,9 @@ def save_plan(plan: PlanFacts, folder: str | bytes | os.PathLike[str], *, html: 
         texts["plan.h"] = c_form.header(plan)
         texts["plan.bin"] = c_form.binary(plan)
     for name, text in texts.items():
-        _write(target / name, text.encode() if isinstance(text, str) else text)
+        _write(folder_path / name, text.encode() if isinstance(text, str) else text)
     if plan.model is not None:
-        writing.save(annotate(plan), target / "model.onnx")
+        writing.save(annotate(plan), folder_path / "model.onnx")
 
 
 def _write(path: pathlib.Path, content: bytes) -> None:

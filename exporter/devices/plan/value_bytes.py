@@ -37,15 +37,15 @@ class Dimensions:
         if isinstance(dim, int):
             return dim
         text = dim.value or ""
-        known = evaluate(text, self.sizes)
-        if known is None and text and self._is_formula(text):
+        size = evaluate(text, self.sizes)
+        if size is None and text and self._is_formula(text):
             return text
-        if not isinstance(known, int) or known < 0:
+        if not isinstance(size, int) or size < 0:
             unbound = sorted(self.names - self.sizes.keys())
             remedy = f"; it may be known if sizes are given for {', '.join(unbound)}" if unbound else ""
             cause = "it depends on the data or is not declared"
             raise PlanError(f"a size of '{value.name}' is unknown, because {cause}{remedy}")
-        return known
+        return size
 
     def _is_formula(self, text: str) -> bool:
         for name in sorted((name for name in self.names if name in text), key=len, reverse=True):
@@ -59,12 +59,14 @@ def bytes_of(value: ir.Value, dimensions: Dimensions) -> Size:
     Raises:
         PlanError: its element type or a size is unknown, or it is not a tensor of numbers.
     """
-    kind = value.type
-    if kind is not None and not isinstance(kind, ir.TensorType):
-        raise PlanError(f"value '{value.name}' is {kind}: a plan supports only tensors")
+    value_type = value.type
+    if value_type is not None and not isinstance(value_type, ir.TensorType):
+        raise PlanError(f"value '{value.name}' is {value_type}: a plan supports only tensors")
     if value.dtype is None or value.dtype in (ir.DataType.UNDEFINED, ir.DataType.STRING):
-        known = "no known element type" if value.dtype is None else f"the element type {value.dtype.name}"
-        raise PlanError(f"value '{value.name}' has {known}: its size is unknown")
+        element_type = (
+            "no known element type" if value.dtype is None else f"the element type {value.dtype.name}"
+        )
+        raise PlanError(f"value '{value.name}' has {element_type}: its size is unknown")
     if value.shape is None:
         raise PlanError(f"the rank of '{value.name}' is unknown: its size depends on the data")
     sizes = [dimensions.size(value, dim) for dim in value.shape]
@@ -73,6 +75,7 @@ def bytes_of(value: ir.Value, dimensions: Dimensions) -> Size:
     bits = value.dtype.bitwidth
     count = math.prod(numbers)
     if not names:
+        # Elements of less than a byte are packed: only the whole tensor is rounded up to bytes.
         return -(-count * bits // 8)
     if count == 0:
         return 0

@@ -89,31 +89,33 @@ def session(options: Any, providers: Sequence[Any], level: str) -> Fingerprint:
     }
 
 
-def differences(saved: Mapping[str, Any], here: Mapping[str, Any]) -> list[Difference]:
+def differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list[Difference]:
     """The fields that differ or are unknown on either side, except advisory ones."""
-    found = []
-    for field in [*here, *(name for name in saved if name not in here)]:
-        before, after = saved.get(field), here.get(field)
+    changed = []
+    for field in [*current, *(name for name in saved if name not in current)]:
+        before, after = saved.get(field), current.get(field)
         if field in _ADVISORY or (before == after and before is not None):
             continue
-        found.append(Difference(field, _shown(before, after), _shown(after, before)))
-    return found
+        changed.append(
+            Difference(field, _describe_difference(before, after), _describe_difference(after, before))
+        )
+    return changed
 
 
-def advisory(saved: Mapping[str, Any], here: Mapping[str, Any]) -> list[Difference]:
+def advisory(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list[Difference]:
     """The advisory fields that differ."""
     return [
-        Difference(field, str(saved.get(field)), str(here.get(field)))
+        Difference(field, str(saved.get(field)), str(current.get(field)))
         for field in sorted(_ADVISORY)
-        if saved.get(field) != here.get(field)
+        if saved.get(field) != current.get(field)
     ]
 
 
 def _features() -> list[str] | None:
     """The instruction sets that the processor itself reports, emulated ones included; None if unknown."""
     # numpy asks the processor, so an emulator's answer counts; NPY_DISABLE_CPU_FEATURES hides some.
-    known = getattr(getattr(np, "_core", np), "_multiarray_umath", None)
-    features = getattr(known, "__cpu_features__", None)
+    umath = getattr(getattr(np, "_core", np), "_multiarray_umath", None)
+    features = getattr(umath, "__cpu_features__", None)
     if not isinstance(features, dict):
         return None
     return sorted(name for name, present in features.items() if present) or None
@@ -140,23 +142,27 @@ def _provider(provider: Any) -> list[Any]:
 
 
 def _entries(options: Any) -> dict[str, str]:
-    found = {}
+    entries = {}
     for key in SESSION_ENTRIES:
         try:
-            found[key] = options.get_session_config_entry(key)
+            entries[key] = options.get_session_config_entry(key)
         except RuntimeError:
             # onnxruntime raises for an entry that was not set.
             continue
-    return found
+    return entries
 
 
-def _shown(own: Any, other: Any) -> str:
-    """Format a value for a message; of a list or dict, only the items that the other lacks."""
-    if own is None:
+def _describe_difference(field_value: Any, counterpart: Any) -> str:
+    """Format a value for a message; of a list, only the items that its counterpart lacks."""
+    if field_value is None:
         return "unknown"
-    if isinstance(own, list) and isinstance(other, list) and all(isinstance(item, str) for item in own):
-        more = [item for item in own if item not in other]
+    if (
+        isinstance(field_value, list)
+        and isinstance(counterpart, list)
+        and all(isinstance(item, str) for item in field_value)
+    ):
+        more = [item for item in field_value if item not in counterpart]
         return f"also {' '.join(more)}" if more else "fewer"
-    if isinstance(own, dict):
-        return ", ".join(f"{key}={value}" for key, value in own.items()) or "none"
-    return str(own)
+    if isinstance(field_value, dict):
+        return ", ".join(f"{key}={value}" for key, value in field_value.items()) or "none"
+    return str(field_value)

@@ -7,7 +7,7 @@ import pathlib
 
 from ....registration import PrepackError
 from ...files.small_files import open_regular
-from ..file_records import FileRecord, blob_digest, is_beside, read_signed, signed
+from ..file_records import FileRecord, blob_digest, is_beside, read_signed, sign_json
 from .environment import Difference, Fingerprint
 
 PLAIN = "model.onnx"
@@ -75,10 +75,10 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """The JSON text, with a digest of the rest as its last member."""
-        return signed({"format": FORMAT, **dataclasses.asdict(self)})
+        return sign_json({"format": FORMAT, **dataclasses.asdict(self)})
 
     @classmethod
-    def read(cls, folder: pathlib.Path) -> Manifest:
+    def from_folder(cls, folder: pathlib.Path) -> Manifest:
         """Read and check the manifest of a folder.
 
         Raises:

@@ -46,7 +46,8 @@ class MemoryDescriptor:
     def nbytes(self) -> int:
         """The bytes of a tensor with this layout."""
         inner = [
-            math.prod(size for size, axis in self.blocks if axis == own) for own in range(len(self.shape))
+            math.prod(size for size, axis in self.blocks if axis == dimension)
+            for dimension in range(len(self.shape))
         ]
         outer = [padded // block for padded, block in zip(self.padded_shape, inner, strict=True)]
         last = sum((count - 1) * stride for count, stride in zip(outer, self.strides, strict=True))
@@ -62,10 +63,18 @@ class MemoryDescriptor:
         number = next(key for key, (name, _) in _ELEMENT_TYPES.items() if name == self.dtype)
         zeros = (0,) * _MAXIMUM_RANK
         values = (
-            *(_KIND, len(self.shape), *_filled(self.shape), number, *_filled(self.padded_shape), *zeros, 0),
-            *(_BLOCKED, *_filled(self.strides), len(self.blocks)),
-            *_filled(tuple(size for size, _ in self.blocks)),
-            *_filled(tuple(axis for _, axis in self.blocks)),
+            *(
+                _KIND,
+                len(self.shape),
+                *_pad_to_maximum_rank(self.shape),
+                number,
+                *_pad_to_maximum_rank(self.padded_shape),
+                *zeros,
+                0,
+            ),
+            *(_BLOCKED, *_pad_to_maximum_rank(self.strides), len(self.blocks)),
+            *_pad_to_maximum_rank(tuple(size for size, _ in self.blocks)),
+            *_pad_to_maximum_rank(tuple(axis for _, axis in self.blocks)),
             0,
         )
         return _BLOB.pack(*values).ljust(_SIZE, b"\0")
@@ -78,11 +87,11 @@ class MemoryDescriptor:
             PrepackError: it has another length, or is not the layout of a packed weight.
         """
         if not isinstance(blob, (bytes, bytearray, memoryview)) or len(blob) != _SIZE:
-            given = f"{len(blob)} bytes" if hasattr(blob, "__len__") else type(blob).__name__
-            raise PrepackError(f"a memory descriptor's blob has {_SIZE} bytes, not {given}")
-        kind, rank, *rest = _BLOB.unpack_from(blob)
+            actual = f"{len(blob)} bytes" if hasattr(blob, "__len__") else type(blob).__name__
+            raise PrepackError(f"a memory descriptor's blob has {_SIZE} bytes, not {actual}")
+        descriptor_kind, rank, *fields = _BLOB.unpack_from(blob)
         sizes, (number,), padded, offsets, (offset, form), strides, (count,), inner, axes, (flags,) = _split(
-            rest
+            fields
         )
         descriptor = cls(
             tuple(sizes[: max(rank, 0)]),
@@ -91,7 +100,11 @@ class MemoryDescriptor:
             tuple(strides[: max(rank, 0)]),
             tuple(zip(inner[: max(count, 0)], axes[: max(count, 0)], strict=True)),
         )
-        plain = kind == _KIND and form == _BLOCKED and not (flags or offset or any(offsets[: max(rank, 0)]))
+        plain = (
+            descriptor_kind == _KIND
+            and form == _BLOCKED
+            and not (flags or offset or any(offsets[: max(rank, 0)]))
+        )
         if not (
             plain and 1 <= rank <= _MAXIMUM_RANK and 0 <= count <= _MAXIMUM_RANK and descriptor._is_valid()
         ):
@@ -106,7 +119,9 @@ class MemoryDescriptor:
             return False
         if any(padded < size for size, padded in zip(self.shape, self.padded_shape, strict=True)):
             return False
-        inner = [math.prod(size for size, axis in self.blocks if axis == own) for own in range(rank)]
+        inner = [
+            math.prod(size for size, axis in self.blocks if axis == dimension) for dimension in range(rank)
+        ]
         whole = all(padded % block == 0 for padded, block in zip(self.padded_shape, inner, strict=True))
         return whole and self.nbytes < _LARGEST
 
@@ -114,14 +129,14 @@ class MemoryDescriptor:
         return (MemoryDescriptor.from_blob, (self.to_blob(),))
 
 
-def _filled(values: tuple[int, ...]) -> tuple[int, ...]:
+def _pad_to_maximum_rank(values: tuple[int, ...]) -> tuple[int, ...]:
     return (*values, *(0,) * (_MAXIMUM_RANK - len(values)))
 
 
 def _split(values: list[int]) -> list[list[int]]:
     """The fields of `_BLOB` after the rank."""
-    found, begin = [], 0
+    fields, begin = [], 0
     for count in (12, 1, 12, 12, 2, 12, 1, 12, 12, 1):
-        found.append(values[begin : begin + count])
+        fields.append(values[begin : begin + count])
         begin += count
-    return found
+    return fields

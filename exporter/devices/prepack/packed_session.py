@@ -52,28 +52,28 @@ def load_session(
     check_choice("verify", verify, VERIFICATIONS)
     if not isinstance(folder, (str, bytes, os.PathLike)):
         raise UsageError(f"folder must be a path, not {type(folder).__name__}")
-    place = pathlib.Path(os.fsdecode(folder))
-    if not place.is_dir():
-        raise PrepackError(f"there is no folder '{place}'")
+    folder_path = pathlib.Path(os.fsdecode(folder))
+    if not folder_path.is_dir():
+        raise PrepackError(f"there is no folder '{folder_path}'")
     options = session.session_options()
     if session_options is not None:
         if not isinstance(session_options, type(options)):
-            kind = type(session_options).__name__
-            raise UsageError(f"session_options must be onnxruntime.SessionOptions, not {kind}")
+            type_name = type(session_options).__name__
+            raise UsageError(f"session_options must be onnxruntime.SessionOptions, not {type_name}")
         options = session_options
     used = list(providers) if providers is not None else list(PROVIDERS)
 
-    status = _status(place, options, used, verify)
+    status = _status(folder_path, options, used, verify)
     if status.used:
         try:
-            return _open(place / PACKED, options, used, status)
+            return _open(folder_path / PACKED, options, used, status)
         except InferenceError as error:
             status = PrepackStatus(False, reason=str(error))
-    message = f"packed weights of '{place}' are not used: {status.reason}"
+    message = f"packed weights of '{folder_path}' are not used: {status.reason}"
     if on_mismatch == "error":
         raise PrepackError(message)
     warn(message, UserWarning)
-    return _open(place / PLAIN, options, used, status)
+    return _open(folder_path / PLAIN, options, used, status)
 
 
 def _status(folder: pathlib.Path, options: Any, providers: Sequence[Any], verify: str) -> PrepackStatus:
@@ -83,7 +83,7 @@ def _status(folder: pathlib.Path, options: Any, providers: Sequence[Any], verify
         PrepackError: the plain model is not the one that was saved.
     """
     try:
-        manifest = Manifest.read(folder)
+        manifest = Manifest.from_folder(folder)
     except PrepackError as error:
         if not (folder / PLAIN).is_file():
             raise PrepackError(f"'{folder}' is not a prepacked folder: it has no '{PLAIN}'") from error
@@ -93,15 +93,15 @@ def _status(folder: pathlib.Path, options: Any, providers: Sequence[Any], verify
         if problem is not None:
             raise PrepackError(f"{problem}; '{MANIFEST}' describes another model: save it again")
     level = options.graph_optimization_level.name
-    here = environment.session(options, providers, level)
+    current = environment.session(options, providers, level)
     saved = manifest.fingerprint
-    different = tuple(environment.differences(saved, here))
+    different = tuple(environment.differences(saved, current))
     if different:
         return PrepackStatus(False, different, f"{', '.join(map(str, different))}")
     damage = manifest.damage(folder, verify)
     if damage is not None:
         return PrepackStatus(False, reason=damage)
-    return PrepackStatus(True, notes=tuple(map(str, environment.advisory(saved, here))))
+    return PrepackStatus(True, notes=tuple(map(str, environment.advisory(saved, current))))
 
 
 def _open(path: pathlib.Path, options: Any, providers: Sequence[Any], status: PrepackStatus) -> Any:

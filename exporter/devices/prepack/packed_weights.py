@@ -55,9 +55,9 @@ class _Recipe:
                 weight, self.padding, self.stride, self.dilation, self.groups, self.input_size
             )
         except RuntimeError as error:
-            kind = str(weight.dtype).removeprefix("torch.")
+            dtype = str(weight.dtype).removeprefix("torch.")
             raise PrepackUnavailable(
-                f"oneDNN cannot pack {kind} weights on this processor: {error}"
+                f"oneDNN cannot pack {dtype} weights on this processor: {error}"
             ) from error
 
 
@@ -130,9 +130,9 @@ class PackedWeight:
         """
         check_choice("on_mismatch", on_mismatch, ON_MISMATCH)
         need_torch("packed weights")
-        shown = os.fsdecode(path)
-        header, tensors = _read(shown)
-        recipe = _recipe(header, shown)
+        path_text = os.fsdecode(path)
+        header, tensors = _read_file(path_text)
+        recipe = _make_recipe(header, path_text)
         weight = cls(tensors["plain"], recipe)
         try:
             saved_environment, groups = dict(parse_json(header["fingerprint"])), int(header["groups"])
@@ -145,10 +145,10 @@ class PackedWeight:
             reason = "oneDNN chooses another layout here"
         if not reason and saved.nbytes != tensors["packed"].numel():
             raise ModelFileError(
-                f"'{shown}' is damaged: its packed weight does not have {saved.nbytes} bytes"
+                f"'{path_text}' is damaged: its packed weight does not have {saved.nbytes} bytes"
             )
         if reason:
-            message = f"the packed weight of '{shown}' is not used: {reason}"
+            message = f"the packed weight of '{path_text}' is not used: {reason}"
             if on_mismatch == "error":
                 raise PrepackError(message)
             warn(message, UserWarning)
@@ -252,12 +252,12 @@ def _digest(header: Mapping[str, str], tensors: Mapping[str, Any]) -> str:
     """The SHA-256 of header and tensors."""
     import torch
 
-    found = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    sha256 = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
     for name in sorted(tensors):
         tensor = tensors[name]
-        found.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
-        found.update(tensor.contiguous().view(torch.uint8).numpy().tobytes())
-    return found.hexdigest()
+        sha256.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        sha256.update(tensor.contiguous().view(torch.uint8).numpy().tobytes())
+    return sha256.hexdigest()
 
 
 def _safetensors() -> Any:
@@ -270,7 +270,7 @@ def _safetensors() -> Any:
     return safetensors.torch
 
 
-def _read(path: str) -> tuple[dict[str, str], dict[str, Any]]:
+def _read_file(path: str) -> tuple[dict[str, str], dict[str, Any]]:
     """Header and tensors of a file, after their digest was compared."""
     _safetensors()
     from safetensors import SafetensorError, safe_open
@@ -282,19 +282,19 @@ def _read(path: str) -> tuple[dict[str, str], dict[str, Any]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, ValueError, SafetensorError) as error:
         raise ModelFileError(f"'{path}' cannot be read as a packed weight: {reason_of(error)}") from error
-    given = header.pop("sha256", None)
+    stored_digest = header.pop("sha256", None)
     if header.get("format") != _FORMAT or set(tensors) != {"packed", "descriptor", "plain"}:
         raise ModelFileError(f"'{path}' is not a packed weight of this format ({_FORMAT})")
-    if given != _digest(header, tensors):
+    if stored_digest != _digest(header, tensors):
         raise ModelFileError(f"'{path}' is damaged: its digest does not match")
     return header, tensors
 
 
-def _recipe(header: Mapping[str, str], path: str) -> _Recipe:
+def _make_recipe(header: Mapping[str, str], path: str) -> _Recipe:
     try:
-        given: dict[str, Any] = parse_json(header["recipe"])
-        given = {key: tuple(item) if isinstance(item, list) else item for key, item in given.items()}
-        recipe = _Recipe(**given)
+        fields: dict[str, Any] = parse_json(header["recipe"])
+        fields = {key: tuple(item) if isinstance(item, list) else item for key, item in fields.items()}
+        recipe = _Recipe(**fields)
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise ModelFileError(f"'{path}' is damaged: {error}") from error
     if recipe.kind not in _KINDS:

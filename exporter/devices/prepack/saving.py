@@ -76,32 +76,32 @@ def save_prepacked(
     """
     if layout not in LAYOUTS:
         raise UsageError(f"layout must be 'portable' or 'native', not {layout!r}")
-    here = environment.machine()
-    if layout == "native" and None in (here["processor_features"], here["processor_flags"]):
+    current = environment.machine()
+    if layout == "native" and None in (current["processor_features"], current["processor_flags"]):
         raise PrepackError(
             "layout='native' needs a system that lists the processor's instructions, such as Linux"
         )
-    target = folder_of(folder)
+    folder_path = folder_of(folder)
     try:
         # Without a manifest, readers take the plain model: no reader sees new files with old digests.
-        (target / MANIFEST).unlink(missing_ok=True)
-        writing.save(model, target / PLAIN, external_data=external_data)
-        with tempfile.TemporaryDirectory(prefix=".opsetta-", dir=target) as staging:
-            options = _pack(target / PLAIN, pathlib.Path(staging), layout)
-            blobs = _publish(pathlib.Path(staging), target)
+        (folder_path / MANIFEST).unlink(missing_ok=True)
+        writing.save(model, folder_path / PLAIN, external_data=external_data)
+        with tempfile.TemporaryDirectory(prefix=".opsetta-", dir=folder_path) as staging:
+            options = _pack(folder_path / PLAIN, pathlib.Path(staging), layout)
+            blobs = _publish(pathlib.Path(staging), folder_path)
         fingerprint = environment.session(options, PROVIDERS, LOADED_LEVEL)
         manifest = Manifest(
             fingerprint,
             layout,
-            tuple(FileRecord.of(target, name) for name in _files(target, PLAIN)),
-            tuple(FileRecord.of(target, name) for name in _files(target, PACKED)),
+            tuple(FileRecord.of(folder_path, name) for name in _files(folder_path, PLAIN)),
+            tuple(FileRecord.of(folder_path, name) for name in _files(folder_path, PACKED)),
             blobs,
         )
-        publish(target / MANIFEST, lambda file, _: file.write(manifest.to_bytes()))
+        publish(folder_path / MANIFEST, lambda file, _: file.write(manifest.to_bytes()))
     except OSError as error:
         if isinstance(error, ModelFileError):
             raise
-        raise unwritable(str(target), error) from error
+        raise unwritable(str(folder_path), error) from error
 
 
 def _pack(model: pathlib.Path, staging: pathlib.Path, layout: str) -> Any:
@@ -134,7 +134,7 @@ class _Bytes:
             shutil.copyfileobj(source, file, 1 << 20)
 
 
-def _publish(staging: pathlib.Path, target: pathlib.Path) -> tuple[Blob, ...]:
+def _publish(staging: pathlib.Path, folder: pathlib.Path) -> tuple[Blob, ...]:
     """Move onnxruntime's files to the folder; name the data file after its contents."""
     proto = onnx.load(os.fspath(staging / PACKED), load_external_data=False)
     data = staging / f"{PACKED}.data"
@@ -150,7 +150,7 @@ def _publish(staging: pathlib.Path, target: pathlib.Path) -> tuple[Blob, ...]:
                     entry.value = location
         file.write(proto.SerializeToString(deterministic=True))
 
-    publish(target / PACKED, write, weights=stream)
+    publish(folder / PACKED, write, weights=stream)
     if not data.exists():
         return ()
     with open(data, "rb") as file:
@@ -172,10 +172,10 @@ def _external(proto: onnx.ModelProto) -> list[onnx.TensorProto]:
 def _files(folder: pathlib.Path, name: str) -> list[str]:
     """A model's file, and the data files that it names."""
     proto = onnx.load(os.fspath(folder / name), load_external_data=False)
-    places = {
+    locations = {
         entry.value: None
         for tensor in _external(proto)
         for entry in tensor.external_data
         if entry.key == "location"
     }
-    return [name, *places]
+    return [name, *locations]

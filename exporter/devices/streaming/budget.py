@@ -19,16 +19,16 @@ class Lifetime:
     """The steps at which a value is in memory.
 
     Attributes:
-        made: the node that makes it; -1 for an input.
+        first: the node that computes it; -1 for an input.
         last: the last node that reads it; the number of nodes for an output.
     """
 
-    made: int
+    first: int
     last: int
 
 
 def activation_bytes(
-    places: Sequence[int], lifetimes: Mapping[str, Lifetime], sizes: Mapping[str, int]
+    boundaries: Sequence[int], lifetimes: Mapping[str, Lifetime], sizes: Mapping[str, int]
 ) -> int:
     """The largest sum of the bytes of values that are in memory at once.
 
@@ -36,21 +36,21 @@ def activation_bytes(
     outputs stay until the end.
 
     Args:
-        places: the begin of each segment, and the end of the last.
+        boundaries: the begin of each segment, and the end of the last.
         sizes: bytes of values; others are not counted.
     """
-    count = places[-1]
+    count = boundaries[-1]
     # Entry t + 1 is for the time of node t; inputs come at -1, and after the last node is `count`.
     changes = [0] * (count + 3)
     for name, size in sizes.items():
-        made, last = lifetimes[name].made, lifetimes[name].last
-        if made < 0:
+        first, last = lifetimes[name].first, lifetimes[name].last
+        if first < 0:
             last = count
         elif last < count:
-            following = bisect.bisect_right(places, last)
-            if made < places[following - 1]:
-                last = places[following] - 1
-        changes[made + 1] += size
+            following = bisect.bisect_right(boundaries, last)
+            if first < boundaries[following - 1]:
+                last = boundaries[following] - 1
+        changes[first + 1] += size
         changes[last + 2] -= size
     return max(itertools.accumulate(changes))
 
@@ -60,12 +60,12 @@ class Cut:
     """A model cut into segments.
 
     Attributes:
-        places: the begin of each segment, and the end of the last.
+        boundaries: the begin of each segment, and the end of the last.
         sizes: bytes of each segment's weights.
         activations: bytes of activations, as far as sizes are known.
     """
 
-    places: tuple[int, ...]
+    boundaries: tuple[int, ...]
     sizes: tuple[int, ...]
     activations: int
 
@@ -74,7 +74,7 @@ class Cut:
         """Bytes of the largest segment."""
         return max(self.sizes, default=0)
 
-    def needed(self, lookahead: int) -> int:
+    def least_budget(self, lookahead: int) -> int:
         """The least budget with this lookahead."""
         return self.activations + self.largest * (lookahead + 1)
 
@@ -98,29 +98,29 @@ def cut(
         PlanError: even single nodes do not fit into the budget; the message has the least one that does.
     """
 
-    def measured(places: list[int]) -> Cut:
-        sizes = tuple(nodes.size(a, b) for a, b in itertools.pairwise(places))
-        return Cut(tuple(places), sizes, activations(places))
+    def measure(boundaries: list[int]) -> Cut:
+        sizes = tuple(nodes.size(a, b) for a, b in itertools.pairwise(boundaries))
+        return Cut(tuple(boundaries), sizes, activations(boundaries))
 
     natural = blocks(nodes)
-    first = measured(natural)
+    first = measure(natural)
     if budget is None:
         return first
     for ahead in [DEFAULT_LOOKAHEAD, 0] if lookahead is None else [lookahead]:
-        found = first
+        chosen = first
         # Each cut may add activations that pass between segments, so the capacity may shrink.
-        while found.lookahead(budget) < min(ahead, len(found.sizes) - 1):
-            capacity = max(0, budget - found.activations) // (ahead + 1)
-            finer = measured(split(nodes, found.places, min(capacity, found.largest - 1)))
-            if finer.places == found.places:
+        while chosen.lookahead(budget) < min(ahead, len(chosen.sizes) - 1):
+            capacity = max(0, budget - chosen.activations) // (ahead + 1)
+            finer = measure(split(nodes, chosen.boundaries, min(capacity, chosen.largest - 1)))
+            if finer.boundaries == chosen.boundaries:
                 break
-            found = finer
-        if found.lookahead(budget) >= min(ahead, len(found.sizes) - 1):
-            return found
-    finest = measured(split(nodes, natural, 0))
+            chosen = finer
+        if chosen.lookahead(budget) >= min(ahead, len(chosen.sizes) - 1):
+            return chosen
+    finest = measure(split(nodes, natural, 0))
     ahead = lookahead or 0
     raise PlanError(
         f"a budget of {budget} bytes is too small: with lookahead {ahead}, this model needs at least "
-        f"{finest.needed(ahead)} bytes, {finest.largest} for each of {ahead + 1} segments and "
+        f"{finest.least_budget(ahead)} bytes, {finest.largest} for each of {ahead + 1} segments and "
         f"{finest.activations} for activations"
     )

@@ -19,9 +19,9 @@ from ...files import writing
 from ...files.publishing import publish
 from ...files.small_files import open_regular
 from ...files.targets import unwritable
-from ..file_records import FileRecord, blob_digest, is_beside, read_signed, signed
+from ..file_records import FileRecord, blob_digest, is_beside, read_signed, sign_json
 from .mapped_weights import PAGE
-from .preparation import prepared
+from .preparation import prepare_for_streaming
 
 MODEL = "model.onnx"
 INDEX = "streaming.json"
@@ -64,10 +64,10 @@ class Index:
 
     def to_bytes(self) -> bytes:
         """The JSON text, with a digest of the rest as its last member."""
-        return signed({"format": FORMAT, **dataclasses.asdict(self)})
+        return sign_json({"format": FORMAT, **dataclasses.asdict(self)})
 
     @classmethod
-    def read(cls, folder: pathlib.Path) -> Index:
+    def from_folder(cls, folder: pathlib.Path) -> Index:
         """Read and check the index of a folder.
 
         Raises:
@@ -109,11 +109,11 @@ class Index:
         data = FileRecord(self.data, self.size, "")
         problem = data.problem(folder, "size")
         if problem is None and verify == "full":
-            problem = self._changed(folder)
+            problem = self._find_changed_weight(folder)
         if problem is not None:
             raise ModelFileError(f"{problem}: write the folder '{folder}' again")
 
-    def _changed(self, folder: pathlib.Path) -> str | None:
+    def _find_changed_weight(self, folder: pathlib.Path) -> str | None:
         """A sentence about the first changed weight."""
         try:
             with open_regular(folder / self.data) as file:
@@ -140,18 +140,20 @@ def save_streaming(model: Any, folder: str | bytes | os.PathLike[str]) -> None:
     graph = graph_of(model)
     if not isinstance(folder, (str, bytes, os.PathLike)):
         raise UsageError(f"folder must be a path, not {type(folder).__name__}")
-    target = pathlib.Path(os.fsdecode(folder))
+    folder_path = pathlib.Path(os.fsdecode(folder))
     try:
-        target.mkdir(parents=True, exist_ok=True)
+        folder_path.mkdir(parents=True, exist_ok=True)
         # Without an index, no reader takes the new weights for the old ones.
-        (target / INDEX).unlink(missing_ok=True)
-        writing.save(prepared(graph, stored=True), target / MODEL, external_data=True, alignment=PAGE)
-        index = _index(target)
-        publish(target / INDEX, lambda file, _: file.write(index.to_bytes()))
+        (folder_path / INDEX).unlink(missing_ok=True)
+        writing.save(
+            prepare_for_streaming(graph, stored=True), folder_path / MODEL, external_data=True, alignment=PAGE
+        )
+        index = _index(folder_path)
+        publish(folder_path / INDEX, lambda file, _: file.write(index.to_bytes()))
     except (OSError, ValueError) as error:
         if isinstance(error, ModelFileError):
             raise
-        raise unwritable(str(target), error) from error
+        raise unwritable(str(folder_path), error) from error
 
 
 def graph_of(model: Any) -> ir.Model:
@@ -160,30 +162,30 @@ def graph_of(model: Any) -> ir.Model:
     Raises:
         UsageError: it has none.
     """
-    found = getattr(model, "model", model)
-    if not isinstance(found, ir.Model):
+    onnx_model = getattr(model, "model", model)
+    if not isinstance(onnx_model, ir.Model):
         raise UsageError(
             f"the model must be a Program, an OnnxModel or a file, not a {type(model).__name__}: export or "
             "lower it first"
         )
-    return found
+    return onnx_model
 
 
 def _index(folder: pathlib.Path) -> Index:
     """Make the index of newly written files."""
     proto = onnx.load(os.fspath(folder / MODEL), load_external_data=False)
-    places = [
+    stored_weights = [
         (tensor.name, {entry.key: entry.value for entry in tensor.external_data})
         for tensor in proto.graph.initializer
         if tensor.external_data
     ]
     record = FileRecord.of(folder, MODEL)
-    if not places:
+    if not stored_weights:
         return Index(record, "", 0, PAGE, ())
-    data = places[0][1]["location"]
+    data = stored_weights[0][1]["location"]
     with open(folder / data, "rb") as file:
         weights = []
-        for name, place in places:
-            offset, size = int(place["offset"]), int(place["length"])
+        for name, location in stored_weights:
+            offset, size = int(location["offset"]), int(location["length"])
             weights.append(WeightRecord(name, offset, size, blob_digest(file, offset, size)))
     return Index(record, data, (folder / data).stat().st_size, PAGE, tuple(weights))

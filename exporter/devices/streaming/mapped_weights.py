@@ -33,10 +33,10 @@ class MappedWeight:
         size: bytes of memory that it takes, in whole pages.
     """
 
-    def __init__(self, name: str, kind: ValueType, data: np.ndarray):
+    def __init__(self, name: str, value_type: ValueType, data: np.ndarray):
         """Wrap the bytes of a weight, which begin at a multiple of its element size."""
         self.name = name
-        self.type = kind
+        self.type = value_type
         self._data = data
         # Weights of equal shapes have equal sizes, wherever they begin: equal blocks are cut alike.
         self.size = -(-data.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -50,11 +50,11 @@ class MappedWeight:
         import onnxruntime
 
         dims = tuple(int(dim) for dim in self.type.dims or () if dim is not None)
-        kind = ir.DataType(self.type.element_type)
-        if kind.bitwidth < 8:
+        dtype = ir.DataType(self.type.element_type)
+        if dtype.bitwidth < 8:
             array = packed_array(self._data, dims)
         else:
-            array = self._data.view(f"u{kind.bitwidth // 8}").reshape(dims)
+            array = self._data.view(f"u{dtype.bitwidth // 8}").reshape(dims)
         return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, self.type.element_type)
 
     def populate(self) -> None:

@@ -23,7 +23,7 @@ from ...files.reading.external_data.files import ExternalFiles
 from ...files.reading.names import quoted
 from .folder import MODEL, VERIFICATIONS, Index, graph_of, save_streaming
 from .mapped_weights import MappedWeight
-from .preparation import is_streamed, prepared
+from .preparation import is_streamed, prepare_for_streaming
 from .segment_models import GraphParts
 from .value_types import ValueType, value_types
 
@@ -70,21 +70,21 @@ def open_model(model: Any, staging: pathlib.Path, verify: str, trusted: bool) ->
         raise UsageError(f"verify must be {' or '.join(map(repr, VERIFICATIONS))}, not {verify!r}")
     if not isinstance(model, (str, bytes, os.PathLike)):
         graph_of(model)
-        return _written(model, staging)
+        return _open_rewritten(model, staging)
     path = pathlib.Path(os.fsdecode(model))
     if path.is_dir():
-        return _of_folder(path, verify, trusted)
-    if path.is_file() and path.stat().st_size > _LARGE and _written_apart(path, staging, trusted):
-        return _of_folder(staging, "size", trusted=True)
+        return _open_folder(path, verify, trusted)
+    if path.is_file() and path.stat().st_size > _LARGE and _rewrite_in_child_process(path, staging, trusted):
+        return _open_folder(staging, "size", trusted=True)
     source = to_ir(read_model(path, bounds_of(trusted)), ModelFolder.of(path), bounds_of(trusted))
-    found = _opened(prepared(source), ModelFolder.of(path))
-    if found is None:
+    opened = _open_mapped(prepare_for_streaming(source), ModelFolder.of(path))
+    if opened is None:
         map_external_data(source, ModelFolder.of(path))
-        return _written(source, staging)
-    return found
+        return _open_rewritten(source, staging)
+    return opened
 
 
-def _written_apart(path: pathlib.Path, staging: pathlib.Path, trusted: bool) -> bool:
+def _rewrite_in_child_process(path: pathlib.Path, staging: pathlib.Path, trusted: bool) -> bool:
     """Write a large file to a folder in another process, whose end frees the memory of the weights.
 
     Returns:
@@ -97,35 +97,35 @@ def _written_apart(path: pathlib.Path, staging: pathlib.Path, trusted: bool) -> 
         return False
     arguments = [json.dumps(sys.path), str(path.absolute()), str(staging), str(int(trusted))]
     try:
-        done = subprocess.run([sys.executable, "-c", _CHILD, *arguments], capture_output=True, check=False)
+        process = subprocess.run([sys.executable, "-c", _CHILD, *arguments], capture_output=True, check=False)
     except OSError:
         return False
-    if done.returncode == _REFUSED:
-        raise ModelFileError(done.stdout.decode(errors="replace"))
-    return done.returncode == 0
+    if process.returncode == _REFUSED:
+        raise ModelFileError(process.stdout.decode(errors="replace"))
+    return process.returncode == 0
 
 
-def _written(model: Any, staging: pathlib.Path) -> OpenedModel:
+def _open_rewritten(model: Any, staging: pathlib.Path) -> OpenedModel:
     with tempfile.TemporaryDirectory(dir=staging) as folder:
         save_streaming(model, folder)
         # The mapping keeps the weights after their file is removed.
-        return _of_folder(pathlib.Path(folder), "size", trusted=True)
+        return _open_folder(pathlib.Path(folder), "size", trusted=True)
 
 
-def _of_folder(folder: pathlib.Path, verify: str, trusted: bool) -> OpenedModel:
-    index = Index.read(folder)
+def _open_folder(folder: pathlib.Path, verify: str, trusted: bool) -> OpenedModel:
+    index = Index.from_folder(folder)
     index.check(folder, verify)
     bounds = bounds_of(trusted)
-    place = ModelFolder.of(folder / MODEL)
-    source = to_ir(read_model(folder / MODEL, bounds), place, bounds)
-    found = _opened(source, place)
-    assert found is not None
-    return found
+    model_folder = ModelFolder.of(folder / MODEL)
+    source = to_ir(read_model(folder / MODEL, bounds), model_folder, bounds)
+    opened = _open_mapped(source, model_folder)
+    assert opened is not None
+    return opened
 
 
-def _opened(model: ir.Model, folder: ModelFolder) -> OpenedModel | None:
+def _open_mapped(model: ir.Model, folder: ModelFolder) -> OpenedModel | None:
     """A prepared model over its external data; None if a large weight is not there, or not aligned."""
-    files = ExternalFiles(folder, lambda subject, shown: None)
+    files = ExternalFiles(folder, lambda subject, path: None)
     initializers = model.graph.initializers
     weights = {}
     for name, value in list(initializers.items()):
@@ -136,26 +136,26 @@ def _opened(model: ir.Model, folder: ModelFolder) -> OpenedModel | None:
         if offset % max(1, tensor.dtype.bitwidth // 8) or not isinstance(tensor, ir.ExternalTensor):
             return None
         data = files.contents(str(tensor.location), offset, tensor.nbytes, f"weight {quoted(name)}")
-        weights[name] = _mapped(name, tensor, data)
+        weights[name] = _map_weight(name, tensor, data)
         del initializers[name]
     map_external_data(model, folder)
-    return OpenedModel(_parts(model, weights), weights)
+    return OpenedModel(_graph_parts(model, weights), weights)
 
 
-def _mapped(name: str, tensor: ir.TensorProtocol, data: np.ndarray) -> MappedWeight:
-    kind = ValueType(int(tensor.dtype), tuple(int(size) for size in tensor.shape.numpy()))
-    return MappedWeight(name, kind, data)
+def _map_weight(name: str, tensor: ir.TensorProtocol, data: np.ndarray) -> MappedWeight:
+    value_type = ValueType(int(tensor.dtype), tuple(int(size) for size in tensor.shape.numpy()))
+    return MappedWeight(name, value_type, data)
 
 
-def _parts(model: ir.Model, weights: Mapping[str, MappedWeight]) -> GraphParts:
+def _graph_parts(model: ir.Model, weights: Mapping[str, MappedWeight]) -> GraphParts:
     proto = to_proto(model)
-    kinds = {name: weight.type for name, weight in weights.items()}
-    types = value_types(proto, kinds)
+    weight_types = {name: weight.type for name, weight in weights.items()}
+    types = value_types(proto, weight_types)
     return GraphParts(
         proto,
         [list(dict.fromkeys(value.name or "" for value in reads(node))) for node in model.graph],
-        {name: kind for name, kind in types.items() if name not in kinds},
-        kinds,
+        {name: value_type for name, value_type in types.items() if name not in weight_types},
+        weight_types,
         {tensor.name: tensor for tensor in proto.graph.initializer},
         {tensor.values.name: tensor for tensor in proto.graph.sparse_initializer},
         {info.name: info for info in proto.graph.input},

@@ -17,7 +17,7 @@ _INITIALIZERS_ALONE = 4
 """The IR version from which initializers need not be inputs."""
 
 
-def prepared(model: ir.Model, *, stored: bool = False) -> ir.Model:
+def prepare_for_streaming(model: ir.Model, *, stored: bool = False) -> ir.Model:
     """A copy of a model with the same tensors, ready to be cut.
 
     Constants and the initializers of sub-graphs become initializers of the main graph, which are no inputs;
@@ -34,8 +34,8 @@ def prepared(model: ir.Model, *, stored: bool = False) -> ir.Model:
         common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
         common.LiftSubgraphInitializersToMainGraphPass(),
     ]
-    for one in passes:
-        one(copy)
+    for graph_pass in passes:
+        graph_pass(copy)
     graph = copy.graph
     _remove_unread(graph)
     if stored:
@@ -79,13 +79,13 @@ def _transpose_weights(graph: ir.Graph) -> None:
         if outward or len(source.uses()) > 1 or tensor.dtype.bitwidth < 8:
             continue
         order = node.attributes.get_ints("perm", list(reversed(range(len(tensor.shape)))))
-        source.const_value = _transposed(tensor, order)
+        source.const_value = _transpose_lazily(tensor, order)
         source.shape = source.const_value.shape
         result.replace_all_uses_with(source)
         graph.remove(node, safe=True)
 
 
-def _transposed(tensor: ir.TensorProtocol, order: Sequence[int]) -> ir.LazyTensor:
+def _transpose_lazily(tensor: ir.TensorProtocol, order: Sequence[int]) -> ir.LazyTensor:
     """The transposed tensor, computed when it is written."""
     sizes = tensor.shape.numpy()
     shape = ir.Shape([sizes[axis] for axis in order])
@@ -102,7 +102,7 @@ def _order(graph: ir.Graph) -> None:
     first: dict[ir.Value, None] = {}
     for node in graph.all_nodes():
         first.update((value, None) for value in node.inputs if value is not None and value.is_initializer())
-    everything = dict.fromkeys([*first, *graph.initializers.values()])
+    ordered = dict.fromkeys([*first, *graph.initializers.values()])
     graph.initializers.clear()
-    for value in everything:
+    for value in ordered:
         graph.initializers.add(value)

@@ -45,11 +45,11 @@ class GraphParts:
 
     def declaration(self, name: str) -> onnx.ValueInfoProto:
         """The declaration of a value as an input of a segment."""
-        found = self.weights.get(name) or self.types.get(name)
-        if name in self.inputs and (found is None or found.dims is None):
+        value_type = self.weights.get(name) or self.types.get(name)
+        if name in self.inputs and (value_type is None or value_type.dims is None):
             return self.inputs[name]
-        assert found is not None
-        return found.value_info(name)
+        assert value_type is not None
+        return value_type.value_info(name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,13 +57,13 @@ class Segment:
     """A part of a model.
 
     Attributes:
-        index: its place in the order of execution.
+        index: its position in the order of execution.
         nodes: the number of its nodes.
         weight_bytes: bytes of memory that its large weights take.
         values: names of the values that it reads, by the names in its session.
         weights: likewise its large weights.
         constants: likewise the constants that other segments of its session have with other contents.
-        outputs: names of what it makes for other segments or the caller, in the order of its session.
+        outputs: names of the values that other segments or the caller read, in the order of its session.
         session: the number of its session.
     """
 
@@ -80,11 +80,11 @@ class Segment:
 class SegmentModel:
     """A segment with names by order of appearance, before it is compared with others."""
 
-    def __init__(self, parts: GraphParts, nodes: Sequence[onnx.NodeProto], wanted: frozenset[str]):
+    def __init__(self, parts: GraphParts, nodes: Sequence[onnx.NodeProto], later_reads: frozenset[str]):
         """Build the model of some nodes.
 
         Args:
-            wanted: names of values that later segments or the caller read.
+            later_reads: names of values that later segments or the caller read.
         """
         self._parts = parts
         self.count = len(nodes)
@@ -97,10 +97,10 @@ class SegmentModel:
         graph.name = "segment"
         scope: Scope = collections.ChainMap(self.names)
         graph.node.extend(self._node(node, scope) for node in nodes)
-        made = {name for node in nodes for name in node.output if name}
-        self.outputs = tuple(name for name in self.names if name in made & wanted)
+        produced = {name for node in nodes for name in node.output if name}
+        self.outputs = tuple(name for name in self.names if name in produced & later_reads)
         graph.output.extend(onnx.ValueInfoProto(name=self.names[name]) for name in self.outputs)
-        read = [name for name in self.names if name not in made]
+        read = [name for name in self.names if name not in produced]
         self.values = [name for name in read if name in parts.types or name in parts.inputs]
         self.weights = [name for name in read if name in parts.weights]
         self.constants = []
@@ -116,26 +116,26 @@ class SegmentModel:
                 else:
                     self.constants.append(name)
         for name in (*self.values, *self.weights):
-            self._feed(name, parts.declaration(name))
+            self._add_input(name, parts.declaration(name))
 
     def key(self) -> tuple[bytes, tuple[object, ...]]:
         """Equal for segments that can share a session."""
         constants = [self._parts.constants[name] for name in self.constants]
-        kinds = tuple((tensor.data_type, *tensor.dims) for tensor in constants)
-        named = tuple(map(self.names.__getitem__, (*self.constants, *self.values, *self.weights)))
-        return self.proto.SerializeToString(deterministic=True), (len(self.weights), kinds, named)
+        types = tuple((tensor.data_type, *tensor.dims) for tensor in constants)
+        model_names = tuple(map(self.names.__getitem__, (*self.constants, *self.values, *self.weights)))
+        return self.proto.SerializeToString(deterministic=True), (len(self.weights), types, model_names)
 
     def contents(self) -> list[bytes]:
         """The constants whose contents may differ between segments of this structure."""
-        found = []
+        contents = []
         for name in self.constants:
             tensor = onnx.TensorProto()
             tensor.CopyFrom(self._parts.constants[name])
             tensor.name = ""
-            found.append(tensor.SerializeToString(deterministic=True))
-        return found
+            contents.append(tensor.SerializeToString(deterministic=True))
+        return contents
 
-    def named(self, names: Sequence[str]) -> dict[str, str]:
+    def original_names(self, names: Sequence[str]) -> dict[str, str]:
         """Names of the original graph by those of the model."""
         return {self.names[name]: name for name in names}
 
@@ -144,8 +144,8 @@ class SegmentModel:
         for name, fed in zip(self.constants, is_fed, strict=True):
             if fed:
                 tensor = self._parts.constants[name]
-                kind = onnx.helper.make_tensor_value_info(name, tensor.data_type, list(tensor.dims))
-                self._feed(name, kind)
+                declaration = onnx.helper.make_tensor_value_info(name, tensor.data_type, list(tensor.dims))
+                self._add_input(name, declaration)
             else:
                 self._fix(name)
         result: bytes = self.proto.SerializeToString(deterministic=True)
@@ -157,27 +157,27 @@ class SegmentModel:
         tensor.name = self.names[name]
         tensor.ClearField("doc_string")
 
-    def _feed(self, name: str, declaration: onnx.ValueInfoProto) -> None:
-        kind = self.proto.graph.input.add()
-        kind.type.CopyFrom(declaration.type)
-        kind.name = self.names[name]
+    def _add_input(self, name: str, declaration: onnx.ValueInfoProto) -> None:
+        graph_input = self.proto.graph.input.add()
+        graph_input.type.CopyFrom(declaration.type)
+        graph_input.name = self.names[name]
 
-    def _read(self, name: str, scope: Scope) -> str:
+    def _reference(self, name: str, scope: Scope) -> str:
         if name and name not in scope:
             self.names[name] = f"v{next(self._numbers)}"
         return scope[name] if name else ""
 
-    def _make(self, name: str, scope: Scope) -> str:
+    def _define(self, name: str, scope: Scope) -> str:
         if not name:
             return ""
         scope.maps[0][name] = f"v{next(self._numbers)}"
         return scope[name]
 
     def _node(self, node: onnx.NodeProto, scope: Scope) -> onnx.NodeProto:
-        found = onnx.NodeProto(op_type=node.op_type, domain=node.domain, overload=node.overload)
-        found.input.extend(self._read(name, scope) for name in node.input)
+        renamed = onnx.NodeProto(op_type=node.op_type, domain=node.domain, overload=node.overload)
+        renamed.input.extend(self._reference(name, scope) for name in node.input)
         for attribute in sorted(node.attribute, key=lambda attribute: attribute.name):
-            copy = found.attribute.add()
+            copy = renamed.attribute.add()
             copy.CopyFrom(attribute)
             copy.ClearField("doc_string")
             if attribute.HasField("g"):
@@ -185,27 +185,27 @@ class SegmentModel:
             if attribute.graphs:
                 del copy.graphs[:]
                 copy.graphs.extend(self._graph(graph, scope) for graph in attribute.graphs)
-        found.output.extend(self._make(name, scope) for name in node.output)
-        return found
+        renamed.output.extend(self._define(name, scope) for name in node.output)
+        return renamed
 
     def _graph(self, graph: onnx.GraphProto, scope: Scope) -> onnx.GraphProto:
         """A sub-graph, which reads values of the graphs around it by name."""
         inner = scope.new_child()
-        found = onnx.GraphProto(name="graph")
+        renamed = onnx.GraphProto(name="graph")
         for declared in graph.input:
-            found.input.add(name=self._make(declared.name, inner)).type.CopyFrom(declared.type)
+            renamed.input.add(name=self._define(declared.name, inner)).type.CopyFrom(declared.type)
         for tensor in graph.initializer:
-            found.initializer.add().CopyFrom(tensor)
-            found.initializer[-1].name = inner.maps[0].get(tensor.name) or self._make(tensor.name, inner)
+            renamed.initializer.add().CopyFrom(tensor)
+            renamed.initializer[-1].name = inner.maps[0].get(tensor.name) or self._define(tensor.name, inner)
         for sparse in graph.sparse_initializer:
-            found.sparse_initializer.add().CopyFrom(sparse)
-            found.sparse_initializer[-1].values.name = self._make(sparse.values.name, inner)
-        found.node.extend(self._node(node, inner) for node in graph.node)
+            renamed.sparse_initializer.add().CopyFrom(sparse)
+            renamed.sparse_initializer[-1].values.name = self._define(sparse.values.name, inner)
+        renamed.node.extend(self._node(node, inner) for node in graph.node)
         for declared in graph.output:
-            result = found.output.add(name=self._read(declared.name, inner))
+            result = renamed.output.add(name=self._reference(declared.name, inner))
             if declared.HasField("type"):
                 result.type.CopyFrom(declared.type)
-        return found
+        return renamed
 
 
 def build_segments(
@@ -219,7 +219,7 @@ def build_segments(
     sessions: list[bytes] = []
     for members in groups.values():
         contents = zip(*(models[index].contents() for index in members), strict=True)
-        is_fed = [len(set(different)) > 1 for different in contents]
+        is_fed = [len(set(variants)) > 1 for variants in contents]
         for index in members:
             model = models[index]
             fed = [name for name, flag in zip(model.constants, is_fed, strict=True) if flag]
@@ -227,9 +227,9 @@ def build_segments(
                 index,
                 model.count,
                 weight_bytes[index],
-                model.named(model.values),
-                model.named(model.weights),
-                model.named(fed),
+                model.original_names(model.values),
+                model.original_names(model.weights),
+                model.original_names(fed),
                 model.outputs,
                 len(sessions),
             )

@@ -23,20 +23,20 @@ class Sequential:
     """The properties that cuts depend on: nodes in execution order, their weights, and live values.
 
     Attributes:
-        kinds: for each node a key that is equal for nodes that differ in names and weights only.
+        node_keys: for each node a key that is equal for nodes that differ in names and weights only.
         weights: for each node the weights that it reads.
         sizes: bytes of each weight.
-        widths: for each place, 0 before the first node, the number of values that pass it; None if the graph
-            cannot be cut there.
+        widths: for each position, 0 before the first node, the number of live values; None if the
+            graph cannot be cut there.
     """
 
-    kinds: Sequence[Hashable]
+    node_keys: Sequence[Hashable]
     weights: Sequence[frozenset[str]]
     sizes: Mapping[str, int]
     widths: Sequence[int | None]
 
     def __len__(self) -> int:
-        return len(self.kinds)
+        return len(self.node_keys)
 
     def size(self, start: int, stop: int) -> int:
         """Bytes of the weights that nodes read, each counted once."""
@@ -50,32 +50,32 @@ def blocks(nodes: Sequential) -> list[int]:
     Small blocks are merged. Other parts are cut if they are larger than the largest repeated block, or than a
     sixteenth of the weights if there is none.
     """
-    found = _Blocks(nodes)
-    places = {0, len(nodes)}
+    finder = _Blocks(nodes)
+    boundaries = {0, len(nodes)}
     total = nodes.size(0, len(nodes))
     least = -(-total // _MOST)
     largest = 0
     pending = [(0, len(nodes))]
     while pending:
         start, stop = pending.pop()
-        repeated = found.repeated(start, stop)
-        if repeated is None:
+        repetition = finder.find_repetition(start, stop)
+        if repetition is None:
             continue
-        block = nodes.size(repeated[0], repeated[1])
-        together = -(-least // block) if block else len(repeated)
-        merged = [*repeated[::together], repeated[-1]]
-        places.update(merged)
+        block = nodes.size(repetition[0], repetition[1])
+        together = -(-least // block) if block else len(repetition)
+        merged = [*repetition[::together], repetition[-1]]
+        boundaries.update(merged)
         largest = max([largest, *(nodes.size(a, b) for a, b in itertools.pairwise(merged))])
-        pending += [(start, repeated.start), (repeated[-1], stop)]
-    return split(nodes, sorted(places), largest or -(-total // _PARTS))
+        pending += [(start, repetition.start), (repetition[-1], stop)]
+    return split(nodes, sorted(boundaries), largest or -(-total // _PARTS))
 
 
-def split(nodes: Sequential, places: Sequence[int], capacity: int) -> list[int]:
-    """Add places, until no segment has more bytes than the capacity or can be cut into smaller ones."""
-    found = list(places[:1])
-    for start, stop in itertools.pairwise(places):
-        found += [*sorted(_cuts(nodes, start, stop, capacity)), stop]
-    return found
+def split(nodes: Sequential, boundaries: Sequence[int], capacity: int) -> list[int]:
+    """Add boundaries until no segment has more bytes than the capacity or can be cut into smaller ones."""
+    refined = list(boundaries[:1])
+    for start, stop in itertools.pairwise(boundaries):
+        refined += [*sorted(_cuts(nodes, start, stop, capacity)), stop]
+    return refined
 
 
 def _cuts(nodes: Sequential, start: int, stop: int, capacity: int) -> Iterator[int]:
@@ -84,29 +84,29 @@ def _cuts(nodes: Sequential, start: int, stop: int, capacity: int) -> Iterator[i
         start, stop = pending.pop()
         if nodes.size(start, stop) <= capacity:
             continue
-        place = _narrow(nodes, start, stop)
-        if place is not None:
-            yield place
-            pending += [(start, place), (place, stop)]
+        position = _narrow(nodes, start, stop)
+        if position is not None:
+            yield position
+            pending += [(start, position), (position, stop)]
 
 
 def _narrow(nodes: Sequential, start: int, stop: int) -> int | None:
     """The narrowest cut with at least a quarter of the weights on each side, else the most balanced one."""
-    own = [sum(nodes.sizes[name] for name in names) for names in nodes.weights[start:stop]]
-    total = sum(own)
-    before = list(itertools.accumulate(own))
+    node_bytes = [sum(nodes.sizes[name] for name in names) for names in nodes.weights[start:stop]]
+    total = sum(node_bytes)
+    before = list(itertools.accumulate(node_bytes))
     best: tuple[bool, int, int] | None = None
-    found = None
-    for place in range(start + 1, stop):
-        width = nodes.widths[place]
-        smaller = min(before[place - start - 1], total - before[place - start - 1])
+    narrowest = None
+    for position in range(start + 1, stop):
+        width = nodes.widths[position]
+        smaller = min(before[position - start - 1], total - before[position - start - 1])
         if width is None or not smaller:
             continue
         uneven = smaller * 4 < total
         rank = (uneven, 0 if uneven else width, -smaller)
         if best is None or rank < best:
-            best, found = rank, place
-    return found
+            best, narrowest = rank, position
+    return narrowest
 
 
 class _Blocks:
@@ -114,56 +114,56 @@ class _Blocks:
 
     def __init__(self, nodes: Sequential):
         self._nodes = nodes
-        own = [sum(nodes.sizes[name] for name in names) for names in nodes.weights]
-        self._before = [0, *itertools.accumulate(own)]
-        self._own = own
+        node_bytes = [sum(nodes.sizes[name] for name in names) for names in nodes.weights]
+        self._bytes_before = [0, *itertools.accumulate(node_bytes)]
+        self._node_bytes = node_bytes
 
-    def repeated(self, start: int, stop: int) -> range | None:
-        """The places around blocks that repeat, of those with the most weights; None without any."""
+    def find_repetition(self, start: int, stop: int) -> range | None:
+        """Return the boundaries of the repeated blocks with the most weights; None if no block repeats."""
         best: tuple[int, int] = (0, 0)
-        found = None
+        best_boundaries = None
         for period in self._periods(start, stop):
             for first, last in self._runs(start, stop, period):
-                weights = self._before[last] - self._before[first]
+                weights = self._bytes_before[last] - self._bytes_before[first]
                 if (weights, -period) > best:
-                    places = self._aligned(first, last, period)
-                    if places is not None:
-                        best, found = (weights, -period), places
-        return found
+                    boundaries = self._align(first, last, period)
+                    if boundaries is not None:
+                        best, best_boundaries = (weights, -period), boundaries
+        return best_boundaries
 
     def _periods(self, start: int, stop: int) -> list[int]:
         """Distances between nodes of a kind, those with the most weights first."""
         votes: collections.Counter[int] = collections.Counter()
         latest: dict[Hashable, collections.deque[int]] = {}
         for index in range(start, stop):
-            if not self._own[index]:
+            if not self._node_bytes[index]:
                 continue
-            earlier = latest.setdefault(self._nodes.kinds[index], collections.deque(maxlen=_NEXT))
-            for other in earlier:
-                votes[index - other] += self._own[index]
+            earlier = latest.setdefault(self._nodes.node_keys[index], collections.deque(maxlen=_NEXT))
+            for earlier_index in earlier:
+                votes[index - earlier_index] += self._node_bytes[index]
             earlier.append(index)
         return [period for period, _ in votes.most_common(_PERIODS)]
 
     def _runs(self, start: int, stop: int, period: int) -> Iterator[tuple[int, int]]:
         """The ranges in which each node equals the one a period later, including the last period."""
-        kinds = self._nodes.kinds
+        node_keys = self._nodes.node_keys
         first = start
         for index in range(start, stop - period + 1):
-            if index < stop - period and kinds[index] == kinds[index + period]:
+            if index < stop - period and node_keys[index] == node_keys[index + period]:
                 continue
             if index - first >= period:
                 yield first, index + period
             first = index + 1
 
-    def _aligned(self, first: int, last: int, period: int) -> range | None:
+    def _align(self, first: int, last: int, period: int) -> range | None:
         """The cuts, one period apart, with the fewest live values; at least two whole blocks."""
         best: tuple[float, int] | None = None
-        found = None
+        best_boundaries = None
         for begin in range(first, min(first + period, last - 2 * period + 1)):
-            places = range(begin, last + 1, period)
-            widths = [self._nodes.widths[place] for place in places]
+            boundaries = range(begin, last + 1, period)
+            widths = [self._nodes.widths[position] for position in boundaries]
             width = max(math.inf if width is None else width for width in widths)
-            rank = (width, -len(places))
+            rank = (width, -len(boundaries))
             if width < math.inf and (best is None or rank < best):
-                best, found = rank, places
-        return found
+                best, best_boundaries = rank, boundaries
+        return best_boundaries

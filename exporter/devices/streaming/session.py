@@ -87,7 +87,7 @@ class StreamingSession:
             InferenceError: onnxruntime is not installed, or refuses the model.
         """
         self.budget = None if budget is None else memory_amount(budget)
-        self._given = _count("lookahead", lookahead, 0)
+        self._requested_lookahead = _count("lookahead", lookahead, 0)
         threads = _count("threads", threads, 1)
         with tempfile.TemporaryDirectory(prefix="opsetta-") as staging:
             opened = open_model(model, pathlib.Path(staging), verify, trusted)
@@ -96,11 +96,11 @@ class StreamingSession:
         self._inputs = inputs_of_message(opened.parts.proto)
         self._weights = opened.weights
         self._lifetimes = structure.lifetimes
-        self._cut = cut(structure.sequential, self._activations, self.budget, self._given)
+        self._cut = cut(structure.sequential, self._activations, self.budget, self._requested_lookahead)
         self.activations = self._cut.activations
         models = [
             SegmentModel(opened.parts, structure.nodes[begin:end], structure.read_from(end))
-            for begin, end in itertools.pairwise(self._cut.places)
+            for begin, end in itertools.pairwise(self._cut.boundaries)
         ]
         segments, messages = build_segments(models, self._cut.sizes)
         self.segments: tuple[Segment, ...] = tuple(segments)
@@ -162,17 +162,19 @@ class StreamingSession:
         if self._closed:
             raise UsageError("the session is closed")
         by_name = len(inputs) == 1 and isinstance(inputs[0], Mapping)
-        fed = self._inputs.feed(inputs[0] if by_name else self._inputs.bind(inputs, {}))
-        activations = self._activations(self._cut.places, self._sizes_of_dimensions(fed))
+        feed = self._inputs.feed(inputs[0] if by_name else self._inputs.bind(inputs, {}))
+        activations = self._activations(self._cut.boundaries, self._sizes_of_dimensions(feed))
         ahead = self._lookahead(activations)
         if ahead < 0:
-            least = self._cut.needed(self._given or 0) - self._cut.activations + activations
+            least = (
+                self._cut.least_budget(self._requested_lookahead or 0) - self._cut.activations + activations
+            )
             raise PlanError(
                 f"a budget of {self.budget} bytes is too small for inputs of these sizes: they need "
                 f"{least} bytes, {activations} of them for activations"
             )
         with self._lock:
-            values = _Run(self, fed, ahead).outputs()
+            values = _Run(self, feed, ahead).outputs()
         return [as_python(value) for value in values]
 
     def close(self) -> None:
@@ -196,30 +198,32 @@ class StreamingSession:
     def _lookahead(self, activations: int) -> int:
         most = len(self.segments) - 1
         if self.budget is None:
-            return min(most, DEFAULT_LOOKAHEAD if self._given is None else self._given)
+            return min(
+                most, DEFAULT_LOOKAHEAD if self._requested_lookahead is None else self._requested_lookahead
+            )
         fitting = self._cut.lookahead(self.budget, activations)
-        if self._given is None:
+        if self._requested_lookahead is None:
             return fitting
-        return min(most, self._given) if fitting >= min(most, self._given) else -1
+        return min(most, self._requested_lookahead) if fitting >= min(most, self._requested_lookahead) else -1
 
-    def _sizes_of_dimensions(self, fed: Mapping[str, Any]) -> dict[str, int]:
+    def _sizes_of_dimensions(self, feed: Mapping[str, Any]) -> dict[str, int]:
         """The sizes of the inputs' named dimensions, by the names that onnxruntime gives."""
         sizes: dict[str, int] = {}
-        for name, value in fed.items():
+        for name, value in feed.items():
             declared, shape = self._parts.types.get(name), shape_of(value)
             if declared is not None and declared.dims is not None and shape is not None:
                 pairs = zip(declared.dims, shape, strict=True)
                 sizes |= {dim: size for dim, size in pairs if isinstance(dim, str)}
         return sizes
 
-    def _activations(self, places: Sequence[int], dimensions: Mapping[str, int] | None = None) -> int:
+    def _activations(self, boundaries: Sequence[int], dimensions: Mapping[str, int] | None = None) -> int:
         sizes = {}
         for name in self._lifetimes:
-            kind = self._parts.types.get(name)
-            size = None if kind is None else kind.nbytes(dimensions or {})
+            value_type = self._parts.types.get(name)
+            size = None if value_type is None else value_type.nbytes(dimensions or {})
             if size is not None:
                 sizes[name] = size
-        return activation_bytes(places, self._lifetimes, sizes)
+        return activation_bytes(boundaries, self._lifetimes, sizes)
 
 
 class _Run:
@@ -260,9 +264,9 @@ class _Run:
     def _load(self, segment: Segment) -> None:
         self._note("load", segment)
         entered = self._session._resident.enter(segment.weights.values())
-        self._loads.append(self._session._reader.submit(self._read, segment, entered))
+        self._loads.append(self._session._reader.submit(self._populate, segment, entered))
 
-    def _read(self, segment: Segment, weights: Iterable[MappedWeight]) -> None:
+    def _populate(self, segment: Segment, weights: Iterable[MappedWeight]) -> None:
         for weight in weights:
             weight.populate()
         self._note("loaded", segment)
@@ -273,12 +277,12 @@ class _Run:
 
     def _compute(self, segment: Segment) -> None:
         session = self._session
-        fed = {name: self._values[real] for name, real in segment.values.items()}
-        fed |= {name: session._weights[real].value for name, real in segment.weights.items()}
-        fed |= {name: session._constants[real] for name, real in segment.constants.items()}
+        feed = {name: self._values[real] for name, real in segment.values.items()}
+        feed |= {name: session._weights[real].value for name, real in segment.weights.items()}
+        feed |= {name: session._constants[real] for name, real in segment.constants.items()}
         runner = session._sessions[segment.session]
         self._note("run", segment)
-        results = runner.run(fed)
+        results = runner.run(feed)
         self._note("ran", segment)
         self._values.update(zip(segment.outputs, results, strict=True))
         for real in {*segment.values.values(), *segment.outputs}:
@@ -294,8 +298,8 @@ class _Run:
             return session._weights[name].value
         return _constant(session._parts, name)
 
-    def _note(self, kind: str, segment: Segment) -> None:
-        self._events.append(Event(kind, segment.index, time.perf_counter() - self._begin))
+    def _note(self, event: str, segment: Segment) -> None:
+        self._events.append(Event(event, segment.index, time.perf_counter() - self._begin))
 
 
 def run_streaming(

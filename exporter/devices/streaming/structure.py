@@ -28,25 +28,25 @@ class Structure:
         outputs = [info.name for info in parts.proto.graph.output]
         self.lifetimes = self._lifetimes(parts, outputs)
         self.sequential = Sequential(
-            [_kind(node, parts) for node in self.nodes],
+            [_node_key(node, parts) for node in self.nodes],
             [frozenset(name for name in names if name in parts.weights) for names in self._reads],
             weight_bytes,
             self._widths(parts),
         )
         self._outputs = frozenset(outputs)
 
-    def read_from(self, place: int) -> frozenset[str]:
+    def read_from(self, position: int) -> frozenset[str]:
         """Names that the nodes from a place on read, and the names of the outputs."""
-        return frozenset(name for name, life in self.lifetimes.items() if life.last >= place)
+        return frozenset(name for name, life in self.lifetimes.items() if life.last >= position)
 
     def _lifetimes(self, parts: GraphParts, outputs: Sequence[str]) -> dict[str, Lifetime]:
-        made = dict.fromkeys(parts.inputs, -1)
-        made |= {name: index for index, node in enumerate(self.nodes) for name in node.output if name}
-        last = dict(made)
+        first = dict.fromkeys(parts.inputs, -1)
+        first |= {name: index for index, node in enumerate(self.nodes) for name in node.output if name}
+        last = dict(first)
         for index, names in enumerate(self._reads):
-            last.update((name, index) for name in names if name in made)
-        last.update((name, len(self.nodes)) for name in outputs if name in made)
-        return {name: Lifetime(made[name], last[name]) for name in made}
+            last.update((name, index) for name in names if name in first)
+        last.update((name, len(self.nodes)) for name in outputs if name in first)
+        return {name: Lifetime(first[name], last[name]) for name in first}
 
     def _widths(self, parts: GraphParts) -> list[int | None]:
         """The live values at each cut; None if one of them is not a tensor of numbers."""
@@ -54,7 +54,7 @@ class Structure:
         changes = [0] * (count + 2)
         barred = [0] * (count + 2)
         for name, life in self.lifetimes.items():
-            if life.made < 0:
+            if life.first < 0:
                 # The caller keeps inputs in any case.
                 continue
             passed = changes if name in parts.types else barred
@@ -62,30 +62,32 @@ class Structure:
             if last == count and name not in parts.types:
                 # An output of another type is returned to the caller, but not passed to other segments.
                 last = self._last_read(name)
-            passed[life.made + 1] += 1
+            passed[life.first + 1] += 1
             passed[last + 1] -= 1
         widths: list[int | None] = []
         width = bars = 0
-        for place in range(count + 1):
-            width, bars = width + changes[place], bars + barred[place]
+        for position in range(count + 1):
+            width, bars = width + changes[position], bars + barred[position]
             widths.append(None if bars else width)
         return widths
 
     def _last_read(self, name: str) -> int:
-        found = [index for index, names in enumerate(self._reads) if name in names]
-        made = self.lifetimes[name].made
-        return max([made, *found])
+        readers = [index for index, names in enumerate(self._reads) if name in names]
+        first = self.lifetimes[name].first
+        return max([first, *readers])
 
 
-def _kind(node: onnx.NodeProto, parts: GraphParts) -> tuple[object, ...]:
+def _node_key(node: onnx.NodeProto, parts: GraphParts) -> tuple[object, ...]:
     """A key that is equal for nodes that differ only in names and in the contents of weights."""
-    inputs = tuple(_input_kind(name, parts) for name in node.input)
+    inputs = tuple(_input_key(name, parts) for name in node.input)
     attributes: list[tuple[str, object]] = []
     for attribute in node.attribute:
         if not (attribute.HasField("g") or attribute.graphs):
             attributes.append((attribute.name, _digest(attribute)))
         else:
-            inner = tuple(_kind(one, parts) for graph in subgraphs(node) for one in graph.node)
+            inner = tuple(
+                _node_key(inner_node, parts) for graph in subgraphs(node) for inner_node in graph.node
+            )
             attributes.append((attribute.name, inner))
     return (
         node.domain,
@@ -96,7 +98,7 @@ def _kind(node: onnx.NodeProto, parts: GraphParts) -> tuple[object, ...]:
     )
 
 
-def _input_kind(name: str, parts: GraphParts) -> object:
+def _input_key(name: str, parts: GraphParts) -> object:
     if name in parts.weights:
         return parts.weights[name]
     if name in parts.constants:

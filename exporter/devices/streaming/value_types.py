@@ -36,10 +36,10 @@ class ValueType:
         if self.dims is None:
             return None
         sizes = [dimensions.get(dim) if isinstance(dim, str) else dim for dim in self.dims]
-        known = [size for size in sizes if size is not None]
-        if len(known) < len(sizes):
+        known_sizes = [size for size in sizes if size is not None]
+        if len(known_sizes) < len(sizes):
             return None
-        return -(-math.prod(known) * ir.DataType(self.element_type).bitwidth // 8)
+        return -(-math.prod(known_sizes) * ir.DataType(self.element_type).bitwidth // 8)
 
     def value_info(self, name: str) -> onnx.ValueInfoProto:
         """The declaration of a value of this type; names of dimensions are left out."""
@@ -63,10 +63,10 @@ def value_types(proto: onnx.ModelProto, weights: Mapping[str, ValueType]) -> dic
     # Types that a file states of intermediate values may be wrong; onnxruntime would keep them.
     del graph.value_info[:]
     del graph.output[:]
-    graph.input.extend(kind.value_info(name) for name, kind in weights.items())
-    made = dict.fromkeys(name for node in graph.node for name in node.output if name)
-    graph.output.extend(onnx.ValueInfoProto(name=name) for name in made)
-    if not made:
+    graph.input.extend(value_type.value_info(name) for name, value_type in weights.items())
+    results = dict.fromkeys(name for node in graph.node for name in node.output if name)
+    graph.output.extend(onnx.ValueInfoProto(name=name) for name in results)
+    if not results:
         graph.output.extend(onnx.ValueInfoProto(name=item.name) for item in graph.input)
     options = session_options()
     import onnxruntime

@@ -68,8 +68,8 @@ def resolve_target(
         TargetError: an opset that the target does not take.
         UsageError: there is no such target, or its file is wrong.
     """
-    aim = None if target is None else load_target(target)
-    return opset_for(opset, aim), aim
+    loaded = None if target is None else load_target(target)
+    return opset_for(opset, loaded), loaded
 
 
 def parse_target(name: str, text: str) -> Target:
@@ -92,84 +92,84 @@ class _Reader:
         self.name = name
 
     def target(self, content: Mapping[str, Any]) -> Target:
-        self.known("", content, _keys(Target) - {"name"})
-        found: dict[str, Any] = {"name": self.name, "title": self.text(content, "title", required=True)}
-        found["sources"] = self.texts("sources", content.get("sources"))
-        if not found["sources"]:
+        self.check_keys("", content, _keys(Target) - {"name"})
+        fields: dict[str, Any] = {"name": self.name, "title": self.text(content, "title", required=True)}
+        fields["sources"] = self.texts("sources", content.get("sources"))
+        if not fields["sources"]:
             self.fail("sources", "names at least one document")
-        found["notes"] = self.text(content, "notes").strip()
-        found["opsets"] = self.range("opsets", content)
-        found["ir_versions"] = self.range("ir_versions", content)
-        found["operators"] = self.choice("operators", content, _operators())
-        found["types"] = self.choice("types", content, _element_types())
-        found["domains"] = self.texts("domains", content.get("domains", []))
-        found["static_shapes"] = self.flag("static_shapes", content, False)
-        found["external_data"] = self.flag("external_data", content, True)
-        found["maximum_bytes"] = self.number("maximum_bytes", content)
-        found["restrictions"] = tuple(
-            self.restriction(f"restrictions[{place}]", entry)
-            for place, entry in enumerate(self.list("restrictions", content.get("restrictions", [])))
+        fields["notes"] = self.text(content, "notes").strip()
+        fields["opsets"] = self.range("opsets", content)
+        fields["ir_versions"] = self.range("ir_versions", content)
+        fields["operators"] = self.choice("operators", content, _operators())
+        fields["types"] = self.choice("types", content, _element_types())
+        fields["domains"] = self.texts("domains", content.get("domains", []))
+        fields["static_shapes"] = self.flag("static_shapes", content, False)
+        fields["external_data"] = self.flag("external_data", content, True)
+        fields["maximum_bytes"] = self.number("maximum_bytes", content)
+        fields["restrictions"] = tuple(
+            self.restriction(f"restrictions[{index}]", entry)
+            for index, entry in enumerate(self.list("restrictions", content.get("restrictions", [])))
         )
-        found["conventions"] = self.conventions(content)
-        return Target(**found)
+        fields["conventions"] = self.conventions(content)
+        return Target(**fields)
 
     def conventions(self, content: Mapping[str, Any]) -> Conventions:
         table = self.table("conventions", content)
-        self.known("conventions.", table, _keys(Conventions))
-        found: dict[str, Any] = {"float_exponents": self.flag("float_exponents", table, False)}
+        self.check_keys("conventions.", table, _keys(Conventions))
+        fields: dict[str, Any] = {"float_exponents": self.flag("float_exponents", table, False)}
         names = self.texts("conventions.explicit_attributes", table.get("explicit_attributes"))
         for name in names:
             self.one_of("conventions.explicit_attributes", name, _attributes())
-        found["explicit_attributes"] = names
+        fields["explicit_attributes"] = names
         for key, values in _CONVENTIONS.items():
             if key in table:
                 self.one_of(f"conventions.{key}", table[key], values)
-                found[key] = table[key]
-        return Conventions(**found)
+                fields[key] = table[key]
+        return Conventions(**fields)
 
-    def restriction(self, place: str, entry: Any) -> Restriction:
+    def restriction(self, key: str, entry: Any) -> Restriction:
         if not isinstance(entry, dict):
-            self.fail(place, "is a table")
-        self.known(f"{place}.", entry, _keys(Restriction))
+            self.fail(key, "is a table")
+        self.check_keys(f"{key}.", entry, _keys(Restriction))
         operator = self.text(entry, "operator", required=True)
-        self.one_of(f"{place}.operator", operator, _operators())
-        values = tuple(self.list(f"{place}.values", entry.get("values", [])))
+        self.one_of(f"{key}.operator", operator, _operators())
+        values = tuple(self.list(f"{key}.values", entry.get("values", [])))
         if ("attribute" in entry) != bool(values):
-            self.fail(place, "has an attribute and its values, or neither")
+            self.fail(key, "has an attribute and its values, or neither")
         if not all(isinstance(value, (int, str)) for value in values):
-            self.fail(f"{place}.values", "is a list of integers and strings")
+            self.fail(f"{key}.values", "is a list of integers and strings")
         return Restriction(
             operator,
             attribute=self.text(entry, "attribute") or None,
             values=values,
             outputs=self.number("outputs", entry),
-            constant_inputs=self.texts(f"{place}.constant_inputs", entry.get("constant_inputs", [])),
+            constant_inputs=self.texts(f"{key}.constant_inputs", entry.get("constant_inputs", [])),
             opsets=self.range("opsets", entry),
         )
 
     def range(self, key: str, content: Mapping[str, Any]) -> Range:
         table = self.table(key, content)
-        self.known(f"{key}.", table, _keys(Range))
-        found = Range(**{name: self.number(name, table) for name in table})
-        if None not in (found.minimum, found.maximum) and found.minimum > found.maximum:  # type: ignore[operator]
+        self.check_keys(f"{key}.", table, _keys(Range))
+        bounds = Range(**{name: self.number(name, table) for name in table})
+        if None not in (bounds.minimum, bounds.maximum) and bounds.minimum > bounds.maximum:  # type: ignore[operator]
             self.fail(key, "has a minimum that is at most the maximum")
-        if found.default is not None and found.default not in found:
-            self.fail(f"{key}.default", f"is in the range, {found}")
-        return found
+        if bounds.default is not None and bounds.default not in bounds:
+            self.fail(f"{key}.default", f"is in the range, {bounds}")
+        return bounds
 
     def choice(self, key: str, content: Mapping[str, Any], names: Collection[str]) -> Choice:
         table = self.table(key, content)
-        self.known(f"{key}.", table, _keys(Choice))
-        taken, refused = (
+        self.check_keys(f"{key}.", table, _keys(Choice))
+        supported, refused = (
             self.texts(f"{key}.{which}", table.get(which, [])) for which in ("taken", "refused")
         )
-        for name in (*taken, *refused):
+        for name in (*supported, *refused):
             self.one_of(key, name, names)
-        if set(taken) & set(refused):
-            self.fail(key, f"takes and refuses {sorted(set(taken) & set(refused))}")
-        return Choice(frozenset(taken), frozenset(refused))
+        if set(supported) & set(refused):
+            self.fail(key, f"takes and refuses {sorted(set(supported) & set(refused))}")
+        return Choice(frozenset(supported), frozenset(refused))
 
-    def known(self, prefix: str, table: Mapping[str, Any], keys: Collection[str]) -> None:
+    def check_keys(self, prefix: str, table: Mapping[str, Any], keys: Collection[str]) -> None:
         for key in table:
             if key not in keys:
                 raise UsageError(
@@ -181,40 +181,40 @@ class _Reader:
             raise UsageError(f"target '{self.name}': {key} has no {value!r}{_closest(str(value), values)}")
 
     def table(self, key: str, content: Mapping[str, Any]) -> Mapping[str, Any]:
-        result: Mapping[str, Any] = self._typed(
+        result: Mapping[str, Any] = self._expect(
             key, content.get(key, {}), lambda v: isinstance(v, dict), "a table"
         )
         return result
 
     def list(self, key: str, value: Any) -> list[Any]:
-        result: list[Any] = self._typed(key, value, lambda v: isinstance(v, list), "a list")
+        result: list[Any] = self._expect(key, value, lambda v: isinstance(v, list), "a list")
         return result
 
     def texts(self, key: str, value: Any) -> tuple[str, ...]:
-        found = self.list(key, [] if value is None else value)
-        if not all(isinstance(item, str) for item in found):
+        strings = self.list(key, [] if value is None else value)
+        if not all(isinstance(item, str) for item in strings):
             self.fail(key, "is a list of strings")
-        return tuple(found)
+        return tuple(strings)
 
     def text(self, content: Mapping[str, Any], key: str, required: bool = False) -> str:
         if required and not content.get(key):
             self.fail(key, "is missing")
-        result: str = self._typed(key, content.get(key, ""), lambda v: isinstance(v, str), "a string")
+        result: str = self._expect(key, content.get(key, ""), lambda v: isinstance(v, str), "a string")
         return result
 
     def flag(self, key: str, content: Mapping[str, Any], default: bool) -> bool:
         return bool(
-            self._typed(key, content.get(key, default), lambda v: isinstance(v, bool), "true or false")
+            self._expect(key, content.get(key, default), lambda v: isinstance(v, bool), "true or false")
         )
 
     def number(self, key: str, content: Mapping[str, Any]) -> int | None:
         if key not in content:
             return None
         fits: Callable[[Any], bool] = lambda v: type(v) is int and v > 0  # noqa: E731
-        result: int | None = self._typed(key, content[key], fits, "a positive integer")
+        result: int | None = self._expect(key, content[key], fits, "a positive integer")
         return result
 
-    def _typed(self, key: str, value: Any, fits: Callable[[Any], bool], form: str) -> Any:
+    def _expect(self, key: str, value: Any, fits: Callable[[Any], bool], form: str) -> Any:
         if not fits(value):
             self.fail(key, f"is {form}")
         return value
@@ -223,14 +223,14 @@ class _Reader:
         raise UsageError(f"target '{self.name}': {key} {demand}")
 
 
-def _keys(kind: type) -> set[str]:
-    return {field.name for field in dataclasses.fields(kind)}
+def _keys(record_class: type) -> set[str]:
+    return {field.name for field in dataclasses.fields(record_class)}
 
 
 def _element_types() -> frozenset[str]:
     import onnx_ir as ir
 
-    return frozenset(kind.name.lower() for kind in ir.DataType if kind is not ir.DataType.UNDEFINED)
+    return frozenset(dtype.name.lower() for dtype in ir.DataType if dtype is not ir.DataType.UNDEFINED)
 
 
 def _operators() -> frozenset[str]:

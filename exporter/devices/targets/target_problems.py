@@ -41,9 +41,9 @@ def find_problems(
         invalid: the nodes that are not valid, if they are known.
     """
     graphs = [model.graph, *model.graph.subgraphs()]
-    found = [*_of_model(model, target), *_of_interface(model.graph, target)]
-    found += _of_weights(graphs, target, is_file)
-    found += [
+    problems = [*_of_model(model, target), *_of_interface(model.graph, target)]
+    problems += _of_weights(graphs, target, is_file)
+    problems += [
         TargetProblem(f"not valid: {node.reason}", node.node or node.result, node.operator, node.module)
         for node in (invalid_nodes(model) if invalid is None else invalid)
     ]
@@ -52,8 +52,8 @@ def find_problems(
         for reason in _of_node(node, opset, target):
             module = node.metadata_props.get(MODULE, "")
             operator = node.op_type if node.domain in _STANDARD else f"{node.domain}::{node.op_type}"
-            found.append(TargetProblem(reason, node.name or "", operator, module))
-    return found
+            problems.append(TargetProblem(reason, node.name or "", operator, module))
+    return problems
 
 
 def _of_model(model: ir.Model, target: Target) -> Iterator[TargetProblem]:
@@ -66,17 +66,17 @@ def _of_model(model: ir.Model, target: Target) -> Iterator[TargetProblem]:
 
 
 def _of_interface(graph: ir.Graph, target: Target) -> Iterator[TargetProblem]:
-    for kind, values in (("input", graph.inputs), ("output", graph.outputs)):
+    for role, values in (("input", graph.inputs), ("output", graph.outputs)):
         for value in values:
             if value.dtype is not None and _name(value.dtype) not in target.types:
-                yield TargetProblem(f"{kind} '{value.name}' of element type {_name(value.dtype)}")
+                yield TargetProblem(f"{role} '{value.name}' of element type {_name(value.dtype)}")
     for value in graph.inputs if target.static_shapes else ():
         if value.const_value is not None:
             continue
         if value.shape is None:
             yield TargetProblem(f"input '{value.name}' of unknown shape: every dimension must be a number")
             continue
-        varying = [f"{place} ({size})" for place, size in enumerate(value.shape) if not isinstance(size, int)]
+        varying = [f"{axis} ({size})" for axis, size in enumerate(value.shape) if not isinstance(size, int)]
         if varying:
             listed = ", ".join(varying)
             yield TargetProblem(
@@ -133,9 +133,9 @@ def _of_restriction(node: ir.Node, opset: int | None, rule: Restriction) -> Iter
         yield f"the operator is taken at opset {rule.opsets}, not at {opset}"
     schema = operator_schema(node.op_type, opset) if opset is not None else None
     if rule.attribute is not None:
-        given = node.attributes.get(rule.attribute)
+        attribute = node.attributes.get(rule.attribute)
         default = schema.attributes.get(rule.attribute) if schema is not None else None
-        value = given.value if given is not None else default.default if default is not None else None
+        value = attribute.value if attribute is not None else default.default if default is not None else None
         if value is not None and value not in rule.values:
             listed = ", ".join(map(repr, rule.values))
             yield f"{rule.attribute}={value!r} is not taken, but {listed}"
@@ -144,30 +144,30 @@ def _of_restriction(node: ir.Node, opset: int | None, rule: Restriction) -> Iter
     ):
         yield f"its output {rule.outputs} is used, and {rule.outputs} at most are taken"
     for name in rule.constant_inputs:
-        place = schema.input_index.get(name) if schema is not None else None
-        value = node.inputs[place] if place is not None and place < len(node.inputs) else None
+        position = schema.input_index.get(name) if schema is not None else None
+        value = node.inputs[position] if position is not None and position < len(node.inputs) else None
         if value is not None and not _is_constant(value):
             yield f"its input {name}, '{value.name}', must be a constant"
 
 
 def _of_conventions(node: ir.Node, target: Target) -> Iterator[str]:
-    wanted = target.conventions
+    conventions = target.conventions
     if node.op_type == "Constant":
-        if wanted.constants == "initializers":
+        if conventions.constants == "initializers":
             yield "constants must be initializers: `opsetta convert --target` writes them so from opset 9 on"
         tensor = node.attributes.get("value")
         is_bool = tensor is not None and tensor.value is not None and tensor.value.dtype == ir.DataType.BOOL
-        if is_bool and wanted.bool_constants is not None:
+        if is_bool and conventions.bool_constants is not None:
             yield "a constant of bools: `opsetta convert --target` stores it otherwise from opset 9 on"
-    if wanted.float_exponents and node.op_type == "Pow":
-        kinds = [value.dtype for value in node.inputs if value is not None and value.dtype is not None]
-        if len(kinds) == 2 and kinds[0] != kinds[1]:
-            yield f"the exponent is of {_name(kinds[1])} and the base of {_name(kinds[0])}"
-    for name in wanted.explicit_attributes:
+    if conventions.float_exponents and node.op_type == "Pow":
+        dtypes = [value.dtype for value in node.inputs if value is not None and value.dtype is not None]
+        if len(dtypes) == 2 and dtypes[0] != dtypes[1]:
+            yield f"the exponent is of {_name(dtypes[1])} and the base of {_name(dtypes[0])}"
+    for name in conventions.explicit_attributes:
         operator, _, attribute = name.partition(".")
         if operator == node.op_type and attribute not in node.attributes:
             yield f"its attribute {attribute} must be written: `opsetta convert --target` does"
-    if wanted.recurrent_outputs == "all" and len(node.outputs) < _RECURRENT.get(node.op_type, 0):
+    if conventions.recurrent_outputs == "all" and len(node.outputs) < _RECURRENT.get(node.op_type, 0):
         yield "all of its outputs must be there: `opsetta convert --target` adds them"
 
 

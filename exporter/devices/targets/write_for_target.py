@@ -55,27 +55,28 @@ def _unroll(model: ir.Model, target: Target) -> bool:
 def _run(passes: Iterable[ir.passes.PassBase], model: ir.Model) -> bool:
     """Run passes in order, and return whether one of them changed the model."""
     results = [
-        run_pass(each, model, "It runs for this target; the model is written without one") for each in passes
+        run_pass(graph_pass, model, "It runs for this target; the model is written without one")
+        for graph_pass in passes
     ]
     return any(result.modified for result in results)
 
 
-def _passes(model: ir.Model, wanted: Conventions) -> list[ir.passes.PassBase]:
-    known = Initializers(model)
-    found: list[ir.passes.PassBase] = []
+def _passes(model: ir.Model, conventions: Conventions) -> list[ir.passes.PassBase]:
+    initializers = Initializers(model)
+    passes: list[ir.passes.PassBase] = []
     # Passes below read initializers only.
-    if wanted.constants == "initializers" or wanted.bool_constants or wanted.int64_constants:
-        found.append(WriteInitializers())
-    if wanted.float_exponents:
-        found.append(AlignExponents(known))
-    if wanted.resize is not None:
-        found.append(ResizeBy(wanted.resize, known))
-    if wanted.int64_constants is not None:
-        found.append(NarrowConstants(known))
-    if wanted.bool_constants is not None:
-        found.append(StoreBools(ir.DataType[wanted.bool_constants.upper()], known))
-    if wanted.explicit_attributes:
-        found.append(WriteDefaultAttributes(wanted.explicit_attributes))
-    if wanted.constants == "nodes":
-        found.append(WriteConstantNodes())
-    return found
+    if conventions.constants == "initializers" or conventions.bool_constants or conventions.int64_constants:
+        passes.append(WriteInitializers())
+    if conventions.float_exponents:
+        passes.append(AlignExponents(initializers))
+    if conventions.resize is not None:
+        passes.append(ResizeBy(conventions.resize, initializers))
+    if conventions.int64_constants is not None:
+        passes.append(NarrowConstants(initializers))
+    if conventions.bool_constants is not None:
+        passes.append(StoreBools(ir.DataType[conventions.bool_constants.upper()], initializers))
+    if conventions.explicit_attributes:
+        passes.append(WriteDefaultAttributes(conventions.explicit_attributes))
+    if conventions.constants == "nodes":
+        passes.append(WriteConstantNodes())
+    return passes

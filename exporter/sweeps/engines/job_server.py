@@ -76,11 +76,11 @@ def _run(payload: bytes, limits: Limits, connection: Connection) -> Ended:
             connection.close()
             _work(payload, writer, output)
         os.close(writer)
-        result, problem, usage, status = _watched(child, reader, limits, connection)
+        result, problem, usage, status = _watch(child, reader, limits, connection)
         os.close(reader)
         # The job may have left processes behind.
         _kill_group(child)
-        ended = _ended(result, problem, status, limits, _tail(output))
+        ended = _describe_outcome(result, problem, status, limits, _tail(output))
     peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return Ended(*ended, time.monotonic() - begin, peak, host=socket.gethostname())
 
@@ -115,7 +115,7 @@ def _end_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 
-def _watched(
+def _watch(
     child: int, reader: int, limits: Limits, connection: Connection
 ) -> tuple[bytes, str, resource.struct_rusage, int]:
     """Receive the result of a process; end the process at its limits.
@@ -141,8 +141,8 @@ def _watched(
             os._exit(0)
         ended, status, usage = os.wait4(child, os.WNOHANG)
         if ended:
-            while select.select([reader], [], [], 0)[0] and (rest := os.read(reader, 1 << 20)):
-                result += rest
+            while select.select([reader], [], [], 0)[0] and (remainder := os.read(reader, 1 << 20)):
+                result += remainder
             return bytes(result), problem, usage, status
         if time.monotonic() > deadline:
             problem = TIMEOUT
@@ -158,7 +158,9 @@ def _kill_group(child: int) -> None:
         os.killpg(child, signal.SIGKILL)
 
 
-def _ended(content: bytes, problem: str, status: int, limits: Limits, tail: str) -> tuple[Any, str, str]:
+def _describe_outcome(
+    content: bytes, problem: str, status: int, limits: Limits, tail: str
+) -> tuple[Any, str, str]:
     """The result, the problem and its detail."""
     if problem == TIMEOUT:
         return None, problem, f"not done within {limits.seconds:g} seconds{tail}"

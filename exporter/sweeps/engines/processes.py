@@ -71,8 +71,8 @@ class JobServer:
     def receive(self) -> Ended:
         """Wait for the job to end. A server that died cannot run another."""
         try:
-            found: Ended = self.connection.recv()
-            return found
+            outcome: Ended = self.connection.recv()
+            return outcome
         except (EOFError, ConnectionResetError):
             code = self._process.wait()
             return Ended(problem=DIED, detail=f"the process that watches the job ended with code {code}")

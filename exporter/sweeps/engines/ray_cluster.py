@@ -55,8 +55,8 @@ class RayEngine:
         if address != "ray":
             _check_reachable(address)
             options["address"] = address
-        elif ":" in (known := os.environ.get("RAY_ADDRESS", "")):
-            _check_reachable(known)
+        elif ":" in (environment_address := os.environ.get("RAY_ADDRESS", "")):
+            _check_reachable(environment_address)
         try:
             self._ray.init(**options)
         except (OSError, RuntimeError, ValueError) as error:
@@ -80,7 +80,7 @@ class RayEngine:
                     submitted[reference] = job, attempt
                 [reference], _ = self._ray.wait(list(submitted), num_returns=1)
                 job, attempt = submitted.pop(reference)
-                ended = self._ended(reference, attempt)
+                ended = self._outcome_of(reference, attempt)
                 if ended.may_run_again():
                     waiting.appendleft((job, attempt + 1))
                 else:
@@ -89,7 +89,7 @@ class RayEngine:
             for reference in submitted:
                 self._ray.cancel(reference, force=True)
 
-    def _ended(self, reference: Any, attempt: int) -> Ended:
+    def _outcome_of(self, reference: Any, attempt: int) -> Ended:
         """The outcome of the `attempt`-th run of a task.
 
         Raises:

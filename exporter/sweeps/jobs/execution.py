@@ -16,12 +16,12 @@ def measure(settings: Settings, task: Task) -> dict[str, Any]:
         from .python_models import run
     else:
         from .onnx_models import run
-    found = Measurement()
+    measurement = Measurement()
     try:
-        named = task.job.target
-        _, aim = resolve_target(task.job.opset, None if named == NO_TARGET else named)
-        run(settings, task, aim, found)
-        found.columns["status"] = PASSED if settings.verify else WRITTEN
+        target_name = task.job.target
+        _, target = resolve_target(task.job.opset, None if target_name == NO_TARGET else target_name)
+        run(settings, task, target, measurement)
+        measurement.columns["status"] = PASSED if settings.verify else WRITTEN
     except Exception as error:
-        found.fail(error)
-    return found.columns
+        measurement.fail(error)
+    return measurement.columns

@@ -23,20 +23,20 @@ def fingerprint(job: Job, model: str, settings: Settings) -> str:
     Args:
         model: the digest of the model's files.
     """
-    aim = "" if job.target == NO_TARGET else repr(load_target(job.target))
-    parts = [model, aim, repr(settings), package_digest(), *map(_version, _LIBRARIES)]
+    target = "" if job.target == NO_TARGET else repr(load_target(job.target))
+    parts = [model, target, repr(settings), package_digest(), *map(_version, _LIBRARIES)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
 @functools.cache
 def package_digest() -> str:
     """A digest of opsetta's own source, which changes between releases of the same version too."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     files = [file for floor in _FLOORS for file in (_PACKAGE / floor).rglob("*.py")]
     for file in sorted(files):
-        found.update(file.relative_to(_PACKAGE).as_posix().encode())
-        found.update(file.read_bytes())
-    return found.hexdigest()[:16]
+        sha256.update(file.relative_to(_PACKAGE).as_posix().encode())
+        sha256.update(file.read_bytes())
+    return sha256.hexdigest()[:16]
 
 
 @functools.cache

@@ -54,11 +54,11 @@ class Measurement:
         return REFUSED if is_refusal else FAILED
 
 
-def record_graph(found: Measurement, model: ir.Model, composed: Iterable[str]) -> None:
+def record_graph(measurement: Measurement, model: ir.Model, composed: Iterable[str]) -> None:
     """Record the size of a graph, and the operators that it composes."""
     names = sorted(composed)
     tensors = [value.const_value for value in model.graph.initializers.values()]
-    found.columns |= {
+    measurement.columns |= {
         "nodes": sum(1 for _ in model.graph.all_nodes()),
         "composed": len(names),
         "composed_operators": ", ".join(names),
@@ -66,6 +66,6 @@ def record_graph(found: Measurement, model: ir.Model, composed: Iterable[str]) -
     }
 
 
-def record_latency(found: Measurement, model: ir.Model, feed: Mapping[str, Any], runs: int) -> None:
+def record_latency(measurement: Measurement, model: ir.Model, feed: Mapping[str, Any], runs: int) -> None:
     """Record the median time of some runs on one thread."""
-    found.columns["latency_ms"] = round(median_seconds(model, feed, runs) * 1000, 4)
+    measurement.columns["latency_ms"] = round(median_seconds(model, feed, runs) * 1000, 4)

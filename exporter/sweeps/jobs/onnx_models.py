@@ -19,26 +19,26 @@ IMPORTS = ("opsetta.symbolics", __name__)
 _SEED = 0
 
 
-def run(settings: Settings, task: Task, target: Target | None, found: Measurement) -> None:
-    """Convert, compare and time one file; `found` has the columns known so far when an error is raised."""
+def run(settings: Settings, task: Task, target: Target | None, measurement: Measurement) -> None:
+    """Convert, compare and time one file; an error leaves the columns measured before it."""
     path = file_of(task.zoo, task.job.model)
-    with found.stage("loading"):
+    with measurement.stage("loading"):
         model = load(path)
         if not isinstance(model, OnnxModel):
             raise UsageError(
                 f"'{path}' is not an ONNX model: convert a source file with `opsetta convert` first"
             )
-    with found.stage("lowering"):
+    with measurement.stage("lowering"):
         converted = model.lower(task.job.opset, optimize=settings.optimize, target=target)
     nodes = [node for node in model.source.graph.all_nodes() if node.domain in ("", "ai.onnx")]
     composed = {node.op_type for node in nodes if operator_schema(node.op_type, task.job.opset) is None}
-    record_graph(found, converted.model, composed)
+    record_graph(measurement, converted.model, composed)
     if not settings.verify and not settings.runs:
         return
     feed = random_inputs(inputs_of_model(model.source), _SEED, sizes_of(task.job.shape))
     if settings.verify:
-        with found.stage("comparison"):
+        with measurement.stage("comparison"):
             report = converted.verify((), feed, rtol=settings.rtol, atol=settings.atol)
-        found.columns["parity_error"] = report.max_absolute_error
+        measurement.columns["parity_error"] = report.max_absolute_error
     if settings.runs:
-        record_latency(found, converted.model, feed, settings.runs)
+        record_latency(measurement, converted.model, feed, settings.runs)

@@ -51,9 +51,9 @@ def sizes_of(shape: str) -> dict[str, int]:
     """
     sizes = {}
     for part in shape.split("+"):
-        found = _SIZE.fullmatch(part)
-        if found is not None:
-            sizes[found[1]] = int(found[2])
+        match = _SIZE.fullmatch(part)
+        if match is not None:
+            sizes[match[1]] = int(match[2])
         elif part not in (OWN, STATIC):
             raise UsageError(
                 f"'{shape}' is not a shape: write {OWN}, {STATIC}, NAME=SIZE, or several of these with + "
@@ -78,9 +78,9 @@ def _check_dtypes(zoo: Zoo, dtypes: Iterable[str]) -> None:
 def _check_shape(zoo: Zoo, shape: str, named: set[str]) -> None:
     unknown = sorted(set(sizes_of(shape)) - named)
     if unknown:
-        what = "factory has a parameter" if zoo.is_python else "file has a dimension"
+        carrier = "factory has a parameter" if zoo.is_python else "file has a dimension"
         listed = ", ".join(sorted(named)) or "none"
-        raise UsageError(f"shape '{shape}': no {what} '{unknown[0]}' (named: {listed})")
+        raise UsageError(f"shape '{shape}': no {carrier} '{unknown[0]}' (named: {listed})")
     if is_static(shape) and not zoo.is_python:
         raise UsageError(f"the dynamic dimensions of ONNX files cannot be changed: leave '{shape}' out")
 
@@ -91,14 +91,14 @@ def parse_opsets(text: str) -> list[int]:
     Raises:
         OpsettaError: the text has another form.
     """
-    found: list[int] = []
+    opsets: list[int] = []
     for part in text.split(","):
         first, dash, last = (piece.strip() for piece in part.partition("-"))
         if not first.isdecimal() or (dash and not last.isdecimal()):
             raise OpsettaError(
                 f"--opsets '{text}': write opsets and ranges with commas between them, 9,13-15,18"
             )
-        found += range(int(first), int(last if dash else first) + 1)
-    if not found:
+        opsets += range(int(first), int(last if dash else first) + 1)
+    if not opsets:
         raise OpsettaError(f"--opsets '{text}' names no opset")
-    return found
+    return opsets

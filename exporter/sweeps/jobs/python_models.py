@@ -31,24 +31,24 @@ IMPORTS = (
 """Modules that every such job needs. None of them starts a thread, as onnxruntime does."""
 
 
-def run(settings: Settings, task: Task, target: Target | None, found: Measurement) -> None:
-    """Export, compare and time one model; `found` has the columns known so far when an error is raised."""
-    with found.stage("loading"):
+def run(settings: Settings, task: Task, target: Target | None, measurement: Measurement) -> None:
+    """Export, compare and time one model; an error leaves the columns measured before it."""
+    with measurement.stage("loading"):
         need_torch("a sweep of PyTorch models")
         example = _example(task)
     from ...export_model import capture_model, lower_capture
 
-    with found.stage("capture"):
+    with measurement.stage("capture"):
         capture = capture_model(example.model, example.args, example.kwargs, **example.options)
-    with found.stage("lowering"):
+    with measurement.stage("lowering"):
         program = lower_capture(
             capture, task.job.opset, optimize=settings.optimize, target=target, **_names(example)
         )
-    record_graph(found, program.model, _composed(capture.source.graph, program.model.graph))
+    record_graph(measurement, program.model, _composed_operators(capture.source.graph, program.model.graph))
     if settings.verify:
-        with found.stage("comparison"):
+        with measurement.stage("comparison"):
             report = program.verify(rtol=settings.rtol, atol=settings.atol)
-        found.columns["parity_error"] = report.max_absolute_error
+        measurement.columns["parity_error"] = report.max_absolute_error
     if settings.runs and capture.example is not None:
         from ...running import calls
         from ...running.torch_structures import callable_interface
@@ -56,11 +56,14 @@ def run(settings: Settings, task: Task, target: Target | None, found: Measuremen
         interface = callable_interface(capture.interface)
         leaves = calls.flatten(interface, *capture.example)
         record_latency(
-            found, program.model, calls.input_values(interface, program.input_names, leaves), settings.runs
+            measurement,
+            program.model,
+            calls.input_values(interface, program.input_names, leaves),
+            settings.runs,
         )
 
 
-def _composed(source: ir.Graph, graph: ir.Graph) -> list[str]:
+def _composed_operators(source: ir.Graph, graph: ir.Graph) -> list[str]:
     """The operators of a source graph that become more than one ONNX node on average."""
     emitted = collections.Counter(node.metadata_props.get(SOURCE, "") for node in graph.all_nodes())
     counts = collections.Counter(overloaded_name(node) for node in source.all_nodes())
@@ -100,10 +103,10 @@ def _example(task: Task) -> Example:
         dtype = getattr(torch, job.dtype)
         register_structures(args, kwargs)
 
-        def converted(leaf: Any) -> Any:
+        def convert_leaf(leaf: Any) -> Any:
             is_float = isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
             return leaf.to(dtype) if is_float else leaf
 
-        args, kwargs = pytree.tree_map(converted, (args, kwargs))
+        args, kwargs = pytree.tree_map(convert_leaf, (args, kwargs))
         model = model.to(dtype)
     return Example(model, args, kwargs, options)

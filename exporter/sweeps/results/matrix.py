@@ -72,7 +72,7 @@ def _chip(status: str, count: int) -> str:
 
 def _head(columns: Sequence[tuple[int, Variant]]) -> str:
     opsets = list(dict.fromkeys(opset for opset, _ in columns))
-    spans = [sum(opset == other for other, _ in columns) for opset in opsets]
+    spans = [sum(opset == column_opset for column_opset, _ in columns) for opset in opsets]
     cells = [
         f'<th scope="colgroup" colspan="{span}" class="first">{opset}</th>'
         for opset, span in zip(opsets, spans, strict=True)
@@ -82,26 +82,28 @@ def _head(columns: Sequence[tuple[int, Variant]]) -> str:
     lines = [f"<tr>{corner}{''.join(cells)}</tr>"]
     if has_variants:
         labels = "".join(
-            f'<th scope="col"{_first(columns, place)}>{"<br>".join(map(html.escape, variant))}</th>'
-            for place, (_, variant) in enumerate(columns)
+            f'<th scope="col"{_first(columns, column)}>{"<br>".join(map(html.escape, variant))}</th>'
+            for column, (_, variant) in enumerate(columns)
         )
         lines.append(f"<tr>{labels}</tr>")
     return "".join(lines)
 
 
-def _first(columns: Sequence[tuple[int, Variant]], place: int) -> str:
+def _first(columns: Sequence[tuple[int, Variant]], column: int) -> str:
     """Marks the first column of an opset."""
-    return ' class="first"' if not place or columns[place - 1][0] != columns[place][0] else ""
+    return ' class="first"' if not column or columns[column - 1][0] != columns[column][0] else ""
 
 
 def _body(rows: Sequence[Row], columns: Sequence[tuple[int, Variant]], axes: Sequence[str]) -> str:
-    places = {(row.model, row.opset, _variant(row, axes)): place for place, row in enumerate(rows)}
+    row_indices = {
+        (row.model, row.opset, _variant(row, axes)): row_index for row_index, row in enumerate(rows)
+    }
     lines = []
     for model in dict.fromkeys(row.model for row in rows):
         cells = []
         for index, (opset, variant) in enumerate(columns):
-            place = places.get((model, opset, variant))
-            inner = "" if place is None else _button(rows[place], place)
+            row_index = row_indices.get((model, opset, variant))
+            inner = "" if row_index is None else _button(rows[row_index], row_index)
             cells.append(f"<td{_first(columns, index)}>{inner}</td>")
         name = html.escape(model)
         lines.append(
@@ -110,9 +112,9 @@ def _body(rows: Sequence[Row], columns: Sequence[tuple[int, Variant]], axes: Seq
     return "\n".join(lines)
 
 
-def _button(row: Row, place: int) -> str:
+def _button(row: Row, row_index: int) -> str:
     name = html.escape(row.status)
-    return f'<button type="button" class="{_css(row.status)}" data-row="{place}">{name}</button>'
+    return f'<button type="button" class="{_css(row.status)}" data-row="{row_index}">{name}</button>'
 
 
 def _css(status: str) -> str:

@@ -44,7 +44,7 @@ def read_rows(path: str | os.PathLike[str]) -> list[Row]:
         return _read_parquet(file)
     _check_signature(file, ".sqlite")
     with contextlib.closing(_connect(file)) as database:
-        return _read(database, file)
+        return _read_database(database, file)
 
 
 class ResultsFile:
@@ -72,13 +72,15 @@ class ResultsFile:
         if self._is_parquet:
             _pyarrow()
         self._is_new = status is None
-        self._place = self.path.with_name(f"{self.path.name}.part.sqlite") if self._is_parquet else self.path
-        self._database = _connect(self._place, create=True)
-        self._descriptor = os.open(self._place, os.O_RDONLY)
+        self._database_path = (
+            self.path.with_name(f"{self.path.name}.part.sqlite") if self._is_parquet else self.path
+        )
+        self._database = _connect(self._database_path, create=True)
+        self._descriptor = os.open(self._database_path, os.O_RDONLY)
         try:
             if locks.acquire(self._descriptor) == locks.Lock.BUSY:
                 raise ModelFileError(f"another sweep writes to '{self.path}'")
-            later = _read(self._database, self._place)
+            later = _read_database(self._database, self._database_path)
         except BaseException:
             self._release()
             raise
@@ -95,7 +97,7 @@ class ResultsFile:
                     f"INSERT OR REPLACE INTO results ({names}) VALUES ({values})", dataclasses.astuple(row)
                 )
         except sqlite3.Error as error:
-            raise ModelFileError(f"'{self._place}' cannot be written: {error}") from error
+            raise ModelFileError(f"'{self._database_path}' cannot be written: {error}") from error
 
     def close(self) -> None:
         """Finish the file. A new one without rows is removed."""
@@ -104,7 +106,7 @@ class ResultsFile:
             _write_parquet(self.path, self.rows.values())
         self._release()
         if self._is_parquet or is_empty:
-            self._place.unlink(missing_ok=True)
+            self._database_path.unlink(missing_ok=True)
 
     def _release(self) -> None:
         # Closing a descriptor of the file ends the locks of SQLite, so it comes last.
@@ -122,15 +124,15 @@ def _is_parquet(path: pathlib.Path) -> bool:
     return path.suffix == PARQUET
 
 
-def _check_signature(file: pathlib.Path, kind: str) -> None:
+def _check_signature(file: pathlib.Path, extension: str) -> None:
     """Refuse a file with the wrong signature."""
-    signature = _SIGNATURES[kind]
+    signature = _SIGNATURES[extension]
     try:
         with file.open("rb") as content:
-            found = content.read(len(signature))
+            beginning = content.read(len(signature))
     except OSError as error:
         raise ModelFileError(f"'{file}' cannot be read: {error.strerror}") from error
-    if found != signature:
+    if beginning != signature:
         raise _foreign(file)
 
 
@@ -152,7 +154,7 @@ def _connect(file: pathlib.Path, create: bool = False) -> sqlite3.Connection:
         database = sqlite3.connect(file)
         try:
             if create and not database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                columns = ", ".join(f"{name} {_SQL[kind]}" for name, kind in COLUMNS.items())
+                columns = ", ".join(f"{name} {_SQL[type_name]}" for name, type_name in COLUMNS.items())
                 with database:
                     database.execute(f"PRAGMA application_id = {_APPLICATION}")
                     database.execute(f"PRAGMA user_version = {_VERSION}")
@@ -171,12 +173,12 @@ def _connect(file: pathlib.Path, create: bool = False) -> sqlite3.Connection:
     return database
 
 
-def _read(database: sqlite3.Connection, file: pathlib.Path) -> list[Row]:
+def _read_database(database: sqlite3.Connection, file: pathlib.Path) -> list[Row]:
     try:
-        found = database.execute(f"SELECT {', '.join(COLUMNS)} FROM results ORDER BY rowid").fetchall()
+        records = database.execute(f"SELECT {', '.join(COLUMNS)} FROM results ORDER BY rowid").fetchall()
     except sqlite3.Error as error:
         raise _foreign(file) from error
-    return [Row(*values) for values in found]
+    return [Row(*values) for values in records]
 
 
 def _pyarrow() -> Any:
@@ -204,9 +206,10 @@ def _read_parquet(file: pathlib.Path) -> list[Row]:
 
 def _write_parquet(path: pathlib.Path, rows: Iterable[Row]) -> None:
     pyarrow = _pyarrow()
-    kinds = {"str": pyarrow.string(), "int": pyarrow.int64(), "float": pyarrow.float64()}
+    arrow_types = {"str": pyarrow.string(), "int": pyarrow.int64(), "float": pyarrow.float64()}
     schema = pyarrow.schema(
-        [(name, kinds[kind]) for name, kind in COLUMNS.items()], metadata={_MARK: str(_VERSION)}
+        [(name, arrow_types[type_name]) for name, type_name in COLUMNS.items()],
+        metadata={_MARK: str(_VERSION)},
     )
     table = pyarrow.Table.from_pylist([dataclasses.asdict(row) for row in rows], schema)
     publish(path, lambda file, location: pyarrow.parquet.write_table(table, file))

@@ -48,18 +48,18 @@ def list_onnx_files(path: str) -> Zoo:
     Raises:
         OpsettaError: there is no such folder or file, or no ONNX file in it.
     """
-    place = pathlib.Path(path)
-    files = sorted(place.rglob("*.onnx")) if place.is_dir() else [place]
+    zoo_path = pathlib.Path(path)
+    files = sorted(zoo_path.rglob("*.onnx")) if zoo_path.is_dir() else [zoo_path]
     if not files:
         raise OpsettaError(f"the folder '{path}' has no .onnx file")
-    root = place if place.is_dir() else place.parent
+    root = zoo_path if zoo_path.is_dir() else zoo_path.parent
     return Zoo(path, False, {file.relative_to(root).as_posix(): _entry(file) for file in files})
 
 
 def file_of(zoo: str, model: str) -> pathlib.Path:
     """The file of a model of a zoo of ONNX files."""
-    place = pathlib.Path(zoo)
-    return place / model if place.is_dir() else place
+    zoo_path = pathlib.Path(zoo)
+    return zoo_path / model if zoo_path.is_dir() else zoo_path
 
 
 def digest_of(files: list[pathlib.Path]) -> str:
@@ -68,16 +68,16 @@ def digest_of(files: list[pathlib.Path]) -> str:
     Raises:
         OpsettaError: a file cannot be read.
     """
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for file in files:
         try:
             with open_regular(file) as content:
-                found.update(f"{os.fstat(content.fileno()).st_size} ".encode())
+                sha256.update(f"{os.fstat(content.fileno()).st_size} ".encode())
                 while block := content.read(1 << 20):
-                    found.update(block)
+                    sha256.update(block)
         except OSError as error:
             raise OpsettaError(f"'{file}' cannot be read: {reason_of(error)}") from error
-    return found.hexdigest()[:16]
+    return sha256.hexdigest()[:16]
 
 
 def _entry(file: pathlib.Path) -> Entry:
@@ -89,15 +89,15 @@ def _entry(file: pathlib.Path) -> Entry:
 
     digest = digest_of([file])
     try:
-        found = describe_file(file, trusted=True)
+        description = describe_file(file, trusted=True)
     except ModelFileError:
         # The job of this file reports the error.
         return Entry((), digest)
     sizes = dict.fromkeys(
-        size for value in found["inputs"] for size in value["shape"] or () if isinstance(size, str)
+        size for value in description["inputs"] for size in value["shape"] or () if isinstance(size, str)
     )
     parts = [digest]
-    for name in found["external_data"]:
+    for name in description["external_data"]:
         data = file.parent / name
         if data.is_file():
             status = data.stat()

@@ -27,14 +27,14 @@ def list_models(path: str) -> Zoo:
     Raises:
         OpsettaError: there is no such file, it fails, or it has no models.
     """
-    known, threads = set(sys.modules), _thread_count()
+    modules_before, threads = set(sys.modules), _thread_count()
     module = load_file(path)
-    found = _factories(path, module)
-    digest = _digest(path, known)
+    factories = _factories(path, module)
+    digest = _digest(path, modules_before)
     # A process with threads cannot be forked, so it must not import what starts them.
     starts_threads = _thread_count() > threads
-    imports = () if starts_threads else tuple(_libraries(set(sys.modules) - known))
-    models = {name: Entry(tuple(_parameters(factory)), digest) for name, factory in found.items()}
+    imports = () if starts_threads else tuple(_libraries(set(sys.modules) - modules_before))
+    models = {name: Entry(tuple(_parameters(factory)), digest) for name, factory in factories.items()}
     return Zoo(path, True, models, imports)
 
 
@@ -45,8 +45,8 @@ def list_models_or_error(path: str) -> Zoo | str:
     except OpsettaError as error:
         trace = None if error.__cause__ is None else error.__cause__.__traceback__
         frames = traceback.extract_tb(trace)
-        place = f" (at {shown_line(frames[-1].filename, frames[-1].lineno or 0)})" if frames else ""
-        return f"{error}{place}" if not isinstance(error.__cause__, SyntaxError) else str(error)
+        position = f" (at {shown_line(frames[-1].filename, frames[-1].lineno or 0)})" if frames else ""
+        return f"{error}{position}" if not isinstance(error.__cause__, SyntaxError) else str(error)
 
 
 def example_from(path: str, digest: str, name: str, sizes: Mapping[str, int]) -> Example:
@@ -58,9 +58,9 @@ def example_from(path: str, digest: str, name: str, sizes: Mapping[str, int]) ->
     Raises:
         OpsettaError: the file is another than was listed, or the factory fails.
     """
-    known = set(sys.modules)
+    modules_before = set(sys.modules)
     module = load_file(path)
-    if _digest(path, known) != digest:
+    if _digest(path, modules_before) != digest:
         raise OpsettaError(f"'{path}' changed since the sweep began: start the sweep again")
     # Results of a sweep name no folder of the machine.
     return example_of(f"{shown_file(path)}:{name}", _factories(path, module)[name], **sizes)
@@ -69,19 +69,19 @@ def example_from(path: str, digest: str, name: str, sizes: Mapping[str, int]) ->
 def _factories(path: str, module: types.ModuleType) -> dict[str, Factory]:
     registry = getattr(module, _REGISTRY, None)
     if registry is None:
-        found = {name: item for name, item in vars(module).items() if _is_factory(name, item, module)}
-        if not found:
+        factories = {name: item for name, item in vars(module).items() if _is_factory(name, item, module)}
+        if not factories:
             raise OpsettaError(
                 f"'{path}' has no models: it needs MODELS, a dict from names to factories, or a public "
                 "function without required parameters for each model"
             )
-        return found
+        return factories
     if not isinstance(registry, Mapping) or not registry:
         raise OpsettaError(
             f"{_REGISTRY} in '{path}' must be a dict from names to factories, with at least one entry"
         )
     for name, factory in registry.items():
-        if not isinstance(name, str) or not callable(factory) or list(_required(factory)):
+        if not isinstance(name, str) or not callable(factory) or list(_required_parameters(factory)):
             raise OpsettaError(
                 f"{_REGISTRY}[{name!r}] in '{path}' is not a factory: each name has a function without "
                 "required parameters, which returns (model, args), (model, args, kwargs) or a dict"
@@ -91,10 +91,10 @@ def _factories(path: str, module: types.ModuleType) -> dict[str, Factory]:
 
 def _is_factory(name: str, item: Any, module: types.ModuleType) -> bool:
     is_own = inspect.isfunction(item) and item.__module__ == module.__name__
-    return is_own and not name.startswith("_") and not list(_required(item))
+    return is_own and not name.startswith("_") and not list(_required_parameters(item))
 
 
-def _required(factory: Factory) -> Iterator[str]:
+def _required_parameters(factory: Factory) -> Iterator[str]:
     """The required parameters of a factory."""
     for parameter in inspect.signature(factory).parameters.values():
         is_variadic = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
@@ -109,7 +109,7 @@ def _parameters(factory: Factory) -> Iterator[str]:
             yield parameter.name
 
 
-def _digest(path: str, known: set[str]) -> str:
+def _digest(path: str, modules_before: set[str]) -> str:
     """The digest of a file, and of the files that it imported from its own folder.
 
     Args:
@@ -117,22 +117,31 @@ def _digest(path: str, known: set[str]) -> str:
     """
     file = pathlib.Path(path).resolve()
     beside = {
-        pathlib.Path(place).resolve()
-        for name in set(sys.modules) - known
-        if name.partition(".")[0] != "opsetta" and (place := _place(name))
+        pathlib.Path(module_path).resolve()
+        for name in set(sys.modules) - modules_before
+        if name.partition(".")[0] != "opsetta" and (module_path := _module_path(name))
     }
-    inside = [other for other in beside if file.parent in other.parents and not _is_library(other)]
-    return digest_of([file, *sorted(other for other in inside if other != file and other.is_file())])
+    inside = [
+        path_beside
+        for path_beside in beside
+        if file.parent in path_beside.parents and not _is_library(path_beside)
+    ]
+    return digest_of(
+        [
+            file,
+            *sorted(path_beside for path_beside in inside if path_beside != file and path_beside.is_file()),
+        ]
+    )
 
 
 def _libraries(names: set[str]) -> Iterator[str]:
     """The installed packages among modules."""
     for name in sorted(names):
-        if "." not in name and _is_library(pathlib.Path(_place(name))):
+        if "." not in name and _is_library(pathlib.Path(_module_path(name))):
             yield name
 
 
-def _place(name: str) -> str:
+def _module_path(name: str) -> str:
     """The file of an imported module; empty if it has none."""
     return getattr(sys.modules.get(name), "__file__", None) or ""
 

@@ -50,7 +50,7 @@ def data_file(folder):
 
 def rewrite(folder, **changes) -> None:
     """Write another manifest that is intact."""
-    known = Manifest.read(folder)
+    known = Manifest.from_folder(folder)
     fields = {name: getattr(known, name) for name in ("fingerprint", "layout", "plain", "packed", "blobs")}
     (folder / MANIFEST).write_bytes(Manifest(**{**fields, **changes}).to_bytes())
 
@@ -91,7 +91,7 @@ def test_the_folder_holds_both_models(folder):
     portable = onnx.load(folder / PLAIN)
     assert [entry.version for entry in portable.opset_import if entry.domain == ""] == [13]
     onnx.checker.check_model(portable, full_check=True)
-    known = Manifest.read(folder)
+    known = Manifest.from_folder(folder)
     assert {blob.weight for blob in known.blobs} == {"5.weight", "7.weight"}
     assert known.fingerprint["onnxruntime_build"].startswith("ORT Build Info")
 
@@ -139,12 +139,12 @@ FIELDS = {
 
 
 def test_every_field_is_checked(folder):
-    assert {*FIELDS, "threads"} == set(Manifest.read(folder).fingerprint)
+    assert {*FIELDS, "threads"} == set(Manifest.from_folder(folder).fingerprint)
 
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_a_field_that_differs_falls_back(copy, plain, field):
-    rewrite(copy, fingerprint={**Manifest.read(copy).fingerprint, field: FIELDS[field]})
+    rewrite(copy, fingerprint={**Manifest.from_folder(copy).fingerprint, field: FIELDS[field]})
     with pytest.warns(UserWarning, match=rf"{field} \(saved .+, here .+\)") as caught:
         session = opsetta.load_session(copy)
     assert len(caught) == 1
@@ -155,7 +155,7 @@ def test_a_field_that_differs_falls_back(copy, plain, field):
 
 
 def test_one_warning_names_every_field(copy):
-    rewrite(copy, fingerprint={**Manifest.read(copy).fingerprint, **FIELDS})
+    rewrite(copy, fingerprint={**Manifest.from_folder(copy).fingerprint, **FIELDS})
     with pytest.warns(UserWarning, match="are not used") as caught:
         opsetta.load_session(copy)
     assert all(field in str(caught[0].message) for field in FIELDS)
@@ -163,7 +163,7 @@ def test_one_warning_names_every_field(copy):
 
 
 def test_threads_are_noted(copy, plain):
-    rewrite(copy, fingerprint={**Manifest.read(copy).fingerprint, "threads": 7})
+    rewrite(copy, fingerprint={**Manifest.from_folder(copy).fingerprint, "threads": 7})
     session = opsetta.load_session(copy)
     assert session.prepack_status.notes == ("threads (saved 7, here 0)",)
     np.testing.assert_allclose(run(session), plain, atol=1e-5)
@@ -194,7 +194,7 @@ def test_another_plain_model_is_an_error(copy, name):
 
 
 def test_a_damaged_weight_is_named(copy, plain):
-    blob = Manifest.read(copy).blobs[0]
+    blob = Manifest.from_folder(copy).blobs[0]
     content = bytearray(data_file(copy).read_bytes())
     content[blob.offset : blob.offset + blob.size] = bytes(blob.size)
     data_file(copy).write_bytes(content)
@@ -262,7 +262,7 @@ def test_packed_entries_survive_saving(folder, tmp_path):
         for entry in tensor.external_data
         if entry.key.startswith("prepacked")
     }
-    known = {blob.weight: blob for blob in Manifest.read(folder).blobs}
+    known = {blob.weight: blob for blob in Manifest.from_folder(folder).blobs}
     assert set(entries) == set(known)
     [data] = tmp_path.glob("again.onnx.*.data")
     for name, text in entries.items():

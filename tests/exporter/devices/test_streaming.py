@@ -565,7 +565,7 @@ class TestInputs:
 
 class TestFolder:
     def test_has_an_index_of_aligned_weights(self, folder):
-        index = Index.read(folder)
+        index = Index.from_folder(folder)
         assert len(index.weights) == 2 * LAYERS
         assert all(weight.offset % 4096 == 0 for weight in index.weights)
         proto = onnx.load(folder / "model.onnx")
@@ -583,13 +583,13 @@ class TestFolder:
 
     @pytest.mark.parametrize("verify", ["full", "size"])
     def test_with_a_shorter_file_is_refused(self, copy, verify):
-        data = copy / Index.read(copy).data
+        data = copy / Index.from_folder(copy).data
         data.write_bytes(data.read_bytes()[:-1])
         with pytest.raises(ModelFileError, match="bytes instead of"):
             StreamingSession(copy, verify=verify)
 
     def test_with_a_changed_weight_is_refused(self, copy):
-        index = Index.read(copy)
+        index = Index.from_folder(copy)
         content = bytearray((copy / index.data).read_bytes())
         content[index.weights[3].offset] ^= 1
         (copy / index.data).write_bytes(content)
@@ -630,12 +630,12 @@ class TestFolder:
         ids=str,
     )
     def test_with_a_hostile_index_is_refused(self, copy, changes):
-        (copy / INDEX).write_bytes(dataclasses.replace(Index.read(copy), **changes).to_bytes())
+        (copy / INDEX).write_bytes(dataclasses.replace(Index.from_folder(copy), **changes).to_bytes())
         with pytest.raises(ModelFileError, match="is damaged"):
             StreamingSession(copy)
 
     def test_without_its_files_is_refused(self, copy):
-        (copy / Index.read(copy).data).unlink()
+        (copy / Index.from_folder(copy).data).unlink()
         with pytest.raises(ModelFileError, match="cannot be read"):
             StreamingSession(copy)
         (copy / INDEX).unlink()
@@ -675,7 +675,7 @@ def test_systems_without_the_advice_read_a_byte_of_each_page(folder, monkeypatch
 
 
 def test_a_file_that_became_shorter_is_an_error_where_the_system_says_so(copy):
-    data = copy / Index.read(copy).data
+    data = copy / Index.from_folder(copy).data
     with StreamingSession(copy, lookahead=0) as session:
         with open(data, "r+b") as file:
             file.truncate(4096)

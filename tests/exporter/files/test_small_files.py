@@ -38,8 +38,8 @@ from opsetta.exporter.sweeps.zoo.listing import list_onnx_files
 
 READERS = {
     "target.toml": load_target,
-    "streaming.json": lambda path: Index.read(path.parent),
-    "prepack.json": lambda path: Manifest.read(path.parent),
+    "streaming.json": lambda path: Index.from_folder(path.parent),
+    "prepack.json": lambda path: Manifest.from_folder(path.parent),
     "config.json": read_json,
     "value_info.json": lambda path: read_value_info(path.with_name("predict_net.pb")),
     "model.safetensors.index.json": lambda path: read_checkpoint(path, None),

@@ -332,7 +332,7 @@ def test_a_model_without_phases_has_no_training_plan():
     with pytest.raises(opsetta.PlanError, match="export_training"):
         program.plan(mode="train")
     with pytest.raises(opsetta.ModelFileError, match="not a training graph"):
-        opsetta.exporter.training.Signature.read(program.model.metadata_props)
+        opsetta.exporter.training.Signature.from_metadata(program.model.metadata_props)
 
 
 def test_what_has_no_meaning_for_a_training_graph_is_refused(tmp_path):
