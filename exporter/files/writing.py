@@ -14,7 +14,7 @@ from ...registration import ModelFileError
 from .message import EXCLUSIVE, Message
 from .publishing import ALIGNMENT, DataFile, publish
 from .reading.carried import carried_by, to_proto
-from .reading.external_data.prepacked import NATIVE_DOMAIN, entry
+from .reading.external_data.prepacked import NATIVE_DOMAIN, format_entry
 from .referencing import Reference, check_mode, references
 from .targets import Stream, reason, resolve
 
@@ -101,7 +101,9 @@ def save(
             places[value] = data.append(tensor)
         for name, forms in packed.items():
             entries[name] = {
-                key: entry((kernel, data.append(content), content.nbytes) for kernel, content in buffers)
+                key: format_entry(
+                    (kernel, data.append(content), content.nbytes) for kernel, content in buffers
+                )
                 for key, buffers in forms.items()
             }
 
