@@ -253,14 +253,14 @@ class DataFile(_Temporary):
         digest = self._hash.hexdigest()
         for digits in _DIGITS:
             name = f"{self._name}.{digest[:digits]}.data"
-            if self._placed(os.path.join(self._folder, name)):
+            if self._move_or_reuse(os.path.join(self._folder, name)):
                 self.flush_folder()
                 return name
         raise ModelFileError(
             f"'{name}' exists already, and its contents do not match the digest in its name: remove it"
         )
 
-    def _placed(self, path: str) -> bool:
+    def _move_or_reuse(self, path: str) -> bool:
         while True:
             with contextlib.suppress(FileExistsError):
                 self._move(path)
@@ -319,8 +319,8 @@ class DataFile(_Temporary):
 def _adopt(descriptor: int, path: str, status: os.stat_result) -> None:
     """Copy the permissions of the replaced file, and its owner if that is allowed."""
     if hasattr(os, "fchown"):
-        own = os.fstat(descriptor)
-        if (own.st_uid, own.st_gid) != (status.st_uid, status.st_gid):
+        status_of_new = os.fstat(descriptor)
+        if (status_of_new.st_uid, status_of_new.st_gid) != (status.st_uid, status.st_gid):
             with contextlib.suppress(OSError):
                 os.fchown(descriptor, status.st_uid, status.st_gid)
         os.fchmod(descriptor, stat.S_IMODE(status.st_mode) & 0o777)
@@ -336,7 +336,7 @@ def _is_at(descriptor: int, path: str) -> bool:
         return False
 
 
-def _opened(path: str) -> int | None:
+def _open_regular(path: str) -> int | None:
     """Open a regular file for reading and, if allowed, for writing, which some locks need."""
     for mode in (os.O_RDWR, os.O_RDONLY):
         with contextlib.suppress(OSError):
@@ -353,7 +353,7 @@ _GONE, _TAKEN = -1, -2
 
 def _open_locked(path: str) -> int:
     """Open and lock a file; return its descriptor, `_GONE` or `_TAKEN`."""
-    descriptor = _opened(path)
+    descriptor = _open_regular(path)
     if descriptor is None:
         return _TAKEN if os.path.lexists(path) else _GONE
     busy = locks.acquire(descriptor, wait=True) == Lock.BUSY
@@ -370,22 +370,22 @@ def _unlock_and_close(descriptor: int) -> None:
 
 
 @contextlib.contextmanager
-def _unused(folder: str, names: list[str]) -> Iterator[list[str]]:
+def _lock_unused(folder: str, names: list[str]) -> Iterator[list[str]]:
     """Yield the files that no process is writing, locked in the meantime."""
-    found: dict[str, int] = {}
+    descriptors: dict[str, int] = {}
     try:
         for name in names:
             path = os.path.join(folder, name)
-            descriptor = _opened(path)
+            descriptor = _open_regular(path)
             if descriptor is None:
                 continue
             if locks.acquire(descriptor) == Lock.HELD and _is_at(descriptor, path):
-                found[name] = descriptor
+                descriptors[name] = descriptor
             else:
                 os.close(descriptor)
-        yield list(found)
+        yield list(descriptors)
     finally:
-        for descriptor in found.values():
+        for descriptor in descriptors.values():
             _unlock_and_close(descriptor)
 
 
@@ -406,29 +406,29 @@ def _names(folder: str) -> list[str]:
 def remove_abandoned(folder: str) -> None:
     """Remove the hidden files of processes that ended while writing them."""
     hidden = [name for name in _names(folder) if _TEMPORARY.fullmatch(name)]
-    with _unused(folder, hidden) as names:
+    with _lock_unused(folder, hidden) as names:
         _remove(folder, names)
 
 
 def remove_unnamed(folder: str, graph: str) -> None:
     """Remove a graph's data files that no graph in the folder refers to and no process writes."""
-    found = {name: _DATA.search(name) for name in _names(folder) if name.startswith(f"{graph}.")}
-    own = {
+    matches = {name: _DATA.search(name) for name in _names(folder) if name.startswith(f"{graph}.")}
+    needles = {
         name: f".{match['digest']}.data".encode()
-        for name, match in found.items()
+        for name, match in matches.items()
         if match is not None and match.start() == len(graph)
     }
     path = os.path.join(folder, graph)
     if os.path.lexists(path):
         # Usually there is only the current data file, and nothing to search for.
-        named = mentioned([path], own.values())
-        own = {name: needle for name, needle in own.items() if needle not in named}
-    if not own:
+        named = find_mentions([path], needles.values())
+        needles = {name: needle for name, needle in needles.items() if needle not in named}
+    if not needles:
         return
-    with _unused(folder, list(own)) as names:
+    with _lock_unused(folder, list(needles)) as names:
         # A process that wants to refer to one of them must lock it first.
-        named = mentioned(graphs_in(folder), [own[name] for name in names])
-        _remove(folder, [name for name in names if own[name] not in named])
+        named = find_mentions(graphs_in(folder), [needles[name] for name in names])
+        _remove(folder, [name for name in names if needles[name] not in named])
 
 
 def graphs_in(folder: str) -> list[str]:
@@ -437,7 +437,7 @@ def graphs_in(folder: str) -> list[str]:
     return [os.path.join(folder, name) for name in names]
 
 
-def mentioned(paths: Iterable[str], needles: Iterable[bytes]) -> set[bytes]:
+def find_mentions(paths: Iterable[str], needles: Iterable[bytes]) -> set[bytes]:
     """Return the texts that some graph contains, or all texts if a graph cannot be read."""
     missing = set(needles)
     named: set[bytes] = set()
@@ -479,10 +479,10 @@ def _check_fixed(target: Target, name: str) -> None:
     # The forms of the name in a binary message, in text format and in JSON.
     encoded = name.encode(errors="surrogateescape")
     needles = [_LOCATION + varint(len(encoded)) + encoded, f'"{name}"'.encode(errors="surrogateescape")]
-    if not mentioned([target.path] if target.status is not None else [], needles):
+    if not find_mentions([target.path] if target.status is not None else [], needles):
         raise ModelFileError(
             f"'{path}' exists already, but is not the data of '{target.shown}': remove it, or choose "
             "another name"
         )
-    if mentioned([p for p in graphs_in(target.folder) if p not in (target.path, path)], needles):
+    if find_mentions([p for p in graphs_in(target.folder) if p not in (target.path, path)], needles):
         raise ModelFileError(f"'{path}' is also the data of another model: choose another name")

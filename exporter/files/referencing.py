@@ -67,7 +67,7 @@ def references(
             "weights='reference' needs weights in files, but the model has none: use opsetta.export(..., "
             "weights=path), or load a model with external data"
         )
-    found: dict[ir.Value, Reference] = {}
+    references_by_value: dict[ir.Value, Reference] = {}
     locations: dict[StoredFile, str] = {}
     outside: dict[str, None] = {}
     for value, tensor in stored.items():
@@ -79,7 +79,7 @@ def references(
                 outside[tensor.file.path] = None
                 continue
             locations[tensor.file] = location
-        found[value] = Reference(locations[tensor.file], tensor.offset)
+        references_by_value[value] = Reference(locations[tensor.file], tensor.offset)
     if outside:
         files = listed(list(map(quoted, outside)))
         raise ModelFileError(
@@ -88,7 +88,7 @@ def references(
         )
     for file, location in locations.items():
         _check(file, location, target, data_name)
-    return found
+    return references_by_value
 
 
 def _location(file: StoredFile, target: Target) -> str | None:
@@ -106,23 +106,23 @@ def _check(file: StoredFile, location: str, target: Target, data_name: str | Non
     Raises:
         ModelFileError: it is such a file.
     """
-    shown = quoted(location)
+    title = quoted(location)
     if not file.is_current():
-        raise ModelFileError(f"{shown} was replaced or changed since its weights were read: read them again")
+        raise ModelFileError(f"{title} was replaced or changed since its weights were read: read them again")
     if os.stat(file.path).st_nlink > 1:
         raise ModelFileError(
-            f"{shown} has hard links, and readers refuse such external data: copy the file, {_REMEDY}"
+            f"{title} has hard links, and readers refuse such external data: copy the file, {_REMEDY}"
         )
     if location.casefold() in (target.name.casefold(), (data_name or target.name).casefold()):
         raise ModelFileError(
-            f"{shown} contains the weights that the model refers to: save the model under another name"
+            f"{title} contains the weights that the model refers to: save the model under another name"
         )
     try:
         location.encode()
     except UnicodeEncodeError:
         raise ModelFileError(
-            f"{shown} is not a UTF-8 file name, which ONNX requires: rename it, {_REMEDY}"
+            f"{title} is not a UTF-8 file name, which ONNX requires: rename it, {_REMEDY}"
         ) from None
     windows = pathlib.PureWindowsPath(location)
     if windows.drive or windows.root or "\\" in location:
-        raise ModelFileError(f"{shown} is not a portable file name: rename it, {_REMEDY}")
+        raise ModelFileError(f"{title} is not a portable file name: rename it, {_REMEDY}")

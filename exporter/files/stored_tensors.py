@@ -94,8 +94,8 @@ def tensor_over(
     if dtype.bitwidth < 8:
         return ir.PackedTensor(data, dtype, shape=ir.Shape(shape), name=name)
     # numpy cannot view zero bytes as elements.
-    kind = dtype.numpy().newbyteorder("<") if dtype.itemsize > 1 else dtype.numpy()
-    return ir.Tensor(data.view(kind).reshape(shape), dtype=dtype, shape=ir.Shape(shape), name=name)
+    numpy_type = dtype.numpy().newbyteorder("<") if dtype.itemsize > 1 else dtype.numpy()
+    return ir.Tensor(data.view(numpy_type).reshape(shape), dtype=dtype, shape=ir.Shape(shape), name=name)
 
 
 class FileTensor(ir.LazyTensor):
@@ -156,7 +156,7 @@ class ConvertedTensor(ir.LazyTensor):
     def __init__(self, source: ir.TensorProtocol, dtype: ir.DataType, name: str | None):
         self._source = source
         super().__init__(
-            lambda: ir.Tensor(_converted(source.numpy(), dtype), dtype=dtype, name=name),
+            lambda: ir.Tensor(_convert(source.numpy(), dtype), dtype=dtype, name=name),
             dtype=dtype,
             shape=ir.Shape(source.shape.numpy()),
             name=name,
@@ -170,7 +170,7 @@ class ConvertedTensor(ir.LazyTensor):
             return
         for block in _whole(source.blocks(), source.dtype.bitwidth // 8):
             array = np.frombuffer(block, source.dtype.numpy().newbyteorder("<"))
-            yield ir.Tensor(_converted(array, self.dtype), dtype=self.dtype).tobytes()
+            yield ir.Tensor(_convert(array, self.dtype), dtype=self.dtype).tobytes()
 
     def tofile(self, file: Any) -> None:
         """Write its bytes, without the whole tensor in memory if it is in a file."""
@@ -178,16 +178,16 @@ class ConvertedTensor(ir.LazyTensor):
             file.write(block)
 
 
-def _converted(elements: np.ndarray, dtype: ir.DataType) -> np.ndarray:
+def _convert(elements: np.ndarray, dtype: ir.DataType) -> np.ndarray:
     with np.errstate(all="ignore"):
         return elements.astype(dtype.numpy())
 
 
 def _whole(blocks: Iterator[bytes], size: int) -> Iterator[bytes]:
     """Blocks of whole elements. A file system may return fewer bytes than were asked for."""
-    rest = b""
+    incomplete = b""
     for block in blocks:
-        joined = rest + block if rest else block
+        joined = incomplete + block if incomplete else block
         whole = len(joined) - len(joined) % size
-        rest = joined[whole:]
+        incomplete = joined[whole:]
         yield joined[:whole]

@@ -20,9 +20,9 @@ from .reading.checks.content import text_of
 from .reading.subgraphs import all_graphs, with_subgraphs
 
 _BITS = {
-    int(kind): kind.bitwidth
-    for kind in ir.DataType
-    if kind not in (ir.DataType.UNDEFINED, ir.DataType.STRING)
+    int(dtype): dtype.bitwidth
+    for dtype in ir.DataType
+    if dtype not in (ir.DataType.UNDEFINED, ir.DataType.STRING)
 }
 _ELEMENT_TYPES = {number: name for name, number in onnx.TensorProto.DataType.items()}
 
@@ -45,13 +45,13 @@ def describe_file(path: str | os.PathLike[str], *, trusted: bool = False) -> dic
     nodes = (node for inner in all_graphs(model) for node in inner.node)
     counts = collections.Counter(map(_operator, nodes))
     count = size = 0
-    places = set()
+    locations = set()
     for tensor in (tensor for inner in with_subgraphs(graph) for tensor in inner.initializer):
         count += 1
         size += _tensor_bytes(tensor)
         for entry in tensor.external_data:
             if entry.key == "location":
-                places.add(text_of(entry.value, "the location of external data"))
+                locations.add(text_of(entry.value, "the location of external data"))
     return {
         "file": os.fspath(path),
         "bytes": os.path.getsize(path),
@@ -68,7 +68,7 @@ def describe_file(path: str | os.PathLike[str], *, trusted: bool = False) -> dic
         "nodes": counts.total(),
         "operators": dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))),
         "initializers": {"count": count, "bytes": size},
-        "external_data": sorted(places),
+        "external_data": sorted(locations),
     }
 
 
@@ -83,11 +83,11 @@ def _operator(node: onnx.NodeProto) -> str:
 
 
 def _value(value: onnx.ValueInfoProto) -> dict[str, Any]:
-    kind = value.type.WhichOneof("value")
+    type_field = value.type.WhichOneof("value")
     name = text_of(value.name, "an input or output")
-    if kind not in ("tensor_type", "sparse_tensor_type"):
-        return {"name": name, "type": (kind or "unknown").removesuffix("_type"), "shape": None}
-    tensor = getattr(value.type, kind)
+    if type_field not in ("tensor_type", "sparse_tensor_type"):
+        return {"name": name, "type": (type_field or "unknown").removesuffix("_type"), "shape": None}
+    tensor = getattr(value.type, type_field)
     shape = [_dimension(d) for d in tensor.shape.dim] if tensor.HasField("shape") else None
     return {"name": name, "type": _element_type(tensor.elem_type), "shape": shape}
 

@@ -58,10 +58,10 @@ def resolve(path: str | bytes | os.PathLike[str]) -> Target:
         ModelFileError: it is a folder, its folder does not exist, a link is broken, or the file is protected.
     """
     try:
-        shown = os.fsdecode(path)
-        if not shown:
+        user_path = os.fsdecode(path)
+        if not user_path:
             raise ModelFileError("a model cannot be written to an empty path")
-        followed = _followed(shown)
+        followed = _follow_links(user_path)
         opened = _OPEN_FILE.fullmatch(followed)
         status = _status(followed)
     except ModelFileError:
@@ -70,18 +70,18 @@ def resolve(path: str | bytes | os.PathLike[str]) -> Target:
         # os functions raise ValueError for a NUL in the path.
         raise unwritable(os.fsdecode(path), error) from error
     if opened is not None:
-        own = opened["process"] in (None, "self", "thread-self", str(os.getpid()))
-        return Target(shown, followed, status, True, int(opened["number"]) if own else None)
+        is_own_process = opened["process"] in (None, "self", "thread-self", str(os.getpid()))
+        return Target(user_path, followed, status, True, int(opened["number"]) if is_own_process else None)
     if status is None or stat.S_ISREG(status.st_mode):
         if not os.path.isdir(os.path.dirname(followed)):
-            folder = os.path.dirname(followed if os.path.islink(shown) else shown)
-            raise ModelFileError(f"'{shown}' cannot be written: there is no folder '{folder}'")
+            folder = os.path.dirname(followed if os.path.islink(user_path) else user_path)
+            raise ModelFileError(f"'{user_path}' cannot be written: there is no folder '{folder}'")
         if status is not None and not os.access(followed, os.W_OK):
-            raise ModelFileError(f"'{shown}' cannot be written: the file is write-protected")
-        return Target(shown, followed, status)
+            raise ModelFileError(f"'{user_path}' cannot be written: the file is write-protected")
+        return Target(user_path, followed, status)
     if stat.S_ISDIR(status.st_mode):
-        raise ModelFileError(f"'{shown}' cannot be written: it is a folder")
-    return Target(shown, followed, status, True)
+        raise ModelFileError(f"'{user_path}' cannot be written: it is a folder")
+    return Target(user_path, followed, status, True)
 
 
 def folder_of(path: Any) -> pathlib.Path:
@@ -100,7 +100,7 @@ def folder_of(path: Any) -> pathlib.Path:
     return folder
 
 
-def _followed(path: str) -> str:
+def _follow_links(path: str) -> str:
     """The absolute path behind links, or the name of an open file, which is a link without a path."""
     for _ in range(_MOST_LINKS):
         folder = os.path.realpath(os.path.dirname(path))
@@ -118,9 +118,9 @@ def _status(path: str) -> os.stat_result | None:
         return None
 
 
-def unwritable(shown: str, error: Exception) -> ModelFileError:
+def unwritable(path: str, error: Exception) -> ModelFileError:
     """The error for a path that the system cannot write to."""
-    return ModelFileError(f"'{shown}' cannot be written: {reason(error)}")
+    return ModelFileError(f"'{path}' cannot be written: {reason(error)}")
 
 
 def reason(error: Exception) -> str:

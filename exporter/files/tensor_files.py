@@ -70,8 +70,8 @@ def write_safetensors(file: IO[bytes], tensors: Sequence[NamedTensor]) -> None:
     header, end = {}, 0
     for tensor in tensors:
         begin, end = end, end + math.prod(tensor.shape) * tensor.dtype.itemsize
-        kind = _SAFETENSORS[tensor.dtype.name]
-        header[tensor.name] = {"dtype": kind, "shape": list(tensor.shape), "data_offsets": [begin, end]}
+        type_name = _SAFETENSORS[tensor.dtype.name]
+        header[tensor.name] = {"dtype": type_name, "shape": list(tensor.shape), "data_offsets": [begin, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNMENT)
     file.write(len(text).to_bytes(8, "little") + text)

@@ -44,9 +44,9 @@ class TensorWriter:
     def __enter__(self) -> TensorWriter:
         return self
 
-    def __exit__(self, kind: object, *exception: object) -> None:
+    def __exit__(self, exception_type: object, *exception: object) -> None:
         try:
-            if kind is None:
+            if exception_type is None:
                 self.finish()
         finally:
             self.stop()

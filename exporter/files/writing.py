@@ -14,7 +14,7 @@ from ...registration import ModelFileError
 from .message import EXCLUSIVE, Message
 from .publishing import ALIGNMENT, DataFile, publish
 from .reading.carried import carried_by, to_proto
-from .reading.external_data.prepacked import NATIVE_DOMAIN, entry
+from .reading.external_data.prepacked import NATIVE_DOMAIN, format_entry
 from .referencing import Reference, check_mode, references
 from .targets import Stream, reason, resolve
 
@@ -89,25 +89,29 @@ def save(
     existing: dict[ir.Value, Reference] = {}
     if by_reference:
         with EXCLUSIVE:
-            held = [(v, v.const_value) for v in _initializers(model) if v.name not in packed]
-        existing = references(held, resolve(target), _EXTERNAL_FROM, name)
-    places: dict[ir.Value, int] = {}
+            weight_tensors = [(v, v.const_value) for v in _initializers(model) if v.name not in packed]
+        existing = references(weight_tensors, resolve(target), _EXTERNAL_FROM, name)
+    offsets: dict[ir.Value, int] = {}
     entries: dict[str, dict[str, str]] = {}
 
     streamed = [(value, tensor) for value, tensor in _external_weights(model) if value not in existing]
 
     def stream(data: DataFile) -> None:
         for value, tensor in streamed:
-            places[value] = data.append(tensor)
+            offsets[value] = data.append(tensor)
         for name, forms in packed.items():
             entries[name] = {
-                key: entry((kernel, data.append(content), content.nbytes) for kernel, content in buffers)
+                key: format_entry(
+                    (kernel, data.append(content), content.nbytes) for kernel, content in buffers
+                )
                 for key, buffers in forms.items()
             }
 
     def write(file: IO[bytes], location: str | None) -> None:
-        at = {value: Reference(location, offset) for value, offset in places.items() if location is not None}
-        with _replace_by_references(model, existing | at):
+        new_references = {
+            value: Reference(location, offset) for value, offset in offsets.items() if location is not None
+        }
+        with _replace_by_references(model, existing | new_references):
             proto = to_proto(model)
         for tensor in proto.graph.initializer:
             if tensor.external_data:
@@ -145,8 +149,10 @@ def _data_name(external_data: bool | str | os.PathLike[str] | None) -> str | Non
     if external_data is None or isinstance(external_data, bool):
         return None
     if not isinstance(external_data, (str, os.PathLike)):
-        kind = type(external_data).__name__
-        raise ModelFileError(f"external_data must be True, False, None or the name of a file, not a {kind}")
+        type_name = type(external_data).__name__
+        raise ModelFileError(
+            f"external_data must be True, False, None or the name of a file, not a {type_name}"
+        )
     return os.fsdecode(external_data)
 
 
@@ -194,18 +200,18 @@ def _external_weights(model: ir.Model) -> list[tuple[ir.Value, ir.TensorProtocol
 
 
 @contextlib.contextmanager
-def _replace_by_references(model: ir.Model, places: dict[ir.Value, Reference]) -> Iterator[None]:
+def _replace_by_references(model: ir.Model, reference_by_value: dict[ir.Value, Reference]) -> Iterator[None]:
     """The model with references to data files instead of the weights in them."""
     with EXCLUSIVE:
-        kept = [(value, value.const_value) for value in _initializers(model)]
+        original_tensors = [(value, value.const_value) for value in _initializers(model)]
         try:
-            for value, tensor in kept:
+            for value, tensor in original_tensors:
                 if tensor is None:
                     continue
-                if value in places:
+                if value in reference_by_value:
                     value.const_value = ir.ExternalTensor(
-                        places[value].location,
-                        places[value].offset,
+                        reference_by_value[value].location,
+                        reference_by_value[value].offset,
                         tensor.nbytes,
                         tensor.dtype,
                         shape=ir.Shape(tensor.shape.numpy()),
@@ -218,5 +224,5 @@ def _replace_by_references(model: ir.Model, places: dict[ir.Value, Reference]) -
                     )
             yield
         finally:
-            for value, tensor in kept:
+            for value, tensor in original_tensors:
                 value.const_value = tensor

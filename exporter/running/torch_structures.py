@@ -14,7 +14,7 @@ from typing import Any
 from ...registration import ModelFileError
 from ...registration.warning import warn
 from ..captured_graph.capture import Interface
-from ..files.graph_file.structures import Structure, TypeName
+from ..files.graph_file.structures import TreeStructure, TypeName
 from ..torch_boundary.containers import pytree
 from ..torch_boundary.containers.structures import register_structures
 
@@ -31,7 +31,7 @@ def callable_interface(interface: Interface) -> Interface:
         ModelFileError: a structure of the file is not valid for a call.
     """
     structures = interface.input_specification, interface.output_specification
-    if not any(item is None or isinstance(item, Structure) for item in structures):
+    if not any(item is None or isinstance(item, TreeStructure) for item in structures):
         return interface
     register_structures()
     unknown: list[str] = []
@@ -68,7 +68,7 @@ def _check_containers(specification: Any) -> None:
 def _specification(item: Any, unknown: list[str]) -> Any:
     if item is None:
         return pytree.tree_flatten(0)[1]
-    if not isinstance(item, Structure):
+    if not isinstance(item, TreeStructure):
         return item
     children = [_specification(child, unknown) for child in item.children]
     node_type = _container(item)
@@ -80,7 +80,7 @@ def _specification(item: Any, unknown: list[str]) -> Any:
     return pytree.TreeSpec(container_class, context, children)
 
 
-def _container(item: Structure) -> tuple[Any, Any] | None:
+def _container(item: TreeStructure) -> tuple[Any, Any] | None:
     """The registered class of a container and its context; None if one is unknown."""
     registered_classes = {
         f"{container_class.__module__}.{container_class.__qualname__}": container_class
@@ -95,7 +95,7 @@ def _container(item: Structure) -> tuple[Any, Any] | None:
         return None
 
 
-def _plain(item: Structure) -> tuple[type, Any]:
+def _plain(item: TreeStructure) -> tuple[type, Any]:
     """A dict if the container stores names of its children, else a tuple."""
     context = item.context
     for names in (context, context[0] if isinstance(context, (list, tuple)) and context else None):
@@ -106,7 +106,7 @@ def _plain(item: Structure) -> tuple[type, Any]:
     return tuple, None
 
 
-def _context(stored_context: Any, container: Structure) -> Any:
+def _context(stored_context: Any, container: TreeStructure) -> Any:
     if isinstance(stored_context, TypeName):
         return _type(stored_context.name, container)
     if isinstance(stored_context, (list, tuple)):
@@ -116,7 +116,7 @@ def _context(stored_context: Any, container: Structure) -> Any:
     return stored_context
 
 
-def _type(name: str, container: Structure) -> type:
+def _type(name: str, container: TreeStructure) -> type:
     """A class in a container's context: an imported namedtuple, or the factory of a defaultdict.
 
     Raises:

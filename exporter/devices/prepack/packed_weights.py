@@ -138,7 +138,7 @@ class PackedWeight:
             saved_environment, groups = dict(parse_json(header["fingerprint"])), int(header["groups"])
             saved = MemoryDescriptor.from_blob(tensors["descriptor"].numpy().tobytes())
         except (ValueError, TypeError, LookupError) as error:
-            raise ModelFileError(f"'{shown}' is damaged: {error}") from error
+            raise ModelFileError(f"'{path_text}' is damaged: {error}") from error
         different = tuple(environment.differences(saved_environment, _fingerprint()))
         reason = ", ".join(map(str, different))
         if not reason and (saved != weight.descriptor or groups != weight._groups):

@@ -15,7 +15,7 @@ from ....registration import ModelFileError, PrepackError, UsageError
 from ...files import writing
 from ...files.garbage_collection import rare_collections
 from ...files.publishing import DataFile, publish
-from ...files.reading.external_data.prepacked import PREFIX, parts
+from ...files.reading.external_data.prepacked import PREFIX, parse_entry
 from ...files.reading.subgraphs import with_subgraphs
 from ...files.targets import folder_of, unwritable
 from ...running.session import open_session, session_options
@@ -159,7 +159,7 @@ def _publish(staging: pathlib.Path, folder: pathlib.Path) -> tuple[Blob, ...]:
             for tensor in _external(proto)
             for entry in tensor.external_data
             if entry.key.startswith(PREFIX)
-            for kernel, offset, size in parts(entry.value)
+            for kernel, offset, size in parse_entry(entry.value)
         )
 
 

@@ -13,7 +13,7 @@ from ..reading.external_data.files import ExternalFiles, ModelFolder, check_rela
 from ..reading.names import listed, quoted
 from ..small_files import read_small
 from ..stored_tensors import StoredFile
-from .safetensors import is_safetensors, parsed, read_safetensors
+from .safetensors import is_safetensors, parse_object, read_safetensors
 
 Tensors = Mapping[str, ir.TensorProtocol]
 ReadZip = Callable[[StoredFile, str], Tensors]
@@ -43,23 +43,23 @@ def read_checkpoint(path: str | os.PathLike[str], read_zip: ReadZip) -> dict[str
     Raises:
         ModelFileError: there is no checkpoint, or one of its files is malformed or outside of its folder.
     """
-    shown = quoted(os.fspath(path))
-    found = pathlib.Path(path)
+    title = quoted(os.fspath(path))
+    checkpoint = pathlib.Path(path)
     try:
-        if found.is_dir():
-            found = _in_folder(found)
-        if found.name.endswith(".json"):
-            return _indexed(found, read_zip)
-        return dict(_of_file(StoredFile.at(found), quoted(found.name), read_zip))
+        if checkpoint.is_dir():
+            checkpoint = _find_in_folder(checkpoint)
+        if checkpoint.name.endswith(".json"):
+            return _read_indexed_files(checkpoint, read_zip)
+        return dict(_of_file(StoredFile.at(checkpoint), quoted(checkpoint.name), read_zip))
     except ModelFileError as error:
-        raise ModelFileError(f"the weights in {shown} cannot be read: {error}") from None
+        raise ModelFileError(f"the weights in {title} cannot be read: {error}") from None
     except (OSError, ValueError) as error:
         # mmap raises ValueError for an empty file.
         reason = getattr(error, "strerror", None) or error
-        raise ModelFileError(f"the weights in {shown} cannot be read: {reason}") from None
+        raise ModelFileError(f"the weights in {title} cannot be read: {reason}") from None
 
 
-def _in_folder(folder: pathlib.Path) -> pathlib.Path:
+def _find_in_folder(folder: pathlib.Path) -> pathlib.Path:
     """Find the checkpoint in a folder, or its index."""
     names = sorted(os.listdir(folder))
     for name in _PREFERRED:
@@ -78,31 +78,31 @@ def _in_folder(folder: pathlib.Path) -> pathlib.Path:
     )
 
 
-def _of_file(file: StoredFile, shown: str, read_zip: ReadZip) -> Tensors:
+def _of_file(file: StoredFile, title: str, read_zip: ReadZip) -> Tensors:
     head = file.contents[:9].tobytes()
     if head.startswith(_ZIP):
-        return read_zip(file, shown)
+        return read_zip(file, title)
     if is_safetensors(head):
-        return read_safetensors(file, shown)
+        return read_safetensors(file, title)
     raise ModelFileError(
-        f"{shown} is neither a .safetensors file nor a checkpoint of torch.save: load other files yourself, "
+        f"{title} is neither a .safetensors file nor a checkpoint of torch.save: load other files yourself, "
         "and pass a mapping from names to tensors"
     )
 
 
-def _indexed(index: pathlib.Path, read_zip: ReadZip) -> dict[str, ir.TensorProtocol]:
+def _read_indexed_files(index: pathlib.Path, read_zip: ReadZip) -> dict[str, ir.TensorProtocol]:
     """Read the tensors of the files that an index lists; the files are in its folder."""
-    weights = parsed(read_small(index), f"the index {quoted(index.name)}").get("weight_map")
+    weights = parse_object(read_small(index), f"the index {quoted(index.name)}").get("weight_map")
     if not isinstance(weights, dict) or not all(isinstance(name, str) for name in weights.values()):
         raise ModelFileError(f"the index {quoted(index.name)} has no weight_map from tensors to files")
-    files = ExternalFiles(ModelFolder.of(index), lambda subject, shown: None, remedy=_REMEDY)
-    found: dict[str, ir.TensorProtocol] = {}
+    files = ExternalFiles(ModelFolder.of(index), lambda subject, title: None, remedy=_REMEDY)
+    tensors: dict[str, ir.TensorProtocol] = {}
     for location in dict.fromkeys(weights.values()):
         check_relative(location, "the checkpoint")
-        held = _of_file(files.file(location, "the checkpoint"), quoted(location), read_zip)
-        due = {name for name, place in weights.items() if place == location}
-        if due != held.keys():
-            differing = listed(list(map(quoted, sorted(due.symmetric_difference(held)))))
+        file_tensors = _of_file(files.file(location, "the checkpoint"), quoted(location), read_zip)
+        indexed_names = {name for name, file_name in weights.items() if file_name == location}
+        if indexed_names != file_tensors.keys():
+            differing = listed(list(map(quoted, sorted(indexed_names.symmetric_difference(file_tensors)))))
             raise ModelFileError(f"the index and {quoted(location)} contradict each other about {differing}")
-        found.update(held)
-    return found
+        tensors.update(file_tensors)
+    return tensors

@@ -45,99 +45,99 @@ def is_safetensors(head: bytes) -> bool:
     return head[_LENGTH : _LENGTH + 1] == b"{"
 
 
-def read_safetensors(file: StoredFile, shown: str) -> dict[str, FileTensor]:
+def read_safetensors(file: StoredFile, title: str) -> dict[str, FileTensor]:
     """The tensors of a file by name, in the order of their places. Their contents are not read.
 
     Args:
-        shown: the file's name in error messages.
+        title: the file's name in error messages.
 
     Raises:
         ModelFileError: the header is too large or malformed, or contradicts the size of the file.
     """
     if file.size < _LENGTH:
-        raise ModelFileError(f"{shown} has {file.size} bytes, and therefore no header")
+        raise ModelFileError(f"{title} has {file.size} bytes, and therefore no header")
     length = int.from_bytes(file.contents[:_LENGTH].tobytes(), "little")
     begin = _LENGTH + length
     if begin > file.size:
-        raise ModelFileError(f"{shown} has {file.size} bytes, but gives the size of its header as {length}")
+        raise ModelFileError(f"{title} has {file.size} bytes, but gives the size of its header as {length}")
     if length > MAXIMUM_BYTES:
         raise ModelFileError(
-            f"{shown} has a header of {length} bytes, more than the limit of {MAXIMUM_BYTES}"
+            f"{title} has a header of {length} bytes, more than the limit of {MAXIMUM_BYTES}"
         )
-    header = parsed(file.contents[_LENGTH:begin].tobytes(), f"the header of {shown}")
-    found: dict[str, FileTensor] = {}
+    header = parse_object(file.contents[_LENGTH:begin].tobytes(), f"the header of {title}")
+    tensors: dict[str, FileTensor] = {}
     ranges: list[tuple[int, int, str]] = []
     for name, entry in header.items():
         if name == _METADATA:
             continue
-        place = f"tensor {quoted(name)} in {shown}"
-        kind, shape, (first, end) = _entry(entry, place)
-        tensor = FileTensor(file, begin + first, kind, shape, name)
+        tensor_title = f"tensor {quoted(name)} in {title}"
+        dtype, shape, (first, end) = _entry(entry, tensor_title)
+        tensor = FileTensor(file, begin + first, dtype, shape, name)
         if end - first != tensor.nbytes:
             raise ModelFileError(
-                f"{place} is {kind.name}{list(shape)}, which needs {tensor.nbytes} bytes, but has "
+                f"{tensor_title} is {dtype.name}{list(shape)}, which needs {tensor.nbytes} bytes, but has "
                 f"{end - first}"
             )
-        found[name] = tensor
+        tensors[name] = tensor
         ranges.append((first, end, name))
-    _check_places(sorted(ranges), file.size - begin, shown)
-    return {name: found[name] for _, _, name in sorted(ranges)}
+    _check_ranges(sorted(ranges), file.size - begin, title)
+    return {name: tensors[name] for _, _, name in sorted(ranges)}
 
 
-def parsed(text: bytes, shown: str) -> dict[str, Any]:
+def parse_object(text: bytes, title: str) -> dict[str, Any]:
     """Parse a JSON object; refuse duplicate keys.
 
     Raises:
         ModelFileError: it is not one.
     """
     try:
-        content = parse_json(text, object_pairs_hook=_distinct, parse_constant=_refused)
+        content = parse_json(text, object_pairs_hook=_distinct, parse_constant=_refuse_constant)
     except ValueError as error:
-        raise ModelFileError(f"{shown} is not valid JSON: {error}") from None
+        raise ModelFileError(f"{title} is not valid JSON: {error}") from None
     if not isinstance(content, dict):
-        raise ModelFileError(f"{shown} is not a JSON object")
+        raise ModelFileError(f"{title} is not a JSON object")
     return content
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
         seen: set[str] = set()
         double = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise ValueError(f"the key {quoted(double)} occurs twice")
-    for key in found:
+    for key in entries:
         key.encode()
-    return found
+    return entries
 
 
-def _refused(constant: str) -> Any:
+def _refuse_constant(constant: str) -> Any:
     raise ValueError(f"{constant} is not JSON")
 
 
-def _entry(entry: Any, place: str) -> tuple[ir.DataType, tuple[int, ...], tuple[int, int]]:
+def _entry(entry: Any, title: str) -> tuple[ir.DataType, tuple[int, ...], tuple[int, int]]:
     """The type, shape and offsets of a tensor.
 
     Raises:
         ModelFileError: one of them is missing or malformed.
     """
     if not isinstance(entry, dict) or set(entry) != _FIELDS:
-        raise ModelFileError(f"{place} is not described by dtype, shape and data_offsets")
-    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-    kind = _TYPES.get(dtype) if isinstance(dtype, str) else None
-    if kind is None:
-        raise ModelFileError(f"{place} has the element type {quoted(str(dtype))}, which is not supported")
+        raise ModelFileError(f"{title} is not described by dtype, shape and data_offsets")
+    type_name, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    dtype = _TYPES.get(type_name) if isinstance(type_name, str) else None
+    if dtype is None:
+        raise ModelFileError(f"{title} has the element type {quoted(str(type_name))}, which is not supported")
     if not _are_sizes(shape) or not _are_sizes(offsets) or len(offsets) != 2:
-        raise ModelFileError(f"{place} has a shape or data_offsets that are not lists of sizes")
-    if math.prod(shape) * kind.itemsize >= 2**63:
-        raise ModelFileError(f"{place} has the shape {quoted(str(shape))}, which is too large")
-    return kind, tuple(shape), (offsets[0], offsets[1])
+        raise ModelFileError(f"{title} has a shape or data_offsets that are not lists of sizes")
+    if math.prod(shape) * dtype.itemsize >= 2**63:
+        raise ModelFileError(f"{title} has the shape {quoted(str(shape))}, which is too large")
+    return dtype, tuple(shape), (offsets[0], offsets[1])
 
 
 def _are_sizes(item: Any) -> bool:
     return isinstance(item, list) and all(type(size) is int and 0 <= size < 2**63 for size in item)
 
 
-def _check_places(ranges: list[tuple[int, int, str]], size: int, shown: str) -> None:
+def _check_ranges(ranges: list[tuple[int, int, str]], size: int, title: str) -> None:
     """Check that the tensors cover all bytes after the header without overlap, as the format requires.
 
     Raises:
@@ -146,10 +146,10 @@ def _check_places(ranges: list[tuple[int, int, str]], size: int, shown: str) -> 
     covered = 0
     for first, end, name in ranges:
         if first < covered:
-            raise ModelFileError(f"tensor {quoted(name)} in {shown} overlaps the one before it")
+            raise ModelFileError(f"tensor {quoted(name)} in {title} overlaps the one before it")
         if first > covered:
             unused = first - covered
-            raise ModelFileError(f"tensor {quoted(name)} in {shown} has {unused} unused bytes before it")
+            raise ModelFileError(f"tensor {quoted(name)} in {title} has {unused} unused bytes before it")
         covered = end
     if covered != size:
-        raise ModelFileError(f"the tensors in {shown} take {covered} bytes, but the file has {size} for them")
+        raise ModelFileError(f"the tensors in {title} take {covered} bytes, but the file has {size} for them")

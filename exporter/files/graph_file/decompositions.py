@@ -34,10 +34,16 @@ class Decompositions:
         """The function that decomposes nodes at an opset."""
 
         def decompose(node: ir.Node, is_known: IsKnown) -> ir.Graph | None:
-            kept = self.graphs.get(fingerprint(node), {})
-            # The registry may differ from that of the capturing process.
-            order = [opset, *(other for other in sorted(kept) if other != opset)]
-            candidates = [kept[other] for other in order if other in kept]
+            graphs_by_opset = self.graphs.get(fingerprint(node), {})
+            # The registry may differ from that of the capturing process: a decomposition stored for another
+            # opset serves too if this registry knows all its operators.
+            order = [
+                opset,
+                *(stored_opset for stored_opset in sorted(graphs_by_opset) if stored_opset != opset),
+            ]
+            candidates = [
+                graphs_by_opset[stored_opset] for stored_opset in order if stored_opset in graphs_by_opset
+            ]
             return next((graph for graph in candidates if all(is_known(inner) for inner in graph)), None)
 
         return decompose
@@ -47,7 +53,7 @@ def collect(
     source: ir.Model, registry: Registry, decompose: Callable[[ir.Node, IsKnown], ir.Graph | None]
 ) -> Decompositions:
     """Collect the decompositions of nodes that lack a symbolic function at some opset."""
-    found = Decompositions()
+    decompositions = Decompositions()
     distinct: dict[str, ir.Node] = {}
     for node in nodes(source.graph):
         if any(registry.lookup(qualified_name(node), node.overload, opset) is None for opset in _OPSETS):
@@ -60,8 +66,8 @@ def collect(
         for key, node in distinct.items():
             graph = None if is_known(node) else decompose(node, is_known)
             if graph is not None:
-                found.graphs.setdefault(key, {})[opset] = graph
-    return found
+                decompositions.graphs.setdefault(key, {})[opset] = graph
+    return decompositions
 
 
 def nodes(graph: ir.Graph) -> Iterator[ir.Node]:
@@ -74,26 +80,28 @@ def nodes(graph: ir.Graph) -> Iterator[ir.Node]:
 
 def write_decompositions(decompositions: Decompositions) -> Iterator[onnx.FunctionProto]:
     """Write a function for each distinct decomposition, with the nodes and opsets that it is for."""
-    written: dict[bytes, onnx.FunctionProto] = {}
-    serves: dict[bytes, list[list[object]]] = {}
+    functions: dict[bytes, onnx.FunctionProto] = {}
+    served_nodes: dict[bytes, list[list[object]]] = {}
     for key, by_opset in sorted(decompositions.graphs.items()):
         for opset, graph in sorted(by_opset.items()):
             message = onnx.GraphProto()
             GraphWriter(graph).write(message)
             content = message.SerializeToString(deterministic=True)
-            if content not in written:
-                written[content] = _holder(f"{json.loads(key)[0]}/{len(written)}", message)
-            entries = serves.setdefault(content, [])
+            # Most nodes have the same decomposition at every opset: store each distinct one once.
+            if content not in functions:
+                functions[content] = _make_function(f"{json.loads(key)[0]}/{len(functions)}", message)
+            entries = served_nodes.setdefault(content, [])
             if not entries or entries[-1][0] != key:
                 entries.append([key, []])
             entries[-1][1].append(opset)  # type: ignore[attr-defined]
-    for content, function in written.items():
-        table = json.dumps(serves[content], separators=(",", ":"), ensure_ascii=False)
+    for content, function in functions.items():
+        table = json.dumps(served_nodes[content], separators=(",", ":"), ensure_ascii=False)
         write_metadata(function.metadata_props, {}, {SERVES: table})
         yield function
 
 
-def _holder(name: str, graph: onnx.GraphProto) -> onnx.FunctionProto:
+def _make_function(name: str, graph: onnx.GraphProto) -> onnx.FunctionProto:
+    # A FunctionProto has neither initializers nor types of inputs, so a node's attribute contains the graph.
     function = onnx.FunctionProto(name=name, domain=DECOMPOSITION)
     function.opset_import.add(domain=DECOMPOSITION, version=VERSION)
     node = function.node.add(op_type="Decomposition", domain=DECOMPOSITION)
@@ -108,7 +116,7 @@ def read_decompositions(functions: Iterable[onnx.FunctionProto]) -> Decompositio
     Raises:
         ModelFileError: a function is not a decomposition.
     """
-    found = Decompositions()
+    decompositions = Decompositions()
     for function in functions:
         check_fields(function)
         attributes = [attribute for node in function.node for attribute in node.attribute]
@@ -116,9 +124,9 @@ def read_decompositions(functions: Iterable[onnx.FunctionProto]) -> Decompositio
             raise ModelFileError(
                 f"function '{function.domain}::{function.name}' is not part of the source format"
             )
-        graph = GraphReader().read(attributes[0].g)
-        _, own = read_metadata(function.metadata_props)
-        for key, opsets in parse_json(own.get(SERVES, "[]")):
+        graph = GraphReader().read_graph(attributes[0].g)
+        _, format_metadata = read_metadata(function.metadata_props)
+        for key, opsets in parse_json(format_metadata.get(SERVES, "[]")):
             for opset in opsets:
-                found.graphs.setdefault(key, {})[opset] = graph
-    return found
+                decompositions.graphs.setdefault(key, {})[opset] = graph
+    return decompositions

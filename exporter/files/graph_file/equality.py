@@ -50,10 +50,10 @@ def _differences(first: Capture, second: Capture) -> Iterator[str]:
 
 def _differing_values(subject: str, first: Any, second: Any) -> Iterator[str]:
     if _exact(first) != _exact(second):
-        yield f"{subject}: {_shown(first)} against {_shown(second)}"
+        yield f"{subject}: {_shorten(first)} against {_shorten(second)}"
 
 
-def _shown(item: Any) -> str:
+def _shorten(item: Any) -> str:
     text = repr(item)
     return text if len(text) <= 400 else f"{text[:400]}…"
 
@@ -61,6 +61,7 @@ def _shown(item: Any) -> str:
 def _exact(item: Any) -> Any:
     """Convert constants to a form whose equality compares types and bits."""
     if isinstance(item, float):
+        # Bits tell 0.0 from -0.0, and make a NaN equal to itself.
         return "float", struct.pack("<d", item)
     if isinstance(item, (list, tuple)):
         return "list", [_exact(member) for member in item]
@@ -69,31 +70,31 @@ def _exact(item: Any) -> Any:
     return type(item).__name__, item
 
 
-def _graphs(subject: str, first: ir.Graph, second: ir.Graph, known: Correspondence) -> Iterator[str]:
+def _graphs(subject: str, first: ir.Graph, second: ir.Graph, correspondence: Correspondence) -> Iterator[str]:
     yield from _differing_values(f"the name of {subject}", first.name, second.name)
     yield from _differing_values(f"the text of {subject}", first.doc_string, second.doc_string)
     yield from _differing_values(f"the metadata of {subject}", first.metadata_props, second.metadata_props)
     yield from _differing_values(f"the number of inputs of {subject}", len(first.inputs), len(second.inputs))
-    for one, other in zip(first.inputs, second.inputs, strict=False):
-        known[one] = other
-        yield from _values(f"an input of {subject}", one, other)
+    for first_value, second_value in zip(first.inputs, second.inputs, strict=False):
+        correspondence[first_value] = second_value
+        yield from _values(f"an input of {subject}", first_value, second_value)
     names = [list(graph.initializers) for graph in (first, second)]
     yield from _differing_values(f"the initializers of {subject}", *names)
     for name in names[0]:
-        one, other = first.initializers[name], second.initializers[name]
-        if known.setdefault(one, other) is not other:
+        first_value, second_value = first.initializers[name], second.initializers[name]
+        if correspondence.setdefault(first_value, second_value) is not second_value:
             yield f"initializer '{name}' of {subject} stands for another value"
-        yield from _values(f"an initializer of {subject}", one, other)
-        yield from _tensors(name, one.const_value, other.const_value)
+        yield from _values(f"an initializer of {subject}", first_value, second_value)
+        yield from _tensors(name, first_value.const_value, second_value.const_value)
     # Pair all defined values first, because a use may come before its definition.
-    for one_node, other_node in zip(first, second, strict=False):
-        known.update(zip(one_node.outputs, other_node.outputs, strict=False))
-    for index, (one_node, other_node) in enumerate(zip_longest(first, second)):
-        if one_node is None or other_node is None:
+    for first_node, second_node in zip(first, second, strict=False):
+        correspondence.update(zip(first_node.outputs, second_node.outputs, strict=False))
+    for index, (first_node, second_node) in enumerate(zip_longest(first, second)):
+        if first_node is None or second_node is None:
             yield f"the number of nodes of {subject}: {len(first)} against {len(second)}"
             return
-        yield from _nodes(f"node {index} of {subject}", one_node, other_node, known)
-    yield from _uses(f"the outputs of {subject}", list(first.outputs), list(second.outputs), known)
+        yield from _nodes(f"node {index} of {subject}", first_node, second_node, correspondence)
+    yield from _uses(f"the outputs of {subject}", list(first.outputs), list(second.outputs), correspondence)
 
 
 def _tensors(name: str, first: Any, second: Any) -> Iterator[str]:
@@ -117,11 +118,12 @@ def _values(subject: str, first: ir.Value, second: ir.Value) -> Iterator[str]:
     yield from _differing_values(f"the text of {subject}", first.doc_string, second.doc_string)
 
 
-def _type(kind: Any) -> Any:
-    if kind is None:
+def _type(value_type: Any) -> Any:
+    if value_type is None:
         return None
-    inner = kind.dtype if isinstance(kind, (ir.TensorType, ir.SparseTensorType)) else _type(kind.elem_type)
-    return type(kind).__name__, inner, kind.denotation
+    is_tensor = isinstance(value_type, (ir.TensorType, ir.SparseTensorType))
+    inner = value_type.dtype if is_tensor else _type(value_type.elem_type)
+    return type(value_type).__name__, inner, value_type.denotation
 
 
 def _sizes(shape: ir.Shape | None) -> Any:
@@ -131,38 +133,41 @@ def _sizes(shape: ir.Shape | None) -> Any:
     return sizes, shape_denotations(shape)
 
 
-def _uses(subject: str, first: list[Any], second: list[Any], known: Correspondence) -> Iterator[str]:
+def _uses(subject: str, first: list[Any], second: list[Any], correspondence: Correspondence) -> Iterator[str]:
     yield from _differing_values(f"the number of {subject}", len(first), len(second))
-    for index, (one, other) in enumerate(zip(first, second, strict=False)):
-        expected = None if one is None else known.get(one)
-        if expected is not other or (one is not None and expected is None):
-            yield f"number {index} of {subject}: '{one and one.name}' against '{other and other.name}'"
+    for index, (first_value, second_value) in enumerate(zip(first, second, strict=False)):
+        expected = None if first_value is None else correspondence.get(first_value)
+        if expected is not second_value or (first_value is not None and expected is None):
+            names = first_value and first_value.name, second_value and second_value.name
+            yield f"number {index} of {subject}: '{names[0]}' against '{names[1]}'"
 
 
-def _nodes(subject: str, first: ir.Node, second: ir.Node, known: Correspondence) -> Iterator[str]:
+def _nodes(subject: str, first: ir.Node, second: ir.Node, correspondence: Correspondence) -> Iterator[str]:
     subject = f"{subject} ('{first.name}')"
     for field in ("name", "domain", "op_type", "overload", "version", "doc_string"):
         yield from _differing_values(
             f"the {field} of {subject}", getattr(first, field), getattr(second, field)
         )
     yield from _differing_values(f"the metadata of {subject}", first.metadata_props, second.metadata_props)
-    yield from _uses(f"the inputs of {subject}", list(first.inputs), list(second.inputs), known)
+    yield from _uses(f"the inputs of {subject}", list(first.inputs), list(second.inputs), correspondence)
     yield from _differing_values(
         f"the number of outputs of {subject}", len(first.outputs), len(second.outputs)
     )
-    for one, other in zip(first.outputs, second.outputs, strict=False):
-        yield from _values(f"an output of {subject}", one, other)
+    for first_output, second_output in zip(first.outputs, second.outputs, strict=False):
+        yield from _values(f"an output of {subject}", first_output, second_output)
     yield from _differing_values(
         f"the attributes of {subject}", list(first.attributes), list(second.attributes)
     )
     for name, attribute in first.attributes.items():
         if name in second.attributes:
             yield from _attributes(
-                f"attribute '{name}' of {subject}", attribute, second.attributes[name], known
+                f"attribute '{name}' of {subject}", attribute, second.attributes[name], correspondence
             )
 
 
-def _attributes(subject: str, first: ir.Attr, second: ir.Attr, known: Correspondence) -> Iterator[str]:
+def _attributes(
+    subject: str, first: ir.Attr, second: ir.Attr, correspondence: Correspondence
+) -> Iterator[str]:
     yield from _differing_values(f"the type of {subject}", first.type, second.type)
     yield from _differing_values(f"the text of {subject}", first.doc_string, second.doc_string)
     if first.type != second.type:
@@ -171,14 +176,16 @@ def _attributes(subject: str, first: ir.Attr, second: ir.Attr, known: Correspond
         yield from _differing_values(subject, _plain(first.value), _plain(second.value))
         return
     single = first.type in (_GRAPHS[0], _TENSORS[0])
-    pairs = [[item.value] if single else list(item.value) for item in (first, second)]
-    members = "graphs" if first.type in _GRAPHS else "tensors"
-    yield from _differing_values(f"the number of {members} of {subject}", len(pairs[0]), len(pairs[1]))
-    for one, other in zip(*pairs, strict=False):
+    members_by_side = [[item.value] if single else list(item.value) for item in (first, second)]
+    member_name = "graphs" if first.type in _GRAPHS else "tensors"
+    yield from _differing_values(
+        f"the number of {member_name} of {subject}", len(members_by_side[0]), len(members_by_side[1])
+    )
+    for first_member, second_member in zip(*members_by_side, strict=False):
         if first.type in _GRAPHS:
-            yield from _graphs(subject, one, other, known)
+            yield from _graphs(subject, first_member, second_member, correspondence)
         else:
-            yield from _tensors(subject, one, other)
+            yield from _tensors(subject, first_member, second_member)
 
 
 _GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)

@@ -17,10 +17,10 @@ def fingerprint(node: ir.Node) -> str:
 
 
 def _types(node: ir.Node) -> list[list[object] | None]:
-    found: list[list[object] | None] = []
+    input_types: list[list[object] | None] = []
     for value in node.inputs:
         if value is None:
-            found.append(None)
+            input_types.append(None)
             continue
         entry: list[object] = [
             None if value.type is None else str(value.type),
@@ -29,10 +29,10 @@ def _types(node: ir.Node) -> list[list[object] | None]:
             COMPLEX in value.metadata_props,
         ]
         if NUMBER in value.metadata_props:
-            # Two inputs may be the same number, which makes them equal.
+            # The decomposition may depend on two inputs being the same number, so record which ones are.
             entry.append(node.inputs.index(value))
-        found.append(entry)
-    return found
+        input_types.append(entry)
+    return input_types
 
 
 def _dimension(dim: int | ir.SymbolicDim) -> int | str | None:

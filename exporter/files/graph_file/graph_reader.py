@@ -56,17 +56,20 @@ def read_source(
             missing or differ.
     """
     check_version(model)
+    # The bound on memory comes first, because the other checks take time for every message.
     check_memory(model, bounds)
     check_content(model)
     check_fields(model)
     with naming("it contradicts itself"):
-        metadata, own = read_metadata(model.metadata_props)
-        if INTERFACE not in own:
+        metadata, format_metadata = read_metadata(model.metadata_props)
+        if INTERFACE not in format_metadata:
             raise ModelFileError("it does not follow the source format: it has no interface")
-        interface, output_names, given_inputs, given_outputs = read_interface(own[INTERFACE])
+        interface, output_names, given_inputs, given_outputs = read_interface(format_metadata[INTERFACE])
         decompositions = read_decompositions(model.functions)
         imports = {entry.domain: entry.version for entry in model.opset_import if entry.domain != DOMAIN}
-        graph = GraphReader(WeightReader(model.graph, folder, weights, bounds)).read(model.graph, imports)
+        graph = GraphReader(WeightReader(model.graph, folder, weights, bounds)).read_graph(
+            model.graph, imports
+        )
         texts = {field: getattr(model, field) for field in _TEXTS if model.HasField(field)}
         version = model.model_version if model.HasField("model_version") else None
         source = ir.Model(
@@ -74,9 +77,10 @@ def read_source(
         )
         check_interface(interface, output_names, given_inputs, given_outputs, graph)
         _check_metadata(metadata)
-        for part in graphs_of(graph):
-            for node in part:
+        for graph_or_block in graphs_of(graph):
+            for node in graph_or_block:
                 if ATTRIBUTE in node.attributes:
+                    # Decoding validates; the decoded arguments are not needed here.
                     arguments(node)
     return SourceFile(
         Capture(source, interface, output_names=output_names), decompositions, given_inputs, given_outputs

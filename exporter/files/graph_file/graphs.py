@@ -80,25 +80,26 @@ class GraphWriter:
             target.overload = node.overload
         if node.doc_string is not None:
             target.doc_string = node.doc_string
-        own = {}
+        format_metadata = {}
         if node.name is None:
-            own[NAME] = "null"
+            format_metadata[NAME] = "null"
         else:
             target.name = node.name
         if node.version is not None:
-            own[OPERATOR_VERSION] = str(node.version)
+            format_metadata[OPERATOR_VERSION] = str(node.version)
         target.input.extend("" if value is None else self._name(value) for value in node.inputs)
         target.output.extend(self._name(value) for value in node.outputs)
         floats = {}
         for attribute in node.attributes.values():
             self._write_attribute(target.attribute.add(), attribute, depth)
             if attribute.type in _FLOATS and not attribute.is_ref():
+                # AttributeProto has single precision, and Python floats have double.
                 single = attribute.type == ir.AttributeType.FLOAT
                 numbers = [attribute.value] if single else attribute.value
                 floats[attribute.name] = [struct.pack(">d", number).hex() for number in numbers]
         if floats:
-            own[FLOATS] = json.dumps(floats)
-        write_metadata(target.metadata_props, node.metadata_props, own)
+            format_metadata[FLOATS] = json.dumps(floats)
+        write_metadata(target.metadata_props, node.metadata_props, format_metadata)
 
     def _name(self, value: ir.Value) -> str:
         if value not in self.names:
@@ -107,9 +108,9 @@ class GraphWriter:
 
     def _write_attribute(self, target: onnx.AttributeProto, attribute: ir.Attr, depth: int) -> None:
         if attribute.is_ref() or isinstance(attribute.value, bytes):
-            kind = "a reference" if attribute.is_ref() else "of bytes, not of text"
+            reason = "a reference" if attribute.is_ref() else "of bytes, not of text"
             raise ModelFileError(
-                f"attribute '{attribute.name}' is {kind}, which the source format does not support"
+                f"attribute '{attribute.name}' is {reason}, which the source format does not support"
             )
         if attribute.type not in _GRAPHS:
             serde.serialize_attribute_into(target, attribute)
@@ -134,38 +135,43 @@ class GraphReader:
     """Reads a graph and its sub-graphs."""
 
     def __init__(self, tensor: Tensor | None = None):
-        self._tensor = tensor or (lambda proto, own: tensor_of(proto))
+        self._tensor = tensor or (lambda proto, format_metadata: tensor_of(proto))
         self._unnamed: list[ir.Value | ir.Node] = []
         self._seen: set[ir.Value] = set()
 
-    def read(self, source: onnx.GraphProto, opset_imports: dict[str, int] | None = None) -> ir.Graph:
+    def read_graph(self, source: onnx.GraphProto, opset_imports: dict[str, int] | None = None) -> ir.Graph:
         """The graph of a message.
 
         Raises:
             ModelFileError: the message contradicts itself.
         """
-        graph = self._read(source, ChainMap(), opset_imports or {})
+        graph = self._read_scope(source, ChainMap(), opset_imports or {})
         for item in self._unnamed:
             # onnx_ir.Graph names its unnamed inputs; restore the missing names.
             item.name = None
         self._unnamed.clear()
         return graph
 
-    def _read(
+    def _read_scope(
         self, source: onnx.GraphProto, outer: ChainMap[str, ir.Value], opset_imports: dict[str, int]
     ) -> ir.Graph:
         check_fields(source)
         scope = outer.new_child()
         inputs = [self._declare(scope, info.name) for info in source.input]
-        initializers = [self._initializer(scope, tensor.name) for tensor in source.initializer]
+        # An initializer may be the default of an input, and then has the same name.
+        initializers = [
+            scope[tensor.name] if tensor.name in scope.maps[0] else self._declare(scope, tensor.name)
+            for tensor in source.initializer
+        ]
+        # Declare all outputs first, because a node may use the value of a later one.
         for node in source.node:
             for name in node.output:
                 self._declare(scope, name)
-        own: dict[str, dict[str, str]] = {}
+        format_metadata: dict[str, dict[str, str]] = {}
         for info in (*source.input, *source.value_info, *source.output):
-            self._describe(scope, info, own)
+            self._describe(scope, info, format_metadata)
         for value, tensor in zip(initializers, source.initializer, strict=True):
-            value.const_value = self._tensor(tensor, own.get(tensor.name, {}))
+            value.const_value = self._tensor(tensor, format_metadata.get(tensor.name, {}))
             self._check_tensor(value)
         nodes = [self._node(node, scope) for node in source.node]
         metadata, _ = read_metadata(source.metadata_props)
@@ -188,24 +194,23 @@ class GraphReader:
         scope[name] = value = ir.Value(name=name)
         return value
 
-    def _initializer(self, scope: ChainMap[str, ir.Value], name: str) -> ir.Value:
-        held = scope.maps[0].get(name)
-        return self._declare(scope, name) if held is None else held
-
     @staticmethod
     def _find(scope: Scope, name: str) -> ir.Value:
-        found = scope.get(name)
-        if found is None:
+        value = scope.get(name)
+        if value is None:
             raise ModelFileError(f"value '{name}' is used, but nothing in the file defines it")
-        return found
+        return value
 
-    def _describe(self, scope: Scope, info: onnx.ValueInfoProto, own: dict[str, dict[str, str]]) -> None:
+    def _describe(
+        self, scope: Scope, info: onnx.ValueInfoProto, format_metadata: dict[str, dict[str, str]]
+    ) -> None:
         value = self._find(scope, info.name)
         if value in self._seen:
+            # An input that is returned too has an entry among the inputs and among the outputs.
             return
         self._seen.add(value)
-        own[info.name] = read_value(info, value)
-        name = original_name(own[info.name], info.name)
+        format_metadata[info.name] = read_value(info, value)
+        name = original_name(format_metadata[info.name], info.name)
         if name is None:
             self._unnamed.append(value)
         else:
@@ -225,22 +230,23 @@ class GraphReader:
     def _node(self, source: onnx.NodeProto, scope: ChainMap[str, ir.Value]) -> ir.Node:
         with naming(f"node '{source.name}'"):
             check_fields(source)
-            metadata, own = read_metadata(source.metadata_props)
-            floats = parse_json(own.get(FLOATS, "{}"))
-            version = own.get(OPERATOR_VERSION)
+            metadata, format_metadata = read_metadata(source.metadata_props)
+            floats = parse_json(format_metadata.get(FLOATS, "{}"))
+            version = format_metadata.get(OPERATOR_VERSION)
             node = ir.Node(
                 source.domain,
                 source.op_type,
                 [self._find(scope, name) if name else None for name in source.input],
                 [self._attribute(attribute, scope, floats) for attribute in source.attribute],
                 overload=source.overload,
+                # Only this scope: an outer value of the same name is not an output of the node.
                 outputs=[self._find(scope.maps[0], name) for name in source.output],
                 version=None if version is None else int(version),
                 name=source.name,
                 doc_string=source.doc_string if source.HasField("doc_string") else None,
                 metadata_props=metadata,
             )
-            if original_name(own, source.name) is None:
+            if original_name(format_metadata, source.name) is None:
                 self._unnamed.append(node)
             if ATTRIBUTE in node.attributes:
                 try:
@@ -253,17 +259,17 @@ class GraphReader:
         self, source: onnx.AttributeProto, scope: ChainMap[str, ir.Value], floats: dict[str, list[str]]
     ) -> ir.Attr:
         check_fields(source)
-        kind = ir.AttributeType(source.type)
+        attribute_type = ir.AttributeType(source.type)
         text = source.doc_string if source.HasField("doc_string") else None
-        if kind == ir.AttributeType.GRAPH:
-            return ir.AttrGraph(source.name, self._read(source.g, scope, {}), doc_string=text)
-        if kind == ir.AttributeType.GRAPHS:
-            inner = [self._read(graph, scope, {}) for graph in source.graphs]
-            return ir.AttrGraphs(source.name, inner, doc_string=text)
-        if kind == ir.AttributeType.STRING:
+        if attribute_type == ir.AttributeType.GRAPH:
+            return ir.AttrGraph(source.name, self._read_scope(source.g, scope, {}), doc_string=text)
+        if attribute_type == ir.AttributeType.GRAPHS:
+            graphs = [self._read_scope(graph, scope, {}) for graph in source.graphs]
+            return ir.AttrGraphs(source.name, graphs, doc_string=text)
+        if attribute_type == ir.AttributeType.STRING:
             return ir.AttrString(source.name, source.s.decode(), doc_string=text)
         if source.name in floats:
             numbers = [struct.unpack(">d", bytes.fromhex(bits))[0] for bits in floats[source.name]]
-            single = kind == ir.AttributeType.FLOAT
-            return ir.Attr(source.name, kind, numbers[0] if single else numbers, doc_string=text)
+            single = attribute_type == ir.AttributeType.FLOAT
+            return ir.Attr(source.name, attribute_type, numbers[0] if single else numbers, doc_string=text)
         return serde.deserialize_attribute(source)

@@ -69,6 +69,7 @@ def digest(tensor: ir.TensorProtocol) -> str:
     sink = _Digest()
     if tensor.dtype == ir.DataType.STRING:
         for item in strings(tensor):
+            # The length separates the strings: ["ab", "c"] and ["a", "bc"] have different digests.
             sink.write(len(item).to_bytes(8, "little") + item)
     else:
         tensor.tofile(sink)  # type: ignore[attr-defined]
@@ -82,7 +83,7 @@ def tensor_of(message: onnx.TensorProto) -> ir.TensorProtocol:
         ModelFileError: the type is unknown, or the contents do not fit the sizes.
     """
     with naming(f"tensor '{message.name}'"):
-        shape, dtype = _declared(message)
+        shape, dtype = _read_declaration(message)
         if dtype == ir.DataType.STRING:
             texts = list(message.string_data)
             if len(texts) != math.prod(shape):
@@ -92,10 +93,11 @@ def tensor_of(message: onnx.TensorProto) -> ir.TensorProtocol:
             return ir.StringTensor(texts, shape=ir.Shape(shape), name=message.name)
         if message.HasField("raw_data"):
             data = np.frombuffer(message.raw_data, np.uint8)
-            due = _byte_count(shape, dtype)
-            if data.size != due:
+            expected_size = _byte_count(shape, dtype)
+            if data.size != expected_size:
                 raise ModelFileError(
-                    f"tensor '{message.name}' has {data.size} bytes, but {dtype.name}{shape} needs {due}"
+                    f"tensor '{message.name}' has {data.size} bytes, but {dtype.name}{shape} needs "
+                    f"{expected_size}"
                 )
             return tensor_over(data, message.name, dtype, shape)
         array = serde.deserialize_tensor(message).numpy()
@@ -108,19 +110,20 @@ def external_tensor(message: onnx.TensorProto, files: ExternalFiles) -> ir.Tenso
     Raises:
         ModelFileError: the data file is outside the folder, missing, or too short.
     """
-    shown = f"tensor '{message.name}'"
-    with naming(shown):
-        shape, dtype = _declared(message)
-        due = _byte_count(shape, dtype)
-        files.check(message, due, shown)
-        if not due:
+    title = f"tensor '{message.name}'"
+    with naming(title):
+        shape, dtype = _read_declaration(message)
+        expected_size = _byte_count(shape, dtype)
+        # Check before mapping: the check opens no file.
+        files.check(message, expected_size, title)
+        if not expected_size:
             return tensor_over(np.empty(0, np.uint8), message.name, dtype, shape)
         entries = {entry.key: entry.value for entry in message.external_data}
         offset = int(entries.get("offset", 0))
-        return files.tensor(entries["location"], offset, dtype, shape, message.name, shown)
+        return files.tensor(entries["location"], offset, dtype, shape, message.name, title)
 
 
-def _declared(message: onnx.TensorProto) -> tuple[list[int], ir.DataType]:
+def _read_declaration(message: onnx.TensorProto) -> tuple[list[int], ir.DataType]:
     check_fields(message)
     shape = list(message.dims)
     if any(size < 0 for size in shape):

@@ -20,7 +20,7 @@ VERSION = 1
 DECOMPOSITION = "opsetta.decomposition"
 """The domain of the functions that contain decompositions."""
 
-_OWN = "opsetta.file."
+_FORMAT_PREFIX = "opsetta.file."
 INTERFACE = "interface"
 """On the model: how calls map to inputs and outputs."""
 NAME = "name"
@@ -33,14 +33,16 @@ OPERATOR_VERSION = "operator_version"
 """On nodes: the version of the operator, if the node states one."""
 SERVES = "serves"
 """On decompositions: the nodes and opsets that they are for."""
-_DESCRIBED = ("name", "doc_string", "metadata_props")
+_COMMON_FIELDS = ("name", "doc_string", "metadata_props")
 _FIELDS: dict[str, frozenset[str]] = {
     "ModelProto": frozenset(
         "ir_version model_version producer_name producer_version domain doc_string "
         "graph functions opset_import metadata_props".split()
     ),
-    "GraphProto": frozenset((*_DESCRIBED, "node", "initializer", "input", "output", "value_info")),
-    "NodeProto": frozenset((*_DESCRIBED, "input", "output", "op_type", "domain", "overload", "attribute")),
+    "GraphProto": frozenset((*_COMMON_FIELDS, "node", "initializer", "input", "output", "value_info")),
+    "NodeProto": frozenset(
+        (*_COMMON_FIELDS, "input", "output", "op_type", "domain", "overload", "attribute")
+    ),
     "AttributeProto": frozenset(
         "name doc_string type f i s t g tp floats ints strings tensors graphs type_protos".split()
     ),
@@ -51,17 +53,17 @@ _FIELDS: dict[str, frozenset[str]] = {
     "FunctionProto": frozenset(("name", "domain", "opset_import", "node", "metadata_props")),
 }
 """The fields that the format uses, by message."""
-_ESCAPED = "key."
+_ESCAPE = "key."
 """Prefix for a user's key that begins like a reserved key."""
 
 Entries = Sequence[onnx.StringStringEntryProto]
 
 
-def write_metadata(target: Entries, metadata: Mapping[str, str], own: Mapping[str, str]) -> None:
+def write_metadata(target: Entries, metadata: Mapping[str, str], format_metadata: Mapping[str, str]) -> None:
     """Write the graph's metadata and the file's own, sorted by key."""
-    entries = {_OWN + key: text for key, text in own.items()}
+    entries = {_FORMAT_PREFIX + key: text for key, text in format_metadata.items()}
     for key, text in metadata.items():
-        entries[f"{_OWN}{_ESCAPED}{key}" if key.startswith(_OWN) else key] = text
+        entries[f"{_FORMAT_PREFIX}{_ESCAPE}{key}" if key.startswith(_FORMAT_PREFIX) else key] = text
     for key in sorted(entries):
         target.add(key=key, value=entries[key])  # type: ignore[attr-defined]
 
@@ -73,18 +75,18 @@ def read_metadata(entries: Entries) -> tuple[dict[str, str], dict[str, str]]:
         ModelFileError: a key is duplicated.
     """
     metadata: dict[str, str] = {}
-    own: dict[str, str] = {}
+    format_metadata: dict[str, str] = {}
     for entry in entries:
-        if not entry.key.startswith(_OWN):
+        if not entry.key.startswith(_FORMAT_PREFIX):
             target, key = metadata, entry.key
         else:
-            key = entry.key.removeprefix(_OWN)
-            target = metadata if key.startswith(_ESCAPED) else own
-            key = key.removeprefix(_ESCAPED)
+            key = entry.key.removeprefix(_FORMAT_PREFIX)
+            target = metadata if key.startswith(_ESCAPE) else format_metadata
+            key = key.removeprefix(_ESCAPE)
         if key in target:
             raise ModelFileError(f"the metadata has the key '{entry.key}' twice")
         target[key] = entry.value
-    return metadata, own
+    return metadata, format_metadata
 
 
 def format_version(model: onnx.ModelProto) -> int | None:
@@ -114,11 +116,11 @@ def check_fields(message: Any) -> None:
     Raises:
         ModelFileError: the message has a field that is not in the format.
     """
-    kind = message.DESCRIPTOR.name
+    message_type = message.DESCRIPTOR.name
     for field, _ in message.ListFields():
-        if field.name not in _FIELDS[kind]:
+        if field.name not in _FIELDS[message_type]:
             raise ModelFileError(
-                f"it has the field '{field.name}' of {kind}, which the source format does not allow"
+                f"it has the field '{field.name}' of {message_type}, which the source format does not allow"
             )
 
 
@@ -133,8 +135,8 @@ def naming(subject: str) -> Iterator[None]:
         raise ModelFileError(f"{subject}: {type(error).__name__}: {error}") from error
 
 
-def quoted(names: Iterable[str]) -> str:
+def join_quoted(names: Iterable[str]) -> str:
     """The first few names, formatted for a message."""
-    shown = list(names)
-    rest = f", and {len(shown) - 8} more" if len(shown) > 8 else ""
-    return ", ".join(f"'{name}'" for name in shown[:8]) + rest
+    all_names = list(names)
+    suffix = f", and {len(all_names) - 8} more" if len(all_names) > 8 else ""
+    return ", ".join(f"'{name}'" for name in all_names[:8]) + suffix

@@ -19,7 +19,7 @@ from ....registration import ModelFileError
 from ....registration.json_text import parse_json
 from ...captured_graph.capture import Interface
 
-_TORCH_KINDS = ("dtype", "device", "layout", "memory_format")
+_TORCH_CONSTANTS = ("dtype", "device", "layout", "memory_format")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,8 +46,8 @@ class TorchConstant:
 
 
 @dataclasses.dataclass(frozen=True)
-class Structure:
-    """A node of a tree structure.
+class TreeStructure:
+    """A container in the tree structure of arguments or results.
 
     Attributes:
         type: the container, such as `builtins.dict`.
@@ -57,7 +57,7 @@ class Structure:
 
     type: str
     context: Any
-    children: tuple[Structure | None, ...]
+    children: tuple[TreeStructure | None, ...]
 
 
 def write_interface(
@@ -89,7 +89,7 @@ def write_interface(
 
 
 def read_interface(text: str) -> tuple[Interface, list[str], list[str] | None, list[str] | None]:
-    """Read what `write_interface` wrote; tree structures become `Structure`."""
+    """Read what `write_interface` wrote; tree structures become `TreeStructure`."""
     content = parse_json(text)
     _check(content)
     interface = Interface(
@@ -115,19 +115,22 @@ _MEMBERS: dict[str, tuple[type, ...]] = {
 
 
 def _check(content: Any) -> None:
-    for field, kinds in _MEMBERS.items():
-        held = content[field]
-        if held is None and field.startswith("given_"):
+    for field, member_types in _MEMBERS.items():
+        members = content[field]
+        if members is None and field.startswith("given_"):
             continue
-        if not isinstance(held, list) or not all(_is_one_of(item, kinds) for item in held):
+        if not isinstance(members, list) or not all(_is_one_of(item, member_types) for item in members):
             raise ModelFileError(f"the interface has '{field}', which has a wrong type")
 
 
-def _is_one_of(item: Any, kinds: tuple[type, ...]) -> bool:
-    """Whether a JSON value is of one of the kinds; booleans are no numbers, and a list has one constant."""
-    if isinstance(item, bool) and bool not in kinds:
-        return kinds == (object,)
-    return isinstance(item, kinds) and not (isinstance(item, list) and list in kinds and len(item) != 1)
+def _is_one_of(item: Any, member_types: tuple[type, ...]) -> bool:
+    """Whether a JSON value has one of the types; a list must have exactly one member, a constant."""
+    # Python's bool is a subclass of int, but a boolean is no position.
+    if isinstance(item, bool) and bool not in member_types:
+        return member_types == (object,)
+    return isinstance(item, member_types) and not (
+        isinstance(item, list) and list in member_types and len(item) != 1
+    )
 
 
 def check_interface(
@@ -146,24 +149,27 @@ def check_interface(
     _check_structure(interface.output_specification)
     inputs, outputs = [value.name for value in graph.inputs], len(graph.outputs)
     named = [name for name in interface.inputs if name is not None]
-    results = [entry for entry in interface.outputs if isinstance(entry, int)]
+    result_positions = [entry for entry in interface.outputs if isinstance(entry, int)]
     # Without a structure of arguments the model cannot be called.
-    called = interface.input_specification is not None
-    given, returned = _leaves(interface.input_specification), _leaves(interface.output_specification)
-    wrong = (
-        ("inputs", called and named != inputs),
-        ("inputs", called and len(interface.inputs) != given),
-        ("constants", called and len(interface.constants) != given),
-        ("outputs", called and len(interface.outputs) != returned),
+    is_callable = interface.input_specification is not None
+    argument_count, result_count = (
+        _count_leaves(interface.input_specification),
+        _count_leaves(interface.output_specification),
+    )
+    contradictions = (
+        ("inputs", is_callable and named != inputs),
+        ("inputs", is_callable and len(interface.inputs) != argument_count),
+        ("constants", is_callable and len(interface.constants) != argument_count),
+        ("outputs", is_callable and len(interface.outputs) != result_count),
         ("mutated", len(interface.mutated) > outputs),
-        ("outputs", not _are_positions_below(results, outputs - len(interface.mutated))),
+        ("outputs", not _are_positions_below(result_positions, outputs - len(interface.mutated))),
         ("numbers", not _are_positions_below(interface.numbers, outputs)),
         ("complex_outputs", not _are_positions_below(interface.complex_outputs, outputs)),
-        ("output_names", (called or bool(output_names)) and len(output_names) != outputs),
+        ("output_names", (is_callable or bool(output_names)) and len(output_names) != outputs),
         ("given_input_names", len(given_inputs or ()) > len(inputs)),
         ("given_output_names", len(given_outputs or ()) > outputs),
     )
-    field = next((field for field, is_wrong in wrong if is_wrong), None)
+    field = next((field for field, is_wrong in contradictions if is_wrong), None)
     if field is not None:
         raise ModelFileError(
             f"the interface has '{field}', which does not fit a graph with {len(inputs)} inputs "
@@ -171,21 +177,21 @@ def check_interface(
         )
 
 
-def _check_call(structure: Structure | None) -> None:
+def _check_call(structure: TreeStructure | None) -> None:
     """Check that a structure is that of a call: a tuple of positional and a dict of keyword arguments."""
     if structure is None:
         return
-    kinds = [None if child is None else child.type for child in structure.children]
-    if structure.type != "builtins.tuple" or kinds != ["builtins.tuple", "builtins.dict"]:
+    child_types = [None if child is None else child.type for child in structure.children]
+    if structure.type != "builtins.tuple" or child_types != ["builtins.tuple", "builtins.dict"]:
         raise ModelFileError("the interface has arguments that are not those of a call")
     _check_structure(structure)
 
 
-def _check_structure(structure: Structure | None) -> None:
-    """Check that Python's own containers have the context that they are made with.
+def _check_structure(structure: TreeStructure | None) -> None:
+    """Check that Python's own containers have the context that their constructors need.
 
     Raises:
-        ModelFileError: one has another context, or not one name for each child.
+        ModelFileError: a container has another context, or not one name for each child.
     """
     if structure is None:
         return
@@ -212,63 +218,66 @@ def _are_positions_below(positions: list[int], count: int) -> bool:
     return all(0 <= position < count for position in positions)
 
 
-def _leaves(structure: Structure | None) -> int:
-    return 1 if structure is None else sum(map(_leaves, structure.children))
+def _count_leaves(structure: TreeStructure | None) -> int:
+    return 1 if structure is None else sum(map(_count_leaves, structure.children))
 
 
 def _structure_json(specification: Any) -> Any:
     if specification is None:
         return None
-    if isinstance(specification, Structure):
-        kind, children = specification.type, list(specification.children)
+    if isinstance(specification, TreeStructure):
+        container, children = specification.type, list(specification.children)
     elif specification.is_leaf():
         return None
     else:
-        kind, children = _type_name(specification.type), specification.children()
+        container, children = _type_name(specification.type), specification.children()
     return {
-        "type": kind,
+        "type": container,
         "context": _constant_json(specification.context),
         "children": [_structure_json(child) for child in children],
     }
 
 
-def _structure_of(item: Any) -> Structure | None:
+def _structure_of(item: Any) -> TreeStructure | None:
     if item is None:
         return None
     children = tuple(_structure_of(child) for child in item["children"])
     if not isinstance(item["type"], str):
         raise ModelFileError("the interface has a container without a type")
-    return Structure(item["type"], _constant_of(item["context"]), children)
+    return TreeStructure(item["type"], _constant_of(item["context"]), children)
 
 
-def _type_name(kind: Any) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
+def _type_name(python_type: Any) -> str:
+    return f"{python_type.__module__}.{python_type.__qualname__}"
 
 
 def _constant_json(item: Any) -> Any:
-    kind = type(item)
-    if item is None or kind in (bool, int, str):
+    constant_type = type(item)
+    if item is None or constant_type in (bool, int, str):
         return item
-    if kind is float:
+    if constant_type is float:
         return item if math.isfinite(item) else {"float": repr(item)}
-    if kind is complex:
+    if constant_type is complex:
         return {"complex": [_constant_json(item.real), _constant_json(item.imag)]}
-    if kind is list:
+    if constant_type is list:
         return [_constant_json(member) for member in item]
-    if kind is tuple:
+    if constant_type is tuple:
         return {"tuple": [_constant_json(member) for member in item]}
-    if kind is dict:
+    if constant_type is dict:
         return {"dict": [[_constant_json(key), _constant_json(value)] for key, value in item.items()]}
-    if kind is TypeName:
+    if constant_type is TypeName:
         return {"type": item.name}
     if isinstance(item, type):
         return {"type": _type_name(item)}
-    if kind is ir.DataType:
+    if constant_type is ir.DataType:
         return {"dtype": item.name}
-    if kind is TorchConstant or (kind.__module__ == "torch" and kind.__name__ in _TORCH_KINDS):
+    if constant_type is TorchConstant or (
+        constant_type.__module__ == "torch" and constant_type.__name__ in _TORCH_CONSTANTS
+    ):
         return {"torch": str(item)}
     raise ModelFileError(
-        f"a {_type_name(kind)} is part of the arguments or the result, and cannot be stored in a source file"
+        f"a {_type_name(constant_type)} is part of the arguments or the result, and cannot be stored in a "
+        "source file"
     )
 
 

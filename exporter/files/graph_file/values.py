@@ -28,17 +28,18 @@ def values(graph: ir.Graph) -> Iterator[ir.Value]:
 
 def file_names(graph: ir.Graph) -> dict[ir.Value, str]:
     """A unique name for each value: its own, unless it has none or an earlier value has the same."""
-    everything = list(values(graph))
-    wanted = {value.name for value in everything}
+    all_values = list(values(graph))
+    original_names = {value.name for value in all_values}
     names: dict[ir.Value, str] = {}
-    taken: set[str] = set()
-    for value in everything:
+    assigned_names: set[str] = set()
+    for value in all_values:
         name = stem = value.name or "value"
-        if not value.name or name in taken:
+        if not value.name or name in assigned_names:
+            # Also avoid names that later values have, so that they keep them.
             number = 1
-            while (name := f"{stem}.{number}") in taken or name in wanted:
+            while (name := f"{stem}.{number}") in assigned_names or name in original_names:
                 number += 1
-        taken.add(name)
+        assigned_names.add(name)
         names[value] = name
     return names
 
@@ -69,10 +70,10 @@ def _write(info: onnx.ValueInfoProto, value: ir.Value, name: str, digest: str | 
         serde.serialize_shape_into(info.type, value.shape)
     if value.doc_string is not None:
         info.doc_string = value.doc_string
-    own = {} if value.name == name else {NAME: json.dumps(value.name)}
+    format_metadata = {} if value.name == name else {NAME: json.dumps(value.name)}
     if digest is not None:
-        own[DIGEST] = digest
-    write_metadata(info.metadata_props, value.metadata_props, own)
+        format_metadata[DIGEST] = digest
+    write_metadata(info.metadata_props, value.metadata_props, format_metadata)
 
 
 def read_value(info: onnx.ValueInfoProto, value: ir.Value) -> dict[str, str]:
@@ -83,10 +84,10 @@ def read_value(info: onnx.ValueInfoProto, value: ir.Value) -> dict[str, str]:
         # onnx_ir reads a frozen shape; a captured shape is not frozen.
         value.shape = None if shape is None else ir.Shape(shape.dims, shape_denotations(shape))
         value.doc_string = info.doc_string if info.HasField("doc_string") else None
-        metadata, own = read_metadata(info.metadata_props)
+        metadata, format_metadata = read_metadata(info.metadata_props)
         value.metadata_props.clear()
         value.metadata_props.update(metadata)
-    return own
+    return format_metadata
 
 
 def shape_denotations(shape: ir.Shape) -> list[str | None]:
@@ -94,11 +95,11 @@ def shape_denotations(shape: ir.Shape) -> list[str | None]:
     return [shape.get_denotation(axis) for axis in range(len(shape))]
 
 
-def original_name(own: dict[str, str], name: str) -> str | None:
+def original_name(format_metadata: dict[str, str], name: str) -> str | None:
     """The name of a value or node in the graph, from its name in the file."""
-    if NAME not in own:
+    if NAME not in format_metadata:
         return name
-    found = parse_json(own[NAME])
-    if found is not None and not isinstance(found, str):
+    stored_name = parse_json(format_metadata[NAME])
+    if stored_name is not None and not isinstance(stored_name, str):
         raise ModelFileError(f"the original name of '{name}' is not a valid name")
-    return found
+    return stored_name

@@ -32,7 +32,7 @@ from .initializer_contents import (
     tensor_message,
     tensor_of,
 )
-from .layout import DIGEST, quoted, read_metadata
+from .layout import DIGEST, join_quoted, read_metadata
 from .values import original_name
 
 MODES = ("inline", "external", "none")
@@ -55,44 +55,44 @@ def digests(values: Iterable[ir.Value]) -> dict[ir.Value, str]:
 
 def store(values: Iterable[ir.Value], data: DataFile) -> dict[ir.Value, int]:
     """Write the large initializers to a data file, and return the offset of each."""
-    found: dict[ir.Value, int] = {}
+    offsets: dict[ir.Value, int] = {}
     for value in values:
         tensor = contents(value)
         if tensor.dtype != ir.DataType.STRING and tensor.nbytes >= EXTERNAL_FROM:
-            found[value] = data.append(tensor)
-    return found
+            offsets[value] = data.append(tensor)
+    return offsets
 
 
 def initializers(
     values: Iterable[ir.Value],
     names: Mapping[ir.Value, str],
     left_out: Mapping[ir.Value, str],
-    stored: Mapping[ir.Value, int],
+    offsets: Mapping[ir.Value, int],
     location: str | None,
 ) -> list[Initializer]:
     """The messages of initializers, each with the tensor that has its contents if the message has none.
 
     Args:
-        stored: the offsets of the initializers in the data file.
+        offsets: the offsets of the initializers in the data file.
         location: the data file's name.
     """
-    found: list[Initializer] = []
+    messages: list[Initializer] = []
     for value in values:
         tensor = contents(value)
         if value in left_out:
-            found.append((tensor_header(value, names[value]), None))
+            messages.append((tensor_header(value, names[value]), None))
         elif tensor.dtype == ir.DataType.STRING:
-            found.append((tensor_message(value, names[value]), None))
-        elif value in stored:
+            messages.append((tensor_message(value, names[value]), None))
+        elif value in offsets:
             header = tensor_header(value, names[value])
             header.data_location = onnx.TensorProto.EXTERNAL
-            place = {"location": location, "offset": stored[value], "length": tensor.nbytes}
-            for key, entry in place.items():
-                header.external_data.add(key=key, value=str(entry))
-            found.append((header, None))
+            entries = {"location": location, "offset": offsets[value], "length": tensor.nbytes}
+            for key, text in entries.items():
+                header.external_data.add(key=key, value=str(text))
+            messages.append((header, None))
         else:
-            found.append((tensor_header(value, names[value]), tensor))
-    return found
+            messages.append((tensor_header(value, names[value]), tensor))
+    return messages
 
 
 class WeightReader:
@@ -104,20 +104,20 @@ class WeightReader:
 
     def __init__(self, graph: onnx.GraphProto, folder: Folder, weights: Weights, bounds: Bounds = BOUNDS):
         self._files = _files_in(folder)
-        self._given = _checked(graph, weights, bounds)
+        self._supplied_tensors = _load_omitted_weights(graph, weights, bounds)
 
-    def __call__(self, message: onnx.TensorProto, own: dict[str, str]) -> ir.TensorProtocol:
+    def __call__(self, message: onnx.TensorProto, format_metadata: dict[str, str]) -> ir.TensorProtocol:
         """The tensor of an initializer."""
-        if DIGEST in own:
-            return self._given[message.name]
-        return stored(message, self._files)
+        if DIGEST in format_metadata:
+            return self._supplied_tensors[message.name]
+        return read_tensor(message, self._files)
 
 
 def _files_in(folder: Folder) -> ExternalFiles:
-    return ExternalFiles(folder, lambda subject, shown: None)
+    return ExternalFiles(folder, lambda subject, title: None)
 
 
-def stored(message: onnx.TensorProto, files: ExternalFiles) -> ir.TensorProtocol:
+def read_tensor(message: onnx.TensorProto, files: ExternalFiles) -> ir.TensorProtocol:
     """The tensor of an initializer whose contents are in the file or beside it.
 
     Raises:
@@ -128,55 +128,58 @@ def stored(message: onnx.TensorProto, files: ExternalFiles) -> ir.TensorProtocol
     return tensor_of(message)
 
 
-def _own_metadata(graph: onnx.GraphProto) -> dict[str, dict[str, str]]:
+def _format_metadata(graph: onnx.GraphProto) -> dict[str, dict[str, str]]:
     """The file's own metadata of each initializer."""
-    found: dict[str, dict[str, str]] = {message.name: {} for message in graph.initializer}
+    metadata_by_name: dict[str, dict[str, str]] = {message.name: {} for message in graph.initializer}
     for info in (*graph.input, *graph.value_info):
-        if info.name in found:
-            found[info.name] = read_metadata(info.metadata_props)[1]
-    return found
+        if info.name in metadata_by_name:
+            metadata_by_name[info.name] = read_metadata(info.metadata_props)[1]
+    return metadata_by_name
 
 
-def _checked(graph: onnx.GraphProto, weights: Weights, bounds: Bounds) -> dict[str, ir.TensorProtocol]:
+def _load_omitted_weights(
+    graph: onnx.GraphProto, weights: Weights, bounds: Bounds
+) -> dict[str, ir.TensorProtocol]:
     """The checked weights that the file omits, by their names in the file."""
-    described = _own_metadata(graph)
-    found: dict[str, ir.TensorProtocol] = {}
+    metadata_by_name = _format_metadata(graph)
+    tensors: dict[str, ir.TensorProtocol] = {}
     missing: list[str] = []
     changed: list[str] = []
-    given: Mapping[str, Any] | None = None
+    supplied_weights: Mapping[str, Any] | None = None
     for message in graph.initializer:
-        own = described[message.name]
-        if DIGEST not in own:
+        format_metadata = metadata_by_name[message.name]
+        if DIGEST not in format_metadata:
             continue
-        if given is None:
-            given = _opened(weights, bounds)
-        name = original_name(own, message.name) or ""
-        if name not in given:
+        if supplied_weights is None:
+            # Only now: a file that contains all its weights ignores `weights`, even an unreadable path.
+            supplied_weights = _open_weights(weights, bounds)
+        name = original_name(format_metadata, message.name) or ""
+        if name not in supplied_weights:
             missing.append(name)
             continue
-        found[message.name] = tensor = given_tensor(given[name], name)
-        due = f"{ir.DataType(message.data_type).name}{list(message.dims)}"
-        kind = f"{tensor.dtype.name}{list(tensor.shape)}"
-        if kind != due:
-            changed.append(f"'{name}' is {kind}, and was {due}")
-        elif digest(tensor) != own[DIGEST]:
+        tensors[message.name] = tensor = given_tensor(supplied_weights[name], name)
+        expected_type = f"{ir.DataType(message.data_type).name}{list(message.dims)}"
+        actual_type = f"{tensor.dtype.name}{list(tensor.shape)}"
+        if actual_type != expected_type:
+            changed.append(f"'{name}' is {actual_type}, and was {expected_type}")
+        elif digest(tensor) != format_metadata[DIGEST]:
             changed.append(f"'{name}' has other contents, by its SHA-256")
     _refuse(missing, changed, weights)
-    return found
+    return tensors
 
 
 def _refuse(missing: Sequence[str], changed: Sequence[str], weights: Weights) -> None:
     problems = []
     if missing:
         hint = "; pass weights=, a mapping or a path" if weights is None else ""
-        problems.append(f"the file has no contents for {_counted(missing)}: {quoted(missing)}{hint}")
+        problems.append(f"the file has no contents for {_count_text(missing)}: {join_quoted(missing)}{hint}")
     if changed:
-        problems.append(f"{_counted(changed)} changed since it was written: {', '.join(changed[:8])}")
+        problems.append(f"{_count_text(changed)} changed since it was written: {', '.join(changed[:8])}")
     if problems:
         raise ModelFileError("; ".join(problems))
 
 
-def _counted(items: Sequence[str]) -> str:
+def _count_text(items: Sequence[str]) -> str:
     return f"{len(items)} weight{'' if len(items) == 1 else 's'}"
 
 
@@ -234,7 +237,7 @@ def read_arrays(path: pathlib.Path, bounds: Bounds) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _opened(weights: Weights, bounds: Bounds) -> Mapping[str, Any]:
+def _open_weights(weights: Weights, bounds: Bounds) -> Mapping[str, Any]:
     """The weights that the caller gave, by name."""
     if weights is None or isinstance(weights, Mapping):
         return weights or {}
@@ -249,10 +252,10 @@ def _opened(weights: Weights, bounds: Bounds) -> Mapping[str, Any]:
     if is_archive:
         return read_arrays(path, bounds)
     graph = read_model(path, bounds).graph
-    described = _own_metadata(graph)
+    metadata_by_name = _format_metadata(graph)
     files = _files_in(path.parent)
     return {
-        original_name(described[message.name], message.name) or "": stored(message, files)
+        original_name(metadata_by_name[message.name], message.name) or "": read_tensor(message, files)
         for message in graph.initializer
-        if DIGEST not in described[message.name]
+        if DIGEST not in metadata_by_name[message.name]
     }

@@ -65,13 +65,13 @@ def write_source(
     model.functions.extend(write_decompositions(decompositions))
     values = list(capture.source.graph.initializers.values())
 
-    stored: dict[ir.Value, int] = {}
+    offsets: dict[ir.Value, int] = {}
 
     def stream(data: DataFile) -> None:
-        stored.update(store(values, data))
+        offsets.update(store(values, data))
 
     def write(file: IO[bytes], location: str | None) -> None:
-        _write(file, model, initializers(values, writer.names, left_out, stored, location), format)
+        _write(file, model, initializers(values, writer.names, left_out, offsets, location), format)
 
     if not is_path:
         write_to_object(target, lambda file: write(file, None))
@@ -135,6 +135,7 @@ def _write(file: IO[bytes], model: onnx.ModelProto, weights: list[Initializer], 
     else:
         text = text_format.MessageToString(model, as_utf8=True)
     content = text.encode()
+    # Readers bound the nesting and number of values of a text: refuse now what they would refuse.
     try:
         parse(content, "JSON" if format == "json" else "text", onnx.ModelProto())
     except (BoundError, SyntaxFault) as error:

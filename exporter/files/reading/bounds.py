@@ -1,7 +1,7 @@
 """All limits on reading and converting a file.
 
-A file that anybody may have written asks with few bytes for much memory and time. A bound on bytes of memory
-is what a file of any size may take; each byte of the file adds some.
+A few bytes of an untrusted file can ask for much memory and time. A bound on memory applies to a file of any
+size; each byte of the file adds some.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import dataclasses
 import sys
 
 REMEDY = "if you trust the file, pass trusted=True, or --trusted on the command line"
-"""What an error of these bounds ends with."""
+"""The end of the error messages of these bounds."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -19,16 +19,16 @@ class Bounds:
 
     Attributes:
         parsed: bytes that protobuf takes beside the contents of strings.
-        fields: fields that are looked at to tell this.
+        fields: fields that are visited to compute `parsed`.
         text_bytes: bytes of a text or JSON file.
-        text_values: values in one.
+        text_values: values in a text or JSON file.
         memory: bytes of a model, in the message and in the intermediate representation.
-        nodes: nodes of a model, functions written out.
-        expanded_nodes: the same, of a small file.
-        expanded_bytes: bytes of a model's functions written out.
+        nodes: nodes of a model after its functions are inlined.
+        expanded_nodes: the same for a small file.
+        expanded_bytes: bytes of a model's functions after inlining.
         placements: nodes with device configurations, times values: each such node looks at every value.
-        inference: bytes of shape inference.
-        dimensions: inferred dimensions of all values; where they are more, values have what the file states.
+        inference: bytes that shape inference takes.
+        dimensions: inferred dimensions of all values; above this, values keep the shapes that the file has.
         conversion: bytes of a model while it is converted.
         made_nodes: nodes that one conversion makes beyond one for each of the model's.
         made_elements: elements of the constants that one conversion makes.
@@ -51,9 +51,9 @@ class Bounds:
 
 
 BOUNDS = Bounds()
-"""Those of files that anybody may have written."""
+"""The limits for untrusted files."""
 TRUSTED = Bounds(*[sys.maxsize] * len(dataclasses.fields(Bounds)))
-"""Those of files whose writer is trusted: none."""
+"""The limits for trusted files: none."""
 
 
 def bounds_of(trusted: bool) -> Bounds:

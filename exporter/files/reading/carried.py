@@ -64,26 +64,26 @@ def take_out(proto: onnx.ModelProto, files: ExternalFiles) -> Carried:
     graph = proto.graph
     for info in (*graph.input, *graph.output, *graph.value_info):
         if _is_foreign(info.type, quoted(info.name)):
-            known = carried.types.setdefault(info.name, onnx.TypeProto())
-            if known.WhichOneof("value") is not None and known != info.type:
+            stated_type = carried.types.setdefault(info.name, onnx.TypeProto())
+            if stated_type.WhichOneof("value") is not None and stated_type != info.type:
                 raise ModelFileError(f"value {quoted(info.name)} is declared with two types")
-            known.CopyFrom(info.type)
+            stated_type.CopyFrom(info.type)
             info.ClearField("type")
     declared = {info.name for info in (*graph.input, *graph.initializer)}
     for tensor in graph.sparse_initializer:
         name = tensor.values.name
-        shown = f"sparse initializer {quoted(name)}"
-        _check_sparse(tensor, files, shown)
+        title = f"sparse initializer {quoted(name)}"
+        _check_sparse(tensor, files, title)
         if name in declared:
-            raise ModelFileError(f"{shown} has the name of an input or of another initializer")
+            raise ModelFileError(f"{title} has the name of an input or of another initializer")
         declared.add(name)
         info = graph.input.add(name=name)
         info.type.tensor_type.elem_type = tensor.values.data_type
         for size in tensor.dims:
             info.type.tensor_type.shape.dim.add(dim_value=size)
-        carried.sparse.append(_copied(tensor))
+        carried.sparse.append(_copy_message(tensor))
     del graph.sparse_initializer[:]
-    carried.training.extend(map(_copied, proto.training_info))
+    carried.training.extend(map(_copy_message, proto.training_info))
     for tensor in _tensors(carried.training):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             raise ModelFileError(
@@ -119,11 +119,11 @@ def to_proto(model: ir.Model) -> onnx.ModelProto:
     proto = ir.to_proto(model)
     carried = carried_by(model)
     graph = proto.graph
-    standing_in = carried.inputs
-    kept = [info for info in graph.input if info.name not in standing_in]
-    if len(kept) < len(graph.input):
+    sparse_names = carried.inputs
+    remaining_inputs = [info for info in graph.input if info.name not in sparse_names]
+    if len(remaining_inputs) < len(graph.input):
         del graph.input[:]
-        graph.input.extend(kept)
+        graph.input.extend(remaining_inputs)
     graph.sparse_initializer.extend(carried.sparse)
     for info in (*graph.input, *graph.output, *graph.value_info):
         if info.name in carried.types:
@@ -142,9 +142,9 @@ def check_training(model: ir.Model, opset: int) -> None:
     for node in (node for graph in _graphs(carried.training) for node in graph.node):
         if node.domain not in ("", "ai.onnx") or carried.opset is None:
             continue
-        versions = [operator_schema(node.op_type, at) for at in (carried.opset, opset)]
-        known = [None if schema is None else schema.since_version for schema in versions]
-        if known[0] != known[1]:
+        schemas = [operator_schema(node.op_type, version) for version in (carried.opset, opset)]
+        versions = [None if schema is None else schema.since_version for schema in schemas]
+        if versions[0] != versions[1]:
             raise ModelFileError(
                 f"the training_info of the model is written for opset {carried.opset}, and its operator "
                 f"{quoted(node.op_type)} has another definition at opset {opset}: remove it from the file "
@@ -164,35 +164,35 @@ def _tensors(training: list[onnx.TrainingInfoProto]) -> Iterator[onnx.TensorProt
                 yield from ([attribute.t] if attribute.HasField("t") else attribute.tensors)
 
 
-def _is_foreign(kind: onnx.TypeProto, shown: str) -> bool:
+def _is_foreign(value_type: onnx.TypeProto, title: str) -> bool:
     """Whether a type is a map or opaque, or contains one."""
     for _ in range(_MAXIMUM_DEPTH):
-        which = kind.WhichOneof("value")
-        if which in _FOREIGN:
+        field = value_type.WhichOneof("value")
+        if field in _FOREIGN:
             return True
-        if which not in _ELEMENTS:
+        if field not in _ELEMENTS:
             return False
-        kind = getattr(getattr(kind, which), _ELEMENTS[which])
-    raise ModelFileError(f"{shown} is of a type nested more than {_MAXIMUM_DEPTH} deep")
+        value_type = getattr(getattr(value_type, field), _ELEMENTS[field])
+    raise ModelFileError(f"{title} is of a type nested more than {_MAXIMUM_DEPTH} deep")
 
 
-def _check_sparse(tensor: onnx.SparseTensorProto, files: ExternalFiles, shown: str) -> None:
+def _check_sparse(tensor: onnx.SparseTensorProto, files: ExternalFiles, title: str) -> None:
     """Check that a sparse tensor has as many indices as values, and that they are within its shape."""
     if not tensor.values.name:
         raise ModelFileError("a sparse initializer has no name")
-    check_tensor(tensor.values, files, shown)
-    check_tensor(tensor.indices, files, f"the indices of {shown}")
+    check_tensor(tensor.values, files, title)
+    check_tensor(tensor.indices, files, f"the indices of {title}")
     if min(tensor.dims, default=0) < 0:
-        raise ModelFileError(f"{shown} has a negative size, {min(tensor.dims)}")
+        raise ModelFileError(f"{title} has a negative size, {min(tensor.dims)}")
     if onnx.TensorProto.EXTERNAL in (tensor.values.data_location, tensor.indices.data_location):
-        raise ModelFileError(f"{shown} has external data, which is not supported for sparse tensors")
+        raise ModelFileError(f"{title} has external data, which is not supported for sparse tensors")
     count = list(tensor.values.dims)
     indices = list(tensor.indices.dims)
     if len(count) != 1 or indices not in (count, [*count, len(tensor.dims)]):
-        raise ModelFileError(f"{shown} has values of shape {count}, but indices of shape {indices}")
+        raise ModelFileError(f"{title} has values of shape {count}, but indices of shape {indices}")
 
 
-def _copied(message: Message) -> Message:
+def _copy_message(message: Message) -> Message:
     copy = type(message)()
     copy.CopyFrom(message)
     return copy

@@ -9,11 +9,11 @@ import onnx
 
 def quoted(name: str | bytes) -> str:
     """A name in quotes, with control characters escaped, truncated if long."""
-    text = repr(name) if isinstance(name, bytes) else f"'{_escaped(name)}'"
+    text = repr(name) if isinstance(name, bytes) else f"'{_escape(name)}'"
     return text if len(text) <= 120 else f"{text[:110]}...'"
 
 
-def _escaped(name: str) -> str:
+def _escape(name: str) -> str:
     name = name[:200]
     if name.isprintable():
         return name
@@ -25,11 +25,11 @@ def node_title(node: onnx.NodeProto) -> str:
     if node.name:
         return f"node {quoted(node.name)}"
     return (
-        f"the {_escaped(node.op_type) or 'node'} of {listed(list(map(quoted, node.output[:5]))) or 'nothing'}"
+        f"the {_escape(node.op_type) or 'node'} of {listed(list(map(quoted, node.output[:5]))) or 'nothing'}"
     )
 
 
 def listed(names: list[Any], most: int = 4) -> str:
     """A list of names, truncated after the first few."""
-    shown = ", ".join(str(name) for name in names[:most])
-    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
+    text = ", ".join(str(name) for name in names[:most])
+    return f"{text} and {len(names) - most} more" if len(names) > most else text

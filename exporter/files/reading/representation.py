@@ -59,11 +59,12 @@ def to_ir(proto: onnx.ModelProto, folder: Folder, bounds: Bounds = BOUNDS) -> ir
             cause = cause.__cause__
         raise ModelFileError(f"onnx-ir cannot represent the model: {str(cause)[:300]}") from None
     except RecursionError:
+        # The nesting of the file is bounded, so the caller used most of the stack.
         raise ModelFileError("the caller's stack is too deep to read the model") from None
     _complete(model, proto, files.folder)
     if checks.tensor_metadata:
         _forget_copies(model)
-    carried.packed = files.packed()
+    carried.packed = files.packed_weights()
     attach(model, carried)
     left_out = notes.sentences()
     if left_out:
@@ -96,18 +97,20 @@ def _check(
     domains = check_imports(proto.opset_import, title)
     check_calls(proto, bounds)
     carried = take_out(proto, files)
-    known = _stated_for_functions(proto)
-    outside = {info.name: info for info in proto.graph.value_info if info.name in known}
-    checks = GraphChecks(files, notes, known, proto.ir_version, bounds)
+    function_value_names = _function_value_names(proto)
+    outer_declarations = {
+        info.name: info for info in proto.graph.value_info if info.name in function_value_names
+    }
+    checks = GraphChecks(files, notes, function_value_names, proto.ir_version, bounds)
     checks.check_graph(proto.graph, domains, "the graph", None, False)
     for function in proto.functions:
-        shown = title_of(function)
-        _check_statements(function, outside, shown)
-        checks.check_function(function, check_imports(function.opset_import, shown), shown)
+        function_title = title_of(function)
+        _check_statements(function, outer_declarations, function_title)
+        checks.check_function(function, check_imports(function.opset_import, function_title), function_title)
     return checks, carried
 
 
-def _stated_for_functions(proto: onnx.ModelProto) -> set[str]:
+def _function_value_names(proto: onnx.ModelProto) -> set[str]:
     """The names under which the main graph declares types of values in functions, before IR version 10."""
     if proto.ir_version >= _FUNCTION_VALUE_INFO:
         return set()
@@ -120,13 +123,13 @@ def _stated_for_functions(proto: onnx.ModelProto) -> set[str]:
 
 
 def _check_statements(
-    function: onnx.FunctionProto, outside: Mapping[str, onnx.ValueInfoProto], shown: str
+    function: onnx.FunctionProto, outer_declarations: Mapping[str, onnx.ValueInfoProto], title: str
 ) -> None:
     """Refuse a type within a function that the function and the main graph declare differently."""
     for info in function.value_info:
-        other = outside.get(f"{function.domain}::{function.name}/{info.name}")
-        if other is not None and other.type != info.type:
-            raise ModelFileError(f"{shown} and the main graph declare {quoted(info.name)} differently")
+        outer_declaration = outer_declarations.get(f"{function.domain}::{function.name}/{info.name}")
+        if outer_declaration is not None and outer_declaration.type != info.type:
+            raise ModelFileError(f"{title} and the main graph declare {quoted(info.name)} differently")
 
 
 def _graphs(model: ir.Model) -> Iterator[ir.Graph | ir.Function]:

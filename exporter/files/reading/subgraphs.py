@@ -10,12 +10,12 @@ import onnx
 
 def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
     """The graphs in the attributes of a node."""
-    found: list[onnx.GraphProto] = []
+    graphs: list[onnx.GraphProto] = []
     for attribute in node.attribute:
         if attribute.HasField("g"):
-            found.append(attribute.g)
-        found.extend(attribute.graphs)
-    return found
+            graphs.append(attribute.g)
+        graphs.extend(attribute.graphs)
+    return graphs
 
 
 @overload

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import onnx
 
 from .....registration import ModelFileError
@@ -22,14 +20,14 @@ _LISTS = {
     "type_protos": "TYPE_PROTOS",
 }
 _TYPES = {
-    onnx.AttributeProto.AttributeType.Value(kind): field for field, kind in {**_SINGLE, **_LISTS}.items()
+    onnx.AttributeProto.AttributeType.Value(name): field for field, name in {**_SINGLE, **_LISTS}.items()
 }
-_HELD = ("t", "g", "tp")
+_MESSAGE_FIELDS = ("t", "g", "tp")
 """Fields for single values that are messages, which have no default."""
 
 
 def check_attribute(
-    attribute: onnx.AttributeProto, files: ExternalFiles, shown: str, *, in_function: bool
+    attribute: onnx.AttributeProto, files: ExternalFiles, title: str, *, in_function: bool
 ) -> list[onnx.GraphProto]:
     """Refuse an attribute whose value does not match its type, or with several values; return its graphs.
 
@@ -39,42 +37,39 @@ def check_attribute(
         in_function: whether it may refer to an attribute of an enclosing function.
 
     Raises:
-        ModelFileError: the attribute is invalid. The message names it, and its node as `shown`.
+        ModelFileError: the attribute is invalid. The message names it, and its node as `title`.
     """
-    shown = f"attribute {quoted(attribute.name)} of {shown}"
+    title = f"attribute {quoted(attribute.name)} of {title}"
     if not attribute.name:
-        raise ModelFileError(f"{shown} has no name")
+        raise ModelFileError(f"{title} has no name")
     filled = [field for field in _SINGLE if attribute.HasField(field)]
     filled += [field for field in _LISTS if len(getattr(attribute, field))]
     if attribute.HasField("sparse_tensor") or attribute.sparse_tensors:
-        raise ModelFileError(f"{shown} is a sparse tensor, which onnx-ir does not support")
+        raise ModelFileError(f"{title} is a sparse tensor, which onnx-ir does not support")
     if attribute.ref_attr_name:
         if filled or not in_function:
             where = "and has a value" if filled else "outside of a function"
-            raise ModelFileError(f"{shown} refers to {quoted(attribute.ref_attr_name)} {where}")
+            raise ModelFileError(f"{title} refers to {quoted(attribute.ref_attr_name)} {where}")
         if attribute.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
-            raise ModelFileError(f"{shown} refers to a graph, which onnx-ir does not support")
+            raise ModelFileError(f"{title} refers to a graph, which onnx-ir does not support")
         return []
     if not attribute.type and len(filled) == 1:
-        attribute.type = _type_of(filled[0])
+        name = {**_SINGLE, **_LISTS}[filled[0]]
+        attribute.type = onnx.AttributeProto.AttributeType.Value(name)
     field = _TYPES.get(attribute.type)
     if field is None:
-        raise ModelFileError(f"{shown} has no supported type")
+        raise ModelFileError(f"{title} has no supported type")
     if filled not in ([], [field]):
-        others = [other for other in filled if other != field]
-        kind = onnx.AttributeProto.AttributeType.Name(attribute.type)
-        raise ModelFileError(f"{shown} is of type {kind}, but has a value in {others[0]}")
-    if field in _HELD and not filled:
-        raise ModelFileError(f"{shown} has no value")
-    return _check_value(attribute, field, files, shown)
-
-
-def _type_of(field: str) -> Any:
-    return onnx.AttributeProto.AttributeType.Value({**_SINGLE, **_LISTS}[field])
+        misplaced = [candidate for candidate in filled if candidate != field]
+        type_name = onnx.AttributeProto.AttributeType.Name(attribute.type)
+        raise ModelFileError(f"{title} is of type {type_name}, but has a value in {misplaced[0]}")
+    if field in _MESSAGE_FIELDS and not filled:
+        raise ModelFileError(f"{title} has no value")
+    return _check_value(attribute, field, files, title)
 
 
 def _check_value(
-    attribute: onnx.AttributeProto, field: str, files: ExternalFiles, shown: str
+    attribute: onnx.AttributeProto, field: str, files: ExternalFiles, title: str
 ) -> list[onnx.GraphProto]:
     value = getattr(attribute, field)
     values = value if field in _LISTS else [value]
@@ -82,14 +77,14 @@ def _check_value(
         return list(values)
     if field in ("t", "tensors"):
         for tensor in values:
-            check_tensor(tensor, files, shown)
+            check_tensor(tensor, files, title)
     elif field in ("tp", "type_protos"):
-        for kind in values:
-            check_type(kind, shown)
+        for value_type in values:
+            check_type(value_type, title)
     elif field == "strings":
         for text in values:
             try:
                 text.decode("utf-8")
             except UnicodeDecodeError:
-                raise ModelFileError(f"{shown} holds text that is not UTF-8") from None
+                raise ModelFileError(f"{title} holds text that is not UTF-8") from None
     return []

@@ -9,6 +9,7 @@ import onnx
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from .....registration import ModelFileError
+from ..encodings.wire import is_list
 from ..names import node_title, quoted
 
 MAXIMUM_DEPTH = 100
@@ -16,39 +17,33 @@ MAXIMUM_DEPTH = 100
 
 
 class _Fields(NamedTuple):
-    """The fields of a message type by kind, and whether errors name its instances."""
+    """The fields of a message type, and whether errors name the parts of its instances."""
 
     text: tuple[str, ...]
     texts: tuple[str, ...]
     message: tuple[str, ...]
     messages: tuple[str, ...]
-    holds_places: bool
+    has_named_parts: bool
 
 
-def _fields(descriptor: Any, known: dict[str, _Fields]) -> dict[str, _Fields]:
+def _fields(descriptor: Any, fields_by_type: dict[str, _Fields]) -> dict[str, _Fields]:
     """The fields of every message type that a message type can contain, by name."""
-    if descriptor.full_name not in known:
+    if descriptor.full_name not in fields_by_type:
         inner = [field for field in descriptor.fields if field.message_type is not None]
         texts = [field for field in descriptor.fields if field.type == field.TYPE_STRING]
-        known[descriptor.full_name] = _Fields(
-            text=tuple(field.name for field in texts if not _is_repeated(field)),
-            texts=tuple(field.name for field in texts if _is_repeated(field)),
-            message=tuple(field.name for field in inner if not _is_repeated(field)),
-            messages=tuple(field.name for field in inner if _is_repeated(field)),
-            holds_places=descriptor.name in ("ModelProto", "GraphProto", "FunctionProto"),
+        fields_by_type[descriptor.full_name] = _Fields(
+            text=tuple(field.name for field in texts if not is_list(field)),
+            texts=tuple(field.name for field in texts if is_list(field)),
+            message=tuple(field.name for field in inner if not is_list(field)),
+            messages=tuple(field.name for field in inner if is_list(field)),
+            has_named_parts=descriptor.name in ("ModelProto", "GraphProto", "FunctionProto"),
         )
         for field in inner:
-            _fields(field.message_type, known)
-    return known
+            _fields(field.message_type, fields_by_type)
+    return fields_by_type
 
 
-def _is_repeated(field: Any) -> bool:
-    """Whether a field is a list; protobuf before 6.31 stores this as a label."""
-    found = getattr(field, "is_repeated", None)
-    return bool(field.label == field.LABEL_REPEATED if found is None else found)
-
-
-_KNOWN = _fields(onnx.ModelProto.DESCRIPTOR, {})
+_FIELDS_BY_TYPE = _fields(onnx.ModelProto.DESCRIPTOR, {})
 _BY_CLASS: dict[type, _Fields] = {}
 
 
@@ -56,7 +51,7 @@ def text_of(text: str | bytes, where: str) -> str:
     """Return a text field of a message, which protobuf returns as bytes if it is not UTF-8.
 
     Raises:
-        ModelFileError: it is not; naming `where` it stands.
+        ModelFileError: it is not UTF-8. The message begins with `where`.
     """
     if not isinstance(text, str):
         raise ModelFileError(f"{where} holds text that is not UTF-8")
@@ -82,7 +77,7 @@ def check_content(model: onnx.ModelProto) -> None:
 
 
 def _walk(model: onnx.ModelProto, *, unknown: bool) -> None:
-    # A list of messages is gone through one by one: all of them at once would take more than the model.
+    # Visit a list of messages one by one: pushing all of them at once would take more memory than the model.
     pending: list[tuple[Iterator[Any], int, Any]] = [(iter((model,)), 0, model)]
     while pending:
         messages, depth, outer = pending[-1]
@@ -90,50 +85,53 @@ def _walk(model: onnx.ModelProto, *, unknown: bool) -> None:
         if message is None:
             pending.pop()
             continue
-        place = message if outer is None else outer
+        subject = message if outer is None else outer
         if unknown and len(UnknownFieldSet(message)):
-            _refuse_unknown(message, place)
+            _refuse_unknown(message, subject)
         if depth > MAXIMUM_DEPTH:
             raise ModelFileError(f"its messages are nested more than {MAXIMUM_DEPTH} deep")
-        kind = type(message)
-        fields = _BY_CLASS.get(kind)
+        message_class = type(message)
+        fields = _BY_CLASS.get(message_class)
         if fields is None:
-            fields = _BY_CLASS[kind] = _KNOWN[message.DESCRIPTOR.full_name]
+            fields = _BY_CLASS[message_class] = _FIELDS_BY_TYPE[message.DESCRIPTOR.full_name]
         for name in fields.text:
             if type(getattr(message, name)) is not str:
-                raise ModelFileError(f"{_title(place)} holds text that is not UTF-8, in {name}")
+                raise ModelFileError(f"{_title(subject)} holds text that is not UTF-8, in {name}")
         for name in fields.texts:
             for text in getattr(message, name):
                 if type(text) is not str:
-                    raise ModelFileError(f"{_title(place)} holds text that is not UTF-8, in {name}")
+                    raise ModelFileError(f"{_title(subject)} holds text that is not UTF-8, in {name}")
         for name in fields.message:
             if message.HasField(name):
-                pending.append((iter((getattr(message, name),)), depth + 1, place))
+                pending.append((iter((getattr(message, name),)), depth + 1, subject))
         for name in fields.messages:
             inner = getattr(message, name)
             if inner:
-                pending.append((iter(inner), depth + 1, None if fields.holds_places else place))
+                pending.append((iter(inner), depth + 1, None if fields.has_named_parts else subject))
 
 
-def _refuse_unknown(message: Any, place: Any) -> None:
+def _refuse_unknown(message: Any, subject: Any) -> None:
     numbers = sorted({field.field_number for field in UnknownFieldSet(message)})
     name = message.DESCRIPTOR.name
     fields = message.DESCRIPTOR.fields_by_number
-    known = [fields[number].name for number in numbers if number in fields]
-    if known:
+    defined_fields = [fields[number].name for number in numbers if number in fields]
+    if defined_fields:
         raise ModelFileError(
-            f"{_title(place)} has a value of {known[0]} in {name} that the installed onnx does not define"
+            f"{_title(subject)} has a value of {defined_fields[0]} in {name} that the installed onnx "
+            "does not define"
         )
     raise ModelFileError(
-        f"{_title(place)} has the field {numbers[0]} in {name}, which the installed onnx does not define"
+        f"{_title(subject)} has the field {numbers[0]} in {name}, which the installed onnx does not define"
     )
 
 
-def _title(place: Any) -> str:
+def _title(subject: Any) -> str:
     """A title for the node, tensor or value that contains a field."""
-    if isinstance(place, onnx.NodeProto):
+    if isinstance(subject, onnx.NodeProto):
         return (
-            node_title(place) if all(isinstance(t, str) for t in (place.op_type, *place.output)) else "a node"
+            node_title(subject)
+            if all(isinstance(t, str) for t in (subject.op_type, *subject.output))
+            else "a node"
         )
-    kind = place.DESCRIPTOR.name.removesuffix("Proto").lower()
-    return f"{kind} {quoted(place.name)}" if getattr(place, "name", "") else f"a {kind}"
+    noun = subject.DESCRIPTOR.name.removesuffix("Proto").lower()
+    return f"{noun} {quoted(subject.name)}" if getattr(subject, "name", "") else f"a {noun}"

@@ -13,7 +13,7 @@ from ..names import node_title, quoted
 from .attributes import check_attribute
 from .metadata import canonical, check_entries, merge_entries
 from .notes import Notes
-from .scopes import Scope
+from .scopes import NameScope
 from .tensor_contents import check_tensor
 from .values import check_agreement, check_value, declarations_by_name, merge_declarations
 
@@ -34,7 +34,7 @@ class GraphChecks:
         self,
         files: ExternalFiles,
         notes: Notes,
-        known_elsewhere: set[str],
+        function_value_names: set[str],
         ir_version: int,
         bounds: Bounds = BOUNDS,
     ):
@@ -48,14 +48,19 @@ class GraphChecks:
         self._bounds = bounds
         self._files = files
         self._notes = notes
-        self._known_elsewhere = known_elsewhere
-        self._placed = self._values = 0
+        self._function_value_names = function_value_names
+        self._configured_nodes = self._values = 0
         self.unsorted = False
         self.tensor_metadata = False
         self.nodes = 0
 
     def check_graph(
-        self, graph: onnx.GraphProto, domains: set[str], title: str, outer: Scope | None, in_function: bool
+        self,
+        graph: onnx.GraphProto,
+        domains: set[str],
+        title: str,
+        outer: NameScope | None,
+        in_function: bool,
     ) -> None:
         """Check a graph and the graphs within it.
 
@@ -70,131 +75,133 @@ class GraphChecks:
         if graph.sparse_initializer:
             name = graph.sparse_initializer[0].values.name
             raise ModelFileError(f"{title} has the sparse initializer {quoted(name)}, which cannot be kept")
-        scope = Scope(title, outer)
-        scope.make((info.name for info in graph.input), "an input")
+        scope = NameScope(title, outer)
+        scope.define((info.name for info in graph.input), "an input")
         for info in (*graph.input, *graph.output):
             check_value(info, f"value {quoted(info.name)}")
-        stated = declarations_by_name(graph.value_info, title)
-        self._check_initializers(graph, scope, stated)
+        declarations = declarations_by_name(graph.value_info, title)
+        self._check_initializers(graph, scope, declarations)
         self._check_nodes(graph.node, domains, scope, in_function)
-        self._check_interface(graph, scope, stated)
+        self._check_interface(graph, scope, declarations)
         self._check_annotations(graph, scope)
-        for name in stated:
-            if not scope.is_made(name) and (outer is not None or name not in self._known_elsewhere):
+        for name in declarations:
+            if not scope.defines(name) and (outer is not None or name not in self._function_value_names):
                 self._notes.add("the declared types of values that no node computes", quoted(name))
         self.unsorted |= scope.unsorted
 
     def _check_initializers(
-        self, graph: onnx.GraphProto, scope: Scope, stated: dict[str, onnx.ValueInfoProto]
+        self, graph: onnx.GraphProto, scope: NameScope, declarations: dict[str, onnx.ValueInfoProto]
     ) -> None:
         """Check the initializers, and move their metadata to their values."""
         inputs = {info.name: info for info in graph.input}
         seen: set[str] = set()
         for tensor in graph.initializer:
-            shown = f"initializer {quoted(tensor.name)}"
+            title = f"initializer {quoted(tensor.name)}"
             if tensor.name in seen:
-                raise ModelFileError(f"{shown} occurs twice in {scope.title}")
+                raise ModelFileError(f"{title} occurs twice in {scope.title}")
             seen.add(tensor.name)
             if tensor.name not in inputs:
-                scope.make([tensor.name], "an initializer")
-            check_tensor(tensor, self._files, shown)
-            check_entries(tensor.metadata_props, shown)
-            info = inputs.get(tensor.name) or stated.get(tensor.name)
+                scope.define([tensor.name], "an initializer")
+            check_tensor(tensor, self._files, title)
+            check_entries(tensor.metadata_props, title)
+            info = inputs.get(tensor.name) or declarations.get(tensor.name)
             if info is not None:
-                check_agreement(info, tensor, shown)
+                check_agreement(info, tensor, title)
             if tensor.metadata_props or tensor.doc_string:
                 if info is None:
                     info = graph.value_info.add(name=tensor.name)
                     info.type.tensor_type.elem_type = tensor.data_type
                     info.type.tensor_type.shape.CopyFrom(_shape(tensor.dims))
-                    stated[tensor.name] = info
-                merge_entries(tensor, info, shown)
+                    declarations[tensor.name] = info
+                merge_entries(tensor, info, title)
                 info.doc_string = info.doc_string or tensor.doc_string
                 tensor.ClearField("metadata_props")
                 tensor.ClearField("doc_string")
 
     def _check_interface(
-        self, graph: onnx.GraphProto, scope: Scope, stated: dict[str, onnx.ValueInfoProto]
+        self, graph: onnx.GraphProto, scope: NameScope, declarations: dict[str, onnx.ValueInfoProto]
     ) -> None:
         """Merge duplicate declarations of inputs and outputs."""
         interface: dict[str, onnx.ValueInfoProto] = {}
         for info in graph.output:
-            if not scope.is_made(info.name):
+            if not scope.defines(info.name):
                 raise ModelFileError(
                     f"{scope.title} returns {quoted(info.name)}, which no node in it computes"
                 )
         for info in (*graph.input, *graph.output):
-            shown = f"value {quoted(info.name)}"
-            for other in (interface.get(info.name), stated.get(info.name)):
-                if other is not None:
-                    merge_declarations(other, info, shown)
+            title = f"value {quoted(info.name)}"
+            for declaration in (interface.get(info.name), declarations.get(info.name)):
+                if declaration is not None:
+                    merge_declarations(declaration, info, title)
             if info.name in interface and interface[info.name] != info:
-                raise ModelFileError(f"{shown} has two different declarations")
+                raise ModelFileError(f"{title} has two different declarations")
             interface[info.name] = info
 
-    def _check_annotations(self, graph: onnx.GraphProto, scope: Scope) -> None:
+    def _check_annotations(self, graph: onnx.GraphProto, scope: NameScope) -> None:
         """Check quantization annotations: the names of the tensors with scale and zero point."""
-        found: dict[str, onnx.TensorAnnotation] = {}
+        annotation_by_tensor: dict[str, onnx.TensorAnnotation] = {}
         for annotation in graph.quantization_annotation:
-            shown = f"the quantization annotation of {quoted(annotation.tensor_name)}"
-            check_entries(annotation.quant_parameter_tensor_names, shown)
-            if found.setdefault(annotation.tensor_name, annotation) != annotation:
-                raise ModelFileError(f"{shown} occurs twice in {scope.title}")
-            if not scope.is_made(annotation.tensor_name):
+            title = f"the quantization annotation of {quoted(annotation.tensor_name)}"
+            check_entries(annotation.quant_parameter_tensor_names, title)
+            if annotation_by_tensor.setdefault(annotation.tensor_name, annotation) != annotation:
+                raise ModelFileError(f"{title} occurs twice in {scope.title}")
+            if not scope.defines(annotation.tensor_name):
                 self._notes.add(
                     "the quantization annotations of values that no node computes",
                     quoted(annotation.tensor_name),
                 )
 
     def _check_nodes(
-        self, nodes: Sequence[onnx.NodeProto], domains: set[str], scope: Scope, in_function: bool
+        self, nodes: Sequence[onnx.NodeProto], domains: set[str], scope: NameScope, in_function: bool
     ) -> None:
         self.nodes += len(nodes)
         if self.nodes > self._bounds.nodes:
             raise ModelFileError(f"the model has more than {self._bounds.nodes} nodes; {REMEDY}")
+        # Announce all outputs first: a name of a later node is an error of order, not an unknown name.
         for node in nodes:
             scope.announce(node.output)
-        self._values += len(scope.made) + len(scope.later)
+        self._values += len(scope.defined) + len(scope.defined_later)
         for node in nodes:
-            shown = node_title(node)
+            title = node_title(node)
             if not node.op_type:
-                raise ModelFileError(f"{shown} has no operator")
+                raise ModelFileError(f"{title} has no operator")
             if canonical(node.domain) not in domains:
                 raise ModelFileError(
-                    f"{shown} is of domain {quoted(node.domain)}, which the model does not import"
+                    f"{title} is of domain {quoted(node.domain)}, which the model does not import"
                 )
-            check_entries(node.metadata_props, shown)
+            check_entries(node.metadata_props, title)
             for name in node.input:
                 if name:
-                    scope.read(name, shown)
+                    scope.resolve(name, title)
             if node.device_configurations:
-                self._check_placement(shown)
-            self._check_attributes(node, domains, scope, in_function, shown)
-            scope.reach(node.output)
+                self._check_placement(title)
+            self._check_attributes(node, domains, scope, in_function, title)
+            scope.mark_defined(node.output)
 
-    def _check_placement(self, shown: str) -> None:
+    def _check_placement(self, title: str) -> None:
         """Check that device configurations are allowed and not too many."""
         if self._ir_version < DEVICE_CONFIGURATIONS:
             raise ModelFileError(
-                f"{shown} has device configurations, which IR version {self._ir_version} does not have"
+                f"{title} has device configurations, which IR version {self._ir_version} does not have"
             )
-        self._placed += 1
-        if self._placed * self._values > self._bounds.placements:
+        self._configured_nodes += 1
+        # onnx-ir looks at every value for each node with a device configuration.
+        if self._configured_nodes * self._values > self._bounds.placements:
             raise ModelFileError(f"the model has device configurations on more nodes than are read; {REMEDY}")
 
     def _check_attributes(
-        self, node: onnx.NodeProto, domains: set[str], scope: Scope, in_function: bool, shown: str
+        self, node: onnx.NodeProto, domains: set[str], scope: NameScope, in_function: bool, title: str
     ) -> None:
         names: set[str] = set()
         for attribute in node.attribute:
             if attribute.name in names:
-                raise ModelFileError(f"{shown} has the attribute {quoted(attribute.name)} twice")
+                raise ModelFileError(f"{title} has the attribute {quoted(attribute.name)} twice")
             names.add(attribute.name)
-            graphs = check_attribute(attribute, self._files, shown, in_function=in_function)
+            graphs = check_attribute(attribute, self._files, title, in_function=in_function)
             self.tensor_metadata |= _has_metadata(attribute)
             for graph in graphs:
-                title = f"graph {quoted(attribute.name)} of {shown}"
-                self.check_graph(graph, domains, title, scope, in_function)
+                graph_title = f"graph {quoted(attribute.name)} of {title}"
+                self.check_graph(graph, domains, graph_title, scope, in_function)
 
     def check_function(self, function: onnx.FunctionProto, domains: set[str], title: str) -> None:
         """Check a function, as `check_graph` does a graph.
@@ -203,8 +210,8 @@ class GraphChecks:
             ModelFileError: the message says what is wrong and where.
         """
         check_entries(function.metadata_props, title)
-        scope = Scope(title)
-        scope.make(function.input, "an input")
+        scope = NameScope(title)
+        scope.define(function.input, "an input")
         attributes = [*function.attribute, *(attribute.name for attribute in function.attribute_proto)]
         if len(set(attributes)) < len(attributes):
             raise ModelFileError(f"{title} has an attribute twice")
@@ -212,13 +219,13 @@ class GraphChecks:
             if check_attribute(attribute, self._files, title, in_function=False):
                 raise ModelFileError(f"{title} has a graph as the default of an attribute")
             self.tensor_metadata |= _has_metadata(attribute)
-        stated = declarations_by_name(function.value_info, title)
+        declarations = declarations_by_name(function.value_info, title)
         self._check_nodes(function.node, domains, scope, True)
         for name in function.output:
-            if not scope.is_made(name):
+            if not scope.defines(name):
                 raise ModelFileError(f"{title} returns {quoted(name)}, which no node in it computes")
-        for name in stated:
-            if not scope.is_made(name):
+        for name in declarations:
+            if not scope.defines(name):
                 self._notes.add(
                     f"the declared types of values that no node of {title} computes", quoted(name)
                 )

@@ -35,10 +35,10 @@ def check_memory(model: onnx.ModelProto, bounds: Bounds = BOUNDS) -> None:
     """
     size = model.ByteSize()
     allowed = bounds.memory + PROPORTION * size
-    taken = _ENTRY * (len(model.metadata_props) + len(model.opset_import))
-    for part in _parts(model):
-        taken += part
-        if taken > allowed:
+    needed_bytes = _ENTRY * (len(model.metadata_props) + len(model.opset_import))
+    for part_bytes in _parts(model):
+        needed_bytes += part_bytes
+        if needed_bytes > allowed:
             raise ModelFileError(
                 f"the model would take more than {allowed >> 20} MiB in memory, the limit for a file of "
                 f"{size} bytes; {REMEDY}"

@@ -57,19 +57,19 @@ def check_calls(model: onnx.ModelProto, bounds: Bounds = BOUNDS) -> None:
     measured: dict[_Key, _Expanded] = {}
     for key in functions:
         _measure(key, functions, measured)
-    calls = [measured.get(key, _PLAIN) for key in _called(model.graph.node)]
+    calls = [measured.get(key, _PLAIN) for key in _operators(model.graph.node)]
     size = model.ByteSize()
-    allowed = min(bounds.nodes, bounds.expanded_nodes + size // BYTES_OF_NODE)
-    if sum(call.nodes for call in calls) > max(allowed, len(calls)):
+    allowed_nodes = min(bounds.nodes, bounds.expanded_nodes + size // BYTES_OF_NODE)
+    if sum(call.nodes for call in calls) > max(allowed_nodes, len(calls)):
         raise ModelFileError(
-            f"the model has more than {allowed} nodes when its functions are inlined, the limit for a file "
-            f"of {size} bytes; {REMEDY}"
+            f"the model has more than {allowed_nodes} nodes when its functions are inlined, the limit for a "
+            f"file of {size} bytes; {REMEDY}"
         )
-    most = bounds.expanded_bytes + 2 * size
-    if sum(call.size for call in calls) > most:
+    allowed_bytes = bounds.expanded_bytes + 2 * size
+    if sum(call.size for call in calls) > allowed_bytes:
         raise ModelFileError(
-            f"the model has more than {most} bytes when its functions are inlined, the limit for a file of "
-            f"{size} bytes; {REMEDY}"
+            f"the model has more than {allowed_bytes} bytes when its functions are inlined, the limit for a "
+            f"file of {size} bytes; {REMEDY}"
         )
 
 
@@ -90,15 +90,15 @@ def _measure(start: _Key, functions: dict[_Key, onnx.FunctionProto], sizes: dict
         if key in sizes:
             path.pop()
             continue
-        called = list(_called(functions[key].node))
-        missing = [other for other in dict.fromkeys(called) if other in functions and other not in sizes]
+        callees = list(_operators(functions[key].node))
+        missing = [callee for callee in dict.fromkeys(callees) if callee in functions and callee not in sizes]
         if not missing:
-            inner = [sizes.get(other, _PLAIN) for other in called]
-            depth = 1 + max((call.levels for call in inner), default=0)
+            callee_sizes = [sizes.get(callee, _PLAIN) for callee in callees]
+            depth = 1 + max((call.levels for call in callee_sizes), default=0)
             if depth > MAXIMUM_CALL_DEPTH:
                 raise ModelFileError(f"functions call each other more than {MAXIMUM_CALL_DEPTH} levels deep")
-            nodes = max(1, sum(call.nodes for call in inner))
-            size = functions[key].ByteSize() + sum(call.size for call in inner)
+            nodes = max(1, sum(call.nodes for call in callee_sizes))
+            size = functions[key].ByteSize() + sum(call.size for call in callee_sizes)
             sizes[key] = _Expanded(min(nodes, _MOST), min(size, _MOST), depth)
             inside.discard(key)
             path.pop()
@@ -109,7 +109,7 @@ def _measure(start: _Key, functions: dict[_Key, onnx.FunctionProto], sizes: dict
         path.extend(missing)
 
 
-def _called(nodes: Iterable[onnx.NodeProto]) -> Iterator[_Key]:
+def _operators(nodes: Iterable[onnx.NodeProto]) -> Iterator[_Key]:
     """The operators of nodes and of their sub-graphs."""
     pending = [iter(nodes)]
     while pending:

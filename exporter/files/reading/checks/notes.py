@@ -9,12 +9,12 @@ class Notes:
     """The kinds of parts left out, and the names that they belonged to."""
 
     def __init__(self) -> None:
-        self._found: dict[str, list[str]] = {}
+        self._names_by_part: dict[str, list[str]] = {}
 
-    def add(self, what: str, name: str) -> None:
-        """Record that `what` of `name` was omitted."""
-        self._found.setdefault(what, []).append(name)
+    def add(self, part: str, name: str) -> None:
+        """Record that a kind of part, a plural noun, was omitted from `name`."""
+        self._names_by_part.setdefault(part, []).append(name)
 
     def sentences(self) -> tuple[str, ...]:
         """Return one sentence for each kind of omitted part."""
-        return tuple(f"{what}: {listed(names)}" for what, names in self._found.items())
+        return tuple(f"{part}: {listed(names)}" for part, names in self._names_by_part.items())

@@ -13,12 +13,12 @@ from ..external_data.files import ExternalFiles
 
 MAXIMUM_RANK = 32
 """Dimensions of an array in every supported numpy."""
-_KINDS = frozenset(int(kind) for kind in ir.DataType) - {onnx.TensorProto.UNDEFINED}
+_ELEMENT_TYPES = frozenset(int(dtype) for dtype in ir.DataType) - {onnx.TensorProto.UNDEFINED}
 _FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
-_PACKED = frozenset(
-    kind for kind in ir.DataType if kind.name in ("INT4", "UINT4", "FLOAT4E2M1", "INT2", "UINT2")
+_PACKED_TYPES = frozenset(
+    dtype for dtype in ir.DataType if dtype.name in ("INT4", "UINT4", "FLOAT4E2M1", "INT2", "UINT2")
 )
-_PLACES = {
+_TYPED_FIELDS = {
     "FLOAT": "float_data",
     "COMPLEX64": "float_data",
     "DOUBLE": "double_data",
@@ -31,96 +31,98 @@ _PLACES = {
 """The field for contents that are not raw, by element type; others use int32_data."""
 
 
-def check_element_type(number: int, shown: str) -> None:
+def check_element_type(number: int, title: str) -> None:
     """Refuse an unknown or undefined element type."""
-    if number not in _KINDS:
-        raise ModelFileError(f"{shown} has the element type {number}, which ONNX does not define")
+    if number not in _ELEMENT_TYPES:
+        raise ModelFileError(f"{title} has the element type {number}, which ONNX does not define")
 
 
-def check_tensor(tensor: onnx.TensorProto, files: ExternalFiles, shown: str) -> None:
+def check_tensor(tensor: onnx.TensorProto, files: ExternalFiles, title: str) -> None:
     """Refuse a tensor whose contents do not match its element type and shape.
 
     External data is checked but not read.
 
     Raises:
-        ModelFileError: the tensor is invalid. The message names it as `shown`.
+        ModelFileError: the tensor is invalid. The message names it as `title`.
     """
-    check_element_type(tensor.data_type, shown)
+    check_element_type(tensor.data_type, title)
     dims = list(tensor.dims)
     if min(dims, default=0) < 0:
-        raise ModelFileError(f"{shown} has a negative size, {min(dims)}")
+        raise ModelFileError(f"{title} has a negative size, {min(dims)}")
     if len(dims) > MAXIMUM_RANK:
-        raise ModelFileError(f"{shown} has {len(dims)} dimensions, more than {MAXIMUM_RANK}")
+        raise ModelFileError(f"{title} has {len(dims)} dimensions, more than {MAXIMUM_RANK}")
+    # numpy refuses an empty array too if the product of its other sizes overflows.
     if math.prod(size for size in dims if size) >= 2**48:
-        raise ModelFileError(f"{shown} has sizes that exceed any memory")
+        raise ModelFileError(f"{title} has sizes that exceed any memory")
     if tensor.HasField("segment"):
-        raise ModelFileError(f"{shown} is a segment of a tensor, which is not supported")
-    kind = ir.DataType(tensor.data_type)
+        raise ModelFileError(f"{title} is a segment of a tensor, which is not supported")
+    dtype = ir.DataType(tensor.data_type)
     count = math.prod(dims)
     filled = [field for field in _FIELDS if len(getattr(tensor, field))]
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         if filled or tensor.HasField("raw_data"):
-            raise ModelFileError(f"{shown} has contents in the model and in external data")
-        if kind == ir.DataType.STRING:
-            raise ModelFileError(f"{shown} has strings in external data, which ONNX does not allow")
-        files.check(tensor, _size(kind, count), shown)
+            raise ModelFileError(f"{title} has contents in the model and in external data")
+        if dtype == ir.DataType.STRING:
+            raise ModelFileError(f"{title} has strings in external data, which ONNX does not allow")
+        files.check(tensor, _size(dtype, count), title)
         return
     if tensor.external_data:
-        raise ModelFileError(f"{shown} has external data, but its data location says otherwise")
+        raise ModelFileError(f"{title} has external data, but its data location says otherwise")
     if len(filled) + tensor.HasField("raw_data") > 1:
-        raise ModelFileError(f"{shown} has its contents twice, in {' and '.join([*filled, 'raw_data'][:2])}")
+        raise ModelFileError(f"{title} has its contents twice, in {' and '.join([*filled, 'raw_data'][:2])}")
     if tensor.HasField("raw_data"):
-        _check_raw(tensor, kind, count, shown)
+        _check_raw(tensor, dtype, count, title)
     else:
-        _check_typed(tensor, kind, count, filled, shown)
+        _check_typed(tensor, dtype, count, filled, title)
 
 
-def _size(kind: ir.DataType, count: int) -> int:
-    return -(-count * kind.bitwidth // 8)
+def _size(dtype: ir.DataType, count: int) -> int:
+    return -(-count * dtype.bitwidth // 8)
 
 
-def _check_raw(tensor: onnx.TensorProto, kind: ir.DataType, count: int, shown: str) -> None:
-    if kind == ir.DataType.STRING:
-        raise ModelFileError(f"{shown} has strings in raw_data, which ONNX does not allow")
-    held = tensor.raw_data
-    size = _size(kind, count)
-    if len(held) != size:
-        raise ModelFileError(f"{shown} is {size} bytes by its type and shape, but contains {len(held)}")
-    if kind == ir.DataType.BOOL and held.translate(None, b"\0\1"):
-        raise ModelFileError(f"{shown} holds booleans that are neither 0 nor 1")
+def _check_raw(tensor: onnx.TensorProto, dtype: ir.DataType, count: int, title: str) -> None:
+    if dtype == ir.DataType.STRING:
+        raise ModelFileError(f"{title} has strings in raw_data, which ONNX does not allow")
+    raw = tensor.raw_data
+    size = _size(dtype, count)
+    if len(raw) != size:
+        raise ModelFileError(f"{title} is {size} bytes by its type and shape, but contains {len(raw)}")
+    if dtype == ir.DataType.BOOL and raw.translate(None, b"\0\1"):
+        raise ModelFileError(f"{title} holds booleans that are neither 0 nor 1")
 
 
 def _check_typed(
-    tensor: onnx.TensorProto, kind: ir.DataType, count: int, filled: list[str], shown: str
+    tensor: onnx.TensorProto, dtype: ir.DataType, count: int, filled: list[str], title: str
 ) -> None:
-    place = _PLACES.get(kind.name, "int32_data")
-    if filled and filled != [place]:
-        raise ModelFileError(f"{shown} has its contents in {filled[0]}, but {kind.name} must be in {place}")
-    held = getattr(tensor, place)
-    expected = _size(kind, count) if kind in _PACKED else count
-    if kind in (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128):
+    field = _TYPED_FIELDS.get(dtype.name, "int32_data")
+    if filled and filled != [field]:
+        raise ModelFileError(f"{title} has its contents in {filled[0]}, but {dtype.name} must be in {field}")
+    elements = getattr(tensor, field)
+    expected = _size(dtype, count) if dtype in _PACKED_TYPES else count
+    # A complex number is two entries: its real and its imaginary part.
+    if dtype in (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128):
         expected *= 2
-    if len(held) != expected:
+    if len(elements) != expected:
         raise ModelFileError(
-            f"{shown} has {expected} elements in {place} by its shape, but contains {len(held)}"
+            f"{title} has {expected} elements in {field} by its shape, but contains {len(elements)}"
         )
-    low, high = _range(kind)
-    if high and len(held):
-        values = np.array(held)
+    low, high = _range(dtype)
+    if high and len(elements):
+        values = np.array(elements)
         if values.min() < low or values.max() > high:
-            raise ModelFileError(f"{shown} contains a number that {kind.name} does not represent")
+            raise ModelFileError(f"{title} contains a number that {dtype.name} does not represent")
 
 
-def _range(kind: ir.DataType) -> tuple[int, int]:
+def _range(dtype: ir.DataType) -> tuple[int, int]:
     """The range of valid numbers, if the field can hold others; else (0, 0)."""
-    if kind == ir.DataType.BOOL:
+    if dtype == ir.DataType.BOOL:
         return 0, 1
-    if kind == ir.DataType.UINT32:
+    if dtype == ir.DataType.UINT32:
         return 0, 2**32 - 1
-    if kind.name in ("FLOAT6E2M3", "FLOAT6E3M2"):
+    if dtype.name in ("FLOAT6E2M3", "FLOAT6E3M2"):
         return 0, 2**6 - 1
-    if kind.name in _PLACES or kind.bitwidth > 16:
+    if dtype.name in _TYPED_FIELDS or dtype.bitwidth > 16:
         return 0, 0
     # Bit patterns are written with and without a sign.
-    bits = max(kind.bitwidth, 8)
-    return (0 if kind.name in ("UINT8", "UINT16") else -(2 ** (bits - 1))), 2**bits - 1
+    bits = max(dtype.bitwidth, 8)
+    return (0 if dtype.name in ("UINT8", "UINT16") else -(2 ** (bits - 1))), 2**bits - 1

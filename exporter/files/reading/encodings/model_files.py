@@ -33,36 +33,36 @@ def read_model(path: str | os.PathLike[str], bounds: Bounds = BOUNDS) -> onnx.Mo
     Raises:
         ModelFileError: the file cannot be read, is not an ONNX model, or is beyond a bound.
     """
-    shown = f"'{os.fspath(path)!s}'"
+    title = f"'{os.fspath(path)!s}'"
     model = onnx.ModelProto()
     try:
-        data, form = regular_contents(path, shown, lambda head, size: _form(head, size, path, shown), bounds)
+        data, form = regular_contents(path, title, lambda head, size: _form(head, size, path, title), bounds)
         if form == "binary":
             wire.check(data, bounds)
             model.ParseFromString(data)
         else:
             text.parse(data, form, model, bounds)
     except DecodeError as error:
-        raise ModelFileError(f"{shown} is not an ONNX file: {reason_of(error)}") from None
+        raise ModelFileError(f"{title} is not an ONNX file: {reason_of(error)}") from None
     except wire.BoundError as error:
-        raise ModelFileError(f"{shown} cannot be read: {error}") from None
+        raise ModelFileError(f"{title} cannot be read: {error}") from None
     except text.SyntaxFault as error:
-        raise ModelFileError(f"{shown} is not an ONNX file: {error}") from None
+        raise ModelFileError(f"{title} is not an ONNX file: {error}") from None
     if model.ir_version <= 0 or not model.HasField("graph"):
-        raise ModelFileError(f"{shown} is not an ONNX file: it has no IR version or no graph")
+        raise ModelFileError(f"{title} is not an ONNX file: it has no IR version or no graph")
     return model
 
 
 def regular_contents(
-    path: str | os.PathLike[str], shown: str, form_of: Callable[[bytes, int], str], bounds: Bounds
+    path: str | os.PathLike[str], title: str, form_of: Callable[[bytes, int], str], bounds: Bounds
 ) -> tuple[bytes, str]:
     """The bytes of a regular file, and their form. Pipes and devices are refused.
 
     Args:
         path: the file.
-        shown: what errors call it.
-        form_of: tells the form from the first bytes and the size. It raises an error where they cannot begin
-            a model, before the rest is read.
+        title: the name of the file in error messages.
+        form_of: returns the form for the first bytes and the size. It raises an error if these cannot be the
+            first bytes of a model, before the remaining bytes are read.
         bounds: the bounds on the size of a text.
 
     Raises:
@@ -74,7 +74,7 @@ def regular_contents(
             size = os.fstat(file.fileno()).st_size
             if size > MAXIMUM_BYTES:
                 raise ModelFileError(
-                    f"{shown} cannot be read: it has {size} bytes, more than {MAXIMUM_BYTES}"
+                    f"{title} cannot be read: it has {size} bytes, more than {MAXIMUM_BYTES}"
                 )
             head = file.read(min(size, _HEAD))
             form = form_of(head, size)
@@ -87,9 +87,9 @@ def regular_contents(
     except (OSError, ValueError) as error:
         # open raises ValueError for a NUL in the path.
         reason = getattr(error, "strerror", None) or error
-        raise ModelFileError(f"{shown} cannot be read: {reason}") from error
+        raise ModelFileError(f"{title} cannot be read: {reason}") from error
     if grown or len(data) != size:
-        raise ModelFileError(f"{shown} cannot be read: it changed while it was read")
+        raise ModelFileError(f"{title} cannot be read: it changed while it was read")
     return data, form
 
 
@@ -98,17 +98,17 @@ def _whole(file: IO[bytes], size: int) -> bytes:
     return file.read(size)
 
 
-def _form(head: bytes, size: int, path: str | os.PathLike[str], shown: str) -> str:
+def _form(head: bytes, size: int, path: str | os.PathLike[str], title: str) -> str:
     """The form of a file with these first bytes.
 
     Raises:
         ModelFileError: it has none of the supported forms.
     """
     if not head:
-        raise ModelFileError(f"{shown} is not an ONNX file: it is empty")
+        raise ModelFileError(f"{title} is not an ONNX file: it is empty")
     form = text.form_of(head) or _form_by_suffix(path)
     if form == "binary" and not wire.may_be_model(head, size):
-        raise ModelFileError(f"{shown} is not an ONNX file: {_NO_MESSAGE}")
+        raise ModelFileError(f"{title} is not an ONNX file: {_NO_MESSAGE}")
     return form
 
 

@@ -122,8 +122,8 @@ def exact_largest_floats(text: str) -> str:
     because as a double it is larger.
     """
 
-    def exact(found: re.Match[str]) -> str:
-        return found[0] if found["sign"] is None else f"{found['sign']}3.4028234663852886e+38"
+    def exact(match: re.Match[str]) -> str:
+        return match[0] if match["sign"] is None else f"{match['sign']}3.4028234663852886e+38"
 
     return _LARGEST_FLOAT.sub(exact, text)
 
@@ -139,8 +139,8 @@ def _short(error: Exception) -> str:
 def _check_brackets(text: str) -> None:
     """Bound the nesting of ONNX's own syntax, whose parser recurses for each level."""
     depth = 0
-    for found in _ONNX_MARKS.finditer(text):
-        depth += (found[0] in _ONNX_OPENING) - (found[0] in _ONNX_CLOSING)
+    for mark in _ONNX_MARKS.finditer(text):
+        depth += (mark[0] in _ONNX_OPENING) - (mark[0] in _ONNX_CLOSING)
         if depth > MAXIMUM_DEPTH:
             raise BoundError(f"its brackets are nested more than {MAXIMUM_DEPTH} deep", remedy="")
 
@@ -148,8 +148,8 @@ def _check_brackets(text: str) -> None:
 def _onnx_reason(error: Exception) -> str:
     """The position and reason of an error from ONNX's parser, without the repeated line of the file."""
     lines = str(error).removeprefix("b'").removesuffix("'").replace("\\n", "\n").splitlines() or [""]
-    place = re.search(r"line: (\d+) column: (\d+)", lines[0])
-    where = f"line {place[1]}, column {place[2]}: " if place else ""
+    position = re.search(r"line: (\d+) column: (\d+)", lines[0])
+    where = f"line {position[1]}, column {position[2]}: " if position else ""
     return where + lines[-1][-200:].encode("unicode_escape").decode("ascii")
 
 
@@ -165,25 +165,25 @@ def _pieces(text: str, special: str, most: int) -> Iterator[str]:
         mark = _MARKS.search(text, position)
         if mark is None:
             break
-        found, position = mark[0], mark.end()
-        if found in "\"'#":
-            if found not in special:
+        character, position = mark[0], mark.end()
+        if character in "\"'#":
+            if character not in special:
                 continue
-            if found == "#":
+            if character == "#":
                 line = text.find("\n", position)
                 position = len(text) if line < 0 else line
                 continue
-            for cut in _cuts(text, position, found):
+            for cut in _cuts(text, position, character):
                 yield text[copied:cut]
-                yield f"{found}\n{found}"
+                yield f"{character}\n{character}"
                 copied = position = cut
-            end = _INSIDE[found].match(text, position)
+            end = _INSIDE[character].match(text, position)
             position = end.end() + 1 if end is not None else position
             continue
         values += 1
         if values > most:
             raise BoundError(f"it holds more than {most} values")
-        depth += (found in _OPENING) - (found in _CLOSING)
+        depth += (character in _OPENING) - (character in _CLOSING)
         if depth > MAXIMUM_DEPTH:
             raise BoundError(f"its brackets are nested more than {MAXIMUM_DEPTH} deep", remedy="")
     yield text[copied:]

@@ -47,7 +47,7 @@ _SHORT, _OF_SHORT = 24, 8
 _NARROW = ("TYPE_FLOAT", "TYPE_INT32", "TYPE_UINT32", "TYPE_SINT32", "TYPE_ENUM", "TYPE_BOOL")
 """The types of numbers that take four bytes or less; others take eight."""
 _RUN, _OF_RUN = 2**20, 64
-"""Bytes of a run of fields that are looked at at once, and how many of them count as one field."""
+"""Bytes of a run of fields that are visited at once, and how many fields of a run count as one."""
 _UNKNOWN = _Field(48)
 """The memory of a field that the message type does not define."""
 _MAP_ENTRY = 64
@@ -56,20 +56,20 @@ _MAP_ENTRY = 64
 
 def _size(descriptor: Any) -> int:
     """Bytes of an empty message."""
-    own = [_size_of_field(field) for field in descriptor.fields if field.containing_oneof is None]
+    field_sizes = [_size_of_field(field) for field in descriptor.fields if field.containing_oneof is None]
     alternatives = [max(map(_size_of_field, oneof.fields)) for oneof in descriptor.oneofs]
-    return 2 * _POINTER + sum(own) + sum(alternatives)
+    return 2 * _POINTER + sum(field_sizes) + sum(alternatives)
 
 
 def _size_of_field(field: Any) -> int:
     is_text = field.type in (field.TYPE_STRING, field.TYPE_BYTES)
-    return _STRING if is_text and not _is_list(field) else _POINTER
+    return _STRING if is_text and not is_list(field) else _POINTER
 
 
-def _is_list(field: Any) -> bool:
+def is_list(field: Any) -> bool:
     """Whether a field is a list; protobuf before 6.31 stores this as a label."""
-    found = getattr(field, "is_repeated", None)
-    return bool(field.label == field.LABEL_REPEATED if found is None else found)
+    is_repeated = getattr(field, "is_repeated", None)
+    return bool(field.label == field.LABEL_REPEATED if is_repeated is None else is_repeated)
 
 
 def _fields_of(descriptor: Any, tables: dict[str, _Fields]) -> _Fields:
@@ -79,20 +79,20 @@ def _fields_of(descriptor: Any, tables: dict[str, _Fields]) -> _Fields:
     table = tables[descriptor.full_name] = {}
     for field in descriptor.fields:
         is_narrow = field.type in [getattr(field, name) for name in _NARROW]
-        tag, entry = field.number << 3, (_ENTRY // 2 if is_narrow else _ENTRY) if _is_list(field) else 0
+        tag, entry = field.number << 3, (_ENTRY // 2 if is_narrow else _ENTRY) if is_list(field) else 0
         if field.message_type is not None:
             inner = _fields_of(field.message_type, tables)
             entry += _MAP_ENTRY if field.message_type.GetOptions().map_entry else 0
-            plain = not any(f.message_type is not None or _is_list(f) for f in field.message_type.fields)
+            plain = not any(f.message_type is not None or is_list(f) for f in field.message_type.fields)
             table[tag | 2] = _Field(_size(field.message_type) + entry, 0, inner, plain)
         elif field.type in (field.TYPE_STRING, field.TYPE_BYTES):
             table[tag | 2] = _Field(_STRING + entry if entry else _POINTER)
         else:
-            kind = {field.TYPE_FLOAT: 5, field.TYPE_DOUBLE: 1}.get(field.type, 0)
-            table[tag | kind] = _Field(entry)
+            wire_type = {field.TYPE_FLOAT: 5, field.TYPE_DOUBLE: 1}.get(field.type, 0)
+            table[tag | wire_type] = _Field(entry)
             if entry:
                 # A varint takes at least one byte and becomes an entry; a fixed-length number keeps its size.
-                table[tag | 2] = _Field(entry, 0 if kind else entry)
+                table[tag | 2] = _Field(entry, 0 if wire_type else entry)
     return table
 
 
@@ -126,10 +126,11 @@ def check(data: bytes, bounds: Bounds = BOUNDS, memory: MessageMemory = _MODEL) 
     """
     size = end = len(data)
     allowed = bounds.parsed + memory.free_per_byte * size
-    position = taken = seen = 0
+    position = needed_bytes = field_count = 0
     outer: list[tuple[int, _Fields]] = []
     fields = memory.fields
-    while taken + (size - position) * memory.most_per_byte > allowed:
+    # Stop as soon as the unvisited bytes cannot exceed the bound; a small file needs no visit at all.
+    while needed_bytes + (size - position) * memory.most_per_byte > allowed:
         while position >= end:
             if not outer:
                 return
@@ -138,38 +139,38 @@ def check(data: bytes, bounds: Bounds = BOUNDS, memory: MessageMemory = _MODEL) 
         position += 1
         if tag > 0x7F:
             tag, position = varint(data, position - 1, end)
-        kind = tag & 7
-        found = fields.get(tag, _UNKNOWN)
-        taken += found.size
-        seen += 1
-        if kind == 2:
+        wire_type = tag & 7
+        field = fields.get(tag, _UNKNOWN)
+        needed_bytes += field.size
+        field_count += 1
+        if wire_type == 2:
             length, position = varint(data, position, end)
             if tag < 8 or position < 0 or length > end - position:
                 return
-            if found.inner is None:
-                taken += found.of_byte * length
+            if field.inner is None:
+                needed_bytes += field.of_byte * length
                 position += length
-            elif found.plain and length <= _SHORT:
-                taken += _OF_SHORT * length
+            elif field.plain and length <= _SHORT:
+                needed_bytes += _OF_SHORT * length
                 position += length
             else:
                 outer.append((end, fields))
-                end, fields = position + length, found.inner
+                end, fields = position + length, field.inner
         else:
             # A group is fields between two tags; they count as fields of the enclosing message.
-            if kind == 0:
+            if wire_type == 0:
                 _, position = varint(data, position, end)
-            elif kind in (1, 5):
-                position += 8 if kind == 1 else 4
-            if tag < 8 or kind > 5 or position < 0:
+            elif wire_type in (1, 5):
+                position += 8 if wire_type == 1 else 4
+            if tag < 8 or wire_type > 5 or position < 0:
                 return
-            if found.size and position < end and data[position] == tag and kind in (0, 1, 5):
+            if field.size and position < end and data[position] == tag and wire_type in (0, 1, 5):
                 count, position = _run(data, position, end, tag)
-                taken += found.size * count
-                seen += count // _OF_RUN
-        if taken > allowed:
+                needed_bytes += field.size * count
+                field_count += count // _OF_RUN
+        if needed_bytes > allowed:
             raise BoundError(f"protobuf would take more than {allowed >> 20} MiB for {size} bytes")
-        if seen > bounds.fields:
+        if field_count > bounds.fields:
             raise BoundError(f"it holds more than {bounds.fields} fields")
 
 

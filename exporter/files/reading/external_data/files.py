@@ -16,7 +16,7 @@ import onnx_ir as ir
 from .....registration import ModelFileError
 from ...stored_tensors import FileTensor, StoredFile
 from ..names import quoted
-from .prepacked import PREFIX, PackedEntries, is_entry, parts
+from .prepacked import PREFIX, PackedEntries, is_entry, parse_entry
 
 _NUMBER = re.compile(r"[0-9]{1,19}")
 _IGNORED = ("checksum", "basepath")
@@ -53,7 +53,7 @@ class ExternalFiles:
 
     Args:
         folder: the model's folder.
-        note: called for entries of a tensor that are not kept.
+        note: called with the kind and the title of each entry that is dropped.
         remedy: what to do about links that are refused, in error messages.
     """
 
@@ -63,85 +63,85 @@ class ExternalFiles:
         note: Callable[[str, str], None],
         remedy: str = "opsetta.load(path, allow_links=True) follows it",
     ):
-        place = folder if isinstance(folder, ModelFolder) else ModelFolder(os.path.abspath(folder))
-        self.folder = place.path
-        self._place = place
+        model_folder = folder if isinstance(folder, ModelFolder) else ModelFolder(os.path.abspath(folder))
+        self.folder = model_folder.path
+        self._model_folder = model_folder
         self._sizes: dict[str, int] = {}
         self._mapped: dict[str, StoredFile] = {}
         self._note = note
         self._remedy = remedy
         self._packed: list[tuple[str, str, str, str]] = []
 
-    def packed(self) -> PackedEntries:
+    def packed_weights(self) -> PackedEntries:
         """Packed weights of onnxruntime that were read, by tensor and key.
 
         Raises:
             ModelFileError: an entry leads outside of its file.
         """
-        found: PackedEntries = {}
-        for name, shown, location, entry in self._packed:
+        packed_entries: PackedEntries = {}
+        for name, title, location, entry in self._packed:
             key, _, value = entry.partition("=")
-            found.setdefault(name, {})[key] = [
-                (kernel, self.contents(location, offset, size, f"a packed form of {shown}"))
-                for kernel, offset, size in parts(value)
+            packed_entries.setdefault(name, {})[key] = [
+                (kernel, self.contents(location, offset, size, f"a packed form of {title}"))
+                for kernel, offset, size in parse_entry(value)
             ]
-        return found
+        return packed_entries
 
-    def check(self, tensor: onnx.TensorProto, size: int, shown: str) -> None:
+    def check(self, tensor: onnx.TensorProto, size: int, title: str) -> None:
         """Refuse external data outside of the folder, or with another length than the tensor.
 
         No file is opened. A tensor without elements needs no file; it moves into the message.
 
         Args:
             size: the bytes of the tensor, by its element type and shape.
-            shown: the tensor's name in error messages.
+            title: the tensor's name in error messages.
 
         Raises:
             ModelFileError: the entries are malformed, lead outside of the folder, or do not match `size`.
         """
-        entries = self._entries(tensor, shown)
+        entries = self._entries(tensor, title)
         location = entries.get("location", "")
-        check_relative(location, shown)
-        offset, length = (_number(entries, key, shown) for key in ("offset", "length"))
+        check_relative(location, title)
+        offset, length = (_number(entries, key, title) for key in ("offset", "length"))
         if length is not None and length != size:
-            raise ModelFileError(f"{shown} is {size} bytes, but its external data has {length}")
+            raise ModelFileError(f"{title} is {size} bytes, but its external data has {length}")
         if size == 0:
             tensor.ClearField("external_data")
             tensor.ClearField("data_location")
             tensor.raw_data = b""
             return
         if location not in self._sizes:
-            self._sizes[location] = self._size(location, shown)
-        held = self._sizes[location]
-        if (offset or 0) + size > held:
+            self._sizes[location] = self._size(location, title)
+        file_size = self._sizes[location]
+        if (offset or 0) + size > file_size:
             raise ModelFileError(
-                f"{shown} is {size} bytes at {offset or 0} in {quoted(location)}, which has {held} bytes"
+                f"{title} is {size} bytes at {offset or 0} in {quoted(location)}, which has {file_size} bytes"
             )
 
-    def _entries(self, tensor: onnx.TensorProto, shown: str) -> dict[str, str]:
+    def _entries(self, tensor: onnx.TensorProto, title: str) -> dict[str, str]:
         entries: dict[str, str] = {}
         for entry in tensor.external_data:
             if entries.setdefault(entry.key, entry.value) != entry.value:
-                raise ModelFileError(f"{shown} has external data with two values of {quoted(entry.key)}")
+                raise ModelFileError(f"{title} has external data with two values of {quoted(entry.key)}")
         for key in list(entries):
             if key in _IGNORED or (key.startswith(PREFIX) and not is_entry(entries[key])):
-                self._note(f"the {key.split('_')[0]} of external data", shown)
+                self._note(f"the {key.split('_')[0]} of external data", title)
                 del entries[key]
             elif key.startswith(PREFIX):
                 self._packed.append(
-                    (tensor.name, shown, entries.get("location", ""), f"{key}={entries[key]}")
+                    (tensor.name, title, entries.get("location", ""), f"{key}={entries[key]}")
                 )
                 del entries[key]
             elif key not in ("location", "offset", "length"):
                 raise ModelFileError(
-                    f"{shown} has external data with the key {quoted(key)}, which ONNX does not define"
+                    f"{title} has external data with the key {quoted(key)}, which ONNX does not define"
                 )
         del tensor.external_data[:]
         for key, value in entries.items():
             tensor.external_data.add(key=key, value=value)
         return entries
 
-    def contents(self, location: str, offset: int, size: int, shown: str) -> np.ndarray:
+    def contents(self, location: str, offset: int, size: int, title: str) -> np.ndarray:
         """Bytes of a file in the folder; the first call opens it and maps it into memory.
 
         The bytes stay the same if the file is replaced.
@@ -149,9 +149,9 @@ class ExternalFiles:
         Raises:
             ModelFileError: the file is not in the folder, cannot be read, or is too short.
         """
-        held = self.file(location, shown)
-        _check_place(held, location, offset, size, shown)
-        return held.contents[offset : offset + size]
+        stored_file = self.file(location, title)
+        _check_range(stored_file, location, offset, size, title)
+        return stored_file.contents[offset : offset + size]
 
     def tensor(
         self,
@@ -160,25 +160,26 @@ class ExternalFiles:
         dtype: ir.DataType,
         shape: Sequence[int],
         name: str | None,
-        shown: str,
+        title: str,
     ) -> FileTensor:
         """A tensor in a file in the folder, as in `contents`."""
-        held = self.file(location, shown)
-        found = FileTensor(held, offset, dtype, shape, name)
-        _check_place(held, location, offset, found.nbytes, shown)
-        return found
+        stored_file = self.file(location, title)
+        file_tensor = FileTensor(stored_file, offset, dtype, shape, name)
+        _check_range(stored_file, location, offset, file_tensor.nbytes, title)
+        return file_tensor
 
-    def whole(self, location: str, shown: str) -> np.ndarray:
+    def whole(self, location: str, title: str) -> np.ndarray:
         """All bytes of a file in the folder, as in `contents`."""
-        return self.file(location, shown).contents
+        return self.file(location, title).contents
 
-    def file(self, location: str, shown: str) -> StoredFile:
+    def file(self, location: str, title: str) -> StoredFile:
         """A file in the folder, as in `contents`."""
         if location not in self._mapped:
-            real = self._real_path(location, shown)
+            real = self._real_path(location, title)
             try:
+                # Check the open file, not the path, which may name another file by now.
                 with open(real, "rb", opener=_open_file, buffering=0) as file:
-                    self._check_status(os.fstat(file.fileno()), location, shown)
+                    self._check_status(os.fstat(file.fileno()), location, title)
                     self._mapped[location] = StoredFile(real, file)
             except ModelFileError:
                 raise
@@ -186,50 +187,50 @@ class ExternalFiles:
                 # mmap raises ValueError for an empty file.
                 reason = getattr(error, "strerror", None) or error
                 raise ModelFileError(
-                    f"{shown} is in {quoted(location)}, which cannot be read: {reason}"
+                    f"{title} is in {quoted(location)}, which cannot be read: {reason}"
                 ) from None
         return self._mapped[location]
 
-    def _size(self, location: str, shown: str) -> int:
+    def _size(self, location: str, title: str) -> int:
         """The size of a file in the folder."""
-        real = self._real_path(location, shown)
+        real = self._real_path(location, title)
         try:
             status = os.stat(real)
         except OSError as error:
             raise ModelFileError(
-                f"{shown} is in {quoted(location)}, which cannot be read: {error.strerror}"
+                f"{title} is in {quoted(location)}, which cannot be read: {error.strerror}"
             ) from None
-        self._check_status(status, location, shown)
+        self._check_status(status, location, title)
         return status.st_size
 
-    def _real_path(self, location: str, shown: str) -> str:
+    def _real_path(self, location: str, title: str) -> str:
         """The real path of a file; links are followed only inside the model's folders."""
         path = os.path.join(self.folder, location)
-        if self._place.linked is not None and not os.path.lexists(path):
-            path = os.path.join(self._place.linked, location)
+        if self._model_folder.linked is not None and not os.path.lexists(path):
+            path = os.path.join(self._model_folder.linked, location)
         real = os.path.realpath(path)
-        folders = [os.path.realpath(folder) for folder in (self.folder, self._place.linked) if folder]
+        folders = [os.path.realpath(folder) for folder in (self.folder, self._model_folder.linked) if folder]
         within = any(real == folder or real.startswith(os.path.join(folder, "")) for folder in folders)
-        if not within and not self._place.allow_links:
+        if not within and not self._model_folder.allow_links:
             raise ModelFileError(
-                f"{shown} is in {quoted(location)}, a link out of the model's folder; {self._remedy}"
+                f"{title} is in {quoted(location)}, a link out of the model's folder; {self._remedy}"
             )
         return real
 
-    def _check_status(self, status: os.stat_result, location: str, shown: str) -> None:
+    def _check_status(self, status: os.stat_result, location: str, title: str) -> None:
         if not stat.S_ISREG(status.st_mode):
-            raise ModelFileError(f"{shown} is in {quoted(location)}, which is not a regular file")
-        if status.st_nlink > 1 and not self._place.allow_links:
+            raise ModelFileError(f"{title} is in {quoted(location)}, which is not a regular file")
+        if status.st_nlink > 1 and not self._model_folder.allow_links:
             raise ModelFileError(
-                f"{shown} is in {quoted(location)}, which has hard links, perhaps outside of the model's "
+                f"{title} is in {quoted(location)}, which has hard links, perhaps outside of the model's "
                 f"folder; {self._remedy}"
             )
 
 
-def _check_place(file: StoredFile, location: str, offset: int, size: int, shown: str) -> None:
+def _check_range(file: StoredFile, location: str, offset: int, size: int, title: str) -> None:
     if offset + size > file.size:
         raise ModelFileError(
-            f"{shown} is {size} bytes at {offset} in {quoted(location)}, which has {file.size} bytes"
+            f"{title} is {size} bytes at {offset} in {quoted(location)}, which has {file.size} bytes"
         )
 
 
@@ -240,20 +241,21 @@ def _open_file(path: str, flags: int) -> int:
     return os.open(path, flags)
 
 
-def check_relative(location: str, shown: str) -> None:
+def check_relative(location: str, title: str) -> None:
     """Refuse a path that leads out of its folder on any operating system."""
+    # A model written on one system may be read on another: apply the rules of both everywhere.
     windows = pathlib.PureWindowsPath(location)
     if not location or "\0" in location:
-        raise ModelFileError(f"{shown} has external data without a location, or with a NUL in it")
+        raise ModelFileError(f"{title} has external data without a location, or with a NUL in it")
     if windows.drive or windows.root or location.startswith("/"):
-        raise ModelFileError(f"{shown} is in {quoted(location)}: external data must be in the model's folder")
+        raise ModelFileError(f"{title} is in {quoted(location)}: external data must be in the model's folder")
     if ".." in windows.parts:
-        raise ModelFileError(f"{shown} is in {quoted(location)}: external data must be in the model's folder")
+        raise ModelFileError(f"{title} is in {quoted(location)}: external data must be in the model's folder")
 
 
-def _number(entries: dict[str, str], key: str, shown: str) -> int | None:
+def _number(entries: dict[str, str], key: str, title: str) -> int | None:
     if key not in entries:
         return None
     if _NUMBER.fullmatch(entries[key]) is None:
-        raise ModelFileError(f"{shown} has external data at the {key} {quoted(entries[key])}")
+        raise ModelFileError(f"{title} has external data at the {key} {quoted(entries[key])}")
     return int(entries[key])

@@ -19,37 +19,42 @@ def map_external_data(model: ir.Model, folder: Folder) -> None:
     Raises:
         ModelFileError: a file is not in the model's folder, cannot be read, or is too short.
     """
-    files = ExternalFiles(folder, lambda subject, shown: None)
+    files = ExternalFiles(folder, lambda subject, title: None)
 
-    def mapped(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    def map_tensor(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
         if not isinstance(tensor, ir.ExternalTensor):
             return tensor
-        shown = f"tensor {quoted(tensor.name)}"
-        found: ir.TensorProtocol
+        title = f"tensor {quoted(tensor.name)}"
+        file_tensor: ir.TensorProtocol
         if tensor.nbytes:
             location, offset = str(tensor.location), tensor.offset or 0
-            found = files.tensor(location, offset, tensor.dtype, tensor.shape.numpy(), tensor.name, shown)
+            file_tensor = files.tensor(
+                location, offset, tensor.dtype, tensor.shape.numpy(), tensor.name, title
+            )
         else:
-            found = tensor_over(np.empty(0, np.uint8), tensor.name, tensor.dtype, tensor.shape.numpy())
-        found.doc_string = tensor.doc_string
-        found.metadata_props.update(tensor.metadata_props)
-        return found
+            file_tensor = tensor_over(np.empty(0, np.uint8), tensor.name, tensor.dtype, tensor.shape.numpy())
+        file_tensor.doc_string = tensor.doc_string
+        file_tensor.metadata_props.update(tensor.metadata_props)
+        return file_tensor
 
     for graph in model.graphs():
         for value in graph.initializers.values():
             if value.const_value is not None:
-                value.const_value = mapped(value.const_value)
-    holders = [function.attributes for function in model.functions.values()]
+                value.const_value = map_tensor(value.const_value)
+    attribute_tables = [function.attributes for function in model.functions.values()]
     bodies: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
     for body in bodies:
-        holders += [node.attributes for node in body.all_nodes()]
-    for attributes in holders:
+        attribute_tables += [node.attributes for node in body.all_nodes()]
+    for attributes in attribute_tables:
         for name, attribute in list(attributes.items()):
             if attribute.value is None:
                 continue
             if attribute.type == ir.AttributeType.TENSOR and isinstance(attribute.value, ir.ExternalTensor):
-                attributes[name] = ir.AttrTensor(name, mapped(attribute.value), attribute.doc_string)
+                attributes[name] = ir.AttrTensor(name, map_tensor(attribute.value), attribute.doc_string)
             elif attribute.type == ir.AttributeType.TENSORS:
-                held = [mapped(tensor) for tensor in attribute.value]
-                if any(one is not other for one, other in zip(held, attribute.value, strict=True)):
-                    attributes[name] = ir.AttrTensors(name, held, attribute.doc_string)
+                mapped_tensors = [map_tensor(tensor) for tensor in attribute.value]
+                if any(
+                    mapped_tensor is not original
+                    for mapped_tensor, original in zip(mapped_tensors, attribute.value, strict=True)
+                ):
+                    attributes[name] = ir.AttrTensors(name, mapped_tensors, attribute.doc_string)

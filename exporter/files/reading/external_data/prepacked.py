@@ -25,15 +25,15 @@ def is_entry(value: str) -> bool:
     return _ENTRY.fullmatch(value) is not None
 
 
-def parts(value: str) -> Iterator[tuple[str, int, int]]:
+def parse_entry(value: str) -> Iterator[tuple[str, int, int]]:
     """The kernel, offset and size in bytes of each buffer of an entry."""
-    kernel, *places = value.split("|")
-    for place in places:
-        offset, size, _ = place.split(";")
+    kernel, *buffers = value.split("|")
+    for buffer in buffers:
+        offset, size, _ = buffer.split(";")
         yield kernel, int(offset), int(size)
 
 
-def entry(buffers: Iterable[tuple[str, int, int]]) -> str:
-    """The value of an entry: the reverse of `parts`."""
-    found = list(buffers)
-    return "|".join([found[0][0], *(f"{offset};{size};0" for _, offset, size in found)])
+def format_entry(buffers: Iterable[tuple[str, int, int]]) -> str:
+    """The value of an entry: the reverse of `parse_entry`."""
+    all_buffers = list(buffers)
+    return "|".join([all_buffers[0][0], *(f"{offset};{size};0" for _, offset, size in all_buffers)])

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from hypothesis import strategies as st
 
 from opsetta.exporter.captured_graph.capture import Capture, Interface
-from opsetta.exporter.files.graph_file.structures import Structure, TorchConstant, TypeName
+from opsetta.exporter.files.graph_file.structures import TorchConstant, TreeStructure, TypeName
 from opsetta.registration import Device, Layout, MemoryFormat
 from opsetta.registration.arguments import source_node
 
@@ -203,9 +203,9 @@ CONSTANTS = st.recursive(
 
 
 @st.composite
-def structures(draw: Any, leaves: int) -> Structure:
+def structures(draw: Any, leaves: int) -> TreeStructure:
     """A tree of so many leaves."""
-    children: list[Structure | None] = []
+    children: list[TreeStructure | None] = []
     while leaves:
         inner = draw(st.integers(0, leaves))
         if inner and draw(st.booleans()):
@@ -214,18 +214,18 @@ def structures(draw: Any, leaves: int) -> Structure:
         else:
             children.append(None)
             leaves -= 1
-    return Structure(draw(NAMES), draw(CONSTANTS), tuple(children))
+    return TreeStructure(draw(NAMES), draw(CONSTANTS), tuple(children))
 
 
 @st.composite
-def calls(draw: Any, leaves: int) -> Structure:
+def calls(draw: Any, leaves: int) -> TreeStructure:
     """The arguments of a call with so many leaves: positional ones, and ones by keyword."""
     positional = draw(st.integers(0, leaves))
     arguments = draw(structures(positional)).children
     named = draw(structures(leaves - positional)).children
     keys = [f"k{number}" for number in range(len(named))]
-    parts = Structure("builtins.tuple", None, arguments), Structure("builtins.dict", keys, named)
-    return Structure("builtins.tuple", None, parts)
+    parts = TreeStructure("builtins.tuple", None, arguments), TreeStructure("builtins.dict", keys, named)
+    return TreeStructure("builtins.tuple", None, parts)
 
 
 @st.composite

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import opsetta
-from opsetta.exporter.files.graph_file.structures import Structure, TypeName
+from opsetta.exporter.files.graph_file.structures import TreeStructure, TypeName
 
 
 class Pair(NamedTuple):
@@ -42,7 +42,7 @@ def test_arguments_and_results_keep_their_structure(tmp_path: pathlib.Path) -> N
     x, y = torch.ones(2, 3), {"a": torch.zeros(2)}
     program = opsetta.export(nested, (x, y), {"times": 3, "kind": "wide"})
     lowered = _loaded(tmp_path / "model", program).lower(13)
-    assert isinstance(lowered.interface.input_specification, Structure)
+    assert isinstance(lowered.interface.input_specification, TreeStructure)
     result = lowered(x, y, times=3, kind="wide")
     assert isinstance(result["pair"], Pair)
     assert isinstance(result["ordered"], collections.OrderedDict)
@@ -96,8 +96,10 @@ assert type(loaded.lower(9)(torch.ones(3))) is Result
 def test_a_dataclass_is_built_only_where_the_process_registered_it(tmp_path: pathlib.Path) -> None:
     program = opsetta.export(lambda x: Result(x + 1, [x, x * 2]), torch.ones(3))
     path = tmp_path / "model"
-    program.interface.output_specification = Structure(
-        "__main__.Result", [["value", "parts"], []], (None, Structure("builtins.list", None, (None, None)))
+    program.interface.output_specification = TreeStructure(
+        "__main__.Result",
+        [["value", "parts"], []],
+        (None, TreeStructure("builtins.list", None, (None, None))),
     )
     program.save_source(path)
     command = [sys.executable, "-c", IN_ANOTHER_PROCESS, str(path)]
@@ -117,7 +119,9 @@ NAMES = ["subprocess.Popen", "os.system", "builtins.eval", "builtins.list", "now
 @pytest.mark.parametrize("name", [*NAMES, f"{Loud.__module__}.Loud", f"{Result.__module__}.Result"])
 def test_what_is_no_container_is_neither_imported_nor_built(name: str, tmp_path: pathlib.Path) -> None:
     program = opsetta.export(lambda x: Pair(x, x + 1), torch.ones(3))
-    program.interface.output_specification = Structure("collections.namedtuple", TypeName(name), (None, None))
+    program.interface.output_specification = TreeStructure(
+        "collections.namedtuple", TypeName(name), (None, None)
+    )
     lowered = _loaded(tmp_path / "model", program).lower(9)
     with pytest.warns(UserWarning, match=f"{name}, which this process has not registered"):
         result = lowered(torch.ones(3))
@@ -128,7 +132,7 @@ def test_what_is_no_container_is_neither_imported_nor_built(name: str, tmp_path:
 @pytest.mark.parametrize("name", ["subprocess.Popen", "torch._higher_order_ops.flat_apply._ConstantFunction"])
 def test_a_container_that_is_not_registered_comes_as_a_dict(name: str, tmp_path: pathlib.Path) -> None:
     program = opsetta.export(lambda x: Pair(x, x + 1), torch.ones(3))
-    program.interface.output_specification = Structure(name, ["a", "b"], (None, None))
+    program.interface.output_specification = TreeStructure(name, ["a", "b"], (None, None))
     lowered = _loaded(tmp_path / "model", program).lower(9)
     with pytest.warns(UserWarning, match=name):
         result = lowered(torch.ones(3))
