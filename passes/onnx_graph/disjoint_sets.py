@@ -19,8 +19,9 @@ class DisjointSets(Generic[T]):
         """The item that represents the set of an item."""
         while (parent := self._parents.get(item)) is not None:
             # Each walk halves the path for the next one.
-            self._parents[item] = self._parents.get(parent, parent)
-            item = parent
+            above = self._parents.get(parent, parent)
+            self._parents[item] = above
+            item = above
         return item
 
     def join(self, a: T, b: T) -> None:

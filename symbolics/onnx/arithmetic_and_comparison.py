@@ -346,4 +346,5 @@ _register_position("ArgMin")
 def gemm(g: GraphContext, A: Value, B: Value, C: Value | None = None, **attributes: Any) -> Value:
     """Below 11 the operator needs its third input; passes 0."""
     added = C if C is not None else g.constant(0, g.dtype(A) or DataType.FLOAT)
-    return g.op("Gemm", A, B, added, **attributes)
+    result: Value = g.op("Gemm", A, B, added, **attributes)
+    return result

@@ -99,4 +99,4 @@ class RemoveNaNReplacements(ConstantPass):
 def _keeps_shape(constant: ir.Value, value: ir.Value) -> bool:
     """Whether a constant of one element does not raise the rank of a value that it is broadcast with."""
     tensor = constant.const_value
-    return tensor is not None and tensor.size == 1 and keeps_shape(value, tensor.shape.numpy())
+    return tensor is not None and tensor.size == 1 and keeps_shape(value, tuple(tensor.shape.numpy()))

@@ -178,7 +178,8 @@ def grid_sample_16(
     g: GraphContext, X: Value, grid: Value, mode: str = "bilinear", **attributes: Any
 ) -> Value:
     """Below 20 its modes have other names."""
-    return g.op("GridSample", X, grid, mode=_TODAY_MODES.get(mode, mode), **attributes)
+    result: Value = g.op("GridSample", X, grid, mode=_TODAY_MODES.get(mode, mode), **attributes)
+    return result
 
 
 @below("GridSample", 20)

@@ -60,7 +60,8 @@ def resize(
         empty = g.constant([], DataType.FLOAT)
         roi = empty if roi is None else roi
         scales = empty if scales is None or sizes is not None else scales
-    return g.op("Resize", X, roi, scales, sizes, axes=axes, mode=mode, **options)
+    result: Value = g.op("Resize", X, roi, scales, sizes, axes=axes, mode=mode, **options)
+    return result
 
 
 Scalars = list[Any]

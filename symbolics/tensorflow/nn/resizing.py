@@ -52,7 +52,8 @@ def _resize(g: GraphContext, data: Value, sizes: list[Size], **modes: Any) -> Va
     factors = [new / old for old, new in pairs if isinstance(old, int) and isinstance(new, int)]
     # Integer factors are exact as FLOAT scales, and need no sizes at run time.
     if len(factors) == 2 and all(factor.is_integer() for factor in factors):
-        return g.op("Resize", data, scales=[1.0, 1.0, *factors], **modes)
+        result: Value = g.op("Resize", data, scales=[1.0, 1.0, *factors], **modes)
+        return result
     result = g.op("Resize", data, sizes=[g.size(data, 0), g.size(data, 1), *sizes], **modes)
     return result
 

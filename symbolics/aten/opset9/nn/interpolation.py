@@ -229,7 +229,8 @@ def _interpolate(
         modes["coordinate_transformation_mode"] = "asymmetric"
     # Factors keep the output size dynamic where the input's is.
     if by_factors:
-        return g.op("Resize", input, scales=[1.0, 1.0, *factors], **modes)
+        result: Value = g.op("Resize", input, scales=[1.0, 1.0, *factors], **modes)
+        return result
     # Not of some `axes`: onnxruntime moves a Transpose past Resize, and takes `sizes` for those of all axes.
     result = g.op("Resize", input, sizes=[g.size(input, 0), g.size(input, 1), *(sizes or [])], **modes)
     return result

@@ -196,7 +196,8 @@ def _avg_pool_of_unknown_size(
     counts = divisor_override is not None or (count_include_pad and any(window.padding))
     if counts:
         return average_windows(g, input, window.slides(g, input), count_include_pad, divisor_override)
-    return g.op("AveragePool", input, **attributes)
+    result: Value = g.op("AveragePool", input, **attributes)
+    return result
 
 
 def _register_avg_pool(dimensions: int) -> None:
