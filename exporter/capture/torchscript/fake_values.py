@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import sympy
@@ -80,3 +82,30 @@ def symbols_of(item: Any) -> set[Any]:
     """The symbols in the known properties of an operand, or in one size."""
     sizes = item.shape if isinstance(item, Tensor) else [getattr(item, "expression", item)]
     return {symbol for size in sizes if isinstance(size, sympy.Expr) for symbol in size.free_symbols}
+
+
+def candidate_sizes(operands: Sequence[Any]) -> list[sympy.Expr]:
+    """Expressions that a size may be: the varying sizes of the operands, numbers, and products of two."""
+    expressions: dict[sympy.Expr, None] = {}
+    for leaf in operands:
+        if isinstance(leaf, Tensor):
+            expressions.update(dict.fromkeys(size for size in leaf.shape if not isinstance(size, int)))
+        elif isinstance(leaf, Number) and leaf.expression is not None and not leaf.expression.is_number:
+            expressions[leaf.expression] = None
+    single = list(expressions)
+    if len(single) <= 6:
+        expressions.update(dict.fromkeys(a * b for a, b in itertools.combinations(single, 2)))
+        expressions.update(dict.fromkeys(a + b for a, b in itertools.combinations(single, 2)))
+    return list(expressions)
+
+
+def repeated_samples(samples: list[Any]) -> list[Any]:
+    """The samples, once for each sample of the sizes where there is one for all."""
+    return samples if len(samples) > 1 else samples * SAMPLES
+
+
+def operand_sample(leaf: Any, k: int) -> Any:
+    """An operand at a sample of the sizes."""
+    if isinstance(leaf, Tensor):
+        return leaf.samples[k if len(leaf.samples) > 1 else 0]
+    return leaf.samples[k] if isinstance(leaf, Number) else leaf

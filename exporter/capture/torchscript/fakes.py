@@ -34,7 +34,19 @@ from ...torch_boundary.process.silence import ignore_warnings
 from ...torch_boundary.recording.quick_calls import quick_run
 from ...torch_boundary.symbolic_sizes import FloorDiv, PythonMod
 from ..fx_import.source_values import element_type
-from .fake_values import SAMPLES, UNKNOWN, Fake, Number, Size, Tensor, Typed, symbols_of
+from .fake_values import (
+    SAMPLES,
+    UNKNOWN,
+    Fake,
+    Number,
+    Size,
+    Tensor,
+    Typed,
+    candidate_sizes,
+    operand_sample,
+    repeated_samples,
+    symbols_of,
+)
 
 _ORDINARY = (0, 1, 2, 5)
 """The samples without sizes of 0, and without sizes of 1 unless the example has them."""
@@ -338,7 +350,7 @@ class Fakes:
     def _run_sample(
         self, function: Callable[..., Any], operands: Sequence[Any], structure: Any, k: int
     ) -> Any:
-        sampled = [_operand_sample(leaf, k) for leaf in operands]
+        sampled = [operand_sample(leaf, k) for leaf in operands]
         if any(leaf is None and isinstance(was, Tensor) for leaf, was in zip(sampled, operands, strict=True)):
             return UNKNOWN
         return self._run(function, pytree.tree_unflatten(sampled, structure))
@@ -413,7 +425,7 @@ class Fakes:
         structure = pytree.tree_flatten(valid_results[0])[1]
         if any(pytree.tree_flatten(result)[1] != structure for result in valid_results):
             return UNKNOWN
-        candidates = self._candidates(operands)
+        candidates = candidate_sizes(operands)
         leaves = []
         for index in range(structure.num_leaves):
             members = [None if leaf is None else leaf[index] for leaf in flat]
@@ -437,7 +449,7 @@ class Fakes:
         inferred = self.tensor(shape, present[0].dtype)
         # Where torch refused a sample, use the sizes that the expressions give for it.
         usable_members = [None if m is None or _is_symbolic(m) else m for m in members]
-        filled = zip(_repeated_samples(usable_members), _repeated_samples(inferred.samples), strict=True)
+        filled = zip(repeated_samples(usable_members), repeated_samples(inferred.samples), strict=True)
         return Tensor(
             [
                 inferred_sample if member_sample is None else member_sample
@@ -483,21 +495,6 @@ class Fakes:
                 return sympy.expand(candidate * ratio)
         return self._size_with_samples(sizes)
 
-    @staticmethod
-    def _candidates(operands: Sequence[Any]) -> list[sympy.Expr]:
-        """Expressions that a size may be: the varying sizes of the operands, numbers, and products of two."""
-        expressions: dict[sympy.Expr, None] = {}
-        for leaf in operands:
-            if isinstance(leaf, Tensor):
-                expressions.update(dict.fromkeys(size for size in leaf.shape if not isinstance(size, int)))
-            elif isinstance(leaf, Number) and leaf.expression is not None and not leaf.expression.is_number:
-                expressions[leaf.expression] = None
-        single = list(expressions)
-        if len(single) <= 6:
-            expressions.update(dict.fromkeys(a * b for a, b in itertools.combinations(single, 2)))
-            expressions.update(dict.fromkeys(a + b for a, b in itertools.combinations(single, 2)))
-        return list(expressions)
-
     def _sample(self, size: Size, k: int) -> int:
         if isinstance(size, int):
             return size
@@ -507,16 +504,6 @@ class Fakes:
 
 def _ordinary(size_by_sample: Mapping[int, int]) -> int:
     return next(k for k in _ORDINARY if k in size_by_sample)
-
-
-def _repeated_samples(samples: list[Any]) -> list[Any]:
-    return samples if len(samples) > 1 else samples * SAMPLES
-
-
-def _operand_sample(leaf: Any, k: int) -> Any:
-    if isinstance(leaf, Tensor):
-        return leaf.samples[k if len(leaf.samples) > 1 else 0]
-    return leaf.samples[k] if isinstance(leaf, Number) else leaf
 
 
 def _is_symbolic(member: torch.Tensor) -> bool:
