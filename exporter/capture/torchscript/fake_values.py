@@ -109,3 +109,8 @@ def operand_sample(leaf: Any, k: int) -> Any:
     if isinstance(leaf, Tensor):
         return leaf.samples[k if len(leaf.samples) > 1 else 0]
     return leaf.samples[k] if isinstance(leaf, Number) else leaf
+
+
+def has_symbolic_sizes(member: torch.Tensor) -> bool:
+    """Whether torch could not compute a size of a fake tensor."""
+    return any(isinstance(size, torch.SymInt) for size in member.shape)

@@ -43,6 +43,7 @@ from .fake_values import (
     Tensor,
     Typed,
     candidate_sizes,
+    has_symbolic_sizes,
     operand_sample,
     repeated_samples,
     symbols_of,
@@ -53,8 +54,6 @@ _ORDINARY = (0, 1, 2, 5)
 _ONES, _ZEROS = 3, 4
 _LARGE = 100_003
 """Roughly the largest sample: larger than the usual constants in programs."""
-
-
 _EXACT: dict[str, Callable[[Any, Any], Any]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
@@ -324,7 +323,11 @@ class Fakes:
                 if sample_result is UNKNOWN or shape_of != form:
                     continue
                 for dims, claim, leaf in zip(wrong, claims, leaves, strict=True):
-                    if isinstance(claim, Tensor) and leaf.dim() == claim.dim() and not _is_symbolic(leaf):
+                    if (
+                        isinstance(claim, Tensor)
+                        and leaf.dim() == claim.dim()
+                        and not has_symbolic_sizes(leaf)
+                    ):
                         dims |= {
                             dim
                             for dim, size in enumerate(claim.shape)
@@ -444,11 +447,11 @@ class Fakes:
         if len({member.dim() for member in present}) > 1:
             return Typed(present[0].dtype)
         shape = [self._size(members, dim, candidates) for dim in range(present[0].dim())]
-        if all(member is not None and not _is_symbolic(member) for member in members):
+        if all(member is not None and not has_symbolic_sizes(member) for member in members):
             return Tensor(list(members), shape)
         inferred = self.tensor(shape, present[0].dtype)
         # Where torch refused a sample, use the sizes that the expressions give for it.
-        usable_members = [None if m is None or _is_symbolic(m) else m for m in members]
+        usable_members = [None if m is None or has_symbolic_sizes(m) else m for m in members]
         filled = zip(repeated_samples(usable_members), repeated_samples(inferred.samples), strict=True)
         return Tensor(
             [
@@ -485,12 +488,11 @@ class Fakes:
             return self._size_with_samples(sizes)
         for candidate in candidates:
             values = {k: self._sample(candidate, k) for k in size_by_sample}
-            offset = size_by_sample[_ordinary(size_by_sample)] - values[_ordinary(size_by_sample)]
+            ordinary = next(k for k in _ORDINARY if k in size_by_sample)
+            offset = size_by_sample[ordinary] - values[ordinary]
             if all(size_by_sample[k] == values[k] + offset for k in size_by_sample):
                 return sympy.expand(candidate + offset)
-            ratio = sympy.Rational(
-                size_by_sample[_ordinary(size_by_sample)], values[_ordinary(size_by_sample)] or 1
-            )
+            ratio = sympy.Rational(size_by_sample[ordinary], values[ordinary] or 1)
             if ratio.is_Integer and all(size_by_sample[k] == values[k] * ratio for k in size_by_sample):
                 return sympy.expand(candidate * ratio)
         return self._size_with_samples(sizes)
@@ -500,11 +502,3 @@ class Fakes:
             return size
         values = {symbol: self._sizes[symbol][k] for symbol in size.free_symbols}
         return int(size.subs(values))
-
-
-def _ordinary(size_by_sample: Mapping[int, int]) -> int:
-    return next(k for k in _ORDINARY if k in size_by_sample)
-
-
-def _is_symbolic(member: torch.Tensor) -> bool:
-    return any(isinstance(size, torch.SymInt) for size in member.shape)

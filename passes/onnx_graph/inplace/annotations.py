@@ -217,20 +217,14 @@ class _Lifetimes:
         if depth == 0:
             self._pinned = {self.classes.root(value) for value in self._never_overwritten}
         self._path.append(0)
-        reads, root_of, last, depths, path = (
-            self._reads,
-            self.classes.root,
-            self._last,
-            self._depth,
-            self._path,
-        )
+        reads, last, depths, path = self._reads, self._last, self._depth, self._path
         for position, node in enumerate(graph):
             # A read inside a sub-graph counts at the node of the graph that owns the value.
             path[depth] = position
             for value in node.inputs:
                 if value is not None:
                     reads[value] += 1
-                    root = root_of(value)
+                    root = self.classes.root(value)
                     last[root] = path[depths[root]]
             for block in self.blocks.get(node, ()):
                 self.find_last_readers(block, depth + 1)
