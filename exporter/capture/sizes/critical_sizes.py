@@ -112,3 +112,19 @@ def alternate(first: Iterable[Point], second: Iterable[Point]) -> Iterator[Point
     """The items of two iterables in turn."""
     for pair in itertools.zip_longest(first, second):
         yield from (point for point in pair if point is not None)
+
+
+def find_boundary(allowed: Callable[[int], bool], base: int, end: int) -> int | None:
+    """The size nearest to the base, towards an end, that is not allowed; None if all tried sizes are."""
+    sign = 1 if end > base else -1
+    step, last = 1, base
+    while last != end:
+        size = base + sign * step
+        size = min(size, end) if sign > 0 else max(size, end)
+        if not allowed(size):
+            while abs(size - last) > 1:
+                middle = (size + last) // 2
+                last, size = (middle, size) if allowed(middle) else (last, middle)
+            return size
+        last, step = size, 2 * step
+    return None

@@ -22,6 +22,7 @@ from ...captured_graph.code_lines import shown_line
 from ...captured_graph.dimensions import SizeRestriction, evaluate
 from ...torch_boundary.size_questions import questions_of
 from .branches import Branch, BranchSearch, Failure, Trials, is_about_one
+from .critical_sizes import find_boundary
 from .guards import Guard, Point
 from .operator_trace import Trace, line_of_guard
 from .trials import Tracer
@@ -242,7 +243,7 @@ class Search:
     def _search_below(self, name: str, small: Sequence[int]) -> None:
         """The smallest size of a dimension: tries the ends of guards, and 1 and 0."""
         lower, _ = self._range(name)
-        edge = _boundary(self._within(name), self.base[name], lower)
+        edge = find_boundary(self._within(name), self.base[name], lower)
         passed = self.base[name] if edge is None else edge + 1
         edge = None if edge is None else self._next_allowed(name, edge, lower)
         for size in dict.fromkeys([*([] if edge is None else [edge]), *small]):
@@ -260,7 +261,7 @@ class Search:
         """The largest size of a dimension: tries the ends of guards, and far beyond."""
         _, upper = self._range(name)
         end = _FURTHEST if upper is None else upper
-        edge = _boundary(self._within(name), self.base[name], end)
+        edge = find_boundary(self._within(name), self.base[name], end)
         if edge is None:
             return
         for size in (self._next_allowed(name, edge, end), self._next_allowed(name, min(4 * edge, end), end)):
@@ -276,7 +277,7 @@ class Search:
             allowed_size = self._next_allowed(name, size, end)
             return allowed_size is None or self._failure_at(self._point_with({name: allowed_size})) is None
 
-        return _boundary(passes, start, end)
+        return find_boundary(passes, start, end)
 
     def _next_allowed(self, name: str, size: int, end: int) -> int | None:
         """The first size from one on, towards an end, that no restriction excludes yet; None without one."""
@@ -479,22 +480,6 @@ def _difference(model: Trace, graph: Trace) -> Failure | None:
 
 def _line_at(model: Trace, step: int) -> str:
     return model.lines[max(0, min(step, len(model.lines) - 1))] if model.lines else ""
-
-
-def _boundary(allowed: Callable[[int], bool], base: int, end: int) -> int | None:
-    """The size nearest to the base, towards an end, that is not allowed; None if all tried sizes are."""
-    sign = 1 if end > base else -1
-    step, last = 1, base
-    while last != end:
-        size = base + sign * step
-        size = min(size, end) if sign > 0 else max(size, end)
-        if not allowed(size):
-            while abs(size - last) > 1:
-                middle = (size + last) // 2
-                last, size = (middle, size) if allowed(middle) else (last, middle)
-            return size
-        last, step = size, 2 * step
-    return None
 
 
 def _environment(placeholders: Sequence[Any]) -> Any:

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import sympy
 import torch
 
+from ...torch_boundary.symbolic_sizes import FloorDiv, PythonMod
+
 SAMPLES = 6
 """How many samples there are of the dynamic sizes."""
+
+
+EXACT_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "floordiv": FloorDiv,
+    "floor_divide": FloorDiv,
+    "remainder": PythonMod,
+}
+"""Operators whose result is an expression of their operands."""
 
 
 class _Unknown:

@@ -32,9 +32,9 @@ from ...torch_boundary.fake_tensors import FakeTensorMode
 from ...torch_boundary.operators.overloads import kernel_run
 from ...torch_boundary.process.silence import ignore_warnings
 from ...torch_boundary.recording.quick_calls import quick_run
-from ...torch_boundary.symbolic_sizes import FloorDiv, PythonMod
 from ..fx_import.source_values import element_type
 from .fake_values import (
+    EXACT_ARITHMETIC,
     SAMPLES,
     UNKNOWN,
     Fake,
@@ -54,14 +54,6 @@ _ORDINARY = (0, 1, 2, 5)
 _ONES, _ZEROS = 3, 4
 _LARGE = 100_003
 """Roughly the largest sample: larger than the usual constants in programs."""
-_EXACT: dict[str, Callable[[Any, Any], Any]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "floordiv": FloorDiv,
-    "floor_divide": FloorDiv,
-    "remainder": PythonMod,
-}
 _FREE: dict[str, list[Any]] = {
     "float": [1.5, 0.75, 2.0, 1.0, -0.5, 30.25],
     "bool": [True, False, True, False, True, False],
@@ -229,8 +221,8 @@ class Fakes:
                 return self.number(number_type)
         expressions = [number.expression for number in numbers]  # type: ignore[union-attr]
         expression = None
-        if number_type == "int" and name in _EXACT and all(e is not None for e in expressions):
-            expression = sympy.expand(_EXACT[name](*expressions))
+        if number_type == "int" and name in EXACT_ARITHMETIC and all(e is not None for e in expressions):
+            expression = sympy.expand(EXACT_ARITHMETIC[name](*expressions))
         if expression is None and len(set(samples)) == 1:
             # A comparison that is false for all samples may be true for other numbers.
             return self.number(number_type)
