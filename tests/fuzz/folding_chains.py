@@ -130,8 +130,9 @@ def problem(number: int, seed: int, folder: pathlib.Path) -> tuple[str, limits.T
     path = folder / "model.onnx"
     path.write_bytes(chain(chance))
     way = chance.choice(["convert to 7", "convert to 23"])
-    taken = limits.measure(way, path)
-    return taken.problem(path.stat().st_size), taken
+    size = path.stat().st_size
+    taken = limits.measure(limits.WAYS[way], path, size)
+    return taken.problem(size), taken
 
 
 def main() -> int:

@@ -301,7 +301,7 @@ def test_a_view_that_the_schema_declares_is_written_nowhere(capture):
             view.add_(5)
             return rows
 
-    with pytest.raises(GraphError, match="writes to this kind of view are not supported"):
+    with pytest.raises(GraphError, match="writes to this view are not supported"):
         _export(Model(), capture)
 
 

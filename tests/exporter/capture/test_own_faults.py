@@ -47,7 +47,7 @@ PLACES = {
     "end of a recording": "exporter.capture.direct.recording:_Recording._finish",
     "decision": "exporter.capture.pytorch.capture_model:_placeholders",
     "sizes": "exporter.capture.pytorch.capture_model:_limits",
-    "trial": "exporter.capture.sizes.trials:Tracer._called",
+    "trial": "exporter.capture.sizes.trials:Tracer._call_model",
     "end of a node": "exporter.lowering.driver:record_inplace",
     "lowering": "exporter.lowering.driver:Driver._check_element_types",
     "names of dimensions": "exporter.capture.pytorch.capture_model:symbol_names",
@@ -71,7 +71,7 @@ def test_a_fault_in_a_capture_is_reported(
 @pytest.mark.parametrize(
     "place",
     [
-        "exporter.capture.fx_import.decomposition:_imported",
+        "exporter.capture.fx_import.decomposition:_import_trace",
         "exporter.torch_boundary.operators.decompositions:apply",
     ],
 )

@@ -23,7 +23,7 @@ TEXTS = [
 @pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
 def test_malformed_metadata_is_an_error_of_ours(text):
     with pytest.raises(opsetta.DimensionError, match="does not have the documented form"):
-        dimensions.read({DIMENSIONS: text})
+        dimensions.read_restrictions({DIMENSIONS: text})
     with pytest.raises(opsetta.DimensionError, match="does not have the documented form"):
         dimensions.read_ranges({RANGES: text})
     with pytest.raises(opsetta.OpsettaError, match="does not have the documented form"):
@@ -38,7 +38,7 @@ def test_ranges_are_those_of_the_metadata():
 def test_dimensions_have_the_conditions_that_mention_them():
     conditions = ["n % 2 == 0", "batch size >= 2", "n2 <= 7", "batch size + n <= 9", "True"]
     metadata: dict[str, str] = {}
-    dimensions.write(metadata, [dimensions.SizeRestriction(text, "why") for text in conditions])
+    dimensions.write_restrictions(metadata, [dimensions.SizeRestriction(text, "why") for text in conditions])
     shapes = [("x", ["n", "batch size", "n2", 3, "n + n2", "True", None])]
     found = dimensions.dimensions(shapes, metadata)
     mentions = {name: [r.condition for r in entry.restrictions] for name, entry in found.items()}

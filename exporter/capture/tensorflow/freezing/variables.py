@@ -130,11 +130,7 @@ class VariableKeys:
     def _find_stored_variable(self, variable: GraphVariable) -> StoredVariable:
         key = self._find_key(variable)
         if key is None:
-            # A key with the same last component is probably the variable under another scope.
-            last = variable.name.rpartition("/")[2]
-            similar_keys = [key for key in self._checkpoint if last in key.split("/")][:3]
-            hint = f"; it has {listed([quoted(key) for key in similar_keys])}" if similar_keys else ""
-            raise CaptureError(f"it has no variable {quoted(variable.name)}{hint}")
+            raise CaptureError(f"it has no variable {quoted(variable.name)}{self._similar(variable.name)}")
         checkpoint_variable = self._checkpoint[key.name]
         if variable.dtype not in (0, checkpoint_variable.dtype):
             raise CaptureError(
@@ -227,7 +223,7 @@ class VariableKeys:
         return self._checkpoint[key].dtype, self._checkpoint[key].shape, self._digests[key]
 
     def _similar(self, name: str) -> str:
-        """Keys with the same last component as a variable's name, for an error message."""
+        """Keys with the same last component, for an error: the variable may be under another scope."""
         if self._keys_by_component is None:
             self._keys_by_component = {}
             for key in self._checkpoint:
