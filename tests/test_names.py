@@ -8,7 +8,6 @@ import collections
 import functools
 import pathlib
 import re
-from collections.abc import Iterator
 
 from .test_floors import FILES, ROOT, tree_of
 
@@ -34,10 +33,16 @@ def lines() -> int:
     return sum(path.read_text(encoding="utf-8").count("\n") for path in FILES)
 
 
-def nodes() -> Iterator[tuple[pathlib.Path, ast.AST]]:
-    for path in FILES:
-        for node in ast.walk(tree_of(path)):
-            yield path.relative_to(ROOT), node
+@functools.cache
+def nodes() -> list[tuple[pathlib.Path, ast.AST]]:
+    """The definitions and bound names of the package, with their files."""
+    kinds = (ast.Name, ast.arg, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return [
+        (path.relative_to(ROOT), node)
+        for path in FILES
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, kinds)
+    ]
 
 
 def test_few_names_say_nothing():

@@ -62,7 +62,6 @@ class TokenChoice:
         # A token stays if those before it have less than the wanted probability.
         weights[weights.cumsum(axis=1) - weights >= self._sampling.top_p] = 0
         weights /= weights.sum(axis=1, keepdims=True)
-        probabilities = np.zeros_like(weights)
+        probabilities: np.ndarray = np.zeros_like(weights)
         np.put_along_axis(probabilities, order, weights, axis=1)
-        result: np.ndarray = probabilities
-        return result
+        return probabilities

@@ -99,13 +99,13 @@ def _run_block(graph: ir.Graph, environment: Environment) -> list[Any]:
 
 
 def _run_loop(body: ir.Graph, node_arguments: Mapping[str, Any], environment: Environment) -> list[Any]:
-    carried, condition, iteration = node_arguments["carried"], bool(node_arguments["condition"]), 0
+    carried: list[Any] = node_arguments["carried"]
+    condition, iteration = bool(node_arguments["condition"]), 0
     while condition and iteration < node_arguments["max_trip_count"]:
         environment.update(zip(body.inputs, [iteration, *carried], strict=True))
         condition, *carried = _run_block(body, environment)
         iteration += 1
-    result: list[Any] = carried
-    return result
+    return carried
 
 
 def _function(node: ir.Node) -> Callable[..., Any] | None:

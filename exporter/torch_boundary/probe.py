@@ -74,10 +74,7 @@ _FLOAT_OPERATIONS = "add int_floordiv mod mul sub"
 FLOAT_SIZES = Feature(
     "exact conditions on sizes of torch.export",
     (
-        *(
-            f"torch.fx.experimental.sym_node:SymNode._{name}"
-            for name in "add int_floordiv mod mul sub".split()
-        ),
+        *(f"torch.fx.experimental.sym_node:SymNode._{name}" for name in _FLOAT_OPERATIONS.split()),
         "torch.fx.experimental.sym_node:method_to_operator",
         "torch.fx.experimental.symbolic_shapes:ShapeEnv.evaluate_sym_node",
         f"{_TRACER}:get_proxy_mode",

@@ -66,7 +66,7 @@ class QuantizedStorage:
             zeros = self._value("zero_point", lambda: weight.zeros(oriented=True))
         block = {} if weight.per_channel else {"block_size": weight.block_size}
         axis = 1 - weight.axis if weight.per_channel else weight.axis
-        result = g.op("DequantizeLinear", elements, scales, zeros, axis=axis, **block)
+        result = g.op("DequantizeLinear", elements, scales, zeros, outputs=1, axis=axis, **block)
         return result if takes else g.op("Cast", result, to=weight.dtype)
 
     def emit_arithmetic(self, g: GraphContext) -> ir.Value:
@@ -106,10 +106,9 @@ class QuantizedStorage:
             "bits": weight.scheme.bits,
             "block_size": weight.block_size,
         }
-        result = g.op(f"{MICROSOFT}::MatMulNBits", *inputs, **attributes)
+        result = g.op(f"{MICROSOFT}::MatMulNBits", *inputs, outputs=1, **attributes)
         result.type = ir.TensorType(weight.dtype)
-        dequantized: ir.Value = result
-        return dequantized
+        return result
 
     def _arithmetic(
         self, g: GraphContext, data: ir.Value, scales: ir.Value, zeros: ir.Value | None, rank: int = 1

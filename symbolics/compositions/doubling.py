@@ -44,8 +44,7 @@ def inclusive_scan(g: GraphContext, values: Sequence[Value], axis: int, combine:
     _, *results = g.op("Loop", None, keep_going, g.constant(1), *values, body=body, outputs=len(values) + 1)
     for result, value in zip(results, values, strict=True):
         result.type, result.shape = value.type, value.shape
-    results_of_loop: list[Value] = results
-    return results_of_loop
+    return results
 
 
 def _combine_at_distance(
@@ -108,8 +107,7 @@ def _combine_halves_in_loop(g: GraphContext, value: Value, axis: int, size: Size
     keep_going = g.call("sym::gt", a=size, b=1)
     _, result = g.op("Loop", None, keep_going, g.constant(size), value, body=body, outputs=2)
     result.type, result.shape = value.type, ir.Shape([*shape[:axis], 1, *shape[axis + 1 :]])
-    doubled: Value = result
-    return doubled
+    return result
 
 
 def _combine_halves(g: GraphContext, value: Value, axis: int, size: Size, combine: Pair) -> Value:

@@ -77,8 +77,7 @@ def _register(op_type: str) -> None:
         """At 18 and 19: no BOOL."""
         if not noop.get("noop_with_empty_axes"):
             return _reduce(g, op_type, data, axes, keepdims)
-        result: Value = g.op(op_type, data, axes=axes, keepdims=keepdims, **noop)
-        return result
+        return g.op(op_type, data, outputs=1, axes=axes, keepdims=keepdims, **noop)
 
 
 def _reduce(

@@ -6,12 +6,10 @@ import functools
 import os
 import re
 
-from google.protobuf.message import DecodeError
-
 from ....registration import ModelFileError
 from ...files.reading import REMEDY, Bounds
 from ...files.reading.encodings import text, wire
-from ...files.reading.encodings.model_files import reason_of, regular_contents
+from ...files.reading.encodings.model_files import decoding_errors, regular_contents
 from .messages import NetDef, message_type
 
 _HEAD_BYTES = 2**16
@@ -61,19 +59,13 @@ def read_net(path: str | os.PathLike[str], bounds: Bounds, *, may_be_empty: bool
             raise ModelFileError(f"{label} is not a Caffe2 net: its first bytes are not those of a NetDef")
         return encoding
 
-    try:
+    with decoding_errors(label, lambda: "a Caffe2 net"):
         data, encoding = regular_contents(path, label, require_encoding, bounds)
         if encoding == "binary":
             wire.check(data, bounds, _message_memory())
             net.ParseFromString(data)
         else:
             text.parse(data, encoding, net, bounds)
-    except DecodeError as error:
-        raise ModelFileError(f"{label} is not a Caffe2 net: {reason_of(error)}") from None
-    except wire.BoundError as error:
-        raise ModelFileError(f"{label} cannot be read: {error}") from None
-    except text.SyntaxFault as error:
-        raise ModelFileError(f"{label} is not a Caffe2 net: {error}") from None
     if not (net.op or may_be_empty) or not all(operator.type for operator in net.op):
         raise ModelFileError(f"{label} is not a Caffe2 net: it has no operators, or one without a type")
     maximum_bytes = bounds.memory + 3 * len(data)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.export
@@ -65,9 +65,7 @@ class RecordedProgram:
     @property
     def graph(self) -> torch.fx.Graph:
         """The recorded operators."""
-        graph: Any = self.graph_module.graph
-        result: torch.fx.Graph = graph
-        return result
+        return cast(torch.fx.Graph, self.graph_module.graph)
 
 
 CapturedProgram = torch.export.ExportedProgram | RecordedProgram

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.fx
@@ -125,8 +125,7 @@ def _module(item: Any) -> torch.fx.GraphModule:
     submodule: Any = item.graph.owning_module
     for part in str(item.target).split("."):
         submodule = getattr(submodule, part)
-    result: torch.fx.GraphModule = submodule
-    return result
+    return cast(torch.fx.GraphModule, submodule)
 
 
 def _nodes(item: Any) -> list[torch.fx.Node]:

@@ -16,7 +16,7 @@ from ....passes.faults import raise_fault
 from ...torch_boundary import probe
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import FakeTensorMode, forget_layout
-from ...torch_boundary.operators.overloads import HigherOrderOperator, OpOverload, schema_of
+from ...torch_boundary.operators.overloads import MEMORY_REPLACING, HigherOrderOperator, OpOverload, schema_of
 from ...torch_boundary.process.process_state import pause_garbage_collection
 from ...torch_boundary.recording.quick_calls import quick_run
 from ...torch_boundary.replacements import data_attribute
@@ -36,7 +36,7 @@ _SAME_VALUE = frozenset(
 )
 _COPIES_OF_ALL = frozenset({"aten::clone", "aten::contiguous"})
 """Operators that copy their argument; a run sees `contiguous` only where it copies."""
-_OF_STORAGE = frozenset({"aten::as_strided", "aten::set_", "aten::resize_", "aten::resize_as_"})
+_OF_STORAGE = MEMORY_REPLACING | {"aten::as_strided"}
 
 
 class Tracer:

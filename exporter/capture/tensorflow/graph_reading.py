@@ -9,14 +9,12 @@ import pathlib
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from google.protobuf.message import DecodeError
-
 from ....registration import ModelFileError, UsageError
 from ...files.garbage_collection import rare_collections
 from ...files.reading import BOUNDS, REMEDY, Bounds
 from ...files.reading.checks.memory import PROPORTION
 from ...files.reading.encodings import text, wire
-from ...files.reading.encodings.model_files import reason_of, regular_contents
+from ...files.reading.encodings.model_files import decoding_errors, regular_contents
 from ...files.reading.names import listed, quoted
 from .messages import GraphDef, MetaGraphDef, SignatureDef, TensorInfo, message_type
 from .operator_definitions import Definitions
@@ -130,7 +128,7 @@ def _read_message(
         formats.append(_check_format(recognise_head(head, size), head, file_type, encoding, label))
         return formats[0].encoding
 
-    try:
+    with decoding_errors(label, lambda: f"a {formats[0].file_type}"):
         data, _ = regular_contents(file, label, recognise_encoding, bounds)
         message = message_type(formats[0].file_type)()
         if formats[0].encoding == "binary":
@@ -138,12 +136,6 @@ def _read_message(
             message.ParseFromString(data)
         else:
             text.parse(data, "text", message, bounds)
-    except wire.BoundError as error:
-        raise ModelFileError(f"{label} cannot be read: {error}") from None
-    except DecodeError as error:
-        raise ModelFileError(f"{label} is not a {formats[0].file_type}: {reason_of(error)}") from None
-    except text.SyntaxFault as error:
-        raise ModelFileError(f"{label} is not a {formats[0].file_type}: {error}") from None
     return formats[0], message
 
 

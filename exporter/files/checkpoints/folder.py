@@ -11,7 +11,7 @@ import onnx_ir as ir
 from ....registration import ModelFileError
 from ..reading.external_data.files import ExternalFiles, ModelFolder, check_relative
 from ..reading.names import listed, quoted
-from ..small_files import read_small
+from ..small_files import read_small, reason_of
 from ..stored_tensors import StoredFile
 from .safetensors import is_safetensors, parse_object, read_safetensors
 
@@ -55,8 +55,7 @@ def read_checkpoint(path: str | os.PathLike[str], read_zip: ReadZip) -> dict[str
         raise ModelFileError(f"the weights in {title} cannot be read: {error}") from None
     except (OSError, ValueError) as error:
         # mmap raises ValueError for an empty file.
-        reason = getattr(error, "strerror", None) or error
-        raise ModelFileError(f"the weights in {title} cannot be read: {reason}") from None
+        raise ModelFileError(f"the weights in {title} cannot be read: {reason_of(error)}") from None
 
 
 def _find_in_folder(folder: pathlib.Path) -> pathlib.Path:

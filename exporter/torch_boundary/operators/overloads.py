@@ -13,6 +13,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 from ....registration import Device, Layout, MemoryFormat
 
 __all__ = [
+    "MEMORY_REPLACING",
     "HigherOrderOperator",
     "OpOverload",
     "Run",
@@ -28,6 +29,8 @@ __all__ = [
     "written_arguments",
 ]
 
+MEMORY_REPLACING = frozenset({"aten::set_", "aten::resize_", "aten::resize_as_"})
+"""Operators that give their first argument other memory."""
 _ALIAS_SET = re.compile(r"\((\w+)!?(?: -> [^()]*)?\)")
 """An alias set in the text of a schema: `(a!)`, `(a)`, `(a -> *)`."""
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import collections
 import contextlib
 from collections.abc import Container, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 
-from ..fake_tensors import FakeTensor, FakeTensorMode
+from ..fake_tensors import FakeTensor, FakeTensorMode, storage_of
 from ..state.module_tree import ModuleTree
 
 
@@ -79,8 +79,7 @@ class FakeCopies:
         )
         torch._C._set_throw_on_mutable_data_ptr(fake)
         vars(fake).update(attributes)
-        result: FakeTensor = fake
-        return result
+        return cast(FakeTensor, fake)
 
 
 class FakeWeights:
@@ -98,7 +97,9 @@ class FakeWeights:
         self._copy = FakeCopies(mode)
         self._fakes: dict[int, torch.Tensor] = {}
         self._replaced: set[int] = set()
-        self._counts = collections.Counter(map(_storage, {id(tensor): tensor for tensor in tensors}.values()))
+        self._counts = collections.Counter(
+            map(storage_of, {id(tensor): tensor for tensor in tensors}.values())
+        )
 
     def __call__(self, tensor: Any) -> Any:
         """The fake tensor of a tensor; a fake tensor that was made here is returned as it is."""
@@ -117,8 +118,7 @@ class FakeWeights:
         fake: Any = self._copy(meta, tensor.device, requires_grad=tensor.requires_grad)
         if isinstance(tensor, torch.nn.Parameter):
             fake._is_param = True
-        result: torch.Tensor = fake
-        return result
+        return cast(torch.Tensor, fake)
 
     def _is_all_of_its_storage(self, tensor: torch.Tensor) -> bool:
         if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout != torch.strided:
@@ -133,11 +133,6 @@ class FakeWeights:
             and tensor.storage_offset() == 0
             and storage.nbytes() == tensor.nbytes
         )
-
-
-def _storage(tensor: torch.Tensor) -> Any:
-    """A key of a tensor's storage, None where it has none."""
-    return tensor.untyped_storage()._cdata if tensor.layout == torch.strided else None
 
 
 class AssignedBuffers:

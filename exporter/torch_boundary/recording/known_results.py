@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from ..containers import pytree
 from ..dispatch import DispatchKey, DispatchKeySet
 from ..fake_tensors import LAYOUT, FakeTensor, FakeTensorMode, forget_layout, layout_of
-from ..operators.overloads import OpOverload
+from ..operators.overloads import MEMORY_REPLACING, OpOverload
 from ..replacements.data_attribute import READ as data_of
 from ..symbolic_numbers import canonical_form, decide_condition, holds_always, identity
 from .fake_weights import FakeCopies
@@ -196,8 +196,7 @@ class KnownResults:
         torch._functionalize_unsafe_set(
             meta_tensor, torch.empty((example[1],), dtype=layout.dtype, device=_META)
         )
-        result: torch.Tensor = meta_tensor
-        return result
+        return cast(torch.Tensor, meta_tensor)
 
 
 _META = torch.device("meta")
@@ -250,12 +249,8 @@ def _rules(func: OpOverload) -> tuple[str, bool | None]:
     written = [
         i for i, formal in enumerate(schema.arguments) if formal.alias_info and formal.alias_info.is_write
     ]
-    is_in_place = written == [0] and schema.name.endswith("_") and schema.name not in _OTHER_STORAGE
+    is_in_place = written == [0] and schema.name.endswith("_") and schema.name not in MEMORY_REPLACING
     return name, True if is_in_place else None
-
-
-_OTHER_STORAGE = frozenset({"aten::set_", "aten::resize_", "aten::resize_as_"})
-"""Operators that give their first argument other memory."""
 
 
 def _attention_kernels() -> tuple[bool, ...]:

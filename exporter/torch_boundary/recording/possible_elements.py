@@ -224,11 +224,10 @@ def _distinct(values: torch.Tensor) -> torch.Tensor:
     bits = _BITS.get(values.element_size())
     if bits is None or values.is_complex() or values.isnan().any():
         raise NotKnown("complex numbers, or NaN")
-    distinct = torch.unique(values.view(bits)).view(values.dtype)
+    distinct: torch.Tensor = torch.unique(values.view(bits)).view(values.dtype)
     if distinct.numel() > _MOST_VALUES:
         raise NotKnown("many values")
-    result: torch.Tensor = distinct
-    return result
+    return distinct
 
 
 def _name(node: torch.fx.Node) -> str:

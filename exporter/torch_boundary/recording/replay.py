@@ -17,7 +17,7 @@ import torch.fx
 from ..capture_patches import original_operator
 from ..containers import pytree
 from ..fake_tensors import is_without_data, storage_of
-from ..operators.overloads import OpOverload, schema_of
+from ..operators.overloads import MEMORY_REPLACING, OpOverload, schema_of
 from .possible_elements import NotKnown, only_value
 
 _ARITHMETIC = ("_operator", "operator", "math")
@@ -27,7 +27,6 @@ _OF_SHAPE = frozenset(
 )
 """Operators whose results do not depend on the elements of their first argument."""
 _SIZES = frozenset(f"aten::sym_{name}" for name in ("numel", "size", "storage_offset", "stride"))
-_OTHER_STORAGE = frozenset({"aten::set_", "aten::resize_", "aten::resize_as_"})
 Convert = Callable[[torch.Tensor], Any]
 
 
@@ -180,7 +179,7 @@ class Replay:
         if isinstance(node.target, OpOverload):
             if torch.Tag.nondeterministic_seeded in node.target.tags:
                 raise NotReplayable(f"it depends on random numbers ({node.target})")
-            if schema_of(node.target).name in _OTHER_STORAGE:
+            if schema_of(node.target).name in MEMORY_REPLACING:
                 raise NotReplayable(f"it depends on memory that {node.target} replaces")
         elif not _is_arithmetic(node.target):
             raise NotReplayable(f"it depends on {node.target}")

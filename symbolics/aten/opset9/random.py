@@ -27,10 +27,9 @@ def _generate(g: GraphContext, op_type: str, sizes: list[Size], dtype: DataType,
         result = g.op(f"{op_type}Like", shaped, dtype=int(generated_dtype), **parameters)
         result.shape = shaped.shape
         return result if sizes else g.op("Reshape", result, g.constant([], DataType.INT64))
-    result = g.op(op_type, shape=sizes, dtype=int(generated_dtype), **parameters)
+    result = g.op(op_type, outputs=1, shape=sizes, dtype=int(generated_dtype), **parameters)
     result.shape = ir.Shape([size for size in sizes if isinstance(size, int)])
-    value_of_result: Value = result
-    return value_of_result
+    return result
 
 
 @onnx_symbolic("composed::uniform")

@@ -71,11 +71,10 @@ Scalars = list[Any]
 def _items(g: GraphContext, values: Any, count: int) -> Scalars:
     array = None if isinstance(values, list) else g.constant_value(values)
     if isinstance(values, list) or array is not None:
-        numbers = values if array is None else array.reshape(-1).tolist()
+        numbers: Scalars = values if array is None else array.reshape(-1).tolist()
         if len(numbers) != count:
             raise g.refuse(f"it has {len(numbers)} scales or sizes for {count} axes")
-        result: Scalars = numbers
-        return result
+        return numbers
     none = g.constant([], DataType.INT64)
     return [g.op("Reshape", g.op("Gather", values, i, axis=0), none) for i in range(count)]
 

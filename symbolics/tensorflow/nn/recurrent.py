@@ -148,8 +148,7 @@ def _loop_over_steps(
     )
     for value in stacked_outputs:
         value.type, value.shape = x.type, ir.Shape([None, None, None])
-    result: list[Value] = stacked_outputs
-    return result
+    return stacked_outputs
 
 
 def _emit_lstm(

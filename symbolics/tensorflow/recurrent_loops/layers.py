@@ -178,8 +178,7 @@ def _emit_operator(
     results[0].shape = ir.Shape([length, 1, batch, cell.units])
     for state in results[1:]:
         state.shape = ir.Shape([1, batch, cell.units])
-    result: list[Value] = results
-    return result
+    return results
 
 
 def _matrices(g: GraphContext, parts: Sequence[Weights]) -> Value:

@@ -228,11 +228,10 @@ def _decide_relation(relation: tuple[Any, ...], bounds: Callable[[Polynomial], B
         return None if operand_answer is None else not operand_answer
     second = further_operands[0]
     if name in ("and", "or"):
-        absorbing = name == "or"
+        absorbing = bool(name == "or")
         answers = (first.known_answer(), second.known_answer())
         if absorbing in answers:
-            result: bool | None = absorbing
-            return result
+            return absorbing
         return None if None in answers else not absorbing
     if first.polynomial is None or second.polynomial is None:
         return None

@@ -115,11 +115,10 @@ def _newest(folder: str, allow_links: bool) -> str:
     except (text_format.ParseError, UnicodeDecodeError):
         raise ModelFileError(f"{quoted_path} does not name a checkpoint") from None
     # The file of a folder that was moved still has the old path; only the name of the checkpoint counts.
-    name = os.path.basename(state.model_checkpoint_path.replace("\\", "/"))
+    name: str = os.path.basename(state.model_checkpoint_path.replace("\\", "/"))
     if not name:
         raise ModelFileError(f"{quoted_path} does not name a checkpoint")
-    result: str = name
-    return result
+    return name
 
 
 def _tables(prefix: str, names: list[str]) -> list[str]:

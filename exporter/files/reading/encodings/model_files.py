@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import IO
 
 import onnx
 from google.protobuf.message import DecodeError
 
 from .....registration import ModelFileError
-from ...small_files import open_regular
+from ...small_files import open_regular, reason_of
 from ..bounds import BOUNDS, Bounds
 from . import text, wire
 
@@ -35,19 +36,13 @@ def read_model(path: str | os.PathLike[str], bounds: Bounds = BOUNDS) -> onnx.Mo
     """
     title = f"'{os.fspath(path)!s}'"
     model = onnx.ModelProto()
-    try:
+    with decoding_errors(title, lambda: "an ONNX file"):
         data, form = regular_contents(path, title, lambda head, size: _form(head, size, path, title), bounds)
         if form == "binary":
             wire.check(data, bounds)
             model.ParseFromString(data)
         else:
             text.parse(data, form, model, bounds)
-    except DecodeError as error:
-        raise ModelFileError(f"{title} is not an ONNX file: {reason_of(error)}") from None
-    except wire.BoundError as error:
-        raise ModelFileError(f"{title} cannot be read: {error}") from None
-    except text.SyntaxFault as error:
-        raise ModelFileError(f"{title} is not an ONNX file: {error}") from None
     if model.ir_version <= 0 or not model.HasField("graph"):
         raise ModelFileError(f"{title} is not an ONNX file: it has no IR version or no graph")
     return model
@@ -86,8 +81,7 @@ def regular_contents(
         raise
     except (OSError, ValueError) as error:
         # open raises ValueError for a NUL in the path.
-        reason = getattr(error, "strerror", None) or error
-        raise ModelFileError(f"{title} cannot be read: {reason}") from error
+        raise ModelFileError(f"{title} cannot be read: {reason_of(error)}") from error
     if grown or len(data) != size:
         raise ModelFileError(f"{title} cannot be read: it changed while it was read")
     return data, form
@@ -117,8 +111,24 @@ def _form_by_suffix(path: str | os.PathLike[str]) -> str:
     return "text" if suffix in _TEXT_SUFFIXES else "JSON" if suffix in _JSON_SUFFIXES else "binary"
 
 
-def reason_of(error: DecodeError) -> str:
-    """Describe the error in the bytes of a message, in a few words."""
-    if "MaxDepth" in str(error):
-        return "its messages are nested more than 100 deep"
-    return _NO_MESSAGE
+@contextlib.contextmanager
+def decoding_errors(title: str, file_type: Callable[[], str]) -> Iterator[None]:
+    """Raise errors in the bytes of a file as ours, with the name of the file.
+
+    Args:
+        title: the name of the file.
+        file_type: returns what the bytes should be, such as "an ONNX file"; called after a failure.
+
+    Raises:
+        ModelFileError: the bytes are not a message, or beyond a bound.
+    """
+    try:
+        yield
+    except wire.BoundError as error:
+        raise ModelFileError(f"{title} cannot be read: {error}") from None
+    except DecodeError as error:
+        too_deep = "MaxDepth" in str(error)
+        reason = "its messages are nested more than 100 deep" if too_deep else _NO_MESSAGE
+        raise ModelFileError(f"{title} is not {file_type()}: {reason}") from None
+    except text.SyntaxFault as error:
+        raise ModelFileError(f"{title} is not {file_type()}: {error}") from None

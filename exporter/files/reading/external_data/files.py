@@ -14,6 +14,7 @@ import onnx
 import onnx_ir as ir
 
 from .....registration import ModelFileError
+from ...small_files import reason_of
 from ...stored_tensors import FileTensor, StoredFile
 from ..names import quoted
 from .prepacked import PREFIX, PackedEntries, is_entry, parse_entry
@@ -185,9 +186,8 @@ class ExternalFiles:
                 raise
             except (OSError, ValueError) as error:
                 # mmap raises ValueError for an empty file.
-                reason = getattr(error, "strerror", None) or error
                 raise ModelFileError(
-                    f"{title} is in {quoted(location)}, which cannot be read: {reason}"
+                    f"{title} is in {quoted(location)}, which cannot be read: {reason_of(error)}"
                 ) from None
         return self._mapped[location]
 

@@ -82,8 +82,7 @@ def _run(
     results[0].shape = ir.Shape([length, directions, batch, hidden])
     for final in results[1:]:
         final.shape = ir.Shape([directions, batch, hidden])
-    result: list[Value] = results
-    return result
+    return results
 
 
 def _run_projected(
