@@ -85,8 +85,8 @@ def resized(scales, opset=10, **more):
 
 
 CASES = [
-    Case("RoiAlign", 10, REGIONS, POOLED, refused=(7, 9)),
-    Case("RoiAlign", 10, REGIONS, {**POOLED, "sampling_ratio": 2, "spatial_scale": 0.5}, refused=(7, 9)),
+    Case("RoiAlign", 10, REGIONS, POOLED),
+    Case("RoiAlign", 10, REGIONS, {**POOLED, "sampling_ratio": 2, "spatial_scale": 0.5}),
     *(
         Case(
             "RoiAlign",
@@ -95,7 +95,7 @@ CASES = [
             {**POOLED, "mode": mode, "sampling_ratio": ratio, "spatial_scale": 0.7},
             constant=constant,
             targets=(9, 10, 13, 21),
-            refused=(9,),
+            refused=(9,) if mode == "max" else (),
         )
         for mode, ratio, constant in (("avg", 0, ()), ("avg", 2, (1,)), ("max", 0, (1,)), ("max", 3, ()))
     ),
@@ -106,6 +106,20 @@ CASES = [
         REGIONS,
         {**POOLED, "coordinate_transformation_mode": "output_half_pixel"},
         targets=(10, 15, 21),
+    ),
+    Case(
+        "DeformConv",
+        19,
+        (reals(2, 4, 7, 8), reals(6, 2, 3, 3), 2 * reals(2, 36, 7, 8), reals(6), reals(2, 18, 7, 8)),
+        {"group": 2, "offset_group": 2, "pads": [1, 1, 1, 1]},
+        targets=(7, 9, 13, 18, 22),
+    ),
+    Case(
+        "DeformConv",
+        19,
+        (reals(2, 4, 7, 8), reals(6, 4, 3, 2), 2 * reals(2, 12, 3, 4)),
+        {"strides": [2, 2], "pads": [0, 0, 1, 1]},
+        targets=(9, 18),
     ),
     *resized((1, 1, 2, 3)),
     *resized((1, 1, 0.6, 0.35)),

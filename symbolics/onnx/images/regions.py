@@ -1,4 +1,4 @@
-"""RoiAlign with half pixels below 16, where the operator does not shift coordinates."""
+"""RoiAlign with half pixels below 16, where the operator does not shift coordinates; RoiAlign below 10."""
 
 import dataclasses
 
@@ -8,6 +8,7 @@ import onnx_ir as ir
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.branches import choose
 from ...compositions.size_arithmetic import Size
+from ...compositions.spatial.region_bins import bin_points, pool_bins
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,6 +19,35 @@ class _Pooling:
     height: int
     width: int
     ratio: int
+
+
+@onnx_symbolic("onnx::RoiAlign")
+def sampled_roi_align(
+    g: GraphContext,
+    X: Value,
+    rois: Value,
+    batch_indices: Value,
+    coordinate_transformation_mode: str = "half_pixel",
+    mode: str = "avg",
+    output_height: int = 1,
+    output_width: int = 1,
+    sampling_ratio: int = 0,
+    spatial_scale: float = 1.0,
+) -> Value:
+    """The mean of samples, as torchvision's operator. The maximum of ONNX is not that of the samples."""
+    if mode != "avg":
+        raise g.refuse("RoiAlign with mode 'max' has no composition", first_opset=10)
+    images = g.op("Unsqueeze", g.cast(batch_indices, g.dtype(rois) or DataType.FLOAT), axes=[1])
+    return g.call(
+        "torchvision::roi_align",
+        input=X,
+        rois=g.op("Concat", images, rois, axis=1),
+        spatial_scale=spatial_scale,
+        pooled_height=output_height,
+        pooled_width=output_width,
+        sampling_ratio=sampling_ratio,
+        aligned=coordinate_transformation_mode == "half_pixel",
+    )
 
 
 @onnx_symbolic("onnx::RoiAlign", opset=10)
@@ -85,40 +115,13 @@ def _emit_roi_align(g: GraphContext, X: Value, rois: Value, batch_indices: Value
     )
 
 
-def _points(
-    g: GraphContext, start: Value, length: Value, bins: int, ratio: int
-) -> tuple[Value, Size, Value | None]:
-    """The points of each bin along one axis.
-
-    Returns:
-        Their coordinates, `[regions, bins, points]`; the largest number in a bin; and the number in a bin of
-        each region, `[regions, 1, 1]`, if the operator chooses it.
-    """
-    start, length = (g.op("Unsqueeze", column, axes=[2]) for column in (start, length))
-    dtype = g.dtype(start) or DataType.FLOAT
-    size = g.op("Div", length, float(bins))
-    most: Size = ratio
-    bin_counts = None
-    step = g.op("Div", size, float(ratio)) if ratio > 0 else None
-    if step is None:
-        bin_counts = g.op("Ceil", size)
-        counts_and_one = g.op("Concat", g.op("Reshape", bin_counts, [-1]), g.constant([1.0], dtype), axis=0)
-        most = g.cast(g.op("ReduceMax", counts_and_one, axes=[0], keepdims=0), DataType.INT64)
-        step = g.op("Div", size, g.op("Max", bin_counts, g.constant(1.0, dtype)))
-    numbers = g.cast(g.call("sym::range", start=0, end=most), dtype)
-    within = g.op("Mul", g.op("Add", numbers, 0.5), step)
-    g.reserve(bins)
-    begins = g.op("Mul", g.constant(np.arange(bins).reshape(-1, 1), dtype), size)
-    return g.op("Add", g.op("Add", start, begins), within), most, bin_counts
-
-
 def _sample_points(
     g: GraphContext, X: Value, rois: Value, lengths: Value, batch_indices: Value, pooling: _Pooling
 ) -> Value:
-    across, wide, columns = _points(
+    across, wide, columns = bin_points(
         g, _columns(g, rois, 0, 1), _columns(g, lengths, 0, 1), pooling.width, pooling.ratio
     )
-    down, high, rows = _points(
+    down, high, rows = bin_points(
         g, _columns(g, rois, 1, 2), _columns(g, lengths, 1, 2), pooling.height, pooling.ratio
     )
     grid: list[Size] = [g.size(rois, 0), pooling.height, high, pooling.width, wide]
@@ -137,33 +140,5 @@ def _sample_points(
         _Pooling(pooling.mode, 1, 1, 1),
     )
     values = g.op("Reshape", samples, g.stack([*grid, g.size(X, 1)]))
-    pooled = _pool_points(g, values, pooling.mode, rows, columns, high, wide)
+    pooled = pool_bins(g, values, pooling.mode, rows, columns, high, wide)
     return g.op("Transpose", pooled, perm=[0, 3, 1, 2])
-
-
-def _pool_points(
-    g: GraphContext,
-    values: Value,
-    mode: str,
-    rows: Value | None,
-    columns: Value | None,
-    high: Size,
-    wide: Size,
-) -> Value:
-    """Reduce the points of each bin, from `[regions, height, points, width, points, channels]`."""
-    if rows is None or columns is None:
-        return g.op("ReduceMax" if mode == "max" else "ReduceMean", values, axes=[2, 4], keepdims=0)
-    dtype = g.dtype(rows) or DataType.FLOAT
-    counts = []
-    for count, most, axes in ((rows, high, [3, 4, 5]), (columns, wide, [1, 2, 5])):
-        number = g.cast(g.call("sym::range", start=0, end=most), dtype)
-        counts.append(g.op("Unsqueeze", g.op("Less", number, count), axes=axes))
-    inside = g.op("And", *counts)
-    if mode == "max":
-        # A bin without points is 0, not minus infinity.
-        lowest = g.op("Where", inside, values, g.constant(-np.inf, dtype))
-        highest = g.op("ReduceMax", lowest, axes=[2, 4], keepdims=0)
-        return g.op("Where", g.op("Equal", highest, -np.inf), 0.0, highest)
-    total = g.op("ReduceSum", g.op("Where", inside, values, g.constant(0.0, dtype)), axes=[2, 4], keepdims=0)
-    number = g.op("Max", g.op("Mul", rows, columns), g.constant(1.0, dtype))
-    return g.op("Div", total, g.op("Unsqueeze", number, axes=[3]))

@@ -1,0 +1,1 @@
+"""The operators of torchvision, which a model calls under the namespace `torchvision`."""
