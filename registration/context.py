@@ -264,8 +264,8 @@ class GraphContext:
         return dtype is None or dtype in schema.inputs[0].dtypes
 
     def has_kernel(self, op_type: str, value: Value) -> bool:
-        """Whether runtimes have a kernel of an ONNX operator for a value's element type; see `runtimes`."""
-        return runtimes.has_kernel(op_type, value.dtype)
+        """Whether runtimes have a kernel of an ONNX operator for a value's type, here; see `runtimes`."""
+        return runtimes.has_kernel(op_type, value.dtype, self.opset)
 
     def constant(self, value: Any, dtype: DataType | None = None) -> Value:
         """A constant tensor of a Python number, nested list, or numpy array.

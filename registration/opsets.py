@@ -7,7 +7,7 @@ import functools
 from .errors import OpsetError
 
 MINIMUM_OPSET = 7
-MAXIMUM_OPSET = 26
+MAXIMUM_OPSET = 28
 DEFAULT_OPSET = 17
 """The first opset with LayerNormalization; device compilers that support at most opset 19 accept it."""
 OPSET_RANGE = f"{MINIMUM_OPSET} to {MAXIMUM_OPSET}"

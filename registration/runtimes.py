@@ -1,4 +1,4 @@
-"""Kernels that runtimes lack, by ONNX operator and element type.
+"""Kernels that runtimes lack, by ONNX operator, element type and opset.
 
 Symbolic functions call `GraphContext.has_kernel`, and compose operators that have no kernel.
 """
@@ -27,6 +27,7 @@ ONNXRUNTIME: dict[str, frozenset[DataType]] = {
     "Col2Im": _DOUBLE | _HALVES | _WHOLE,
     "Gemm": _WHOLE,
     "InstanceNormalization": _DOUBLE | _HALVES,
+    "MaxRoiPool": _DOUBLE,
     **dict.fromkeys(("ArgMax", "ArgMin", "Max", "Min", "Pad", "Where"), _SHORT),
     **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _WHOLE),
     "NonZero": _SHORT
@@ -40,6 +41,12 @@ The kernel is missing at one or more of the opsets that allow the type.
 """
 
 
-def has_kernel(op_type: str, dtype: DataType | None) -> bool:
+LAST_OPSET = {"DequantizeLinear": 27, "MaxRoiPool": 21, "QuantizeLinear": 27, "RoiAlign": 21}
+"""The last opset at which onnxruntime 1.32 has any kernel of an operator: none of the next version."""
+
+
+def has_kernel(op_type: str, dtype: DataType | None, opset: int = 0) -> bool:
     """Whether every known runtime has a kernel of an operator for an element type, or the type is unknown."""
+    if opset > LAST_OPSET.get(op_type, opset):
+        return False
     return dtype is None or dtype not in ONNXRUNTIME.get(op_type, frozenset())

@@ -1,4 +1,4 @@
-"""The architectures of `tests/models` as a zoo: `opsetta sweep tests/zoo.py --opsets 9,11,13,17,21,26`."""
+"""The architectures of `tests/models` as a zoo: `opsetta sweep tests/zoo.py --opsets 9,11,13,17,21,28`."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext
+from ...registration.runtimes import has_kernel
 from ...registration.schemas import operator_schema
 from .blocks import Scheme
 from .quantized_weight import QuantizedWeight
@@ -26,7 +27,7 @@ class Form(enum.Enum):
 
 
 def form_of(scheme: Scheme, opset: int, domains: tuple[str, ...] = ()) -> Form:
-    """The form at an opset: DequantizeLinear where its schema takes elements of this type.
+    """The form at an opset: DequantizeLinear where its schema and runtimes take elements of this type.
 
     Args:
         domains: operator domains that the target takes besides ONNX's own.
@@ -35,7 +36,8 @@ def form_of(scheme: Scheme, opset: int, domains: tuple[str, ...] = ()) -> Form:
         return Form.MATMUL_N_BITS
     schema = operator_schema("DequantizeLinear", opset)
     element = DataType[f"{'' if scheme.symmetric else 'U'}INT{scheme.bits}"]
-    if schema is None or element not in schema.inputs[0].dtypes or "axis" not in schema.attributes:
+    is_taken = schema is not None and element in schema.inputs[0].dtypes and "axis" in schema.attributes
+    if schema is None or not is_taken or not has_kernel("DequantizeLinear", element, opset):
         return Form.ARITHMETIC
     return Form.BLOCKS if "block_size" in schema.attributes else Form.CHANNELS
 

@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Number, Value, dtypes, facts_of
 from ...registration.promotion import promote
+from ...registration.runtimes import has_kernel
 
 # Integer types in the order in which a range looks for its own; those of four bits hold no other range.
 _TYPES = (
@@ -136,8 +137,8 @@ def _fits(g: GraphContext, grid: Grid, dtype: DataType) -> bool:
 
 
 def _has_operator(g: GraphContext, op_type: str, dtype: DataType | None, grid: Grid) -> bool:
-    """Whether this opset has the operator with the quantized type, the axis and the blocks."""
-    if dtype is None:
+    """Whether this opset has the operator with the quantized type, the axis and the blocks, and a kernel."""
+    if dtype is None or not has_kernel(op_type, dtype, g.opset):
         return False
     arguments = [
         name for name, argument in (("axis", grid.axis), ("block_size", grid.block)) if argument is not None

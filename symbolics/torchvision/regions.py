@@ -126,7 +126,10 @@ def roi_align(
     sampling_ratio: int,
     aligned: bool,
 ) -> Value:
-    """From 10: RoiAlign."""
+    """From 10: RoiAlign, where runtimes have it."""
+    if not g.has_kernel("RoiAlign", input):
+        bins = _Bins(pooled_height, pooled_width)
+        return _sample_regions(g, input, rois, spatial_scale, bins, sampling_ratio, aligned)
     return g.op(
         "RoiAlign",
         input,
@@ -139,22 +142,6 @@ def roi_align(
         sampling_ratio=max(sampling_ratio, 0),
         spatial_scale=spatial_scale,
     )
-
-
-@onnx_symbolic("torchvision::roi_align", opset=22)
-def sampled_roi_align_from_22(
-    g: GraphContext,
-    input: Value,
-    rois: Value,
-    spatial_scale: float,
-    pooled_height: int,
-    pooled_width: int,
-    sampling_ratio: int,
-    aligned: bool,
-) -> Value:
-    """From 22: onnxruntime has no kernel for RoiAlign."""
-    bins = _Bins(pooled_height, pooled_width)
-    return _sample_regions(g, input, rois, spatial_scale, bins, sampling_ratio, aligned)
 
 
 @onnx_symbolic("torchvision::ps_roi_align")
@@ -338,24 +325,11 @@ def roi_pool(
     pooled_height: int,
     pooled_width: int,
 ) -> tuple[Value, Value | None]:
-    # MaxRoiPool has no positions, and onnxruntime has no kernel for DOUBLE.
-    if is_used(g, 1) or g.dtype(input) == DataType.DOUBLE:
+    # MaxRoiPool has no positions.
+    if is_used(g, 1) or not g.has_kernel("MaxRoiPool", input):
         return _max_by_windows(g, input, rois, spatial_scale, _Bins(pooled_height, pooled_width))
     shape = [pooled_height, pooled_width]
     return g.op("MaxRoiPool", input, rois, pooled_shape=shape, spatial_scale=spatial_scale), None
-
-
-@onnx_symbolic("torchvision::roi_pool", opset=22)
-def roi_pool_by_windows(
-    g: GraphContext,
-    input: Value,
-    rois: Value,
-    spatial_scale: float,
-    pooled_height: int,
-    pooled_width: int,
-) -> tuple[Value, Value | None]:
-    """From 22: onnxruntime has no kernel for MaxRoiPool."""
-    return _max_by_windows(g, input, rois, spatial_scale, _Bins(pooled_height, pooled_width))
 
 
 @onnx_symbolic("torchvision::ps_roi_pool")

@@ -119,7 +119,7 @@ EARLY = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("opset", [7, 9, 11, 13, 18, 26])
+@pytest.mark.parametrize("opset", [7, 9, 11, 13, 18, 28])
 @pytest.mark.parametrize("name", EARLY)
 def test_early_versions_mean_the_same_everywhere(name, opset):
     proto, expected = EARLY[name]
@@ -294,7 +294,7 @@ def test_sub_graphs_are_converted_and_read_what_is_around_them():
             np.testing.assert_allclose(result, function(X.sum(1)), rtol=1e-5)
 
 
-@pytest.mark.parametrize("opset", [7, 10, 11, 26])
+@pytest.mark.parametrize("opset", [7, 10, 11, 28])
 def test_branches_return_different_shapes_and_ranks(opset):
     """Below 11 onnxruntime refuses branches whose results are seen to differ."""
     axes = onnx.numpy_helper.from_array(np.array([0]), "axes")

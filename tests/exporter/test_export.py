@@ -70,7 +70,7 @@ def test_default_opset_is_17() -> None:
     assert opsetta.export(TwoLayers().eval(), torch.ones(1, 4)).opset == 17
 
 
-@pytest.mark.parametrize("opset", range(7, 27))
+@pytest.mark.parametrize("opset", range(7, 29))
 def test_file_declares_exactly_the_opset(opset: int, tmp_path: Any) -> None:
     path = tmp_path / "model.onnx"
     opsetta.export(TwoLayers().eval(), torch.ones(1, 4), opset=opset).save(path)
@@ -258,8 +258,8 @@ def test_nodes_carry_the_module_path() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "text"),
     [
-        ({"opset": 6}, opsetta.OpsetError, "7 to 26"),
-        ({"opset": 27}, opsetta.OpsetError, "7 to 26"),
+        ({"opset": 6}, opsetta.OpsetError, "7 to 28"),
+        ({"opset": 29}, opsetta.OpsetError, "7 to 28"),
         ({"opset": "12"}, opsetta.OpsetError, "int"),
         ({"opset": True}, opsetta.OpsetError, "int"),
         ({"input_names": ["a", "b"]}, opsetta.OpsettaError, "input_names"),

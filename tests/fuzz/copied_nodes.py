@@ -56,7 +56,7 @@ def run_case(number: int) -> Outcome:
     changes = [_change(model, pick) for _ in range(pick.choice((1, 1, 1, 2)))]
     source = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), None)
     opset = (
-        pick.choice([*TARGETS, source]) if source is not None and 7 <= source <= 26 else pick.choice(TARGETS)
+        pick.choice([*TARGETS, source]) if source is not None and 7 <= source <= 28 else pick.choice(TARGETS)
     )
     title = f"{model.graph.node[0].op_type} {source} to {opset}, {'; '.join(changes)}"
     with warnings.catch_warnings():

@@ -19,7 +19,7 @@ from ..trained_weights import spread_statistics
 
 Inputs = dict[str, Any]
 VOCABULARY = 100
-EXPERT_OPSETS = (9, 11, 13, 26)
+EXPERT_OPSETS = (9, 11, 13, 28)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Architecture:
     build: Callable[[], torch.nn.Module]
     inputs: Callable[[int, int], Inputs]
     dynamic_shapes: dict[str, Any]
-    opsets: tuple[int, ...] = tuple(range(9, 27))
+    opsets: tuple[int, ...] = tuple(range(9, 29))
     forms: tuple[bool, ...] = (False, True)
     sizes: tuple[tuple[int, int], ...] = ((3, 5), (1, 1))
 
@@ -224,7 +224,7 @@ def t5_config() -> transformers.T5Config:
 
 
 def _cnn(name: str, model: str, config: Callable[[], Any]) -> Architecture:
-    return Architecture(name, _make(model, config), _pixels, _IMAGE_SHAPES, opsets=tuple(range(7, 27)))
+    return Architecture(name, _make(model, config), _pixels, _IMAGE_SHAPES, opsets=tuple(range(7, 29)))
 
 
 def _experts(name: str, model: str, config: Callable[[], Any], is_sequence_free: bool = True) -> Architecture:

@@ -13,7 +13,7 @@ import opsetta
 from ..default_attributes import written_defaults
 from ..opsets import is_full_run, named
 
-HIGHEST = 26
+HIGHEST = 28
 EVERYWHERE = (7, 8, 9, 13, HIGHEST)
 BASE = (9, 13, HIGHEST)
 

@@ -90,7 +90,7 @@ def _registry() -> opsetta.Registry:
 def _programs(name: str, dtype: torch.dtype) -> list[tuple[opsetta.Program, tuple[Any, ...]]]:
     [info] = (info for info in hop_db if _name(info) == name)
     return [
-        (opsetta.export(model, inputs, opset=26, registry=_registry(), mutations="outputs"), inputs)
+        (opsetta.export(model, inputs, opset=28, registry=_registry(), mutations="outputs"), inputs)
         for model, inputs in _samples(info, dtype)
     ]
 
@@ -116,7 +116,7 @@ def lowered_at(
 ) -> Iterator[tuple[int, opsetta.Program]]:
     """The program at each opset, without those below the lowest where it is refused."""
     for opset in opsets:
-        if opset in (8, 26) and not is_full_run():
+        if opset in (8, 28) and not is_full_run():
             continue
         lowered = lowered_from(program, opset, lowest)
         if lowered is not None:
@@ -141,7 +141,7 @@ def test_the_operators_of_torchs_own_database_agree(
 
 def _exported(case: Case) -> opsetta.Program:
     return opsetta.export(
-        case.model(), case.inputs, opset=26, dynamic_shapes=case.dynamic, **dict(case.options)
+        case.model(), case.inputs, opset=28, dynamic_shapes=case.dynamic, **dict(case.options)
     )
 
 

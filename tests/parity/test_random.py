@@ -58,7 +58,7 @@ MOMENTS = {
 }
 
 
-@pytest.mark.parametrize("opset", [7, 15, 26])
+@pytest.mark.parametrize("opset", [7, 15, 28])
 @pytest.mark.parametrize("name", MOMENTS)
 def test_distribution(name: str, opset: int) -> None:
     function, mean, variance, bounds = MOMENTS[name]
@@ -111,7 +111,7 @@ def test_sizes_may_be_computed(opset: int) -> None:
 
 
 # From 12 on onnxruntime removes Dropout as it optimises, unless it gives an output of the graph.
-@pytest.mark.parametrize("opset", [7, 9, 26])
+@pytest.mark.parametrize("opset", [7, 9, 28])
 def test_attention_drops_weights(opset: int) -> None:
     first, second = _run(
         lambda x: attention(x, x[:100], 100 * torch.eye(100), dropout_p=0.25), X, opset=opset
@@ -121,7 +121,7 @@ def test_attention_drops_weights(opset: int) -> None:
     assert abs(float(first.double().mean()) - 1.0) < 6 * math.sqrt(1 / 3 / N)
 
 
-@pytest.mark.parametrize("opset", [9, 26])
+@pytest.mark.parametrize("opset", [9, 28])
 def test_attention_drops_weights_after_its_masks(opset: int) -> None:
     def model(x: torch.Tensor) -> torch.Tensor:
         nothing = torch.zeros(1, 200, dtype=torch.bool)
@@ -134,7 +134,7 @@ def test_attention_drops_weights_after_its_masks(opset: int) -> None:
     assert not first[1:].any()
 
 
-@pytest.mark.parametrize(("opset", "generator"), [(9, "RandomUniform"), (12, "Dropout"), (26, "Dropout")])
+@pytest.mark.parametrize(("opset", "generator"), [(9, "RandomUniform"), (12, "Dropout"), (28, "Dropout")])
 def test_attention_layer_in_training_drops(opset: int, generator: str) -> None:
     layer = torch.nn.MultiheadAttention(8, 2, dropout=0.5, batch_first=True).train()
     given = torch.randn(2, 5, 8)
@@ -179,7 +179,7 @@ def test_feature_dropout_drops_whole_channels(opset: int) -> None:
     assert abs(float(dropped.mean()) - 1) < 0.2
 
 
-@pytest.mark.parametrize("opset", [7, 26])
+@pytest.mark.parametrize("opset", [7, 28])
 def test_rrelu_keeps_positive_numbers(opset: int) -> None:
     for result in _run(lambda x: torch.rrelu(x + 0.5, 0.25, 0.75, True), X, opset=opset):
         assert torch.equal(result, X + 0.5)

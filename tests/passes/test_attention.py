@@ -80,7 +80,7 @@ def _fused(case: Case) -> ir.Node:
     return node
 
 
-@pytest.mark.parametrize("opset", [23, 26])
+@pytest.mark.parametrize("opset", [23, 28])
 @pytest.mark.parametrize(
     ("scales", "scale"),
     [

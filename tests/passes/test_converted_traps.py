@@ -36,7 +36,7 @@ def attention(mask: np.ndarray | None, opset: int = 18, axis: int = -1, computed
     return case
 
 
-@pytest.mark.parametrize("opset", [13, 18, 26])
+@pytest.mark.parametrize("opset", [13, 18, 28])
 @pytest.mark.parametrize("mask", [None, CAUSAL, np.zeros((1, 4, 4), np.float32)])
 def test_a_replacement_of_nan_goes_where_each_row_has_a_score(opset, mask):
     case = attention(mask, opset)
@@ -108,7 +108,7 @@ def gathered(shape: list, dtype: np.dtype, positions: np.ndarray, opset: int = 1
 GRID = np.stack(np.meshgrid(np.arange(2), np.arange(3), indexing="ij"), -1)[None]
 
 
-@pytest.mark.parametrize("opset", [11, 13, 26])
+@pytest.mark.parametrize("opset", [11, 13, 28])
 @pytest.mark.parametrize(
     ("shape", "dtype", "positions", "expected"),
     [
@@ -137,7 +137,7 @@ def test_other_gathers_stay(shape, dtype, positions):
     assert not case.checked(numbers(*sizes), SimplifyGathers(case.known))
 
 
-@pytest.mark.parametrize("opset", [9, 17, 26])
+@pytest.mark.parametrize("opset", [9, 17, 28])
 def test_an_operator_that_is_not_taken_is_composed(opset):
     case = Case([2, 3], opset)
     case.returns(case.g.op("Where", case.g.op("IsNaN", case.x), case.weight("w", numbers(3)), case.x))

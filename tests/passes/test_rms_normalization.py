@@ -63,7 +63,7 @@ def _written_out(
 
 
 @pytest.mark.parametrize("form", ["reciprocal", "quotient", "root", "power", "root power"])
-@pytest.mark.parametrize("opset", [23, 26])
+@pytest.mark.parametrize("opset", [23, 28])
 def test_forms_of_other_exporters(form: str, opset: int) -> None:
     case = Case([2, 3, 4], opset)
     case.returns(_written_out(case, case.x, form))

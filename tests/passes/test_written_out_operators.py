@@ -65,7 +65,7 @@ def multiplied_gelu(case: Case) -> Value:
     ("written", "opset", "expected"),
     [
         (distributed_gelu, 20, True),
-        (multiplied_gelu, 26, True),
+        (multiplied_gelu, 28, True),
         (lambda case: distributed_gelu(case, factor=0.05), 20, False),
         (lambda case: distributed_gelu(case, power=3), 20, False),
         (erf_gelu, 20, True),

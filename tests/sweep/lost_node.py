@@ -1,6 +1,6 @@
 """Sweep a zoo here and on a Ray cluster that loses one of its two nodes, and compare the tables.
 
-    python -m tests.sweep.lost_node [--zoo tests/zoo.py] [--opsets 9,11,13,17,21,26] [--output FOLDER]
+    python -m tests.sweep.lost_node [--zoo tests/zoo.py] [--opsets 9,11,13,17,21,28] [--output FOLDER]
 
 Both nodes are processes of this machine. One is killed when some jobs are done and others run on it. The
 tables must have one row for each job, and agree in all but times and memory. Results go to `local.sqlite` and
@@ -73,7 +73,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--zoo", default=str(pathlib.Path(__file__).parents[1] / "zoo.py"))
-    parser.add_argument("--opsets", default="9,11,13,17,21,26")
+    parser.add_argument("--opsets", default="9,11,13,17,21,28")
     parser.add_argument("--only", default="")
     parser.add_argument("--processors", type=int, default=1, help="of each node; together the local workers")
     parser.add_argument("--kill-after", type=int, default=20, help="jobs after which the node is killed")

@@ -58,7 +58,7 @@ class Record:
     inputs: Mapping[str, Any]
     attributes: Mapping[str, Any]
     lowest: int = 9
-    run_until: int = 26
+    run_until: int = 28
     needs_rank: bool = False
     needs_sizes: bool = False
     loses_rank: bool = False

@@ -29,7 +29,7 @@ Case = namedtuple("Case", "name file function inputs opsets torch_opsets")
 OPS = torch.ops.portable
 resize = torch.nn.functional.interpolate
 TORCH = (9, 11, 13, 17)
-ALL = (*TORCH, 18, 21, 26)
+ALL = (*TORCH, 18, 21, 28)
 X = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0))
 IMAGE = torch.randn(1, 3, 4, 4, generator=torch.Generator().manual_seed(1))
 BOXES = torch.tensor([[0.0, 0, 4, 4], [0.5, 0, 4, 4], [5, 5, 9, 9], [5, 5, 8, 9], [0, 6, 2, 9]])

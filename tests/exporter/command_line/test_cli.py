@@ -327,11 +327,11 @@ def test_wrong_usage_is_exit_code_2(run, arguments):
     "arguments",
     [["ops"], ["export", "factories.py:fine", "-o", "out.onnx"], ["convert", "model.onnx", "-o", "out.onnx"]],
 )
-@pytest.mark.parametrize("opset", ["6", "27", "99", "-1"])
+@pytest.mark.parametrize("opset", ["6", "29", "99", "-1"])
 def test_an_impossible_opset_is_wrong_usage(run, arguments, opset):
     code, out, err = run(*arguments, "--opset", opset)
     assert (code, out) == (2, "")
-    assert err == f"opsetta: opset {opset} is not supported: opsetta writes opsets 7 to 26\n"
+    assert err == f"opsetta: opset {opset} is not supported: opsetta writes opsets 7 to 28\n"
 
 
 def test_control_characters_of_a_file_do_not_reach_the_terminal(run, tmp_path):

@@ -18,7 +18,7 @@ from ...conversion.cases import all_cases
 from ...default_attributes import written_defaults
 from ...parity.records import floats
 
-OPSETS = (7, 9, 11, 13, 14, 18, 22, 26)
+OPSETS = (7, 9, 11, 13, 14, 18, 22, 28)
 
 
 class Squeeze(nn.Module):

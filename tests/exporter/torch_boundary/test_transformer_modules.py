@@ -31,7 +31,7 @@ def encoder() -> nn.Module:
 def test_encoder(masks, strict):
     program = opsetta.export(encoder(), (X,), masks, opset=9, strict=strict)
     program.verify()
-    program.lower(opset=26).verify()
+    program.lower(opset=28).verify()
 
 
 def test_transformer():

@@ -135,7 +135,7 @@ def test_the_same_tensor_twice_is_two_inputs():
     torch.testing.assert_close(result(X, torch.zeros_like(X)), (X,))
 
 
-@pytest.mark.parametrize("opset", [7, 26])
+@pytest.mark.parametrize("opset", [7, 28])
 def test_the_file_has_exactly_the_opset(opset, layers, tmp_path):
     exported(layers, (X,), f=tmp_path / "m.onnx", opset_version=opset)
     assert opset_of(tmp_path / "m.onnx") == opset
@@ -405,7 +405,7 @@ def test_code_knows_that_it_is_exported():
         ({"custom_opsets": {"": 12}}, "pass its version"),
         ({"custom_opsets": [1]}, "custom_opsets must be a dict"),
         ({"training": 2}, "training must be a torch.onnx.TrainingMode"),
-        ({"opset_version": 6}, "opsets 7 to 26"),
+        ({"opset_version": 6}, "opsets 7 to 28"),
         ({"f": 3}, "f must be a path, a binary file object or None, not int"),
         ({"dynamo": "yes"}, "dynamo must be True or False, not 'yes'"),
         ({"kwargs": [1]}, "kwargs must be a dict"),

@@ -41,7 +41,7 @@ OPERATORS = {
     "unrolled": [],
 }
 """The operators of the graphs that have not one layer."""
-OPSETS = range(7, 27) if is_full_run() else (7, 22)
+OPSETS = range(7, 29) if is_full_run() else (7, 22)
 KINDS = ("LSTM", "GRU", "RNN", "Loop", "Scan")
 
 

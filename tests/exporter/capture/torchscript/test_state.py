@@ -203,7 +203,7 @@ def branches(program: opsetta.Program) -> int:
     return sum(node.op_type == "If" for node in program.model.graph.all_nodes())
 
 
-@pytest.mark.parametrize("opset", [7, 9, 26])
+@pytest.mark.parametrize("opset", [7, 9, 28])
 def test_a_branch_that_buffers_decide_is_decided(opset):
     """Nested, such branches make onnxruntime crash while it loads the file."""
     for model in (torch.jit.script(Prepared(False).eval()), Chosen(False).eval()):
