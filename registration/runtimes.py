@@ -41,7 +41,13 @@ The kernel is missing at one or more of the opsets that allow the type.
 """
 
 
-LAST_OPSET = {"DequantizeLinear": 27, "MaxRoiPool": 21, "QuantizeLinear": 27, "RoiAlign": 21}
+LAST_OPSET = {
+    "DequantizeLinear": 27,
+    "MaxRoiPool": 21,
+    "QuantizeLinear": 27,
+    "ReduceLogSumExp": 27,
+    "RoiAlign": 21,
+}
 """The last opset at which onnxruntime 1.32 has any kernel of an operator: none of the next version."""
 
 

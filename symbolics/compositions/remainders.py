@@ -1,4 +1,4 @@
-"""Remainders of division, exact, without the operator Mod."""
+"""Remainders of division, exact, where the operator Mod does not give them."""
 
 import math
 
@@ -50,4 +50,13 @@ def emit_remainder(g: GraphContext, self: Value, divisor: Value | Number, floore
     divisor = g.constant(divisor, self.dtype)
     opposite = g.op("Xor", g.op("Less", remainder, 0), g.op("Less", divisor, 0))
     wrong = g.op("And", opposite, g.op("Not", g.op("Equal", remainder, 0)))
+    return g.op("Where", wrong, g.op("Add", remainder, divisor), remainder)
+
+
+def floored_float_remainder(g: GraphContext, self: Value, divisor: Value | Number) -> Value:
+    """The remainder of floats with the divisor's sign, by Mod; a zero remainder has the sign of `self`."""
+    divisor = g.constant(divisor, g.dtype(self))
+    remainder = g.op("Mod", self, divisor, fmod=1)
+    opposite = g.op("Xor", g.op("Less", remainder, 0.0), g.op("Less", divisor, 0.0))
+    wrong = g.op("And", opposite, g.cast(remainder, DataType.BOOL))
     return g.op("Where", wrong, g.op("Add", remainder, divisor), remainder)

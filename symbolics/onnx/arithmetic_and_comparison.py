@@ -10,7 +10,7 @@ import numpy as np
 from ...registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
 from ..compositions.doubling import inclusive_scan
 from ..compositions.einsum import contract, parse_equation
-from ..compositions.remainders import emit_remainder
+from ..compositions.remainders import emit_remainder, floored_float_remainder
 from ..compositions.size_arithmetic import axis as front
 from ..compositions.size_arithmetic import known_rank, same_size
 from .support import below, by_axis, integers
@@ -27,11 +27,7 @@ def mod_of_floats(g: GraphContext, A: Value, B: Value | Number, fmod: int = 0) -
     """Below 28 Mod of floats returns only the remainder with the dividend's sign."""
     if fmod or g.dtype(A) not in dtypes.FLOATS or not g.has("Mod"):
         return g.op("Mod", A, B, fmod=fmod)
-    B = g.constant(B, g.dtype(A))
-    remainder = g.op("Mod", A, B, fmod=1)
-    opposite = g.op("Xor", g.op("Less", remainder, 0.0), g.op("Less", B, 0.0))
-    wrong = g.op("And", opposite, g.cast(remainder, DataType.BOOL))
-    return g.op("Where", wrong, g.op("Add", remainder, B), remainder)
+    return floored_float_remainder(g, A, B)
 
 
 @onnx_symbolic("onnx::BitShift")

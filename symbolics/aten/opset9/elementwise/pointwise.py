@@ -8,7 +8,7 @@ import numpy as np
 from .....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
 from ....compositions import integers
 from ....compositions.operands import as_operands, floating, is_integral, value_like
-from ....compositions.remainders import quotient_in_double
+from ....compositions.remainders import floored_float_remainder, quotient_in_double
 from ....compositions.size_arithmetic import is_non_negative
 
 # ATen operator (with aliases) to the equivalent ONNX operator; integers are cast to FLOAT.
@@ -223,7 +223,11 @@ def fmod(g: GraphContext, self: Value, other: Value | Number) -> Value:
 @onnx_symbolic("aten::remainder")
 def remainder(g: GraphContext, self: Value | Number, other: Value | Number) -> Value:
     """The remainder of flooring division: it has the sign of `other`."""
-    return g.op("Mod", *as_operands(g, self, other))
+    a, b = as_operands(g, self, other)
+    # Mod of floats gives zero the divisor's sign.
+    if g.dtype(a) in dtypes.FLOATS and g.has("Mod"):
+        return floored_float_remainder(g, a, b)
+    return g.op("Mod", a, b)
 
 
 def _repeated_product(g: GraphContext, base: Value, exponent: int) -> Value:

@@ -282,4 +282,16 @@ def cdist(g: GraphContext, x1: Value, x2: Value, p: float = 2) -> Value:
 
 @onnx_symbolic(["aten::logsumexp", "aten::special_logsumexp"])
 def logsumexp(g: GraphContext, self: Value, dim: list[int], keepdim: bool = False) -> Value:
-    return _reduce(g, "ReduceLogSumExp", floating(g, self), dim, keepdim)
+    self = floating(g, self)
+    if g.has_kernel("ReduceLogSumExp", self):
+        return _reduce(g, "ReduceLogSumExp", self, dim, keepdim)
+    # onnxruntime computes the function that ONNX states, which overflows where PyTorch does not.
+    shape = g.shape(self)
+    if shape is not None and 0 in shape:
+        return g.op("Log", _reduce(g, "ReduceSum", g.op("Exp", self), dim, keepdim))
+    largest = _reduce(g, "ReduceMax", self, dim, True)
+    is_finite = g.op("Less", g.op("Abs", largest), math.inf)
+    largest = g.op("Where", is_finite, largest, g.constant(0.0, g.dtype(self)))
+    total = _reduce(g, "ReduceSum", g.op("Exp", g.op("Sub", self, largest)), dim, True)
+    result = g.op("Add", g.op("Log", total), largest)
+    return result if keepdim or not g.rank(self) else _reduce(g, "ReduceMax", result, dim, False)
