@@ -37,45 +37,27 @@ def _scaled_sizes(value: Value, scales: Value | list[float]) -> list[int | ir.Sy
     ]
 
 
-@onnx_symbolic("caffe2::ResizeNearest")
-def resize_nearest(
-    g: GraphContext,
-    X: Value,
-    scales: Value | None = None,
-    width_scale: float = 1.0,
-    height_scale: float = 1.0,
-    order: str = "NCHW",
-) -> Value:
-    data, factors = to_channels_first(g, X, order), _scales(g, scales, height_scale, width_scale)
-    result = g.op(
-        "Resize",
-        data,
-        scales=factors,
-        mode="nearest",
-        coordinate_transformation_mode="asymmetric",
-        # Caffe2 selects the pixel floor(output / scale).
-        nearest_mode="floor",
-    )
-    result.shape = ir.Shape(_scaled_sizes(data, factors))
-    return from_channels_first(g, result, order)
+def _register_resize(name: str, **modes: str) -> None:
+    @onnx_symbolic(f"caffe2::{name}")
+    def resize(
+        g: GraphContext,
+        X: Value,
+        scales: Value | None = None,
+        width_scale: float = 1.0,
+        height_scale: float = 1.0,
+        order: str = "NCHW",
+    ) -> Value:
+        data, factors = to_channels_first(g, X, order), _scales(g, scales, height_scale, width_scale)
+        result = g.op("Resize", data, scales=factors, **modes)
+        result.shape = ir.Shape(_scaled_sizes(data, factors))
+        return from_channels_first(g, result, order)
 
 
-@onnx_symbolic("caffe2::UpsampleBilinear")
-def upsample_bilinear(
-    g: GraphContext,
-    X: Value,
-    scales: Value | None = None,
-    width_scale: float = 1.0,
-    height_scale: float = 1.0,
-    order: str = "NCHW",
-) -> Value:
-    """Interpolate with aligned corners."""
-    data, factors = to_channels_first(g, X, order), _scales(g, scales, height_scale, width_scale)
-    result = g.op(
-        "Resize", data, scales=factors, mode="linear", coordinate_transformation_mode="align_corners"
-    )
-    result.shape = ir.Shape(_scaled_sizes(data, factors))
-    return from_channels_first(g, result, order)
+# Caffe2 selects the pixel floor(output / scale).
+_register_resize(
+    "ResizeNearest", mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"
+)
+_register_resize("UpsampleBilinear", mode="linear", coordinate_transformation_mode="align_corners")
 
 
 @onnx_symbolic("caffe2::PadImage")

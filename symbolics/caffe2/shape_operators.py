@@ -220,8 +220,7 @@ def gather(
     wraps = axis == 0 if wrap_indices is None else bool(wrap_indices)
     # Before opset 11 negative indices cost further operators, so only nets that wrap them pay.
     emit = g.op_of_any_data if wraps else g.op
-    result: Value = emit("Gather", DATA, INDICES, axis=dim)
-    return result
+    return emit("Gather", DATA, INDICES, axis=dim)
 
 
 @onnx_symbolic("caffe2::BatchGather")
@@ -257,11 +256,6 @@ def tile(
 def shape(g: GraphContext, X: Value, axes: Sequence[int] = ()) -> Value:
     full_shape = g.op("Shape", X)
     return g.op("Gather", full_shape, list(axes), axis=0) if axes else full_shape
-
-
-@onnx_symbolic("caffe2::Size")
-def size(g: GraphContext, X: Value) -> Value:
-    return g.op("Size", X)
 
 
 @onnx_symbolic("caffe2::ConstantFill")

@@ -58,11 +58,7 @@ def element_sizes(items: Value) -> list[Dim] | None:
 
 
 def as_tensor(g: GraphContext, items: Value) -> Value:
-    """The list as one tensor.
-
-    Raises:
-        UnsupportedError: no element is written yet, and the shape of the elements is unknown.
-    """
+    """The list as one tensor."""
     if isinstance(items, ScannedList):
         raise g.refuse("a list that is read in the loop that writes it is not supported")
     if not isinstance(items, UnwrittenList):
@@ -166,11 +162,7 @@ def write_element(g: GraphContext, items: Value, index: Size, item: Value) -> Va
 
 
 def scatter_elements(g: GraphContext, items: Value, indices: Value, values: Value) -> Value:
-    """Replace elements of a list by slices of a tensor.
-
-    Raises:
-        UnsupportedError: the list does not have an element.
-    """
+    """Replace elements of a list by slices of a tensor."""
     count, positions = (
         (None if isinstance(items, ScannedList) else element_count(g, items)),
         integers(g, indices),

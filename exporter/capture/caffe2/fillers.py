@@ -62,9 +62,6 @@ class Fillers:
 
         Args:
             random: whether to evaluate random fillers too.
-
-        Raises:
-            ModelFileError: its arguments contradict each other, or the tensor is too large.
         """
         filler_type = operator.type
         if not is_filler(operator) or (filler_type in _RANDOM_FILLERS and not random):
@@ -89,11 +86,7 @@ class Fillers:
             raise ModelFileError(f"{label} cannot be filled: {error}") from None
 
     def _charge(self, size: int, label: str) -> None:
-        """Count bytes of a generated weight.
-
-        Raises:
-            ModelFileError: all generated weights together exceed the limit.
-        """
+        """Count bytes of a generated weight."""
         self._remaining_bytes -= size
         if self._remaining_bytes < 0:
             raise ModelFileError(f"{label} exceeds the limit on generated weights; {REMEDY}")

@@ -271,11 +271,7 @@ class _Net:
         bound: dict[str, Any],
         label: str,
     ) -> None:
-        """Add the scales and zero points of Int8 inputs and results to the bound arguments.
-
-        Raises:
-            CaptureError: an operator for floats reads an Int8 blob, or an Int8 operator reads another blob.
-        """
+        """Add the scales and zero points of Int8 inputs and results to the bound arguments."""
         quantizations = [self._quantization.get(value) for value in values]
         if not operator_type.startswith("Int8") or operator_type == "Int8Quantize":
             int8_value = next(
@@ -347,11 +343,7 @@ def _is_single_zero(operator: OperatorDef) -> bool:
 
 
 def _blob_names(names: Iterable[str], label: str) -> list[str]:
-    """The names of blobs.
-
-    Raises:
-        ModelFileError: a name is empty, or not UTF-8.
-    """
+    """The names of blobs."""
     blob_names = [text_of(name, label) for name in names]
     if "" in blob_names:
         raise ModelFileError(f"{label} has a blob without a name")

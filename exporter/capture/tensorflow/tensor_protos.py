@@ -76,11 +76,7 @@ def array_of(tensor: TensorProto, label: str, bounds: Bounds = BOUNDS) -> np.nda
 
 
 def repeated_bytes(tensor: TensorProto, label: str) -> int:
-    """The number of bytes of repeated elements, which the message does not store.
-
-    Raises:
-        ModelFileError: the shape is invalid, or the type has no contents in a file.
-    """
+    """The number of bytes of repeated elements, which the message does not store."""
     name, dtype, shape = _header(tensor, label)
     if tensor.tensor_content:
         return 0
@@ -121,9 +117,6 @@ def elements_of(content: bytes | np.ndarray, number: int, count: int, label: str
         number: the number of the element type, which is not strings.
         count: the number of elements.
         label: their description in errors.
-
-    Raises:
-        ModelFileError: the bytes do not fit.
     """
     name, dtype = type_name(number), numpy_type(number)
     if dtype is None:

@@ -58,11 +58,6 @@ def approximate_equal(g: GraphContext, x: Value, y: Value, tolerance: float = 1e
     return g.op("Less", widen_integers(g, distance), int(tolerance))
 
 
-@onnx_symbolic("tf::LogicalNot")
-def logical_not(g: GraphContext, x: Value) -> Value:
-    return g.op("Not", x)
-
-
 @onnx_symbolic("tf::Select")
 def select(g: GraphContext, condition: Value, t: Value, e: Value) -> Value:
     """A one-dimensional condition selects slices of the first dimension."""

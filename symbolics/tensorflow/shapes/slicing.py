@@ -15,7 +15,15 @@ from ...compositions.size_arithmetic import (
     sizes_of,
     static_size,
 )
-from .._common import as_vector, constant_integers, elements, flatten, integers, traced_elements
+from .._common import (
+    as_vector,
+    constant_integers,
+    elements,
+    flatten,
+    integers,
+    known_elements,
+    traced_elements,
+)
 
 END = 2**63 - 1
 """The end of a slice that takes all remaining elements."""
@@ -161,9 +169,7 @@ def _slice_strided(
     g: GraphContext, input: Value, begin: Value, end: Value, strides: Value, masks: _Masks
 ) -> Value:
     steps = constant_integers(g, strides, "strides")
-    starts, ends = elements(g, begin, len(steps)), elements(g, end, len(steps))
-    assert starts is not None
-    assert ends is not None
+    starts, ends = known_elements(g, begin, len(steps)), known_elements(g, end, len(steps))
     plan = _plan_slices(g, input, len(steps), masks)
     ranges: list[_AxisSlice] = []
     backwards: list[tuple[int, int]] = []

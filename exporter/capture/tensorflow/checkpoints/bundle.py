@@ -51,9 +51,6 @@ class Bundle:
         index: the bytes of its table.
         prefix: the name of the bundle's files without their endings, in their folder.
         files: reads the files of that folder.
-
-    Raises:
-        ModelFileError: the table is damaged, or an entry contradicts itself.
     """
 
     def __init__(self, index: np.ndarray, prefix: str, files: ExternalFiles):
@@ -144,11 +141,7 @@ class Bundle:
         return Slices(regions, len(shape), lambda number: self._contents(entries[number], label))
 
     def _contents(self, entry: _Entry, label: str) -> np.ndarray:
-        """Read the contents of an entry, and verify their checksum.
-
-        Raises:
-            ModelFileError: they cannot be read, or are damaged.
-        """
+        """Read the contents of an entry, and verify their checksum."""
         dtype = numpy_type(entry.dtype)
         if dtype is None:
             raise ModelFileError(f"{label} has {type_name(entry.dtype)}, which is not supported")

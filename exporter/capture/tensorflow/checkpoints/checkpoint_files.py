@@ -122,11 +122,7 @@ def _newest(folder: str, allow_links: bool) -> str:
 
 
 def _tables(prefix: str, names: list[str]) -> list[str]:
-    """The files of a checkpoint of format V1: one, or several that are numbered.
-
-    Raises:
-        ModelFileError: some of them are missing.
-    """
+    """The files of a checkpoint of format V1: one, or several that are numbered."""
     if prefix in names:
         return [prefix]
     numbers_by_count: dict[str, set[int]] = {}

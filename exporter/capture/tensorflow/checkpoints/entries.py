@@ -15,11 +15,7 @@ from .variables import Region
 
 
 def parse_message(name: str, data: bytes | memoryview, label: str) -> Any:
-    """Parse a message of the type with this name.
-
-    Raises:
-        ModelFileError: the bytes are not such a message, or it takes too much memory.
-    """
+    """Parse a message of the type with this name."""
     message = message_type(name)()
     content = bytes(data)
     try:
@@ -43,11 +39,7 @@ def extents_of(message: TensorSliceProto) -> list[tuple[int, int]]:
 
 
 def region_of(extents: Sequence[tuple[int, int]], shape: tuple[int, ...], label: str) -> Region:
-    """The region that extents describe; a length of -1 is the whole dimension.
-
-    Raises:
-        ModelFileError: it is not within the shape.
-    """
+    """The region that extents describe; a length of -1 is the whole dimension."""
     region = []
     if len(extents) == len(shape):
         for (start, length), size in zip(extents, shape, strict=True):

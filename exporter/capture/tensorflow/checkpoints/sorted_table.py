@@ -45,9 +45,6 @@ class SortedTable:
     Args:
         data: its bytes.
         label: its name in error messages.
-
-    Raises:
-        ModelFileError: it is not a table.
     """
 
     def __init__(self, data: np.ndarray, label: str):
@@ -62,11 +59,7 @@ class SortedTable:
         self._index, _ = self._read_handle(footer, position)
 
     def __iter__(self) -> Iterator[tuple[bytes, memoryview]]:
-        """Yield the keys in order, and their values, which are parts of the file.
-
-        Raises:
-            ModelFileError: the table is malformed, a checksum does not match, or there are too many entries.
-        """
+        """Yield the keys in order, and their values, which are parts of the file."""
         last, end = None, 0
         for _, value in self._entries(self._block(self._index)):
             handle, _ = self._read_handle(value, 0)

@@ -24,9 +24,6 @@ def strings_of(data: np.ndarray, shape: tuple[int, ...], checksum: int, order: s
         data: the bytes.
         checksum: the entry's masked checksum, of the lengths in fixed width, their checksum and the contents.
         order: the byte order of the machine that wrote the bytes, "<" or ">".
-
-    Raises:
-        ModelFileError: the bytes are not as many strings, or a checksum does not match.
     """
     count = math.prod(shape)
     # The length of each string takes at least a byte: refuse before allocating the array.

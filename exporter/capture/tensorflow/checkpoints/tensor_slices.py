@@ -29,9 +29,6 @@ def read_tables(tables: Mapping[str, np.ndarray]) -> dict[str, Variable]:
 
     Args:
         tables: the bytes of its files, by name.
-
-    Raises:
-        ModelFileError: a file is damaged, or two disagree on a variable.
     """
     variables: dict[str, _SlicedVariable] = {}
     for name, data in tables.items():
@@ -97,11 +94,7 @@ def _add_slices(
 
 
 def _contents(value: memoryview, dtype: int, region: Region, label: str) -> np.ndarray:
-    """The contents of a slice.
-
-    Raises:
-        ModelFileError: they are not elements of the type, as many as the slice has.
-    """
+    """The contents of a slice."""
     tensor = parse_message("SavedTensorSlices", value, label).data.data
     tensor.dtype = dtype
     # The stored message lacks the type and the shape, which are in the list of variables.

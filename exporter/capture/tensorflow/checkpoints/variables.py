@@ -157,11 +157,7 @@ class Checkpoint(Mapping[str, Variable]):
 
 
 def check_shape(dtype: int, sizes: Sequence[int], unknown_rank: bool, label: str) -> tuple[int, ...]:
-    """Check the shape and the element type that a checkpoint states for a variable; return the shape.
-
-    Raises:
-        ModelFileError: one of them is invalid.
-    """
+    """Check the shape and the element type that a checkpoint states for a variable; return the shape."""
     if numpy_type(dtype) is None and type_name(dtype) not in ("DT_RESOURCE", "DT_VARIANT"):
         raise ModelFileError(
             f"{label} has {type_name(dtype)}, which cannot be the element type of a variable"

@@ -52,10 +52,6 @@ def freeze_scope(
         written_inputs: finds the inputs of a node whose variables the function that it calls changes.
         plan_call: plans nodes that take handles or call functions.
         constants: the Const nodes of variables, by the names of the variables' nodes.
-
-    Raises:
-        CaptureError: the results depend on nodes that cannot be frozen. The error names all such nodes.
-        ModelFileError: the scope is malformed.
     """
     order = scope.order(result.node for result in results)
     analysis = analyze_scope(scope, order, variables, ranges, written_inputs)

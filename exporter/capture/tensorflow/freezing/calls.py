@@ -112,11 +112,7 @@ class Functions:
         return written
 
     def plan(self, node: MessageNode, analysis: ScopeAnalysis, names: Names) -> NodePlan | None:
-        """The plan of a node that takes handles or calls functions; None for others.
-
-        Raises:
-            CaptureError: it cannot be frozen.
-        """
+        """The plan of a node that takes handles or calls functions; None for others."""
         if not self.callees(node):
             return plan_handles(node, analysis, names)
         dtypes = tuple(

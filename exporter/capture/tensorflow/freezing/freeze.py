@@ -138,11 +138,7 @@ def _split_names(names: Names | None) -> list[str]:
 
 
 def output_results(scope: MessageScope, file: GraphFile, outputs: Names | None) -> list[ResultName]:
-    """The results to keep: the named ones; else those of the signature; else those that no node reads.
-
-    Raises:
-        UsageError: there is no such result, or none is named and the graph is one for training.
-    """
+    """The results to keep: the named ones; else those of the signature; else those that no node reads."""
     output_names = _split_names(outputs) or list(dict.fromkeys(file.outputs.values()))
     for name in output_names:
         if parse_result_name(name).node not in scope.nodes:

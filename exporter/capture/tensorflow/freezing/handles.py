@@ -15,11 +15,7 @@ _INT32, _BOOL = 3, 10
 
 
 def plan_handles(node: MessageNode, analysis: ScopeAnalysis, names: Names) -> NodePlan | None:
-    """Plan a node that takes handles; None if it takes none.
-
-    Raises:
-        CaptureError: the operator takes handles, but is not one of those that read variables.
-    """
+    """Plan a node that takes handles; None if it takes none."""
     input_variables = [analysis.variables.get(result) for result in node.inputs]
     dtypes = [
         variable.dtype if variable is not None and variable.is_handle else None

@@ -23,9 +23,6 @@ def feed_results(scope: MessageScope, definitions: Definitions, inputs: Iterable
 
     Returns:
         The names of the placeholders.
-
-    Raises:
-        UsageError: there is no such result, or its element type is not known.
     """
     placeholder_of_result: dict[ResultName, ResultName] = {}
     nodes = dict(scope.nodes)
@@ -57,11 +54,7 @@ def feed_results(scope: MessageScope, definitions: Definitions, inputs: Iterable
 
 
 def set_placeholders(scope: MessageScope, values: Mapping[str, Any]) -> None:
-    """Replace placeholders by constants.
-
-    Raises:
-        UsageError: there is no such placeholder, or it does not take the value.
-    """
+    """Replace placeholders by constants."""
     for name, value in values.items():
         node = scope.nodes.get(parse_result_name(name).node)
         if node is None or node.op not in PLACEHOLDERS:

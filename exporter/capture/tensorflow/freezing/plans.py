@@ -126,11 +126,7 @@ class Planner:
         self._plans: dict[str, NodePlan] = {}
 
     def __call__(self, name: str) -> NodePlan:
-        """The plan of a node.
-
-        Raises:
-            CaptureError: the node cannot be frozen.
-        """
+        """The plan of a node."""
         if name not in self._plans:
             self._plans[name] = self._plan(self._analysis.scope.nodes[name])
         return self._plans[name]

@@ -53,11 +53,7 @@ class _SaverScope(NamedTuple):
 
 
 def saver_keys(graph: MessageScope, functions: Iterable[FunctionDef]) -> dict[str, list[CheckpointKey]]:
-    """The keys of each variable of a graph, those of RestoreV2 first.
-
-    Raises:
-        ModelFileError: a saver is malformed.
-    """
+    """The keys of each variable of a graph, those of RestoreV2 first."""
     keys_by_variable: dict[str, list[CheckpointKey]] = {}
     # A key that restores a variable has priority over one that only saves it.
     for read_assigns in (True, False):

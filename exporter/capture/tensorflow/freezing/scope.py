@@ -87,9 +87,6 @@ class MessageScope:
         arguments: the names of the function's arguments.
         is_function: whether it is the body of a function.
         label: its description in errors.
-
-    Raises:
-        ModelFileError: two nodes have one name.
     """
 
     def __init__(self, messages: Iterable[NodeDef], label: str, arguments: Sequence[str] | None = None):
@@ -113,9 +110,6 @@ class MessageScope:
         """The nodes that results depend on, also through control inputs, in topological order.
 
         A Merge comes before the NextIteration that it reads.
-
-        Raises:
-            ModelFileError: a node depends on itself, or reads a node that does not exist.
         """
         reached = self._find_ancestors(result_nodes)
         waiting: dict[str, int] = {}

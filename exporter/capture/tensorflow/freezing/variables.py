@@ -107,13 +107,7 @@ class VariableKeys:
         self._keys_by_component: dict[str, list[str]] | None = None
 
     def find_stored(self, variables: Sequence[GraphVariable]) -> dict[str, StoredVariable]:
-        """The contents of variables in the checkpoint, by the names of their nodes.
-
-        Raises:
-            CaptureError: variables are missing, are ambiguous, or have another type or shape than in the
-                graph. The error names them all.
-            ModelFileError: the slice in a saver's key is malformed.
-        """
+        """The contents of variables in the checkpoint, by the names of their nodes."""
         stored, problems = {}, []
         for variable in variables:
             try:
@@ -164,11 +158,7 @@ class VariableKeys:
         )
 
     def _count_repetition(self, variable: GraphVariable, dtype: int, key: str, region: Region) -> None:
-        """Refuse a graph of which many variables have the same contents: each of them would be written.
-
-        Raises:
-            ModelFileError: these contents are too many bytes.
-        """
+        """Refuse a graph of which many variables have the same contents: each of them would be written."""
         if (key, region) in self._regions:
             size = math.prod(length for _, length in region) * getattr(numpy_type(dtype), "itemsize", 0)
             self._repeated_bytes += size
@@ -234,11 +224,7 @@ class VariableKeys:
 
 
 def _region_of_slice(key: CheckpointKey, shape: tuple[int, ...]) -> Region | None:
-    """The region of a variable that a key's slice describes; None for the whole variable.
-
-    Raises:
-        ModelFileError: the slice is malformed.
-    """
+    """The region of a variable that a key's slice describes; None for the whole variable."""
     if not key.slice:
         return None
     *sizes, extents = key.slice.split(" ")

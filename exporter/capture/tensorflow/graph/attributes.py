@@ -58,9 +58,6 @@ def attributes_of(node: GraphNode, make_initializer: MakeInitializer) -> dict[st
 
     Args:
         make_initializer: called for each tensor.
-
-    Raises:
-        ModelFileError: an attribute is missing and has no default, or has another type than the OpDef states.
     """
     attributes: dict[str, Any] = {}
     for definition in node.definition.attr if node.definition is not None else ():

@@ -92,10 +92,6 @@ class Flow:
 
         Args:
             cut: results that are fed, behind which the analysis does not go.
-
-        Raises:
-            ModelFileError: the graph has a cycle that is not a loop.
-            CaptureError: it has control flow that is neither a loop nor a branch.
         """
         cut_edges = frozenset(cut)
         self._cut = cut_edges
@@ -280,11 +276,7 @@ class Flow:
         return common
 
     def branching(self, merge: GraphNode) -> Branching:
-        """The If or Case that returns a Merge.
-
-        Raises:
-            CaptureError: it has none.
-        """
+        """The If or Case that returns a Merge."""
         branching = self._branching.get(merge)
         if isinstance(branching, CaptureError):
             raise branching

@@ -20,12 +20,7 @@ _Call = tuple[str, Mapping[str, AttrValue]]
 
 
 def begin(scope: GraphScope, edge: Edge) -> Unit | None:
-    """Begin to convert the node of a result; return None if the result has its value already.
-
-    Raises:
-        ModelFileError: the node is malformed.
-        CaptureError: it has no ONNX form.
-    """
+    """Begin to convert the node of a result; return None if the result has its value already."""
     node = edge.node
     node.result_type(edge.output)
     if node.op == "Const":

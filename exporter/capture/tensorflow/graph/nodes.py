@@ -68,11 +68,7 @@ class GraphNode:
         return name in self.stated_attributes or self._default(name) is not None
 
     def attribute(self, name: str) -> AttrValue:
-        """The AttrValue of an attribute, the operator's default if the node does not state it.
-
-        Raises:
-            ModelFileError: it has neither.
-        """
+        """The AttrValue of an attribute, the operator's default if the node does not state it."""
         value = self.stated_attributes[name] if name in self.stated_attributes else self._default(name)
         if value is None:
             raise ModelFileError(f"{self.label} lacks attribute '{name}', which has no default")
@@ -110,22 +106,14 @@ class GraphNode:
         return [onnx_type(number)] * self.count(argument.number_attr)
 
     def count(self, name: str) -> int:
-        """The attribute that states how many values an argument has.
-
-        Raises:
-            ModelFileError: the number is negative or absurdly large.
-        """
+        """The attribute that states how many values an argument has."""
         count = int(self.attribute(name).i)
         if not 0 <= count <= _MAXIMUM_VALUES:
             raise ModelFileError(f"{self.label} has the number {count} as its attribute '{name}'")
         return count
 
     def result_type(self, index: int) -> ElementType | None:
-        """The element type of one result; None if it is not known.
-
-        Raises:
-            ModelFileError: the operator has no such result.
-        """
+        """The element type of one result; None if it is not known."""
         if self.definition is None:
             return None
         types = self.result_types()
@@ -163,9 +151,6 @@ def nodes_of(
         messages: NodeDef messages.
         arguments: the nodes that represent the arguments of a function.
         place_text: the text " of function 'f'" for errors; empty for the graph itself.
-
-    Raises:
-        ModelFileError: two nodes have one name, or an input names a node or a result that does not exist.
     """
     nodes = {node.name: node for node in arguments}
     unresolved: list[tuple[GraphNode, Sequence[str]]] = []

@@ -108,11 +108,7 @@ class Emitter:
         self._remaining = min(bounds.nodes, max(node_count, expanded))
 
     def charge(self, node: GraphNode | None, count: int = 1) -> None:
-        """Count an emitted node, or a graph, which takes as much as several.
-
-        Raises:
-            ModelFileError: inlined functions make the model too large for a file of its size.
-        """
+        """Count an emitted node, or a graph, which takes as much as several."""
         self._remaining -= count
         if self._remaining < 0:
             position = "" if node is None else f", at {node.label}"
@@ -224,12 +220,7 @@ class GraphScope:
             emitter.charge(None, _NODES_OF_GRAPH)
 
     def demand(self, edges: Sequence[Edge]) -> list[ir.Value]:
-        """Return the values of results; emit all nodes that they depend on.
-
-        Raises:
-            ModelFileError: the graph is malformed.
-            CaptureError: it has no ONNX form.
-        """
+        """Return the values of results; emit all nodes that they depend on."""
         # An explicit stack: graphs are deeper than Python's recursion limit.
         pending = [*reversed(edges)]
         open_units: dict[object, Unit] = {}
@@ -450,11 +441,7 @@ class GraphScope:
 
 
 def check_type(node: GraphNode, edge: Edge, expected_type: ElementType | None) -> None:
-    """Check that a node's input has the type of the result that it reads.
-
-    Raises:
-        ModelFileError: it has another element type.
-    """
+    """Check that a node's input has the type of the result that it reads."""
     actual_type = edge.node.result_type(edge.output)
     # None stands for a result of an unknown operator, which may have any type.
     if actual_type != expected_type and actual_type is not None and expected_type is not None:
