@@ -40,11 +40,6 @@ def thresholded_relu(g: GraphContext, X: Value, alpha: float = 1.0) -> Value:
     return g.call("composed::where", condition=above, self=X, other=g.constant(0, g.dtype(X)))
 
 
-@onnx_symbolic("caffe2::Swish")
-def swish(g: GraphContext, X: Value) -> Value:
-    return g.op("Mul", X, g.op("Sigmoid", X))
-
-
 @onnx_symbolic("caffe2::Gelu")
 def gelu(g: GraphContext, X: Value, fast_gelu: int = 0) -> Value:
     return g.op("Gelu", X, approximate="tanh" if fast_gelu else "none")

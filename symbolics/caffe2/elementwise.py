@@ -1,7 +1,7 @@
 """Elementwise operators: functions of one tensor, arithmetic, comparison, selection, conversion."""
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
-from ..compositions.operator_tables import register_table
+from ..compositions.operator_tables import register_functions, register_table
 from ..compositions.size_arithmetic import known_rank
 from ._broadcasting import legacy_operand
 
@@ -53,24 +53,18 @@ for _name in ("Max", "Mean", "Min", "Sum"):
     _register_variadic(_name)
 
 
-@onnx_symbolic([f"caffe2::{name}" for name in _COPIES.split()])
-def copy(g: GraphContext, X: Value) -> Value:
-    return X
-
-
-@onnx_symbolic("caffe2::Sqr")
-def sqr(g: GraphContext, X: Value) -> Value:
-    return g.op("Mul", X, X)
-
-
-@onnx_symbolic("caffe2::Cube")
-def cube(g: GraphContext, X: Value) -> Value:
-    return g.op("Mul", g.op("Mul", X, X), X)
-
-
-@onnx_symbolic("caffe2::Rsqrt")
-def rsqrt(g: GraphContext, X: Value) -> Value:
-    return g.op("Reciprocal", g.op("Sqrt", X))
+register_functions(
+    "caffe2",
+    "X",
+    {
+        **dict.fromkeys(_COPIES.split(), lambda g, X: X),
+        "Sqr": lambda g, X: g.op("Mul", X, X),
+        "Cube": lambda g, X: g.op("Mul", g.op("Mul", X, X), X),
+        "Rsqrt": lambda g, X: g.op("Reciprocal", g.op("Sqrt", X)),
+        "Swish": lambda g, X: g.op("Mul", X, g.op("Sigmoid", X)),
+        "HalfToFloat": lambda g, X: g.cast(X, DataType.FLOAT),
+    },
+)
 
 
 @onnx_symbolic("caffe2::Scale")
@@ -102,11 +96,6 @@ def clip(g: GraphContext, X: Value, min: float | None = None, max: float | None 
 @onnx_symbolic("caffe2::Cast")
 def cast(g: GraphContext, input: Value, to: DataType = DataType.FLOAT) -> Value:
     return g.cast(input, to)
-
-
-@onnx_symbolic("caffe2::HalfToFloat")
-def half_to_float(g: GraphContext, X: Value) -> Value:
-    return g.cast(X, DataType.FLOAT)
 
 
 @onnx_symbolic("caffe2::FloatToHalf")

@@ -37,7 +37,7 @@ def _scaled_sizes(value: Value, scales: Value | list[float]) -> list[int | ir.Sy
     ]
 
 
-def _register_resize(name: str, **modes: str) -> None:
+def _register_resize(name: str, mode: str, coordinates: str, nearest_mode: str | None = None) -> None:
     @onnx_symbolic(f"caffe2::{name}")
     def resize(
         g: GraphContext,
@@ -48,16 +48,21 @@ def _register_resize(name: str, **modes: str) -> None:
         order: str = "NCHW",
     ) -> Value:
         data, factors = to_channels_first(g, X, order), _scales(g, scales, height_scale, width_scale)
-        result = g.op("Resize", data, scales=factors, **modes)
+        result = g.op(
+            "Resize",
+            data,
+            scales=factors,
+            mode=mode,
+            coordinate_transformation_mode=coordinates,
+            nearest_mode=nearest_mode,
+        )
         result.shape = ir.Shape(_scaled_sizes(data, factors))
         return from_channels_first(g, result, order)
 
 
 # Caffe2 selects the pixel floor(output / scale).
-_register_resize(
-    "ResizeNearest", mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"
-)
-_register_resize("UpsampleBilinear", mode="linear", coordinate_transformation_mode="align_corners")
+_register_resize("ResizeNearest", "nearest", "asymmetric", "floor")
+_register_resize("UpsampleBilinear", "linear", "align_corners")
 
 
 @onnx_symbolic("caffe2::PadImage")

@@ -21,16 +21,26 @@ def register_table(domain: str, table: str) -> None:
         operands, _, operators = line.partition(": ")
         for item in operators.split():
             name, _, function = item.partition("=")
-            _register(f"{domain}::{name}", operands.split(), function or name)
+            _register(f"{domain}::{name}", operands.split(), _emitter(function or name))
 
 
-def _register(name: str, operands: Sequence[str], function: str) -> None:
+def register_functions(domain: str, operands: str, functions: Mapping[str, Callable[..., Value]]) -> None:
+    """Register operators with these operands; the functions take them in the same order."""
+    for name, function in functions.items():
+        _register(f"{domain}::{name}", operands.split(), function)
+
+
+def _emitter(function: str) -> Callable[..., Value]:
+    return lambda g, *values: g.call(function, *values) if "::" in function else g.op(function, *values)
+
+
+def _register(name: str, operands: Sequence[str], function: Callable[..., Value]) -> None:
     def emit(g: GraphContext, **arguments: Value) -> Value:
         values = [arguments[operand] for operand in operands]
         # beartype checks only parameters that stand in the code.
         if not all(isinstance(value, Value) for value in values):
             raise ArgumentError(f"the operands of {name} must be graph values")
-        return g.call(function, *values) if "::" in function else g.op(function, *values)
+        return function(g, *values)
 
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     parameters = [inspect.Parameter(operand, kind, annotation=Value) for operand in operands]

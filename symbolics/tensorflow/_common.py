@@ -1,7 +1,5 @@
 """Helpers of TensorFlow's symbolic functions: constant operands, sizes, arithmetic on narrow integers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -114,7 +112,7 @@ def known_elements(g: GraphContext, value: Value, count: int | None = None) -> l
     return items
 
 
-def shape_operand(g: GraphContext, value: Value) -> list[Size] | Value:
+def shape_operand(g: GraphContext, value: Value) -> Sequence[Size] | Value:
     """A shape operand: its sizes one by one if their number is known, else an INT64 vector."""
     items = elements(g, value)
     return sizes(g, value) if items is None else items

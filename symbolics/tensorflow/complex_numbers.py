@@ -4,8 +4,6 @@ The source pass `real_pairs` moves every TensorFlow node with a complex operand 
 `tf_complex`. Operators that treat both parts alike work on each part.
 """
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 

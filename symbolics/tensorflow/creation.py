@@ -1,10 +1,9 @@
 """Creates tensors from numbers and shapes: fills, ranges, one-hot rows."""
 
-from __future__ import annotations
-
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
+from ..compositions.operator_tables import register_functions
 from ..compositions.size_arithmetic import fold_size, known_rank
 from ._common import integers, number, select_elements, shape_operand
 
@@ -15,14 +14,14 @@ def fill(g: GraphContext, dims: Value, value: Value) -> Value:
     return g.call("composed::full", size=shape_operand(g, dims), fill_value=value, dtype=dtype)
 
 
-@onnx_symbolic("tf::ZerosLike")
-def zeros_like(g: GraphContext, x: Value) -> Value:
-    return g.call("aten::zeros_like", x, g.dtype(x))
-
-
-@onnx_symbolic("tf::OnesLike")
-def ones_like(g: GraphContext, x: Value) -> Value:
-    return g.call("aten::ones_like", x, g.dtype(x))
+register_functions(
+    "tf",
+    "x",
+    {
+        "ZerosLike": lambda g, x: g.call("aten::zeros_like", x, g.dtype(x)),
+        "OnesLike": lambda g, x: g.call("aten::ones_like", x, g.dtype(x)),
+    },
+)
 
 
 @onnx_symbolic("tf::Empty")

@@ -34,11 +34,7 @@ class UnwrittenList(Value):
 
 
 class ScannedList(Value):
-    """A list to which iteration i of a loop writes element i.
-
-    Attributes:
-        item: the element that this iteration has written.
-    """
+    """A list to which iteration i of a loop writes element i; `item` is the one of this iteration."""
 
     def __init__(self, dtype: DataType | None, item: Value | None = None):
         super().__init__(type=None if dtype is None else ir.TensorType(dtype))

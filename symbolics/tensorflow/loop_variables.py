@@ -1,7 +1,5 @@
 """Analyses loop variables in the source graph: invariants, counters, and lists written in order."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 
@@ -84,11 +82,7 @@ class CounterBound:
 def bounds_of(
     condition: ir.Graph, body: ir.Graph, initial_values: Sequence[Value]
 ) -> list[CounterBound] | None:
-    """The bounds in a loop's condition; None if the condition contains anything else.
-
-    Args:
-        initial_values: the variables before the loop.
-    """
+    """The bounds in a loop's condition; None if the condition contains anything else."""
     bounds = []
     for conjunct in _conjuncts(condition.outputs[0]):
         bound = _bound(conjunct, condition, body, initial_values)

@@ -1,21 +1,13 @@
 """Operators that return a tensor unchanged, check it, or print it."""
 
-from __future__ import annotations
-
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
-from ..compositions.operator_tables import register_variant
+from ..compositions.operator_tables import register_functions, register_variant
 
-
-@onnx_symbolic(["tf::Identity", "tf::Snapshot", "tf::GuaranteeConst", "tf::RefIdentity", "tf::StopGradient"])
-def identity(g: GraphContext, input: Value) -> Value:
-    return input
-
-
-@onnx_symbolic("tf::DeepCopy")
-def deep_copy(g: GraphContext, x: Value) -> Value:
-    return x
+_IDENTITIES = ("Identity", "Snapshot", "GuaranteeConst", "RefIdentity", "StopGradient")
+register_functions("tf", "input", dict.fromkeys(_IDENTITIES, lambda g, input: input))
+register_functions("tf", "x", {"DeepCopy": lambda g, x: x})
 
 
 @onnx_symbolic("tf::IdentityN")

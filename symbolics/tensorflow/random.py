@@ -3,8 +3,6 @@
 Stateless operators return the same numbers for the same seed, which no ONNX operator does: they are refused.
 """
 
-from __future__ import annotations
-
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
 from ._common import constant_integer, known_elements, number, set_shape
 

@@ -1,7 +1,5 @@
 """Lowers TensorFlow's While to Loop. Its blocks receive all outer values as arguments."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -166,11 +164,10 @@ def _body_input(like: Value, shape: ir.Shape | Sequence[Dim] | None) -> Value:
 
 @dataclasses.dataclass
 class _LoopBody:
-    """The body of the ONNX loop.
+    """The body of the ONNX loop, and each variable after an iteration.
 
-    Attributes:
-        graph: the body; it returns a condition, the carried variables, and the elements of scanned lists.
-        results: each variable after an iteration; a list may still be an `UnwrittenList` or `ScannedList`.
+    The graph returns a condition, the carried variables and the elements of scanned lists. A result may
+    still be an `UnwrittenList` or a `ScannedList`.
     """
 
     graph: ir.Graph

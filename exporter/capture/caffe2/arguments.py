@@ -1,7 +1,5 @@
 """Converts the arguments of an operator to Python values."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,18 +13,11 @@ MAXIMUM_LIST = 65_536
 """Maximum numbers in an argument's list; weights are no arguments."""
 _SINGLE, _LISTS = ("f", "i", "s", "n", "t"), ("floats", "ints", "strings", "nets", "tensors", "qtensors")
 _ELEMENT_TYPES = {
-    "FLOAT": ir.DataType.FLOAT,
-    "INT32": ir.DataType.INT32,
     "BYTE": ir.DataType.UINT8,
-    "STRING": ir.DataType.STRING,
-    "BOOL": ir.DataType.BOOL,
-    "UINT8": ir.DataType.UINT8,
-    "INT8": ir.DataType.INT8,
-    "UINT16": ir.DataType.UINT16,
-    "INT16": ir.DataType.INT16,
-    "INT64": ir.DataType.INT64,
-    "FLOAT16": ir.DataType.FLOAT16,
-    "DOUBLE": ir.DataType.DOUBLE,
+    **{
+        name: ir.DataType[name]
+        for name in "FLOAT INT32 STRING BOOL UINT8 INT8 UINT16 INT16 INT64 FLOAT16 DOUBLE".split()
+    },
 }
 _WINDOW_LISTS = {"kernels": "kernel", "strides": "stride", "dilations": "dilation", "adjs": "adj"}
 """The list arguments of windows, and the names of the legacy arguments with single numbers."""

@@ -4,8 +4,6 @@ Random fillers, which only training nets need, draw from a generator whose seed 
 same file always gives the same weights, but not the ones that Caffe2 would draw.
 """
 
-from __future__ import annotations
-
 import math
 import zlib
 from collections.abc import Callable, Mapping
@@ -21,17 +19,13 @@ from .messages import Argument, OperatorDef
 
 _LIST_FILLERS = {
     "GivenTensorFill": ir.DataType.FLOAT,
-    "GivenTensorDoubleFill": ir.DataType.DOUBLE,
     "GivenTensorFp16Fill": ir.DataType.FLOAT16,
-    "GivenTensorBoolFill": ir.DataType.BOOL,
-    "GivenTensorInt8Fill": ir.DataType.INT8,
-    "GivenTensorInt16Fill": ir.DataType.INT16,
     "GivenTensorIntFill": ir.DataType.INT32,
-    "GivenTensorInt64Fill": ir.DataType.INT64,
-    "GivenTensorUInt8Fill": ir.DataType.UINT8,
-    "GivenTensorUInt16Fill": ir.DataType.UINT16,
-    "GivenTensorStringFill": ir.DataType.STRING,
     "Int8GivenIntTensorFill": ir.DataType.INT32,
+    **{
+        f"GivenTensor{name}Fill": ir.DataType[name.upper()]
+        for name in ("Double", "Bool", "Int8", "Int16", "Int64", "UInt8", "UInt16", "String")
+    },
 }
 """Fillers with a list of values, and their element types."""
 _BYTE_FILLERS = ("GivenTensorByteStringToUInt8Fill", "Int8GivenTensorFill")
@@ -47,10 +41,9 @@ def is_filler(operator: OperatorDef) -> bool:
 
 
 class Fillers:
-    """Makes the tensors of fillers, with a limit on the bytes that are not stored in the file.
+    """Makes the tensors of fillers, and notes the blobs with random numbers and their operators.
 
-    Attributes:
-        random: the blobs with random numbers, and the operators that filled them.
+    The bytes that are not stored in the file are limited.
     """
 
     def __init__(self, bounds: Bounds):
@@ -58,11 +51,7 @@ class Fillers:
         self.random: dict[str, str] = {}
 
     def tensor(self, operator: OperatorDef, label: str, *, random: bool) -> ir.TensorProtocol | None:
-        """Return the tensor of a filler; None for other operators, and for fillers with inputs.
-
-        Args:
-            random: whether to evaluate random fillers too.
-        """
+        """Return the tensor of a filler without inputs; None for others, and for random ones unless `random`."""
         filler_type = operator.type
         if not is_filler(operator) or (filler_type in _RANDOM_FILLERS and not random):
             return None

@@ -5,8 +5,6 @@ value. The init_net runs first. The results of its fillers are the weights; its 
 before those of the predict_net.
 """
 
-from __future__ import annotations
-
 import os
 import pathlib
 from collections.abc import Iterable, Mapping

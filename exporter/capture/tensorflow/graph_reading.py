@@ -1,7 +1,5 @@
 """Reads GraphDef, MetaGraph and SavedModel files, binary or text, within bounds on time and memory."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import os

@@ -5,8 +5,6 @@ has them: the last element of a short list is repeated, an empty list means zero
 shape are ignored.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence
@@ -110,14 +108,7 @@ def _list_field(name: str) -> str:
 
 
 def elements_of(content: bytes | np.ndarray, number: int, count: int, label: str) -> np.ndarray:
-    """The elements in bytes with the layout of memory, little-endian; a view of the bytes where possible.
-
-    Args:
-        content: the bytes.
-        number: the number of the element type, which is not strings.
-        count: the number of elements.
-        label: their description in errors.
-    """
+    """The elements in bytes with the layout of memory, little-endian; a view of the bytes where possible."""
     name, dtype = type_name(number), numpy_type(number)
     if dtype is None:
         raise ModelFileError(f"{label} is of {name}, which cannot be stored in a file")

@@ -1,12 +1,8 @@
 """Arithmetic, bits and logic of two or more tensors, which broadcast as in numpy."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-
 from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ...compositions import integers
-from ...compositions.operator_tables import register_table
+from ...compositions.operator_tables import register_functions, register_table
 from .._common import binary, call_on_wide, concatenate_strings, is_integral, restore_dtype
 from .gelu import gelu_operand
 
@@ -28,11 +24,6 @@ def add(g: GraphContext, x: Value, y: Value) -> Value:
     return binary(g, "Add", x, y)
 
 
-@onnx_symbolic("tf::Sub")
-def sub(g: GraphContext, x: Value, y: Value) -> Value:
-    return binary(g, "Sub", x, y)
-
-
 @onnx_symbolic("tf::Mul")
 def mul(g: GraphContext, x: Value, y: Value) -> Value:
     # Keras composes GELU of products; one operator, where ONNX has it, replaces about 30 nodes.
@@ -40,12 +31,6 @@ def mul(g: GraphContext, x: Value, y: Value) -> Value:
     if operand is not None:
         return g.call("aten::gelu", operand)
     return binary(g, "Mul", x, y)
-
-
-@onnx_symbolic("tf::MulNoNan")
-def mul_no_nan(g: GraphContext, x: Value, y: Value) -> Value:
-    """0 where `y` is 0, even if `x` is infinite or NaN."""
-    return _zero_where(g, y, g.op("Mul", x, y))
 
 
 def _zero_where(g: GraphContext, zero: Value, result: Value) -> Value:
@@ -75,52 +60,37 @@ def floor_div(g: GraphContext, x: Value, y: Value) -> Value:
     return call_on_wide(g, "aten::floor_divide", x, y)
 
 
-def _register_widened(names: Sequence[str], function: str) -> None:
-    @onnx_symbolic([f"tf::{name}" for name in names])
-    def widened(g: GraphContext, x: Value, y: Value) -> Value:
-        return call_on_wide(g, f"aten::{function}", x, y)
-
-
-# The remainder of flooring division has the sign of `y`, that of truncating division the sign of `x`.
-_register_widened(["FloorMod"], "remainder")
-_register_widened(["Mod", "TruncateMod"], "fmod")
-_register_widened(["Maximum"], "maximum")
-_register_widened(["Minimum"], "minimum")
-
-
-@onnx_symbolic("tf::DivNoNan")
-def div_no_nan(g: GraphContext, x: Value, y: Value) -> Value:
-    """0 where `y` is 0."""
-    return _zero_where(g, y, g.op("Div", x, y))
-
-
-@onnx_symbolic("tf::Xdivy")
-def xdivy(g: GraphContext, x: Value, y: Value) -> Value:
-    """0 where `x` is 0."""
-    return _zero_where(g, x, g.op("Div", x, y))
-
-
-@onnx_symbolic("tf::Xlogy")
-def xlogy(g: GraphContext, x: Value, y: Value) -> Value:
-    """0 where `x` is 0."""
-    return _zero_where(g, x, g.op("Mul", x, g.op("Log", y)))
-
-
-@onnx_symbolic("tf::Xlog1py")
-def xlog1py(g: GraphContext, x: Value, y: Value) -> Value:
-    """0 where `x` is 0."""
-    return _zero_where(g, x, g.op("Mul", x, g.call("aten::log1p", y)))
-
-
-@onnx_symbolic("tf::SquaredDifference")
-def squared_difference(g: GraphContext, x: Value, y: Value) -> Value:
+def _squared_difference(g: GraphContext, x: Value, y: Value) -> Value:
     difference = binary(g, "Sub", x, y)
     return binary(g, "Mul", difference, difference)
 
 
-@onnx_symbolic("tf::Pow")
-def pow_(g: GraphContext, x: Value, y: Value) -> Value:
+def _power(g: GraphContext, x: Value, y: Value) -> Value:
     return call_on_wide(g, "aten::pow", x, y) if is_integral(g, x) else g.op("Pow", x, y)
+
+
+register_functions(
+    "tf",
+    "x y",
+    {
+        "Sub": lambda g, x, y: binary(g, "Sub", x, y),
+        "SquaredDifference": _squared_difference,
+        "Pow": _power,
+        # The remainder of flooring division has the sign of `y`, that of truncating division the sign of `x`.
+        "FloorMod": lambda g, x, y: call_on_wide(g, "aten::remainder", x, y),
+        "Mod": lambda g, x, y: call_on_wide(g, "aten::fmod", x, y),
+        "TruncateMod": lambda g, x, y: call_on_wide(g, "aten::fmod", x, y),
+        "Maximum": lambda g, x, y: call_on_wide(g, "aten::maximum", x, y),
+        "Minimum": lambda g, x, y: call_on_wide(g, "aten::minimum", x, y),
+        # 0 where `y` is 0, even if `x` is infinite or NaN.
+        "MulNoNan": lambda g, x, y: _zero_where(g, y, g.op("Mul", x, y)),
+        "DivNoNan": lambda g, x, y: _zero_where(g, y, g.op("Div", x, y)),
+        # 0 where `x` is 0.
+        "Xdivy": lambda g, x, y: _zero_where(g, x, g.op("Div", x, y)),
+        "Xlogy": lambda g, x, y: _zero_where(g, x, g.op("Mul", x, g.op("Log", y))),
+        "Xlog1py": lambda g, x, y: _zero_where(g, x, g.op("Mul", x, g.call("aten::log1p", y))),
+    },
+)
 
 
 @onnx_symbolic("tf::ClipByValue")

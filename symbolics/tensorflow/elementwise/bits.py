@@ -1,7 +1,5 @@
 """The number of bits that are set in integers."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic

@@ -1,7 +1,5 @@
 """Special functions: error functions, gamma functions, Bessel functions."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ....registration import GraphContext, Value, onnx_symbolic

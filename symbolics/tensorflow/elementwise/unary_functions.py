@@ -1,10 +1,8 @@
 """Elementwise functions of one tensor: arithmetic, exponentials, trigonometry, rounding."""
 
-from __future__ import annotations
-
 from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ...compositions.integers import widen_integers
-from ...compositions.operator_tables import register_table
+from ...compositions.operator_tables import register_functions, register_table
 from .._common import binary, is_integral, restore_dtype
 
 register_table(
@@ -18,14 +16,15 @@ x: Log1p=aten::log1p Rint=aten::round Round=aten::round Rsqrt=aten::rsqrt Sinh=a
 )
 
 
-@onnx_symbolic("tf::Abs")
-def abs_(g: GraphContext, x: Value) -> Value:
-    return restore_dtype(g, g.op("Abs", widen_integers(g, x)), g.dtype(x))
-
-
-@onnx_symbolic("tf::Neg")
-def neg(g: GraphContext, x: Value) -> Value:
-    return restore_dtype(g, g.op("Neg", widen_integers(g, x)), g.dtype(x))
+register_functions(
+    "tf",
+    "x",
+    {
+        "Abs": lambda g, x: restore_dtype(g, g.op("Abs", widen_integers(g, x)), g.dtype(x)),
+        "Neg": lambda g, x: restore_dtype(g, g.op("Neg", widen_integers(g, x)), g.dtype(x)),
+        "Square": lambda g, x: binary(g, "Mul", x, x),
+    },
+)
 
 
 @onnx_symbolic("tf::Sign")
@@ -33,11 +32,6 @@ def sign(g: GraphContext, x: Value) -> Value:
     """The sign of NaN is NaN; a Sign composed of comparisons would return 0."""
     result = restore_dtype(g, g.op("Sign", widen_integers(g, x)), g.dtype(x))
     return result if is_integral(g, x) else g.op("Where", g.call("aten::isnan", x), x, result)
-
-
-@onnx_symbolic("tf::Square")
-def square(g: GraphContext, x: Value) -> Value:
-    return binary(g, "Mul", x, x)
 
 
 @onnx_symbolic(["tf::Inv", "tf::Reciprocal"])

@@ -1,7 +1,5 @@
 """Writes by index."""
 
-from __future__ import annotations
-
 from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ....registration.emission.operand_checks import check_scattered
 from ...compositions.integers import widen_integers

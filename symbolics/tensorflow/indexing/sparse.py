@@ -1,9 +1,10 @@
 """Conversion of sparse tensors to dense ones, and updates of rows."""
 
-from __future__ import annotations
+from collections.abc import Callable
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.matrices import transpose
+from ...compositions.operator_tables import register_functions
 from ...compositions.size_arithmetic import known_rank
 from .._common import flatten, known_elements
 from .scattering import scatter_updates
@@ -53,24 +54,24 @@ def sparse_tensor_dense_matmul(
     return g.op("MatMul", first, transpose(g, b) if adjoint_b else b)
 
 
-def _row_numbers(g: GraphContext, i: Value) -> Value:
-    return flatten(g, g.cast(i, DataType.INT64))
+def _row_write(function: str, *, negate: bool = False) -> Callable[..., Value]:
+    def write(g: GraphContext, x: Value, i: Value, v: Value) -> Value:
+        """Write to rows of a copy."""
+        rows = flatten(g, g.cast(i, DataType.INT64))
+        return g.call(f"composed::{function}", self=x, index=rows, values=g.op("Neg", v) if negate else v)
+
+    return write
 
 
-@onnx_symbolic("tf::InplaceUpdate")
-def inplace_update(g: GraphContext, x: Value, i: Value, v: Value) -> Value:
-    """Replace rows of a copy."""
-    return g.call("composed::write_rows", self=x, index=_row_numbers(g, i), values=v)
-
-
-@onnx_symbolic("tf::InplaceAdd")
-def inplace_add(g: GraphContext, x: Value, i: Value, v: Value) -> Value:
-    return g.call("composed::accumulate_rows", self=x, index=_row_numbers(g, i), values=v)
-
-
-@onnx_symbolic("tf::InplaceSub")
-def inplace_sub(g: GraphContext, x: Value, i: Value, v: Value) -> Value:
-    return g.call("composed::accumulate_rows", self=x, index=_row_numbers(g, i), values=g.op("Neg", v))
+register_functions(
+    "tf",
+    "x i v",
+    {
+        "InplaceUpdate": _row_write("write_rows"),
+        "InplaceAdd": _row_write("accumulate_rows"),
+        "InplaceSub": _row_write("accumulate_rows", negate=True),
+    },
+)
 
 
 @onnx_symbolic("tf::ScatterNdNonAliasingAdd")

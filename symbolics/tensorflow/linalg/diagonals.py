@@ -1,7 +1,5 @@
 """Diagonals of matrices: reads, writes, construction; bands."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Inverses, determinants, linear systems, Cholesky factors, eigenvalues and singular values."""
 
-from __future__ import annotations
-
 from ....registration import GraphContext, Value, onnx_symbolic
 from ...compositions.matrices import transpose
 from ...compositions.operator_tables import register_table

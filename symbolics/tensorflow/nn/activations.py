@@ -1,7 +1,5 @@
 """Activation functions, softmax, and losses of logits."""
 
-from __future__ import annotations
-
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.operator_tables import register_table
 from .layout import set_rank

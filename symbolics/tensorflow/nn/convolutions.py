@@ -4,8 +4,6 @@ A filter is `[spatial..., in, out]`, a depthwise one `[h, w, in, multiplier]`, a
 convolution `[spatial..., out, in]`.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """Non-maximum suppression of boxes, and greedy CTC decoding."""
 
-from __future__ import annotations
-
 from ....registration import DataType, GraphContext, Number, Value, onnx_symbolic
 from ...compositions.operator_tables import register_variant
 from ...compositions.size_arithmetic import compute, product

@@ -3,8 +3,6 @@
 `fused_ops` lists the operators that follow the first one; each takes its operands from `args`, in order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 
 from ....registration import GraphContext, Value, onnx_symbolic

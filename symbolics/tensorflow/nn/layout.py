@@ -24,12 +24,7 @@ def set_rank(g: GraphContext, value: Value, rank: int) -> Value:
 
 @dataclasses.dataclass(frozen=True)
 class DataLayout:
-    """A data format, `NHWC`, `NCHW`, `NDHWC` or `NCDHW`.
-
-    Attributes:
-        dimensions: the number of spatial dimensions.
-        channels_last: whether the channels are the last axis.
-    """
+    """A data format, `NHWC`, `NCHW`, `NDHWC` or `NCDHW`, by its number of spatial dimensions."""
 
     dimensions: int
     channels_last: bool

@@ -1,7 +1,5 @@
 """Batch normalization, normalization over neighbouring channels, and biases."""
 
-from __future__ import annotations
-
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.moments import cast_like, moments, widen_halves
 from ...compositions.operator_tables import register_table, register_variant

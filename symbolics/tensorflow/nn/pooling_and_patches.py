@@ -1,7 +1,5 @@
 """Pooling over images and volumes, extraction of patches, and dilation by a filter."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -4,8 +4,6 @@ Semantics: tensorflow/core/kernels/fake_quant_ops_functor.h, quantize_op.cc, deq
 quantize_and_dequantize_op.h.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic

@@ -3,8 +3,6 @@
 Semantics: tensorflow/core/kernels/rnn/lstm_ops.cc and gru_ops.cc.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 

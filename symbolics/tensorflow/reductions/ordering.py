@@ -1,7 +1,5 @@
 """Largest elements, sorted order, unique elements, membership among the largest."""
 
-from __future__ import annotations
-
 from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ...compositions.integers import widen_integers
 from ...compositions.operator_tables import register_variant

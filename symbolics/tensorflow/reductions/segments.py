@@ -1,7 +1,5 @@
 """Reductions of rows with the same segment number: sorted segments, unsorted ones, sparse ones."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic

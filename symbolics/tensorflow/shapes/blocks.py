@@ -1,7 +1,5 @@
 """Moves blocks of neighbouring elements to the batch or to the channels, and back."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic

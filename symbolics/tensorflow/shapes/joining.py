@@ -1,7 +1,5 @@
 """Operators that join or split tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import onnx_ir as ir

@@ -1,7 +1,5 @@
 """Padding with a constant and with mirrored elements."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic

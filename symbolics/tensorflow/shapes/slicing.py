@@ -1,7 +1,5 @@
 """Slices: Slice by sizes, StridedSlice with all of its masks, and writes to a strided slice."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 

@@ -5,8 +5,6 @@ and the position of its contents. The entry of a partitioned variable lists slic
 its own entry.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools
@@ -45,13 +43,7 @@ class _Entry:
 
 
 class Bundle:
-    """A tensor bundle.
-
-    Args:
-        index: the bytes of its table.
-        prefix: the name of the bundle's files without their endings, in their folder.
-        files: reads the files of that folder.
-    """
+    """A tensor bundle; `prefix` is the name of its files in their folder, without their endings."""
 
     def __init__(self, index: np.ndarray, prefix: str, files: ExternalFiles):
         self._prefix, self._files = prefix, files

@@ -1,7 +1,5 @@
 """Finds the files of a checkpoint from a path, and lists its variables."""
 
-from __future__ import annotations
-
 import os
 import re
 from typing import Any

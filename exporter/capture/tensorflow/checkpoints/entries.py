@@ -1,7 +1,5 @@
 """Parses the messages in the tables of a checkpoint, within the bounds that hold for files."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from typing import Any

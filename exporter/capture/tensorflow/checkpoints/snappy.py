@@ -3,8 +3,6 @@
 The format is a length, then elements: literal bytes, and copies of bytes that were decompressed before.
 """
 
-from __future__ import annotations
-
 from ....files.reading.encodings.wire import varint
 
 _MOST_PER_BYTE = 22

@@ -5,8 +5,6 @@ is the index. Its values are the handles of the blocks with the entries. The key
 that it shares with the key before it. A trailer after each block has its compression and its checksum.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -40,12 +38,7 @@ class _BlockHandle(NamedTuple):
 
 
 class SortedTable:
-    """A table in memory or in a mapped file, to be read once.
-
-    Args:
-        data: its bytes.
-        label: its name in error messages.
-    """
+    """A table in memory or in a mapped file, to be read once."""
 
     def __init__(self, data: np.ndarray, label: str):
         self._data = data.data

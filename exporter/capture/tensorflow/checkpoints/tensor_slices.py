@@ -3,8 +3,6 @@
 The entry with the empty key lists the variables and their slices. The contents of a slice are a message.
 """
 
-from __future__ import annotations
-
 import array
 import itertools
 from collections.abc import Mapping
@@ -25,11 +23,7 @@ _VERSION = 1
 
 
 def read_tables(tables: Mapping[str, np.ndarray]) -> dict[str, Variable]:
-    """The variables of a checkpoint.
-
-    Args:
-        tables: the bytes of its files, by name.
-    """
+    """The variables of a checkpoint, from the bytes of its files by name."""
     variables: dict[str, _SlicedVariable] = {}
     for name, data in tables.items():
         label = f"the checkpoint {quoted(name)}"

@@ -1,7 +1,5 @@
 """The variables of a checkpoint of either format by name, whole or in slices."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,13 +20,7 @@ Region = tuple[tuple[int, int], ...]
 
 
 class Slices:
-    """The slices of a variable.
-
-    Args:
-        regions: the place of each in the variable.
-        rank: dimensions of the variable.
-        read: reads the contents of a slice by its number, from the file where possible.
-    """
+    """The slices of a variable, by their regions in it; `read` reads the contents of one by its number."""
 
     __slots__ = ("_ends", "_starts", "read")
 
@@ -81,14 +73,7 @@ class Slices:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Variable:
-    """A variable of a checkpoint; its contents are read when they are needed.
-
-    Attributes:
-        name: its key.
-        dtype: the number of its element type.
-        shape: its shape.
-        slices: finds its slices.
-    """
+    """A variable of a checkpoint by its key; its contents are read when they are needed."""
 
     name: str
     dtype: int
@@ -136,11 +121,7 @@ class Variable:
 
 
 class Checkpoint(Mapping[str, Variable]):
-    """The variables of a checkpoint by their keys, in their order.
-
-    Attributes:
-        path: the path that names it.
-    """
+    """The variables of a checkpoint by their keys, in their order; `path` is the one that names it."""
 
     def __init__(self, path: str, variables: Mapping[str, Variable]):
         self.path = path

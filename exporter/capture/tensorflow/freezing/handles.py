@@ -1,13 +1,11 @@
 """Rewrites nodes that take the handle of a variable so that they take its value."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from .....registration import CaptureError, Names
 from ..messages import NodeDef
+from ..node_messages import MessageNode, ResultName
 from .plans import NodePlan, copy_without_inputs, make_node, make_scalar_constant
-from .scope import MessageNode, ResultName
 from .scope_analysis import ScopeAnalysis
 
 _TYPED_OPERATORS = frozenset("Identity Switch Merge Enter Exit NextIteration".split())

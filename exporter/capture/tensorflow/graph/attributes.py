@@ -1,7 +1,5 @@
 """Converts the attributes of a node to arguments of a source node."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -43,10 +41,7 @@ _VALUE_FIELDS = {
     "int": "i",
     "float": "f",
     "bool": "b",
-    "type": "type",
-    "shape": "shape",
-    "tensor": "tensor",
-    "func": "func",
+    **{name: name for name in ("type", "shape", "tensor", "func")},
 }
 """The field of AttrValue that stores an attribute, by the attribute's type in the OpDef."""
 

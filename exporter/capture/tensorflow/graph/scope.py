@@ -40,12 +40,7 @@ _FLOATS = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Slot:
-    """An input of a block.
-
-    Attributes:
-        outer: the result outside of the block that is passed to it; the initial value of a loop variable.
-        variable: the Merge of a loop variable; None for an input that all iterations share.
-    """
+    """An input of a block: a result outside of it, or a loop variable, by its initial value and its Merge."""
 
     outer: Edge
     variable: GraphNode | None = None
@@ -60,13 +55,7 @@ class Region(Protocol):
 
 @dataclasses.dataclass(slots=True)
 class Unit:
-    """A group of results that are computed together.
-
-    Attributes:
-        key: the node, loop or branching whose results it computes; identifies the unit.
-        needs: the results that it reads.
-        build: computes the results, once all of `needs` have values.
-    """
+    """A group of results that are computed together, of the node, loop or branching `key`."""
 
     key: object
     needs: Sequence[Edge]
@@ -175,13 +164,8 @@ def _type_title(element_type: ElementType) -> str:
 class GraphScope:
     """Emits into one graph.
 
-    Attributes:
-        emitter: the state that it shares with other scopes.
-        graph: the graph to which it appends nodes.
-        flow: the TensorFlow 1 loops and branches of the emitted graph or body, if it has any.
-        prefix: the start of node names, in the body of a function.
-        calls: the functions whose bodies enclose it, outermost first.
-        values: the values of results.
+    `prefix` is the start of node names in the body of a function, and `calls` has the functions whose bodies
+    enclose the scope, outermost first.
     """
 
     def __init__(
@@ -281,12 +265,7 @@ class GraphScope:
     def value(
         self, name: str, element_type: ElementType | None, shape: Sequence[int] | None = None
     ) -> ir.Value:
-        """A new value.
-
-        Args:
-            element_type: its element type; text for one that ONNX lacks.
-            shape: its sizes, -1 for those that are not known.
-        """
+        """A new value; the element type is text if ONNX lacks it, and -1 in the shape is an unknown size."""
         return ir.Value(
             name=self.emitter.names.unique(self.prefix + name),
             type=ir.TensorType(element_type) if isinstance(element_type, ir.DataType) else None,
@@ -336,10 +315,7 @@ class GraphScope:
         )
 
     def close(self, formals: Iterable[ir.Value], results: Iterable[ir.Value]) -> ir.Graph:
-        """Give the scope's block its inputs and outputs.
-
-        An output that is a constant of the model becomes a result of the block.
-        """
+        """Give the scope's block its inputs and outputs."""
         self.graph.inputs.extend(formals)
         for value in results:
             # ONNX demands that a node of the subgraph computes its outputs.
@@ -372,12 +348,7 @@ class GraphScope:
         op: str | None = None,
         blocks: dict[str, ir.Graph] | None = None,
     ) -> None:
-        """Append a source node.
-
-        Args:
-            op: its operator, unless it is the node's own.
-            blocks: the graphs of its blocks by attribute.
-        """
+        """Append a source node, of the node's own operator or of `op`."""
         self.emitter.charge(node)
         name = self.prefix + node.name
         graphs = [ir.Attr(key, ir.AttributeType.GRAPH, graph) for key, graph in (blocks or {}).items()]
