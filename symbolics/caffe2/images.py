@@ -80,11 +80,8 @@ def pad_image(
         raise g.refuse(f"it has {len(pads)} pads, not 4")
     top_pad, left_pad, bottom_pad, right_pad = list(pads) or [0] * 4
     begin_pads, end_pads = [top_pad, left_pad], [bottom_pad, right_pad]
-    all_pads = (
-        [0, *begin_pads, 0, 0, *end_pads, 0]
-        if is_channels_last(g, order)
-        else [0, 0, *begin_pads, 0, 0, *end_pads]
-    )
+    is_last = is_channels_last(g, order)
+    all_pads = [0, *begin_pads, 0, 0, *end_pads, 0] if is_last else [0, 0, *begin_pads, 0, 0, *end_pads]
     result = g.op("Pad", X, pads=all_pads, mode=mode, value=value if mode == "constant" else None)
     shape = g.shape(X) or [UNKNOWN] * 4
     padded_sizes = [
@@ -114,10 +111,8 @@ def roi_align(
         raise g.refuse("the number of columns of RoIs, 4 or 5, is unknown: pass the shape of RoIs")
     if columns == 5:
         batch = g.op("Squeeze", g.op("Slice", RoIs, starts=[0], ends=[1], axes=[1]), axes=[1])
-        regions, batch_indices = (
-            g.op("Slice", RoIs, starts=[1], ends=[5], axes=[1]),
-            g.cast(batch, DataType.INT64),
-        )
+        regions = g.op("Slice", RoIs, starts=[1], ends=[5], axes=[1])
+        batch_indices = g.cast(batch, DataType.INT64)
     else:
         count = g.op("Slice", g.op("Shape", RoIs), starts=[0], ends=[1], axes=[0])
         regions, batch_indices = RoIs, g.op("Expand", g.constant([0]), count)

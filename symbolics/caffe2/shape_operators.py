@@ -225,10 +225,7 @@ def gather(
 
 @onnx_symbolic("caffe2::Tile")
 def tile(
-    g: GraphContext,
-    X: Value,
-    tiles: Value | int | None = None,
-    axis: Value | int | None = None,
+    g: GraphContext, X: Value, tiles: Value | int | None = None, axis: Value | int | None = None
 ) -> Value:
     """The inputs `tiles` and `axis` override the arguments."""
     if isinstance(axis, Value):

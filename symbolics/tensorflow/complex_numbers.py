@@ -12,30 +12,14 @@ from ...registration.functions.results import as_list
 from ..complex.real_and_imaginary import Parts, split
 from ..compositions.matrices import transpose
 from ..compositions.operator_tables import register_table
-from . import creation, passthrough
+from . import creation, passthrough  # noqa: F401
 from ._common import elements
-from .elementwise import binary_arithmetic, comparison, unary_functions
-from .indexing import gathering, scattering
-from .reductions import cumulative, reduction, segments
-from .shapes import joining, padding, shape, slicing
 
-_MODULES_BY_PARTS = (
-    binary_arithmetic,
-    comparison,
-    creation,
-    cumulative,
-    gathering,
-    joining,
-    padding,
-    passthrough,
-    reduction,
-    scattering,
-    segments,
-    shape,
-    slicing,
-    unary_functions,
-)
-"""The modules that register the functions which then work on each part: they must be imported first."""
+# These modules register the functions that then work on each part, so they must be imported first.
+from .elementwise import binary_arithmetic, comparison, unary_functions  # noqa: F401
+from .indexing import gathering, scattering  # noqa: F401
+from .reductions import cumulative, reduction, segments  # noqa: F401
+from .shapes import joining, padding, shape, slicing  # noqa: F401
 
 _BY_PARTS = """
 x y: Add AddV2 Sub
@@ -99,7 +83,7 @@ real imag: Complex=complex::complex
 
 def _register_comparison(name: str, function: str) -> None:
     @onnx_symbolic(f"tf_complex::{name}")
-    def comparison(g: GraphContext, x: Value, y: Value, incompatible_shape_error: bool = True) -> Value:
+    def compare(g: GraphContext, x: Value, y: Value, incompatible_shape_error: bool = True) -> Value:
         return g.call(f"complex::{function}", x, y)
 
 

@@ -10,10 +10,7 @@ from ...registration.arguments import arguments
 
 _IDENTITIES = frozenset({"Identity", "StopGradient", "PreventGradient", "Snapshot", "CheckNumerics"})
 _INTEGERS = frozenset({ir.DataType.INT32, ir.DataType.INT64})
-WRITES = {
-    "TensorListSetItem": ("input_handle", "index"),
-    "TensorArrayWriteV3": ("flow_in", "index"),
-}
+WRITES = {"TensorListSetItem": ("input_handle", "index"), "TensorArrayWriteV3": ("flow_in", "index")}
 """The operators that write an element of a list, with the names of their arguments list and position."""
 _COMPARISONS = {
     "Less": ("x", "y", 0),

@@ -327,10 +327,8 @@ def _emit_loop(
         value.type = body_output.type
     # A Loop without carried variables has the dummy in their place.
     scan_start = max(len(passed_variables), 1)
-    carried, scans = (
-        iter(outputs[: len(passed_variables)]),
-        zip(outputs[scan_start:], body_outputs[scan_start:], strict=True),
-    )
+    carried = iter(outputs[: len(passed_variables)])
+    scans = zip(outputs[scan_start:], body_outputs[scan_start:], strict=True)
     results = []
     for index, (variable, result) in enumerate(zip(variables, body.results, strict=True)):
         if variable.is_loop_input and variable.body_input is not None:

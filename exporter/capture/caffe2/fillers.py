@@ -51,7 +51,7 @@ class Fillers:
         self.random: dict[str, str] = {}
 
     def tensor(self, operator: OperatorDef, label: str, *, random: bool) -> ir.TensorProtocol | None:
-        """Return the tensor of a filler without inputs; None for others, and for random ones unless `random`."""
+        """Return the tensor of a filler; None for others, and for random fillers unless `random` is set."""
         filler_type = operator.type
         if not is_filler(operator) or (filler_type in _RANDOM_FILLERS and not random):
             return None
@@ -157,29 +157,27 @@ def _uniform(draw: np.random.Generator, shape: tuple[int, ...], numbers: Mapping
     return draw.uniform(numbers.get("min", 0.0), numbers.get("max", 1.0), shape).astype(np.float32)
 
 
-def _integers(draw: np.random.Generator, shape: tuple[int, ...], numbers: Mapping[str, Any]) -> np.ndarray:
-    return draw.integers(numbers.get("min", 0), numbers.get("max", 1), shape, np.int32, endpoint=True)
+def _xavier(draw: np.random.Generator, shape: tuple[int, ...], numbers: Mapping[str, Any]) -> np.ndarray:
+    """Uniform numbers, scaled by the fan-in."""
+    bound = math.sqrt(3 / max(math.prod(shape[1:]), 1))
+    return _uniform(draw, shape, {"min": -bound, "max": bound})
 
 
 def _gaussian(draw: np.random.Generator, shape: tuple[int, ...], numbers: Mapping[str, Any]) -> np.ndarray:
     return draw.normal(numbers.get("mean", 0.0), numbers.get("std", 1.0), shape).astype(np.float32)
 
 
-def _xavier(draw: np.random.Generator, shape: tuple[int, ...], numbers: Mapping[str, Any]) -> np.ndarray:
-    """Uniform numbers, scaled by the fan-in."""
-    bound = math.sqrt(3 / max(math.prod(shape[1:]), 1))
-    return draw.uniform(-bound, bound, shape).astype(np.float32)
-
-
 def _msra(draw: np.random.Generator, shape: tuple[int, ...], numbers: Mapping[str, Any]) -> np.ndarray:
     """Normal numbers, scaled by the fan-out."""
     outputs = math.prod(shape) // max(shape[1], 1)
-    return draw.normal(0.0, math.sqrt(2 / max(outputs, 1)), shape).astype(np.float32)
+    return _gaussian(draw, shape, {"std": math.sqrt(2 / max(outputs, 1))})
 
 
 _RANDOM_FILLERS: dict[str, _Draw] = {
     "UniformFill": _uniform,
-    "UniformIntFill": _integers,
+    "UniformIntFill": lambda draw, shape, numbers: draw.integers(
+        numbers.get("min", 0), numbers.get("max", 1), shape, np.int32, endpoint=True
+    ),
     "Float16UniformFill": lambda draw, shape, numbers: _uniform(draw, shape, numbers).astype(np.float16),
     "GaussianFill": _gaussian,
     "XavierFill": _xavier,

@@ -42,11 +42,5 @@ def _register(name: str, reduction: str) -> None:
         return scatter_updates(g, tensor, indices, signed_updates, reduction)
 
 
-for _name, _reduction in (
-    ("Update", "none"),
-    ("Add", "add"),
-    ("Sub", "add"),
-    ("Max", "max"),
-    ("Min", "min"),
-):
+for _name, _reduction in (("Update", "none"), ("Add", "add"), ("Sub", "add"), ("Max", "max"), ("Min", "min")):
     _register(_name, _reduction)

@@ -136,12 +136,7 @@ def _square(g: GraphContext, diagonal: Value, filler: Value) -> Value:
 
 
 def _matrix(
-    g: GraphContext,
-    diagonal: Value,
-    band: tuple[int, int],
-    shape: tuple[int, int],
-    filler: Value,
-    align: str,
+    g: GraphContext, diagonal: Value, band: tuple[int, int], shape: tuple[int, int], filler: Value, align: str
 ) -> Value:
     rank = known_rank(g, diagonal)
     longest = static_size(g, diagonal, rank - 1)

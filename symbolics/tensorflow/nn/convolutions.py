@@ -37,11 +37,9 @@ def _groups(g: GraphContext, layout: DataLayout, input: Value, filter: Value) ->
     """The number of groups: the channels of the input divided by those of the filter; 1 if unknown."""
     input_channels = None if g.rank(input) is None else static_size(g, input, layout.channel)
     filter_channels = static_size(g, filter, layout.dimensions)
-    return (
-        input_channels // filter_channels
-        if input_channels and filter_channels and input_channels % filter_channels == 0
-        else 1
-    )
+    if not input_channels or not filter_channels or input_channels % filter_channels:
+        return 1
+    return input_channels // filter_channels
 
 
 def convolve(

@@ -162,12 +162,7 @@ def avg_pool_3d(
 
 @onnx_symbolic("tf::Dilation2D")
 def dilation2d(
-    g: GraphContext,
-    input: Value,
-    filter: Value,
-    strides: Sequence[int],
-    rates: Sequence[int],
-    padding: str,
+    g: GraphContext, input: Value, filter: Value, strides: Sequence[int], rates: Sequence[int], padding: str
 ) -> Value:
     """The maximum of the sum of a window and the filter, `[h, w, channels]`; padding never is the maximum."""
     images = IMAGES.channels_first(g, input)

@@ -126,10 +126,8 @@ def _selects_same_pixels_at(
         tensorflow_pixels = np.floor((positions + half) * step)
         onnx_pixels = np.floor((positions + half) / (single(count) / single(size)) - half + half)
     else:
-        tensorflow_pixels, onnx_pixels = (
-            np.floor(positions * step),
-            np.floor(positions / (single(count) / single(size))),
-        )
+        tensorflow_pixels = np.floor(positions * step)
+        onnx_pixels = np.floor(positions / (single(count) / single(size)))
     return np.array_equal(np.minimum(tensorflow_pixels, size - 1), np.minimum(onnx_pixels, size - 1))
 
 

@@ -132,11 +132,7 @@ class Algebra:
 
     def add_to(self, linear: Linear, products: Any = (), peepholes: Any = (), biases: Any = ()) -> Any:
         """A linear combination with further terms."""
-        fields = [
-            (*linear.products, *products),
-            (*linear.peepholes, *peepholes),
-            (*linear.biases, *biases),
-        ]
+        fields = [(*linear.products, *products), (*linear.peepholes, *peepholes), (*linear.biases, *biases)]
         return self.make(Linear, *fields) if max(map(len, fields)) <= _MAXIMUM_TERMS else None
 
     def add(self, a: Term, b: Term) -> Term | None:

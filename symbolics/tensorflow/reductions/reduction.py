@@ -184,11 +184,9 @@ def dense_bincount(
 
 def _count(g: GraphContext, size: Value) -> int | Value:
     constant_size = integers(g, size)
-    return (
-        constant_size[0]
-        if constant_size
-        else g.op("Reshape", g.cast(size, DataType.INT64), g.constant([], DataType.INT64))
-    )
+    if constant_size:
+        return constant_size[0]
+    return g.op("Reshape", g.cast(size, DataType.INT64), g.constant([], DataType.INT64))
 
 
 @onnx_symbolic("tf::HistogramFixedWidth")

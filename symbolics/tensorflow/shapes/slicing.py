@@ -181,10 +181,8 @@ def _slice_strided(
             ranges.append(_AxisSlice(axis, first, last, steps[index]))
             continue
         # Slice between the bounds, then step backwards from the end.
-        first, last = (
-            0 if stop is None else _successor(g, stop),
-            END if start is None else _successor(g, start),
-        )
+        first = 0 if stop is None else _successor(g, stop)
+        last = END if start is None else _successor(g, start)
         ranges.append(_AxisSlice(axis, first, last))
         backwards.append((axis, steps[index]))
     value = _apply_slices(g, input, ranges)

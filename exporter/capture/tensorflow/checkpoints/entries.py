@@ -1,6 +1,5 @@
 """Parses the messages in the tables of a checkpoint, within the bounds that hold for files."""
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,7 +7,7 @@ from google.protobuf.message import DecodeError
 
 from .....registration import ModelFileError
 from ....files.reading.encodings import wire
-from ..messages import TensorSliceProto, message_type
+from ..messages import TensorSliceProto, memory_of, message_type
 from .variables import Region
 
 
@@ -17,18 +16,13 @@ def parse_message(name: str, data: bytes | memoryview, label: str) -> Any:
     message = message_type(name)()
     content = bytes(data)
     try:
-        wire.check(content, memory=_message_memory(name))
+        wire.check(content, memory=memory_of(name))
         message.ParseFromString(content)
     except wire.BoundError as error:
         raise ModelFileError(f"{label} cannot be read: {error}") from None
     except DecodeError:
         raise ModelFileError(f"{label} is damaged: an entry is not a protobuf message") from None
     return message
-
-
-@functools.cache
-def _message_memory(name: str) -> wire.MessageMemory:
-    return wire.MessageMemory(message_type(name).DESCRIPTOR)
 
 
 def extents_of(message: TensorSliceProto) -> list[tuple[int, int]]:

@@ -9,11 +9,9 @@ import numpy as np
 from .....registration import ModelFileError
 from ....files.reading.names import quoted
 from ..element_types import numpy_type, type_name
+from ..tensor_protos import MAXIMUM_ELEMENTS, MAXIMUM_RANK
 
-MAXIMUM_RANK = 32
-"""Maximum number of dimensions that every supported numpy allows."""
 MAXIMUM_SLICES = 10_000
-_MAXIMUM_ELEMENTS = 2**48
 
 Region = tuple[tuple[int, int], ...]
 """The start and the length of each dimension."""
@@ -103,7 +101,7 @@ class Variable:
             return slices.read(whole)
         if slices.have_common_elements(numbers):
             raise ModelFileError(f"{self._label} has slices that overlap")
-        if slices.covered(requested, numbers) != _volume(requested):
+        if slices.covered(requested, numbers) != math.prod(length for _, length in requested):
             raise ModelFileError(f"{self._label} is incomplete: the checkpoint lacks some of its slices")
         # A slice that is not in the file is refused before there is memory for all.
         contents = [slices.read(int(number)) for number in numbers]
@@ -145,13 +143,9 @@ def check_shape(dtype: int, sizes: Sequence[int], unknown_rank: bool, label: str
         )
     if unknown_rank or len(sizes) > MAXIMUM_RANK or min(sizes, default=0) < 0:
         raise ModelFileError(f"{label} must have a shape of at most {MAXIMUM_RANK} known sizes")
-    if math.prod(size for size in sizes if size) >= _MAXIMUM_ELEMENTS:
+    if math.prod(size for size in sizes if size) >= MAXIMUM_ELEMENTS:
         raise ModelFileError(f"{label} has sizes that exceed any memory")
     return tuple(sizes)
-
-
-def _volume(region: Region) -> int:
-    return math.prod(length for _, length in region)
 
 
 def _limits(region: Region) -> tuple[np.ndarray, np.ndarray]:

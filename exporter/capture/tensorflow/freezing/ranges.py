@@ -133,12 +133,9 @@ def _combine(first: ElementRange, second: ElementRange, decisive: float) -> bool
 def _floor(elements: ElementRange) -> ElementRange | None:
     if not math.isfinite(elements.low) or not math.isfinite(elements.high):
         return None
-    low, high = (
-        math.floor(elements.low),
-        # The bound of [0, 1) does not occur: the floor is 0.
-        math.ceil(elements.high) - 1 if elements.is_open else math.floor(elements.high),
-    )
-    return ElementRange(low, high, is_scalar=elements.is_scalar)
+    # The bound of [0, 1) does not occur: the floor is 0.
+    high = math.ceil(elements.high) - 1 if elements.is_open else math.floor(elements.high)
+    return ElementRange(math.floor(elements.low), high, is_scalar=elements.is_scalar)
 
 
 _BINARY_OPERATORS: dict[str, Callable[[ElementRange, ElementRange], ElementRange | None]] = {
@@ -182,11 +179,9 @@ def infer_range(node: MessageNode, inputs: Sequence[ElementRange | None]) -> Ele
         result = _BINARY_OPERATORS[node.op](inputs[0], inputs[1])
     elif len(inputs) == 1 and inputs[0] is not None and node.op in _UNARY_OPERATORS:
         result = _UNARY_OPERATORS[node.op](inputs[0])
-    return (
-        _round_to_element_type(result, node)
-        if result is not None and node.op in _ROUNDED_OPERATORS
-        else result
-    )
+    if result is None or node.op not in _ROUNDED_OPERATORS:
+        return result
+    return _round_to_element_type(result, node)
 
 
 def _round_to_element_type(unrounded: ElementRange, node: MessageNode) -> ElementRange | None:

@@ -27,8 +27,8 @@ _REFERENCE_OFFSET = 100
 class GraphVariable:
     """A variable of a graph.
 
-    Its `name` is the one under which TensorFlow shares it. In its shape -1 is an unknown size; the shape is None
-    if the rank is unknown.
+    Its `name` is the one under which TensorFlow shares it. In its shape -1 is an unknown size; the shape is
+    None if the rank is unknown.
     """
 
     node: str

@@ -194,7 +194,8 @@ def _default_outputs(nodes: Mapping[str, GraphNode]) -> list[Edge]:
 
 def _check_variables(output_edges: Sequence[Edge], input_edges: Sequence[Edge]) -> None:
     """Refuse a graph whose weights are in a checkpoint."""
-    variables = _variables(output_edges, input_edges)
+    reached = ancestors(output_edges, frozenset(input_edges), controls=False)
+    variables = sorted(node.name for node in reached if node.op in VARIABLES)
     if variables:
         remainder = f" and {len(variables) - 3} more" if len(variables) > 3 else ""
         variable_names = ", ".join(f"'{name}'" for name in variables[:3])
@@ -202,11 +203,6 @@ def _check_variables(output_edges: Sequence[Edge], input_edges: Sequence[Edge]) 
             f"the outputs depend on variables, whose values are in a checkpoint ({variable_names}{remainder})"
             ": give the checkpoint, and name the outputs"
         )
-
-
-def _variables(output_edges: Sequence[Edge], input_edges: Sequence[Edge]) -> list[str]:
-    reached = ancestors(output_edges, frozenset(input_edges), controls=False)
-    return sorted(node.name for node in reached if node.op in VARIABLES)
 
 
 def _make_input(scope: GraphScope, edge: Edge, sizes: Sizes, channels_first: bool) -> ir.Value:

@@ -122,15 +122,7 @@ class Emitter:
     def number(self, name: str, array: np.ndarray) -> ir.Value:
         """Make an initializer of integers."""
         name = self.names.unique(name)
-        value = ir.Value(
-            name=name,
-            type=ir.TensorType(ir.DataType.from_numpy(array.dtype)),
-            shape=ir.Shape(array.shape),
-            const_value=ir.Tensor(array, name=name),
-            metadata_props={KIND: "constant"},
-        )
-        self.graph.initializers.add(value)
-        return value
+        return self._add_initializer(ir.Tensor(array, name=name), "constant")
 
     def initializer(self, name: str, node: GraphNode, message: TensorProto) -> ir.Value:
         """Make an initializer from a TensorProto, under a unique name."""
@@ -146,12 +138,15 @@ class Emitter:
             tensor = ir.Tensor(array, name=name)
         # Scalars and integers are constants of the computation, not weights that a user looks up.
         is_weight = bool(array.ndim) and tensor.dtype in _FLOATS
+        return self._add_initializer(tensor, "parameter" if is_weight else "constant")
+
+    def _add_initializer(self, tensor: ir.TensorProtocol, kind: str) -> ir.Value:
         value = ir.Value(
-            name=name,
+            name=tensor.name,
             type=ir.TensorType(tensor.dtype),
-            shape=ir.Shape(array.shape),
+            shape=ir.Shape(tensor.shape),
             const_value=tensor,
-            metadata_props={KIND: "parameter" if is_weight else "constant"},
+            metadata_props={KIND: kind},
         )
         self.graph.initializers.add(value)
         return value
