@@ -4,11 +4,7 @@ from ...registration import DataType, GraphContext, Value
 
 
 def axis_of(g: GraphContext, axis: int, axis_str: str, order: str) -> int:
-    """The axis of the first operand at which the second one's dimensions begin; -1 aligns them at the end.
-
-    Raises:
-        UnsupportedError: both `axis` and `axis_str` are set, or `axis_str` is not a dimension of the order.
-    """
+    """The axis of the first operand at which the second one's dimensions begin; -1 aligns them at the end."""
     if not axis_str:
         return axis
     if axis != -1:

@@ -10,11 +10,7 @@ ORDERS = ("NCHW", "NHWC")
 
 
 def is_channels_last(g: GraphContext, order: str) -> bool:
-    """Whether channels are last in a storage order.
-
-    Raises:
-        UnsupportedError: the order is not one of Caffe2's.
-    """
+    """Whether channels are last in a storage order."""
     if order not in ORDERS:
         raise g.refuse(f"argument 'order' must be {' or '.join(ORDERS)}, not '{order}'")
     return order == "NHWC"

@@ -35,11 +35,7 @@ class SlidingWindow:
         dilations: Sequence[int],
         legacy_pad: int,
     ) -> SlidingWindow:
-        """Make the window from an operator's arguments, with Caffe2's defaults.
-
-        Raises:
-            UnsupportedError: the arguments are invalid in Caffe2 too.
-        """
+        """Make the window from an operator's arguments, with Caffe2's defaults."""
         count = len(kernels)
         window = cls(
             list(kernels),
@@ -107,9 +103,6 @@ class SlidingWindow:
         """Return the [N, C, spatial...] input, the padding attributes, and the sizes of the result.
 
         If SAME has negative pads, the input is cropped by a Slice, because ONNX has no negative pads.
-
-        Raises:
-            UnsupportedError: the padding depends on sizes that are unknown.
         """
         sizes = spatial_sizes(g, input, self.count)
         if self.legacy_pad in (NOTSET, VALID):

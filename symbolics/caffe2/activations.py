@@ -12,14 +12,14 @@ def relu_n(g: GraphContext, X: Value, n: float = 6.0) -> Value:
     return g.op("Clip", X, min=0.0, max=n)
 
 
-@onnx_symbolic("caffe2::LeakyRelu")
-def leaky_relu(g: GraphContext, X: Value, alpha: float = 0.01) -> Value:
-    return g.op("LeakyRelu", X, alpha=alpha)
+def _register_with_alpha(name: str, default: float) -> None:
+    @onnx_symbolic(f"caffe2::{name}")
+    def activation(g: GraphContext, X: Value, alpha: float = default) -> Value:
+        return g.op(name, X, alpha=alpha)
 
 
-@onnx_symbolic("caffe2::Elu")
-def elu(g: GraphContext, X: Value, alpha: float = 1.0) -> Value:
-    return g.op("Elu", X, alpha=alpha)
+_register_with_alpha("LeakyRelu", 0.01)
+_register_with_alpha("Elu", 1.0)
 
 
 @onnx_symbolic("caffe2::Selu")
@@ -38,11 +38,6 @@ def hard_sigmoid(g: GraphContext, X: Value, alpha: float = 0.2, beta: float = 0.
 def thresholded_relu(g: GraphContext, X: Value, alpha: float = 1.0) -> Value:
     above = g.op("Greater", X, alpha)
     return g.call("composed::where", condition=above, self=X, other=g.constant(0, g.dtype(X)))
-
-
-@onnx_symbolic("caffe2::Swish")
-def swish(g: GraphContext, X: Value) -> Value:
-    return g.op("Mul", X, g.op("Sigmoid", X))
 
 
 @onnx_symbolic("caffe2::Gelu")

@@ -1,63 +1,32 @@
 """Elementwise operators: functions of one tensor, arithmetic, comparison, selection, conversion."""
 
-from collections.abc import Callable
-
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
+from ..compositions.operator_tables import register_functions, register_table
 from ..compositions.size_arithmetic import known_rank
 from ._broadcasting import legacy_operand
 
-_UNARY = {
-    "Abs": "Abs",
-    "Acos": "Acos",
-    "Asin": "Asin",
-    "Atan": "Atan",
-    "Ceil": "Ceil",
-    "Cos": "Cos",
-    "Cosh": "Cosh",
-    "Erf": "Erf",
-    "Exp": "Exp",
-    "Floor": "Floor",
-    "Log": "Log",
-    "Negative": "Neg",
-    "Not": "Not",
-    "Reciprocal": "Reciprocal",
-    "Relu": "Relu",
-    "Sigmoid": "Sigmoid",
-    "Sign": "Sign",
-    "Sin": "Sin",
-    "Sinh": "Sinh",
-    "Softplus": "Softplus",
-    "Softsign": "Softsign",
-    "Sqrt": "Sqrt",
-    "Tan": "Tan",
-    "Tanh": "Tanh",
-}
+register_table(
+    "caffe2",
+    """
+X: Abs Acos Asin Atan Ceil Cos Cosh Erf Exp Floor Log Negative=Neg Not Reciprocal Relu Sigmoid Sign Sin Sinh
+X: Size Softplus Softsign Sqrt Tan Tanh
+""",
+)
 _BINARY = {
-    "Add": "Add",
-    "And": "And",
-    "Div": "Div",
+    **{name: name for name in ("Add", "And", "Div", "Mul", "Or", "Sub", "Xor")},
     "EQ": "Equal",
     "GE": "GreaterOrEqual",
     "GT": "Greater",
     "LE": "LessOrEqual",
     "LT": "Less",
-    "Mul": "Mul",
-    "Or": "Or",
-    "Sub": "Sub",
-    "Xor": "Xor",
+    # ONNX has no operator for inequality.
+    "NE": "Equal",
 }
-_VARIADIC = ("Max", "Mean", "Min", "Sum")
 _COPIES = "Alias Copy CopyCPUToGPU CopyFromCPUInput CopyGPUToCPU EnsureCPUOutput StopGradient"
 
 
-def _register_unary(name: str, op_type: str) -> None:
-    def unary(g: GraphContext, X: Value) -> Value:
-        return g.op(op_type, X)
-
-    onnx_symbolic(f"caffe2::{name}")(unary)
-
-
 def _register_binary(name: str, op_type: str) -> None:
+    @onnx_symbolic(f"caffe2::{name}")
     def binary(
         g: GraphContext,
         A: Value,
@@ -67,58 +36,35 @@ def _register_binary(name: str, op_type: str) -> None:
         axis_str: str = "",
         order: str = "NCHW",
     ) -> Value:
-        return g.op(op_type, A, legacy_operand(g, A, B, broadcast, axis, axis_str, order))
-
-    onnx_symbolic(f"caffe2::{name}")(binary)
+        result = g.op(op_type, A, legacy_operand(g, A, B, broadcast, axis, axis_str, order))
+        return g.op("Not", result) if name == "NE" else result
 
 
 def _register_variadic(name: str) -> None:
+    @onnx_symbolic(f"caffe2::{name}")
     def variadic(g: GraphContext, inputs: list[Value]) -> Value:
         # A single input is its own maximum, mean, minimum and sum.
         return g.op(name, *inputs) if len(inputs) > 1 else inputs[0]
 
-    onnx_symbolic(f"caffe2::{name}")(variadic)
 
-
-for _name, _op_type in _UNARY.items():
-    _register_unary(_name, _op_type)
 for _name, _op_type in _BINARY.items():
     _register_binary(_name, _op_type)
-for _name in _VARIADIC:
+for _name in ("Max", "Mean", "Min", "Sum"):
     _register_variadic(_name)
 
 
-@onnx_symbolic("caffe2::NE")
-def ne(
-    g: GraphContext,
-    A: Value,
-    B: Value,
-    broadcast: int = 0,
-    axis: int = -1,
-    axis_str: str = "",
-    order: str = "NCHW",
-) -> Value:
-    return g.op("Not", g.op("Equal", A, legacy_operand(g, A, B, broadcast, axis, axis_str, order)))
-
-
-@onnx_symbolic([f"caffe2::{name}" for name in _COPIES.split()])
-def copy(g: GraphContext, X: Value) -> Value:
-    return X
-
-
-@onnx_symbolic("caffe2::Sqr")
-def sqr(g: GraphContext, X: Value) -> Value:
-    return g.op("Mul", X, X)
-
-
-@onnx_symbolic("caffe2::Cube")
-def cube(g: GraphContext, X: Value) -> Value:
-    return g.op("Mul", g.op("Mul", X, X), X)
-
-
-@onnx_symbolic("caffe2::Rsqrt")
-def rsqrt(g: GraphContext, X: Value) -> Value:
-    return g.op("Reciprocal", g.op("Sqrt", X))
+register_functions(
+    "caffe2",
+    "X",
+    {
+        **dict.fromkeys(_COPIES.split(), lambda g, X: X),
+        "Sqr": lambda g, X: g.op("Mul", X, X),
+        "Cube": lambda g, X: g.op("Mul", g.op("Mul", X, X), X),
+        "Rsqrt": lambda g, X: g.op("Reciprocal", g.op("Sqrt", X)),
+        "Swish": lambda g, X: g.op("Mul", X, g.op("Sigmoid", X)),
+        "HalfToFloat": lambda g, X: g.cast(X, DataType.FLOAT),
+    },
+)
 
 
 @onnx_symbolic("caffe2::Scale")
@@ -152,11 +98,6 @@ def cast(g: GraphContext, input: Value, to: DataType = DataType.FLOAT) -> Value:
     return g.cast(input, to)
 
 
-@onnx_symbolic("caffe2::HalfToFloat")
-def half_to_float(g: GraphContext, X: Value) -> Value:
-    return g.cast(X, DataType.FLOAT)
-
-
 @onnx_symbolic("caffe2::FloatToHalf")
 def float_to_half(g: GraphContext, X: Value, clip: int = 0) -> Value:
     """With `clip`, numbers beyond the range of half precision become its limits instead of infinity."""
@@ -169,16 +110,13 @@ def _by_rows(g: GraphContext, condition: Value, X: Value) -> Value:
     return g.op("Unsqueeze", condition, axes=list(range(1, trailing + 1))) if trailing else condition
 
 
-def _where(g: GraphContext, condition: Value, X: Value, Y: Value) -> Value:
-    where: Callable[..., Value] = g.call
-    return where("composed::where", condition=condition, self=X, other=Y)
-
-
 @onnx_symbolic("caffe2::Where")
 def where(g: GraphContext, C: Value, X: Value, Y: Value, broadcast_on_rows: int = 0) -> Value:
-    return _where(g, _by_rows(g, C, X) if broadcast_on_rows else C, X, Y)
+    condition = _by_rows(g, C, X) if broadcast_on_rows else C
+    return g.call("composed::where", condition=condition, self=X, other=Y)
 
 
 @onnx_symbolic("caffe2::Conditional")
 def conditional(g: GraphContext, Condition: Value, DataT: Value, DataF: Value) -> Value:
-    return _where(g, _by_rows(g, Condition, DataT), DataT, DataF)
+    condition = _by_rows(g, Condition, DataT)
+    return g.call("composed::where", condition=condition, self=DataT, other=DataF)

@@ -37,45 +37,32 @@ def _scaled_sizes(value: Value, scales: Value | list[float]) -> list[int | ir.Sy
     ]
 
 
-@onnx_symbolic("caffe2::ResizeNearest")
-def resize_nearest(
-    g: GraphContext,
-    X: Value,
-    scales: Value | None = None,
-    width_scale: float = 1.0,
-    height_scale: float = 1.0,
-    order: str = "NCHW",
-) -> Value:
-    data, factors = to_channels_first(g, X, order), _scales(g, scales, height_scale, width_scale)
-    result = g.op(
-        "Resize",
-        data,
-        scales=factors,
-        mode="nearest",
-        coordinate_transformation_mode="asymmetric",
-        # Caffe2 selects the pixel floor(output / scale).
-        nearest_mode="floor",
-    )
-    result.shape = ir.Shape(_scaled_sizes(data, factors))
-    return from_channels_first(g, result, order)
+def _register_resize(name: str, mode: str, coordinates: str, nearest_mode: str | None = None) -> None:
+    @onnx_symbolic(f"caffe2::{name}")
+    def resize(
+        g: GraphContext,
+        X: Value,
+        scales: Value | None = None,
+        width_scale: float = 1.0,
+        height_scale: float = 1.0,
+        order: str = "NCHW",
+    ) -> Value:
+        data, factors = to_channels_first(g, X, order), _scales(g, scales, height_scale, width_scale)
+        result = g.op(
+            "Resize",
+            data,
+            scales=factors,
+            mode=mode,
+            coordinate_transformation_mode=coordinates,
+            nearest_mode=nearest_mode,
+        )
+        result.shape = ir.Shape(_scaled_sizes(data, factors))
+        return from_channels_first(g, result, order)
 
 
-@onnx_symbolic("caffe2::UpsampleBilinear")
-def upsample_bilinear(
-    g: GraphContext,
-    X: Value,
-    scales: Value | None = None,
-    width_scale: float = 1.0,
-    height_scale: float = 1.0,
-    order: str = "NCHW",
-) -> Value:
-    """Interpolate with aligned corners."""
-    data, factors = to_channels_first(g, X, order), _scales(g, scales, height_scale, width_scale)
-    result = g.op(
-        "Resize", data, scales=factors, mode="linear", coordinate_transformation_mode="align_corners"
-    )
-    result.shape = ir.Shape(_scaled_sizes(data, factors))
-    return from_channels_first(g, result, order)
+# Caffe2 selects the pixel floor(output / scale).
+_register_resize("ResizeNearest", "nearest", "asymmetric", "floor")
+_register_resize("UpsampleBilinear", "linear", "align_corners")
 
 
 @onnx_symbolic("caffe2::PadImage")
@@ -93,11 +80,8 @@ def pad_image(
         raise g.refuse(f"it has {len(pads)} pads, not 4")
     top_pad, left_pad, bottom_pad, right_pad = list(pads) or [0] * 4
     begin_pads, end_pads = [top_pad, left_pad], [bottom_pad, right_pad]
-    all_pads = (
-        [0, *begin_pads, 0, 0, *end_pads, 0]
-        if is_channels_last(g, order)
-        else [0, 0, *begin_pads, 0, 0, *end_pads]
-    )
+    is_last = is_channels_last(g, order)
+    all_pads = [0, *begin_pads, 0, 0, *end_pads, 0] if is_last else [0, 0, *begin_pads, 0, 0, *end_pads]
     result = g.op("Pad", X, pads=all_pads, mode=mode, value=value if mode == "constant" else None)
     shape = g.shape(X) or [UNKNOWN] * 4
     padded_sizes = [
@@ -127,10 +111,8 @@ def roi_align(
         raise g.refuse("the number of columns of RoIs, 4 or 5, is unknown: pass the shape of RoIs")
     if columns == 5:
         batch = g.op("Squeeze", g.op("Slice", RoIs, starts=[0], ends=[1], axes=[1]), axes=[1])
-        regions, batch_indices = (
-            g.op("Slice", RoIs, starts=[1], ends=[5], axes=[1]),
-            g.cast(batch, DataType.INT64),
-        )
+        regions = g.op("Slice", RoIs, starts=[1], ends=[5], axes=[1])
+        batch_indices = g.cast(batch, DataType.INT64)
     else:
         count = g.op("Slice", g.op("Shape", RoIs), starts=[0], ends=[1], axes=[0])
         regions, batch_indices = RoIs, g.op("Expand", g.constant([0]), count)

@@ -71,13 +71,7 @@ _register_fully_connected("FCTransposed", 0)
 
 @onnx_symbolic("caffe2::MatMul")
 def matmul(
-    g: GraphContext,
-    A: Value,
-    B: Value,
-    axis_a: int = 1,
-    axis_b: int = 1,
-    trans_a: int = 0,
-    trans_b: int = 0,
+    g: GraphContext, A: Value, B: Value, axis_a: int = 1, axis_b: int = 1, trans_a: int = 0, trans_b: int = 0
 ) -> Value:
     a, b = as_matrix(g, A, axis_a), as_matrix(g, B, axis_b)
     if trans_a:

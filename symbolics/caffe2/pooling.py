@@ -4,15 +4,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ...registration import GraphContext, Value, onnx_symbolic
+from ...registration import GraphContext, Value
+from ..compositions.operator_tables import register_variant
 from ..compositions.size_arithmetic import UNKNOWN
 from ..compositions.spatial.windows import spatial_sizes
 from ._layouts import from_channels_first, set_shape, to_channels_first
 from ._windows import CAFFE_LEGACY_POOLING, SlidingWindow
-
-
-def _names(name: str) -> list[str]:
-    return [f"caffe2::{name}{suffix}" for suffix in ("", "1D", "2D", "3D")]
 
 
 def _set_pooled_shape(g: GraphContext, result: Value, data: Value, sizes: Sequence[Any]) -> Value:
@@ -63,33 +60,7 @@ def _check_window(g: GraphContext, window: SlidingWindow) -> SlidingWindow:
     return window
 
 
-@onnx_symbolic(_names("MaxPool"))
-def max_pool(
-    g: GraphContext,
-    X: Value,
-    kernels: Sequence[int] = (),
-    strides: Sequence[int] = (),
-    pads: Sequence[int] = (),
-    dilations: Sequence[int] = (),
-    legacy_pad: int = 0,
-    global_pooling: int = 0,
-    order: str = "NCHW",
-) -> Value:
-    if global_pooling:
-        return _pool_globally(g, "GlobalMaxPool", X, kernels, order)
-    window = _check_window(g, SlidingWindow.of(g, kernels, strides, pads, dilations, legacy_pad))
-    data = to_channels_first(g, X, order, window.count + 2)
-    if legacy_pad == CAFFE_LEGACY_POOLING:
-        sizes = _pool_sizes(g, data, window)
-        result = g.call(f"aten::max_pool{window.count}d", self=data, **_ceil_mode_arguments(g, window))
-    else:
-        padded, padding, sizes = window.pad_input(g, data)
-        result = g.op("MaxPool", padded, **window.attributes, **padding)
-    return from_channels_first(g, _set_pooled_shape(g, result, data, sizes), order, window.count + 2)
-
-
-@onnx_symbolic(_names("AveragePool"))
-def average_pool(
+def _pool(
     g: GraphContext,
     X: Value,
     kernels: Sequence[int] = (),
@@ -100,28 +71,36 @@ def average_pool(
     global_pooling: int = 0,
     count_include_pad: int = 0,
     order: str = "NCHW",
+    op_type: str = "MaxPool",
 ) -> Value:
-    """A window over the edge divides by its elements inside, or with `count_include_pad` by all elements."""
+    """At an edge, an average divides by the elements inside, or with `count_include_pad` by all elements."""
     if global_pooling:
-        return _pool_globally(g, "GlobalAveragePool", X, kernels, order)
+        return _pool_globally(g, f"Global{op_type}", X, kernels, order)
     window = _check_window(g, SlidingWindow.of(g, kernels, strides, pads, dilations, legacy_pad))
     data = to_channels_first(g, X, order, window.count + 2)
+    arguments: dict[str, Any] = {}
     if legacy_pad == CAFFE_LEGACY_POOLING:
         sizes = _pool_sizes(g, data, window)
-        arguments: dict[str, Any] = {**_ceil_mode_arguments(g, window), "count_include_pad": False}
+        function = f"aten::{'max' if op_type == 'MaxPool' else 'avg'}_pool{window.count}d"
+        arguments = _ceil_mode_arguments(g, window)
+        if op_type == "AveragePool":
+            arguments["count_include_pad"] = False
         # ATen's avg_pool1d has no divisor_override.
-        if count_include_pad and window.count > 1:
-            arguments["divisor_override"] = math.prod(window.kernels)
-        elif count_include_pad:
+        if count_include_pad and window.count == 1:
             raise g.refuse("count_include_pad is not supported for one-dimensional CAFFE_LEGACY_POOLING")
-        result = g.call(f"aten::avg_pool{window.count}d", self=data, **arguments)
+        if count_include_pad:
+            arguments["divisor_override"] = math.prod(window.kernels)
+        result = g.call(function, self=data, **arguments)
     else:
         padded, padding, sizes = window.pad_input(g, data)
-        result = g.op(
-            "AveragePool",
-            padded,
-            **window.attributes,
-            **padding,
-            count_include_pad=1 if count_include_pad else None,
-        )
+        if count_include_pad:
+            arguments = {"count_include_pad": 1}
+        result = g.op(op_type, padded, outputs=1, **window.attributes, **padding, **arguments)
     return from_channels_first(g, _set_pooled_shape(g, result, data, sizes), order, window.count + 2)
+
+
+_SUFFIXES = ("", "1D", "2D", "3D")
+register_variant(
+    [f"caffe2::MaxPool{suffix}" for suffix in _SUFFIXES], _pool, count_include_pad=0, op_type="MaxPool"
+)
+register_variant([f"caffe2::AveragePool{suffix}" for suffix in _SUFFIXES], _pool, op_type="AveragePool")

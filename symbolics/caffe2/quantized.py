@@ -4,13 +4,17 @@ A tensor of the Int8 operators is UINT8 (a bias: INT32) with a scale and a zero 
 `input_zero_points` have those of the inputs, in order; `Y_scale` and `Y_zero_point` those of the result.
 """
 
+import inspect
 from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...registration import DataType, GraphContext, Value, onnx_symbolic
+from ...registration import DataType, GraphContext, Value, default_registry, onnx_symbolic
 from ..compositions import affine_quantization
 from ..compositions.affine_quantization import Grid
+from ..compositions.operator_tables import set_parameters
+from . import activations, elementwise, images, pooling, shape_operators  # noqa: F401, their functions are called
 from ._layouts import from_channels_first, is_channels_last, to_channels_first
 from .matrix_products import as_matrix
 
@@ -149,81 +153,83 @@ _register_sum(("Int8Add", "Int8Sum"), activation=False)
 _register_sum(("Int8AddRelu", "Int8SumRelu"), activation=True)
 
 
-def _register_pooling(name: str, operator: str, activation: bool) -> None:
-    average = {"count_include_pad": 1} if operator == "AveragePool" else {}
+class _Quantization(NamedTuple):
+    """The scales and zero points of an operator's inputs and of its result."""
 
-    def pooling(
+    input_scales: list[float]
+    input_zero_points: list[int]
+    scale: float
+    zero_point: int
+
+
+def _register(
+    name: str,
+    operator: str,
+    emit: Callable[[GraphContext, _Quantization, dict[str, Any]], Value | list[Value]],
+    without: Sequence[str] = (),
+) -> None:
+    """Register an Int8 operator with the parameters of a float operator, except for some."""
+
+    def int8(
         g: GraphContext,
-        X: Value,
         input_scales: list[float],
         input_zero_points: list[int],
-        kernels: Sequence[int] = (),
-        strides: Sequence[int] = (),
-        pads: Sequence[int] = (),
-        dilations: Sequence[int] = (),
-        legacy_pad: int = 0,
-        global_pooling: int = 0,
-        order: str = "NCHW",
         Y_scale: float = 1.0,
         Y_zero_point: int = 0,
-    ) -> Value:
-        """QNNPACK's averages count pads, which are the input's zero point."""
-        data = _dequantize(g, to_channels_first(g, X, order), input_scales[0], input_zero_points[0])
-        result = g.call(
-            f"caffe2::{operator}",
-            X=data,
-            kernels=list(kernels),
-            strides=list(strides),
-            pads=list(pads),
-            dilations=list(dilations),
-            legacy_pad=legacy_pad,
-            global_pooling=global_pooling,
-            **average,
-        )
+        **arguments: Any,
+    ) -> Value | list[Value]:
+        quantization = _Quantization(input_scales, input_zero_points, Y_scale, Y_zero_point)
+        return emit(g, quantization, arguments)
+
+    function = default_registry.versions(f"caffe2::{operator}")[9].function
+    parameters = [p for p in inspect.signature(function).parameters.values() if p.name not in without]
+    # The parameters of the float operator have defaults, so those that follow must be keywords.
+    *own_parameters, _ = list(inspect.signature(int8).parameters.values())[1:]
+    keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own_parameters]
+    set_parameters(int8, [*parameters, *keywords])
+    onnx_symbolic(f"caffe2::{name}")(int8)
+
+
+def _register_on_floats(name: str, operator: str, activation: bool = False, **fixed: int) -> None:
+    """Register an operator that is computed on dequantized numbers."""
+
+    def emit(g: GraphContext, quantization: _Quantization, arguments: dict[str, Any]) -> Value:
+        order = arguments.pop("order", "NCHW")
+        integers = to_channels_first(g, arguments.pop("X"), order)
+        data = _dequantize(g, integers, quantization.input_scales[0], quantization.input_zero_points[0])
+        result = g.call(f"caffe2::{operator}", X=data, **arguments, **fixed)
         result = g.op("Relu", result) if activation else result
-        return from_channels_first(g, _quantize(g, result, Y_scale, Y_zero_point), order)
+        return from_channels_first(
+            g, _quantize(g, result, quantization.scale, quantization.zero_point), order
+        )
 
-    onnx_symbolic(f"caffe2::{name}")(pooling)
-
-
-_register_pooling("Int8MaxPool", "MaxPool", activation=False)
-_register_pooling("Int8MaxPoolRelu", "MaxPool", activation=True)
-_register_pooling("Int8AveragePool", "AveragePool", activation=False)
-_register_pooling("Int8AveragePoolRelu", "AveragePool", activation=True)
+    _register(name, operator, emit, list(fixed))
 
 
-def _register_activation(name: str, apply: Callable[[GraphContext, Value], Value]) -> None:
-    def activation(
-        g: GraphContext,
-        X: Value,
-        input_scales: list[float],
-        input_zero_points: list[int],
-        Y_scale: float = 1.0,
-        Y_zero_point: int = 0,
-    ) -> Value:
-        result = apply(g, _dequantize(g, X, input_scales[0], input_zero_points[0]))
-        return _quantize(g, result, Y_scale, Y_zero_point)
+def _register_on_integers(name: str, operator: str, without: Sequence[str] = (), **fixed: str) -> None:
+    """Register an operator that moves integers, whose quantization the result must have."""
 
-    onnx_symbolic(f"caffe2::{name}")(activation)
+    def emit(g: GraphContext, quantization: _Quantization, arguments: dict[str, Any]) -> Value | list[Value]:
+        scales, zero_points, scale, zero_point = quantization
+        # The other inputs are sizes and positions.
+        _check_same_quantization(g, scales[:1], zero_points[:1], scale, zero_point)
+        return g.call(f"caffe2::{operator}", **arguments, **fixed)
+
+    _register(name, operator, emit, [*without, *fixed])
 
 
-_register_activation("Int8Relu", lambda g, value: g.op("Relu", value))
-_register_activation("Int8Sigmoid", lambda g, value: g.op("Sigmoid", value))
-_register_activation("Int8Softmax", lambda g, value: g.call("caffe2::Softmax", X=value))
-
-
-@onnx_symbolic("caffe2::Int8LeakyRelu")
-def int8_leaky_relu(
-    g: GraphContext,
-    X: Value,
-    input_scales: list[float],
-    input_zero_points: list[int],
-    alpha: float = 0.01,
-    Y_scale: float = 1.0,
-    Y_zero_point: int = 0,
-) -> Value:
-    real = _dequantize(g, X, input_scales[0], input_zero_points[0])
-    return _quantize(g, g.op("LeakyRelu", real, alpha=alpha), Y_scale, Y_zero_point)
+# QNNPACK's averages count pads, which are the input's zero point.
+_register_on_floats("Int8AveragePool", "AveragePool", count_include_pad=1)
+_register_on_floats("Int8AveragePoolRelu", "AveragePool", activation=True, count_include_pad=1)
+_register_on_floats("Int8MaxPool", "MaxPool")
+_register_on_floats("Int8MaxPoolRelu", "MaxPool", activation=True)
+for _operator in ("LeakyRelu", "Relu", "Sigmoid"):
+    _register_on_floats(f"Int8{_operator}", _operator)
+_register_on_floats("Int8Softmax", "Softmax", axis=1)
+for _operator in ("ChannelShuffle", "Flatten", "Reshape", "Slice", "Transpose"):
+    _register_on_integers(f"Int8{_operator}", _operator)
+# The Int8 images are always NHWC.
+_register_on_integers("Int8ResizeNearest", "ResizeNearest", ["scales"], order="NHWC")
 
 
 @onnx_symbolic("caffe2::Int8Concat")
@@ -242,96 +248,3 @@ def int8_concat(
     if axis is None:
         axis = 0 if not order else 3 if is_channels_last(g, order) else 1
     return g.call_outputs("caffe2::Concat", inputs=inputs, axis=axis)
-
-
-@onnx_symbolic("caffe2::Int8Reshape")
-def int8_reshape(
-    g: GraphContext,
-    data: Value,
-    input_scales: list[float],
-    input_zero_points: list[int],
-    new_shape: Value | None = None,
-    shape: Sequence[int] | None = None,
-    Y_scale: float = 1.0,
-    Y_zero_point: int = 0,
-) -> list[Value]:
-    _check_same_quantization(g, input_scales[:1], input_zero_points[:1], Y_scale, Y_zero_point)
-    return g.call_outputs(
-        "caffe2::Reshape", data=data, new_shape=new_shape, shape=None if shape is None else list(shape)
-    )
-
-
-@onnx_symbolic("caffe2::Int8Flatten")
-def int8_flatten(
-    g: GraphContext,
-    input: Value,
-    input_scales: list[float],
-    input_zero_points: list[int],
-    axis: int = 1,
-    Y_scale: float = 1.0,
-    Y_zero_point: int = 0,
-) -> Value:
-    _check_same_quantization(g, input_scales, input_zero_points, Y_scale, Y_zero_point)
-    return g.call("caffe2::Flatten", input=input, axis=axis)
-
-
-@onnx_symbolic("caffe2::Int8Transpose")
-def int8_transpose(
-    g: GraphContext,
-    X: Value,
-    input_scales: list[float],
-    input_zero_points: list[int],
-    axes: Sequence[int] = (),
-    Y_scale: float = 1.0,
-    Y_zero_point: int = 0,
-) -> Value:
-    _check_same_quantization(g, input_scales, input_zero_points, Y_scale, Y_zero_point)
-    return g.call("caffe2::Transpose", X=X, axes=list(axes))
-
-
-@onnx_symbolic("caffe2::Int8ChannelShuffle")
-def int8_channel_shuffle(
-    g: GraphContext,
-    X: Value,
-    input_scales: list[float],
-    input_zero_points: list[int],
-    group: int = 1,
-    order: str = "NCHW",
-    Y_scale: float = 1.0,
-    Y_zero_point: int = 0,
-) -> Value:
-    _check_same_quantization(g, input_scales, input_zero_points, Y_scale, Y_zero_point)
-    return g.call("caffe2::ChannelShuffle", X=X, group=group, order=order)
-
-
-@onnx_symbolic("caffe2::Int8Slice")
-def int8_slice(
-    g: GraphContext,
-    data: Value,
-    input_scales: list[float],
-    input_zero_points: list[int],
-    starts: Value | list[int] | None = None,
-    ends: Value | list[int] | None = None,
-    Y_scale: float = 1.0,
-    Y_zero_point: int = 0,
-) -> Value:
-    _check_same_quantization(g, input_scales[:1], input_zero_points[:1], Y_scale, Y_zero_point)
-    return g.call("caffe2::Slice", data=data, starts=starts, ends=ends)
-
-
-@onnx_symbolic("caffe2::Int8ResizeNearest")
-def int8_resize_nearest(
-    g: GraphContext,
-    X: Value,
-    input_scales: list[float],
-    input_zero_points: list[int],
-    width_scale: float = 1.0,
-    height_scale: float = 1.0,
-    Y_scale: float = 1.0,
-    Y_zero_point: int = 0,
-) -> Value:
-    """Always NHWC."""
-    _check_same_quantization(g, input_scales, input_zero_points, Y_scale, Y_zero_point)
-    return g.call(
-        "caffe2::ResizeNearest", X=X, width_scale=width_scale, height_scale=height_scale, order="NHWC"
-    )

@@ -6,6 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
+from ..compositions.operator_tables import register_functions
 from ..compositions.size_arithmetic import UNKNOWN, axis_from_front, known_rank
 from ._layouts import from_channels_first, is_channels_last, set_shape, set_shape_like, to_channels_first
 from .matrix_products import flatten_axis, matrix_sizes
@@ -41,11 +42,6 @@ def flatten(g: GraphContext, input: Value, axis: int = 1) -> Value:
     return set_shape(g.op("Flatten", input, axis=flatten_at), matrix_sizes(g, input, flatten_at))
 
 
-@onnx_symbolic("caffe2::FlattenToVec")
-def flatten_to_vec(g: GraphContext, input: Value) -> Value:
-    return g.op("Reshape", input, [-1])
-
-
 @onnx_symbolic("caffe2::ResizeLike")
 def resize_like(g: GraphContext, data: Value, shape_tensor: Value) -> Value:
     return set_shape_like(g.op("Reshape", data, g.op("Shape", shape_tensor)), shape_tensor)
@@ -67,14 +63,18 @@ def transpose(g: GraphContext, X: Value, axes: Sequence[int] = ()) -> Value:
     return g.op("Transpose", X, perm=list(axes) or None)
 
 
-@onnx_symbolic("caffe2::NHWC2NCHW")
-def nhwc_to_nchw(g: GraphContext, data: Value) -> Value:
-    return to_channels_first(g, data, "NHWC")
-
-
-@onnx_symbolic("caffe2::NCHW2NHWC")
-def nchw_to_nhwc(g: GraphContext, data: Value) -> Value:
-    return from_channels_first(g, data, "NHWC")
+register_functions(
+    "caffe2",
+    "data",
+    {
+        "NHWC2NCHW": lambda g, data: to_channels_first(g, data, "NHWC"),
+        "NCHW2NHWC": lambda g, data: from_channels_first(g, data, "NHWC"),
+    },
+)
+register_functions("caffe2", "input", {"FlattenToVec": lambda g, input: g.op("Reshape", input, [-1])})
+register_functions(
+    "caffe2", "DATA INDICES", {"BatchGather": lambda g, *values: g.op("Gather", *values, axis=1)}
+)
 
 
 @onnx_symbolic("caffe2::ChannelShuffle")
@@ -220,21 +220,12 @@ def gather(
     wraps = axis == 0 if wrap_indices is None else bool(wrap_indices)
     # Before opset 11 negative indices cost further operators, so only nets that wrap them pay.
     emit = g.op_of_any_data if wraps else g.op
-    result: Value = emit("Gather", DATA, INDICES, axis=dim)
-    return result
-
-
-@onnx_symbolic("caffe2::BatchGather")
-def batch_gather(g: GraphContext, DATA: Value, INDICES: Value) -> Value:
-    return g.op("Gather", DATA, INDICES, axis=1)
+    return emit("Gather", DATA, INDICES, axis=dim)
 
 
 @onnx_symbolic("caffe2::Tile")
 def tile(
-    g: GraphContext,
-    X: Value,
-    tiles: Value | int | None = None,
-    axis: Value | int | None = None,
+    g: GraphContext, X: Value, tiles: Value | int | None = None, axis: Value | int | None = None
 ) -> Value:
     """The inputs `tiles` and `axis` override the arguments."""
     if isinstance(axis, Value):
@@ -257,11 +248,6 @@ def tile(
 def shape(g: GraphContext, X: Value, axes: Sequence[int] = ()) -> Value:
     full_shape = g.op("Shape", X)
     return g.op("Gather", full_shape, list(axes), axis=0) if axes else full_shape
-
-
-@onnx_symbolic("caffe2::Size")
-def size(g: GraphContext, X: Value) -> Value:
-    return g.op("Size", X)
 
 
 @onnx_symbolic("caffe2::ConstantFill")

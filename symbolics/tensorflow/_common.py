@@ -1,14 +1,12 @@
 """Helpers of TensorFlow's symbolic functions: constant operands, sizes, arithmetic on narrow integers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from ...registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
+from ...registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ...registration.inference import shape_inference
 from ..compositions.integers import widen_integers
 from ..compositions.size_arithmetic import Size, dimension, fold_size, same_size
@@ -24,11 +22,16 @@ def restore_dtype(g: GraphContext, result: Value, dtype: DataType | None) -> Val
     return result if dtype is None else g.cast(result, dtype)
 
 
-def binary(g: GraphContext, op_type: str, x: Value, y: Value | Number) -> Value:
+def binary(g: GraphContext, op_type: str, x: Value, y: Value) -> Value:
     """Emit an operator on two tensors of one type; runtimes compute narrow integers as INT32 or INT64."""
-    dtype = g.dtype(x)
-    second = widen_integers(g, y) if isinstance(y, Value) else y
-    return restore_dtype(g, g.op(op_type, widen_integers(g, x), second), dtype)
+    second = widen_integers(g, y)
+    return restore_dtype(g, g.op(op_type, widen_integers(g, x), second), g.dtype(x))
+
+
+def call_on_wide(g: GraphContext, function: str, x: Value, y: Value) -> Value:
+    """Call a symbolic function on two tensors of one type, like `binary`."""
+    result = g.call(function, widen_integers(g, x), widen_integers(g, y))
+    return restore_dtype(g, result, g.dtype(x))
 
 
 def select_elements(g: GraphContext, condition: Value, t: Value, e: Value) -> Value:
@@ -46,11 +49,7 @@ def integers(g: GraphContext, value: Value) -> list[int] | None:
 
 
 def constant_integers(g: GraphContext, value: Value, name: str) -> list[int]:
-    """The elements of an integer tensor that must be constant.
-
-    Raises:
-        UnsupportedError: it is computed.
-    """
+    """The elements of an integer tensor that must be constant."""
     numbers = integers(g, value)
     if numbers is None:
         raise g.refuse(f"'{name}' must be constant")
@@ -105,17 +104,27 @@ def elements(g: GraphContext, value: Value, count: int | None = None) -> list[Si
     return [fold_size(g, g.op("Gather", vector_int64, index, axis=0)) for index in range(length)]
 
 
+def known_elements(g: GraphContext, value: Value, count: int | None = None) -> list[Size]:
+    """Like `elements`, but refuse a vector whose number of elements is unknown."""
+    items = elements(g, value, count)
+    if items is None:
+        raise g.refuse("the number of dimensions is unknown")
+    return items
+
+
+def shape_operand(g: GraphContext, value: Value) -> Sequence[Size] | Value:
+    """A shape operand: its sizes one by one if their number is known, else an INT64 vector."""
+    items = elements(g, value)
+    return sizes(g, value) if items is None else items
+
+
 def vector(g: GraphContext, items: Sequence[Size] | Value) -> Value:
     """An INT64 vector of sizes."""
     return items if isinstance(items, Value) else g.stack(items)
 
 
 def check_policy(g: GraphContext, bad_indices_policy: str) -> None:
-    """Check the policy of an operator for indices out of range.
-
-    Raises:
-        UnsupportedError: the policy does not exist, or ignores such indices, which no ONNX operator does.
-    """
+    """Check the policy of an operator for indices out of range."""
     if bad_indices_policy not in ("", "DEFAULT", "ERROR", "IGNORE"):
         raise g.refuse(f"bad_indices_policy '{bad_indices_policy}' does not exist")
     if bad_indices_policy == "IGNORE":
@@ -160,10 +169,6 @@ def front_axis(g: GraphContext, axis: int, *values: Value, added: int = 0) -> in
     Args:
         added: the number of dimensions that the result has beyond those of the values; the axis may be one
             of them.
-
-    Raises:
-        UnsupportedError: the values do not have the axis; or it is negative, all ranks are unknown, and the
-            opset has no negative axes.
     """
     ranks = [g.rank(value) for value in values]
     rank = next((rank for rank in ranks if rank is not None), None)

@@ -4,8 +4,6 @@ The source pass `real_pairs` moves every TensorFlow node with a complex operand 
 `tf_complex`. Operators that treat both parts alike work on each part.
 """
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 
@@ -13,98 +11,33 @@ from ...registration import DataType, GraphContext, Value, default_registry, onn
 from ...registration.functions.results import as_list
 from ..complex.real_and_imaginary import Parts, split
 from ..compositions.matrices import transpose
-from ..compositions.size_arithmetic import Size
-from . import creation, passthrough
+from ..compositions.operator_tables import register_table
+from . import creation, passthrough  # noqa: F401
 from ._common import elements
-from .elementwise import binary_arithmetic, comparison, unary_functions
-from .indexing import gathering, scattering
-from .reductions import cumulative, reduction, segments
-from .shapes import joining, padding, shape, slicing
 
-_MODULES_BY_PARTS = (
-    binary_arithmetic,
-    comparison,
-    creation,
-    cumulative,
-    gathering,
-    joining,
-    padding,
-    passthrough,
-    reduction,
-    scattering,
-    segments,
-    shape,
-    slicing,
-    unary_functions,
-)
-"""The modules that register the functions which then work on each part: they must be imported first."""
+# These modules register the functions that then work on each part, so they must be imported first.
+from .elementwise import binary_arithmetic, comparison, unary_functions  # noqa: F401
+from .indexing import gathering, scattering  # noqa: F401
+from .reductions import cumulative, reduction, segments  # noqa: F401
+from .shapes import joining, padding, shape, slicing  # noqa: F401
 
-# The complex operands of operators that treat the real and the imaginary part alike.
-_BY_PARTS = {
-    "Add": "x y",
-    "AddN": "inputs",
-    "AddV2": "x y",
-    "BroadcastTo": "input",
-    "Concat": "values",
-    "ConcatV2": "values",
-    "Cumsum": "x",
-    "ExpandDims": "input",
-    "Fill": "value",
-    "Gather": "params",
-    "GatherNd": "params",
-    "GatherV2": "params",
-    "Identity": "input",
-    "IdentityN": "input",
-    "Mean": "input",
-    "Neg": "x",
-    "Pack": "values",
-    "Pad": "input",
-    "PadV2": "input constant_values",
-    "Reshape": "tensor",
-    "ReverseV2": "tensor",
-    "Roll": "input",
-    "ScatterNd": "updates",
-    "Select": "t e",
-    "SelectV2": "t e",
-    "Slice": "input",
-    "Split": "value",
-    "SplitV": "value",
-    "Squeeze": "input",
-    "StopGradient": "input",
-    "StridedSlice": "input",
-    "Sub": "x y",
-    "Sum": "input",
-    "TensorScatterAdd": "tensor updates",
-    "TensorScatterUpdate": "tensor updates",
-    "Tile": "input",
-    "Transpose": "x",
-    "Unpack": "value",
-    "UnsortedSegmentSum": "data",
-    "ZerosLike": "x",
-}
-
-# The function on real pairs that computes an operator.
-_PAIR_FUNCTIONS = {
-    "Conj": "conj",
-    "Cos": "cos",
-    "Exp": "exp",
-    "FFT": "fft_fft",
-    "FFT2D": "fft_fft2",
-    "IFFT": "fft_ifft",
-    "IFFT2D": "fft_ifft2",
-    "Imag": "imag",
-    "Inv": "reciprocal",
-    "Log": "log",
-    "Real": "real",
-    "Reciprocal": "reciprocal",
-    "Rsqrt": "rsqrt",
-    "Sin": "sin",
-    "Sqrt": "sqrt",
-    "Square": "square",
-    "Tanh": "tanh",
-}
-_NAMED_INPUT = frozenset({"Conj", "FFT", "FFT2D", "IFFT", "IFFT2D", "Imag", "Real"})
-"""Operators whose operand is called `input`; the operand of the others is called `x`."""
+_BY_PARTS = """
+x y: Add AddV2 Sub
+x: Cumsum Neg Transpose ZerosLike
+inputs: AddN
+input: BroadcastTo ExpandDims Identity IdentityN Mean Pad Roll Slice Squeeze StopGradient
+input: StridedSlice Sum Tile
+input constant_values: PadV2
+params: Gather GatherNd GatherV2
+values: Concat ConcatV2 Pack
+value: Fill Split SplitV Unpack
+tensor: Reshape ReverseV2
+tensor updates: TensorScatterAdd TensorScatterUpdate
+updates: ScatterNd
+t e: Select SelectV2
+data: UnsortedSegmentSum
+"""
+"""The operators that treat the real and the imaginary part alike, by their complex operands."""
 
 
 def _register_by_parts(name: str, operands: list[str]) -> None:
@@ -130,64 +63,32 @@ def _register_by_parts(name: str, operands: list[str]) -> None:
     onnx_symbolic(f"tf_complex::{name}")(by_parts)
 
 
-for _name, _operands in _BY_PARTS.items():
-    _register_by_parts(_name, _operands.split())
+for _line in _BY_PARTS.strip().splitlines():
+    _operands, _, _names = _line.partition(": ")
+    for _name in _names.split():
+        _register_by_parts(_name, _operands.split())
+register_table(
+    "tf_complex",
+    """
+input: Angle=complex::angle Conj=complex::conj Imag=complex::imag Real=complex::real
+input: FFT=complex::fft_fft FFT2D=complex::fft_fft2 IFFT=complex::fft_ifft IFFT2D=complex::fft_ifft2
+x: ComplexAbs=complex::abs Cos=complex::cos Exp=complex::exp Inv=complex::reciprocal Log=complex::log
+x: Reciprocal=complex::reciprocal Rsqrt=complex::rsqrt Sin=complex::sin Sqrt=complex::sqrt
+x: Square=complex::square Tanh=complex::tanh
+x y: Mul=complex::mul Div=complex::div RealDiv=complex::div Pow=complex::pow
+real imag: Complex=complex::complex
+""",
+)
 
 
-def _register_of_pairs(name: str, function: str) -> None:
-    if name in _NAMED_INPUT:
-
-        @onnx_symbolic(f"tf_complex::{name}")
-        def of_input(g: GraphContext, input: Value) -> Value:
-            return g.call(f"complex::{function}", input)
-
-    else:
-
-        @onnx_symbolic(f"tf_complex::{name}")
-        def of_x(g: GraphContext, x: Value) -> Value:
-            return g.call(f"complex::{function}", x)
-
-
-for _name, _function in _PAIR_FUNCTIONS.items():
-    _register_of_pairs(_name, _function)
-
-
-def _register_binary(names: list[str], function: str) -> None:
-    @onnx_symbolic([f"tf_complex::{name}" for name in names])
-    def binary(g: GraphContext, x: Value, y: Value) -> Value:
+def _register_comparison(name: str, function: str) -> None:
+    @onnx_symbolic(f"tf_complex::{name}")
+    def compare(g: GraphContext, x: Value, y: Value, incompatible_shape_error: bool = True) -> Value:
         return g.call(f"complex::{function}", x, y)
 
 
-_register_binary(["Mul"], "mul")
-_register_binary(["Div", "RealDiv"], "div")
-_register_binary(["Pow"], "pow")
-
-
-@onnx_symbolic("tf_complex::Equal")
-def equal(g: GraphContext, x: Value, y: Value, incompatible_shape_error: bool = True) -> Value:
-    return g.call("complex::eq", x, y)
-
-
-@onnx_symbolic("tf_complex::NotEqual")
-def not_equal(g: GraphContext, x: Value, y: Value, incompatible_shape_error: bool = True) -> Value:
-    return g.call("complex::ne", x, y)
-
-
-@onnx_symbolic("tf_complex::Complex")
-def complex_(g: GraphContext, real: Value, imag: Value) -> Value:
-    return g.call("complex::complex", real, imag)
-
-
-@onnx_symbolic("tf_complex::ComplexAbs")
-def complex_abs(g: GraphContext, x: Value) -> Value:
-    return g.call("complex::abs", x)
-
-
-@onnx_symbolic("tf_complex::Angle")
-def angle(g: GraphContext, input: Value) -> Value:
-    return g.call("complex::angle", input)
-
-
+_register_comparison("Equal", "eq")
+_register_comparison("NotEqual", "ne")
 _PART = {DataType.COMPLEX64: DataType.FLOAT, DataType.COMPLEX128: DataType.DOUBLE}
 
 
@@ -215,11 +116,10 @@ def conjugate_transpose(g: GraphContext, x: Value, perm: Value) -> Value:
 @onnx_symbolic(["tf_complex::BatchMatMul", "tf_complex::BatchMatMulV2"])
 def batch_matmul(g: GraphContext, x: Value, y: Value, adj_x: bool = False, adj_y: bool = False) -> Value:
     """An adjoint matrix is also conjugated."""
-    factors = (
+    first, second = (
         split(g, value).conj().map(lambda part: transpose(g, part)) if adjoint else split(g, value)
         for value, adjoint in ((x, adj_x), (y, adj_y))
     )
-    first, second = factors
     return first.matmul(second).pair()
 
 
@@ -235,12 +135,6 @@ def matmul(
     return first.matmul(second).pair()
 
 
-def _lengths(g: GraphContext, fft_length: Value, count: int) -> list[Size]:
-    lengths = elements(g, fft_length, count)
-    assert lengths is not None
-    return lengths
-
-
 def _register_over_three(name: str, function: str) -> None:
     @onnx_symbolic(f"tf_complex::{name}")
     def over_three(g: GraphContext, input: Value) -> Value:
@@ -251,7 +145,7 @@ def _register_real(name: str, function: str, count: int) -> None:
     @onnx_symbolic(f"tf_complex::{name}")
     def of_real(g: GraphContext, input: Value, fft_length: Value) -> Value:
         """Crop the last dimensions to the lengths, or pad them with zeros."""
-        sizes = _lengths(g, fft_length, count)
+        sizes = elements(g, fft_length, count)
         return g.call(f"complex::{function}", input, sizes, list(range(-count, 0)))
 
 

@@ -1,7 +1,5 @@
 """TensorFlow's If and Case. Their blocks receive all outer values as arguments."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import onnx_ir as ir

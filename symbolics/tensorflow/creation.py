@@ -1,42 +1,33 @@
 """Creates tensors from numbers and shapes: fills, ranges, one-hot rows."""
 
-from __future__ import annotations
-
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
+from ..compositions.operator_tables import register_functions
 from ..compositions.size_arithmetic import fold_size, known_rank
-from ._common import elements, integers, number, select_elements, sizes
+from ._common import integers, number, select_elements, shape_operand
 
 
 @onnx_symbolic("tf::Fill")
 def fill(g: GraphContext, dims: Value, value: Value) -> Value:
-    dimensions = elements(g, dims)
-    size = sizes(g, dims) if dimensions is None else dimensions
     dtype = g.dtype(value) or DataType.FLOAT
-    return g.call("composed::full", size=size, fill_value=value, dtype=dtype)
+    return g.call("composed::full", size=shape_operand(g, dims), fill_value=value, dtype=dtype)
 
 
-@onnx_symbolic("tf::ZerosLike")
-def zeros_like(g: GraphContext, x: Value) -> Value:
-    return g.call("aten::zeros_like", x, g.dtype(x))
-
-
-@onnx_symbolic("tf::OnesLike")
-def ones_like(g: GraphContext, x: Value) -> Value:
-    return g.call("aten::ones_like", x, g.dtype(x))
+register_functions(
+    "tf",
+    "x",
+    {
+        "ZerosLike": lambda g, x: g.call("aten::zeros_like", x, g.dtype(x)),
+        "OnesLike": lambda g, x: g.call("aten::ones_like", x, g.dtype(x)),
+    },
+)
 
 
 @onnx_symbolic("tf::Empty")
 def empty(g: GraphContext, shape: Value, dtype: DataType, init: bool = False) -> Value:
     """TensorFlow leaves the elements undefined; here they are 0."""
-    dimensions = elements(g, shape)
-    return g.call(
-        "composed::full",
-        size=sizes(g, shape) if dimensions is None else dimensions,
-        fill_value=0,
-        dtype=dtype,
-    )
+    return g.call("composed::full", size=shape_operand(g, shape), fill_value=0, dtype=dtype)
 
 
 def _scalar(g: GraphContext, value: Value) -> Value:

@@ -34,11 +34,7 @@ class UnwrittenList(Value):
 
 
 class ScannedList(Value):
-    """A list to which iteration i of a loop writes element i.
-
-    Attributes:
-        item: the element that this iteration has written.
-    """
+    """A list to which iteration i of a loop writes element i; `item` is the one of this iteration."""
 
     def __init__(self, dtype: DataType | None, item: Value | None = None):
         super().__init__(type=None if dtype is None else ir.TensorType(dtype))
@@ -58,11 +54,7 @@ def element_sizes(items: Value) -> list[Dim] | None:
 
 
 def as_tensor(g: GraphContext, items: Value) -> Value:
-    """The list as one tensor.
-
-    Raises:
-        UnsupportedError: no element is written yet, and the shape of the elements is unknown.
-    """
+    """The list as one tensor."""
     if isinstance(items, ScannedList):
         raise g.refuse("a list that is read in the loop that writes it is not supported")
     if not isinstance(items, UnwrittenList):
@@ -70,6 +62,13 @@ def as_tensor(g: GraphContext, items: Value) -> Value:
     if items.sizes is None or not all(isinstance(size, int) for size in items.sizes):
         raise g.refuse("a list is read before it is written to, and the shape of its elements is unknown")
     return zeros(g, [items.count, *[int(size) for size in items.sizes]], _dtype(items))  # type: ignore[arg-type]
+
+
+def _set_computed_shape(result: Value, dims: ir.Shape | Sequence[Dim | None] | None) -> Value:
+    """Set the shape of a result; a folded constant has its exact shape already."""
+    if result.producer() is not None:
+        result.shape = None if dims is None else ir.Shape(list(dims))
+    return result
 
 
 def _dtype(items: Value) -> DataType:
@@ -116,10 +115,9 @@ def _expand_to_element(g: GraphContext, items: Value, item: Value) -> Value:
     else:
         sizes = None
     result = g.op("Expand", items, g.op("Concat", g.constant([1]), g.op("Shape", item), axis=0))
-    # A folded constant has its exact shape already.
-    if result.producer() is not None and items.shape is not None:
-        result.shape = None if sizes is None else ir.Shape([items.shape[0], *sizes])
-    return result
+    if items.shape is None:
+        return result
+    return _set_computed_shape(result, None if sizes is None else [items.shape[0], *sizes])
 
 
 def resize_list(g: GraphContext, items: Value, count: Size) -> Value:
@@ -145,9 +143,7 @@ def _append_zeros(g: GraphContext, items: Value, count: Size) -> Value:
     zeros_appended = g.op("Expand", g.constant(0, _dtype(items)), shape)
     result = g.op("Concat", items, zeros_appended, axis=0)
     sizes = element_sizes(items)
-    if result.producer() is not None:
-        result.shape = None if sizes is None else ir.Shape([None, *sizes])
-    return result
+    return _set_computed_shape(result, None if sizes is None else [None, *sizes])
 
 
 def write_element(g: GraphContext, items: Value, index: Size, item: Value) -> Value:
@@ -160,21 +156,13 @@ def write_element(g: GraphContext, items: Value, index: Size, item: Value) -> Va
     tensor = tensor_like_element(g, items, item)
     index_vector = g.op("Reshape", g.constant(index, DataType.INT64), [1, 1])
     result = g.op("ScatterND", tensor, index_vector, g.op("Unsqueeze", item, axes=[0]))
-    if result.producer() is not None:
-        result.shape = tensor.shape
-    return result
+    return _set_computed_shape(result, tensor.shape)
 
 
 def scatter_elements(g: GraphContext, items: Value, indices: Value, values: Value) -> Value:
-    """Replace elements of a list by slices of a tensor.
-
-    Raises:
-        UnsupportedError: the list does not have an element.
-    """
-    count, positions = (
-        (None if isinstance(items, ScannedList) else element_count(g, items)),
-        integers(g, indices),
-    )
+    """Replace elements of a list by slices of a tensor."""
+    count = None if isinstance(items, ScannedList) else element_count(g, items)
+    positions = integers(g, indices)
     if isinstance(count, int) and positions and not 0 <= min(positions) <= max(positions) < count:
         raise g.refuse(f"it writes the elements {positions} of a list of {count} elements")
     if isinstance(items, UnwrittenList):
@@ -184,17 +172,14 @@ def scatter_elements(g: GraphContext, items: Value, indices: Value, values: Valu
             return values
         sizes = element_sizes(values)
         sized_list = UnwrittenList(items.count, _dtype(items), sizes if sizes is not None else items.sizes)
-        tensor = (
-            tensor_like_element(g, sized_list, g.op("Gather", values, 0, axis=0))
-            if sizes is None
-            else _zeros_like(g, sized_list, values)
-        )
+        if sizes is None:
+            tensor = tensor_like_element(g, sized_list, g.op("Gather", values, 0, axis=0))
+        else:
+            tensor = _zeros_like(g, sized_list, values)
     else:
         tensor = _expand_to_element(g, as_tensor(g, items), g.op("Gather", values, 0, axis=0))
     result = g.op("ScatterND", tensor, g.op("Unsqueeze", g.cast(indices, DataType.INT64), axes=[1]), values)
-    if result.producer() is not None:
-        result.shape = tensor.shape
-    return result
+    return _set_computed_shape(result, tensor.shape)
 
 
 def covers_all_elements(g: GraphContext, indices: Value, items: Value) -> bool:
@@ -235,9 +220,7 @@ def append_element(g: GraphContext, items: Value, item: Value) -> Value:
     tensor = tensor_like_element(g, items, item)
     result = g.op("Concat", tensor, item_row, axis=0)
     sizes = element_sizes(tensor)
-    if result.producer() is not None:
-        count = element_count(g, tensor)
-        result.shape = (
-            None if sizes is None else ir.Shape([count + 1 if isinstance(count, int) else None, *sizes])
-        )
-    return result
+    if sizes is None:
+        return _set_computed_shape(result, None)
+    count = element_count(g, tensor)
+    return _set_computed_shape(result, [count + 1 if isinstance(count, int) else None, *sizes])

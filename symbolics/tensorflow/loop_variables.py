@@ -1,7 +1,5 @@
 """Analyses loop variables in the source graph: invariants, counters, and lists written in order."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 
@@ -12,10 +10,7 @@ from ...registration.arguments import arguments
 
 _IDENTITIES = frozenset({"Identity", "StopGradient", "PreventGradient", "Snapshot", "CheckNumerics"})
 _INTEGERS = frozenset({ir.DataType.INT32, ir.DataType.INT64})
-WRITES = {
-    "TensorListSetItem": ("input_handle", "index"),
-    "TensorArrayWriteV3": ("flow_in", "index"),
-}
+WRITES = {"TensorListSetItem": ("input_handle", "index"), "TensorArrayWriteV3": ("flow_in", "index")}
 """The operators that write an element of a list, with the names of their arguments list and position."""
 _COMPARISONS = {
     "Less": ("x", "y", 0),
@@ -84,11 +79,7 @@ class CounterBound:
 def bounds_of(
     condition: ir.Graph, body: ir.Graph, initial_values: Sequence[Value]
 ) -> list[CounterBound] | None:
-    """The bounds in a loop's condition; None if the condition contains anything else.
-
-    Args:
-        initial_values: the variables before the loop.
-    """
+    """The bounds in a loop's condition; None if the condition contains anything else."""
     bounds = []
     for conjunct in _conjuncts(condition.outputs[0]):
         bound = _bound(conjunct, condition, body, initial_values)

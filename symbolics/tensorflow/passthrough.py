@@ -1,27 +1,13 @@
 """Operators that return a tensor unchanged, check it, or print it."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
+from ..compositions.operator_tables import register_functions, register_variant
 
-
-@onnx_symbolic(["tf::Identity", "tf::Snapshot", "tf::GuaranteeConst", "tf::RefIdentity", "tf::StopGradient"])
-def identity(g: GraphContext, input: Value) -> Value:
-    return input
-
-
-@onnx_symbolic("tf::DeepCopy")
-def deep_copy(g: GraphContext, x: Value) -> Value:
-    return x
-
-
-@onnx_symbolic("tf::PreventGradient")
-def prevent_gradient(g: GraphContext, input: Value, message: str = "") -> Value:
-    return input
+_IDENTITIES = ("Identity", "Snapshot", "GuaranteeConst", "RefIdentity", "StopGradient")
+register_functions("tf", "input", dict.fromkeys(_IDENTITIES, lambda g, input: input))
+register_functions("tf", "x", {"DeepCopy": lambda g, x: x})
 
 
 @onnx_symbolic("tf::IdentityN")
@@ -29,44 +15,35 @@ def identity_n(g: GraphContext, input: list[Value]) -> list[Value]:
     return input
 
 
-@onnx_symbolic("tf::CheckNumerics")
+@onnx_symbolic(["tf::CheckNumerics", "tf::CheckNumericsV2"])
 def check_numerics(g: GraphContext, tensor: Value, message: str = "") -> Value:
     """The check is omitted."""
     return tensor
 
 
-@onnx_symbolic("tf::CheckNumericsV2")
-def check_numerics_v2(g: GraphContext, tensor: Value, message: str = "") -> Value:
-    return tensor
-
-
 @onnx_symbolic("tf::Print")
 def print_(
-    g: GraphContext,
-    input: Value,
-    data: list[Value],
-    message: str = "",
-    first_n: int = -1,
-    summarize: int = 3,
+    g: GraphContext, input: Value, data: list[Value], message: str = "", first_n: int = -1, summarize: int = 3
 ) -> Value:
     """Nothing is printed."""
     return input
 
 
+register_variant("tf::PreventGradient", print_, data=[], first_n=-1, summarize=3)
+
+
 @onnx_symbolic("tf::PrintV2")
-def print_v2(
-    g: GraphContext, input: Value, output_stream: str = "stderr", end: str = "\n"
-) -> tuple[Any, ...]:
+def print_v2(g: GraphContext, input: Value, output_stream: str = "stderr", end: str = "\n") -> tuple[()]:
     return ()
 
 
 @onnx_symbolic("tf::NoOp")
-def no_op(g: GraphContext) -> tuple[Any, ...]:
+def no_op(g: GraphContext) -> tuple[()]:
     return ()
 
 
 @onnx_symbolic("tf::Assert")
-def assert_(g: GraphContext, condition: Value, data: list[Value], summarize: int = 3) -> tuple[Any, ...]:
+def assert_(g: GraphContext, condition: Value, data: list[Value], summarize: int = 3) -> tuple[()]:
     """The assertion is omitted."""
     return ()
 
@@ -83,7 +60,7 @@ def ensure_shape(g: GraphContext, input: Value, shape: list[int] | None = None) 
     current_shape = g.shape(input)
     if shape is None or current_shape is not None:
         return input
-    result: Value = g.op("Identity", input)
+    result = g.op("Identity", input)
     result.shape = ir.Shape([None if size < 0 else size for size in shape])
     return result
 

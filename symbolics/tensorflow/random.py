@@ -3,34 +3,24 @@
 Stateless operators return the same numbers for the same seed, which no ONNX operator does: they are refused.
 """
 
-from __future__ import annotations
-
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
-from ..compositions.size_arithmetic import Size
-from ._common import constant_integer, elements, number, set_shape
+from ._common import constant_integer, known_elements, number, set_shape
 
 _TAIL_PROBABILITY = 0.022750131948179195
 """The probability that a standard normal number is less than -2."""
 
 
-def _sizes(g: GraphContext, shape: Value) -> list[Size]:
-    sizes = elements(g, shape)
-    if sizes is None:
-        raise g.refuse("the number of dimensions is unknown")
-    return sizes
-
-
 @onnx_symbolic("tf::RandomUniform")
 def random_uniform(g: GraphContext, shape: Value, dtype: DataType, seed: int = 0, seed2: int = 0) -> Value:
     """Uniform numbers from 0 to below 1."""
-    return g.call("composed::uniform", _sizes(g, shape), dtype)
+    return g.call("composed::uniform", known_elements(g, shape), dtype)
 
 
 @onnx_symbolic("tf::RandomStandardNormal")
 def random_standard_normal(
     g: GraphContext, shape: Value, dtype: DataType, seed: int = 0, seed2: int = 0
 ) -> Value:
-    return g.call("composed::normal", _sizes(g, shape), dtype)
+    return g.call("composed::normal", known_elements(g, shape), dtype)
 
 
 @onnx_symbolic("tf::TruncatedNormal")
@@ -39,7 +29,7 @@ def truncated_normal(g: GraphContext, shape: Value, dtype: DataType, seed: int =
     # The inverse distribution is steep at its ends, where half precision is too coarse.
     compute_dtype = DataType.DOUBLE if dtype == DataType.DOUBLE else DataType.FLOAT
     unit = g.call(
-        "composed::uniform", _sizes(g, shape), compute_dtype, _TAIL_PROBABILITY, 1 - _TAIL_PROBABILITY
+        "composed::uniform", known_elements(g, shape), compute_dtype, _TAIL_PROBABILITY, 1 - _TAIL_PROBABILITY
     )
     return g.cast(g.call("aten::special_ndtri", unit), dtype)
 
@@ -50,7 +40,7 @@ def random_uniform_int(
 ) -> Value:
     dtype = g.dtype(minval) or DataType.INT32
     low, high = number(g, minval), number(g, maxval)
-    return g.call("composed::random_integers", _sizes(g, shape), dtype, low, high)
+    return g.call("composed::random_integers", known_elements(g, shape), dtype, low, high)
 
 
 @onnx_symbolic("tf::RandomShuffle")

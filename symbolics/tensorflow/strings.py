@@ -1,7 +1,5 @@
 """String operators, which ONNX supports from opset 20 on."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic

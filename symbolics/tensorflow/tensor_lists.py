@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from ...registration import GROWS, DataType, GraphContext, Value, onnx_symbolic
 from ..compositions.list_values import merge_dimensions
+from ..compositions.operator_tables import register_variant
 from ..compositions.size_arithmetic import UNKNOWN, Dim, Size, compute
 from ._common import constant_integers, integers, number
 from .list_values import (
@@ -192,11 +193,7 @@ def tensor_list_scatter_v2(
     return scatter_elements(g, _unwritten(g, count, element_dtype), indices, tensor)
 
 
-@onnx_symbolic("tf::TensorListScatter")
-def tensor_list_scatter(
-    g: GraphContext, tensor: Value, indices: Value, element_shape: Value, element_dtype: ElementType
-) -> Value:
-    return tensor_list_scatter_v2(g, tensor, indices, element_shape, -1, element_dtype)
+register_variant("tf::TensorListScatter", tensor_list_scatter_v2, num_elements=-1)
 
 
 def _count_to_highest(g: GraphContext, indices: Value) -> Size:
@@ -226,25 +223,18 @@ def tensor_list_concat_lists(
 
 
 @onnx_symbolic("tf::TensorListConcatV2")
-def tensor_list_concat_v2(
+def tensor_list_concat(
     g: GraphContext,
     input_handle: Value,
-    element_shape: Value,
-    leading_dims: Value,
     element_dtype: ElementType,
+    element_shape: Value | Sequence[int] | None = None,
+    leading_dims: Value | None = None,
 ) -> list[Value]:
     """Concatenate the elements, which all have the same shape; also return the first size of each."""
     return _concatenate_elements(g, as_tensor(g, input_handle))
 
 
-@onnx_symbolic("tf::TensorListConcat")
-def tensor_list_concat(
-    g: GraphContext,
-    input_handle: Value,
-    element_dtype: ElementType,
-    element_shape: Sequence[int] | None = None,
-) -> list[Value]:
-    return _concatenate_elements(g, as_tensor(g, input_handle))
+register_variant("tf::TensorListConcat", tensor_list_concat, leading_dims=None)
 
 
 def _concatenate_elements(g: GraphContext, items: Value) -> list[Value]:

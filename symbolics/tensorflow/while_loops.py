@@ -1,7 +1,5 @@
 """Lowers TensorFlow's While to Loop. Its blocks receive all outer values as arguments."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -166,11 +164,10 @@ def _body_input(like: Value, shape: ir.Shape | Sequence[Dim] | None) -> Value:
 
 @dataclasses.dataclass
 class _LoopBody:
-    """The body of the ONNX loop.
+    """The body of the ONNX loop, and each variable after an iteration.
 
-    Attributes:
-        graph: the body; it returns a condition, the carried variables, and the elements of scanned lists.
-        results: each variable after an iteration; a list may still be an `UnwrittenList` or `ScannedList`.
+    The graph returns a condition, the carried variables and the elements of scanned lists. A result may
+    still be an `UnwrittenList` or a `ScannedList`.
     """
 
     graph: ir.Graph
@@ -330,10 +327,8 @@ def _emit_loop(
         value.type = body_output.type
     # A Loop without carried variables has the dummy in their place.
     scan_start = max(len(passed_variables), 1)
-    carried, scans = (
-        iter(outputs[: len(passed_variables)]),
-        zip(outputs[scan_start:], body_outputs[scan_start:], strict=True),
-    )
+    carried = iter(outputs[: len(passed_variables)])
+    scans = zip(outputs[scan_start:], body_outputs[scan_start:], strict=True)
     results = []
     for index, (variable, result) in enumerate(zip(variables, body.results, strict=True)):
         if variable.is_loop_input and variable.body_input is not None:

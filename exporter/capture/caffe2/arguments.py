@@ -1,7 +1,5 @@
 """Converts the arguments of an operator to Python values."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,18 +13,11 @@ MAXIMUM_LIST = 65_536
 """Maximum numbers in an argument's list; weights are no arguments."""
 _SINGLE, _LISTS = ("f", "i", "s", "n", "t"), ("floats", "ints", "strings", "nets", "tensors", "qtensors")
 _ELEMENT_TYPES = {
-    "FLOAT": ir.DataType.FLOAT,
-    "INT32": ir.DataType.INT32,
     "BYTE": ir.DataType.UINT8,
-    "STRING": ir.DataType.STRING,
-    "BOOL": ir.DataType.BOOL,
-    "UINT8": ir.DataType.UINT8,
-    "INT8": ir.DataType.INT8,
-    "UINT16": ir.DataType.UINT16,
-    "INT16": ir.DataType.INT16,
-    "INT64": ir.DataType.INT64,
-    "FLOAT16": ir.DataType.FLOAT16,
-    "DOUBLE": ir.DataType.DOUBLE,
+    **{
+        name: ir.DataType[name]
+        for name in "FLOAT INT32 STRING BOOL UINT8 INT8 UINT16 INT16 INT64 FLOAT16 DOUBLE".split()
+    },
 }
 _WINDOW_LISTS = {"kernels": "kernel", "strides": "stride", "dilations": "dilation", "adjs": "adj"}
 """The list arguments of windows, and the names of the legacy arguments with single numbers."""
@@ -34,22 +25,14 @@ _SIDES = ("t", "l", "b", "r")
 
 
 def text_of(text: str | bytes, label: str) -> str:
-    """Check that a text field of a message is UTF-8; protobuf returns bytes if it is not.
-
-    Raises:
-        ModelFileError: it is not UTF-8.
-    """
+    """Check that a text field of a message is UTF-8; protobuf returns bytes if it is not."""
     if not isinstance(text, str):
         raise ModelFileError(f"{label} holds text that is not UTF-8")
     return text
 
 
 def arguments_by_name(operator: OperatorDef, label: str) -> dict[str, Argument]:
-    """The argument messages of an operator by name.
-
-    Raises:
-        ModelFileError: two arguments with one name differ.
-    """
+    """The argument messages of an operator by name."""
     messages: dict[str, Argument] = {}
     for argument in operator.arg:
         name = text_of(argument.name, label)
@@ -59,11 +42,7 @@ def arguments_by_name(operator: OperatorDef, label: str) -> dict[str, Argument]:
 
 
 def field_of(argument: Argument, label: str) -> str:
-    """The field that has an argument's value; "" for an empty list.
-
-    Raises:
-        ModelFileError: several fields have values.
-    """
+    """The field that has an argument's value; "" for an empty list."""
     fields = [field for field in _SINGLE if argument.HasField(field)]
     fields += [field for field in _LISTS if len(getattr(argument, field))]
     if len(fields) > 1:
@@ -100,11 +79,7 @@ def _decode(text: str | bytes) -> str:
 
 
 def arguments_of(operator: OperatorDef, label: str) -> dict[str, Any]:
-    """The arguments that an operator reads, by name; all of them if it is not in the table.
-
-    Raises:
-        ModelFileError: they contradict each other, or have invalid values.
-    """
+    """The arguments that an operator reads, by name; all of them if it is not in the table."""
     messages = arguments_by_name(operator, label)
     values = {name: value_of(argument, label) for name, argument in messages.items()}
     schema = table().get(operator.type)
@@ -140,11 +115,7 @@ def _set_once(values: dict[str, Any], name: str, legacy_numbers: list[Any] | Non
 
 
 def element_type(value: object, label: str) -> ir.DataType:
-    """The ONNX element type for the number or the name of a Caffe2 element type.
-
-    Raises:
-        ModelFileError: there is no such type.
-    """
+    """The ONNX element type for the number or the name of a Caffe2 element type."""
     numbers = message_type.enumeration("TensorProto.DataType")
     names = {number: name for name, number in numbers.items()}
     name = value.upper() if isinstance(value, str) else names.get(value) if isinstance(value, int) else None
@@ -161,11 +132,7 @@ def constant_type(messages: Mapping[str, Argument], label: str) -> ir.DataType:
 
 
 def sizes_of(values: object, label: str) -> tuple[int, ...]:
-    """The sizes in a `shape` argument.
-
-    Raises:
-        ModelFileError: they are not sizes.
-    """
+    """The sizes in a `shape` argument."""
     if not isinstance(values, list) or not all(
         isinstance(size, int) and 0 <= size < 2**48 for size in values
     ):

@@ -4,8 +4,6 @@ Random fillers, which only training nets need, draw from a generator whose seed 
 same file always gives the same weights, but not the ones that Caffe2 would draw.
 """
 
-from __future__ import annotations
-
 import math
 import zlib
 from collections.abc import Callable, Mapping
@@ -21,17 +19,13 @@ from .messages import Argument, OperatorDef
 
 _LIST_FILLERS = {
     "GivenTensorFill": ir.DataType.FLOAT,
-    "GivenTensorDoubleFill": ir.DataType.DOUBLE,
     "GivenTensorFp16Fill": ir.DataType.FLOAT16,
-    "GivenTensorBoolFill": ir.DataType.BOOL,
-    "GivenTensorInt8Fill": ir.DataType.INT8,
-    "GivenTensorInt16Fill": ir.DataType.INT16,
     "GivenTensorIntFill": ir.DataType.INT32,
-    "GivenTensorInt64Fill": ir.DataType.INT64,
-    "GivenTensorUInt8Fill": ir.DataType.UINT8,
-    "GivenTensorUInt16Fill": ir.DataType.UINT16,
-    "GivenTensorStringFill": ir.DataType.STRING,
     "Int8GivenIntTensorFill": ir.DataType.INT32,
+    **{
+        f"GivenTensor{name}Fill": ir.DataType[name.upper()]
+        for name in ("Double", "Bool", "Int8", "Int16", "Int64", "UInt8", "UInt16", "String")
+    },
 }
 """Fillers with a list of values, and their element types."""
 _BYTE_FILLERS = ("GivenTensorByteStringToUInt8Fill", "Int8GivenTensorFill")
@@ -47,10 +41,9 @@ def is_filler(operator: OperatorDef) -> bool:
 
 
 class Fillers:
-    """Makes the tensors of fillers, with a limit on the bytes that are not stored in the file.
+    """Makes the tensors of fillers, and notes the blobs with random numbers and their operators.
 
-    Attributes:
-        random: the blobs with random numbers, and the operators that filled them.
+    The bytes that are not stored in the file are limited.
     """
 
     def __init__(self, bounds: Bounds):
@@ -58,14 +51,7 @@ class Fillers:
         self.random: dict[str, str] = {}
 
     def tensor(self, operator: OperatorDef, label: str, *, random: bool) -> ir.TensorProtocol | None:
-        """Return the tensor of a filler; None for other operators, and for fillers with inputs.
-
-        Args:
-            random: whether to evaluate random fillers too.
-
-        Raises:
-            ModelFileError: its arguments contradict each other, or the tensor is too large.
-        """
+        """Return the tensor of a filler; None for others, and for random fillers unless `random` is set."""
         filler_type = operator.type
         if not is_filler(operator) or (filler_type in _RANDOM_FILLERS and not random):
             return None
@@ -89,11 +75,7 @@ class Fillers:
             raise ModelFileError(f"{label} cannot be filled: {error}") from None
 
     def _charge(self, size: int, label: str) -> None:
-        """Count bytes of a generated weight.
-
-        Raises:
-            ModelFileError: all generated weights together exceed the limit.
-        """
+        """Count bytes of a generated weight."""
         self._remaining_bytes -= size
         if self._remaining_bytes < 0:
             raise ModelFileError(f"{label} exceeds the limit on generated weights; {REMEDY}")
@@ -175,29 +157,27 @@ def _uniform(draw: np.random.Generator, shape: tuple[int, ...], numbers: Mapping
     return draw.uniform(numbers.get("min", 0.0), numbers.get("max", 1.0), shape).astype(np.float32)
 
 
-def _integers(draw: np.random.Generator, shape: tuple[int, ...], numbers: Mapping[str, Any]) -> np.ndarray:
-    return draw.integers(numbers.get("min", 0), numbers.get("max", 1), shape, np.int32, endpoint=True)
+def _xavier(draw: np.random.Generator, shape: tuple[int, ...], numbers: Mapping[str, Any]) -> np.ndarray:
+    """Uniform numbers, scaled by the fan-in."""
+    bound = math.sqrt(3 / max(math.prod(shape[1:]), 1))
+    return _uniform(draw, shape, {"min": -bound, "max": bound})
 
 
 def _gaussian(draw: np.random.Generator, shape: tuple[int, ...], numbers: Mapping[str, Any]) -> np.ndarray:
     return draw.normal(numbers.get("mean", 0.0), numbers.get("std", 1.0), shape).astype(np.float32)
 
 
-def _xavier(draw: np.random.Generator, shape: tuple[int, ...], numbers: Mapping[str, Any]) -> np.ndarray:
-    """Uniform numbers, scaled by the fan-in."""
-    bound = math.sqrt(3 / max(math.prod(shape[1:]), 1))
-    return draw.uniform(-bound, bound, shape).astype(np.float32)
-
-
 def _msra(draw: np.random.Generator, shape: tuple[int, ...], numbers: Mapping[str, Any]) -> np.ndarray:
     """Normal numbers, scaled by the fan-out."""
     outputs = math.prod(shape) // max(shape[1], 1)
-    return draw.normal(0.0, math.sqrt(2 / max(outputs, 1)), shape).astype(np.float32)
+    return _gaussian(draw, shape, {"std": math.sqrt(2 / max(outputs, 1))})
 
 
 _RANDOM_FILLERS: dict[str, _Draw] = {
     "UniformFill": _uniform,
-    "UniformIntFill": _integers,
+    "UniformIntFill": lambda draw, shape, numbers: draw.integers(
+        numbers.get("min", 0), numbers.get("max", 1), shape, np.int32, endpoint=True
+    ),
     "Float16UniformFill": lambda draw, shape, numbers: _uniform(draw, shape, numbers).astype(np.float16),
     "GaussianFill": _gaussian,
     "XavierFill": _xavier,

@@ -4,8 +4,6 @@ They come from the caller, or from the file value_info.json in the folder of the
 have: `{"data": [1, [1, 3, 224, 224]]}`, where 1 is ONNX's number of the element type.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import pathlib
@@ -13,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from ....registration import ModelFileError, UsageError
@@ -22,15 +21,8 @@ from ...files.small_files import read_small, reason_of
 VALUE_INFO = "value_info.json"
 _MAXIMUM_BYTES = 2**20
 _TYPES = {
-    "float16": ir.DataType.FLOAT16,
-    "float32": ir.DataType.FLOAT,
-    "float64": ir.DataType.DOUBLE,
-    "int8": ir.DataType.INT8,
-    "int16": ir.DataType.INT16,
-    "int32": ir.DataType.INT32,
-    "int64": ir.DataType.INT64,
-    "uint8": ir.DataType.UINT8,
-    "bool": ir.DataType.BOOL,
+    name: ir.DataType.from_numpy(np.dtype(name))
+    for name in "float16 float32 float64 int8 int16 int32 int64 uint8 bool".split()
 }
 _TEXT = re.compile(r"\s*(?:(\w+)\s*\[)?\s*([^\[\]]*?)\s*(\])?\s*")
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -41,12 +33,7 @@ ShapeArgument = Sequence[int | str | None] | str
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """The element type and shape of an input.
-
-    Attributes:
-        dtype: its element type; None if it is unknown.
-        shape: its sizes; a name or None for a dynamic size.
-    """
+    """The element type of an input, if known, and its sizes; a name or None for a dynamic size."""
 
     dtype: ir.DataType | None
     shape: tuple[int | str | None, ...]

@@ -1,7 +1,5 @@
 """Caffe2's messages. `make descriptors` compiles protos/*.proto into the descriptor set beside them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ..protobuf_messages import MessageTypes

@@ -5,8 +5,6 @@ value. The init_net runs first. The results of its fillers are the weights; its 
 before those of the predict_net.
 """
 
-from __future__ import annotations
-
 import os
 import pathlib
 from collections.abc import Iterable, Mapping
@@ -112,9 +110,7 @@ class _Net:
             self._add(operator, f"operator {index} of the predict_net", random=False)
         outputs = self._find_outputs(predict, operators)
         if self._fillers.random:
-            filled_blobs = ", ".join(
-                f"{blob} ({operator_type})" for blob, operator_type in self._fillers.random.items()
-            )
+            filled_blobs = ", ".join(f"{blob} ({filler})" for blob, filler in self._fillers.random.items())
             text = "the init_net fills blobs with random numbers, which are not those that Caffe2 would draw"
             warn(f"{text}: {filled_blobs}"[:1000])
         for name in outputs:
@@ -186,10 +182,8 @@ class _Net:
     def _add(self, operator: OperatorDef, position_text: str, *, random: bool) -> None:
         """Add one operator: a weight for a filler, else a node."""
         operator_type = text_of(operator.type, position_text)
-        inputs, outputs = (
-            _blob_names(operator.input, position_text),
-            _blob_names(operator.output, position_text),
-        )
+        inputs = _blob_names(operator.input, position_text)
+        outputs = _blob_names(operator.output, position_text)
         operator_name = text_of(operator.name, position_text) or (outputs[0] if outputs else operator_type)
         label = f"{operator_type} '{operator_name}' ({position_text})"
         tensor = self._fillers.tensor(operator, label, random=random)
@@ -271,21 +265,10 @@ class _Net:
         bound: dict[str, Any],
         label: str,
     ) -> None:
-        """Add the scales and zero points of Int8 inputs and results to the bound arguments.
-
-        Raises:
-            CaptureError: an operator for floats reads an Int8 blob, or an Int8 operator reads another blob.
-        """
+        """Add the scales and zero points of Int8 inputs and results to the bound arguments."""
         quantizations = [self._quantization.get(value) for value in values]
         if not operator_type.startswith("Int8") or operator_type == "Int8Quantize":
-            int8_value = next(
-                (
-                    value
-                    for value, quantization in zip(values, quantizations, strict=True)
-                    if quantization is not None
-                ),
-                None,
-            )
+            int8_value = next((value for value in values if value in self._quantization), None)
             if int8_value is not None:
                 raise CaptureError(
                     f"{label} reads blob '{int8_value.name}', which is Int8; it needs floating-point numbers"
@@ -347,11 +330,7 @@ def _is_single_zero(operator: OperatorDef) -> bool:
 
 
 def _blob_names(names: Iterable[str], label: str) -> list[str]:
-    """The names of blobs.
-
-    Raises:
-        ModelFileError: a name is empty, or not UTF-8.
-    """
+    """The names of blobs."""
     blob_names = [text_of(name, label) for name in names]
     if "" in blob_names:
         raise ModelFileError(f"{label} has a blob without a name")

@@ -1,7 +1,5 @@
 """Reads the file of a net, binary or text, within bounds. The content decides the encoding."""
 
-from __future__ import annotations
-
 import functools
 import os
 import re
@@ -81,10 +79,9 @@ def _message_memory() -> wire.MessageMemory:
 
 
 def _recognise_encoding(head: bytes, empty_size: int | None = None) -> str:
-    """The encoding of a net that begins with these bytes, "binary" or "text"; "" for other files.
+    """The encoding of a net that begins with these bytes; "" for other files.
 
-    Args:
-        empty_size: the size of a file whose net may have no operators; None if it must have some.
+    `empty_size` is the size of a file whose net may have no operators; None if it must have some.
     """
     if text.first_word(head) in message_type("NetDef").DESCRIPTOR.fields_by_name:
         return "text"

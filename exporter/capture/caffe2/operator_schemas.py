@@ -8,8 +8,6 @@ Legacy arguments of windows are converted to lists: `kernel`, `kernel_h` and `ke
 likewise `strides`, `pads`, `dilations` and `adjs`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 
@@ -94,13 +92,7 @@ Int8ResizeNearest: X | width_scale height_scale Y_scale Y_zero_point
 
 @dataclasses.dataclass(frozen=True)
 class Schema:
-    """The names of one operator.
-
-    Attributes:
-        inputs: the inputs, in order.
-        variadic: whether the last one is a list.
-        arguments: the arguments that the operator reads.
-    """
+    """The names of an operator's inputs, whose last may be a list, and of the arguments that it reads."""
 
     inputs: tuple[str, ...]
     variadic: bool

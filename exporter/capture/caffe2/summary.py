@@ -1,7 +1,5 @@
 """Describes the file of a net as plain data for tables and JSON."""
 
-from __future__ import annotations
-
 import collections
 import os
 from collections.abc import Mapping

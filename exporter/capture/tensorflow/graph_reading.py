@@ -1,9 +1,6 @@
 """Reads GraphDef, MetaGraph and SavedModel files, binary or text, within bounds on time and memory."""
 
-from __future__ import annotations
-
 import dataclasses
-import functools
 import os
 import pathlib
 from collections.abc import Collection, Iterable, Mapping
@@ -16,7 +13,7 @@ from ...files.reading.checks.memory import PROPORTION
 from ...files.reading.encodings import text, wire
 from ...files.reading.encodings.model_files import decoding_errors, regular_contents
 from ...files.reading.names import listed, quoted
-from .messages import GraphDef, MetaGraphDef, SignatureDef, TensorInfo, message_type
+from .messages import GraphDef, MetaGraphDef, SignatureDef, TensorInfo, memory_of, message_type
 from .operator_definitions import Definitions
 from .recognition import GRAPH, META_GRAPH, SAVED_MODEL, Format, file_of, recognise, recognise_head
 from .tensor_protos import repeated_bytes
@@ -132,7 +129,7 @@ def _read_message(
         data, _ = regular_contents(file, label, recognise_encoding, bounds)
         message = message_type(formats[0].file_type)()
         if formats[0].encoding == "binary":
-            wire.check(data, bounds, _message_memory(formats[0].file_type))
+            wire.check(data, bounds, memory_of(formats[0].file_type))
             message.ParseFromString(data)
         else:
             text.parse(data, "text", message, bounds)
@@ -159,11 +156,6 @@ def _check_format(
             f"{requested.file_type}"
         )
     return recognised
-
-
-@functools.cache
-def _message_memory(file_type: str) -> wire.MessageMemory:
-    return wire.MessageMemory(message_type(file_type).DESCRIPTOR)
 
 
 def _graph_with_tags(graphs: Iterable[MetaGraphDef], tags: Collection[str] | None) -> MetaGraphDef:

@@ -4,8 +4,6 @@ They come from a table of inference operators, or from a MetaGraph, which define
 tests/exporter/capture/tensorflow/make_operator_definitions.py generates the table.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib.resources
 import zlib

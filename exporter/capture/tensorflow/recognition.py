@@ -1,7 +1,5 @@
 """Recognises TensorFlow files by their first bytes."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import re
@@ -32,31 +30,19 @@ _REQUIRED_FIELDS = {GRAPH: (1, "NodeDef"), META_GRAPH: (2, GRAPH), SAVED_MODEL: 
 _OPERATOR_FIELD = 2
 _WORD = re.compile(rb"[^\x00-\x20\x7f]+")
 _FILE_TYPES_BY_FIRST_WORD = {
-    "node": GRAPH,
-    "library": GRAPH,
-    "version": GRAPH,
-    "versions": GRAPH,
-    "debug_info": GRAPH,
-    "meta_info_def": META_GRAPH,
-    "graph_def": META_GRAPH,
-    "saver_def": META_GRAPH,
-    "collection_def": META_GRAPH,
-    "signature_def": META_GRAPH,
-    "asset_file_def": META_GRAPH,
-    "object_graph_def": META_GRAPH,
-    "saved_model_schema_version": SAVED_MODEL,
-    "meta_graphs": SAVED_MODEL,
+    **dict.fromkeys("node library version versions debug_info".split(), GRAPH),
+    **dict.fromkeys(
+        "meta_info_def graph_def saver_def collection_def signature_def asset_file_def "
+        "object_graph_def".split(),
+        META_GRAPH,
+    ),
+    **dict.fromkeys("saved_model_schema_version meta_graphs".split(), SAVED_MODEL),
 }
 """The file type of a text, by the field that it begins with; other model formats do not use these fields."""
 
 
 class Format(NamedTuple):
-    """A file format.
-
-    Attributes:
-        file_type: `GRAPH`, `META_GRAPH` or `SAVED_MODEL`.
-        encoding: "binary" or "text".
-    """
+    """The type of a file, such as `GRAPH`, and its encoding, "binary" or "text"."""
 
     file_type: str
     encoding: str

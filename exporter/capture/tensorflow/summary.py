@@ -1,7 +1,5 @@
 """Describes a TensorFlow file as plain data for tables and JSON."""
 
-from __future__ import annotations
-
 import collections
 import os
 from collections.abc import Iterator
@@ -11,9 +9,10 @@ from ...files.reading import bounds_of
 from .element_types import onnx_type
 from .graph_reading import GraphFile, read_graph
 from .messages import NodeDef, TensorShapeProto
+from .node_messages import OPTIONAL_PLACEHOLDER, PLACEHOLDERS, parse_result_name
 from .recognition import file_of
 
-_PLACEHOLDERS = ("Placeholder", "PlaceholderV2", "PlaceholderWithDefault")
+_PLACEHOLDERS = PLACEHOLDERS | {OPTIONAL_PLACEHOLDER}
 
 
 def describe_graph(path: str | os.PathLike[str], *, trusted: bool = False) -> dict[str, Any]:
@@ -35,36 +34,25 @@ def describe_graph(path: str | os.PathLike[str], *, trusted: bool = False) -> di
     constants = [
         node.attr["value"].tensor.ByteSize() for nodes in bodies for node in nodes if node.op == "Const"
     ]
+    meta_graph, checkpoint = graph_file.meta_graph, graph_file.checkpoint_prefix
+    version = meta_graph.meta_info_def.tensorflow_version if meta_graph is not None else ""
     return {
         "file": os.fspath(path),
         "bytes": os.path.getsize(file_of(path)),
         "kind": graph_file.file_type,
         "form": graph_file.encoding,
-        "producer": _producer(graph_file),
+        "producer": f"TensorFlow {version}" if version else f"GraphDef version {graph.versions.producer}",
         "inputs": list(_inputs(graph_file)),
         "outputs": list(_outputs(graph_file)),
         "signature": graph_file.signature,
-        "signatures": sorted(graph_file.meta_graph.signature_def)
-        if graph_file.meta_graph is not None
-        else [],
-        "tags": list(graph_file.meta_graph.meta_info_def.tags) if graph_file.meta_graph is not None else [],
-        "checkpoint": os.fspath(graph_file.checkpoint_prefix)
-        if graph_file.checkpoint_prefix is not None
-        else None,
+        "signatures": sorted(meta_graph.signature_def) if meta_graph is not None else [],
+        "tags": list(meta_graph.meta_info_def.tags) if meta_graph is not None else [],
+        "checkpoint": None if checkpoint is None else os.fspath(checkpoint),
         "nodes": operators.total(),
         "functions": len(graph.library.function),
         "operators": dict(sorted(operators.items(), key=lambda item: (-item[1], item[0]))),
         "constants": {"count": len(constants), "bytes": sum(constants)},
     }
-
-
-def _producer(graph_file: GraphFile) -> str:
-    version = (
-        graph_file.meta_graph.meta_info_def.tensorflow_version if graph_file.meta_graph is not None else ""
-    )
-    return (
-        f"TensorFlow {version}" if version else f"GraphDef version {graph_file.graph_def.versions.producer}"
-    )
 
 
 def _inputs(graph_file: GraphFile) -> Iterator[dict[str, Any]]:
@@ -84,7 +72,7 @@ def _outputs(graph_file: GraphFile) -> Iterator[dict[str, Any]]:
             yield _value(name, tensor.dtype, tensor.tensor_shape)
         return
     nodes = graph_file.graph_def.node
-    read_names = {name.removeprefix("^").partition(":")[0] for node in nodes for name in node.input}
+    read_names = {parse_result_name(text.removeprefix("^")).node for node in nodes for text in node.input}
     for node in nodes:
         if node.name not in read_names and node.op not in ("NoOp", "Const", *_PLACEHOLDERS):
             yield _value(node.name, _first_type(graph_file, node), None)

@@ -5,8 +5,6 @@ has them: the last element of a short list is repeated, an empty list means zero
 shape are ignored.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence
@@ -19,9 +17,9 @@ from ...files.reading.encodings.wire import varint
 from .element_types import numpy_type, type_name
 from .messages import TensorProto
 
-_MAXIMUM_RANK = 32
+MAXIMUM_RANK = 32
 """Maximum number of dimensions that every supported numpy allows."""
-_MAXIMUM_ELEMENTS = 2**48
+MAXIMUM_ELEMENTS = 2**48
 _STRING_OVERHEAD = 64
 """Bytes that a string takes in memory besides its contents."""
 _LISTS = {
@@ -76,11 +74,7 @@ def array_of(tensor: TensorProto, label: str, bounds: Bounds = BOUNDS) -> np.nda
 
 
 def repeated_bytes(tensor: TensorProto, label: str) -> int:
-    """The number of bytes of repeated elements, which the message does not store.
-
-    Raises:
-        ModelFileError: the shape is invalid, or the type has no contents in a file.
-    """
+    """The number of bytes of repeated elements, which the message does not store."""
     name, dtype, shape = _header(tensor, label)
     if tensor.tensor_content:
         return 0
@@ -101,9 +95,9 @@ def _header(tensor: TensorProto, label: str) -> tuple[str, np.dtype, tuple[int, 
         raise ModelFileError(f"{label} has {len(sizes)} dimensions and an unknown rank")
     if min(sizes, default=0) < 0:
         raise ModelFileError(f"{label} has a negative size, {min(sizes)}")
-    if len(sizes) > _MAXIMUM_RANK:
-        raise ModelFileError(f"{label} has {len(sizes)} dimensions, more than {_MAXIMUM_RANK}")
-    if math.prod(size for size in sizes if size) >= _MAXIMUM_ELEMENTS:
+    if len(sizes) > MAXIMUM_RANK:
+        raise ModelFileError(f"{label} has {len(sizes)} dimensions, more than {MAXIMUM_RANK}")
+    if math.prod(size for size in sizes if size) >= MAXIMUM_ELEMENTS:
         raise ModelFileError(f"{label} has sizes that exceed any memory")
     return name, dtype, sizes
 
@@ -114,17 +108,7 @@ def _list_field(name: str) -> str:
 
 
 def elements_of(content: bytes | np.ndarray, number: int, count: int, label: str) -> np.ndarray:
-    """The elements in bytes with the layout of memory, little-endian; a view of the bytes where possible.
-
-    Args:
-        content: the bytes.
-        number: the number of the element type, which is not strings.
-        count: the number of elements.
-        label: their description in errors.
-
-    Raises:
-        ModelFileError: the bytes do not fit.
-    """
+    """The elements in bytes with the layout of memory, little-endian; a view of the bytes where possible."""
     name, dtype = type_name(number), numpy_type(number)
     if dtype is None:
         raise ModelFileError(f"{label} is of {name}, which cannot be stored in a file")
@@ -136,9 +120,8 @@ def elements_of(content: bytes | np.ndarray, number: int, count: int, label: str
         )
     if name == "DT_BOOL" and content_bytes.size and content_bytes.max() > 1:
         raise ModelFileError(f"{label} holds booleans that are neither 0 nor 1")
-    return (
-        _decode_narrow(content_bytes, name, dtype) if name in _NARROW_TYPE_BITS else content_bytes.view(dtype)
-    )
+    is_narrow = name in _NARROW_TYPE_BITS
+    return _decode_narrow(content_bytes, name, dtype) if is_narrow else content_bytes.view(dtype)
 
 
 def _split_strings(content: bytes, count: int, label: str) -> list[bytes]:
@@ -167,12 +150,9 @@ def _list_elements(tensor: TensorProto, name: str, dtype: np.dtype, count: int) 
     if field not in _CAST_LISTS:
         return np.array(elements[:count] or [0], dtype)
     # Bit patterns, and numbers that the type does not have, lose their upper bits.
-    elements = (
-        np.frombuffer(elements[:count] or b"\0", np.uint8)
-        if field == "float8_val"
-        else elements[:count] or [0]
-    )
-    patterns = np.array(elements, np.int32).astype(f"u{dtype.itemsize}")
+    is_bytes = field == "float8_val"
+    numbers = np.frombuffer(elements[:count] or b"\0", np.uint8) if is_bytes else elements[:count] or [0]
+    patterns = np.array(numbers, np.int32).astype(f"u{dtype.itemsize}")
     return _decode_narrow(patterns, name, dtype) if name in _NARROW_TYPE_BITS else patterns.view(dtype)
 
 
@@ -181,10 +161,8 @@ def _decode_narrow(patterns: np.ndarray, name: str, dtype: np.dtype) -> np.ndarr
     bits = patterns & (2 ** _NARROW_TYPE_BITS[name] - 1)
     if "_INT" in name:
         sign = 2 ** (_NARROW_TYPE_BITS[name] - 1)
-        result: np.ndarray = ((bits ^ sign).astype(np.int8) - sign).view(dtype)
-        return result
-    result = bits.view(dtype)
-    return result
+        bits = (bits ^ sign).astype(np.int8) - sign
+    return bits.view(dtype)
 
 
 def _object_array(strings: Sequence[bytes]) -> np.ndarray:

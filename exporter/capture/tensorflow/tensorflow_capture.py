@@ -1,7 +1,5 @@
 """Captures a TensorFlow file: a GraphDef, MetaGraph or SavedModel, with a checkpoint of its variables."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Collection, Sequence
@@ -58,13 +56,7 @@ class TensorFlowOptions:
 
 @dataclasses.dataclass(frozen=True)
 class CapturedFile:
-    """A captured file, with the names of inputs and outputs in its signature.
-
-    Attributes:
-        capture: the source graph.
-        input_names: names of the inputs, in order; None for TensorFlow's own.
-        output_names: likewise for the outputs.
-    """
+    """A captured file, with the names of inputs and outputs in its signature; None for TensorFlow's own."""
 
     capture: Capture
     input_names: list[str] | None = None

@@ -1,6 +1,4 @@
-"""Bitwise logic, shifts and bit counts of integers."""
-
-from __future__ import annotations
+"""The number of bits that are set in integers."""
 
 import numpy as np
 
@@ -9,11 +7,6 @@ from ...compositions.size_arithmetic import known_rank
 
 _BITS = 4
 _COUNTS = [bin(digit).count("1") for digit in range(1 << _BITS)]
-
-
-@onnx_symbolic("tf::Invert")
-def invert(g: GraphContext, x: Value) -> Value:
-    return g.op("BitwiseNot", x)
 
 
 @onnx_symbolic("tf::PopulationCount")

@@ -1,9 +1,10 @@
 """Comparisons, logic, and choices between two tensors."""
 
-from __future__ import annotations
+from collections.abc import Callable
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.integers import widen_integers
+from ...compositions.operator_tables import register_functions
 from .._common import binary, select_elements
 
 
@@ -12,19 +13,20 @@ def _comparable(g: GraphContext, value: Value) -> Value:
     return value if g.dtype(value) == DataType.UINT64 else widen_integers(g, value)
 
 
-def _register_comparison(name: str, op_type: str) -> None:
-    @onnx_symbolic(f"tf::{name}")
-    def comparison(g: GraphContext, x: Value, y: Value) -> Value:
-        return g.op(op_type, _comparable(g, x), _comparable(g, y))
+def _comparison(op_type: str) -> Callable[..., Value]:
+    return lambda g, x, y: g.op(op_type, _comparable(g, x), _comparable(g, y))
 
 
-for _name, _op_type in {
-    "Less": "Less",
-    "LessEqual": "LessOrEqual",
-    "Greater": "Greater",
-    "GreaterEqual": "GreaterOrEqual",
-}.items():
-    _register_comparison(_name, _op_type)
+register_functions(
+    "tf",
+    "x y",
+    {
+        "Less": _comparison("Less"),
+        "LessEqual": _comparison("LessOrEqual"),
+        "Greater": _comparison("Greater"),
+        "GreaterEqual": _comparison("GreaterOrEqual"),
+    },
+)
 
 
 def _may_broadcast(g: GraphContext, x: Value, y: Value) -> bool:
@@ -58,11 +60,6 @@ def approximate_equal(g: GraphContext, x: Value, y: Value, tolerance: float = 1e
     return g.op("Less", widen_integers(g, distance), int(tolerance))
 
 
-@onnx_symbolic("tf::LogicalNot")
-def logical_not(g: GraphContext, x: Value) -> Value:
-    return g.op("Not", x)
-
-
 @onnx_symbolic("tf::Select")
 def select(g: GraphContext, condition: Value, t: Value, e: Value) -> Value:
     """A one-dimensional condition selects slices of the first dimension."""
@@ -88,6 +85,4 @@ def _append_dimensions(g: GraphContext, condition: Value, like: Value) -> Value:
     )
 
 
-@onnx_symbolic("tf::SelectV2")
-def select_v2(g: GraphContext, condition: Value, t: Value, e: Value) -> Value:
-    return select_elements(g, condition, t, e)
+register_functions("tf", "condition t e", {"SelectV2": select_elements})

@@ -1,7 +1,5 @@
 """Recognises Keras's exact GELU, `0.5 x erfc(-x sqrt(0.5))`: lowered by itself, Erfc takes 30 nodes."""
 
-from __future__ import annotations
-
 import math
 
 from onnx_ir import Node

@@ -1,71 +1,30 @@
 """Elementwise functions of one tensor: arithmetic, exponentials, trigonometry, rounding."""
 
-from __future__ import annotations
-
 from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ...compositions.integers import widen_integers
+from ...compositions.operator_tables import register_functions, register_table
 from .._common import binary, is_integral, restore_dtype
 
-# The ONNX operator that computes a function of floats.
-_FLOATS = {
-    "Ceil": "Ceil",
-    "Cos": "Cos",
-    "Exp": "Exp",
-    "Floor": "Floor",
-    "Log": "Log",
-    "Sin": "Sin",
-    "Sqrt": "Sqrt",
-    "Tanh": "Tanh",
-}
-
-# The ATen operator of the same meaning.
-_AS_IN_ATEN = {
-    "Acos": "acos",
-    "Acosh": "acosh",
-    "Asin": "asin",
-    "Asinh": "asinh",
-    "Atan": "atan",
-    "Atanh": "atanh",
-    "Cosh": "cosh",
-    "Expm1": "expm1",
-    "IsFinite": "isfinite",
-    "IsInf": "isinf",
-    "IsNan": "isnan",
-    "Log1p": "log1p",
-    "Rint": "round",
-    "Round": "round",
-    "Rsqrt": "rsqrt",
-    "Sinh": "sinh",
-    "Tan": "tan",
-}
+register_table(
+    "tf",
+    """
+x: Ceil Cos Exp Floor Log Sin Sqrt Tanh Sigmoid Invert=BitwiseNot LogicalNot=Not
+x: Acos=aten::acos Acosh=aten::acosh Asin=aten::asin Asinh=aten::asinh Atan=aten::atan Atanh=aten::atanh
+x: Cosh=aten::cosh Expm1=aten::expm1 IsFinite=aten::isfinite IsInf=aten::isinf IsNan=aten::isnan
+x: Log1p=aten::log1p Rint=aten::round Round=aten::round Rsqrt=aten::rsqrt Sinh=aten::sinh Tan=aten::tan
+""",
+)
 
 
-def _register_floats(name: str, op_type: str) -> None:
-    @onnx_symbolic(f"tf::{name}")
-    def function(g: GraphContext, x: Value) -> Value:
-        return g.op(op_type, x)
-
-
-def _register_as_in_aten(name: str, aten: str) -> None:
-    @onnx_symbolic(f"tf::{name}")
-    def function(g: GraphContext, x: Value) -> Value:
-        return g.call(f"aten::{aten}", x)
-
-
-for _name, _op_type in _FLOATS.items():
-    _register_floats(_name, _op_type)
-for _name, _aten in _AS_IN_ATEN.items():
-    _register_as_in_aten(_name, _aten)
-
-
-@onnx_symbolic("tf::Abs")
-def abs_(g: GraphContext, x: Value) -> Value:
-    return restore_dtype(g, g.op("Abs", widen_integers(g, x)), g.dtype(x))
-
-
-@onnx_symbolic("tf::Neg")
-def neg(g: GraphContext, x: Value) -> Value:
-    return restore_dtype(g, g.op("Neg", widen_integers(g, x)), g.dtype(x))
+register_functions(
+    "tf",
+    "x",
+    {
+        "Abs": lambda g, x: restore_dtype(g, g.op("Abs", widen_integers(g, x)), g.dtype(x)),
+        "Neg": lambda g, x: restore_dtype(g, g.op("Neg", widen_integers(g, x)), g.dtype(x)),
+        "Square": lambda g, x: binary(g, "Mul", x, x),
+    },
+)
 
 
 @onnx_symbolic("tf::Sign")
@@ -73,11 +32,6 @@ def sign(g: GraphContext, x: Value) -> Value:
     """The sign of NaN is NaN; a Sign composed of comparisons would return 0."""
     result = restore_dtype(g, g.op("Sign", widen_integers(g, x)), g.dtype(x))
     return result if is_integral(g, x) else g.op("Where", g.call("aten::isnan", x), x, result)
-
-
-@onnx_symbolic("tf::Square")
-def square(g: GraphContext, x: Value) -> Value:
-    return binary(g, "Mul", x, x)
 
 
 @onnx_symbolic(["tf::Inv", "tf::Reciprocal"])

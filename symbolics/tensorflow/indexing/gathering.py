@@ -1,7 +1,5 @@
 """Reads by index."""
 
-from __future__ import annotations
-
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.size_arithmetic import known_rank
 from .._common import (

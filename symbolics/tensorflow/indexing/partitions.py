@@ -1,7 +1,5 @@
 """Distributes rows to several tensors, and merges them again."""
 
-from __future__ import annotations
-
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.size_arithmetic import where_true
 

@@ -1,11 +1,9 @@
 """Writes by index."""
 
-from __future__ import annotations
-
 from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ....registration.emission.operand_checks import check_scattered
 from ...compositions.integers import widen_integers
-from .._common import check_policy, elements, restore_dtype, sizes
+from .._common import check_policy, restore_dtype, shape_operand
 
 
 def _wide(g: GraphContext, value: Value) -> Value:
@@ -28,14 +26,8 @@ def scatter_nd(
 ) -> Value:
     """Scatter into zeros; updates of the same position are added."""
     check_policy(g, bad_indices_policy)
-    dimensions = elements(g, shape)
     dtype = g.dtype(updates) or DataType.FLOAT
-    zeros = g.call(
-        "composed::full",
-        size=sizes(g, shape) if dimensions is None else dimensions,
-        fill_value=0,
-        dtype=dtype,
-    )
+    zeros = g.call("composed::full", size=shape_operand(g, shape), fill_value=0, dtype=dtype)
     return scatter_updates(g, zeros, indices, updates, "add")
 
 
@@ -50,11 +42,5 @@ def _register(name: str, reduction: str) -> None:
         return scatter_updates(g, tensor, indices, signed_updates, reduction)
 
 
-for _name, _reduction in (
-    ("Update", "none"),
-    ("Add", "add"),
-    ("Sub", "add"),
-    ("Max", "max"),
-    ("Min", "min"),
-):
+for _name, _reduction in (("Update", "none"), ("Add", "add"), ("Sub", "add"), ("Max", "max"), ("Min", "min")):
     _register(_name, _reduction)

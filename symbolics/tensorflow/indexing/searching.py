@@ -1,7 +1,5 @@
 """Searches: positions in sorted elements, and elements that another vector lacks."""
 
-from __future__ import annotations
-
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.size_arithmetic import where_true
 

@@ -1,19 +1,13 @@
 """Conversion of sparse tensors to dense ones, and updates of rows."""
 
-from __future__ import annotations
+from collections.abc import Callable
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.matrices import transpose
-from ...compositions.size_arithmetic import Size, known_rank
-from .._common import elements, flatten
+from ...compositions.operator_tables import register_functions
+from ...compositions.size_arithmetic import known_rank
+from .._common import flatten, known_elements
 from .scattering import scatter_updates
-
-
-def _sizes(g: GraphContext, shape: Value, count: int | None = None) -> list[Size]:
-    sizes = elements(g, shape, count)
-    if sizes is None:
-        raise g.refuse("the number of dimensions is unknown")
-    return sizes
 
 
 def _columns(g: GraphContext, indices: Value) -> Value:
@@ -31,7 +25,9 @@ def sparse_to_dense(
 ) -> Value:
     """Fill with a default, and write values to the given positions."""
     dtype = g.dtype(sparse_values) or DataType.FLOAT
-    filled = g.call("composed::full", size=_sizes(g, output_shape), fill_value=default_value, dtype=dtype)
+    filled = g.call(
+        "composed::full", size=known_elements(g, output_shape), fill_value=default_value, dtype=dtype
+    )
     positions = _columns(g, sparse_indices)
     values = sparse_values
     # One value may be written to all positions.
@@ -52,30 +48,30 @@ def sparse_tensor_dense_matmul(
 ) -> Value:
     """The product with the dense form of the sparse matrix."""
     dtype = g.dtype(a_values) or DataType.FLOAT
-    zeros = g.call("composed::full", size=_sizes(g, a_shape, 2), fill_value=0, dtype=dtype)
+    zeros = g.call("composed::full", size=known_elements(g, a_shape, 2), fill_value=0, dtype=dtype)
     dense = scatter_updates(g, zeros, a_indices, a_values, "add")
     first = g.op("Transpose", dense, perm=[1, 0]) if adjoint_a else dense
     return g.op("MatMul", first, transpose(g, b) if adjoint_b else b)
 
 
-def _row_numbers(g: GraphContext, i: Value) -> Value:
-    return flatten(g, g.cast(i, DataType.INT64))
+def _row_write(function: str, *, negate: bool = False) -> Callable[..., Value]:
+    def write(g: GraphContext, x: Value, i: Value, v: Value) -> Value:
+        """Write to rows of a copy."""
+        rows = flatten(g, g.cast(i, DataType.INT64))
+        return g.call(f"composed::{function}", self=x, index=rows, values=g.op("Neg", v) if negate else v)
+
+    return write
 
 
-@onnx_symbolic("tf::InplaceUpdate")
-def inplace_update(g: GraphContext, x: Value, i: Value, v: Value) -> Value:
-    """Replace rows of a copy."""
-    return g.call("composed::write_rows", self=x, index=_row_numbers(g, i), values=v)
-
-
-@onnx_symbolic("tf::InplaceAdd")
-def inplace_add(g: GraphContext, x: Value, i: Value, v: Value) -> Value:
-    return g.call("composed::accumulate_rows", self=x, index=_row_numbers(g, i), values=v)
-
-
-@onnx_symbolic("tf::InplaceSub")
-def inplace_sub(g: GraphContext, x: Value, i: Value, v: Value) -> Value:
-    return g.call("composed::accumulate_rows", self=x, index=_row_numbers(g, i), values=g.op("Neg", v))
+register_functions(
+    "tf",
+    "x i v",
+    {
+        "InplaceUpdate": _row_write("write_rows"),
+        "InplaceAdd": _row_write("accumulate_rows"),
+        "InplaceSub": _row_write("accumulate_rows", negate=True),
+    },
+)
 
 
 @onnx_symbolic("tf::ScatterNdNonAliasingAdd")
@@ -88,7 +84,7 @@ def scatter_nd_add(
 @onnx_symbolic("tf::UnravelIndex")
 def unravel_index(g: GraphContext, indices: Value, dims: Value) -> Value:
     """Convert flat positions to indices, one row per dimension."""
-    lengths = _sizes(g, dims)
+    lengths = known_elements(g, dims)
     remaining = g.cast(indices, DataType.INT64)
     rows: list[Value] = []
     for length in reversed(lengths):

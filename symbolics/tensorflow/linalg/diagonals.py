@@ -1,12 +1,11 @@
 """Diagonals of matrices: reads, writes, construction; bands."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
+from ...compositions.operator_tables import register_variant
 from ...compositions.size_arithmetic import Size, compute, known_rank, product, sizes_of, static_size
 from .._common import constant_integer, constant_integers, integers, number
 
@@ -14,8 +13,10 @@ _LEFT_ALIGNED = "LEFT_LEFT"
 """The alignment of the diagonals in the operators before version 3, which have no attribute for it."""
 
 
-def _range_of(g: GraphContext, k: Value) -> tuple[int, int]:
-    """The lowest and the highest diagonal."""
+def _range_of(g: GraphContext, k: Value | None) -> tuple[int, int]:
+    """The lowest and the highest diagonal; None stands for the main diagonal."""
+    if k is None:
+        return 0, 0
     diagonals = constant_integers(g, k, "k")
     if len(diagonals) not in (1, 2) or diagonals[0] > diagonals[-1]:
         raise g.refuse(f"'k' must be one number, or two in order, not {diagonals}")
@@ -85,21 +86,20 @@ def _zero(g: GraphContext, like: Value) -> Value:
     return g.constant(0, g.dtype(like) or DataType.FLOAT)
 
 
-@onnx_symbolic("tf::MatrixDiagPart")
-def matrix_diag_part(g: GraphContext, input: Value) -> Value:
-    return _read_diagonals(g, input, (0, 0), _zero(g, input), _LEFT_ALIGNED)
-
-
-@onnx_symbolic("tf::MatrixDiagPartV2")
-def matrix_diag_part_v2(g: GraphContext, input: Value, k: Value, padding_value: Value) -> Value:
-    return _read_diagonals(g, input, _range_of(g, k), padding_value, _LEFT_ALIGNED)
-
-
 @onnx_symbolic("tf::MatrixDiagPartV3")
-def matrix_diag_part_v3(
-    g: GraphContext, input: Value, k: Value, padding_value: Value, align: str = "RIGHT_LEFT"
+def matrix_diag_part(
+    g: GraphContext,
+    input: Value,
+    k: Value | None = None,
+    padding_value: Value | None = None,
+    align: str = "RIGHT_LEFT",
 ) -> Value:
-    return _read_diagonals(g, input, _range_of(g, k), padding_value, align)
+    filler = _zero(g, input) if padding_value is None else padding_value
+    return _read_diagonals(g, input, _range_of(g, k), filler, align)
+
+
+register_variant("tf::MatrixDiagPart", matrix_diag_part, k=None, padding_value=None, align=_LEFT_ALIGNED)
+register_variant("tf::MatrixDiagPartV2", matrix_diag_part, align=_LEFT_ALIGNED)
 
 
 @onnx_symbolic("tf::DiagPart")
@@ -136,12 +136,7 @@ def _square(g: GraphContext, diagonal: Value, filler: Value) -> Value:
 
 
 def _matrix(
-    g: GraphContext,
-    diagonal: Value,
-    band: tuple[int, int],
-    shape: tuple[int, int],
-    filler: Value,
-    align: str,
+    g: GraphContext, diagonal: Value, band: tuple[int, int], shape: tuple[int, int], filler: Value, align: str
 ) -> Value:
     rank = known_rank(g, diagonal)
     longest = static_size(g, diagonal, rank - 1)
@@ -165,31 +160,25 @@ def _sizes_of_matrix(longest: int, band: tuple[int, int], shape: tuple[int, int]
     return (least_rows if rows == -1 else rows), (least_columns if columns == -1 else columns)
 
 
-@onnx_symbolic("tf::MatrixDiag")
-def matrix_diag(g: GraphContext, diagonal: Value) -> Value:
-    return _matrix(g, diagonal, (0, 0), (-1, -1), _zero(g, diagonal), _LEFT_ALIGNED)
-
-
-@onnx_symbolic("tf::MatrixDiagV2")
-def matrix_diag_v2(
-    g: GraphContext, diagonal: Value, k: Value, num_rows: Value, num_cols: Value, padding_value: Value
-) -> Value:
-    shape = (constant_integer(g, num_rows, "num_rows"), constant_integer(g, num_cols, "num_cols"))
-    return _matrix(g, diagonal, _range_of(g, k), shape, padding_value, _LEFT_ALIGNED)
-
-
 @onnx_symbolic("tf::MatrixDiagV3")
-def matrix_diag_v3(
+def matrix_diag(
     g: GraphContext,
     diagonal: Value,
-    k: Value,
-    num_rows: Value,
-    num_cols: Value,
-    padding_value: Value,
+    k: Value | None = None,
+    num_rows: Value | None = None,
+    num_cols: Value | None = None,
+    padding_value: Value | None = None,
     align: str = "RIGHT_LEFT",
 ) -> Value:
-    shape = (constant_integer(g, num_rows, "num_rows"), constant_integer(g, num_cols, "num_cols"))
-    return _matrix(g, diagonal, _range_of(g, k), shape, padding_value, align)
+    rows = -1 if num_rows is None else constant_integer(g, num_rows, "num_rows")
+    columns = -1 if num_cols is None else constant_integer(g, num_cols, "num_cols")
+    filler = _zero(g, diagonal) if padding_value is None else padding_value
+    return _matrix(g, diagonal, _range_of(g, k), (rows, columns), filler, align)
+
+
+_NO_OPERANDS = dict.fromkeys(("k", "num_rows", "num_cols", "padding_value"))
+register_variant("tf::MatrixDiag", matrix_diag, **_NO_OPERANDS, align=_LEFT_ALIGNED)
+register_variant("tf::MatrixDiagV2", matrix_diag, align=_LEFT_ALIGNED)
 
 
 @onnx_symbolic("tf::Diag")
@@ -200,9 +189,11 @@ def diag(g: GraphContext, diagonal: Value) -> Value:
     return g.call("aten::reshape", self=_square(g, flat, _zero(g, diagonal)), shape=[*sizes, *sizes])
 
 
-def _write_diagonals(
-    g: GraphContext, input: Value, diagonal: Value, band: tuple[int, int], align: str
+@onnx_symbolic("tf::MatrixSetDiagV3")
+def matrix_set_diag(
+    g: GraphContext, input: Value, diagonal: Value, k: Value | None = None, align: str = "RIGHT_LEFT"
 ) -> Value:
+    band = _range_of(g, k)
     sizes = _known_sizes(g, input)
     dims = 1 if band[0] == band[1] else 2
     if sizes is not None:
@@ -223,21 +214,8 @@ def _write_diagonals(
     return g.call("composed::where", condition=is_diagonal, self=column, other=input)
 
 
-@onnx_symbolic("tf::MatrixSetDiag")
-def matrix_set_diag(g: GraphContext, input: Value, diagonal: Value) -> Value:
-    return _write_diagonals(g, input, diagonal, (0, 0), _LEFT_ALIGNED)
-
-
-@onnx_symbolic("tf::MatrixSetDiagV2")
-def matrix_set_diag_v2(g: GraphContext, input: Value, diagonal: Value, k: Value) -> Value:
-    return _write_diagonals(g, input, diagonal, _range_of(g, k), _LEFT_ALIGNED)
-
-
-@onnx_symbolic("tf::MatrixSetDiagV3")
-def matrix_set_diag_v3(
-    g: GraphContext, input: Value, diagonal: Value, k: Value, align: str = "RIGHT_LEFT"
-) -> Value:
-    return _write_diagonals(g, input, diagonal, _range_of(g, k), align)
+register_variant("tf::MatrixSetDiag", matrix_set_diag, k=None, align=_LEFT_ALIGNED)
+register_variant("tf::MatrixSetDiagV2", matrix_set_diag, align=_LEFT_ALIGNED)
 
 
 @onnx_symbolic("tf::MatrixBandPart")

@@ -1,7 +1,5 @@
 """Matrix products, Einstein summation, cross products."""
 
-from __future__ import annotations
-
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.einsum import parse_equation
 from ...compositions.integers import widen_integers

@@ -1,9 +1,8 @@
 """Inverses, determinants, linear systems, Cholesky factors, eigenvalues and singular values."""
 
-from __future__ import annotations
-
 from ....registration import GraphContext, Value, onnx_symbolic
 from ...compositions.matrices import transpose
+from ...compositions.operator_tables import register_table
 from .._common import set_shape
 
 
@@ -23,9 +22,7 @@ def log_matrix_determinant(g: GraphContext, input: Value) -> list[Value]:
     return g.call_outputs("aten::linalg_slogdet", input)
 
 
-@onnx_symbolic("tf::Cholesky")
-def cholesky(g: GraphContext, input: Value) -> Value:
-    return g.call("aten::linalg_cholesky", input)
+register_table("tf", "input: Cholesky=aten::linalg_cholesky")
 
 
 @onnx_symbolic("tf::MatrixSolve")

@@ -1,32 +1,16 @@
 """Activation functions, softmax, and losses of logits."""
 
-from __future__ import annotations
-
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
+from ...compositions.operator_tables import register_table
 from .layout import set_rank
 
-
-def _register_of_features(name: str, symbolic: str) -> None:
-    def activation(g: GraphContext, features: Value) -> Value:
-        return g.call(symbolic, features)
-
-    onnx_symbolic(f"tf::{name}")(activation)
-
-
-for _name, _symbolic in {
-    "Relu": "aten::relu",
-    "Relu6": "aten::relu6",
-    "Elu": "aten::elu",
-    "Selu": "aten::selu",
-    "Softplus": "aten::softplus",
-    "Softsign": "composed::softsign",
-}.items():
-    _register_of_features(_name, _symbolic)
-
-
-@onnx_symbolic("tf::Sigmoid")
-def sigmoid(g: GraphContext, x: Value) -> Value:
-    return g.op("Sigmoid", x)
+register_table(
+    "tf",
+    """
+features: Relu=aten::relu Relu6=aten::relu6 Elu=aten::elu Selu=aten::selu Softplus=aten::softplus
+features: Softsign=composed::softsign
+""",
+)
 
 
 @onnx_symbolic("composed::softsign")
@@ -40,14 +24,14 @@ def leaky_relu(g: GraphContext, features: Value, alpha: float = 0.2) -> Value:
     return g.call("aten::leaky_relu", features, alpha)
 
 
-@onnx_symbolic("tf::Softmax")
-def softmax(g: GraphContext, logits: Value) -> Value:
-    return g.op("Softmax", logits, axis=-1)
+def _register_softmax(name: str) -> None:
+    @onnx_symbolic(f"tf::{name}")
+    def softmax(g: GraphContext, logits: Value) -> Value:
+        return g.op(name, logits, axis=-1)
 
 
-@onnx_symbolic("tf::LogSoftmax")
-def log_softmax(g: GraphContext, logits: Value) -> Value:
-    return g.op("LogSoftmax", logits, axis=-1)
+_register_softmax("Softmax")
+_register_softmax("LogSoftmax")
 
 
 @onnx_symbolic("tf::SoftmaxCrossEntropyWithLogits")

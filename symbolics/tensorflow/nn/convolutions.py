@@ -4,13 +4,11 @@ A filter is `[spatial..., in, out]`, a depthwise one `[h, w, in, multiplier]`, a
 convolution `[spatial..., out, in]`.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ....registration import GraphContext, Value, dtypes, onnx_symbolic
+from ...compositions.operator_tables import register_variant
 from ...compositions.size_arithmetic import Size, compute, known_rank, static_size
 from .layout import DataLayout, constant_pads, pad_images, window_pads
 from .size_operands import list_sizes
@@ -27,28 +25,21 @@ def _depthwise_filter(g: GraphContext, filter: Value) -> Value:
 
 
 def kernel_sizes(g: GraphContext, filter: Value, dimensions: int) -> list[int]:
-    """The spatial sizes of a filter.
-
-    Raises:
-        UnsupportedError: they are unknown.
-    """
-    sizes = (
-        [static_size(g, filter, dim) for dim in range(dimensions)] if g.rank(filter) is not None else [None]
-    )
-    if any(size is None for size in sizes):
+    """The spatial sizes of a filter."""
+    sizes = (static_size(g, filter, dim) for dim in range(dimensions if g.rank(filter) is not None else 0))
+    known_sizes = [size for size in sizes if size is not None]
+    if len(known_sizes) < dimensions:
         raise g.refuse("the shape of its filter is unknown")
-    return sizes  # type: ignore[return-value]
+    return known_sizes
 
 
 def _groups(g: GraphContext, layout: DataLayout, input: Value, filter: Value) -> int:
     """The number of groups: the channels of the input divided by those of the filter; 1 if unknown."""
     input_channels = None if g.rank(input) is None else static_size(g, input, layout.channel)
     filter_channels = static_size(g, filter, layout.dimensions)
-    return (
-        input_channels // filter_channels
-        if input_channels and filter_channels and input_channels % filter_channels == 0
-        else 1
-    )
+    if not input_channels or not filter_channels or input_channels % filter_channels:
+        return 1
+    return input_channels // filter_channels
 
 
 def convolve(
@@ -104,50 +95,30 @@ def convolve(
             "aten::convolution", images, weight, None, steps, no_pads, rates, False, no_pads, group
         )
     else:
-        result = g.op(
-            "Conv",
-            images,
-            weight,
-            kernel_shape=kernel,
-            strides=steps,
-            dilations=rates,
-            group=group,
-            pads=pad_list,
-        )
+        sizes = {"kernel_shape": kernel, "strides": steps, "dilations": rates}
+        result = g.op("Conv", images, weight, **sizes, group=group, pads=pad_list)
     return layout.restore(g, result)
 
 
-def _register_convolution(name: str, depthwise: bool) -> None:
-    @onnx_symbolic(f"tf::{name}")
-    def convolution(
-        g: GraphContext,
-        input: Value,
-        filter: Value,
-        strides: Sequence[int],
-        padding: str,
-        explicit_paddings: Sequence[int] = (),
-        data_format: str = "NHWC",
-        dilations: Sequence[int] = (),
-    ) -> Value:
-        layout = DataLayout.of(g, data_format)
-        return convolve(g, layout, input, filter, strides, padding, explicit_paddings, dilations, depthwise)
-
-
-_register_convolution("Conv2D", depthwise=False)
-_register_convolution("DepthwiseConv2dNative", depthwise=True)
-
-
-@onnx_symbolic("tf::Conv3D")
-def conv3d(
+def convolution(
     g: GraphContext,
     input: Value,
     filter: Value,
     strides: Sequence[int],
     padding: str,
-    data_format: str = "NDHWC",
+    explicit_paddings: Sequence[int] = (),
+    data_format: str = "NHWC",
     dilations: Sequence[int] = (),
+    depthwise: bool = False,
 ) -> Value:
-    return convolve(g, DataLayout.of(g, data_format), input, filter, strides, padding, (), dilations)
+    layout = DataLayout.of(g, data_format)
+    return convolve(g, layout, input, filter, strides, padding, explicit_paddings, dilations, depthwise)
+
+
+_VOLUMES = {"data_format": "NDHWC"}
+register_variant("tf::Conv2D", convolution, depthwise=False)
+register_variant("tf::DepthwiseConv2dNative", convolution, depthwise=True)
+register_variant("tf::Conv3D", convolution, _VOLUMES, explicit_paddings=(), depthwise=False)
 
 
 @onnx_symbolic("tf::Conv")
@@ -173,16 +144,16 @@ def conv(
     return convolve(g, layout, input, filter, strides, padding, explicit_paddings, dilations)
 
 
-def _convolve_transposed(
+def transposed_convolution(
     g: GraphContext,
-    layout: DataLayout,
     input_sizes: Value,
     filter: Value,
     out_backprop: Value,
     strides: Sequence[int],
     padding: str,
-    explicit_paddings: Sequence[int],
-    dilations: Sequence[int],
+    explicit_paddings: Sequence[int] = (),
+    data_format: str = "NHWC",
+    dilations: Sequence[int] = (),
     depthwise: bool = False,
 ) -> Value:
     """The gradient of a convolution with respect to its input, which is a transposed convolution.
@@ -190,6 +161,7 @@ def _convolve_transposed(
     If the sizes are known, pads and output padding are numbers. Otherwise the result is computed without
     padding, and cropped by a Slice.
     """
+    layout = DataLayout.of(g, data_format)
     kernel = kernel_sizes(g, filter, layout.dimensions)
     steps = layout.spatial(g, strides, "strides")
     rates = layout.spatial(g, dilations, "dilations") if dilations else [1] * layout.dimensions
@@ -222,17 +194,10 @@ def _convolve_transposed(
         compute(g, "sub", compute(g, "add", size, compute(g, "add", *pair)), full)
         for full, size, pair in zip(full_sizes, sizes, pads, strict=True)
     ]
-    attributes: dict[str, Any] = {
-        "kernel_shape": kernel,
-        "strides": steps,
-        "dilations": rates,
-        "group": group,
-    }
-    convolve = functools.partial(g.op, "ConvTranspose", images, weight, **attributes)
-    pad_list, known_missing = (
-        constant_pads(pads),
-        [missing_size for missing_size in missing_sizes if isinstance(missing_size, int)],
-    )
+    window = {"kernel_shape": kernel, "strides": steps, "dilations": rates}
+    convolve = functools.partial(g.op, "ConvTranspose", images, weight, **window, group=group)
+    pad_list = constant_pads(pads)
+    known_missing = [missing_size for missing_size in missing_sizes if isinstance(missing_size, int)]
     if pad_list is None or len(known_missing) < layout.dimensions:
         return layout.restore(g, _convolve_and_crop(g, convolve, steps, pads, sizes))
     # Missing elements at the end become output padding, or reduce the padding.
@@ -283,25 +248,11 @@ def _split_pad(g: GraphContext, full: Size, size: Size) -> tuple[Size, Size]:
     return pad_before, compute(g, "sub", total, pad_before)
 
 
-def _register_transposed(name: str, depthwise: bool) -> None:
-    @onnx_symbolic(f"tf::{name}")
-    def transposed_convolution(
-        g: GraphContext,
-        input_sizes: Value,
-        filter: Value,
-        out_backprop: Value,
-        strides: Sequence[int],
-        padding: str,
-        explicit_paddings: Sequence[int] = (),
-        data_format: str = "NHWC",
-        dilations: Sequence[int] = (),
-    ) -> Value:
-        layout, options = DataLayout.of(g, data_format), (strides, padding, explicit_paddings, dilations)
-        return _convolve_transposed(g, layout, input_sizes, filter, out_backprop, *options, depthwise)
-
-
-_register_transposed("Conv2DBackpropInput", depthwise=False)
-_register_transposed("DepthwiseConv2dNativeBackpropInput", depthwise=True)
+register_variant("tf::Conv2DBackpropInput", transposed_convolution, depthwise=False)
+register_variant("tf::DepthwiseConv2dNativeBackpropInput", transposed_convolution, depthwise=True)
+register_variant(
+    "tf::Conv3DBackpropInputV2", transposed_convolution, _VOLUMES, explicit_paddings=(), depthwise=False
+)
 
 
 @onnx_symbolic("tf::Conv2DBackpropInputV2")
@@ -319,18 +270,3 @@ def conv2d_backprop_input_v2(
     """The result has the sizes of `input`."""
     options = (strides, padding, explicit_paddings, data_format, dilations)
     return g.call("tf::Conv2DBackpropInput", g.op("Shape", input), filter, out_backprop, *options)
-
-
-@onnx_symbolic("tf::Conv3DBackpropInputV2")
-def conv3d_backprop_input_v2(
-    g: GraphContext,
-    input_sizes: Value,
-    filter: Value,
-    out_backprop: Value,
-    strides: Sequence[int],
-    padding: str,
-    data_format: str = "NDHWC",
-    dilations: Sequence[int] = (),
-) -> Value:
-    layout = DataLayout.of(g, data_format)
-    return _convolve_transposed(g, layout, input_sizes, filter, out_backprop, strides, padding, (), dilations)

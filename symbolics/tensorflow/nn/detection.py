@@ -1,8 +1,7 @@
 """Non-maximum suppression of boxes, and greedy CTC decoding."""
 
-from __future__ import annotations
-
 from ....registration import DataType, GraphContext, Number, Value, onnx_symbolic
+from ...compositions.operator_tables import register_variant
 from ...compositions.size_arithmetic import compute, product
 from .._common import constant_integer, range_vector
 from .layout import set_rank
@@ -34,34 +33,22 @@ def _select_boxes(
     return g.op("Squeeze", g.op("Slice", set_rank(g, selected, 2), starts=[2], ends=[3], axes=[1]), axes=[1])
 
 
-def _to_int32(g: GraphContext, value: Value) -> Value:
-    return g.cast(value, DataType.INT32)
-
-
-@onnx_symbolic("tf::NonMaxSuppression")
-def non_max_suppression(
-    g: GraphContext, boxes: Value, scores: Value, max_output_size: Value, iou_threshold: float = 0.5
-) -> Value:
-    return _to_int32(g, _select_boxes(g, boxes, scores, max_output_size, iou_threshold, None))
-
-
-@onnx_symbolic("tf::NonMaxSuppressionV2")
-def non_max_suppression_v2(
-    g: GraphContext, boxes: Value, scores: Value, max_output_size: Value, iou_threshold: Value
-) -> Value:
-    return _to_int32(g, _select_boxes(g, boxes, scores, max_output_size, iou_threshold, None))
-
-
 @onnx_symbolic("tf::NonMaxSuppressionV3")
-def non_max_suppression_v3(
+def non_max_suppression(
     g: GraphContext,
     boxes: Value,
     scores: Value,
     max_output_size: Value,
-    iou_threshold: Value,
-    score_threshold: Value,
+    iou_threshold: Value | float = 0.5,
+    score_threshold: Value | None = None,
 ) -> Value:
-    return _to_int32(g, _select_boxes(g, boxes, scores, max_output_size, iou_threshold, score_threshold))
+    selected = _select_boxes(g, boxes, scores, max_output_size, iou_threshold, score_threshold)
+    return g.cast(selected, DataType.INT32)
+
+
+register_variant(
+    ["tf::NonMaxSuppression", "tf::NonMaxSuppressionV2"], non_max_suppression, score_threshold=None
+)
 
 
 def _count(g: GraphContext, selected: Value) -> Value:
@@ -90,7 +77,7 @@ def non_max_suppression_v4(
     count = _count(g, selected)
     if pad_to_max_output_size:
         selected = _pad_to_size(g, selected, count, max_output_size)
-    return [_to_int32(g, selected), _to_int32(g, count)]
+    return [g.cast(selected, DataType.INT32), g.cast(count, DataType.INT32)]
 
 
 @onnx_symbolic("tf::NonMaxSuppressionV5")
@@ -112,7 +99,7 @@ def non_max_suppression_v5(
     count, best = _count(g, selected), g.op("Gather", scores, selected, axis=0)
     if pad_to_max_output_size:
         selected, best = (_pad_to_size(g, values, count, max_output_size) for values in (selected, best))
-    return [_to_int32(g, selected), best, _to_int32(g, count)]
+    return [g.cast(selected, DataType.INT32), best, g.cast(count, DataType.INT32)]
 
 
 def _per_class(g: GraphContext, boxes: Value, scores: Value) -> tuple[Value, Value]:

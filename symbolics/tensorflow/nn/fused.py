@@ -3,11 +3,10 @@
 `fused_ops` lists the operators that follow the first one; each takes its operands from `args`, in order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 
 from ....registration import GraphContext, Value, onnx_symbolic
+from ...compositions.operator_tables import register_variant
 from .convolutions import convolve
 from .layout import DataLayout
 
@@ -41,15 +40,8 @@ def _apply_fused_operators(
 
     def norm(value: Value) -> Value:
         statistics = [next(remaining_args) for _ in range(4)]
-        result: Value = g.call_outputs(
-            "tf::FusedBatchNormV3",
-            value,
-            *statistics,
-            epsilon=epsilon,
-            data_format=data_format,
-            is_training=False,
-        )[0]
-        return result
+        options = {"epsilon": epsilon, "data_format": data_format, "is_training": False}
+        return g.call_outputs("tf::FusedBatchNormV3", value, *statistics, **options)[0]
 
     operators: dict[str, Callable[[Value], Value]] = {
         "BiasAdd": lambda value: g.call("tf::BiasAdd", value, next(remaining_args), data_format),
@@ -71,7 +63,6 @@ def _apply_fused_operators(
     return result
 
 
-@onnx_symbolic("tf::_FusedConv2D")
 def fused_conv2d(
     g: GraphContext,
     input: Value,
@@ -89,6 +80,7 @@ def fused_conv2d(
     fused_ops: Sequence[str] = (),
     epsilon: float = 1e-4,
     leakyrelu_alpha: float = 0.2,
+    depthwise: bool = False,
 ) -> Value:
     if filter_format not in ("HWIO", "OIHW"):
         raise g.refuse(f"filter_format '{filter_format}' is not supported")
@@ -97,28 +89,20 @@ def fused_conv2d(
     if host_args:
         raise g.refuse("scales of quantized operands are not supported")
     layout = DataLayout.of(g, data_format)
-    result = convolve(g, layout, input, filter, strides, padding, explicit_paddings, dilations)
+    result = convolve(g, layout, input, filter, strides, padding, explicit_paddings, dilations, depthwise)
     return _apply_fused_operators(g, result, args, fused_ops, data_format, epsilon, leakyrelu_alpha)
 
 
-@onnx_symbolic("tf::_FusedDepthwiseConv2dNative")
-def fused_depthwise_conv2d_native(
-    g: GraphContext,
-    input: Value,
-    filter: Value,
-    args: list[Value],
-    num_args: int,
-    strides: Sequence[int],
-    padding: str,
-    data_format: str = "NHWC",
-    dilations: Sequence[int] = (),
-    fused_ops: Sequence[str] = (),
-    epsilon: float = 1e-4,
-    leakyrelu_alpha: float = 0.2,
-) -> Value:
-    layout = DataLayout.of(g, data_format)
-    result = convolve(g, layout, input, filter, strides, padding, (), dilations, depthwise=True)
-    return _apply_fused_operators(g, result, args, fused_ops, data_format, epsilon, leakyrelu_alpha)
+register_variant("tf::_FusedConv2D", fused_conv2d, depthwise=False)
+register_variant(
+    "tf::_FusedDepthwiseConv2dNative",
+    fused_conv2d,
+    host_args=[],
+    num_host_args=0,
+    explicit_paddings=(),
+    filter_format="HWIO",
+    depthwise=True,
+)
 
 
 @onnx_symbolic("tf::_FusedMatMul")
@@ -157,18 +141,8 @@ def fused_batch_norm_ex(
     data_format: str = "NHWC",
     is_training: bool = True,
 ) -> list[Value | None]:
-    result, *statistics = g.call_outputs(
-        "tf::FusedBatchNormV3",
-        x,
-        scale,
-        offset,
-        mean,
-        variance,
-        epsilon,
-        exponential_avg_factor,
-        data_format,
-        is_training,
-    )
+    options = (epsilon, exponential_avg_factor, data_format, is_training)
+    result, *statistics = g.call_outputs("tf::FusedBatchNormV3", x, scale, offset, mean, variance, *options)
     for side in side_input:
         result = g.op("Add", result, side)
     if activation_mode not in ("Identity", "Relu"):

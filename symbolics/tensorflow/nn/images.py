@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
+from ...compositions.operator_tables import register_variant
 from ...compositions.size_arithmetic import Size, compute, product
 from ...compositions.special.formulas import Formula, round_half_away
 from .._common import range_vector
@@ -287,24 +288,7 @@ def image_projective_transform_v3(
     return result.value if dtype is None else g.cast(result.value, dtype)
 
 
-@onnx_symbolic("tf::ImageProjectiveTransformV2")
-def image_projective_transform_v2(
-    g: GraphContext,
-    images: Value,
-    transforms: Value,
-    output_shape: Value,
-    interpolation: str,
-    fill_mode: str = "CONSTANT",
-) -> Value:
-    return g.call(
-        "tf::ImageProjectiveTransformV3",
-        images,
-        transforms,
-        output_shape,
-        0.0,
-        interpolation,
-        fill_mode,
-    )
+register_variant("tf::ImageProjectiveTransformV2", image_projective_transform_v3, fill_value=0.0)
 
 
 def _clamp_to_castable(coordinates: Formula) -> Formula:

@@ -24,23 +24,14 @@ def set_rank(g: GraphContext, value: Value, rank: int) -> Value:
 
 @dataclasses.dataclass(frozen=True)
 class DataLayout:
-    """A data format, `NHWC`, `NCHW`, `NDHWC` or `NCDHW`.
-
-    Attributes:
-        dimensions: the number of spatial dimensions.
-        channels_last: whether the channels are the last axis.
-    """
+    """A data format, `NHWC`, `NCHW`, `NDHWC` or `NCDHW`, by its number of spatial dimensions."""
 
     dimensions: int
     channels_last: bool
 
     @classmethod
     def of(cls, g: GraphContext, data_format: str) -> DataLayout:
-        """The layout of a data format.
-
-        Raises:
-            UnsupportedError: the format is not supported, such as `NCHW_VECT_C`.
-        """
+        """The layout of a data format."""
         if data_format in ("NHWC", "NDHWC"):
             return cls(len(data_format) - 2, True)
         if data_format in ("NCHW", "NCDHW"):
@@ -57,11 +48,7 @@ class DataLayout:
         return index + (1 if self.channels_last else 2)
 
     def spatial(self, g: GraphContext, per_axis: Sequence[int], name: str, expected: int = 1) -> list[int]:
-        """Select the numbers of the spatial dimensions from those of all axes.
-
-        Raises:
-            UnsupportedError: the number of batch or channels is not `expected`, or a number is smaller.
-        """
+        """Select the numbers of the spatial dimensions from those of all axes."""
         rank = self.dimensions + 2
         if len(per_axis) != rank:
             raise g.refuse(f"{name} must have {rank} numbers, not {len(per_axis)}")
@@ -129,11 +116,7 @@ def window_pads(
     padding: str,
     explicit_paddings: Sequence[int] = (),
 ) -> Pads:
-    """The pads of windows over an input with channels at axis 1.
-
-    Raises:
-        UnsupportedError: the padding is not SAME, VALID or EXPLICIT.
-    """
+    """The pads of windows over an input with channels at axis 1."""
     if padding == "VALID":
         return [(0, 0)] * layout.dimensions
     if padding == "EXPLICIT":

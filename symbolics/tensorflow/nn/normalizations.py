@@ -1,9 +1,8 @@
 """Batch normalization, normalization over neighbouring channels, and biases."""
 
-from __future__ import annotations
-
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.moments import cast_like, moments, widen_halves
+from ...compositions.operator_tables import register_table, register_variant
 from ...compositions.response_normalization import response_normalization
 from ...compositions.size_arithmetic import compute, known_rank, product
 from .layout import IMAGES, DataLayout
@@ -20,9 +19,7 @@ def bias_add(g: GraphContext, value: Value, bias: Value, data_format: str = "NHW
     return g.op("Add", value, bias)
 
 
-@onnx_symbolic("tf::BiasAddV1")
-def bias_add_v1(g: GraphContext, value: Value, bias: Value) -> Value:
-    return g.op("Add", value, bias)
+register_table("tf", "value bias: BiasAddV1=Add")
 
 
 def _normalize(
@@ -89,38 +86,24 @@ def fused_batch_norm(
     exponential_avg_factor: float = 1.0,
     data_format: str = "NHWC",
     is_training: bool = True,
+    has_reserve: bool = False,
 ) -> list[Value | None]:
-    """The normalized input, the new statistics, and the statistics that the gradient uses."""
+    """The normalized input, the new statistics, and the statistics that the gradient uses.
+
+    The reserve of version 3 serves the gradient on GPUs; the CPU kernel returns one zero.
+    """
     layout = DataLayout.of(g, data_format)
-    if is_training:
-        return _normalize_by_batch(
-            g, layout, x, scale, offset, mean, variance, epsilon, exponential_avg_factor
-        )
-    return [_normalize(g, layout, x, scale, offset, mean, variance, epsilon), mean, variance, mean, variance]
-
-
-onnx_symbolic("tf::FusedBatchNorm")(fused_batch_norm)
-onnx_symbolic("tf::FusedBatchNormV2")(fused_batch_norm)
-
-
-@onnx_symbolic("tf::FusedBatchNormV3")
-def fused_batch_norm_v3(
-    g: GraphContext,
-    x: Value,
-    scale: Value,
-    offset: Value,
-    mean: Value,
-    variance: Value,
-    epsilon: float = 1e-4,
-    exponential_avg_factor: float = 1.0,
-    data_format: str = "NHWC",
-    is_training: bool = True,
-) -> list[Value | None]:
-    """The last output serves the gradient on GPUs; the CPU kernel returns one zero."""
-    results = fused_batch_norm(
-        g, x, scale, offset, mean, variance, epsilon, exponential_avg_factor, data_format, is_training
+    operands = (layout, x, scale, offset, mean, variance, epsilon)
+    results: list[Value | None] = (
+        _normalize_by_batch(g, *operands, exponential_avg_factor)
+        if is_training
+        else [_normalize(g, *operands), mean, variance, mean, variance]
     )
-    return [*results, g.constant(0.0, g.dtype(scale) or DataType.FLOAT)]
+    return [*results, g.constant(0.0, g.dtype(scale) or DataType.FLOAT)] if has_reserve else results
+
+
+register_variant(["tf::FusedBatchNorm", "tf::FusedBatchNormV2"], fused_batch_norm, has_reserve=False)
+register_variant("tf::FusedBatchNormV3", fused_batch_norm, has_reserve=True)
 
 
 @onnx_symbolic("tf::BatchNormWithGlobalNormalization")
@@ -159,5 +142,4 @@ def lrn(
 @onnx_symbolic("tf::L2Loss")
 def l2_loss(g: GraphContext, t: Value) -> Value:
     """Half the sum of the squares."""
-    total = g.op("ReduceSumSquare", t, keepdims=0)
-    return g.op("Mul", total, 0.5)
+    return g.op("Mul", g.op("ReduceSumSquare", t, keepdims=0), 0.5)

@@ -1,12 +1,11 @@
 """Pooling over images and volumes, extraction of patches, and dilation by a filter."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any
 
 from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
+from ...compositions.operator_tables import register_variant
 from ...compositions.size_arithmetic import Size, compute
 from ...compositions.spatial.sliding import Slide, average_windows, gather_windows, largest
 from .._common import constant_integers, range_vector
@@ -27,11 +26,7 @@ def _slides(
 
 
 def _known_pads(g: GraphContext, pads: Pads) -> list[tuple[int, int]]:
-    """The pads as numbers.
-
-    Raises:
-        UnsupportedError: one is computed.
-    """
+    """The pads as numbers."""
     if constant_pads(pads) is None:
         raise g.refuse("the spatial sizes must be known for SAME padding with a stride")
     return pads  # type: ignore[return-value]
@@ -64,17 +59,21 @@ def _attributes(
     return {**attributes, "pads": constant_pads(pads)}
 
 
-def _max_pool(
+@onnx_symbolic("tf::MaxPool")
+def max_pool(
     g: GraphContext,
-    layout: DataLayout,
     input: Value,
-    ksize: Sequence[int],
-    strides: Sequence[int],
+    ksize: Sequence[int] | Value,
+    strides: Sequence[int] | Value,
     padding: str,
     explicit_paddings: Sequence[int] = (),
+    data_format: str = "NHWC",
 ) -> Value:
+    kernel = constant_integers(g, ksize, "ksize") if isinstance(ksize, Value) else ksize
+    steps = constant_integers(g, strides, "strides") if isinstance(strides, Value) else strides
+    layout = DataLayout.of(g, data_format)
     images = layout.channels_first(g, input)
-    attributes = _attributes(g, layout, images, ksize, strides, padding, explicit_paddings)
+    attributes = _attributes(g, layout, images, kernel, steps, padding, explicit_paddings)
     dtype = g.dtype(input)
     # Runtimes lack most integer kernels of MaxPool, and that of DOUBLE before version 8.
     composed = dtype in dtypes.INTEGERS or (
@@ -88,42 +87,8 @@ def _max_pool(
     return layout.restore(g, g.op("MaxPool", images, **attributes))
 
 
-@onnx_symbolic("tf::MaxPool")
-def max_pool(
-    g: GraphContext,
-    input: Value,
-    ksize: Sequence[int],
-    strides: Sequence[int],
-    padding: str,
-    explicit_paddings: Sequence[int] = (),
-    data_format: str = "NHWC",
-) -> Value:
-    return _max_pool(g, DataLayout.of(g, data_format), input, ksize, strides, padding, explicit_paddings)
-
-
-@onnx_symbolic("tf::MaxPoolV2")
-def max_pool_v2(
-    g: GraphContext,
-    input: Value,
-    ksize: Value,
-    strides: Value,
-    padding: str,
-    data_format: str = "NHWC",
-) -> Value:
-    kernel, steps = constant_integers(g, ksize, "ksize"), constant_integers(g, strides, "strides")
-    return _max_pool(g, DataLayout.of(g, data_format), input, kernel, steps, padding)
-
-
-@onnx_symbolic("tf::MaxPool3D")
-def max_pool_3d(
-    g: GraphContext,
-    input: Value,
-    ksize: Sequence[int],
-    strides: Sequence[int],
-    padding: str,
-    data_format: str = "NDHWC",
-) -> Value:
-    return _max_pool(g, DataLayout.of(g, data_format), input, ksize, strides, padding)
+register_variant("tf::MaxPoolV2", max_pool, explicit_paddings=())
+register_variant("tf::MaxPool3D", max_pool, {"data_format": "NDHWC"}, explicit_paddings=())
 
 
 @onnx_symbolic("tf::MaxPoolWithArgmax")
@@ -197,12 +162,7 @@ def avg_pool_3d(
 
 @onnx_symbolic("tf::Dilation2D")
 def dilation2d(
-    g: GraphContext,
-    input: Value,
-    filter: Value,
-    strides: Sequence[int],
-    rates: Sequence[int],
-    padding: str,
+    g: GraphContext, input: Value, filter: Value, strides: Sequence[int], rates: Sequence[int], padding: str
 ) -> Value:
     """The maximum of the sum of a window and the filter, `[h, w, channels]`; padding never is the maximum."""
     images = IMAGES.channels_first(g, input)
@@ -212,14 +172,8 @@ def dilation2d(
     pads = _known_pads(g, window_pads(g, IMAGES, images, extents, steps, padding))
     dtype = g.dtype(input) or DataType.FLOAT
     padded_images = pad_images(g, images, [*pads], dtypes.limits(dtype)[0])
-    windows = gather_windows(
-        g,
-        padded_images,
-        [
-            slide.clip_positions(g)
-            for slide in _slides(g, padded_images, kernel, steps, dilations, [(0, 0)] * 2)
-        ],
-    )
+    slides = _slides(g, padded_images, kernel, steps, dilations, [(0, 0)] * 2)
+    windows = gather_windows(g, padded_images, [slide.clip_positions(g) for slide in slides])
     weight = g.op("Unsqueeze", g.op("Transpose", filter, perm=[2, 0, 1]), axes=[1, 2])
     return IMAGES.restore(g, g.op("ReduceMax", g.op("Add", windows, weight), axes=[4, 5], keepdims=0))
 

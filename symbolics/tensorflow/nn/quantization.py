@@ -4,13 +4,12 @@ Semantics: tensorflow/core/kernels/fake_quant_ops_functor.h, quantize_op.cc, deq
 quantize_and_dequantize_op.h.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.affine_quantization import Grid, fake_quantize
 from ...compositions.affine_quantization import limits as limits_of
+from ...compositions.operator_tables import register_variant
 from ...compositions.size_arithmetic import known_rank
 from ...compositions.special.formulas import Formula, round_half_away
 from .._common import constant_integer
@@ -44,27 +43,28 @@ def _nudge_range(low: np.ndarray, high: np.ndarray, least: int, most: int) -> tu
     return scale.astype(np.float32), zero_point
 
 
-def _emit_fake_quantize(
+def fake_quant(
     g: GraphContext,
     inputs: Value,
-    low: Value | float,
-    high: Value | float,
-    num_bits: int,
-    narrow_range: bool,
-    per_channel: bool,
+    min: Value | float = -6.0,
+    max: Value | float = 6.0,
+    num_bits: int = 8,
+    narrow_range: bool = False,
+    per_channel: bool = False,
 ) -> Value:
+    """With `per_channel`, there is a range for each index of the last axis."""
     if not 2 <= num_bits <= 16:
         raise g.refuse(f"num_bits must be from 2 to 16, not {num_bits}")
     least, most = int(narrow_range), 2**num_bits - 1
     constants = [
-        g.constant_value(item) if isinstance(item, Value) else np.float32(item) for item in (low, high)
+        g.constant_value(item) if isinstance(item, Value) else np.float32(item) for item in (min, max)
     ]
     if constants[0] is None or constants[1] is None:
-        return _by_computed_range(g, inputs, low, high, least, most)
+        return _by_computed_range(g, inputs, min, max, least, most)
     bounds = [np.asarray(item, dtype=np.float32) for item in constants]
     # The scale of an empty range is 0.
     if not np.all(bounds[0] < bounds[1]):
-        return _by_computed_range(g, inputs, low, high, least, most)
+        return _by_computed_range(g, inputs, min, max, least, most)
     scale, zero_point = _nudge_range(bounds[0], bounds[1], least, most)
     if per_channel:
         axis = known_rank(g, inputs) - 1
@@ -95,41 +95,10 @@ def _by_computed_range(
     return empty.chosen(0.0, step_numbers * scale).value
 
 
-@onnx_symbolic("tf::FakeQuantWithMinMaxArgs")
-def fake_quant_with_min_max_args(
-    g: GraphContext,
-    inputs: Value,
-    min: float = -6.0,
-    max: float = 6.0,
-    num_bits: int = 8,
-    narrow_range: bool = False,
-) -> Value:
-    return _emit_fake_quantize(g, inputs, min, max, num_bits, narrow_range, False)
-
-
-@onnx_symbolic("tf::FakeQuantWithMinMaxVars")
-def fake_quant_with_min_max_vars(
-    g: GraphContext,
-    inputs: Value,
-    min: Value,
-    max: Value,
-    num_bits: int = 8,
-    narrow_range: bool = False,
-) -> Value:
-    return _emit_fake_quantize(g, inputs, min, max, num_bits, narrow_range, False)
-
-
-@onnx_symbolic("tf::FakeQuantWithMinMaxVarsPerChannel")
-def fake_quant_with_min_max_vars_per_channel(
-    g: GraphContext,
-    inputs: Value,
-    min: Value,
-    max: Value,
-    num_bits: int = 8,
-    narrow_range: bool = False,
-) -> Value:
-    """A range for each index of the last axis."""
-    return _emit_fake_quantize(g, inputs, min, max, num_bits, narrow_range, True)
+register_variant(
+    ["tf::FakeQuantWithMinMaxArgs", "tf::FakeQuantWithMinMaxVars"], fake_quant, per_channel=False
+)
+register_variant("tf::FakeQuantWithMinMaxVarsPerChannel", fake_quant, per_channel=True)
 
 
 def _broadcast_range(g: GraphContext, value: Value, input: Value, axis: int) -> Formula:
@@ -170,11 +139,8 @@ def quantize_v2(
     """Returns the integers, and the range that they represent."""
     dtype = _integer_type(g, T)
     least, most = limits_of(dtype)
-    x, minimum, maximum = (
-        Formula(g, input),
-        _broadcast_range(g, min_range, input, axis),
-        _broadcast_range(g, max_range, input, axis),
-    )
+    x = Formula(g, input)
+    minimum, maximum = (_broadcast_range(g, bound, input, axis) for bound in (min_range, max_range))
     # TensorFlow widens the range until it contains 0 and has a minimal width.
     low = minimum.op("Min", 0.0)
     margin = abs(minimum).op("Max", abs(maximum)).op("Max", 1.0) * ensure_minimum_range
@@ -237,22 +203,26 @@ def dequantize(
     return g.cast(result.value, dtype)
 
 
-def _quantize_and_restore(
+@onnx_symbolic(["tf::QuantizeAndDequantizeV2", "tf::QuantizeAndDequantizeV4"])
+def quantize_and_dequantize(
     g: GraphContext,
     input: Value,
     input_min: Value,
     input_max: Value,
-    num_bits: int,
-    signed_input: bool,
-    range_given: bool,
-    narrow_range: bool,
-    axis: int,
-    half_up: bool,
+    signed_input: bool = True,
+    num_bits: Value | int = 8,
+    range_given: bool = False,
+    round_mode: str = "HALF_TO_EVEN",
+    narrow_range: bool = False,
+    axis: int = -1,
 ) -> Value:
-    if not 1 <= num_bits <= 62:
-        raise g.refuse(f"num_bits must be from 1 to 62, not {num_bits}")
-    least = -(2 ** (num_bits - 1)) + int(narrow_range) if signed_input else 0
-    most = 2 ** (num_bits - 1) - 1 if signed_input else 2**num_bits - 1
+    if round_mode not in ("HALF_TO_EVEN", "HALF_UP"):
+        raise g.refuse(f"round_mode '{round_mode}' is not supported")
+    bits = constant_integer(g, num_bits, "num_bits") if isinstance(num_bits, Value) else num_bits
+    if not 1 <= bits <= 62:
+        raise g.refuse(f"num_bits must be from 1 to 62, not {bits}")
+    least = -(2 ** (bits - 1)) + int(narrow_range) if signed_input else 0
+    most = 2 ** (bits - 1) - 1 if signed_input else 2**bits - 1
     x = Formula(g, input)
     if range_given:
         low, high = (_broadcast_range(g, bound, input, axis) for bound in (input_min, input_max))
@@ -273,47 +243,10 @@ def _quantize_and_restore(
         bottom = by_low.chosen(low, step * float(least))
         x = x.op("Min", top).op("Max", bottom)
     scaled = x * factor
-    integers = (scaled + 0.5).floor() if half_up else scaled.call("aten::round")
+    integers = (scaled + 0.5).floor() if round_mode == "HALF_UP" else scaled.call("aten::round")
     return (integers * step).value
 
 
-def _quantize_and_dequantize(
-    g: GraphContext,
-    input: Value,
-    input_min: Value,
-    input_max: Value,
-    signed_input: bool = True,
-    num_bits: int = 8,
-    range_given: bool = False,
-    round_mode: str = "HALF_TO_EVEN",
-    narrow_range: bool = False,
-    axis: int = -1,
-) -> Value:
-    if round_mode not in ("HALF_TO_EVEN", "HALF_UP"):
-        raise g.refuse(f"round_mode '{round_mode}' is not supported")
-    half_up = round_mode == "HALF_UP"
-    return _quantize_and_restore(
-        g, input, input_min, input_max, num_bits, signed_input, range_given, narrow_range, axis, half_up
-    )
-
-
-onnx_symbolic("tf::QuantizeAndDequantizeV2")(_quantize_and_dequantize)
-onnx_symbolic("tf::QuantizeAndDequantizeV4")(_quantize_and_dequantize)
-
-
-@onnx_symbolic("tf::QuantizeAndDequantizeV3")
-def quantize_and_dequantize_v3(
-    g: GraphContext,
-    input: Value,
-    input_min: Value,
-    input_max: Value,
-    num_bits: Value,
-    signed_input: bool = True,
-    range_given: bool = True,
-    narrow_range: bool = False,
-    axis: int = -1,
-) -> Value:
-    bits = constant_integer(g, num_bits, "num_bits")
-    return _quantize_and_restore(
-        g, input, input_min, input_max, bits, signed_input, range_given, narrow_range, axis, False
-    )
+register_variant(
+    "tf::QuantizeAndDequantizeV3", quantize_and_dequantize, {"range_given": True}, round_mode="HALF_TO_EVEN"
+)

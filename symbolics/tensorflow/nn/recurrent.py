@@ -3,8 +3,6 @@
 Semantics: tensorflow/core/kernels/rnn/lstm_ops.cc and gru_ops.cc.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 
@@ -12,6 +10,7 @@ import onnx_ir as ir
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.list_values import loop_inputs
+from ...compositions.operator_tables import register_variant
 from ...compositions.outputs import is_used
 from ...compositions.size_arithmetic import Size, compute, static_size
 from .._common import number
@@ -87,13 +86,28 @@ def lstm_block_cell(
     return _BlockCell(w, b, peepholes, forget_bias, cell_clip, False).step(g, x, cs_prev, h_prev)
 
 
-def _layer(
-    g: GraphContext, cell: _BlockCell, seq_len_max: Value, x: Value, cs_prev: Value, h_prev: Value
+def block_lstm(
+    g: GraphContext,
+    seq_len_max: Value,
+    x: Value,
+    cs_prev: Value,
+    h_prev: Value,
+    w: Value,
+    wci: Value,
+    wcf: Value,
+    wco: Value,
+    b: Value,
+    forget_bias: float = 1.0,
+    cell_clip: float = 3.0,
+    use_peephole: bool = False,
+    forget_first: bool = False,
 ) -> list[Value | None]:
     """The outputs of all steps; from step `seq_len_max` on they are zeros.
 
     The ONNX operator LSTM computes them if only the hidden states are used, and the cells are not clipped.
     """
+    peepholes = (wci, wcf, wco) if use_peephole else None
+    cell = _BlockCell(w, b, peepholes, forget_bias, cell_clip, forget_first)
     set_rank(g, x, 3)
     length = g.size(x, 0)
     length_constant = g.constant_value(seq_len_max)
@@ -119,6 +133,11 @@ def _layer(
             else g.call("composed::pad", value, [0, 0, 0], [missing_steps, 0, 0], 0)
         )
     return results
+
+
+# The gates are in the order i, c, f, o; in version 2, they are in the order i, f, c, o.
+register_variant("tf::BlockLSTM", block_lstm, forget_first=False)
+register_variant("tf::BlockLSTMV2", block_lstm, {"cell_clip": 0.0}, forget_bias=0.0, forget_first=True)
 
 
 def _loop_over_steps(
@@ -197,49 +216,6 @@ def _emit_lstm(
     return g.op("Squeeze", y, axes=[1])
 
 
-@onnx_symbolic("tf::BlockLSTM")
-def block_lstm(
-    g: GraphContext,
-    seq_len_max: Value,
-    x: Value,
-    cs_prev: Value,
-    h_prev: Value,
-    w: Value,
-    wci: Value,
-    wcf: Value,
-    wco: Value,
-    b: Value,
-    forget_bias: float = 1.0,
-    cell_clip: float = 3.0,
-    use_peephole: bool = False,
-) -> list[Value | None]:
-    """The gates are in the order i, c, f, o."""
-    peepholes = (wci, wcf, wco) if use_peephole else None
-    cell = _BlockCell(w, b, peepholes, forget_bias, cell_clip, False)
-    return _layer(g, cell, seq_len_max, x, cs_prev, h_prev)
-
-
-@onnx_symbolic("tf::BlockLSTMV2")
-def block_lstm_v2(
-    g: GraphContext,
-    seq_len_max: Value,
-    x: Value,
-    cs_prev: Value,
-    h_prev: Value,
-    w: Value,
-    wci: Value,
-    wcf: Value,
-    wco: Value,
-    b: Value,
-    cell_clip: float = 0.0,
-    use_peephole: bool = False,
-) -> list[Value | None]:
-    """The gates are in the order i, f, c, o."""
-    peepholes = (wci, wcf, wco) if use_peephole else None
-    cell = _BlockCell(w, b, peepholes, 0.0, cell_clip, True)
-    return _layer(g, cell, seq_len_max, x, cs_prev, h_prev)
-
-
 @onnx_symbolic("tf::GRUBlockCell")
 def gru_block_cell(
     g: GraphContext, x: Value, h_prev: Value, w_ru: Value, w_c: Value, b_ru: Value, b_c: Value
@@ -253,38 +229,14 @@ def gru_block_cell(
     return [r, u, c, g.op("Add", g.op("Mul", u, g.op("Sub", h_prev, c)), c)]
 
 
-_CUDNN = "its weights are in cuDNN's own layout, which depends on the GPU; save the model with Keras layers"
-
-
-def _cudnn_rnn(
-    g: GraphContext,
-    input: Value,
-    input_h: Value,
-    input_c: Value,
-    params: Value,
-    rnn_mode: str = "lstm",
-    input_mode: str = "linear_input",
-    direction: str = "unidirectional",
-    dropout: float = 0.0,
-    seed: int = 0,
-    seed2: int = 0,
-    is_training: bool = True,
-) -> list[Value]:
-    raise g.refuse(_CUDNN)
-
-
-onnx_symbolic("tf::CudnnRNN")(_cudnn_rnn)
-onnx_symbolic("tf::CudnnRNNV2")(_cudnn_rnn)
-
-
 @onnx_symbolic("tf::CudnnRNNV3")
-def cudnn_rnn_v3(
+def cudnn_rnn(
     g: GraphContext,
     input: Value,
     input_h: Value,
     input_c: Value,
     params: Value,
-    sequence_lengths: Value,
+    sequence_lengths: Value | None = None,
     rnn_mode: str = "lstm",
     input_mode: str = "linear_input",
     direction: str = "unidirectional",
@@ -295,4 +247,11 @@ def cudnn_rnn_v3(
     is_training: bool = True,
     time_major: bool = True,
 ) -> list[Value]:
-    raise g.refuse(_CUDNN)
+    raise g.refuse(
+        "its weights are in cuDNN's own layout, which depends on the GPU; save the model with Keras layers"
+    )
+
+
+register_variant(
+    ["tf::CudnnRNN", "tf::CudnnRNNV2"], cudnn_rnn, sequence_lengths=None, num_proj=0, time_major=True
+)

@@ -3,8 +3,7 @@
 Semantics: tensorflow/core/kernels/image/resize_*_op.cc and image_resizer_state.h.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,15 +30,6 @@ _TABLE = 1024
 """TensorFlow rounds the coordinates of cubic weights to multiples of 1 / 1024."""
 
 
-def _check_options(g: GraphContext, align_corners: bool, half_pixel_centers: bool) -> None:
-    if align_corners and half_pixel_centers:
-        raise g.refuse("half_pixel_centers and align_corners cannot both be true, as in TensorFlow")
-
-
-def _floats(g: GraphContext, images: Value) -> Value:
-    return g.cast(IMAGES.channels_first(g, images), DataType.FLOAT)
-
-
 def _resize(g: GraphContext, data: Value, sizes: list[Size], **modes: Any) -> Value:
     """Resize by the sizes of all axes, or by integer factors.
 
@@ -52,57 +42,58 @@ def _resize(g: GraphContext, data: Value, sizes: list[Size], **modes: Any) -> Va
     factors = [new / old for old, new in pairs if isinstance(old, int) and isinstance(new, int)]
     # Integer factors are exact as FLOAT scales, and need no sizes at run time.
     if len(factors) == 2 and all(factor.is_integer() for factor in factors):
-        result: Value = g.op("Resize", data, scales=[1.0, 1.0, *factors], **modes)
-        return result
-    result = g.op("Resize", data, sizes=[g.size(data, 0), g.size(data, 1), *sizes], **modes)
-    return result
+        return g.op("Resize", data, scales=[1.0, 1.0, *factors], outputs=1, **modes)
+    return g.op("Resize", data, sizes=[g.size(data, 0), g.size(data, 1), *sizes], outputs=1, **modes)
 
 
 def _coordinates(align_corners: bool, half_pixel_centers: bool) -> str:
     return "align_corners" if align_corners else "half_pixel" if half_pixel_centers else "asymmetric"
 
 
-@onnx_symbolic("tf::ResizeBilinear")
-def resize_bilinear(
-    g: GraphContext,
-    images: Value,
-    size: Value,
-    align_corners: bool = False,
-    half_pixel_centers: bool = False,
+def _register(name: str, resize: Callable[[GraphContext, Value, list[Size], bool, bool], Value]) -> None:
+    """Register a function that resizes [N, channels, height, width]."""
+
+    @onnx_symbolic(f"tf::{name}")
+    def resize_images(
+        g: GraphContext,
+        images: Value,
+        size: Value,
+        align_corners: bool = False,
+        half_pixel_centers: bool = False,
+    ) -> Value:
+        if align_corners and half_pixel_centers:
+            raise g.refuse("half_pixel_centers and align_corners cannot both be true, as in TensorFlow")
+        data = IMAGES.channels_first(g, images)
+        # TensorFlow interpolates in FLOAT; nearest pixels keep their type.
+        data = data if name == "ResizeNearestNeighbor" else g.cast(data, DataType.FLOAT)
+        return IMAGES.restore(g, resize(g, data, list_sizes(g, size, 2), align_corners, half_pixel_centers))
+
+
+def _bilinear(
+    g: GraphContext, data: Value, sizes: list[Size], align_corners: bool, half_pixel_centers: bool
 ) -> Value:
-    """The result is FLOAT. Without either option, coordinates are scaled from the corner."""
-    _check_options(g, align_corners, half_pixel_centers)
-    data, sizes = _floats(g, images), list_sizes(g, size, 2)
+    """Without either option, coordinates are scaled from the corner."""
     if g.has("Resize", "coordinate_transformation_mode"):
         coordinates = _coordinates(align_corners, half_pixel_centers)
-        result = _resize(g, data, sizes, mode="linear", coordinate_transformation_mode=coordinates)
-    else:
-        result = _resample_axes(g, data, sizes, align_corners, half_pixel_centers, Method("linear"))
-    return IMAGES.restore(g, result)
+        return _resize(g, data, sizes, mode="linear", coordinate_transformation_mode=coordinates)
+    return _resample_axes(g, data, sizes, align_corners, half_pixel_centers, Method("linear"))
 
 
-@onnx_symbolic("tf::ResizeNearestNeighbor")
-def resize_nearest_neighbor(
-    g: GraphContext,
-    images: Value,
-    size: Value,
-    align_corners: bool = False,
-    half_pixel_centers: bool = False,
+def _nearest(
+    g: GraphContext, data: Value, sizes: list[Size], align_corners: bool, half_pixel_centers: bool
 ) -> Value:
     """Use Resize if onnxruntime has it for the element type, and if it selects the same pixels."""
-    _check_options(g, align_corners, half_pixel_centers)
-    data, sizes = IMAGES.channels_first(g, images), list_sizes(g, size, 2)
     rounding = "floor" if not align_corners and not half_pixel_centers else "round_prefer_ceil"
-    can_resize = g.has("Resize", "coordinate_transformation_mode") and g.dtype(images) in _RESIZE_TYPES
+    can_resize = g.has("Resize", "coordinate_transformation_mode") and g.dtype(data) in _RESIZE_TYPES
     if can_resize and all(
         _selects_same_pixels(g.size(data, axis), count, align_corners, half_pixel_centers)
         for axis, count in zip((2, 3), sizes, strict=True)
     ):
         coordinates = _coordinates(align_corners, half_pixel_centers)
         modes = {"coordinate_transformation_mode": coordinates, "nearest_mode": rounding}
-        return IMAGES.restore(g, _resize(g, data, sizes, mode="nearest", **modes))
+        return _resize(g, data, sizes, mode="nearest", **modes)
     method = Method("nearest", "round_prefer_ceil" if align_corners else "floor")
-    return IMAGES.restore(g, _resample_axes(g, data, sizes, align_corners, half_pixel_centers, method))
+    return _resample_axes(g, data, sizes, align_corners, half_pixel_centers, method)
 
 
 def _selects_same_pixels(size: Size, count: Size, align_corners: bool, half_pixel_centers: bool) -> bool:
@@ -135,10 +126,8 @@ def _selects_same_pixels_at(
         tensorflow_pixels = np.floor((positions + half) * step)
         onnx_pixels = np.floor((positions + half) / (single(count) / single(size)) - half + half)
     else:
-        tensorflow_pixels, onnx_pixels = (
-            np.floor(positions * step),
-            np.floor(positions / (single(count) / single(size))),
-        )
+        tensorflow_pixels = np.floor(positions * step)
+        onnx_pixels = np.floor(positions / (single(count) / single(size)))
     return np.array_equal(np.minimum(tensorflow_pixels, size - 1), np.minimum(onnx_pixels, size - 1))
 
 
@@ -146,22 +135,18 @@ _RESIZE_TYPES = (DataType.FLOAT, DataType.INT32, DataType.INT8, DataType.UINT8)
 """Element types for which onnxruntime has Resize."""
 
 
-@onnx_symbolic("tf::ResizeBicubic")
-def resize_bicubic(
-    g: GraphContext,
-    images: Value,
-    size: Value,
-    align_corners: bool = False,
-    half_pixel_centers: bool = False,
+def _bicubic(
+    g: GraphContext, data: Value, sizes: list[Size], align_corners: bool, half_pixel_centers: bool
 ) -> Value:
-    """The result is FLOAT. `half_pixel_centers` selects another filter, which excludes pixels outside."""
-    _check_options(g, align_corners, half_pixel_centers)
-    data, sizes = _floats(g, images), list_sizes(g, size, 2)
-    if half_pixel_centers:
-        method = Method("cubic", cubic=-0.5, exclude_outside=True)
-    else:
-        method = Method("cubic", cubic=-0.75)
-    return IMAGES.restore(g, _resample_axes(g, data, sizes, align_corners, half_pixel_centers, method))
+    """`half_pixel_centers` selects another filter, which excludes pixels outside."""
+    cubic = -0.5 if half_pixel_centers else -0.75
+    method = Method("cubic", cubic=cubic, exclude_outside=half_pixel_centers)
+    return _resample_axes(g, data, sizes, align_corners, half_pixel_centers, method)
+
+
+_register("ResizeBilinear", _bilinear)
+_register("ResizeNearestNeighbor", _nearest)
+_register("ResizeBicubic", _bicubic)
 
 
 def _resample_axes(
@@ -173,14 +158,14 @@ def _resample_axes(
     method: Method,
 ) -> Value:
     """Resample each axis at the coordinates that TensorFlow computes in single precision."""
+    half = np.float32(0.5)
     for axis, count in zip((2, 3), sizes, strict=True):
         size = g.size(data, axis)
         step = _step(g, size, count, align_corners)
         coordinates = pixels(g, count, DataType.FLOAT)
         if half_pixel_centers and method.mode == "nearest":
-            coordinates = arithmetic(g, "Mul", arithmetic(g, "Add", coordinates, np.float32(0.5)), step)
+            coordinates = arithmetic(g, "Mul", arithmetic(g, "Add", coordinates, half), step)
         elif half_pixel_centers:
-            half = np.float32(0.5)
             coordinates = arithmetic(g, "Mul", arithmetic(g, "Add", coordinates, half), step)
             coordinates = arithmetic(g, "Sub", coordinates, half)
         else:
@@ -216,7 +201,8 @@ def _step(g: GraphContext, size: Size, count: Size, align_corners: bool) -> Numb
 @onnx_symbolic("tf::ResizeArea")
 def resize_area(g: GraphContext, images: Value, size: Value, align_corners: bool = False) -> Value:
     """The mean over the area of each result pixel; the last pixel extends beyond the image."""
-    data, sizes = _floats(g, images), list_sizes(g, size, 2)
+    data = g.cast(IMAGES.channels_first(g, images), DataType.FLOAT)
+    sizes = list_sizes(g, size, 2)
     for axis, count in zip((2, 3), sizes, strict=True):
         input_size = g.size(data, axis)
         step = _step(g, input_size, count, align_corners)

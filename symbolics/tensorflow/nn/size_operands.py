@@ -1,7 +1,5 @@
 """Reads the sizes in an operand, as ints if they are constant."""
 
-from __future__ import annotations
-
 import onnx_ir as ir
 
 from ....registration import DataType, GraphContext, Value

@@ -1,7 +1,5 @@
 """Recognises the cells of LSTM, GRU and RNN in the expressions of one loop iteration."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Sequence
@@ -80,9 +78,7 @@ def find_cell(
 ) -> RecurrentCell | None:
     """The ONNX cell that computes the new states; None if there is none.
 
-    Args:
-        states: the indices of the states among the loop variables.
-        results: a term for each variable after an iteration.
+    `states` are indices of loop variables, and `results` has a term for each variable after an iteration.
     """
     new_states = [results[position] for position in states]
     if any(term is None or isinstance(term, (float, Weights)) for term in new_states):

@@ -52,12 +52,7 @@ class Weights:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LoopOperand:
-    """The input of the iteration, or a state before it.
-
-    Attributes:
-        position: its index among the loop variables; `INPUT` for the input.
-        width: the number of columns, if known.
-    """
+    """The input of the iteration, or a state before it, by its index among the loop variables or `INPUT`."""
 
     position: int
     width: int | None
@@ -72,13 +67,7 @@ class SideBySide:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Linear:
-    """A sum.
-
-    Attributes:
-        products: matrix products of an expression and a matrix.
-        peepholes: elementwise products of an expression and a vector.
-        biases: vectors and numbers.
-    """
+    """A sum of matrix products, of elementwise products with vectors (peepholes), of vectors and numbers."""
 
     products: tuple[tuple[Expression, Weights], ...]
     peepholes: tuple[tuple[Expression, Weights], ...] = ()
@@ -92,12 +81,7 @@ class Linear:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Mapped:
-    """A function of each element.
-
-    Attributes:
-        function: an activation of ONNX's recurrent operators, or `Clip` from `alpha` to `beta`.
-        alpha, beta: its parameters; 0 where it has none.
-    """
+    """A function of each element: an activation of ONNX's recurrent operators, or `Clip` to a range."""
 
     function: str
     alpha: float
@@ -148,11 +132,7 @@ class Algebra:
 
     def add_to(self, linear: Linear, products: Any = (), peepholes: Any = (), biases: Any = ()) -> Any:
         """A linear combination with further terms."""
-        fields = [
-            (*linear.products, *products),
-            (*linear.peepholes, *peepholes),
-            (*linear.biases, *biases),
-        ]
+        fields = [(*linear.products, *products), (*linear.peepholes, *peepholes), (*linear.biases, *biases)]
         return self.make(Linear, *fields) if max(map(len, fields)) <= _MAXIMUM_TERMS else None
 
     def add(self, a: Term, b: Term) -> Term | None:

@@ -1,7 +1,5 @@
 """Reads the body of a loop as expressions over its input, its states and weights."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -43,13 +41,7 @@ class Iteration:
 
 @dataclasses.dataclass(frozen=True)
 class InitialValue:
-    """The initial value of a loop variable.
-
-    Attributes:
-        value: its value.
-        is_invariant: whether no iteration changes it.
-        is_counter: whether it is the number of the iteration.
-    """
+    """The initial value of a loop variable; a counter is the number of the iteration."""
 
     value: Value
     is_invariant: bool
@@ -80,11 +72,7 @@ def read_iteration(
 
 
 class _TermReader:
-    """The terms of a body's values.
-
-    Attributes:
-        sequences: the indices of the lists whose elements are read.
-    """
+    """The terms of a body's values, and the indices of the lists whose elements it reads."""
 
     def __init__(self, g: GraphContext, body: ir.Graph, initial_values: Sequence[InitialValue]):
         self.algebra = Algebra()

@@ -4,8 +4,6 @@ Every result of an iteration must be a result of the operator. A loop with a mas
 cells stays a loop; so does one with an element type other than FLOAT, for which onnxruntime has no kernel.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

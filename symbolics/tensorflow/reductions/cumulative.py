@@ -1,7 +1,5 @@
 """Cumulative sums, products and log-sum-exps along an axis."""
 
-from __future__ import annotations
-
 import math
 
 from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic

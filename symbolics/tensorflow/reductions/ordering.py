@@ -1,13 +1,10 @@
 """Largest elements, sorted order, unique elements, membership among the largest."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-
 from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ...compositions.integers import widen_integers
+from ...compositions.operator_tables import register_variant
 from ...compositions.size_arithmetic import Size, compute
-from .._common import integers, number, restore_dtype, set_shape
+from .._common import constant_integers, number, restore_dtype, set_shape
 
 
 def _largest_elements(g: GraphContext, input: Value, k: Size, largest: bool = True) -> list[Value]:
@@ -18,19 +15,16 @@ def _largest_elements(g: GraphContext, input: Value, k: Size, largest: bool = Tr
     return [restore_dtype(g, values, g.dtype(input)), indices]
 
 
-@onnx_symbolic("tf::TopK")
-def top_k(g: GraphContext, input: Value, k: int, sorted: bool = True) -> list[Value]:
-    """Along the last dimension. The result is always sorted, which `sorted=False` allows."""
-    values, indices = _largest_elements(g, input, k)
-    return [values, g.cast(indices, DataType.INT32)]
-
-
 @onnx_symbolic("tf::TopKV2")
-def top_k_v2(
-    g: GraphContext, input: Value, k: Value, sorted: bool = True, index_type: DataType = DataType.INT32
+def top_k(
+    g: GraphContext, input: Value, k: Value | int, sorted: bool = True, index_type: DataType = DataType.INT32
 ) -> list[Value]:
-    values, indices = _largest_elements(g, input, number(g, k))
+    """Along the last dimension. The result is always sorted, which `sorted=False` allows."""
+    values, indices = _largest_elements(g, input, number(g, k) if isinstance(k, Value) else k)
     return [values, g.cast(indices, index_type)]
+
+
+register_variant("tf::TopK", top_k, index_type=DataType.INT32)
 
 
 @onnx_symbolic("tf::NthElement")
@@ -43,8 +37,10 @@ def nth_element(g: GraphContext, input: Value, n: Value, reverse: bool = False) 
     return g.op("Gather", values, g.constant(position), axis=(g.rank(values) or 1) - 1)
 
 
-def _in_top(g: GraphContext, predictions: Value, targets: Value, k: Size) -> Value:
+@onnx_symbolic(["tf::InTopK", "tf::InTopKV2"])
+def in_top_k(g: GraphContext, predictions: Value, targets: Value, k: Value | int) -> Value:
     """Whether fewer than k classes have a higher prediction than the target; false if one is not finite."""
+    class_count = number(g, k) if isinstance(k, Value) else k
     classes = g.size(predictions, 1)
     target_ids = g.cast(targets, DataType.INT64)
     is_class = g.op("And", g.op("Less", target_ids, g.constant(classes)), g.op("Greater", target_ids, -1))
@@ -56,31 +52,25 @@ def _in_top(g: GraphContext, predictions: Value, targets: Value, k: Size) -> Val
     infinite = g.cast(g.op("Not", g.call("aten::isfinite", predictions)), DataType.INT64)
     # TensorFlow returns false for a row with a prediction that is not finite.
     finite = g.op("Less", g.op("ReduceSum", infinite, axes=[1], keepdims=0), 1)
-    return g.op("And", g.op("And", is_class, finite), g.op("Less", count, g.constant(k, DataType.INT64)))
+    is_valid = g.op("And", is_class, finite)
+    return g.op("And", is_valid, g.op("Less", count, g.constant(class_count, DataType.INT64)))
 
 
-@onnx_symbolic("tf::InTopK")
-def in_top_k(g: GraphContext, predictions: Value, targets: Value, k: int) -> Value:
-    return _in_top(g, predictions, targets, k)
-
-
-@onnx_symbolic("tf::InTopKV2")
-def in_top_k_v2(g: GraphContext, predictions: Value, targets: Value, k: Value) -> Value:
-    return _in_top(g, predictions, targets, number(g, k))
-
-
-def _unique_elements(
-    g: GraphContext, x: Value, axis: Sequence[int], out_idx: DataType, with_counts: bool
+def unique(
+    g: GraphContext,
+    x: Value,
+    axis: Value | None = None,
+    out_idx: DataType = DataType.INT32,
+    with_counts: bool = False,
 ) -> list[Value]:
     """Unique elements in the order of their first occurrence, the index of each element, and the counts."""
+    axes = constant_integers(g, axis, "axis") if axis is not None else []
     dtype = g.dtype(x)
     # Runtimes have Unique for few types; the casts lose nothing.
     wide_x = g.cast(x, DataType.INT64) if widen_integers(g, x) is not x or dtype == DataType.INT32 else x
     wide_x = g.cast(wide_x, DataType.FLOAT) if dtype in dtypes.HALVES else wide_x
-    dim = None if not axis else axis[0]
     # Slices of a vector are its elements.
-    if g.rank(x) == 1:
-        dim = None
+    dim = None if not axes or g.rank(x) == 1 else axes[0]
     values, _, inverse, counts = g.op("Unique", wide_x, axis=dim, sorted=0, outputs=4)
     shape = g.shape(x)
     set_shape(values, [None] if dim is None else None if shape is None else [None] * len(shape))
@@ -90,30 +80,7 @@ def _unique_elements(
     return [*results, g.cast(counts, out_idx)] if with_counts else results
 
 
-@onnx_symbolic("tf::Unique")
-def unique(g: GraphContext, x: Value, out_idx: DataType = DataType.INT32) -> list[Value]:
-    return _unique_elements(g, x, [], out_idx, with_counts=False)
-
-
-@onnx_symbolic("tf::UniqueWithCounts")
-def unique_with_counts(g: GraphContext, x: Value, out_idx: DataType = DataType.INT32) -> list[Value]:
-    return _unique_elements(g, x, [], out_idx, with_counts=True)
-
-
-def _axes(g: GraphContext, axis: Value) -> list[int]:
-    axes = integers(g, axis)
-    if axes is None:
-        raise g.refuse("'axis' must be constant")
-    return axes
-
-
-@onnx_symbolic("tf::UniqueV2")
-def unique_v2(g: GraphContext, x: Value, axis: Value, out_idx: DataType = DataType.INT32) -> list[Value]:
-    return _unique_elements(g, x, _axes(g, axis), out_idx, with_counts=False)
-
-
-@onnx_symbolic("tf::UniqueWithCountsV2")
-def unique_with_counts_v2(
-    g: GraphContext, x: Value, axis: Value, out_idx: DataType = DataType.INT32
-) -> list[Value]:
-    return _unique_elements(g, x, _axes(g, axis), out_idx, with_counts=True)
+register_variant("tf::Unique", unique, axis=None, with_counts=False)
+register_variant("tf::UniqueWithCounts", unique, axis=None, with_counts=True)
+register_variant("tf::UniqueV2", unique, with_counts=False)
+register_variant("tf::UniqueWithCountsV2", unique, with_counts=True)

@@ -1,7 +1,5 @@
 """Reductions whose axes are an operand: sums, extremes, moments, logic, positions of extremes."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -56,26 +54,21 @@ def _may_be_empty(g: GraphContext, value: Value) -> bool:
     return shape is None or not all(isinstance(size, int) and size > 0 for size in shape)
 
 
-def _reduce_to_extreme(
-    g: GraphContext, op_type: str, reduction: str, value: Value, axes: Value, keep_dims: bool, limit: str
-) -> Value:
-    """Emit a maximum or minimum; of no elements it is the lowest or highest number of the element type."""
-    dtype = g.dtype(value)
-    result = _reduce(g, reduction, widen_integers(g, value), axes, keep_dims)
-    if _may_be_empty(g, value) and dtype in _NARROW:
-        # Without elements the reduction returns the limit of the wider type.
-        result = g.op(op_type, result, g.constant(getattr(np.iinfo(dtype.numpy()), limit), g.dtype(result)))
-    return restore_dtype(g, result, dtype)
+def _register_extreme(name: str, limit: str) -> None:
+    @onnx_symbolic(f"tf::{name}")
+    def extreme(g: GraphContext, input: Value, reduction_indices: Value, keep_dims: bool = False) -> Value:
+        """A maximum or minimum; of no elements it is the lowest or highest number of the element type."""
+        dtype = g.dtype(input)
+        result = _reduce(g, f"Reduce{name}", widen_integers(g, input), reduction_indices, keep_dims)
+        if _may_be_empty(g, input) and dtype in _NARROW:
+            # Without elements the reduction returns the limit of the wider type.
+            bound = getattr(np.iinfo(dtype.numpy()), limit)
+            result = g.op(name, result, g.constant(bound, g.dtype(result)))
+        return restore_dtype(g, result, dtype)
 
 
-@onnx_symbolic("tf::Max")
-def max_(g: GraphContext, input: Value, reduction_indices: Value, keep_dims: bool = False) -> Value:
-    return _reduce_to_extreme(g, "Max", "ReduceMax", input, reduction_indices, keep_dims, "min")
-
-
-@onnx_symbolic("tf::Min")
-def min_(g: GraphContext, input: Value, reduction_indices: Value, keep_dims: bool = False) -> Value:
-    return _reduce_to_extreme(g, "Min", "ReduceMin", input, reduction_indices, keep_dims, "max")
+_register_extreme("Max", "min")
+_register_extreme("Min", "max")
 
 
 @onnx_symbolic("tf::Mean")
@@ -121,20 +114,18 @@ def euclidean_norm(g: GraphContext, input: Value, reduction_indices: Value, keep
     return g.op("Sqrt", _reduce(g, "ReduceSum", g.op("Mul", input, input), reduction_indices, keep_dims))
 
 
-def _any_true(g: GraphContext, truth: Value, axes: Value, keep_dims: bool) -> Value:
-    """Whether any element is true: the number of true elements is not 0."""
-    count = _reduce(g, "ReduceSum", g.cast(truth, DataType.INT32), axes, keep_dims)
-    return g.cast(count, DataType.BOOL)
+def _register_logical(name: str) -> None:
+    @onnx_symbolic(f"tf::{name}")
+    def logical(g: GraphContext, input: Value, reduction_indices: Value, keep_dims: bool = False) -> Value:
+        """All are true if none is false; any is true if the number of true elements is not 0."""
+        truth = g.op("Not", input) if name == "All" else input
+        count = _reduce(g, "ReduceSum", g.cast(truth, DataType.INT32), reduction_indices, keep_dims)
+        result = g.cast(count, DataType.BOOL)
+        return g.op("Not", result) if name == "All" else result
 
 
-@onnx_symbolic("tf::Any")
-def any_(g: GraphContext, input: Value, reduction_indices: Value, keep_dims: bool = False) -> Value:
-    return _any_true(g, input, reduction_indices, keep_dims)
-
-
-@onnx_symbolic("tf::All")
-def all_(g: GraphContext, input: Value, reduction_indices: Value, keep_dims: bool = False) -> Value:
-    return g.op("Not", _any_true(g, g.op("Not", input), reduction_indices, keep_dims))
+_register_logical("Any")
+_register_logical("All")
 
 
 def _register_position(name: str) -> None:
@@ -150,9 +141,8 @@ def _register_position(name: str) -> None:
         if is_integral(g, input) and g.dtype(input) != DataType.INT32:
             # INT32 does not hold these types, and runtimes have TopK, but no ArgMax, for INT64.
             if g.dtype(input) in (DataType.INT64, DataType.UINT32, DataType.UINT64):
-                positions = g.call_outputs("aten::topk", widen_integers(g, input), 1, dim, name == "ArgMax")[
-                    1
-                ]
+                wide_input = widen_integers(g, input)
+                positions = g.call_outputs("aten::topk", wide_input, 1, dim, name == "ArgMax")[1]
                 result = set_shape(g.op("Squeeze", positions, axes=[dim]), without_axis(g, input, dim))
                 return g.cast(result, output_type)
             input = g.cast(input, DataType.INT32)
@@ -194,11 +184,9 @@ def dense_bincount(
 
 def _count(g: GraphContext, size: Value) -> int | Value:
     constant_size = integers(g, size)
-    return (
-        constant_size[0]
-        if constant_size
-        else g.op("Reshape", g.cast(size, DataType.INT64), g.constant([], DataType.INT64))
-    )
+    if constant_size:
+        return constant_size[0]
+    return g.op("Reshape", g.cast(size, DataType.INT64), g.constant([], DataType.INT64))
 
 
 @onnx_symbolic("tf::HistogramFixedWidth")

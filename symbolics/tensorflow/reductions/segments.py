@@ -1,11 +1,10 @@
 """Reductions of rows with the same segment number: sorted segments, unsorted ones, sparse ones."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
 from ...compositions.integers import widen_integers
+from ...compositions.operator_tables import register_variant
 from ...compositions.size_arithmetic import Size, compute, known_rank, product, sizes_of
 from .._common import number, restore_dtype
 
@@ -129,32 +128,23 @@ def segment_mean(g: GraphContext, data: Value, segment_ids: Value) -> Value:
 
 
 def _register_sparse(name: str) -> None:
-    def reduce_selected(
-        g: GraphContext, data: Value, indices: Value, segment_ids: Value, count: Size
+    @onnx_symbolic(f"tf::SparseSegment{name}WithNumSegments")
+    def sparse(
+        g: GraphContext,
+        data: Value,
+        indices: Value,
+        segment_ids: Value,
+        num_segments: Value | None = None,
+        sparse_gradient: bool = False,
     ) -> Value:
+        """Reduce rows of the data, selected by the indices, in sorted segments."""
+        count = _number_of_segments(g, segment_ids) if num_segments is None else number(g, num_segments)
         rows = g.op("Gather", data, indices, axis=0)
         if name == "Sum":
             return _reduce_segments(g, name, rows, segment_ids, count)
         return _mean(g, rows, segment_ids, count, divide_by_root=name == "SqrtN")
 
-    @onnx_symbolic(f"tf::SparseSegment{name}")
-    def sparse(
-        g: GraphContext, data: Value, indices: Value, segment_ids: Value, sparse_gradient: bool = False
-    ) -> Value:
-        """Reduce rows of the data, selected by the indices, in sorted segments."""
-        return reduce_selected(g, data, indices, segment_ids, _number_of_segments(g, segment_ids))
-
-    @onnx_symbolic(f"tf::SparseSegment{name}WithNumSegments")
-    def sparse_with_number(
-        g: GraphContext,
-        data: Value,
-        indices: Value,
-        segment_ids: Value,
-        num_segments: Value,
-        sparse_gradient: bool = False,
-    ) -> Value:
-        """The same with the number of segments as an operand."""
-        return reduce_selected(g, data, indices, segment_ids, number(g, num_segments))
+    register_variant(f"tf::SparseSegment{name}", sparse, num_segments=None)
 
 
 for _name in ("Sum", "Mean", "SqrtN"):

@@ -1,18 +1,15 @@
 """Moves blocks of neighbouring elements to the batch or to the channels, and back."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.size_arithmetic import Size, compute, sizes_of
-from .._common import constant_integers, elements, set_shape
+from .._common import constant_integers, known_elements, set_shape
 
 
 def _pairs(g: GraphContext, value: Value, count: int) -> list[tuple[Size, Size]]:
     """The rows of a tensor `[count, 2]`."""
-    amounts = elements(g, g.op("Reshape", value, [-1]), 2 * count)
-    assert amounts is not None
+    amounts = known_elements(g, g.op("Reshape", value, [-1]), 2 * count)
     return list(zip(amounts[::2], amounts[1::2], strict=True))
 
 

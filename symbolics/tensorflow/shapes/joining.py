@@ -1,14 +1,12 @@
 """Operators that join or split tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import onnx_ir as ir
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.size_arithmetic import Size, compute, static_size
-from .._common import constant_integer, elements, front_axis, integers, traced_elements
+from .._common import constant_integer, front_axis, integers, known_elements, traced_elements
 
 
 def _concatenate(g: GraphContext, values: Sequence[Value], axis: Value) -> Value:
@@ -34,9 +32,7 @@ def concat_offset(g: GraphContext, concat_dim: Value, shape: list[Value]) -> lis
     dim = constant_integer(g, concat_dim, "concat_dim")
     offset_vectors, start = [], g.constant(0)
     for item in shape:
-        item_sizes = elements(g, item)
-        if item_sizes is None:
-            raise g.refuse("the number of dimensions is unknown")
+        item_sizes = known_elements(g, item)
         offsets: list[Size] = [0] * len(item_sizes)
         offsets[dim] = start
         offset_vectors.append(g.cast(g.stack(offsets), g.dtype(item) or DataType.INT32))
@@ -106,8 +102,7 @@ def split_v(
 ) -> list[Value]:
     """Split into parts of the sizes in `size_splits`, where -1 is the remaining size."""
     dim = front_axis(g, constant_integer(g, split_dim, "split_dim"), value)
-    counts = elements(g, size_splits, num_split)
-    assert counts is not None
+    counts = known_elements(g, size_splits, num_split)
     if len(counts) != num_split:
         raise g.refuse(f"it has {len(counts)} sizes for {num_split} parts")
     if len(counts) == 1:

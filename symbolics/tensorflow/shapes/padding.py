@@ -1,12 +1,10 @@
 """Padding with a constant and with mirrored elements."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
 from ...compositions.size_arithmetic import Size, compute, known_rank
-from .._common import elements, integers
+from .._common import integers, known_elements
 
 
 def _amounts(g: GraphContext, paddings: Value) -> list[int] | Value:
@@ -54,8 +52,7 @@ def mirror_pad(g: GraphContext, input: Value, paddings: Value, mode: str) -> Val
     if mode == "REFLECT" and g.dtype(input) in dtypes.FLOATS:
         return g.op("Pad", input, pads=amounts, mode="reflect")
     rank = known_rank(g, input)
-    pairs = elements(g, g.op("Reshape", paddings, [-1]), 2 * rank)
-    assert pairs is not None
+    pairs = known_elements(g, g.op("Reshape", paddings, [-1]), 2 * rank)
     for dim in range(rank):
         before, after = pairs[2 * dim], pairs[2 * dim + 1]
         if before == 0 and after == 0:

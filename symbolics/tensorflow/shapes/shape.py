@@ -1,7 +1,5 @@
 """Shapes as values, and operators that reshape or transpose."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

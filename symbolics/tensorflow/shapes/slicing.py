@@ -1,7 +1,5 @@
 """Slices: Slice by sizes, StridedSlice with all of its masks, and writes to a strided slice."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 
@@ -15,7 +13,15 @@ from ...compositions.size_arithmetic import (
     sizes_of,
     static_size,
 )
-from .._common import as_vector, constant_integers, elements, flatten, integers, traced_elements
+from .._common import (
+    as_vector,
+    constant_integers,
+    elements,
+    flatten,
+    integers,
+    known_elements,
+    traced_elements,
+)
 
 END = 2**63 - 1
 """The end of a slice that takes all remaining elements."""
@@ -161,9 +167,7 @@ def _slice_strided(
     g: GraphContext, input: Value, begin: Value, end: Value, strides: Value, masks: _Masks
 ) -> Value:
     steps = constant_integers(g, strides, "strides")
-    starts, ends = elements(g, begin, len(steps)), elements(g, end, len(steps))
-    assert starts is not None
-    assert ends is not None
+    starts, ends = known_elements(g, begin, len(steps)), known_elements(g, end, len(steps))
     plan = _plan_slices(g, input, len(steps), masks)
     ranges: list[_AxisSlice] = []
     backwards: list[tuple[int, int]] = []
@@ -177,10 +181,8 @@ def _slice_strided(
             ranges.append(_AxisSlice(axis, first, last, steps[index]))
             continue
         # Slice between the bounds, then step backwards from the end.
-        first, last = (
-            0 if stop is None else _successor(g, stop),
-            END if start is None else _successor(g, start),
-        )
+        first = 0 if stop is None else _successor(g, stop)
+        last = END if start is None else _successor(g, start)
         ranges.append(_AxisSlice(axis, first, last))
         backwards.append((axis, steps[index]))
     value = _apply_slices(g, input, ranges)

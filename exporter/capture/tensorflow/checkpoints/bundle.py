@@ -5,8 +5,6 @@ and the position of its contents. The entry of a partitioned variable lists slic
 its own entry.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools
@@ -45,16 +43,7 @@ class _Entry:
 
 
 class Bundle:
-    """A tensor bundle.
-
-    Args:
-        index: the bytes of its table.
-        prefix: the name of the bundle's files without their endings, in their folder.
-        files: reads the files of that folder.
-
-    Raises:
-        ModelFileError: the table is damaged, or an entry contradicts itself.
-    """
+    """A tensor bundle; `prefix` is the name of its files in their folder, without their endings."""
 
     def __init__(self, index: np.ndarray, prefix: str, files: ExternalFiles):
         self._prefix, self._files = prefix, files
@@ -144,11 +133,7 @@ class Bundle:
         return Slices(regions, len(shape), lambda number: self._contents(entries[number], label))
 
     def _contents(self, entry: _Entry, label: str) -> np.ndarray:
-        """Read the contents of an entry, and verify their checksum.
-
-        Raises:
-            ModelFileError: they cannot be read, or are damaged.
-        """
+        """Read the contents of an entry, and verify their checksum."""
         dtype = numpy_type(entry.dtype)
         if dtype is None:
             raise ModelFileError(f"{label} has {type_name(entry.dtype)}, which is not supported")

@@ -1,7 +1,5 @@
 """Finds the files of a checkpoint from a path, and lists its variables."""
 
-from __future__ import annotations
-
 import os
 import re
 from typing import Any
@@ -122,11 +120,7 @@ def _newest(folder: str, allow_links: bool) -> str:
 
 
 def _tables(prefix: str, names: list[str]) -> list[str]:
-    """The files of a checkpoint of format V1: one, or several that are numbered.
-
-    Raises:
-        ModelFileError: some of them are missing.
-    """
+    """The files of a checkpoint of format V1: one, or several that are numbered."""
     if prefix in names:
         return [prefix]
     numbers_by_count: dict[str, set[int]] = {}

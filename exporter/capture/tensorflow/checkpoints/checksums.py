@@ -1,7 +1,5 @@
 """The CRC-32C of checkpoints, computed over rows of words with numpy."""
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

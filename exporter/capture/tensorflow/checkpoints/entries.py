@@ -1,8 +1,5 @@
 """Parses the messages in the tables of a checkpoint, within the bounds that hold for files."""
 
-from __future__ import annotations
-
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,20 +7,16 @@ from google.protobuf.message import DecodeError
 
 from .....registration import ModelFileError
 from ....files.reading.encodings import wire
-from ..messages import TensorSliceProto, message_type
+from ..messages import TensorSliceProto, memory_of, message_type
 from .variables import Region
 
 
 def parse_message(name: str, data: bytes | memoryview, label: str) -> Any:
-    """Parse a message of the type with this name.
-
-    Raises:
-        ModelFileError: the bytes are not such a message, or it takes too much memory.
-    """
+    """Parse a message of the type with this name."""
     message = message_type(name)()
     content = bytes(data)
     try:
-        wire.check(content, memory=_message_memory(name))
+        wire.check(content, memory=memory_of(name))
         message.ParseFromString(content)
     except wire.BoundError as error:
         raise ModelFileError(f"{label} cannot be read: {error}") from None
@@ -32,22 +25,13 @@ def parse_message(name: str, data: bytes | memoryview, label: str) -> Any:
     return message
 
 
-@functools.cache
-def _message_memory(name: str) -> wire.MessageMemory:
-    return wire.MessageMemory(message_type(name).DESCRIPTOR)
-
-
 def extents_of(message: TensorSliceProto) -> list[tuple[int, int]]:
     """The start and the length of each dimension of a TensorSliceProto; (0, -1) is the whole dimension."""
     return [(e.start, e.length if e.WhichOneof("has_length_hack") else -1) for e in message.extent]
 
 
 def region_of(extents: Sequence[tuple[int, int]], shape: tuple[int, ...], label: str) -> Region:
-    """The region that extents describe; a length of -1 is the whole dimension.
-
-    Raises:
-        ModelFileError: it is not within the shape.
-    """
+    """The region that extents describe; a length of -1 is the whole dimension."""
     region = []
     if len(extents) == len(shape):
         for (start, length), size in zip(extents, shape, strict=True):

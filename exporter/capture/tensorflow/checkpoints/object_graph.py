@@ -1,7 +1,5 @@
 """Finds the names of variables in an object-based checkpoint, whose keys are attribute paths."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Encodes the keys of a partitioned variable's slices: the keys sort in the order of the encoded values."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 PREFIX = b"\0"
@@ -9,12 +7,7 @@ PREFIX = b"\0"
 
 
 def slice_key(name: str, extents: Sequence[tuple[int, int]]) -> bytes:
-    """The key of a slice.
-
-    Args:
-        name: the variable's name.
-        extents: the start and the length of each dimension; (0, -1) is the whole dimension.
-    """
+    """The key of a slice of a variable; an extent of (0, -1) is the whole dimension."""
     escaped = name.encode().replace(b"\0", b"\0\xff")
     numbers = (_encode_signed(number) for extent in extents for number in extent)
     # An unsigned number is the number of its bytes, then its bytes; the rank takes at most one.

@@ -3,8 +3,6 @@
 The format is a length, then elements: literal bytes, and copies of bytes that were decompressed before.
 """
 
-from __future__ import annotations
-
 from ....files.reading.encodings.wire import varint
 
 _MOST_PER_BYTE = 22
@@ -16,11 +14,7 @@ class BadBlock(Exception):
 
 
 def decompress(data: memoryview, most: int) -> bytearray | None:
-    """The contents of a block; None if they have more than `most` bytes.
-
-    Raises:
-        BadBlock: it is malformed.
-    """
+    """The contents of a block; None if they have more than `most` bytes."""
     size, position = varint(data, 0, len(data))
     # Refuse before allocating what a malformed length asks for.
     if position < 0 or size > _MOST_PER_BYTE * len(data):

@@ -5,8 +5,6 @@ is the index. Its values are the handles of the blocks with the entries. The key
 that it shares with the key before it. A trailer after each block has its compression and its checksum.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -40,15 +38,7 @@ class _BlockHandle(NamedTuple):
 
 
 class SortedTable:
-    """A table in memory or in a mapped file, to be read once.
-
-    Args:
-        data: its bytes.
-        label: its name in error messages.
-
-    Raises:
-        ModelFileError: it is not a table.
-    """
+    """A table in memory or in a mapped file, to be read once."""
 
     def __init__(self, data: np.ndarray, label: str):
         self._data = data.data
@@ -62,11 +52,7 @@ class SortedTable:
         self._index, _ = self._read_handle(footer, position)
 
     def __iter__(self) -> Iterator[tuple[bytes, memoryview]]:
-        """Yield the keys in order, and their values, which are parts of the file.
-
-        Raises:
-            ModelFileError: the table is malformed, a checksum does not match, or there are too many entries.
-        """
+        """Yield the keys in order, and their values, which are parts of the file."""
         last, end = None, 0
         for _, value in self._entries(self._block(self._index)):
             handle, _ = self._read_handle(value, 0)

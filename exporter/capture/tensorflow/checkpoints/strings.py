@@ -1,7 +1,5 @@
 """Reads string tensors of a tensor bundle: all lengths, a checksum, then all contents."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -20,13 +18,8 @@ _MEMORY, _MEMORY_PER_BYTE = 150_000_000, 2
 def strings_of(data: np.ndarray, shape: tuple[int, ...], checksum: int, order: str, label: str) -> np.ndarray:
     """The strings in an entry's bytes, as an array of `bytes`.
 
-    Args:
-        data: the bytes.
-        checksum: the entry's masked checksum, of the lengths in fixed width, their checksum and the contents.
-        order: the byte order of the machine that wrote the bytes, "<" or ">".
-
-    Raises:
-        ModelFileError: the bytes are not as many strings, or a checksum does not match.
+    The entry's masked checksum covers the lengths in fixed width, their checksum and the contents; `order` is
+    the byte order of the machine that wrote them, "<" or ">".
     """
     count = math.prod(shape)
     # The length of each string takes at least a byte: refuse before allocating the array.

@@ -3,8 +3,6 @@
 The entry with the empty key lists the variables and their slices. The contents of a slice are a message.
 """
 
-from __future__ import annotations
-
 import array
 import itertools
 from collections.abc import Mapping
@@ -25,14 +23,7 @@ _VERSION = 1
 
 
 def read_tables(tables: Mapping[str, np.ndarray]) -> dict[str, Variable]:
-    """The variables of a checkpoint.
-
-    Args:
-        tables: the bytes of its files, by name.
-
-    Raises:
-        ModelFileError: a file is damaged, or two disagree on a variable.
-    """
+    """The variables of a checkpoint, from the bytes of its files by name."""
     variables: dict[str, _SlicedVariable] = {}
     for name, data in tables.items():
         label = f"the checkpoint {quoted(name)}"
@@ -97,11 +88,7 @@ def _add_slices(
 
 
 def _contents(value: memoryview, dtype: int, region: Region, label: str) -> np.ndarray:
-    """The contents of a slice.
-
-    Raises:
-        ModelFileError: they are not elements of the type, as many as the slice has.
-    """
+    """The contents of a slice."""
     tensor = parse_message("SavedTensorSlices", value, label).data.data
     tensor.dtype = dtype
     # The stored message lacks the type and the shape, which are in the list of variables.

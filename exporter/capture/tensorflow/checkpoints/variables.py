@@ -1,7 +1,5 @@
 """The variables of a checkpoint of either format by name, whole or in slices."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,24 +9,16 @@ import numpy as np
 from .....registration import ModelFileError
 from ....files.reading.names import quoted
 from ..element_types import numpy_type, type_name
+from ..tensor_protos import MAXIMUM_ELEMENTS, MAXIMUM_RANK
 
-MAXIMUM_RANK = 32
-"""Maximum number of dimensions that every supported numpy allows."""
 MAXIMUM_SLICES = 10_000
-_MAXIMUM_ELEMENTS = 2**48
 
 Region = tuple[tuple[int, int], ...]
 """The start and the length of each dimension."""
 
 
 class Slices:
-    """The slices of a variable.
-
-    Args:
-        regions: the place of each in the variable.
-        rank: dimensions of the variable.
-        read: reads the contents of a slice by its number, from the file where possible.
-    """
+    """The slices of a variable, by their regions in it; `read` reads the contents of one by its number."""
 
     __slots__ = ("_ends", "_starts", "read")
 
@@ -81,14 +71,7 @@ class Slices:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Variable:
-    """A variable of a checkpoint; its contents are read when they are needed.
-
-    Attributes:
-        name: its key.
-        dtype: the number of its element type.
-        shape: its shape.
-        slices: finds its slices.
-    """
+    """A variable of a checkpoint by its key; its contents are read when they are needed."""
 
     name: str
     dtype: int
@@ -118,7 +101,7 @@ class Variable:
             return slices.read(whole)
         if slices.have_common_elements(numbers):
             raise ModelFileError(f"{self._label} has slices that overlap")
-        if slices.covered(requested, numbers) != _volume(requested):
+        if slices.covered(requested, numbers) != math.prod(length for _, length in requested):
             raise ModelFileError(f"{self._label} is incomplete: the checkpoint lacks some of its slices")
         # A slice that is not in the file is refused before there is memory for all.
         contents = [slices.read(int(number)) for number in numbers]
@@ -136,11 +119,7 @@ class Variable:
 
 
 class Checkpoint(Mapping[str, Variable]):
-    """The variables of a checkpoint by their keys, in their order.
-
-    Attributes:
-        path: the path that names it.
-    """
+    """The variables of a checkpoint by their keys, in their order; `path` is the one that names it."""
 
     def __init__(self, path: str, variables: Mapping[str, Variable]):
         self.path = path
@@ -157,24 +136,16 @@ class Checkpoint(Mapping[str, Variable]):
 
 
 def check_shape(dtype: int, sizes: Sequence[int], unknown_rank: bool, label: str) -> tuple[int, ...]:
-    """Check the shape and the element type that a checkpoint states for a variable; return the shape.
-
-    Raises:
-        ModelFileError: one of them is invalid.
-    """
+    """Check the shape and the element type that a checkpoint states for a variable; return the shape."""
     if numpy_type(dtype) is None and type_name(dtype) not in ("DT_RESOURCE", "DT_VARIANT"):
         raise ModelFileError(
             f"{label} has {type_name(dtype)}, which cannot be the element type of a variable"
         )
     if unknown_rank or len(sizes) > MAXIMUM_RANK or min(sizes, default=0) < 0:
         raise ModelFileError(f"{label} must have a shape of at most {MAXIMUM_RANK} known sizes")
-    if math.prod(size for size in sizes if size) >= _MAXIMUM_ELEMENTS:
+    if math.prod(size for size in sizes if size) >= MAXIMUM_ELEMENTS:
         raise ModelFileError(f"{label} has sizes that exceed any memory")
     return tuple(sizes)
-
-
-def _volume(region: Region) -> int:
-    return math.prod(length for _, length in region)
 
 
 def _limits(region: Region) -> tuple[np.ndarray, np.ndarray]:

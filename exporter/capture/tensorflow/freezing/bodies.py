@@ -1,28 +1,22 @@
 """Freezes the nodes of a graph or function body that the results depend on."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 from .....registration import CaptureError, Names
 from ..messages import NodeDef
+from ..node_messages import MessageNode, MessageScope, ResultName
 from .dropout import replace_full_dropout
 from .plans import NodePlan, Planner, has_no_results
 from .ranges import ElementRange
-from .scope import MessageNode, MessageScope, ResultName
 from .scope_analysis import SECOND_RESULTS, ScopeAnalysis, VariableReference, WrittenInputs, analyze_scope
 
 
 @dataclasses.dataclass
 class FrozenScope:
-    """A frozen scope.
+    """A frozen scope: its nodes in the order of those that they replace, and the arguments that results need.
 
-    Attributes:
-        nodes: its NodeDefs, in the order of the nodes that they replace.
-        results: the required results, by their names in the frozen scope.
-        arguments: the arguments of the function that the results depend on.
-        result_variables: for each result, the variable whose handle or reference it is; None for a value.
+    For each result, `result_variables` has the variable whose handle or reference it is; None for a value.
     """
 
     nodes: list[NodeDef]
@@ -41,21 +35,13 @@ def freeze_scope(
     plan_call: Callable[[MessageNode, ScopeAnalysis, Names], NodePlan | None],
     constants: Mapping[str, NodeDef] | None = None,
 ) -> FrozenScope:
-    """Freeze the nodes that results depend on.
+    """Freeze the nodes that results depend on; an error names all nodes that cannot be frozen.
 
     Args:
-        scope: the graph or the body of a function.
-        results: the results to keep.
-        variables: the results that are handles of variables or references to them: of variable nodes, or
-            arguments of the function.
+        variables: the results that are handles of variables or references to them.
         ranges: the known ranges of arguments, by name.
-        written_inputs: finds the inputs of a node whose variables the function that it calls changes.
         plan_call: plans nodes that take handles or call functions.
         constants: the Const nodes of variables, by the names of the variables' nodes.
-
-    Raises:
-        CaptureError: the results depend on nodes that cannot be frozen. The error names all such nodes.
-        ModelFileError: the scope is malformed.
     """
     order = scope.order(result.node for result in results)
     analysis = analyze_scope(scope, order, variables, ranges, written_inputs)
@@ -70,11 +56,7 @@ def freeze_scope(
 
 
 class UnfrozenGraph(CaptureError):
-    """Nodes of a graph, or of the functions that it calls, cannot be frozen.
-
-    Attributes:
-        problems: a sentence on each.
-    """
+    """Nodes of a graph, or of the functions that it calls, cannot be frozen; each has a sentence."""
 
     def __init__(self, problems: Sequence[str]):
         super().__init__("\n".join(["the graph cannot be frozen:", *(f"  - {text}" for text in problems)]))

@@ -3,25 +3,22 @@
 An argument that is the handle of a variable becomes an argument with its value.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Sequence
 
 from .....registration import CaptureError, ModelFileError, Names
 from ....files.reading.names import quoted
 from ..messages import ArgDef, FunctionDef, NodeDef, message_type
+from ..node_messages import CALLS, MessageNode, MessageScope, ResultName, argument_names, parse_result_name
 from .bodies import freeze_scope
 from .handles import plan_handles, set_types
 from .plans import NodePlan, copy_without_inputs, make_node
 from .ranges import ElementRange
-from .scope import MessageNode, MessageScope, ResultName, parse_result_name
 from .scope_analysis import ScopeAnalysis, VariableReference, analyze_scope
 
 _BRANCHES = {"If": ("then_branch", "else_branch"), "StatelessIf": ("then_branch", "else_branch")}
 _CASES = frozenset({"Case", "StatelessCase"})
 _LOOPS = frozenset({"While", "StatelessWhile"})
-_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _RESOURCE = 20
 _MAXIMUM_CALL_DEPTH = 60
 _MAXIMUM_VERSIONS = 10_000
@@ -33,12 +30,9 @@ Dtypes = tuple[int | None, ...]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Version:
-    """A specialized function.
+    """A specialized function, and which arguments of the original its results depend on.
 
-    Attributes:
-        name: its name.
-        used_arguments: for each argument of the function, whether the version's results depend on it.
-        result_variables: for each result, the variable whose handle or reference it is; None for a value.
+    For each result, `result_variables` has the variable whose handle or reference it is; None for a value.
     """
 
     name: str
@@ -47,14 +41,7 @@ class Version:
 
 
 class Functions:
-    """The functions of a graph.
-
-    Attributes:
-        definitions: the FunctionDefs of the versions, in the order in which calls need them.
-
-    Args:
-        library: the FunctionDefs.
-    """
+    """The functions of a graph; `definitions` has those that are specialized, in the order of their calls."""
 
     def __init__(self, library: Iterable[FunctionDef]):
         self.definitions: list[FunctionDef] = []
@@ -68,7 +55,7 @@ class Functions:
         """The functions that a node may call, and the index of the first argument of each."""
         if node.op in self._functions:
             return [(node.op, 0)]
-        if node.op in _CALLS:
+        if node.op in CALLS:
             return [(node.attribute("f").func.name, 0)]
         if node.op in _LOOPS:
             return [(node.attribute(name).func.name, 0) for name in ("cond", "body")]
@@ -92,11 +79,11 @@ class Functions:
         if name not in self._written_arguments:
             # None stays there during the analysis, so that a recursive call is noticed.
             self._written_arguments[name] = None
-            arguments = [argument.name for argument in function.signature.input_arg]
+            arguments = argument_names(function)
             handles = {i for i, a in enumerate(function.signature.input_arg) if a.type == _RESOURCE}
             written_arguments: tuple[int, ...] = ()
             if handles:
-                scope = self._scope(name)
+                scope = MessageScope.of_function(function)
                 variables = {
                     ResultName(arguments[i], ""): VariableReference(0, arguments[i], True) for i in handles
                 }
@@ -112,11 +99,7 @@ class Functions:
         return written
 
     def plan(self, node: MessageNode, analysis: ScopeAnalysis, names: Names) -> NodePlan | None:
-        """The plan of a node that takes handles or calls functions; None for others.
-
-        Raises:
-            CaptureError: it cannot be frozen.
-        """
+        """The plan of a node that takes handles or calls functions; None for others."""
         if not self.callees(node):
             return plan_handles(node, analysis, names)
         dtypes = tuple(
@@ -129,7 +112,7 @@ class Functions:
         if node.op in _LOOPS:
             return self._plan_loop(node, dtypes)
         branch = self._constant_branch(node, flags)
-        if branch is not None or node.op in _CALLS or node.op in self._functions:
+        if branch is not None or node.op in CALLS or node.op in self._functions:
             return self._plan_call(node, branch, dtypes, flags)
         return self._plan_branches(node, dtypes)
 
@@ -171,21 +154,15 @@ class Functions:
             raise ModelFileError(
                 f"{node.label} has {len(types)} types, but {len(version.used_arguments)} arguments"
             )
-        argument_dtypes = [
-            dtype or declared_dtype
-            for declared_dtype, dtype, is_used in zip(
-                types, dtypes[first:], version.used_arguments, strict=True
-            )
-            if is_used
-        ]
-        message.attr["Tin"].list.type[:] = argument_dtypes
+        rows = zip(types, dtypes[first:], version.used_arguments, strict=True)
+        message.attr["Tin"].list.type[:] = [dtype or declared for declared, dtype, is_used in rows if is_used]
         # The attribute that names the function also binds the attributes of a generic function.
         attributes = [node.attribute(a) for a in ("f", "then_branch", "else_branch", "branches")]
         functions = [f for a in attributes for f in (a.func, *a.list.func) if f.name == name]
         if functions:
             message.attr["f"].func.CopyFrom(functions[0])
         message.attr["f"].func.name = version.name
-        self._set_results(message, "Tout", version)
+        _set_result_types(message, version)
         return NodePlan(message, inputs)
 
     def _plan_branches(self, node: MessageNode, dtypes: Dtypes) -> NodePlan:
@@ -203,7 +180,7 @@ class Functions:
         for function, version in zip(functions, versions, strict=True):
             function.name = version.name
         set_types(message, "Tin", handle_dtypes)
-        self._set_results(message, "Tout", versions[0])
+        _set_result_types(message, versions[0])
         return NodePlan(message, list(node.inputs))
 
     def _plan_loop(self, node: MessageNode, dtypes: Dtypes) -> NodePlan:
@@ -211,7 +188,7 @@ class Functions:
         # A flag may change from one iteration to the next.
         no_flags = (None,) * len(dtypes)
         cond, body = (self._specialize(name, dtypes, no_flags, prune=False) for name, _ in self.callees(node))
-        arguments = [a.name for a in self._find_function(self.callees(node)[1][0]).signature.input_arg]
+        arguments = argument_names(self._find_function(self.callees(node)[1][0]))
         for index, dtype in enumerate(dtypes):
             if dtype is None:
                 continue
@@ -229,23 +206,10 @@ class Functions:
         set_types(message, "T", list(dtypes))
         return NodePlan(message, list(node.inputs))
 
-    @staticmethod
-    def _set_results(message: NodeDef, attribute: str, version: Version) -> None:
-        set_types(
-            message,
-            attribute,
-            [None if variable is None else variable.dtype for variable in version.result_variables],
-        )
-
     def _find_function(self, name: str) -> FunctionDef:
         if name not in self._functions:
             raise ModelFileError(f"the function {quoted(name)} is called, but is not in the library")
         return self._functions[name]
-
-    def _scope(self, name: str) -> MessageScope:
-        function = self._find_function(name)
-        arguments = [argument.name for argument in function.signature.input_arg]
-        return MessageScope(function.node_def, f"the function {quoted(name)}", arguments)
 
     def _specialize(self, name: str, dtypes: Dtypes, flags: Flags, *, prune: bool) -> Version:
         """Specialize a function for handles of these element types and for known flags."""
@@ -266,7 +230,7 @@ class Functions:
 
     def _make_version(self, name: str, dtypes: Dtypes, flags: Flags, prune: bool) -> Version:
         function = self._find_function(name)
-        arguments = [argument.name for argument in function.signature.input_arg]
+        arguments = argument_names(function)
         if len(arguments) != len(dtypes):
             raise ModelFileError(f"the function {quoted(name)} is called with {len(dtypes)} arguments")
         variables = {
@@ -281,7 +245,7 @@ class Functions:
                 raise ModelFileError(f"the function {quoted(name)} has no result {quoted(output.name)}")
             results.append(parse_result_name(function.ret[output.name], in_function=True))
         frozen = freeze_scope(
-            self._scope(name),
+            MessageScope.of_function(function),
             results,
             variables=variables,
             ranges=ranges,
@@ -333,6 +297,11 @@ class _CallDepth:
         self._functions._depth -= 1
 
 
+def _set_result_types(message: NodeDef, version: Version) -> None:
+    dtypes = [None if variable is None else variable.dtype for variable in version.result_variables]
+    set_types(message, "Tout", dtypes)
+
+
 def _set_type(argument: ArgDef, dtype: int) -> None:
     argument.type = dtype
     # Both fields describe the handle that the argument no longer is.
@@ -342,8 +311,6 @@ def _set_type(argument: ArgDef, dtype: int) -> None:
 
 def _reduce_to_flag(element_range: ElementRange | None) -> ElementRange | None:
     """Keep the range of a scalar 0 or 1, such as a training flag: calls are specialized for flags only."""
-    return (
-        element_range
-        if element_range is not None and element_range.is_scalar and element_range.point in (0.0, 1.0)
-        else None
-    )
+    if element_range is None or not element_range.is_scalar:
+        return None
+    return element_range if element_range.point in (0.0, 1.0) else None

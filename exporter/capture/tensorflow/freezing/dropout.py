@@ -1,12 +1,10 @@
 """Finds dropout without effect: its mask keeps every element whatever the random numbers are."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ..node_messages import MessageNode, ResultName
 from .ranges import IDENTITIES, RANDOM
-from .scope import MessageNode, ResultName
 from .scope_analysis import ScopeAnalysis
 
 _COMPARISONS = frozenset(
@@ -24,14 +22,7 @@ _BOOL = 10
 
 
 class FilledMask(NamedTuple):
-    """A mask whose elements are all the same.
-
-    Attributes:
-        shape: its shape.
-        value: the element.
-        dtype: the element type.
-        shape_dtype: the element type of the shape.
-    """
+    """A mask with one value in all elements; `shape_dtype` is the element type of its shape operand."""
 
     shape: ResultName
     value: float
@@ -82,11 +73,7 @@ def _random_source(
     """The random operator that a node is computed from, if the node's other inputs are scalars."""
     if node.op in RANDOM:
         return node
-    with_dimensions = [
-        r
-        for r in node.inputs
-        if (element_range := analysis.range_of(r)) is None or not element_range.is_scalar
-    ]
+    with_dimensions = _inputs_with_dimensions(analysis, node)
     return masks.get(with_dimensions[0].node) if len(with_dimensions) == 1 else None
 
 
@@ -101,16 +88,25 @@ def _constant_mask(node: MessageNode, value: float | None, source: MessageNode) 
 
 def _kept_value(analysis: ScopeAnalysis, node: MessageNode) -> tuple[ResultName, ResultName] | None:
     """The mask and the masked value of a node, if the mask keeps every element."""
+    pairs: Sequence[Sequence[ResultName]] = ()
     if node.op == "Mul" and len(node.inputs) == 2:
-        for mask, value in (node.inputs, node.inputs[::-1]):
-            mask_range = analysis.range_of(mask)
-            if mask_range is not None and mask_range.point == 1 and not mask_range.is_scalar:
-                return mask, value
-    if node.op in ("Select", "SelectV2") and len(node.inputs) == 3:
-        mask_range = analysis.range_of(node.inputs[0])
-        if mask_range is not None and mask_range.point == 1 and not mask_range.is_scalar:
-            return node.inputs[0], node.inputs[1]
-    return None
+        pairs = node.inputs, node.inputs[::-1]
+    elif node.op in ("Select", "SelectV2") and len(node.inputs) == 3:
+        pairs = (node.inputs[:2],)
+    return next(((mask, value) for mask, value in pairs if _is_one(analysis, mask, scalar=False)), None)
+
+
+def _is_one(analysis: ScopeAnalysis, result: ResultName, *, scalar: bool) -> bool:
+    """Whether a scalar, or every element of another tensor, is 1."""
+    element_range = analysis.range_of(result)
+    return element_range is not None and element_range.point == 1 and element_range.is_scalar == scalar
+
+
+def _inputs_with_dimensions(analysis: ScopeAnalysis, node: MessageNode) -> tuple[ResultName, ...]:
+    """The inputs of a node that are not known to be scalars."""
+    ranges = [analysis.range_of(result) for result in node.inputs]
+    pairs = zip(node.inputs, ranges, strict=True)
+    return tuple(result for result, elements in pairs if elements is None or not elements.is_scalar)
 
 
 def _has_shape_of_value(analysis: ScopeAnalysis, source: MessageNode, value: ResultName) -> bool:
@@ -129,11 +125,7 @@ def _shape_origin(analysis: ScopeAnalysis, result: ResultName) -> ResultName:
         if node.op in IDENTITIES - {"Enter", "Exit"} or node.op == "Cast":
             with_dimensions = node.inputs[:1]
         elif node.op in _ARITHMETIC:
-            with_dimensions = tuple(
-                r
-                for r in node.inputs
-                if (element_range := analysis.range_of(r)) is None or not element_range.is_scalar
-            )
+            with_dimensions = _inputs_with_dimensions(analysis, node)
         else:
             break
         if len(with_dimensions) != 1:
@@ -147,8 +139,5 @@ def _unscaled_operand(analysis: ScopeAnalysis, result: ResultName) -> ResultName
     node = analysis.scope.nodes.get(result.node)
     if node is None or node.op not in ("Mul", "RealDiv") or len(node.inputs) != 2:
         return None
-    for value, factor in (node.inputs, node.inputs[::-1])[: 2 if node.op == "Mul" else 1]:
-        factor_range = analysis.range_of(factor)
-        if factor_range is not None and factor_range.point == 1 and factor_range.is_scalar:
-            return value
-    return None
+    pairs = (node.inputs, node.inputs[::-1])[: 2 if node.op == "Mul" else 1]
+    return next((value for value, factor in pairs if _is_one(analysis, factor, scalar=True)), None)

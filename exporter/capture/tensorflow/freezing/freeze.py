@@ -1,7 +1,5 @@
 """Freezes a graph: replaces variables by constants, and removes nodes that inference does not need."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,13 +14,13 @@ from ..checkpoints import Checkpoint, open_checkpoint
 from ..element_types import numpy_type
 from ..graph_reading import GraphFile, read_graph
 from ..messages import FunctionDef, GraphDef, message_type
+from ..node_messages import MessageScope, ResultName, parse_result_name
 from ..operator_definitions import Definitions
 from .bodies import freeze_scope
 from .calls import Functions
 from .frozen_graph import FrozenGraph
-from .inputs import PLACEHOLDERS, feed_results, set_placeholders
+from .inputs import ALL_PLACEHOLDERS, feed_results, set_placeholders
 from .plans import has_no_results, make_node
-from .scope import MessageScope, ResultName, parse_result_name
 from .scope_analysis import WRITING_OPERATORS, VariableReference
 from .variables import GraphVariable, StoredVariable, VariableKeys, variables_of
 
@@ -116,12 +114,7 @@ def frozen_graph(
 
 
 def graph_file(graph: Any, *, signature: str | None = None, trusted: bool = False) -> GraphFile:
-    """The graph of a file or a message.
-
-    Raises:
-        ModelFileError: the file cannot be read.
-        UsageError: it is neither.
-    """
+    """The graph of a file or a message."""
     if isinstance(graph, GraphFile):
         return graph
     if isinstance(graph, (str, os.PathLike)):
@@ -138,11 +131,7 @@ def _split_names(names: Names | None) -> list[str]:
 
 
 def output_results(scope: MessageScope, file: GraphFile, outputs: Names | None) -> list[ResultName]:
-    """The results to keep: the named ones; else those of the signature; else those that no node reads.
-
-    Raises:
-        UsageError: there is no such result, or none is named and the graph is one for training.
-    """
+    """The results to keep: the named ones; else those of the signature; else those that no node reads."""
     output_names = _split_names(outputs) or list(dict.fromkeys(file.outputs.values()))
     for name in output_names:
         if parse_result_name(name).node not in scope.nodes:
@@ -165,7 +154,7 @@ def _unread_nodes(scope: MessageScope) -> list[str]:
     for node in scope.nodes.values():
         for result in node.inputs:
             readers.setdefault(result.node, []).append(node.name)
-    pending = [node.name for node in scope.nodes.values() if node.op in PLACEHOLDERS]
+    pending = [node.name for node in scope.nodes.values() if node.op in ALL_PLACEHOLDERS]
     reached = set(pending)
     while pending:
         for reader in readers.get(pending.pop(), ()):

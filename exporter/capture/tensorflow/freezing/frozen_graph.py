@@ -1,7 +1,5 @@
 """A frozen graph whose weights stay in the checkpoint until its message or file is written."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping

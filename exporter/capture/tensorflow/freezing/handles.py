@@ -1,13 +1,11 @@
 """Rewrites nodes that take the handle of a variable so that they take its value."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from .....registration import CaptureError, Names
 from ..messages import NodeDef
+from ..node_messages import MessageNode, ResultName
 from .plans import NodePlan, copy_without_inputs, make_node, make_scalar_constant
-from .scope import MessageNode, ResultName
 from .scope_analysis import ScopeAnalysis
 
 _TYPED_OPERATORS = frozenset("Identity Switch Merge Enter Exit NextIteration".split())
@@ -15,11 +13,7 @@ _INT32, _BOOL = 3, 10
 
 
 def plan_handles(node: MessageNode, analysis: ScopeAnalysis, names: Names) -> NodePlan | None:
-    """Plan a node that takes handles; None if it takes none.
-
-    Raises:
-        CaptureError: the operator takes handles, but is not one of those that read variables.
-    """
+    """Plan a node that takes handles; None if it takes none."""
     input_variables = [analysis.variables.get(result) for result in node.inputs]
     dtypes = [
         variable.dtype if variable is not None and variable.is_handle else None

@@ -1,7 +1,5 @@
 """Replaces the results that a caller feeds by placeholders, and placeholders with values by constants."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,11 +9,18 @@ from .....registration import UsageError
 from ....files.reading.names import quoted
 from ..element_types import numpy_type, type_name
 from ..messages import TensorShapeProto, message_type
+from ..node_messages import (
+    OPTIONAL_PLACEHOLDER,
+    PLACEHOLDERS,
+    MessageNode,
+    MessageScope,
+    ResultName,
+    parse_result_name,
+)
 from ..operator_definitions import Definitions
 from .plans import make_node
-from .scope import MessageNode, MessageScope, ResultName, parse_result_name
 
-PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault"})
+ALL_PLACEHOLDERS = PLACEHOLDERS | {OPTIONAL_PLACEHOLDER}
 
 
 def feed_results(scope: MessageScope, definitions: Definitions, inputs: Iterable[str]) -> list[str]:
@@ -23,9 +28,6 @@ def feed_results(scope: MessageScope, definitions: Definitions, inputs: Iterable
 
     Returns:
         The names of the placeholders.
-
-    Raises:
-        UsageError: there is no such result, or its element type is not known.
     """
     placeholder_of_result: dict[ResultName, ResultName] = {}
     nodes = dict(scope.nodes)
@@ -57,14 +59,10 @@ def feed_results(scope: MessageScope, definitions: Definitions, inputs: Iterable
 
 
 def set_placeholders(scope: MessageScope, values: Mapping[str, Any]) -> None:
-    """Replace placeholders by constants.
-
-    Raises:
-        UsageError: there is no such placeholder, or it does not take the value.
-    """
+    """Replace placeholders by constants."""
     for name, value in values.items():
         node = scope.nodes.get(parse_result_name(name).node)
-        if node is None or node.op not in PLACEHOLDERS:
+        if node is None or node.op not in ALL_PLACEHOLDERS:
             raise UsageError(f"a value is given for {quoted(name)}, which is not a placeholder of the graph")
         dtype = node.attribute("dtype").type
         numpy_dtype = numpy_type(dtype)
@@ -110,6 +108,6 @@ def _result_shape(node: MessageNode, index: int, count: int) -> TensorShapeProto
         if len(shapes) == count:
             return shapes[index]
     shape = node.attribute("shape")
-    if node.op in PLACEHOLDERS and shape.HasField("shape"):
+    if node.op in ALL_PLACEHOLDERS and shape.HasField("shape"):
         return shape.shape
     return message_type("TensorShapeProto")(unknown_rank=True)

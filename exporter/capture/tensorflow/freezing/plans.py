@@ -15,9 +15,9 @@ from .....registration import CaptureError, Names
 from ....files.reading.names import quoted
 from ..element_types import numpy_type
 from ..messages import AttrValue, NodeDef, message_type
+from ..node_messages import OPTIONAL_PLACEHOLDER, SWITCH, MessageNode, ResultName
 from .dropout import DropoutReplacement, FilledMask
-from .scope import MessageNode, ResultName
-from .scope_analysis import HANDLE_VARIABLES, REFERENCE_VARIABLES, SWITCH, WRITING_OPERATORS, ScopeAnalysis
+from .scope_analysis import HANDLE_VARIABLES, REFERENCE_VARIABLES, WRITING_OPERATORS, ScopeAnalysis
 
 _PASSING_OPERATORS = frozenset(
     "Print CheckNumerics CheckNumericsV2 PreventGradient DebugIdentity DebugIdentityV2 "
@@ -106,11 +106,9 @@ class Planner:
     """Plans the nodes of a scope when their results turn out to be needed.
 
     Args:
-        analysis: the analysis of the scope.
         constants: the Const nodes of variables, by the names of the variables' nodes.
         simplified: the replacements of dropout nodes without effect.
         plan_handles: plans a node that takes handles or calls a function; returns None for other nodes.
-        names: the names of the scope's nodes.
     """
 
     def __init__(
@@ -126,11 +124,7 @@ class Planner:
         self._plans: dict[str, NodePlan] = {}
 
     def __call__(self, name: str) -> NodePlan:
-        """The plan of a node.
-
-        Raises:
-            CaptureError: the node cannot be frozen.
-        """
+        """The plan of a node."""
         if name not in self._plans:
             self._plans[name] = self._plan(self._analysis.scope.nodes[name])
         return self._plans[name]
@@ -163,7 +157,7 @@ class Planner:
             return self._plan_fill(node, simplified)
         if simplified is not None or node.op in _PASSING_OPERATORS:
             return self._plan_identity(node, node.inputs[0] if simplified is None else simplified)
-        if node.op == "PlaceholderWithDefault" and node.name in analysis.ranges:
+        if node.op == OPTIONAL_PLACEHOLDER and node.name in analysis.ranges:
             return self._plan_identity(node, node.inputs[0])
         # Variables of the graph are replaced above; a variable that is left is one within a function.
         self._check(node)

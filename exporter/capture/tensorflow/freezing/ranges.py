@@ -4,8 +4,6 @@ A scalar constant has a range of one number, and random numbers range from 0 to 
 from them have a range too: `random + 1.0` is from 1 to 2, and its floor is 1 for all random numbers.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import operator
@@ -15,8 +13,8 @@ import numpy as np
 
 from ..element_types import numpy_type
 from ..messages import TensorProto
+from ..node_messages import MessageNode
 from ..tensor_protos import array_of
-from .scope import MessageNode
 
 RANDOM = frozenset({"RandomUniform", "StatelessRandomUniform", "StatelessRandomUniformV2"})
 """Operators that return random numbers in [0, 1), and whose first input is the shape."""
@@ -76,26 +74,16 @@ def _compute_with_number(
 
 
 def _add(first: ElementRange, second: ElementRange) -> ElementRange | None:
-    return (
-        _compute_with_number(first, second, operator.add)
-        if second.point is not None
-        else _compute_with_number(second, first, operator.add)
-    )
-
-
-def _subtract(first: ElementRange, second: ElementRange) -> ElementRange | None:
-    return _compute_with_number(first, second, operator.sub)
+    operands = (first, second) if second.point is not None else (second, first)
+    return _compute_with_number(*operands, operator.add)
 
 
 def _multiply(first: ElementRange, second: ElementRange) -> ElementRange | None:
     if second.point is None:
         first, second = second, first
     # A negative factor would exchange the bounds.
-    return (
-        _compute_with_number(first, second, operator.mul)
-        if second.low > 0 or first.point is not None
-        else None
-    )
+    is_ordered = second.low > 0 or first.point is not None
+    return _compute_with_number(first, second, operator.mul) if is_ordered else None
 
 
 def _divide(first: ElementRange, second: ElementRange) -> ElementRange | None:
@@ -126,48 +114,34 @@ def _truth_range(truth: bool, *operands: ElementRange) -> ElementRange:
 
 
 def _equal(first: ElementRange, second: ElementRange) -> bool | None:
-    if first.point is not None and second.point is not None:
-        return first.point == second.point
-    return None
+    points = first.point, second.point
+    return None if None in points else points[0] == points[1]
 
 
-def _not_equal(first: ElementRange, second: ElementRange) -> bool | None:
-    if first.point is not None and second.point is not None:
-        return first.point != second.point
-    return None
+def _not(truth: bool | None) -> bool | None:
+    return None if truth is None else not truth
 
 
-def _and(first: ElementRange, second: ElementRange) -> bool | None:
-    return (
-        False if 0.0 in (first.point, second.point) else True if first.point == second.point == 1.0 else None
-    )
-
-
-def _or(first: ElementRange, second: ElementRange) -> bool | None:
-    return (
-        True if 1.0 in (first.point, second.point) else False if first.point == second.point == 0.0 else None
-    )
+def _combine(first: ElementRange, second: ElementRange, decisive: float) -> bool | None:
+    """The truth of a conjunction, which 0 decides, or of a disjunction, which 1 decides."""
+    points = first.point, second.point
+    if decisive in points:
+        return bool(decisive)
+    return not decisive if points[0] == points[1] == 1 - decisive else None
 
 
 def _floor(elements: ElementRange) -> ElementRange | None:
     if not math.isfinite(elements.low) or not math.isfinite(elements.high):
         return None
-    low, high = (
-        math.floor(elements.low),
-        # The bound of [0, 1) does not occur: the floor is 0.
-        math.ceil(elements.high) - 1 if elements.is_open else math.floor(elements.high),
-    )
-    return ElementRange(low, high, is_scalar=elements.is_scalar)
-
-
-def _not(elements: ElementRange) -> ElementRange | None:
-    return None if elements.point is None else _truth_range(elements.point == 0, elements)
+    # The bound of [0, 1) does not occur: the floor is 0.
+    high = math.ceil(elements.high) - 1 if elements.is_open else math.floor(elements.high)
+    return ElementRange(math.floor(elements.low), high, is_scalar=elements.is_scalar)
 
 
 _BINARY_OPERATORS: dict[str, Callable[[ElementRange, ElementRange], ElementRange | None]] = {
     "Add": _add,
     "AddV2": _add,
-    "Sub": _subtract,
+    "Sub": lambda first, second: _compute_with_number(first, second, operator.sub),
     "Mul": _multiply,
     "RealDiv": _divide,
     "Div": _divide,
@@ -176,13 +150,15 @@ _BINARY_OPERATORS: dict[str, Callable[[ElementRange, ElementRange], ElementRange
     "Greater": _make_comparison(lambda first, second: _less(second, first, or_equal=False)),
     "GreaterEqual": _make_comparison(lambda first, second: _less(second, first, or_equal=True)),
     "Equal": _make_comparison(_equal),
-    "NotEqual": _make_comparison(_not_equal),
-    "LogicalAnd": _make_comparison(_and),
-    "LogicalOr": _make_comparison(_or),
+    "NotEqual": _make_comparison(lambda first, second: _not(_equal(first, second))),
+    "LogicalAnd": _make_comparison(lambda first, second: _combine(first, second, 0.0)),
+    "LogicalOr": _make_comparison(lambda first, second: _combine(first, second, 1.0)),
 }
 _UNARY_OPERATORS: dict[str, Callable[[ElementRange], ElementRange | None]] = {
     "Floor": _floor,
-    "LogicalNot": _not,
+    "LogicalNot": lambda elements: (
+        None if elements.point is None else _truth_range(elements.point == 0, elements)
+    ),
 }
 _ROUNDED_OPERATORS = frozenset("Add AddV2 Sub Mul RealDiv Div Floor".split())
 """Operators whose results are rounded to the element type."""
@@ -203,11 +179,9 @@ def infer_range(node: MessageNode, inputs: Sequence[ElementRange | None]) -> Ele
         result = _BINARY_OPERATORS[node.op](inputs[0], inputs[1])
     elif len(inputs) == 1 and inputs[0] is not None and node.op in _UNARY_OPERATORS:
         result = _UNARY_OPERATORS[node.op](inputs[0])
-    return (
-        _round_to_element_type(result, node)
-        if result is not None and node.op in _ROUNDED_OPERATORS
-        else result
-    )
+    if result is None or node.op not in _ROUNDED_OPERATORS:
+        return result
+    return _round_to_element_type(result, node)
 
 
 def _round_to_element_type(unrounded: ElementRange, node: MessageNode) -> ElementRange | None:

@@ -4,8 +4,6 @@ A saver restores a variable by an Assign of a result of RestoreV2, and saves it 
 from a constant. In TensorFlow 2 these nodes are in functions, which take the handles of the variables.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -13,8 +11,8 @@ import numpy as np
 
 from .....registration import ModelFileError
 from ..messages import FunctionDef
+from ..node_messages import CALLS, MessageNode, MessageScope, ResultName, argument_names
 from ..tensor_protos import array_of
-from .scope import MessageNode, MessageScope, ResultName
 from .scope_analysis import HANDLE_VARIABLES, REFERENCE_VARIABLES
 
 _IDENTITIES = frozenset("Identity ReadVariableOp Cast DisableCopyOnRead RefIdentity".split())
@@ -22,18 +20,14 @@ _ASSIGNS = frozenset({"Assign", "AssignVariableOp"})
 _SAVES = {"SaveV2": 3, "Save": 2, "SaveSlices": 3}
 """The index of the first input that is a variable."""
 _RESTORES = frozenset({"RestoreV2", "Restore", "RestoreSlice"})
-_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _RESOURCE = 20
 _MOST_STEPS = 100
 
 
 class CheckpointKey(NamedTuple):
-    """The position of a variable in a checkpoint.
+    """The key of a variable in a checkpoint, and the slice of it that is stored, empty for all of it.
 
-    Attributes:
-        name: the key.
-        slice: the stored part of the variable, such as "8 6 0,4:-": the whole shape, then the start and the
-            length of each dimension, "-" for all of it; empty for the whole variable.
+    A slice such as "8 6 0,4:-" has the whole shape, then the start and the length of each dimension, or "-".
     """
 
     name: str
@@ -41,23 +35,14 @@ class CheckpointKey(NamedTuple):
 
 
 class _SaverScope(NamedTuple):
-    """The graph, or a function that it calls.
-
-    Attributes:
-        scope: its nodes.
-        arguments: the results of the graph that the call passes, by the names of the function's arguments.
-    """
+    """The graph, or a function that it calls, with the results of the graph that are its arguments."""
 
     scope: MessageScope
     arguments: Mapping[str, ResultName]
 
 
 def saver_keys(graph: MessageScope, functions: Iterable[FunctionDef]) -> dict[str, list[CheckpointKey]]:
-    """The keys of each variable of a graph, those of RestoreV2 first.
-
-    Raises:
-        ModelFileError: a saver is malformed.
-    """
+    """The keys of each variable of a graph, those of RestoreV2 first."""
     keys_by_variable: dict[str, list[CheckpointKey]] = {}
     # A key that restores a variable has priority over one that only saves it.
     for read_assigns in (True, False):
@@ -84,11 +69,10 @@ def _saver_scopes(graph: MessageScope, functions: Iterable[FunctionDef]) -> list
     }
     scopes = [_SaverScope(graph, {})]
     for node in graph.nodes.values():
-        name = node.attribute("f").func.name if node.op in _CALLS else node.op
+        name = node.attribute("f").func.name if node.op in CALLS else node.op
         if name in savers:
-            arguments = [argument.name for argument in savers[name].signature.input_arg]
-            scope = MessageScope(savers[name].node_def, f"the function '{name}'", arguments)
-            scopes.append(_SaverScope(scope, dict(zip(arguments, node.inputs, strict=False))))
+            arguments = dict(zip(argument_names(savers[name]), node.inputs, strict=False))
+            scopes.append(_SaverScope(MessageScope.of_function(savers[name]), arguments))
     return scopes
 
 

@@ -9,20 +9,25 @@
   after a node that changes a variable.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from .....registration import ModelFileError
+from ..node_messages import (
+    ENTER,
+    EXIT,
+    IDENTITIES,
+    MERGE,
+    NEXT_ITERATION,
+    SWITCH,
+    MessageNode,
+    MessageScope,
+    ResultName,
+)
 from .ranges import ElementRange, constant_range, infer_range
-from .scope import MERGE, NEXT_ITERATION, MessageNode, MessageScope, ResultName
 
-SWITCH = frozenset({"Switch", "RefSwitch"})
-ENTER = frozenset({"Enter", "RefEnter"})
-EXIT = frozenset({"Exit", "RefExit"})
 REFERENCE_VARIABLES = frozenset({"Variable", "VariableV2", "AutoReloadVariable"})
 """Operators whose result is a reference to a variable, which the nodes that take it read."""
 HANDLE_VARIABLES = frozenset({"VarHandleOp"})
@@ -49,13 +54,7 @@ name of a Merge whose own conditions are not known.
 
 
 class VariableReference(NamedTuple):
-    """A variable's handle, or a reference to it.
-
-    Attributes:
-        dtype: the variable's element type.
-        origin: the node that creates it, or the argument of the function.
-        is_handle: whether it is a handle.
-    """
+    """A variable's handle, or a reference to it; `origin` is the node or argument that it comes from."""
 
     dtype: int
     origin: str
@@ -114,7 +113,7 @@ class ScopeAnalysis:
     def root(self, result: ResultName) -> ResultName:
         """Skip Identity nodes."""
         while (
-            (node := self.scope.nodes.get(result.node)) is not None and node.op in _IDENTITIES and node.inputs
+            (node := self.scope.nodes.get(result.node)) is not None and node.op in IDENTITIES and node.inputs
         ):
             result = node.inputs[0]
         return result
@@ -124,9 +123,6 @@ class ScopeAnalysis:
         if self.scope.is_function:
             return ResultName(name, f"output:{index}")
         return ResultName(name, str(index) if index else "")
-
-
-_IDENTITIES = frozenset({"Identity", "RefIdentity"})
 
 
 def _result_index(result: ResultName) -> int:
@@ -140,15 +136,7 @@ def analyze_scope(
     ranges: Mapping[str, ElementRange],
     written_inputs: WrittenInputs,
 ) -> ScopeAnalysis:
-    """Analyse the nodes of a scope.
-
-    Args:
-        scope: the scope.
-        order: its nodes, in topological order.
-        variables: the results that are handles of variables or references to them.
-        ranges: the known ranges of arguments, by name.
-        written_inputs: finds the inputs of a node whose variables the function that it calls changes.
-    """
+    """Analyse the nodes of a scope, in topological order; `ranges` are those of a function's arguments."""
     analysis = ScopeAnalysis(scope, variables=dict(variables), ranges=dict(ranges))
     for node in order:
         _mark_dead(analysis, node)

@@ -1,7 +1,5 @@
 """The variables of a graph, and their values in a checkpoint."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import math
@@ -16,8 +14,8 @@ from ....files.reading.names import listed, quoted
 from ..checkpoints import Checkpoint, Region, keys_by_name
 from ..element_types import numpy_type, type_name
 from ..messages import FunctionDef
+from ..node_messages import MessageScope
 from .saver_keys import CheckpointKey, saver_keys
-from .scope import MessageScope
 from .scope_analysis import HANDLE_VARIABLES, REFERENCE_VARIABLES
 
 _EXTENT = re.compile(r"(\d{1,18}),(\d{1,18})")
@@ -29,12 +27,8 @@ _REFERENCE_OFFSET = 100
 class GraphVariable:
     """A variable of a graph.
 
-    Attributes:
-        node: the name of its node.
-        name: the name under which TensorFlow shares it; that of the node unless it has another.
-        dtype: the number of its element type.
-        shape: its shape, -1 for an unknown size; None if the rank is unknown.
-        is_handle: whether the node returns a handle instead of a reference.
+    Its `name` is the one under which TensorFlow shares it. In its shape -1 is an unknown size; the shape is
+    None if the rank is unknown.
     """
 
     node: str
@@ -46,14 +40,7 @@ class GraphVariable:
 
 @dataclasses.dataclass(frozen=True)
 class StoredVariable:
-    """The contents of a variable in a checkpoint.
-
-    Attributes:
-        key: its key there.
-        dtype: the number of its element type.
-        shape: its shape.
-        read: reads them.
-    """
+    """The contents of a variable in a checkpoint."""
 
     key: str
     dtype: int
@@ -85,9 +72,6 @@ class VariableKeys:
     checkpoint of objects, the key of the object with that name.
 
     Args:
-        graph: the graph.
-        functions: the FunctionDefs of its library.
-        checkpoint: the checkpoint.
         keys: keys of variables, by the names of their nodes or their own names.
     """
 
@@ -107,13 +91,7 @@ class VariableKeys:
         self._keys_by_component: dict[str, list[str]] | None = None
 
     def find_stored(self, variables: Sequence[GraphVariable]) -> dict[str, StoredVariable]:
-        """The contents of variables in the checkpoint, by the names of their nodes.
-
-        Raises:
-            CaptureError: variables are missing, are ambiguous, or have another type or shape than in the
-                graph. The error names them all.
-            ModelFileError: the slice in a saver's key is malformed.
-        """
+        """The contents of variables in the checkpoint, by the names of their nodes."""
         stored, problems = {}, []
         for variable in variables:
             try:
@@ -164,11 +142,7 @@ class VariableKeys:
         )
 
     def _count_repetition(self, variable: GraphVariable, dtype: int, key: str, region: Region) -> None:
-        """Refuse a graph of which many variables have the same contents: each of them would be written.
-
-        Raises:
-            ModelFileError: these contents are too many bytes.
-        """
+        """Refuse a graph of which many variables have the same contents: each of them would be written."""
         if (key, region) in self._regions:
             size = math.prod(length for _, length in region) * getattr(numpy_type(dtype), "itemsize", 0)
             self._repeated_bytes += size
@@ -204,16 +178,13 @@ class VariableKeys:
             if name in self._checkpoint:
                 return CheckpointKey(name, "")
         object_keys = self._object_keys.get(variable.name) or self._object_keys.get(variable.node) or []
-        if len(object_keys) > 1 and not self._are_copies(object_keys):
+        # Keras saves the variables of a model twice; copies are not ambiguous.
+        if len(object_keys) > 1 and len({self._contents_of(key) for key in object_keys}) > 1:
             raise CaptureError(
                 f"{len(object_keys)} variables are called {quoted(variable.name)}: "
                 f"{listed(list(map(quoted, object_keys)))}; choose one"
             )
         return CheckpointKey(object_keys[0], "") if object_keys else None
-
-    def _are_copies(self, keys: Sequence[str]) -> bool:
-        """Whether variables are copies: Keras saves the variables of a model twice."""
-        return len({self._contents_of(key) for key in dict.fromkeys(keys)}) == 1
 
     def _contents_of(self, key: str) -> tuple[int, tuple[int, ...], bytes]:
         """The type and shape of a variable of the checkpoint, and a digest of its contents, read once."""
@@ -234,11 +205,7 @@ class VariableKeys:
 
 
 def _region_of_slice(key: CheckpointKey, shape: tuple[int, ...]) -> Region | None:
-    """The region of a variable that a key's slice describes; None for the whole variable.
-
-    Raises:
-        ModelFileError: the slice is malformed.
-    """
+    """The region of a variable that a key's slice describes; None for the whole variable."""
     if not key.slice:
         return None
     *sizes, extents = key.slice.split(" ")

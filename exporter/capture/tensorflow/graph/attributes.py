@@ -1,7 +1,5 @@
 """Converts the attributes of a node to arguments of a source node."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -43,10 +41,7 @@ _VALUE_FIELDS = {
     "int": "i",
     "float": "f",
     "bool": "b",
-    "type": "type",
-    "shape": "shape",
-    "tensor": "tensor",
-    "func": "func",
+    **{name: name for name in ("type", "shape", "tensor", "func")},
 }
 """The field of AttrValue that stores an attribute, by the attribute's type in the OpDef."""
 
@@ -58,9 +53,6 @@ def attributes_of(node: GraphNode, make_initializer: MakeInitializer) -> dict[st
 
     Args:
         make_initializer: called for each tensor.
-
-    Raises:
-        ModelFileError: an attribute is missing and has no default, or has another type than the OpDef states.
     """
     attributes: dict[str, Any] = {}
     for definition in node.definition.attr if node.definition is not None else ():

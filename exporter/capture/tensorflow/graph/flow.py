@@ -17,34 +17,29 @@ import numpy as np
 import onnx_ir as ir
 
 from .....registration import CaptureError, ModelFileError
+from ..node_messages import (
+    ENTER,
+    EXIT,
+    IDENTITIES,
+    MERGE,
+    NEXT_ITERATION,
+    OPTIONAL_PLACEHOLDER,
+    SWITCH,
+)
 from ..tensor_protos import array_of
 from .nodes import Edge, GraphNode, ancestors
 
 Guard = tuple[Edge, int]
 """A predicate and the result of its Switches that must be alive for a node to run."""
 
-ENTER = frozenset({"Enter", "RefEnter"})
-EXIT = frozenset({"Exit", "RefExit"})
-MERGE = frozenset({"Merge", "RefMerge"})
-SWITCH = frozenset({"Switch", "RefSwitch", "_SwitchN"})
-NEXT_ITERATION = frozenset({"NextIteration", "RefNextIteration"})
-OPERATORS = ENTER | EXIT | MERGE | SWITCH | NEXT_ITERATION | {"LoopCond"}
-IDENTITIES = frozenset({"Identity", "RefIdentity"})
+SWITCHES = SWITCH | {"_SwitchN"}
+OPERATORS = ENTER | EXIT | MERGE | SWITCHES | NEXT_ITERATION | {"LoopCond"}
 _NO_GUARDS: frozenset[Guard] = frozenset()
 
 
 @dataclasses.dataclass(eq=False)
 class LoopFrame:
-    """A loop.
-
-    Attributes:
-        name: its frame name.
-        parent: the enclosing loop.
-        enters: its Enter nodes, in order.
-        merges: the Merge nodes of its variables, in order.
-        exits: its Exit nodes, in order.
-        condition: its LoopCond.
-    """
+    """A loop, with its Enter, Merge and Exit nodes in order, and its LoopCond."""
 
     name: str
     parent: LoopFrame | None
@@ -61,12 +56,7 @@ class LoopFrame:
 
 @dataclasses.dataclass(eq=False)
 class Branching:
-    """Merges that one If or Case returns.
-
-    Attributes:
-        predicate: the predicate that selects the branch.
-        merges: the Merge nodes, each with the index of its input for every branch.
-    """
+    """Merges that one If or Case returns, each with the index of its input for every branch."""
 
     predicate: Edge
     merges: list[tuple[GraphNode, tuple[int, ...]]]
@@ -92,10 +82,6 @@ class Flow:
 
         Args:
             cut: results that are fed, behind which the analysis does not go.
-
-        Raises:
-            ModelFileError: the graph has a cycle that is not a loop.
-            CaptureError: it has control flow that is neither a loop nor a branch.
         """
         cut_edges = frozenset(cut)
         self._cut = cut_edges
@@ -105,7 +91,7 @@ class Flow:
         # Control inputs decide too whether a node runs, so the guards must see them.
         nodes = list(ancestors(roots, cut_edges, controls=True))
         for node in nodes:
-            input_count = 2 if node.op in SWITCH else 1
+            input_count = 2 if node.op in SWITCHES else 1
             if node.op in OPERATORS and (
                 len(node.inputs) < input_count or (node.op not in MERGE and len(node.inputs) > input_count)
             ):
@@ -211,7 +197,7 @@ class Flow:
     def is_loop_switch(self, node: GraphNode) -> bool:
         """Whether a Switch belongs to a loop: its predicate is the LoopCond."""
         return (
-            node.op in SWITCH
+            node.op in SWITCHES
             and len(node.inputs) == 2
             and skip_identities(node.inputs[1]).node.op == "LoopCond"
         )
@@ -252,7 +238,7 @@ class Flow:
         """The branches that must be taken for a result to be computed."""
         node = edge.node
         guards = self._guards.get(node, _NO_GUARDS)
-        if node.op in SWITCH and edge not in self._cut and not self.is_loop_switch(node):
+        if node.op in SWITCHES and edge not in self._cut and not self.is_loop_switch(node):
             return guards | {(skip_identities(node.inputs[1]), edge.output)}
         return guards
 
@@ -280,11 +266,7 @@ class Flow:
         return common
 
     def branching(self, merge: GraphNode) -> Branching:
-        """The If or Case that returns a Merge.
-
-        Raises:
-            CaptureError: it has none.
-        """
+        """The If or Case that returns a Merge."""
         branching = self._branching.get(merge)
         if isinstance(branching, CaptureError):
             raise branching
@@ -303,11 +285,7 @@ class Flow:
         # A malformed graph may have a cycle of Identity nodes.
         for _ in range(_MAXIMUM_CHAIN):
             node = edge.node
-            if (
-                edge in self._cut
-                or edge.output
-                or (edge.node.op == "PlaceholderWithDefault" and not node.inputs)
-            ):
+            if edge in self._cut or edge.output or (edge.node.op == OPTIONAL_PLACEHOLDER and not node.inputs):
                 return None
             if node.op == "Const":
                 value = array_of(node.attribute("value").tensor, node.label)
@@ -325,7 +303,7 @@ class Flow:
         return None
 
 
-_PASSING_OPERATORS = frozenset({"PlaceholderWithDefault", "StopGradient", "PreventGradient"})
+_PASSING_OPERATORS = frozenset({OPTIONAL_PLACEHOLDER, "StopGradient", "PreventGradient"})
 _MAXIMUM_CHAIN = 1000
 _MAXIMUM_DEPTH = 24
 _MAXIMUM_GUARDS = 48

@@ -4,8 +4,6 @@ These tools replace the handle of a variable by a Const with its value, but leav
 pass on the handle and read it: a ReadVariableOp of a Switch of a Const.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from ..messages import AttrValue, message_type
@@ -16,11 +14,7 @@ _PASS_ON = frozenset("Enter Identity RefEnter RefIdentity RefSwitch Switch".spli
 
 
 def read_constants(nodes: Mapping[str, GraphNode], define: Define) -> None:
-    """Turn reads of constants into Identity nodes, and give the nodes in between the constants' types.
-
-    Args:
-        nodes: changed in place.
-    """
+    """Turn reads of constants into Identity nodes, and give the nodes in between the constants' types."""
     for node in nodes.values():
         if node.op != "ReadVariableOp" or not node.inputs:
             continue

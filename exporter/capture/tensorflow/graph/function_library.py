@@ -1,28 +1,17 @@
 """The function library of a GraphDef; resolves the body of a function for the attributes of a call."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Mapping
 
 from .....registration import ModelFileError
 from ..messages import ArgDef, AttrValue, FunctionDef, NameAttrList, OpDef
+from ..node_messages import CALLS, parse_result_name
 from .nodes import ARGUMENT, Define, Edge, GraphNode, nodes_of, resolve_edge
-
-CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
-"""Operators that call the function of their attribute `f`."""
 
 
 @dataclasses.dataclass(eq=False)
 class FunctionBody:
-    """The body of a function, for one set of attributes.
-
-    Attributes:
-        name: the function's name.
-        nodes: its nodes by name, those of its arguments among them.
-        arguments: a result for each value that a call passes.
-        results: the results that it returns, in order.
-    """
+    """The body of a function for one set of attributes; its nodes include those of its arguments."""
 
     name: str
     nodes: dict[str, GraphNode]
@@ -110,13 +99,7 @@ class Library:
             GraphNode(argument.name, ARGUMENT, _Signature([argument]), bindings, {})
             for argument in function.signature.input_arg
         ]
-        nodes = nodes_of(
-            function.node_def,
-            self.define,
-            arguments=formal,
-            bindings=bindings,
-            place_text=f" of function '{name}'",
-        )
+        nodes = nodes_of(function.node_def, self.define, f"function '{name}'", formal, bindings)
         argument_edges = [Edge(node, index) for node in formal for index in range(len(node.result_types()))]
         return_node = GraphNode("return", "_Return", None, {}, {})
         results = []
@@ -124,7 +107,7 @@ class Library:
             reference = function.ret.get(argument.name)
             if reference is None:
                 raise ModelFileError(f"function '{name}' does not define its result '{argument.name}'")
-            first = resolve_edge(reference, nodes, return_node, True)
+            first = resolve_edge(parse_result_name(reference, in_function=True), nodes, return_node, True)
             # An output argument may be a list of several values.
             count = len(GraphNode(name, name, None, bindings, {}).types(argument))
             results += [Edge(first.node, first.output + index) for index in range(count)]

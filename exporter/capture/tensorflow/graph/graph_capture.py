@@ -1,7 +1,5 @@
 """Captures a GraphDef: its inputs, its outputs, and the source graph between them."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Mapping, Sequence
@@ -14,11 +12,12 @@ from .....registration import COMPLEX, FROZEN, KIND, UNSHAPED, CaptureError, Usa
 from ....captured_graph.capture import Capture, Interface
 from ....files.reading.bounds import BOUNDS, Bounds
 from ..messages import GraphDef
+from ..node_messages import OPTIONAL_PLACEHOLDER, PLACEHOLDERS
 from ..operator_definitions import definition
 from .attributes import shape_of
 from .frozen_handles import read_constants
 from .function_library import Library
-from .node_conversion import OPTIONAL_PLACEHOLDER, PLACEHOLDERS, begin, flow_of
+from .node_conversion import begin, flow_of
 from .nodes import Define, Edge, GraphNode, ancestors, edge_of, nodes_of
 from .scope import Emitter, GraphScope
 from .tensor_lists import find_lists
@@ -80,7 +79,7 @@ def capture_graph(
         UsageError: the names are not a list of distinct names.
     """
     library = Library(message.library.function, define)
-    nodes = nodes_of(message.node, library.define)
+    nodes = nodes_of(message.node, library.define, "the graph")
     read_constants(nodes, library.define)
     output_edges = _find_edges("outputs", outputs, nodes) if outputs is not None else _default_outputs(nodes)
     shapes: Mapping[str, Sizes] = inputs if isinstance(inputs, Mapping) else {}
@@ -195,7 +194,8 @@ def _default_outputs(nodes: Mapping[str, GraphNode]) -> list[Edge]:
 
 def _check_variables(output_edges: Sequence[Edge], input_edges: Sequence[Edge]) -> None:
     """Refuse a graph whose weights are in a checkpoint."""
-    variables = _variables(output_edges, input_edges)
+    reached = ancestors(output_edges, frozenset(input_edges), controls=False)
+    variables = sorted(node.name for node in reached if node.op in VARIABLES)
     if variables:
         remainder = f" and {len(variables) - 3} more" if len(variables) > 3 else ""
         variable_names = ", ".join(f"'{name}'" for name in variables[:3])
@@ -203,11 +203,6 @@ def _check_variables(output_edges: Sequence[Edge], input_edges: Sequence[Edge]) 
             f"the outputs depend on variables, whose values are in a checkpoint ({variable_names}{remainder})"
             ": give the checkpoint, and name the outputs"
         )
-
-
-def _variables(output_edges: Sequence[Edge], input_edges: Sequence[Edge]) -> list[str]:
-    reached = ancestors(output_edges, frozenset(input_edges), controls=False)
-    return sorted(node.name for node in reached if node.op in VARIABLES)
 
 
 def _make_input(scope: GraphScope, edge: Edge, sizes: Sizes, channels_first: bool) -> ir.Value:

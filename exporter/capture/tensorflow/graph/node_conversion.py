@@ -1,31 +1,23 @@
 """Converts each operator to a source node, a constant, an inlined function, a loop or a branch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 import onnx_ir as ir
 
 from .....registration import CaptureError, ModelFileError
 from ..messages import AttrValue
+from ..node_messages import OPTIONAL_PLACEHOLDER, PLACEHOLDERS
 from . import raising
 from .flow import OPERATORS, Flow
 from .function_library import FunctionBody
 from .nodes import ARGUMENT, Edge, GraphNode
 from .scope import GraphScope, Unit, check_type
 
-PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2"})
-OPTIONAL_PLACEHOLDER = "PlaceholderWithDefault"
 _Call = tuple[str, Mapping[str, AttrValue]]
 
 
 def begin(scope: GraphScope, edge: Edge) -> Unit | None:
-    """Begin to convert the node of a result; return None if the result has its value already.
-
-    Raises:
-        ModelFileError: the node is malformed.
-        CaptureError: it has no ONNX form.
-    """
+    """Begin to convert the node of a result; return None if the result has its value already."""
     node = edge.node
     node.result_type(edge.output)
     if node.op == "Const":

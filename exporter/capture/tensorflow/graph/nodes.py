@@ -9,6 +9,7 @@ from typing import NamedTuple
 from .....registration import ModelFileError
 from ..element_types import ElementType, onnx_type
 from ..messages import ArgDef, AttrValue, NodeDef, OpDef
+from ..node_messages import MessageScope, ResultName, parse_result_name
 
 Define = Callable[[str], "OpDef | None"]
 """Finds the OpDef of an operator by its name; returns None for an unknown operator."""
@@ -68,11 +69,7 @@ class GraphNode:
         return name in self.stated_attributes or self._default(name) is not None
 
     def attribute(self, name: str) -> AttrValue:
-        """The AttrValue of an attribute, the operator's default if the node does not state it.
-
-        Raises:
-            ModelFileError: it has neither.
-        """
+        """The AttrValue of an attribute, the operator's default if the node does not state it."""
         value = self.stated_attributes[name] if name in self.stated_attributes else self._default(name)
         if value is None:
             raise ModelFileError(f"{self.label} lacks attribute '{name}', which has no default")
@@ -110,22 +107,14 @@ class GraphNode:
         return [onnx_type(number)] * self.count(argument.number_attr)
 
     def count(self, name: str) -> int:
-        """The attribute that states how many values an argument has.
-
-        Raises:
-            ModelFileError: the number is negative or absurdly large.
-        """
+        """The attribute that states how many values an argument has."""
         count = int(self.attribute(name).i)
         if not 0 <= count <= _MAXIMUM_VALUES:
             raise ModelFileError(f"{self.label} has the number {count} as its attribute '{name}'")
         return count
 
     def result_type(self, index: int) -> ElementType | None:
-        """The element type of one result; None if it is not known.
-
-        Raises:
-            ModelFileError: the operator has no such result.
-        """
+        """The element type of one result; None if it is not known."""
         if self.definition is None:
             return None
         types = self.result_types()
@@ -152,49 +141,31 @@ _MAXIMUM_VALUES = 2**20
 def nodes_of(
     messages: Iterable[NodeDef],
     define: Define,
-    *,
-    arguments: Sequence[GraphNode] = (),
+    label: str,
+    arguments: Sequence[GraphNode] | None = None,
     bindings: Mapping[str, AttrValue] | None = None,
-    place_text: str = "",
 ) -> dict[str, GraphNode]:
     """The nodes of a graph, or of the body of a function, by name, with their inputs resolved.
 
     Args:
         messages: NodeDef messages.
-        arguments: the nodes that represent the arguments of a function.
-        place_text: the text " of function 'f'" for errors; empty for the graph itself.
-
-    Raises:
-        ModelFileError: two nodes have one name, or an input names a node or a result that does not exist.
+        label: the description of the graph or function in errors.
+        arguments: the nodes that represent the arguments of a function; None for a graph.
     """
-    nodes = {node.name: node for node in arguments}
-    unresolved: list[tuple[GraphNode, Sequence[str]]] = []
-    for message in messages:
-        if message.name in nodes:
-            raise ModelFileError(f"two nodes{place_text} have the name '{message.name}'")
-        node = GraphNode(
-            message.name, message.op, define(message.op), message.attr, bindings or {}, message.device
+    in_function = arguments is not None
+    nodes = {node.name: node for node in arguments or ()}
+    scope = MessageScope(messages, label, list(nodes) if in_function else None)
+    for parsed in scope.nodes.values():
+        message = parsed.message
+        nodes[parsed.name] = GraphNode(
+            parsed.name, parsed.op, define(parsed.op), message.attr, bindings or {}, message.device
         )
-        nodes[message.name] = node
-        unresolved.append((node, message.input))
-    in_function = bool(place_text)
     # A node may read nodes that follow it in the file.
-    for node, references in unresolved:
-        _resolve_inputs(node, references, nodes, in_function)
+    for parsed in scope.nodes.values():
+        node = nodes[parsed.name]
+        node.controls = [_find_node(name, nodes, node) for name in parsed.controls]
+        node.inputs = [resolve_edge(result, nodes, node, in_function) for result in parsed.inputs]
     return nodes
-
-
-def _resolve_inputs(
-    node: GraphNode, references: Sequence[str], nodes: Mapping[str, GraphNode], in_function: bool
-) -> None:
-    for reference in references:
-        if reference.startswith("^"):
-            node.controls.append(_find_node(reference[1:], nodes, node))
-        # TensorFlow demands that control inputs are last.
-        elif node.controls:
-            raise ModelFileError(f"{node.label} has the input '{reference}' after its control inputs")
-        else:
-            node.inputs.append(resolve_edge(reference, nodes, node, in_function))
 
 
 def _find_node(name: str, nodes: Mapping[str, GraphNode], reader: GraphNode) -> GraphNode:
@@ -205,19 +176,19 @@ def _find_node(name: str, nodes: Mapping[str, GraphNode], reader: GraphNode) -> 
 
 
 def resolve_edge(
-    reference: str, nodes: Mapping[str, GraphNode], reader: GraphNode, in_function: bool
+    result: ResultName, nodes: Mapping[str, GraphNode], reader: GraphNode, in_function: bool
 ) -> Edge:
-    """The result that a reference names: `name`, `name:1`, or in a function `name:output_argument:0`."""
-    name, *port = reference.split(":")
-    node = _find_node(name, nodes, reader)
+    """The result with a name: `name`, `name:1`, or in a function `name:output_argument:0`."""
+    node = _find_node(result.node, nodes, reader)
+    port = result.port.split(":") if result.port else []
     # str.isdecimal() also accepts the digits of other scripts.
     number = port.pop() if port and port[-1].isdecimal() and port[-1].isascii() else "0"
     # No node has that many results, and int() takes quadratic time for long texts.
     if len(number) > 9 or len(port) > (1 if in_function else 0):
-        raise ModelFileError(f"{reader.label} has the input '{reference}', which names no result")
+        raise ModelFileError(f"{reader.label} has the input '{result}', which names no result")
     first = node.offset(port[0]) if port else 0
     if first is None and node.definition is not None:
-        raise ModelFileError(f"{reader.label} reads '{reference}', but {node.label} has no '{port[0]}'")
+        raise ModelFileError(f"{reader.label} reads '{result}', but {node.label} has no '{port[0]}'")
     edge = Edge(node, (first or 0) + int(number))
     node.highest_read_output = max(node.highest_read_output, edge.output)
     return edge
@@ -225,20 +196,15 @@ def resolve_edge(
 
 def edge_of(name: str, nodes: Mapping[str, GraphNode]) -> Edge | None:
     """The result that a user names, `name` or `name:1`; None if there is no such node."""
-    stem, _, number = name.partition(":")
-    node = nodes.get(stem)
-    if node is None or (number and not (number.isascii() and number.isdecimal())):
+    result = parse_result_name(name)
+    node = nodes.get(result.node)
+    if node is None or (result.port and not (result.port.isascii() and result.port.isdecimal())):
         return None
-    return Edge(node, int(number or 0))
+    return Edge(node, int(result.port or 0))
 
 
 def ancestors(edges: Iterable[Edge], cut: frozenset[Edge], *, controls: bool) -> Iterator[GraphNode]:
-    """The nodes that results depend on, each once.
-
-    Args:
-        cut: results that are fed, behind which the search does not go.
-        controls: whether to follow control inputs too.
-    """
+    """The nodes that results depend on, each once; the search does not go behind the results in `cut`."""
     seen: set[GraphNode] = set()
     pending = [edge.node for edge in edges if edge not in cut]
     while pending:

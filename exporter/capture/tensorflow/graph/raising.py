@@ -1,14 +1,13 @@
 """Converts TensorFlow 1 control flow to `tf::While`, `tf::If` and `tf::Case`."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
 import onnx_ir as ir
 
 from .....registration import CaptureError
-from .flow import ENTER, EXIT, MERGE, NEXT_ITERATION, SWITCH, Branching, Flow, LoopFrame, skip_identities
+from ..node_messages import ENTER, EXIT, MERGE, NEXT_ITERATION
+from .flow import SWITCHES, Branching, Flow, LoopFrame, skip_identities
 from .nodes import Edge, GraphNode
 from .scope import GraphScope, Slot, Unit
 
@@ -68,7 +67,7 @@ def begin(scope: GraphScope, edge: Edge) -> Unit | None:
         return _loop(scope, flow, flow.loop_of(node))
     if node.op in MERGE and not flow.is_variable(node):
         return _merge(scope, flow, edge)
-    if node.op in SWITCH and len(node.inputs) == 2:
+    if node.op in SWITCHES and len(node.inputs) == 2:
         return _switch(scope, flow, edge)
     if node.op == "LoopCond" and node.inputs:
         return _make_alias(scope, edge, node.inputs[0])

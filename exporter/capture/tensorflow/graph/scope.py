@@ -40,12 +40,7 @@ _FLOATS = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Slot:
-    """An input of a block.
-
-    Attributes:
-        outer: the result outside of the block that is passed to it; the initial value of a loop variable.
-        variable: the Merge of a loop variable; None for an input that all iterations share.
-    """
+    """An input of a block: a result outside of it, or a loop variable, by its initial value and its Merge."""
 
     outer: Edge
     variable: GraphNode | None = None
@@ -60,13 +55,7 @@ class Region(Protocol):
 
 @dataclasses.dataclass(slots=True)
 class Unit:
-    """A group of results that are computed together.
-
-    Attributes:
-        key: the node, loop or branching whose results it computes; identifies the unit.
-        needs: the results that it reads.
-        build: computes the results, once all of `needs` have values.
-    """
+    """A group of results that are computed together, of the node, loop or branching `key`."""
 
     key: object
     needs: Sequence[Edge]
@@ -108,11 +97,7 @@ class Emitter:
         self._remaining = min(bounds.nodes, max(node_count, expanded))
 
     def charge(self, node: GraphNode | None, count: int = 1) -> None:
-        """Count an emitted node, or a graph, which takes as much as several.
-
-        Raises:
-            ModelFileError: inlined functions make the model too large for a file of its size.
-        """
+        """Count an emitted node, or a graph, which takes as much as several."""
         self._remaining -= count
         if self._remaining < 0:
             position = "" if node is None else f", at {node.label}"
@@ -137,15 +122,7 @@ class Emitter:
     def number(self, name: str, array: np.ndarray) -> ir.Value:
         """Make an initializer of integers."""
         name = self.names.unique(name)
-        value = ir.Value(
-            name=name,
-            type=ir.TensorType(ir.DataType.from_numpy(array.dtype)),
-            shape=ir.Shape(array.shape),
-            const_value=ir.Tensor(array, name=name),
-            metadata_props={KIND: "constant"},
-        )
-        self.graph.initializers.add(value)
-        return value
+        return self._add_initializer(ir.Tensor(array, name=name), "constant")
 
     def initializer(self, name: str, node: GraphNode, message: TensorProto) -> ir.Value:
         """Make an initializer from a TensorProto, under a unique name."""
@@ -161,12 +138,15 @@ class Emitter:
             tensor = ir.Tensor(array, name=name)
         # Scalars and integers are constants of the computation, not weights that a user looks up.
         is_weight = bool(array.ndim) and tensor.dtype in _FLOATS
+        return self._add_initializer(tensor, "parameter" if is_weight else "constant")
+
+    def _add_initializer(self, tensor: ir.TensorProtocol, kind: str) -> ir.Value:
         value = ir.Value(
-            name=name,
+            name=tensor.name,
             type=ir.TensorType(tensor.dtype),
-            shape=ir.Shape(array.shape),
+            shape=ir.Shape(tensor.shape),
             const_value=tensor,
-            metadata_props={KIND: "parameter" if is_weight else "constant"},
+            metadata_props={KIND: kind},
         )
         self.graph.initializers.add(value)
         return value
@@ -179,13 +159,8 @@ def _type_title(element_type: ElementType) -> str:
 class GraphScope:
     """Emits into one graph.
 
-    Attributes:
-        emitter: the state that it shares with other scopes.
-        graph: the graph to which it appends nodes.
-        flow: the TensorFlow 1 loops and branches of the emitted graph or body, if it has any.
-        prefix: the start of node names, in the body of a function.
-        calls: the functions whose bodies enclose it, outermost first.
-        values: the values of results.
+    `prefix` is the start of node names in the body of a function, and `calls` has the functions whose bodies
+    enclose the scope, outermost first.
     """
 
     def __init__(
@@ -224,12 +199,7 @@ class GraphScope:
             emitter.charge(None, _NODES_OF_GRAPH)
 
     def demand(self, edges: Sequence[Edge]) -> list[ir.Value]:
-        """Return the values of results; emit all nodes that they depend on.
-
-        Raises:
-            ModelFileError: the graph is malformed.
-            CaptureError: it has no ONNX form.
-        """
+        """Return the values of results; emit all nodes that they depend on."""
         # An explicit stack: graphs are deeper than Python's recursion limit.
         pending = [*reversed(edges)]
         open_units: dict[object, Unit] = {}
@@ -290,12 +260,7 @@ class GraphScope:
     def value(
         self, name: str, element_type: ElementType | None, shape: Sequence[int] | None = None
     ) -> ir.Value:
-        """A new value.
-
-        Args:
-            element_type: its element type; text for one that ONNX lacks.
-            shape: its sizes, -1 for those that are not known.
-        """
+        """A new value; the element type is text if ONNX lacks it, and -1 in the shape is an unknown size."""
         return ir.Value(
             name=self.emitter.names.unique(self.prefix + name),
             type=ir.TensorType(element_type) if isinstance(element_type, ir.DataType) else None,
@@ -345,10 +310,7 @@ class GraphScope:
         )
 
     def close(self, formals: Iterable[ir.Value], results: Iterable[ir.Value]) -> ir.Graph:
-        """Give the scope's block its inputs and outputs.
-
-        An output that is a constant of the model becomes a result of the block.
-        """
+        """Give the scope's block its inputs and outputs."""
         self.graph.inputs.extend(formals)
         for value in results:
             # ONNX demands that a node of the subgraph computes its outputs.
@@ -381,12 +343,7 @@ class GraphScope:
         op: str | None = None,
         blocks: dict[str, ir.Graph] | None = None,
     ) -> None:
-        """Append a source node.
-
-        Args:
-            op: its operator, unless it is the node's own.
-            blocks: the graphs of its blocks by attribute.
-        """
+        """Append a source node, of the node's own operator or of `op`."""
         self.emitter.charge(node)
         name = self.prefix + node.name
         graphs = [ir.Attr(key, ir.AttributeType.GRAPH, graph) for key, graph in (blocks or {}).items()]
@@ -450,11 +407,7 @@ class GraphScope:
 
 
 def check_type(node: GraphNode, edge: Edge, expected_type: ElementType | None) -> None:
-    """Check that a node's input has the type of the result that it reads.
-
-    Raises:
-        ModelFileError: it has another element type.
-    """
+    """Check that a node's input has the type of the result that it reads."""
     actual_type = edge.node.result_type(edge.output)
     # None stands for a result of an unknown operator, which may have any type.
     if actual_type != expected_type and actual_type is not None and expected_type is not None:

@@ -64,14 +64,9 @@ _MAXIMUM_RANK = 64
 
 @dataclasses.dataclass(eq=False, slots=True)
 class _ListGroup:
-    """The element type and shape of a group of lists.
+    """The element type and shape of a group of lists, or of one merged into its `parent`.
 
-    Attributes:
-        parent: the group into which it was merged.
-        dtype: the element type.
-        shape: the element shape, None for sizes that are not known.
-        is_handle: whether the values are handles, which are numbers.
-        grows: whether writing behind the end appends elements.
+    Handles are numbers. If the lists grow, writing behind the end appends elements.
     """
 
     parent: _ListGroup | None = None

@@ -1,13 +1,11 @@
 """The meaning of the dimensions of a weight, by the operator that reads it."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..freezing.scope import MessageNode
+from ..node_messages import MessageNode
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -89,11 +87,7 @@ def layout_of(
 ) -> WeightLayout | None:
     """The layout of an operator's input; None if the operator does not define one.
 
-    Args:
-        node: the operator.
-        index: the position of the input.
-        rank: the number of dimensions of the weight.
-        expanded: the dimensions of size 1 that ExpandDims adds to the weight before the operator reads it.
+    `expanded` has the dimensions of size 1 that ExpandDims adds to the weight before the operator reads it.
     """
     input_key = node.op, index
     layout: WeightLayout | None = None

@@ -1,7 +1,5 @@
 """Lists the weights of a graph, of a checkpoint, or of both."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Callable, Mapping
@@ -11,10 +9,10 @@ import numpy as np
 from ..checkpoints import OBJECT_GRAPH, Checkpoint, open_checkpoint
 from ..element_types import numpy_type, type_name
 from ..freezing.freeze import Names, checkpoint_of_graph, graph_file, output_results
-from ..freezing.scope import MessageNode, MessageScope
 from ..freezing.variables import VariableKeys, variables_of
 from ..graph_reading import GraphFile
 from ..messages import GraphDef
+from ..node_messages import MessageNode, MessageScope
 from ..tensor_protos import array_of
 from .layouts import WeightLayout
 from .readers import Readers

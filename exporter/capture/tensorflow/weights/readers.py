@@ -1,7 +1,5 @@
 """Finds the operator that reads a weight, through identity nodes and function calls."""
 
-from __future__ import annotations
-
 import collections
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -9,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..freezing.calls import Functions
-from ..freezing.scope import MessageNode, MessageScope, ResultName
 from ..messages import FunctionDef
+from ..node_messages import MessageNode, MessageScope, ResultName
 from ..tensor_protos import array_of
 from .layouts import WeightLayout, layout_of
 
@@ -25,13 +23,7 @@ _MAXIMUM_STEPS, _MAXIMUM_STEPS_OF_ALL = 2_000, 5_000_000
 
 
 class _WeightResult(NamedTuple):
-    """A result that has the elements of a weight.
-
-    Attributes:
-        function: the name of the function that has the result; empty for the graph.
-        result: the node or argument.
-        expanded: the dimensions of size 1 that were added to the weight.
-    """
+    """A result of the graph or a function that has the elements of a weight, with dimensions of 1 added."""
 
     function: str
     result: str
@@ -39,12 +31,7 @@ class _WeightResult(NamedTuple):
 
 
 class Readers:
-    """The operators that read the results of a graph.
-
-    Args:
-        graph: the graph.
-        library: the FunctionDefs.
-    """
+    """The operators that read the results of a graph and of the functions in its library."""
 
     def __init__(self, graph: MessageScope, library: Iterable[FunctionDef]):
         library = list(library)
@@ -88,9 +75,7 @@ class Readers:
 
     def _scope(self, function: str) -> MessageScope:
         if function not in self._scopes:
-            message = self._library[function]
-            arguments = [argument.name for argument in message.signature.input_arg]
-            self._scopes[function] = MessageScope(message.node_def, f"the function '{function}'", arguments)
+            self._scopes[function] = MessageScope.of_function(self._library[function])
         return self._scopes[function]
 
     def _results_after(

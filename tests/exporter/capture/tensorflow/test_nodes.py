@@ -227,7 +227,7 @@ def test_wrong_inputs_and_outputs_are_named(options, message):
 def test_names_are_unique():
     graph = chain()
     graph.call("Relu", "a", ["x"])
-    with pytest.raises(opsetta.ModelFileError, match="two nodes have the name 'a'"):
+    with pytest.raises(opsetta.ModelFileError, match="two nodes of the graph have the name 'a'"):
         capture_graph(graph.message)
 
 

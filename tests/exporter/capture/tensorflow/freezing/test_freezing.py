@@ -312,7 +312,7 @@ def test_outputs_of_a_training_graph_must_be_named():
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (X + X, "two nodes with the name 'x'"),
+        (X + X, "two nodes of the graph have the name 'x'"),
         (node("y", "Neg", "z"), "no node 'z'"),
         (node("y", "Neg", "z") + node("z", "Neg", "y"), "a cycle through"),
         (X + node("y", "PartitionedCall", "x", f='func { name: "f" }'), "'f' is called, but is not in"),

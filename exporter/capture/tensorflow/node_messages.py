@@ -1,4 +1,4 @@
-"""The nodes of a graph or function body by name, with their inputs."""
+"""The nodes of a graph or function body by name, with their inputs, as their messages state them."""
 
 from __future__ import annotations
 
@@ -6,20 +6,26 @@ import heapq
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from .....registration import ModelFileError
-from ....files.reading.names import quoted
-from ..messages import AttrValue, NodeDef, message_type
+from ....registration import ModelFileError
+from ...files.reading.names import quoted
+from .messages import AttrValue, FunctionDef, NodeDef, message_type
 
-NEXT_ITERATION = frozenset({"NextIteration", "RefNextIteration"})
+ENTER = frozenset({"Enter", "RefEnter"})
+EXIT = frozenset({"Exit", "RefExit"})
 MERGE = frozenset({"Merge", "RefMerge"})
+SWITCH = frozenset({"Switch", "RefSwitch"})
+NEXT_ITERATION = frozenset({"NextIteration", "RefNextIteration"})
+IDENTITIES = frozenset({"Identity", "RefIdentity"})
+CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+"""Operators that call the function of their attribute `f`."""
+PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2"})
+OPTIONAL_PLACEHOLDER = "PlaceholderWithDefault"
 
 
 class ResultName(NamedTuple):
-    """A result of a node.
+    """A result of a node, or a function's argument.
 
-    Attributes:
-        node: the node's name, or the name of a function's argument.
-        port: the result: "" or "1" in a graph, "output:0" in the body of a function, "" for an argument.
+    The port is "" or "1" in a graph, "output:0" in the body of a function, and "" for an argument.
     """
 
     node: str
@@ -30,13 +36,7 @@ class ResultName(NamedTuple):
 
 
 class MessageNode(NamedTuple):
-    """A node with its inputs.
-
-    Attributes:
-        message: the NodeDef.
-        inputs: the results that it takes, in order.
-        controls: the nodes that it runs after.
-    """
+    """A NodeDef with the results that it takes, in order, and the nodes that it runs after."""
 
     message: NodeDef
     inputs: tuple[ResultName, ...]
@@ -70,52 +70,53 @@ def parse_result_name(text: str, *, in_function: bool = False) -> ResultName:
     return ResultName(name, "" if port == "0" and not in_function else port)
 
 
+def argument_names(function: FunctionDef) -> list[str]:
+    """The names of a function's arguments, in order."""
+    return [argument.name for argument in function.signature.input_arg]
+
+
 def parse_node(message: NodeDef, in_function: bool) -> MessageNode:
     """Parse the inputs of a node message."""
-    inputs = tuple(
-        parse_result_name(text, in_function=in_function) for text in message.input if not text.startswith("^")
-    )
-    controls = tuple(text[1:].partition(":")[0] for text in message.input if text.startswith("^"))
-    return MessageNode(message, inputs, controls)
+    inputs: list[ResultName] = []
+    controls: list[str] = []
+    for text in message.input:
+        if text.startswith("^"):
+            controls.append(text[1:].partition(":")[0])
+            continue
+        # TensorFlow demands that control inputs are last.
+        if controls or text.endswith(":"):
+            problem = " after its control inputs" if controls else ", which names no result"
+            raise ModelFileError(
+                f"{MessageNode(message, (), ()).label} has the input {quoted(text)}{problem}"
+            )
+        inputs.append(parse_result_name(text, in_function=in_function))
+    return MessageNode(message, tuple(inputs), tuple(controls))
 
 
 class MessageScope:
-    """A graph, or the body of a function.
-
-    Attributes:
-        nodes: its nodes by name.
-        arguments: the names of the function's arguments.
-        is_function: whether it is the body of a function.
-        label: its description in errors.
-
-    Raises:
-        ModelFileError: two nodes have one name.
-    """
+    """A graph, or the body of a function: its nodes by name, and the names of the function's arguments."""
 
     def __init__(self, messages: Iterable[NodeDef], label: str, arguments: Sequence[str] | None = None):
-        """Make a scope of nodes.
-
-        Args:
-            messages: the NodeDefs.
-            label: its description in errors.
-            arguments: the names of the function's arguments; None for a graph.
-        """
+        """Make a scope of NodeDefs; a graph, unlike a function, has None as its arguments."""
         self.label = label
         self.is_function = arguments is not None
         self.arguments = frozenset(arguments or ())
         self.nodes: dict[str, MessageNode] = {}
         for message in messages:
             if message.name in self.nodes or message.name in self.arguments:
-                raise ModelFileError(f"{label} has two nodes with the name {quoted(message.name)}")
+                raise ModelFileError(f"two nodes of {label} have the name {quoted(message.name)}")
             self.nodes[message.name] = parse_node(message, self.is_function)
+
+    @classmethod
+    def of_function(cls, function: FunctionDef) -> MessageScope:
+        """The body of a function."""
+        label = f"the function {quoted(function.signature.name)}"
+        return cls(function.node_def, label, argument_names(function))
 
     def order(self, result_nodes: Iterable[str]) -> list[MessageNode]:
         """The nodes that results depend on, also through control inputs, in topological order.
 
         A Merge comes before the NextIteration that it reads.
-
-        Raises:
-            ModelFileError: a node depends on itself, or reads a node that does not exist.
         """
         reached = self._find_ancestors(result_nodes)
         waiting: dict[str, int] = {}
