@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..options.export import Trusted
+from ..options import export as options
 from ..terminal.tables import MOST_SHOWN, more, print_json, row, shape_text, show, size_text, table
 
 if TYPE_CHECKING:
@@ -20,14 +20,16 @@ if TYPE_CHECKING:
 def compare(
     first: Annotated[pathlib.Path, typer.Argument(metavar="A.onnx", help="A file.")],
     second: Annotated[pathlib.Path, typer.Argument(metavar="B.onnx", help="The file to compare it with.")],
-    runs: Annotated[int, typer.Option(min=0, help="Measured runs of each file; 0 measures no latency.")] = 20,
-    seeds: Annotated[int, typer.Option(min=1, help="Random inputs that results are compared on.")] = 2,
+    runs: Annotated[
+        int, typer.Option(min=0, help="The number of measured runs of each file; 0 measures no latency.")
+    ] = 20,
+    seeds: Annotated[int, typer.Option(min=1, help="The number of random inputs to compare results on.")] = 2,
     dimensions: Annotated[
         list[str] | None,
-        typer.Option("--dim", metavar="NAME=SIZE", help="The size of a named dimension; 2 unless given."),
+        typer.Option("--dim", metavar="NAME=SIZE", help="The size of a named dimension; the default is 2."),
     ] = None,
-    trusted: Trusted = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    trusted: options.Trusted = False,
+    as_json: options.Json = False,
 ) -> None:
     """Show two files side by side: operators, weights, latency in onnxruntime, and results."""
     from ...running.comparison import compare_files

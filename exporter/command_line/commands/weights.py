@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from ....registration import ModelFileError, UsageError
-from ..options.export import Trusted
+from ..options import export as options
 from ..terminal.output import Output, Written, say
 from ..terminal.tables import MOST_SHOWN, more, print_json, row, shape_text, show, size_text, table
 from .freeze import AllowLinks, Checkpoint, Keys, Outputs, Signature, pairs
@@ -41,8 +41,8 @@ def weights(
     keys: Keys = None,
     signature: Signature = None,
     allow_links: AllowLinks = False,
-    trusted: Trusted = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    trusted: options.Trusted = False,
+    as_json: options.Json = False,
 ) -> None:
     """List the weights of a model, what their dimensions are, and write them to a file."""
     written = None if output is None else Output(output)

@@ -13,20 +13,24 @@ from ..terminal.tables import size_text
 
 Quantize = Annotated[
     str | None,
-    typer.Option(metavar="int8 | int4", help="Store the weights of matrix products in so many bits."),
+    typer.Option(
+        metavar="int8 | int4", help="Store the weights of matrix products as 8-bit or 4-bit integers."
+    ),
 ]
 BlockSize = Annotated[
     int | None,
-    typer.Option(help="Elements of a weight that share a scale, a power of two from 16 on; 32 unless given."),
+    typer.Option(
+        help="Elements of a weight that share a scale: a power of two, at least 16; the default is 32."
+    ),
 ]
 Asymmetric = Annotated[
     bool, typer.Option("--asymmetric", help="Give each block a zero point, for a smaller error.")
 ]
 Embeddings = Annotated[
-    bool, typer.Option("--quantize-embeddings", help="Quantize tables of embeddings, too.")
+    bool, typer.Option("--quantize-embeddings", help="Also quantize tables of embeddings.")
 ]
 KeepHead = Annotated[
-    bool, typer.Option("--keep-lm-head", help="Leave products whose results are outputs as they are.")
+    bool, typer.Option("--keep-lm-head", help="Do not quantize products whose results are outputs.")
 ]
 
 
