@@ -25,8 +25,8 @@ class Call:
     model: object
     args: tuple[object, ...]
     kwargs: dict[str, object]
-    input_names: list[str] | None
-    output_names: list[str] | None
+    input_names: Sequence[str] | None
+    output_names: Sequence[str] | None
     dynamic_shapes: object
     dynamic_axes: dict[str, dict[int, object]] | None
 
@@ -66,9 +66,9 @@ def example_call(options: ExportOptions) -> Call:
     )
 
 
-def _names(names: Sequence[str] | None) -> list[str] | None:
+def _names(names: Sequence[str] | None) -> Sequence[str] | None:
     # A string is refused later, with the other errors of names.
-    return names if names is None or isinstance(names, str) else list(names)  # type: ignore[return-value]
+    return names if names is None or isinstance(names, str) else list(names)
 
 
 def _split_arguments(

@@ -221,7 +221,7 @@ def _make_onnx_program(options: ExportOptions, call: Call, program: Program) -> 
     return ONNXProgram(program, finish)
 
 
-def _limit_names(option: str, names: list[str] | None, count: int) -> list[str] | None:
+def _limit_names(option: str, names: Sequence[str] | None, count: int) -> Sequence[str] | None:
     """Return the first `count` names; warn if there are more."""
     if names is not None and len(names) > count:
         warn(f"{option} has {len(names)} names for {count}: {', '.join(names[count:])} are ignored")

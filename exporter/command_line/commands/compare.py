@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -74,7 +74,7 @@ def _operators(comparison: Comparison) -> dict[str, tuple[int, int]]:
 
 
 def _facts(comparison: Comparison) -> Iterator[tuple[str, str, str]]:
-    def both(title: str, text: Any) -> tuple[str, str, str]:
+    def both(title: str, text: Callable[[Mapping[str, Any]], str]) -> tuple[str, str, str]:
         return title, text(comparison.files[0]), text(comparison.files[1])
 
     yield both("file", lambda file: size_text(file["bytes"]))
@@ -84,7 +84,8 @@ def _facts(comparison: Comparison) -> Iterator[tuple[str, str, str]]:
     yield both("initializers", lambda file: str(file["initializers"]["count"]))
     yield both("weights", lambda file: size_text(file["initializers"]["bytes"]))
     for section in ("inputs", "outputs"):
-        yield both(section, lambda file, section=section: "; ".join(map(_value, file[section][:MOST_SHOWN])))
+        listed = ["; ".join(map(_value, file[section][:MOST_SHOWN])) for file in comparison.files]
+        yield section, listed[0], listed[1]
     for level, (a, b) in comparison.latency.items():
         yield f"latency, optimizations: {level}", f"{a:.3f} ms", f"{b:.3f} ms ({b / a:.2f})"
 
@@ -99,7 +100,7 @@ def _differences(output: OutputDifference) -> tuple[str, str]:
     return f"{output.absolute:.3g}", f"{output.relative:.3g}"
 
 
-def _plain(comparison: Comparison) -> dict[str, Any]:
+def _plain(comparison: Comparison) -> dict[str, object]:
     """Convert the comparison for JSON, which has no infinity: it becomes null, and `reason` explains it."""
     outputs = []
     for output in comparison.outputs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import time
-from typing import IO, Annotated, Any
+from typing import IO, Annotated
 
 import typer
 
@@ -97,7 +97,7 @@ def freeze(
 
     written.save(Written(write), None)
     nodes = len(frozen.graph_def.node)
-    facts: dict[str, Any] = {
+    facts: dict[str, object] = {
         "file": str(output),
         "bytes": written.size,
         "nodes": nodes,

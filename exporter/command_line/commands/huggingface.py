@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import time
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,9 @@ from ..options import quantization
 from ..terminal.output import say
 from ..terminal.progress import bars
 from ..terminal.tables import print_json, size_text
+
+if TYPE_CHECKING:
+    from ...huggingface import HuggingFaceExport
 
 Folder = Annotated[
     pathlib.Path | None,
@@ -93,7 +96,7 @@ def export_folder(context: typer.Context, quantize: dict[str, Any] | None) -> No
     say(f"copied: {', '.join(exported.copied)}")
 
 
-def _facts(exported: Any) -> dict[str, Any]:
+def _facts(exported: HuggingFaceExport) -> dict[str, object]:
     return {
         "folder": str(exported.folder),
         "task": exported.task,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -82,7 +82,7 @@ def _conventions(target: Target) -> list[str]:
     return conventions
 
 
-def _as_json(target: Target) -> dict[str, Any]:
+def _as_json(target: Target) -> dict[str, object]:
     opsets = {
         "minimum": target.opsets.minimum or MINIMUM_OPSET,
         "maximum": target.opsets.maximum or MAXIMUM_OPSET,

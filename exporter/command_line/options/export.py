@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pathlib
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from ....registration.opsets import OPSET_RANGE
 
-_FACTORY: Any = typer.Argument(
+_FACTORY: object = typer.Argument(
     metavar="PATH.py:FUNCTION | MODEL.pt",
     help="A function without arguments that returns (model, args), (model, args, kwargs), or a dict with "
     "these keys and options of opsetta.export, such as dynamic_shapes; or a file that torch.jit.save wrote, "

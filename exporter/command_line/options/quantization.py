@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ....registration import UsageError
 from ..terminal.tables import size_text
+
+if TYPE_CHECKING:
+    from ....passes.quantization import Error
+    from ...onnx_model import OnnxModel
+    from ...program import Program
 
 Quantize = Annotated[
     str | None,
@@ -68,7 +73,7 @@ def quantize_and_compare(
     stage: Callable[[str], None] = lambda stage: None,
     *,
     compare: bool = False,
-) -> tuple[Any, Any]:
+) -> tuple[Program | OnnxModel, Error | None]:
     """The quantized model, and the error of its outputs for the example of a capture.
 
     Args:
@@ -87,7 +92,7 @@ def quantize_and_compare(
     return quantized, output_error(quantized, model)
 
 
-def quantization_json(model: Any, error: Any = None) -> dict[str, Any]:
+def quantization_json(model: object, error: Error | None = None) -> dict[str, object]:
     """What is quantized in a model that has been written, for JSON.
 
     Args:
@@ -108,7 +113,7 @@ def quantization_json(model: Any, error: Any = None) -> dict[str, Any]:
     }
 
 
-def quantization_lines(model: Any, error: Any = None) -> list[str]:
+def quantization_lines(model: object, error: Error | None = None) -> list[str]:
     """The same as lines of text."""
     quantization = getattr(model, "quantization", None)
     if quantization is None:
