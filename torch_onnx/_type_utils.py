@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import TYPE_CHECKING
 
 from onnx_ir import DataType
 
 from .errors import OnnxExporterError
 from .symbolic_functions.torch_arrays import is_tensor_of_torch
+
+if TYPE_CHECKING:
+    import torch
 
 
 class JitScalarType(enum.IntEnum):
@@ -59,7 +62,7 @@ class JitScalarType(enum.IntEnum):
     _from_name = from_name
 
     @classmethod
-    def from_dtype(cls, dtype: Any) -> JitScalarType:
+    def from_dtype(cls, dtype: object) -> JitScalarType:
         """The type of a `torch.dtype`.
 
         Raises:
@@ -79,7 +82,7 @@ class JitScalarType(enum.IntEnum):
         return scalar_type
 
     @classmethod
-    def from_value(cls, value: Any, default: JitScalarType | None = None) -> JitScalarType:
+    def from_value(cls, value: object, default: JitScalarType | None = None) -> JitScalarType:
         """The element type of a value or tensor; of its elements for a list.
 
         Raises:
@@ -104,13 +107,14 @@ class JitScalarType(enum.IntEnum):
         """The name in C++: `float`, `int64_t`."""
         return _TORCH_NAMES[self]
 
-    def dtype(self) -> Any:
+    def dtype(self) -> torch.dtype:
         """The `torch.dtype`."""
         import torch
 
         if self not in _DTYPES:
             raise OnnxExporterError(f"{self.name} has no torch.dtype")
-        return getattr(torch, _DTYPES[self])
+        dtype: torch.dtype = getattr(torch, _DTYPES[self])
+        return dtype
 
     def onnx_type(self) -> DataType:
         """The element type in ONNX, which `to_i=` takes."""

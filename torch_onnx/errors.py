@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from ..registration import UnsupportedError
 
@@ -14,7 +14,7 @@ class OnnxExporterError(UnsupportedError):
 class SymbolicValueError(OnnxExporterError):
     """An error about a value, with its name in the message."""
 
-    def __init__(self, message: str, value: Any = None):
+    def __init__(self, message: str, value: object = None):
         name = value.debugName() if hasattr(value, "debugName") else ""
         super().__init__(f"{message} (at '{name}')" if name else message)
 

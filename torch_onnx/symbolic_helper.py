@@ -6,8 +6,6 @@ Functions whose names begin with an underscore are those of `symbolic_functions/
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..registration import MAXIMUM_OPSET, MINIMUM_OPSET
 from ._type_utils import JitScalarType
 from .errors import refuse_attribute
@@ -64,7 +62,7 @@ _REMEDIES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name == "_export_onnx_opset_version":
         return current.get().opset
     if name == "scalar_type_to_pytorch_type":

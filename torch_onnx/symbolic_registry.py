@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from ..registration import default_registry
 from .symbolic_functions.custom_operators import register_custom_op_symbolic
 from .symbolic_functions.opset_modules import function_of
 
 
-def register_op(opname: str, op: Callable[..., Any], domain: str, version: int) -> None:
+def register_op(opname: str, op: Callable[..., object], domain: str, version: int) -> None:
     """Register a symbolic function; the domain "" is `aten`. See `register_custom_op_symbolic`."""
     register_custom_op_symbolic(f"{domain or 'aten'}::{opname}", op, version)
 
@@ -20,6 +19,6 @@ def is_registered_op(opname: str, domain: str, version: int) -> bool:
     return default_registry.lookup(f"{domain or 'aten'}::{opname}", "", version) is not None
 
 
-def get_registered_op(opname: str, domain: str, version: int) -> Callable[..., Any]:
+def get_registered_op(opname: str, domain: str, version: int) -> Callable[..., object]:
     """Return opsetta's built-in function at the target opset."""
     return function_of(f"{domain or 'aten'}::{opname}")

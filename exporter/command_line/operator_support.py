@@ -170,20 +170,21 @@ def markdown() -> str:
 
 _PAGE = """# Operators
 
-Which operator can be written at which opset, from {minimum} to {maximum}. `opsetta ops` prints the same
-table; `opsetta ops --opset 12` that of one opset, with the reasons.
+Which operators can be written at which opset, from {minimum} to {maximum}. `opsetta ops` prints the same
+table, and `opsetta ops --opset 12` prints it for one opset, with the reasons.
 [tensorflow-operators.md](tensorflow-operators.md) lists TensorFlow's operators.
 
-The table comes from the registry and from the last sweep over torch's own databases of operators and
-modules: each sample is captured, lowered to the opsets below, run in onnxruntime and compared with eager
-PyTorch (torch {torch}, onnxruntime {onnxruntime}). `make sweep` runs it. `python -m tests.sweep.support`
-writes what it saw into the package, and `opsetta ops --markdown > docs/operators.md` writes this page.
+The table combines the registered symbolic functions with the results of the last sweep over PyTorch's own
+test samples of operators and modules. Each sample is captured, lowered to the opsets below, run in
+onnxruntime and compared with eager PyTorch (torch {torch}, onnxruntime {onnxruntime}). `make sweep` runs the
+sweep, `python -m tests.sweep.support` writes its results into the package, and
+`opsetta ops --markdown > docs/operators.md` writes this page.
 
 ## How many entries pass
 
-An entry passes when all of its samples that were run do. Where onnxruntime has no kernel, ONNX's own
-evaluator runs the file: the last column counts entries that agree so. What is left is refused by name, or
-torch.export cannot capture it.
+An entry passes if all of its samples that were run pass. If onnxruntime has no kernel for a sample, ONNX's
+reference evaluator runs the file; the last column counts the entries that need it. The entries that do not
+pass raise an error that names the operator, or torch.export cannot capture them.
 
 | database | opset | samples | entries | pass | | by evaluator |
 |---|---|---|---|---|---|---|
@@ -191,9 +192,10 @@ torch.export cannot capture it.
 
 ## Operator by opset
 
-`S`: it has a symbolic function. `D`: torch's decomposition ends in operators that have one. `-`: it is
-refused. A star says that some samples of the sweep were refused at this opset; the last column says why.
-An empty cell: there is no function, and no sample met it. Between two columns the one on the left holds.
+`S`: opsetta has a symbolic function for the operator. `D`: PyTorch decomposes it into operators that have
+one. `-`: the export raises an error. A star means that the export of some samples raises an error at this
+opset; the last column gives the reason. A cell is empty if there is no symbolic function and the samples do
+not use the operator. An opset between two columns has the result of the left one.
 
 | operator | {header} | refused |
 |{rule}|

@@ -3,63 +3,52 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...registration import UsageError
 from .graphs import (
-    BATCH,
     EXAMPLE_BATCH,
     EXAMPLE_PAST,
     EXAMPLE_SEQUENCE,
-    PAST,
-    SEQUENCE,
-    TOTAL,
-    Graph,
+    ExampleCall,
+    Inputs,
     Pairs,
-    cache_names,
+    TaskModel,
     example_tokens,
     random_like,
     trial_run,
 )
 
+if TYPE_CHECKING:
+    import torch
+    from transformers import Cache, DynamicCache, PreTrainedModel
 
-def text_generation(model: Any, config: Any) -> list[Graph]:
-    """The graph of a decoder, with the names that optimum gives.
+
+def text_generation(source: TaskModel) -> list[ExampleCall]:
+    """The call of a decoder.
 
     Raises:
         UsageError: its cache has more than keys and values.
     """
     import torch
 
+    model = source.model
     mask = torch.ones(EXAMPLE_BATCH, EXAMPLE_PAST + EXAMPLE_SEQUENCE, dtype=torch.int64)
     mask[0, :2] = 0
-    inputs = {"input_ids": example_tokens(config, EXAMPLE_SEQUENCE), "attention_mask": mask}
-    shapes: dict[str, Any] = {"input_ids": {0: BATCH, 1: SEQUENCE}, "attention_mask": {0: BATCH, 1: TOTAL}}
+    tokens = example_tokens(source.config, EXAMPLE_SEQUENCE)
+    inputs: Inputs = {"input_ids": tokens, "attention_mask": mask}
     if "position_ids" in inspect.signature(type(model).forward).parameters:
         inputs["position_ids"] = (mask.cumsum(1) - 1)[:, EXAMPLE_PAST:]
-        shapes["position_ids"] = {0: BATCH, 1: SEQUENCE}
-    pairs = pairs_of(trial_run(model, {"input_ids": inputs["input_ids"]}).past_key_values)
-    past = {0: BATCH, 2: PAST}
-    names = cache_names("past_key_values", len(pairs))
-    return [
-        Graph(
-            "model.onnx",
-            _call,
-            {**inputs, "past_key_values": random_like(pairs, EXAMPLE_PAST, model.dtype)},
-            {**shapes, "past_key_values": [(past, past)] * len(pairs)},
-            [*inputs, *names],
-            ["logits", *cache_names("present", len(pairs))],
-        )
-    ]
+    pairs = pairs_of(trial_run(model, {"input_ids": tokens}).past_key_values)
+    return [ExampleCall(_call, inputs, random_like(pairs, EXAMPLE_PAST, model.dtype), len(pairs))]
 
 
-def _call(model: Any, inputs: dict[str, Any]) -> Any:
-    arguments = {**inputs, "past_key_values": cache_of(inputs["past_key_values"])}
-    result = type(model).forward(model, **arguments, use_cache=True)
+def _call(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> tuple[torch.Tensor, Pairs]:
+    result = type(model).forward(model, **inputs, past_key_values=cache_of(past), use_cache=True)
     return result.logits, pairs_of(result.past_key_values)
 
 
-def cache_of(pairs: Pairs) -> Any:
+def cache_of(pairs: Pairs) -> DynamicCache:
     """A cache that keeps all positions, also for layers with a sliding window, which mask old positions."""
     from transformers import DynamicCache
 
@@ -69,15 +58,19 @@ def cache_of(pairs: Pairs) -> Any:
     return cache
 
 
-def pairs_of(cache: Any) -> Pairs:
+def pairs_of(cache: Cache | None) -> Pairs:
     """The keys and values of a cache.
 
     Raises:
         UsageError: a layer has other states.
     """
     layers = getattr(cache, "layers", None) or []
-    pairs = [(getattr(layer, "keys", None), getattr(layer, "values", None)) for layer in layers]
-    if not pairs or any(part is None for pair in pairs for part in pair):
+    pairs: Pairs = [
+        (layer.keys, layer.values)
+        for layer in layers
+        if getattr(layer, "keys", None) is not None and getattr(layer, "values", None) is not None
+    ]
+    if not pairs or len(pairs) < len(layers):
         raise UsageError(
             "the cache of the model has other states than keys and values, such as those of recurrent "
             "layers, which text-generation does not support: export the model with opsetta.export"

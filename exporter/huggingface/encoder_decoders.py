@@ -7,50 +7,46 @@ takes them as inputs.
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...registration import UsageError
 from .decoders import cache_of, pairs_of
 from .graphs import (
-    BATCH,
     EXAMPLE_BATCH,
     EXAMPLE_PAST,
     EXAMPLE_SEQUENCE,
-    EXAMPLE_SOURCE,
-    PAST,
-    SEQUENCE,
-    SOURCE,
-    Graph,
-    cache_names,
+    ExampleCall,
+    Inputs,
+    Pairs,
+    TaskModel,
+    example_text,
     example_tokens,
     random_like,
+    random_tensor,
     trial_run,
 )
 
-_KINDS = ("decoder.", "encoder.")
-
-
-def text_to_text(model: Any, config: Any) -> list[Graph]:
-    """The graphs of a model from text to text."""
+if TYPE_CHECKING:
     import torch
+    from transformers import EncoderDecoderCache, PreTrainedModel
 
-    mask = torch.ones(EXAMPLE_BATCH, EXAMPLE_SOURCE, dtype=torch.int64)
-    mask[0, -2:] = 0
-    inputs = {"input_ids": example_tokens(config, EXAMPLE_SOURCE), "attention_mask": mask}
-    by_token = {0: BATCH, 1: SOURCE}
-    return _graphs(model, config, inputs, dict.fromkeys(inputs, by_token))
+_ENCODER_MASK = "encoder_attention_mask"
 
 
-def speech_recognition(model: Any, config: Any) -> list[Graph]:
-    """The graphs of a model from spectrograms to text, such as Whisper.
+def text_to_text(source: TaskModel) -> list[ExampleCall]:
+    """The calls of a model from text to text."""
+    return _example_calls(source, example_text(source.config))
+
+
+def speech_recognition(source: TaskModel) -> list[ExampleCall]:
+    """The calls of a model from spectrograms to text, such as Whisper.
 
     The length of a spectrogram is fixed, as the model has one position for each of its frames.
 
     Raises:
         UsageError: the model reads samples, or has other layers before its encoder.
     """
-    import torch
-
+    model, config = source.model, source.config
     encoder = model.get_encoder()
     reads_spectrograms = model.main_input_name == "input_features" and hasattr(config, "max_source_positions")
     if not (reads_spectrograms and hasattr(encoder, "conv1") and hasattr(encoder, "conv2")):
@@ -58,81 +54,56 @@ def speech_recognition(model: Any, config: Any) -> list[Graph]:
             "automatic-speech-recognition is for models with two convolutions before the encoder, such as "
             f"Whisper, not for {type(model).__name__}: export it with opsetta.export"
         )
-    length = config.max_source_positions * _steps(model)
-    features = torch.randn(
-        EXAMPLE_BATCH, config.num_mel_bins, length, generator=torch.Generator().manual_seed(0)
-    ).to(model.dtype)
-    return _graphs(model, config, {"input_features": features}, {"input_features": {0: BATCH}})
+    frames_per_position = int(encoder.conv1.stride[0] * encoder.conv2.stride[0])
+    length = config.max_source_positions * frames_per_position
+    features = random_tensor(EXAMPLE_BATCH, config.num_mel_bins, length, dtype=model.dtype)
+    return _example_calls(source, {"input_features": features})
 
 
-def _steps(model: Any) -> int:
-    """The frames of a spectrogram for each position of the encoder."""
-    encoder = model.get_encoder()
-    return int(encoder.conv1.stride[0] * encoder.conv2.stride[0])
-
-
-def _graphs(model: Any, config: Any, inputs: dict[str, Any], shapes: dict[str, Any]) -> list[Graph]:
-    import torch
-
-    tokens = example_tokens(config, EXAMPLE_SEQUENCE)
-    first = {name: item for name, item in inputs.items() if name != "attention_mask"}
-    result = trial_run(model, {**first, "decoder_input_ids": tokens})
+def _example_calls(source: TaskModel, inputs: dict[str, torch.Tensor]) -> list[ExampleCall]:
+    model = source.model
+    tokens = example_tokens(source.config, EXAMPLE_SEQUENCE)
+    unmasked = {name: item for name, item in inputs.items() if name != "attention_mask"}
+    result = trial_run(model, {**unmasked, "decoder_input_ids": tokens})
     self_pairs = pairs_of(result.past_key_values.self_attention_cache)
-    cross = pairs_of(result.past_key_values.cross_attention_cache)
+    cross_pairs = pairs_of(result.past_key_values.cross_attention_cache)
     hidden = result.encoder_last_hidden_state
-    generator = torch.Generator().manual_seed(1)
-    states = torch.randn(*hidden.shape, generator=generator).to(model.dtype)
-    mask = {"encoder_attention_mask": inputs["attention_mask"]} if "attention_mask" in inputs else {}
-    of_source = {0: BATCH, 1: SOURCE} if mask else {0: BATCH}
-    of_cross = {0: BATCH, 2: SOURCE} if mask else {0: BATCH}
-    mask_shape = dict.fromkeys(mask, of_source)
-    present = cache_names("present", len(self_pairs), _KINDS)
-    past = [
+    past: Pairs = [
         (*pair, *cross_pair)
         for pair, cross_pair in zip(
             random_like(self_pairs, EXAMPLE_PAST, model.dtype),
-            random_like(cross, hidden.shape[1], model.dtype),
+            random_like(cross_pairs, hidden.shape[1], model.dtype),
             strict=True,
         )
     ]
-    of_self = {0: BATCH, 2: PAST}
+    mask = {_ENCODER_MASK: inputs["attention_mask"]} if "attention_mask" in inputs else {}
+    states = random_tensor(*hidden.shape, dtype=model.dtype, seed=1)
+    decode_with_past = functools.partial(_decode_with_past, width=hidden.shape[-1])
+    one_token = example_tokens(source.config, 1)
     return [
-        Graph("encoder_model.onnx", _encode, inputs, shapes, [*inputs], ["last_hidden_state"]),
-        Graph(
-            "decoder_model.onnx",
-            _decode,
-            {"input_ids": tokens, **mask, "encoder_hidden_states": states},
-            {"input_ids": {0: BATCH, 1: SEQUENCE}, **mask_shape, "encoder_hidden_states": of_source},
-            ["input_ids", *mask, "encoder_hidden_states"],
-            ["logits", *present],
+        ExampleCall(_encode, inputs),
+        ExampleCall(
+            _decode, {"input_ids": tokens, **mask, "encoder_hidden_states": states}, layers=len(past)
         ),
-        Graph(
-            "decoder_with_past_model.onnx",
-            functools.partial(_decode_with_past, width=hidden.shape[-1]),
-            {"input_ids": example_tokens(config, 1), **mask, "past_key_values": past},
-            {
-                "input_ids": {0: BATCH},
-                **mask_shape,
-                "past_key_values": [(of_self, of_self, of_cross, of_cross)] * len(self_pairs),
-            },
-            ["input_ids", *mask, *cache_names("past_key_values", len(self_pairs), _KINDS)],
-            ["logits", *cache_names("present", len(self_pairs), _KINDS[:1])],
-        ),
+        ExampleCall(decode_with_past, {"input_ids": one_token, **mask}, past, len(past)),
     ]
 
 
-def _encode(model: Any, inputs: dict[str, Any]) -> Any:
-    return model.get_encoder()(**inputs).last_hidden_state
+def _encode(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> torch.Tensor:
+    states: torch.Tensor = model.get_encoder()(**inputs).last_hidden_state
+    return states
 
 
-def _decode(model: Any, inputs: dict[str, Any]) -> Any:
+def _decode(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> tuple[torch.Tensor, Pairs]:
     result = _run_decoder(model, inputs, inputs["encoder_hidden_states"], None)
     cache = result.past_key_values
     pairs = zip(pairs_of(cache.self_attention_cache), pairs_of(cache.cross_attention_cache), strict=True)
-    return result.logits, [(*self_pair, *cross) for self_pair, cross in pairs]
+    return result.logits, [(*self_pair, *cross_pair) for self_pair, cross_pair in pairs]
 
 
-def _decode_with_past(model: Any, inputs: dict[str, Any], *, width: int) -> Any:
+def _decode_with_past(
+    model: PreTrainedModel, inputs: Inputs, past: Pairs, *, width: int
+) -> tuple[torch.Tensor, Pairs]:
     """The results of a step after the first one.
 
     Args:
@@ -140,7 +111,6 @@ def _decode_with_past(model: Any, inputs: dict[str, Any], *, width: int) -> Any:
     """
     from transformers import EncoderDecoderCache
 
-    past = inputs["past_key_values"]
     cache = EncoderDecoderCache(cache_of([pair[:2] for pair in past]), cache_of([pair[2:] for pair in past]))
     cross = past[0][2]
     # Only its shape is read, for the keys and values of cross-attention are in the cache.
@@ -149,8 +119,10 @@ def _decode_with_past(model: Any, inputs: dict[str, Any], *, width: int) -> Any:
     return result.logits, pairs_of(result.past_key_values.self_attention_cache)
 
 
-def _run_decoder(model: Any, inputs: dict[str, Any], states: Any, cache: Any) -> Any:
-    mask = {"attention_mask": inputs["encoder_attention_mask"]} if "encoder_attention_mask" in inputs else {}
+def _run_decoder(
+    model: PreTrainedModel, inputs: Inputs, states: torch.Tensor, cache: EncoderDecoderCache | None
+) -> Any:
+    mask = {"attention_mask": inputs[_ENCODER_MASK]} if _ENCODER_MASK in inputs else {}
     return type(model).forward(
         model,
         encoder_outputs=(states,),

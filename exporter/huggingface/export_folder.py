@@ -9,7 +9,7 @@ import pathlib
 import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
 from ...passes.quantization import Error, Quantization
@@ -22,9 +22,15 @@ from ..program import Program
 from ..quantizing import initializer_bytes, is_compared, output_error, quantize_weights, scheme_of
 from ..torch_boundary.requirements import need_torch
 from .folder import check_has_no_adapter, copy_files, folder_at, task_of_modules
-from .graphs import Graph
+from .graphs import CACHE, ExampleCall, Pairs, TaskModel
 from .model_folders import DTYPES, load, read_config
-from .tasks import Task, check_reads_text, task_named, task_of, task_of_sentences
+from .tasks import Task, task_named, task_of, task_of_sentences
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PretrainedConfig, PreTrainedModel
+
+    from ..running.verification import VerificationReport
 
 _EXPECTED = (
     # The lengths of past, input and mask belong together.
@@ -58,7 +64,7 @@ class ExportedGraph:
     weight_bytes: int
     inputs: list[str]
     outputs: list[str]
-    report: Any = None
+    report: VerificationReport | None = None
     quantization: Quantization | None = None
     output_error: Error | None = None
 
@@ -125,13 +131,7 @@ def export_huggingface(
     source, output_folder = folder_at(folder), pathlib.Path(os.fsdecode(output))
     target_opset, loaded_target = resolve_target(opset, target)
     level = check_level(optimize)
-    if dtype not in DTYPES:
-        raise UsageError(f"dtype must be one of {', '.join(DTYPES)}, not {dtype!r}")
-    if weights not in ("copy", "reference"):
-        raise UsageError(f"weights must be 'copy' or 'reference', not {weights!r}")
-    options: dict[str, Any] = {"dtype": quantize} if isinstance(quantize, str) else dict(quantize or {})
-    if options:
-        scheme_of(**options)
+    quantization = _check_choices(dtype, weights, quantize)
     if output_folder.exists() and not output_folder.is_dir():
         raise ModelFileError(f"the output '{output_folder}' is a file: name a folder")
     report = progress or (lambda stage: None)
@@ -146,43 +146,55 @@ def export_huggingface(
             "weights='reference' is not possible for this model, because its checkpoint has other names "
             "or lacks tensors: copy the weights"
         )
-    ready = []
-    for graph in _graphs(chosen_task.name, loaded.model, config, source):
-        report_stage = _prefix_stages(graph.file, report)
-        with _forward_replaced(loaded.model, graph):
+    lowered_graphs = []
+    for file, example in chosen_task.example_calls(TaskModel(loaded.model, config, source)):
+        report_stage = _prefix_stages(file.name, report)
+        with _forward_replaced(loaded.model, example):
             program = export(
                 loaded.model,
-                (graph.inputs,),
+                (example.arguments,),
                 opset=target_opset,
-                dynamic_shapes=(graph.shapes,),
-                input_names=graph.input_names,
-                output_names=graph.output_names,
+                dynamic_shapes=(file.dynamic_shapes(example),),
+                input_names=file.input_names(example),
+                output_names=file.output_names(example),
                 mutations="drop" if _recomputes_frequencies(loaded.model) else "error",
                 weights=loaded.weights,
                 optimize=level,
                 target=loaded_target,
                 progress=report_stage,
             )
-            compared = None
+            verification = None
             if verify:
                 report_stage("verifying")
-                compared = program.verify()
+                verification = program.verify()
         quantized = None
-        if options:
+        if quantization:
             report_stage("quantizing")
-            quantized = quantize_weights(program, **{"target": loaded_target, **options})
-        ready.append(_Ready(graph, program, quantized, compared))
+            quantized = quantize_weights(program, **{"target": loaded_target, **quantization})
+        lowered_graphs.append(_LoweredGraph(file.name, program, quantized, verification))
     _make_folder(output_folder)
     graphs = [
         _write(lowered_graph, output_folder, weights, external_data, verify, report)
-        for lowered_graph in ready
+        for lowered_graph in lowered_graphs
     ]
     report("copying the tokenizer")
     copied = copy_files(source, output_folder)
     return HuggingFaceExport(output_folder, chosen_task.name, graphs, copied, loaded.weights is None)
 
 
-def choose_task(name: str | None, folder: pathlib.Path, config: Any) -> Task:
+def _check_choices(dtype: str, weights: str, quantize: str | Mapping[str, Any] | None) -> dict[str, Any]:
+    """Check arguments of `export_huggingface`; return those of `quantize_weights`."""
+    if dtype not in DTYPES:
+        raise UsageError(f"dtype must be one of {', '.join(DTYPES)}, not {dtype!r}")
+    if weights not in ("copy", "reference"):
+        raise UsageError(f"weights must be 'copy' or 'reference', not {weights!r}")
+    options = {"dtype": quantize} if isinstance(quantize, str) else dict(quantize or {})
+    if options:
+        scheme_of(**options)
+    return options
+
+
+def choose_task(name: str | None, folder: pathlib.Path, config: PretrainedConfig) -> Task:
     """The named task, or that of the folder: sentence-transformers makes vectors of models that generate."""
     if name is not None:
         return task_named(name)
@@ -191,17 +203,17 @@ def choose_task(name: str | None, folder: pathlib.Path, config: Any) -> Task:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Ready:
-    """A lowered graph, ready to be written."""
+class _LoweredGraph:
+    """A graph that is ready to be written to the file of this name."""
 
-    graph: Graph
+    file: str
     program: Program
     quantized: OnnxModel | None
-    report: Any
+    verification: VerificationReport | None
 
 
 def _write(
-    ready: _Ready,
+    lowered: _LoweredGraph,
     folder: pathlib.Path,
     weights: str,
     external_data: bool | None,
@@ -209,59 +221,46 @@ def _write(
     report: Callable[[str], None],
 ) -> ExportedGraph:
     """Write one graph; compare a quantized one with the original."""
-    report_stage = _prefix_stages(ready.graph.file, report)
-    saved: Program | OnnxModel = ready.program
+    report_stage = _prefix_stages(lowered.file, report)
+    saved: Program | OnnxModel = lowered.program
     quantization = error = None
-    if ready.quantized is not None:
-        saved, quantization = ready.quantized, ready.quantized.quantization
-        if is_compared(ready.program, verify):
+    if lowered.quantized is not None:
+        saved, quantization = lowered.quantized, lowered.quantized.quantization
+        if is_compared(lowered.program, verify):
             report_stage("comparing with the weights as they were")
-            error = output_error(ready.quantized, ready.program)
+            error = output_error(lowered.quantized, lowered.program)
     report_stage("writing")
-    path = folder / ready.graph.file
+    path = folder / lowered.file
     saved.save(path, external_data=external_data, weights=weights)
     return ExportedGraph(
         path,
-        ready.program.opset,
+        lowered.program.opset,
         saved.model.graph.num_nodes(),
         initializer_bytes(saved.model),
         saved.input_names,
         saved.output_names,
-        ready.report,
+        lowered.verification,
         quantization,
         error,
     )
 
 
-def _graphs(task: str, model: Any, config: Any, folder: pathlib.Path) -> list[Graph]:
-    """The graphs of a model for a task."""
-    from . import decoders, encoder_decoders, encoders
-
-    if task in ("text-generation", "text2text-generation") or model.main_input_name == "input_ids":
-        check_reads_text(model, task)
-    if task == "text-generation":
-        return decoders.text_generation(model, config)
-    if task == "text2text-generation":
-        return encoder_decoders.text_to_text(model, config)
-    if task == "automatic-speech-recognition":
-        return encoder_decoders.speech_recognition(model, config)
-    if task == "feature-extraction":
-        return encoders.features(model, config, folder)
-    return encoders.classification(model, config, folder)
-
-
-def _recomputes_frequencies(model: Any) -> bool:
+def _recomputes_frequencies(model: PreTrainedModel) -> bool:
     """Whether rotary embeddings write to the buffer of their frequencies before they read it."""
     return any(getattr(module, "rope_type", None) == "longrope" for module in model.modules())
 
 
 @contextlib.contextmanager
-def _forward_replaced(model: Any, graph: Graph) -> Iterator[None]:
-    """Replace the forward of the model by the call of a graph, so that weights keep their names."""
+def _forward_replaced(model: PreTrainedModel, example: ExampleCall) -> Iterator[None]:
+    """Replace the forward of the model by the example's call, so that weights keep their names."""
     from ..torch_boundary.process.process_state import replace_attribute
 
-    def forward(self: Any, inputs: dict[str, Any]) -> Any:
-        return graph.call(self, inputs)
+    def forward(
+        self: PreTrainedModel, inputs: dict[str, torch.Tensor | Pairs]
+    ) -> torch.Tensor | tuple[torch.Tensor, Pairs]:
+        tensors = {name: item for name, item in inputs.items() if not isinstance(item, list)}
+        past = inputs.get(CACHE, [])
+        return example.call(self, tensors, past if isinstance(past, list) else [])
 
     with replace_attribute(model, "forward", types.MethodType(forward, model)), warnings.catch_warnings():
         for message in _EXPECTED:

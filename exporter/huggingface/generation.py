@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ...registration import ModelFileError, UsageError
 from ..running.model_inputs import inputs_of_session
@@ -19,7 +20,7 @@ from .token_choice import Sampling, TokenChoice
 from .token_rules import TokenRules
 
 _PAST, _PRESENT = "past_key_values.", "present."
-_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+_TYPES: dict[str, type[np.floating]] = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
 
 
 class TextGenerator:
@@ -76,11 +77,11 @@ class TextGenerator:
 
     def generate(
         self,
-        input_ids: Any = None,
-        attention_mask: Any = None,
+        input_ids: ArrayLike | None = None,
+        attention_mask: ArrayLike | None = None,
         *,
-        input_features: Any = None,
-        decoder_input_ids: Any = None,
+        input_features: ArrayLike | None = None,
+        decoder_input_ids: ArrayLike | None = None,
         max_new_tokens: int = 20,
         sample: bool = False,
         temperature: float = 1.0,
@@ -158,7 +159,7 @@ class TextGenerator:
             return self._texts(sequences)
         return self._texts(sequences, tokens.shape[1], (mask == 0).sum(axis=1))
 
-    def transcribe(self, audio: Any, **options: Any) -> list[str]:
+    def transcribe(self, audio: str | os.PathLike[str] | ArrayLike, **options: Any) -> list[str]:
         """Recognise speech; options are those of `generate`.
 
         Args:
@@ -180,7 +181,9 @@ class TextGenerator:
             rows.append(row[0 if padding is None else padding[index] : stop])
         return self.tokenizer.decode(rows)
 
-    def _encoder_inputs(self, input_ids: Any, attention_mask: Any, input_features: Any) -> dict[str, Any]:
+    def _encoder_inputs(
+        self, input_ids: ArrayLike | None, attention_mask: ArrayLike | None, input_features: ArrayLike | None
+    ) -> dict[str, np.ndarray]:
         assert self._encoder is not None
         if self.takes_audio:
             if input_features is None or input_ids is not None:
@@ -192,7 +195,9 @@ class TextGenerator:
         tokens, mask = _prompt(input_ids, attention_mask)
         return {"input_ids": tokens, "attention_mask": mask}
 
-    def _beginning(self, fixed: Mapping[str, Any], count: int, language: str | None, task: str) -> np.ndarray:
+    def _beginning(
+        self, fixed: Mapping[str, object], count: int, language: str | None, task: str
+    ) -> np.ndarray:
         """The first decoder tokens of an encoder-decoder."""
         settings = self.settings
         if settings.start is None:
@@ -267,7 +272,7 @@ class _Graph:
         self._checked_inputs = inputs_of_session(session)
         self._session = OpenSession(session)
 
-    def empty_cache(self, batch: int) -> dict[str, Any]:
+    def empty_cache(self, batch: int) -> dict[str, np.ndarray]:
         """A cache without positions; none if the graph has no such inputs."""
         return {
             argument.name: np.zeros(
@@ -276,13 +281,13 @@ class _Graph:
             for argument in self.past
         }
 
-    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def run(self, inputs: Mapping[str, object]) -> dict[str, Any]:
         """Run the graph; return the outputs by name, as onnxruntime's values, which are not copied."""
         results = self._session.run(self._checked_inputs.feed(inputs))
         return dict(zip(self._session.output_names, results, strict=True))
 
 
-def _numpy_type(name: str) -> Any:
+def _numpy_type(name: str) -> type[np.floating]:
     """The numpy type of an input.
 
     Raises:
@@ -295,7 +300,7 @@ def _numpy_type(name: str) -> Any:
     return _TYPES[name]
 
 
-def _prompt(input_ids: Any, attention_mask: Any) -> tuple[np.ndarray, np.ndarray]:
+def _prompt(input_ids: ArrayLike, attention_mask: ArrayLike | None) -> tuple[np.ndarray, np.ndarray]:
     """Tokens and their mask.
 
     Raises:

@@ -1,14 +1,19 @@
-"""One ONNX file of a task: the call, its example, and the names of inputs and outputs."""
+"""One ONNX file of a task: its declaration, and the example call that is exported."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any
+import pathlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from ...registration import CaptureError
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PretrainedConfig, PreTrainedModel
 
 BATCH, SEQUENCE, PAST, TOTAL = (
     "batch_size",
@@ -17,52 +22,127 @@ BATCH, SEQUENCE, PAST, TOTAL = (
     "total_sequence_length",
 )
 SOURCE = "encoder_sequence_length"
+# Sizes in examples are all different: the capture would take equal sizes for one and the same dimension.
 EXAMPLE_BATCH, EXAMPLE_SEQUENCE, EXAMPLE_PAST, EXAMPLE_SOURCE = 2, 3, 5, 6
-"""Sizes in examples: all different, so that they are not taken for one another."""
+CACHE = "past_key_values"
+_LAYER = "{layer}"
 
-Pairs = list[tuple[Any, ...]]
-"""Keys and values of each layer, and those of cross-attention if there are such."""
+Axes = Mapping[int, str]
+"""The names of the dynamic axes of a tensor, by their number."""
+Pairs = list[tuple["torch.Tensor", ...]]
+"""Keys and values of each layer, and behind them those of cross-attention if the layer has one."""
+Inputs = dict[str, "torch.Tensor"]
+"""Inputs by the names of the model's arguments."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Graph:
-    """A call that becomes one ONNX file.
+class TaskModel:
+    """A model to export, with its configuration and the folder that both were read from."""
+
+    model: PreTrainedModel
+    config: PretrainedConfig
+    folder: pathlib.Path
+
+
+@dataclasses.dataclass(frozen=True)
+class ExampleCall:
+    """An example of the call that becomes an ONNX file.
 
     Attributes:
-        file: its name.
-        call: takes the model and the inputs by name, and returns tensors in lists and tuples.
-        inputs: examples by name; pairs of keys and values have one name.
-        shapes: the dynamic dimensions of each input, by their number.
-        input_names, output_names: of the flattened inputs and results.
+        call: takes the model, the inputs and the cache, and returns tensors in lists and tuples.
+        inputs: example inputs.
+        past: an example of the cache; empty if the call takes none.
+        layers: the number of layers that return keys and values.
     """
 
-    file: str
-    call: Callable[[Any, dict[str, Any]], Any]
-    inputs: dict[str, Any]
-    shapes: dict[str, Any]
-    input_names: list[str]
-    output_names: list[str]
+    call: Callable[[PreTrainedModel, Inputs, Pairs], torch.Tensor | tuple[torch.Tensor, Pairs]]
+    inputs: Inputs
+    past: Pairs = dataclasses.field(default_factory=list)
+    layers: int = 0
+
+    @property
+    def arguments(self) -> dict[str, torch.Tensor | Pairs]:
+        """All example inputs by name, the cache too."""
+        return {**self.inputs, CACHE: self.past} if self.past else {**self.inputs}
 
 
-def example_tokens(config: Any, length: int) -> Any:
+@dataclasses.dataclass(frozen=True)
+class GraphFile:
+    """The declaration of an ONNX file: the same for all models of a task.
+
+    Names with `{layer}` stand for one tensor of each layer.
+
+    Attributes:
+        name: of the file.
+        inputs: the dynamic axes of each input, in the order of the inputs. A model need not have all of them.
+        outputs: the names of the outputs, in order.
+    """
+
+    name: str
+    inputs: Mapping[str, Axes]
+    outputs: tuple[str, ...]
+
+    def input_names(self, example: ExampleCall) -> list[str]:
+        """The names of the file's inputs for the model of an example."""
+        return _repeat_by_layer(self._inputs_of(example), example.layers)
+
+    def output_names(self, example: ExampleCall) -> list[str]:
+        """The names of the file's outputs for the model of an example."""
+        return _repeat_by_layer(self.outputs, example.layers)
+
+    def dynamic_shapes(self, example: ExampleCall) -> dict[str, Axes | list[tuple[Axes, ...]]]:
+        """The dynamic axes in the structure of the example's inputs."""
+        inputs = self._inputs_of(example)
+        shapes: dict[str, Axes | list[tuple[Axes, ...]]] = {
+            name: dict(axes) for name, axes in inputs.items() if _LAYER not in name
+        }
+        if example.past:
+            layer_axes = tuple(dict(axes) for name, axes in inputs.items() if _LAYER in name)
+            shapes[CACHE] = [layer_axes] * example.layers
+        return shapes
+
+    def _inputs_of(self, example: ExampleCall) -> dict[str, Axes]:
+        return {
+            name: axes for name, axes in self.inputs.items() if name.partition(".")[0] in example.arguments
+        }
+
+
+def _repeat_by_layer(names: Iterable[str], layers: int) -> list[str]:
+    """Repeat the names with `{layer}` for each layer, behind the other names."""
+    names = list(names)
+    names_of_layer = [name for name in names if _LAYER in name]
+    return [
+        *(name for name in names if _LAYER not in name),
+        *(name.format(layer=layer) for layer in range(layers) for name in names_of_layer),
+    ]
+
+
+def example_tokens(config: PretrainedConfig, length: int) -> torch.Tensor:
     """Make a batch of distinct tokens."""
     import torch
 
     size = config.get_text_config(decoder=True).vocab_size
-    return (torch.arange(EXAMPLE_BATCH * length).reshape(EXAMPLE_BATCH, length) * 7 + 3) % size
+    numbers = torch.arange(EXAMPLE_BATCH * length).reshape(EXAMPLE_BATCH, length)
+    return torch.remainder(numbers * 7 + 3, size)
 
 
-def cache_names(prefix: str, layers: int, attention_prefixes: Sequence[str] = ("",)) -> list[str]:
-    """The names of keys and values, `past_key_values.0.key` or `present.0.decoder.key`."""
-    return [
-        f"{prefix}.{layer}.{attention_prefix}{part}"
-        for layer in range(layers)
-        for attention_prefix in attention_prefixes
-        for part in ("key", "value")
-    ]
+def example_text(config: PretrainedConfig) -> dict[str, torch.Tensor]:
+    """Make a batch of tokens and their mask; the end of the first text is padding."""
+    import torch
+
+    mask = torch.ones(EXAMPLE_BATCH, EXAMPLE_SOURCE, dtype=torch.int64)
+    mask[0, -2:] = 0
+    return {"input_ids": example_tokens(config, EXAMPLE_SOURCE), "attention_mask": mask}
 
 
-def random_like(pairs: Pairs, length: int, dtype: Any) -> Pairs:
+def random_tensor(*shape: int, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
+    """Make a deterministic random tensor."""
+    import torch
+
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def random_like(pairs: Pairs, length: int, dtype: torch.dtype) -> Pairs:
     """Make deterministic random keys and values of another length.
 
     Args:
@@ -80,7 +160,7 @@ def random_like(pairs: Pairs, length: int, dtype: Any) -> Pairs:
     ]
 
 
-def trial_run(model: Any, inputs: dict[str, Any]) -> Any:
+def trial_run(model: PreTrainedModel, inputs: Mapping[str, torch.Tensor]) -> Any:
     """Run the model with a cache to find the shapes in its result; the values are meaningless.
 
     On the meta device nothing is computed. A model that asks for the value of a tensor runs with weights that
@@ -94,7 +174,7 @@ def trial_run(model: Any, inputs: dict[str, Any]) -> Any:
     """
     import torch
 
-    def run(candidate: Any) -> Any:
+    def run(candidate: PreTrainedModel) -> Any:
         with torch.no_grad():
             moved = {name: item.to(candidate.device) for name, item in inputs.items()}
             return type(candidate).forward(candidate, **moved, use_cache=True)

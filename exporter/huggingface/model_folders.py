@@ -6,13 +6,17 @@ import contextlib
 import dataclasses
 import importlib
 import pathlib
+import types
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from ...registration import CaptureError, ModelFileError, OpsettaError, UsageError
 from .tasks import Task, auto_class_of
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel
 
 DTYPES = {
     "float32": "float32",
@@ -34,11 +38,11 @@ class Loaded:
         weights: its weights by name, if it was built without them.
     """
 
-    model: Any
+    model: PreTrainedModel
     weights: Mapping[str, ir.TensorProtocol] | None
 
 
-def need_transformers() -> Any:
+def need_transformers() -> types.ModuleType:
     """The package `transformers`.
 
     Raises:
@@ -52,7 +56,7 @@ def need_transformers() -> Any:
         ) from error
 
 
-def read_config(folder: pathlib.Path) -> Any:
+def read_config(folder: pathlib.Path) -> PretrainedConfig:
     """The configuration of a folder.
 
     Raises:
@@ -61,7 +65,7 @@ def read_config(folder: pathlib.Path) -> Any:
     """
     transformers = need_transformers()
     try:
-        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+        config: PretrainedConfig = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
     except (ValueError, OSError, KeyError) as error:
         raise ModelFileError(
             f"transformers {transformers.__version__} cannot read '{folder / 'config.json'}': "
@@ -77,7 +81,7 @@ def read_config(folder: pathlib.Path) -> Any:
     return config
 
 
-def load(folder: pathlib.Path, config: Any, task: Task, dtype: str) -> Loaded:
+def load(folder: pathlib.Path, config: PretrainedConfig, task: Task, dtype: str) -> Loaded:
     """The model for a task. Its weights are not read if the checkpoint has all of them by the model's names.
 
     Raises:
@@ -110,7 +114,7 @@ def load(folder: pathlib.Path, config: Any, task: Task, dtype: str) -> Loaded:
 
 
 @contextlib.contextmanager
-def _translate_errors(folder: pathlib.Path, config: Any, task: Task) -> Iterator[None]:
+def _translate_errors(folder: pathlib.Path, config: PretrainedConfig, task: Task) -> Iterator[None]:
     """Raise errors of transformers as ours."""
     try:
         yield
@@ -126,7 +130,9 @@ def _translate_errors(folder: pathlib.Path, config: Any, task: Task) -> Iterator
         raise ModelFileError(f"'{folder}' cannot be loaded: {' '.join(str(error).split())}") from error
 
 
-def _by_name(model: Any, checkpoint: Mapping[str, ir.TensorProtocol]) -> dict[str, ir.TensorProtocol] | None:
+def _by_name(
+    model: PreTrainedModel, checkpoint: Mapping[str, ir.TensorProtocol]
+) -> dict[str, ir.TensorProtocol] | None:
     """The weights of a model, with the prefix of its base model added or removed; None if some are missing.
 
     Checkpoints may hold more, such as the head of another task.
@@ -147,7 +153,7 @@ def _by_name(model: Any, checkpoint: Mapping[str, ir.TensorProtocol]) -> dict[st
     return None
 
 
-def _is_complete(model: Any, weights: Mapping[str, ir.TensorProtocol]) -> bool:
+def _is_complete(model: PreTrainedModel, weights: Mapping[str, ir.TensorProtocol]) -> bool:
     """Whether a model without data gets all of it: some hold tensors that no checkpoint has.
 
     Raises:

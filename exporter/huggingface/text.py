@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib
 import os
 import pathlib
+import types
 import wave
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ...registration import ModelFileError, OpsettaError, UsageError
 from ..files.small_files import open_regular, reason_of
@@ -71,14 +73,14 @@ class Tokenizer:
         return [self._slow.decode(row, skip_special_tokens=True) for row in rows]
 
 
-def _tokenizers() -> Any:
+def _tokenizers() -> types.ModuleType:
     try:
         return importlib.import_module("tokenizers")
     except ImportError as error:
         raise OpsettaError("tokenizer.json needs tokenizers: pip install 'opsetta[huggingface]'") from error
 
 
-def log_mel(folder: pathlib.Path, audio: Any) -> np.ndarray:
+def log_mel(folder: pathlib.Path, audio: str | os.PathLike[str] | ArrayLike) -> np.ndarray:
     """The spectrogram of a recording by the feature extractor of the folder, `[1, mel bins, frames]`.
 
     Args:
@@ -99,7 +101,7 @@ def log_mel(folder: pathlib.Path, audio: Any) -> np.ndarray:
     )
     if rate not in (None, extractor.sampling_rate):
         raise UsageError(
-            f"'{audio}' has {rate} samples per second, but the model needs {extractor.sampling_rate}: "
+            f"{audio!r} has {rate} samples per second, but the model needs {extractor.sampling_rate}: "
             "resample it"
         )
     spectrogram: np.ndarray = extractor(
@@ -108,7 +110,7 @@ def log_mel(folder: pathlib.Path, audio: Any) -> np.ndarray:
     return spectrogram
 
 
-def read_recording(path: Any) -> tuple[np.ndarray, int]:
+def read_recording(path: str | os.PathLike[str]) -> tuple[np.ndarray, int]:
     """The samples of a .wav file, the mean of its channels, and their rate.
 
     Raises:

@@ -6,7 +6,6 @@ import collections
 import dataclasses
 import math
 from collections.abc import Iterable
-from typing import Any
 
 PASSED = "passed"
 WRITTEN = "written"
@@ -21,12 +20,12 @@ DIED = "died"
 STATUSES = {
     PASSED: "The results in onnxruntime agree with those of the model.",
     WRITTEN: "The model was lowered, and nothing was compared.",
-    REFUSED: "opsetta refuses the model, the opset or the target by name.",
+    REFUSED: "opsetta raised an error because the model, the opset or the target is not supported.",
     NOT_RUN: "onnxruntime cannot load or run the model.",
     DIFFERS: "The results in onnxruntime are outside tolerance.",
     FAILED: "The model's own code, or opsetta, raised another exception.",
-    TIMEOUT: "The job was not done within its time.",
-    MEMORY: "The job needed more memory than it may.",
+    TIMEOUT: "The job exceeded its time limit.",
+    MEMORY: "The job exceeded its memory limit.",
     DIED: "The job's process died twice.",
 }
 """What each status means, from best to worst."""
@@ -121,7 +120,7 @@ class Row:
         """The key of the job."""
         return self.model, self.opset, self.shape, self.dtype, self.target
 
-    def as_plain(self) -> dict[str, Any]:
+    def as_plain(self) -> dict[str, object]:
         """The row as data for JSON, which has no infinity: such numbers become text."""
         return {
             name: str(value) if isinstance(value, float) and not math.isfinite(value) else value

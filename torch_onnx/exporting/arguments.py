@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ...exporter.capture.sizes.axis_labels import AxisLabel
 from ...registration import UsageError
 from ...registration.warning import warn
+from .keywords import ExportOptions
 
 
 @dataclasses.dataclass
@@ -22,16 +22,16 @@ class Call:
         dynamic_shapes, dynamic_axes: at most one of them is set.
     """
 
-    model: Any
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    input_names: list[str] | None
-    output_names: list[str] | None
-    dynamic_shapes: Any
-    dynamic_axes: dict[str, Any] | None
+    model: object
+    args: tuple[object, ...]
+    kwargs: dict[str, object]
+    input_names: Sequence[str] | None
+    output_names: Sequence[str] | None
+    dynamic_shapes: object
+    dynamic_axes: dict[str, dict[int, object]] | None
 
 
-def example_call(options: Mapping[str, Any]) -> Call:
+def example_call(options: ExportOptions) -> Call:
     """Convert the arguments of `torch.onnx.export` to a call.
 
     Raises:
@@ -39,35 +39,41 @@ def example_call(options: Mapping[str, Any]) -> Call:
     """
     import torch
 
-    model, arguments = options["model"], dict(options)
+    model = options.model
     exportable = getattr(torch.onnx, "ExportableModule", ())
-    if isinstance(model, exportable) and not arguments["args"] and not arguments["kwargs"]:
-        arguments["args"], arguments["kwargs"] = model.example_arguments()
-        for name in ("input_names", "output_names", "dynamic_shapes"):
-            if arguments[name] is None:
-                arguments[name] = getattr(model, name)()
-    args, kwargs = _split_arguments(model, arguments["args"], arguments["kwargs"])
-    shapes, axes = arguments["dynamic_shapes"], arguments["dynamic_axes"]
+    if isinstance(model, exportable) and not options.args and not options.kwargs:
+        args, kwargs = model.example_arguments()
+        own_values = {
+            name: getattr(model, name)()
+            for name in ("input_names", "output_names", "dynamic_shapes")
+            if getattr(options, name) is None
+        }
+        options = dataclasses.replace(options, args=args, kwargs=kwargs, **own_values)
+    args, kwargs = _split_arguments(model, options.args, options.kwargs)
+    shapes, axes = options.dynamic_shapes, options.dynamic_axes
     if isinstance(model, torch.export.ExportedProgram):
         args, kwargs, axes = (), {}, None
-    elif not options["dynamo"]:
+    elif not options.dynamo:
         kwargs = _in_order_of_signature(model, kwargs)
     return Call(
         model,
         args,
         kwargs,
-        _names(arguments["input_names"]),
-        _names(arguments["output_names"]),
+        _names(options.input_names),
+        _names(options.output_names),
         label_axes(shapes),
         _label_dynamic_axes(axes) if shapes is None and axes else None,
     )
 
 
-def _names(names: Any) -> Any:
-    return list(names) if isinstance(names, Sequence) and not isinstance(names, str) else names
+def _names(names: Sequence[str] | None) -> Sequence[str] | None:
+    # A string is refused later, with the other errors of names.
+    return names if names is None or isinstance(names, str) else list(names)
 
 
-def _split_arguments(model: Any, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _split_arguments(
+    model: object, args: object, kwargs: object
+) -> tuple[tuple[object, ...], dict[str, object]]:
     """Split positional and keyword arguments; a dict at the end of `args` has the latter."""
     if kwargs is not None and not isinstance(kwargs, Mapping):
         raise UsageError(
@@ -82,13 +88,13 @@ def _split_arguments(model: Any, args: Any, kwargs: Any) -> tuple[tuple[Any, ...
     return tuple(leading), dict(last)
 
 
-def _last_by_name(model: Any, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _last_by_name(model: object, args: tuple[object, ...]) -> tuple[tuple[object, ...], dict[str, object]]:
     """Pass a last argument that is a dict by keyword, because opsetta takes such a dict as keywords."""
     names = _parameters(model)
     return (args[:-1], {names[len(args) - 1]: args[-1]}) if len(names) >= len(args) else (args, {})
 
 
-def _in_order_of_signature(model: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+def _in_order_of_signature(model: object, kwargs: dict[str, object]) -> dict[str, object]:
     """Sort the keywords by the parameters of the forward, which is the order of the inputs in a trace."""
     names = _parameters(model)
     return dict(
@@ -96,14 +102,15 @@ def _in_order_of_signature(model: Any, kwargs: dict[str, Any]) -> dict[str, Any]
     )
 
 
-def _parameters(model: Any) -> list[str]:
+def _parameters(model: object) -> list[str]:
     try:
-        return list(inspect.signature(getattr(model, "forward", model)).parameters)
+        function = getattr(model, "forward", model)
+        return list(inspect.signature(function).parameters) if callable(function) else []
     except (TypeError, ValueError):
         return []
 
 
-def label_axes(shapes: Any) -> Any:
+def label_axes(shapes: object) -> object:
     """Convert dynamic shapes so that names only label axes, because torch.onnx does not compare them."""
     if isinstance(shapes, str):
         return AxisLabel(shapes)
@@ -116,7 +123,7 @@ def label_axes(shapes: Any) -> Any:
     return shapes
 
 
-def _label_dynamic_axes(dynamic_axes: Any) -> dict[str, Any]:
+def _label_dynamic_axes(dynamic_axes: object) -> dict[str, dict[int, object]]:
     """Convert `dynamic_axes` to `{"input": {0: label}}`; a list of axes gets torch.onnx's names.
 
     Raises:
@@ -127,7 +134,7 @@ def _label_dynamic_axes(dynamic_axes: Any) -> dict[str, Any]:
             f"dynamic_axes must be a dict from names to axes, such as {{'x': {{0: 'batch'}}}}, not "
             f"{type(dynamic_axes).__name__}"
         )
-    labels_by_name = {}
+    labels_by_name: dict[str, dict[int, object]] = {}
     for name, axes in dynamic_axes.items():
         if isinstance(axes, Mapping):
             labels_by_name[name] = {axis: label_axes(label) for axis, label in axes.items()}

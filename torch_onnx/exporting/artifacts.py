@@ -7,12 +7,12 @@ import datetime
 import os
 import pathlib
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...registration import ModelFileError
 
 if TYPE_CHECKING:
+    from .keywords import ExportOptions
     from .onnx_program import ONNXProgram
 
 
@@ -22,16 +22,17 @@ class Artifacts:
     A failed export also gets a report, with the error.
     """
 
-    def __init__(self, options: Mapping[str, Any]):
+    def __init__(self, options: ExportOptions, opset: int):
         self._options = options
+        self._opset = opset
         now = datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S-%f")
-        self._stem = pathlib.Path(os.fspath(options["artifacts_dir"])) / f"onnx_export_{now}"
+        self._stem = pathlib.Path(os.fspath(options.artifacts_dir)) / f"onnx_export_{now}"
         self._stages: list[tuple[str, float, int]] = []
 
     def begin(self, stage: str) -> None:
         """Record the time and memory at the beginning of a stage; print its name if `verbose` is set."""
         self._stages.append((stage, time.perf_counter(), _peak_memory()))
-        if self._options["verbose"]:
+        if self._options.verbose:
             print(f"[torch.onnx] {stage}")
 
     def write(self, result: ONNXProgram) -> None:
@@ -41,25 +42,25 @@ class Artifacts:
             ModelFileError: a file cannot be written.
         """
         self.begin("end")
-        if self._options["dump_exported_program"] and result.exported_program is not None:
+        if self._options.dump_exported_program and result.exported_program is not None:
             import torch
 
             torch.export.save(result.exported_program, f"{self._stem}.pt2")
-        if self._options["profile"]:
+        if self._options.profile:
             self._write_lines("profile", ["# Profile of an export", "", *self._times()])
-        if self._options["report"]:
+        if self._options.report:
             self._write_lines("success", [*self._heading("succeeded"), *_contents(result), *self._times()])
 
     def write_failure(self, error: BaseException) -> None:
         """Write the report of a failed export, if a report is requested."""
-        if self._options["report"]:
+        if self._options.report:
             self.begin("end")
             text = [f"    {line}" for line in f"{type(error).__name__}: {error}".splitlines()]
             self._write_lines("failed", [*self._heading("failed"), *text, "", *self._times()])
 
     def _heading(self, outcome: str) -> list[str]:
-        model, opset = type(self._options["model"]).__name__, self._options["opset_version"]
-        return ["# ONNX export", "", f"The export of `{model}` at opset {opset} {outcome}.", ""]
+        model = type(self._options.model).__name__
+        return ["# ONNX export", "", f"The export of `{model}` at opset {self._opset} {outcome}.", ""]
 
     def _times(self) -> list[str]:
         lines = ["| stage | seconds | peak memory, MB |", "|---|---|---|"]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import torch
 
@@ -29,11 +28,11 @@ class _Call:
         single: whether it returned one tensor instead of a tuple.
     """
 
-    function: Any
-    args: tuple[Any, ...]
+    function: type[torch.autograd.Function]
+    args: tuple[object, ...]
     single: bool = True
 
-    def with_tensors(self, tensors: Any) -> list[Any]:
+    def with_tensors(self, tensors: Iterable[object]) -> list[object]:
         """Return the arguments with other tensors."""
         replacements = iter(tensors)
         return [next(replacements) if isinstance(item, torch.Tensor) else item for item in self.args]
@@ -50,13 +49,14 @@ class AutogradFunctions:
         """Register their `symbolic` methods for the calls."""
         registry.put_first(_StaticSymbolic(_NAME, 1, self._emit))
 
-    def _emit(self, g: registration.GraphContext, tensors: list[Any], key: str) -> Any:
+    def _emit(self, g: registration.GraphContext, tensors: list[object], key: str) -> object:
         call = self._calls[key]
         context = GraphContext(g, g.opset)
         token = current.set(context)
         try:
             values = [context.wrap(tensor) for tensor in tensors]
-            results = unwrap(call.function.symbolic(context, *call.with_tensors(values)))
+            symbolic: Callable[..., object] = getattr(call.function, "symbolic")  # noqa: B009
+            results = unwrap(symbolic(context, *call.with_tensors(values)))
         finally:
             current.reset(token)
         return results if isinstance(results, list) else [results]
@@ -73,7 +73,7 @@ class AutogradFunctions:
             _recording.remove(self)
             torch.autograd.Function.apply = apply  # type: ignore[method-assign]
 
-    def _apply(self, function: type[torch.autograd.Function], *args: Any, **kwargs: Any) -> Any:
+    def _apply(self, function: type[torch.autograd.Function], /, *args: object, **kwargs: object) -> object:
         exports = threading.get_ident() == self._thread
         if not exports or kwargs or not hasattr(function, "symbolic"):
             return _APPLY(function, *args, **kwargs)
@@ -92,7 +92,7 @@ class AutogradFunctions:
 
 
 class _StaticSymbolic(SymbolicFunction):
-    def __call__(self, g: GraphBuilder, arguments: Mapping[str, Any]) -> Any:
+    def __call__(self, g: GraphBuilder, arguments: Mapping[str, object]) -> object:
         return self.function(g, **arguments)
 
 

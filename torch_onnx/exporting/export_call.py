@@ -7,7 +7,7 @@ import functools
 import os
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 from ...exporter.captured_graph import specializations
 from ...registration import CaptureError, OpsettaError
@@ -18,26 +18,29 @@ from .artifacts import Artifacts
 from .fixed_paths import check_outputs
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
+
     from ...exporter.captured_graph.capture import Capture
     from ...exporter.program import Program
+    from .keywords import ExportOptions
     from .onnx_program import ONNXProgram
     from .translation_table import TranslationTable
 
 
 def export(
-    model: Any,
-    args: Any = (),
+    model: object,
+    args: object = (),
     f: str | os.PathLike[str] | IO[bytes] | None = None,
     *,
-    kwargs: dict[str, Any] | None = None,
+    kwargs: dict[str, object] | None = None,
     verbose: bool | None = None,
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
     opset_version: int | None = None,
     dynamo: bool = True,
     external_data: bool = True,
-    dynamic_shapes: dict[str, Any] | tuple[Any, ...] | list[Any] | None = None,
-    custom_translation_table: dict[Callable[..., Any], Callable[..., Any]] | None = None,
+    dynamic_shapes: dict[str, object] | tuple[object, ...] | list[object] | None = None,
+    custom_translation_table: dict[Callable[..., object], Callable[..., object]] | None = None,
     report: bool = False,
     optimize: bool = True,
     verify: bool = False,
@@ -47,14 +50,14 @@ def export(
     export_params: bool = True,
     keep_initializers_as_inputs: bool = False,
     dynamic_axes: Mapping[str, Mapping[int, str]] | Mapping[str, Sequence[int]] | None = None,
-    training: Any = None,
-    operator_export_type: Any = None,
+    training: object = None,
+    operator_export_type: object = None,
     do_constant_folding: bool = True,
     custom_opsets: Mapping[str, int] | None = None,
     export_modules_as_functions: bool | Collection[type] = False,
     autograd_inlining: bool = True,
     fallback: bool = False,
-    **removed: Any,
+    **removed: object,
 ) -> ONNXProgram:
     """Export a model as `torch.onnx.export` does, at exactly `opset_version`.
 
@@ -75,15 +78,15 @@ def export(
         OpsettaError: the errors of `opsetta.export`, and a `UsageError` for an unsupported value of a
             keyword. Each is also a `torch.onnx.OnnxExporterError`.
     """
-    options = dict(locals())
+    options = keywords.ExportOptions(**locals())
     from ...exporter.devices.targets.load_target import resolve_target
 
     with _as_error_of_torch():
         keywords.check(options)
-        options["opset_version"] = resolve_target(opset_version, None)[0]
-        artifacts = Artifacts(options)
+        opset, _ = resolve_target(opset_version, None)
+        artifacts = Artifacts(options, opset)
         try:
-            result = _export(options, artifacts)
+            result = _export(options, opset, artifacts)
         except Exception as error:
             artifacts.write_failure(error)
             raise
@@ -91,7 +94,7 @@ def export(
     return result
 
 
-def _export(options: Mapping[str, Any], artifacts: Artifacts) -> ONNXProgram:
+def _export(options: ExportOptions, opset: int, artifacts: Artifacts) -> ONNXProgram:
     """Capture, lower, verify and save, in this order."""
     from ...exporter.torch_boundary.requirements import need_torch
 
@@ -100,32 +103,32 @@ def _export(options: Mapping[str, Any], artifacts: Artifacts) -> ONNXProgram:
     from ...exporter.torch_boundary.onnx_exporter import exporting
     from .translation_table import TranslationTable
 
-    table = TranslationTable(options["custom_translation_table"])
+    table = TranslationTable(options.custom_translation_table)
     call = example_call(options)
     with boundary(exporting(), *_static_symbolics(options, table)), _training_mode(options):
-        program = _lower(options, call, table, artifacts)
+        program = _lower(options, opset, call, table, artifacts)
         table.warn_of_unused(program.source)
         result = _make_onnx_program(options, call, program)
-        if options["verify"]:
+        if options.verify:
             artifacts.begin("verifying")
             program.verify()
-    if options["f"] is not None:
+    if options.f is not None:
         artifacts.begin("saving")
-        is_path = isinstance(options["f"], (str, os.PathLike))
+        is_path = isinstance(options.f, (str, os.PathLike))
         result.save(
-            options["f"],
-            include_initializers=options["export_params"],
-            keep_initializers_as_inputs=bool(options["keep_initializers_as_inputs"]),
-            external_data=True if options["external_data"] and options["dynamo"] and is_path else None,
+            options.f,
+            include_initializers=options.export_params,
+            keep_initializers_as_inputs=options.keep_initializers_as_inputs,
+            external_data=True if options.external_data and options.dynamo and is_path else None,
         )
     return result
 
 
 def _static_symbolics(
-    options: Mapping[str, Any], table: TranslationTable
+    options: ExportOptions, table: TranslationTable
 ) -> list[contextlib.AbstractContextManager[None]]:
     """With `dynamo=False`, return the object that registers the `symbolic` methods of autograd functions."""
-    if options["dynamo"]:
+    if options.dynamo:
         return []
     from .autograd_functions import AutogradFunctions
 
@@ -134,19 +137,21 @@ def _static_symbolics(
     return [functions.record_calls()]
 
 
-def _lower(options: Mapping[str, Any], call: Call, table: TranslationTable, artifacts: Artifacts) -> Program:
+def _lower(
+    options: ExportOptions, opset: int, call: Call, table: TranslationTable, artifacts: Artifacts
+) -> Program:
     from ...exporter.export_model import lower_capture
 
     capture = _capture(options, call, artifacts)
     check_outputs(capture.source)
     artifacts.begin("lowering")
-    folds = options["optimize"] and (options["dynamo"] or options["do_constant_folding"])
+    folds = options.optimize and (options.dynamo or options.do_constant_folding)
     outputs = call.output_names
-    if options["dynamo"]:
+    if options.dynamo:
         outputs = _limit_names("output_names", outputs, len(capture.source.graph.outputs))
     return lower_capture(
         capture,
-        options["opset_version"],
+        opset,
         table.registry,
         input_names=(call.input_names or [])[: len(capture.source.graph.inputs)] or None,
         output_names=outputs,
@@ -154,7 +159,7 @@ def _lower(options: Mapping[str, Any], call: Call, table: TranslationTable, arti
     )
 
 
-def _capture(options: Mapping[str, Any], call: Call, artifacts: Artifacts) -> Capture:
+def _capture(options: ExportOptions, call: Call, artifacts: Artifacts) -> Capture:
     """Capture the model; with fixed decisions, trace it if that keeps branches or loops of scripts."""
     from ...exporter.export_model import capture_model
 
@@ -168,12 +173,12 @@ def _capture(options: Mapping[str, Any], call: Call, artifacts: Artifacts) -> Ca
         input_names=call.input_names,
         output_names=call.output_names,
         mutations="drop",
-        source_lines=bool(options["verbose"]),
+        source_lines=bool(options.verbose),
         progress=artifacts.begin,
     )
-    if options["dump_exported_program"]:
+    if options.dump_exported_program:
         return capture(capture="torch.export")
-    if options["dynamo"] and not options["fallback"]:
+    if options.dynamo and not options.fallback:
         return capture()
     with warnings.catch_warnings(record=True) as recorded_warnings:
         specialized = capture(specialize=True)
@@ -192,13 +197,13 @@ def _capture(options: Mapping[str, Any], call: Call, artifacts: Artifacts) -> Ca
     return specialized
 
 
-def _make_onnx_program(options: Mapping[str, Any], call: Call, program: Program) -> ONNXProgram:
+def _make_onnx_program(options: ExportOptions, call: Call, program: Program) -> ONNXProgram:
     """Return the `ONNXProgram`, with the names and versions that `torch.onnx.export` writes into a model."""
     from . import model_edits
     from .onnx_program import ONNXProgram
 
     weights = (call.input_names or [])[len(program.source.graph.inputs) :]
-    if weights and options["dynamo"]:
+    if weights and options.dynamo:
         _limit_names("input_names", call.input_names, len(program.source.graph.inputs))
         weights = []
     state = model_edits.state_names(call.model) if weights else []
@@ -206,9 +211,9 @@ def _make_onnx_program(options: Mapping[str, Any], call: Call, program: Program)
     if _is_exported_program(call.model) and call.dynamic_shapes:
         axes = model_edits.axis_names(program.model.graph.inputs, call.dynamic_shapes)
 
-    def finish(model: Any) -> None:
+    def finish(model: ir.Model) -> None:
         model_edits.name_weights(model, state, weights)
-        model_edits.set_domain_versions(model, options["custom_opsets"] or {})
+        model_edits.set_domain_versions(model, options.custom_opsets or {})
         model_edits.label_outputs(model, call.dynamic_axes or {})
         if axes:
             model_edits.rename_axes(model, axes)
@@ -216,7 +221,7 @@ def _make_onnx_program(options: Mapping[str, Any], call: Call, program: Program)
     return ONNXProgram(program, finish)
 
 
-def _limit_names(option: str, names: list[str] | None, count: int) -> list[str] | None:
+def _limit_names(option: str, names: Sequence[str] | None, count: int) -> Sequence[str] | None:
     """Return the first `count` names; warn if there are more."""
     if names is not None and len(names) > count:
         warn(f"{option} has {len(names)} names for {count}: {', '.join(names[count:])} are ignored")
@@ -224,20 +229,20 @@ def _limit_names(option: str, names: list[str] | None, count: int) -> list[str] 
     return names
 
 
-def _is_exported_program(model: Any) -> bool:
+def _is_exported_program(model: object) -> bool:
     import torch
 
     return isinstance(model, torch.export.ExportedProgram)
 
 
 @contextlib.contextmanager
-def _training_mode(options: Mapping[str, Any]) -> Iterator[None]:
+def _training_mode(options: ExportOptions) -> Iterator[None]:
     """Set the mode of the model to `training`; restore the mode of each of its modules afterwards."""
     import torch
 
-    model = options["model"]
-    mode = keywords.name_of(options["training"], "EVAL")
-    if options["dynamo"] or mode == "PRESERVE" or not isinstance(model, torch.nn.Module):
+    model = options.model
+    mode = keywords.name_of(options.training, "EVAL")
+    if options.dynamo or mode == "PRESERVE" or not isinstance(model, torch.nn.Module):
         yield
         return
     before = [(module, module.training) for module in model.modules()]
@@ -255,13 +260,13 @@ def _as_error_of_torch() -> Iterator[None]:
     try:
         yield
     except OpsettaError as error:
-        error_class: Any = type(error)
+        error_class: type = type(error)
         error.__class__ = _joint_error(error_class)
         raise
 
 
 @functools.cache
-def _joint_error(error_class: Any) -> Any:
+def _joint_error(error_class: type) -> type:
     import torch
 
     if issubclass(error_class, torch.onnx.OnnxExporterError):

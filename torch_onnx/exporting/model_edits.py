@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -14,7 +13,7 @@ from ...registration.warning import warn
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*")
 
 
-def state_names(model: Any) -> list[str]:
+def state_names(model: object) -> list[str]:
     """Return the names in a model's state_dict, in order; only the first name of each tensor."""
     state = model.state_dict(keep_vars=True) if hasattr(model, "state_dict") else {}
     first: dict[int, str] = {}
@@ -73,7 +72,7 @@ def set_domain_versions(model: ir.Model, versions: Mapping[str, int]) -> None:
             model.graph.opset_imports[domain] = versions[domain]
 
 
-def label_outputs(model: ir.Model, axes: Mapping[str, Mapping[int, Any]]) -> None:
+def label_outputs(model: ir.Model, axes: Mapping[str, Mapping[int, object]]) -> None:
     """Name the axes of outputs whose size is unknown or computed.
 
     A size that equals a size of an input keeps its name. The label of an input's axis is not used for an axis
@@ -92,7 +91,7 @@ def label_outputs(model: ir.Model, axes: Mapping[str, Mapping[int, Any]]) -> Non
         value.shape = ir.Shape(sizes)
 
 
-def axis_names(inputs: Sequence[ir.Value], dynamic_shapes: Any) -> dict[str, str]:
+def axis_names(inputs: Sequence[ir.Value], dynamic_shapes: object) -> dict[str, str]:
     """Return the new name of each axis from the names in `dynamic_shapes`, one entry per input."""
     entries = list(_flatten_entries(dynamic_shapes))
     if len(entries) != len(inputs):
@@ -100,7 +99,8 @@ def axis_names(inputs: Sequence[ir.Value], dynamic_shapes: Any) -> dict[str, str
         return {}
     new_names: dict[str, str] = {}
     for value, entry in zip(inputs, entries, strict=True):
-        items = entry.items() if isinstance(entry, Mapping) else enumerate(entry or ())
+        dimensions = entry if isinstance(entry, (list, tuple)) else ()
+        items = entry.items() if isinstance(entry, Mapping) else enumerate(dimensions)
         sizes = _sizes(value)
         for axis, dimension in items:
             name = dimension if isinstance(dimension, str) else getattr(dimension, "__name__", None)
@@ -110,7 +110,7 @@ def axis_names(inputs: Sequence[ir.Value], dynamic_shapes: Any) -> dict[str, str
     return new_names
 
 
-def _flatten_entries(dynamic_shapes: Any) -> Any:
+def _flatten_entries(dynamic_shapes: object) -> Iterator[object]:
     """Flatten nested entries to those of single tensors."""
     if isinstance(dynamic_shapes, Mapping) and not any(isinstance(key, int) for key in dynamic_shapes):
         for entry in dynamic_shapes.values():
@@ -124,7 +124,7 @@ def _flatten_entries(dynamic_shapes: Any) -> Any:
         yield dynamic_shapes
 
 
-def rename_axes(model: ir.Model, names: Mapping[Any, str]) -> None:
+def rename_axes(model: ir.Model, names: Mapping[str, str] | Mapping[str | ir.SymbolicDim, str]) -> None:
     """Rename axes, also in formulas and in the model's conditions on sizes.
 
     Args:

@@ -44,7 +44,7 @@ class ONNXProgram(torch.onnx.ONNXProgram):
         super().__init__(program.model, exported_program)
         self.program = program
         self._finish = finish
-        self._session: Any = None
+        self._session: object = None
         self._inputs: ModelInputs | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         finish(self.model)
@@ -57,7 +57,7 @@ class ONNXProgram(torch.onnx.ONNXProgram):
         """The ONNX model as a new protobuf message."""
         return ir.to_proto(self.model)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
+    def __call__(self, *args: object, **kwargs: object) -> tuple[torch.Tensor, ...]:
         """Run the model with onnxruntime on the arguments of the PyTorch model.
 
         Returns:
@@ -75,15 +75,18 @@ class ONNXProgram(torch.onnx.ONNXProgram):
         feed = self._make_feed(self._inputs, args, kwargs)
         return tuple(torch_values.to_torch(value) for value in OpenSession(self._session).run(feed))
 
-    def call_reference(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
+    def call_reference(self, *args: object, **kwargs: object) -> tuple[torch.Tensor, ...]:
         """Run the model with `onnx.reference`."""
         feed = self._make_feed(self._current_inputs(), args, kwargs)
-        feed = {name: value.numpy() for name, value in feed.items()}
-        results = onnx.reference.ReferenceEvaluator(self.model_proto).run(None, feed)
+        arrays = {name: np.asarray(value.numpy()) for name, value in feed.items()}
+        results = onnx.reference.ReferenceEvaluator(self.model_proto).run(None, arrays)
         return tuple(torch.from_numpy(np.array(result)) for result in results)
 
     def compute_values(
-        self, value_names: Sequence[str], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+        self,
+        value_names: Sequence[str],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
     ) -> tuple[torch.Tensor, ...]:
         """Compute the values with these names from arguments of the model.
 
@@ -187,7 +190,7 @@ class ONNXProgram(torch.onnx.ONNXProgram):
         return model
 
     def initialize_inference_session(
-        self, initializer: Callable[[str | bytes], Any] = lambda model: open_session(model, "the model")
+        self, initializer: Callable[[str | bytes], object] = lambda model: open_session(model, "the model")
     ) -> None:
         """Create the onnxruntime session of later calls.
 
@@ -223,7 +226,7 @@ class ONNXProgram(torch.onnx.ONNXProgram):
         return inputs_of_model(self.model, list(self.model.graph.inputs)[:count])
 
     def _make_feed(
-        self, inputs: ModelInputs, args: Sequence[Any], kwargs: Mapping[str, Any]
+        self, inputs: ModelInputs, args: Sequence[object], kwargs: Mapping[str, object]
     ) -> dict[str, Any]:
         _, values = self.program._calls.input_values(inputs.names, tuple(args), kwargs)
         return inputs.feed(values)

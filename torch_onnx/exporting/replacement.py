@@ -9,7 +9,6 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from ...exporter.torch_boundary.state.static_lookups import is_instance, module_attributes, module_name
 from ...registration import SymbolicFunction, default_registry
@@ -103,7 +102,7 @@ def _replace(use: _Use) -> None:
     import torch
 
     utils = importlib.import_module("torch.onnx.utils")
-    replacements: dict[int, tuple[Any, Any]] = {}
+    replacements: dict[int, tuple[object, object]] = {}
     for name, our_function in _FUNCTIONS.items():
         for namespace in (torch.onnx, utils):
             original = getattr(namespace, name)
@@ -127,7 +126,7 @@ def _replace(use: _Use) -> None:
         use.put(TorchSymbolicFunction(name, opset, _apply_our_parse_args(function)))
 
 
-def _set(holder: Any, name: str, item: Any, before: Any) -> None:
+def _set(holder: object, name: str, item: object, before: object) -> None:
     """Set an attribute, and record how to undo that."""
     _undo.append(functools.partial(setattr, holder, name, before))
     setattr(holder, name, item)
@@ -141,7 +140,7 @@ def _modules() -> Iterator[tuple[str, types.ModuleType]]:
         yield name, SymbolicFunctions(f"torch.onnx.{name}", f"The functions of `torch.onnx.{name}`.")
 
 
-def _replace_module(name: str, our_module: types.ModuleType) -> dict[int, tuple[Any, Any]]:
+def _replace_module(name: str, our_module: types.ModuleType) -> dict[int, tuple[object, object]]:
     """Replace a module of torch.onnx; return the objects that users may have bound, with replacements."""
     import torch
 
@@ -151,7 +150,9 @@ def _replace_module(name: str, our_module: types.ModuleType) -> dict[int, tuple[
     _set(torch.onnx, name, stand_in, original if bound is None else bound)
     sys.modules[original.__name__] = stand_in
     _undo.append(functools.partial(sys.modules.__setitem__, original.__name__, original))
-    replacements = {id(module): (module, stand_in) for module in (original, bound) if module is not None}
+    replacements: dict[int, tuple[object, object]] = {
+        id(module): (module, stand_in) for module in (original, bound) if module is not None
+    }
     for key, item in vars(original).items():
         if isinstance(item, types.FunctionType) and hasattr(our_module, key):
             replacements[id(item)] = (item, getattr(stand_in, key))
@@ -167,7 +168,7 @@ class _ModuleTwin(types.ModuleType):
         self.__spec__ = original.__spec__
         self._our_module = our_module
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         if name.startswith("__"):
             raise AttributeError(name)
         attribute = getattr(self._our_module, name)
@@ -177,21 +178,23 @@ class _ModuleTwin(types.ModuleType):
         return attribute
 
 
-def _copy_function(function: Callable[..., Any]) -> Callable[..., Any]:
+def _copy_function(function: Callable[..., object]) -> Callable[..., object]:
     """Make a new function that calls another one."""
 
     @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> object:
         return function(*args, **kwargs)
 
     return call
 
 
-def _make_redirection(original: Callable[..., Any], our_function: Callable[..., Any]) -> Callable[..., Any]:
+def _make_redirection(
+    original: Callable[..., object], our_function: Callable[..., object]
+) -> Callable[..., object]:
     """Make a function that calls ours within a block, and torch's after it, because callers may keep it."""
 
     @functools.wraps(original)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> object:
         if not _uses:
             return original(*args, **kwargs)
         opset = next((use.opset for use in reversed(_uses) if use.opset is not None), None)
@@ -202,7 +205,7 @@ def _make_redirection(original: Callable[..., Any], our_function: Callable[..., 
     return call
 
 
-def _register(symbolic_name: str, symbolic_fn: Callable[..., Any], opset_version: int) -> None:
+def _register(symbolic_name: str, symbolic_fn: Callable[..., object], opset_version: int) -> None:
     with _LOCK:
         _uses[-1].remember(custom_operators.qualify_name(symbolic_name), opset_version)
         custom_operators.register_custom_op_symbolic(
@@ -216,7 +219,7 @@ def _unregister(symbolic_name: str, opset_version: int) -> None:
         custom_operators.unregister_custom_op_symbolic(symbolic_name, opset_version)
 
 
-def _apply_our_parse_args(function: Callable[..., Any]) -> Callable[..., Any]:
+def _apply_our_parse_args(function: Callable[..., object]) -> Callable[..., object]:
     """Apply our `parse_args` to a function that was decorated with torch's before the block."""
     inner = getattr(function, "__wrapped__", None)
     descriptors = getattr(inner, "_arg_descriptors", None)
@@ -225,7 +228,7 @@ def _apply_our_parse_args(function: Callable[..., Any]) -> Callable[..., Any]:
     return symbolic_helper.parse_args(*descriptors)(inner)
 
 
-def _registered_before() -> Iterator[tuple[str, int, Callable[..., Any]]]:
+def _registered_before() -> Iterator[tuple[str, int, Callable[..., object]]]:
     """Return functions registered with torch.onnx before the block, except for operators that we support."""
     from ...exporter.torch_boundary.onnx_exporter import registered_functions
 
@@ -235,7 +238,9 @@ def _registered_before() -> Iterator[tuple[str, int, Callable[..., Any]]]:
             yield name, opset, function
 
 
-def _rebind(replacements: dict[int, tuple[Any, Any]], undo: list[Callable[[], None]] | None = None) -> None:
+def _rebind(
+    replacements: dict[int, tuple[object, object]], undo: list[Callable[[], None]] | None = None
+) -> None:
     """Replace objects that modules have bound to global names; the modules of torch and opsetta keep theirs.
 
     Args:
@@ -256,14 +261,14 @@ def _rebind(replacements: dict[int, tuple[Any, Any]], undo: list[Callable[[], No
                     undo.append(functools.partial(_restore, module, key, old, new))
 
 
-def _restore(module: types.ModuleType, key: str, old: Any, new: Any) -> None:
+def _restore(module: types.ModuleType, key: str, old: object, new: object) -> None:
     """Restore an object, unless the module has rebound the name."""
     attributes = module_attributes(module)
     if attributes.get(key) is new:
         attributes[key] = old
 
 
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
+_FUNCTIONS: dict[str, Callable[..., object]] = {
     "export": export,
     "register_custom_op_symbolic": _register,
     "unregister_custom_op_symbolic": _unregister,

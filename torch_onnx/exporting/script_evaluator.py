@@ -7,8 +7,8 @@ A plain function runs as Python code, and each call of an operator emits one. A 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import onnx
 import onnx_ir as ir
@@ -19,6 +19,9 @@ from ...registration import DataType, UnsupportedError
 from ...registration.schemas import operator_schema
 from ..symbolic_functions.context import GraphContext
 from ..symbolic_functions.values import Value
+
+if TYPE_CHECKING:
+    import onnxscript
 
 _OPERATORS = {
     "add": "Add", "sub": "Sub", "mul": "Mul", "truediv": "Div", "matmul": "MatMul", "pow": "Pow",
@@ -51,24 +54,24 @@ class ScriptTensor(ir.Value):
     def __bool__(self) -> bool:
         raise UnsupportedError(f"the ONNX Script function branches on the value of a tensor: {_REMEDY}")
 
-    def __neg__(self) -> Any:
+    def __neg__(self) -> object:
         return self.evaluator.emit("Neg", "", _PYTHON_OPERATOR_OPSET, [self], {}, 1)
 
-    def __mod__(self, divisor: Any) -> Any:
+    def __mod__(self, divisor: object) -> object:
         floating = self.dtype is not None and self.dtype.is_floating_point()
         return self.evaluator.emit(
             "Mod", "", _PYTHON_OPERATOR_OPSET, [self, divisor], {"fmod": 1} if floating else {}, 1
         )
 
-    def __ne__(self, operand: Any) -> Any:
+    def __ne__(self, operand: object) -> Any:
         equal = self.evaluator.emit("Equal", "", _PYTHON_OPERATOR_OPSET, [self, operand], {}, 1)
         return self.evaluator.emit("Not", "", _PYTHON_OPERATOR_OPSET, [equal], {}, 1)
 
     __hash__ = ir.Value.__hash__
 
 
-def _operator(op_type: str, reflected: bool) -> Callable[[ScriptTensor, Any], Any]:
-    def method(self: ScriptTensor, operand: Any) -> Any:
+def _operator(op_type: str, reflected: bool) -> Callable[[ScriptTensor, object], object]:
+    def method(self: ScriptTensor, operand: object) -> object:
         operands = [operand, self] if reflected else [self, operand]
         return self.evaluator.emit(op_type, "", _PYTHON_OPERATOR_OPSET, operands, {}, 1)
 
@@ -90,7 +93,9 @@ class Evaluator:
     def __init__(self, g: registration.GraphContext):
         self._g = g
 
-    def results(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def results(
+        self, function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]
+    ) -> object:
         """Call a function with arguments of the graph; return values, or a list of them."""
         from onnxscript import evaluator
 
@@ -99,17 +104,24 @@ class Evaluator:
         with evaluator.default_as(self):
             return self._unwrap(function(*positional, **named))
 
-    def eval_op(self, op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def eval_op(
+        self, op: onnxscript.values.Op, args: Sequence[object], kwargs: Mapping[str, object]
+    ) -> object:
         """Emit an operator that a function calls."""
         outputs = _count(op.name, op.op_schema, args, kwargs)
         return self.emit(op.name, op.opset.domain, op.opset.version, args, kwargs, outputs)
 
-    def eval_function(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def eval_function(
+        self,
+        function: onnxscript.OnnxFunction[..., object],
+        args: Sequence[object],
+        kwargs: Mapping[str, object],
+    ) -> object:
         """Emit the nodes of a function decorated with `@script`."""
         bound = inspect.signature(function.function).bind(*args, **kwargs)
         proto = function.to_function_proto()
-        values: dict[str, Any] = {name: bound.arguments.get(name) for name in proto.input}
-        attributes: dict[str, Any] = {
+        values: dict[str, object] = {name: bound.arguments.get(name) for name in proto.input}
+        attributes: dict[str, object] = {
             a.name: onnx.helper.get_attribute_value(a) for a in proto.attribute_proto
         }
         attributes |= {name: item for name, item in bound.arguments.items() if name not in values}
@@ -136,10 +148,10 @@ class Evaluator:
         op_type: str,
         domain: str,
         version: int,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
+        args: Sequence[object],
+        kwargs: Mapping[str, object],
         outputs: int,
-    ) -> Any:
+    ) -> object:
         """Emit an operator with its meaning at an opset of its domain; return its wrapped results."""
         attributes = {name: _attribute_value(item) for name, item in kwargs.items() if item is not None}
         if domain == "" and op_type == "Constant":
@@ -154,8 +166,13 @@ class Evaluator:
         return self._wrap(results)
 
     def _emit_newer(
-        self, op_type: str, version: int, inputs: Sequence[Any], attributes: Mapping[str, Any], outputs: int
-    ) -> Any:
+        self,
+        op_type: str,
+        version: int,
+        inputs: Sequence[object],
+        attributes: Mapping[str, object],
+        outputs: int,
+    ) -> object:
         """Emit an operator of a newer opset than the target's, through the version ladder."""
         schema = operator_schema(op_type, version)
         if schema is None:
@@ -167,14 +184,14 @@ class Evaluator:
             results = self._g.op(op_type, outputs=outputs, **named, **attributes)
         return tuple(results) if isinstance(results, list) else results
 
-    def _constant(self, attributes: Mapping[str, Any]) -> Any:
+    def _constant(self, attributes: Mapping[str, object]) -> object:
         [(attribute_name, item)] = attributes.items()
         dtype = {"value_int": DataType.INT64, "value_float": DataType.FLOAT}.get(
             attribute_name.removesuffix("s")
         )
         return item if attribute_name == "value_string" else self._g.constant(item, dtype)
 
-    def _wrap(self, item: Any) -> Any:
+    def _wrap(self, item: object) -> object:
         """Wrap an argument or result for a function."""
         if isinstance(item, Value):
             item = item.wrapped
@@ -184,14 +201,14 @@ class Evaluator:
             return [self._wrap(member) for member in item]
         return ScriptTensor(self, item) if isinstance(item, ir.Value) else item
 
-    def _unwrap(self, item: Any) -> Any:
+    def _unwrap(self, item: object) -> object:
         """Unwrap an argument or result of a function."""
         if isinstance(item, (list, tuple)):
             return [self._unwrap(member) for member in item]
         return item.wrapped if isinstance(item, ScriptTensor) else item
 
 
-def _attribute_value(item: Any) -> Any:
+def _attribute_value(item: object) -> object:
     """Return the value of an attribute as a Python or numpy object."""
     if isinstance(item, onnx.TensorProto):
         return numpy_helper.to_array(item)
@@ -202,7 +219,9 @@ def _attribute_value(item: Any) -> Any:
     return item.decode() if isinstance(item, bytes) else item
 
 
-def _resolved_attributes(node: onnx.NodeProto, of_function: Mapping[str, Any]) -> Any:
+def _resolved_attributes(
+    node: onnx.NodeProto, of_function: Mapping[str, object]
+) -> Iterator[tuple[str, object]]:
     """Return the attributes of a node of a function; references to the function's attributes are resolved."""
     for attribute in node.attribute:
         if attribute.ref_attr_name:
@@ -218,7 +237,9 @@ def _refuse_graphs() -> NoReturn:
     raise UnsupportedError(f"the ONNX Script function has If, Loop or Scan: {_REMEDY}")
 
 
-def _functions_of(function: Any) -> dict[tuple[str, str], Any]:
+def _functions_of(
+    function: onnxscript.OnnxFunction[..., object],
+) -> dict[tuple[str, str], onnxscript.OnnxFunction[..., object]]:
     """Return the functions decorated with `@script` that a function can call, by domain and name."""
     names = inspect.getclosurevars(function.function)
     functions = [
@@ -227,12 +248,19 @@ def _functions_of(function: Any) -> dict[tuple[str, str], Any]:
     return {(item.function_ir.domain, item.name): item for item in functions}
 
 
-def _count(op_type: str, schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+def _count(
+    op_type: str, schema: onnx.defs.OpSchema | None, args: Sequence[object], kwargs: Mapping[str, object]
+) -> int:
     """Return the number of results of a call of an operator, counted as ONNX Script does."""
     if schema is None:
         return 1
     if op_type == "Split":
-        return int(kwargs.get("num_outputs") or len(args[1]))
+        count, sizes = kwargs.get("num_outputs"), args[1] if len(args) > 1 else None
+        if isinstance(count, int) and count:
+            return count
+        if not isinstance(sizes, Sized):
+            raise UnsupportedError("Split needs `num_outputs`, or constant sizes")
+        return len(sizes)
     if op_type == "BatchNormalization" and not kwargs.get("training_mode"):
         return 1
     return len(schema.outputs)

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
@@ -18,6 +18,9 @@ from ...registration.warning import warn
 from ..symbolic_functions.registered import TorchSymbolicFunction
 from .script_evaluator import Evaluator
 
+if TYPE_CHECKING:
+    import torch
+
 _STORAGE = frozenset({"device", "layout", "pin_memory", "memory_format", "generator"})
 
 
@@ -28,7 +31,7 @@ class TranslationTable:
         registry: the overlay.
     """
 
-    def __init__(self, table: Mapping[Any, Callable[..., Any]] | None):
+    def __init__(self, table: Mapping[object, Callable[..., object]] | None):
         self.registry = default_registry.fork()
         if table is not None and not isinstance(table, Mapping):
             raise UsageError(
@@ -58,7 +61,7 @@ class TranslationTable:
             )
 
 
-def _is_operator(key: Any) -> bool:
+def _is_operator(key: object) -> bool:
     """Whether a key is an operator rather than a Python function on sizes.
 
     Raises:
@@ -74,7 +77,7 @@ def _is_operator(key: Any) -> bool:
     return isinstance(key, (type(torch.ops.aten.relu.default), type(torch.ops.aten.relu)))
 
 
-def _make_script_function(key: Any, function: Any) -> ScriptFunction:
+def _make_script_function(key: object, function: object) -> ScriptFunction:
     import torch
 
     if not callable(function):
@@ -109,7 +112,7 @@ class ScriptFunction(TorchSymbolicFunction):
         """Parameters passed by name: none, because `__call__` takes the arguments as a mapping."""
         return {}
 
-    def __call__(self, g: GraphBuilder, arguments: Mapping[str, Any]) -> Any:
+    def __call__(self, g: GraphBuilder, arguments: Mapping[str, object]) -> object:
         """Call the function with arguments by schema name.
 
         Raises:
@@ -130,14 +133,14 @@ class ScriptFunction(TorchSymbolicFunction):
         return evaluator.results(self.function, positional, named)
 
     def _call_arguments(
-        self, g: registration.GraphContext, arguments: Mapping[str, Any]
-    ) -> tuple[list[Any], dict[str, Any]]:
+        self, g: registration.GraphContext, arguments: Mapping[str, object]
+    ) -> tuple[list[object], dict[str, object]]:
         """Return the arguments of a call without trailing ones that equal their default."""
         schema = self._schema(g, arguments)
         if schema is None:
             return list(arguments.values()), {}
-        positional: list[Any] = []
-        named: dict[str, Any] = {}
+        positional: list[object] = []
+        named: dict[str, object] = {}
         for formal in schema:
             item = arguments.get(formal.name, formal.default_value)
             if not formal.kwarg_only:
@@ -151,13 +154,13 @@ class ScriptFunction(TorchSymbolicFunction):
         return positional, named
 
 
-def _is_default(item: Any, formal: Any) -> bool:
+def _is_default(item: object, formal: torch.Argument) -> bool:
     if not formal.has_default_value() or isinstance(item, ir.Value):
         return False
     return bool(item is None and formal.default_value is None) or _plain_equal(item, formal.default_value)
 
 
-def _plain_equal(item: Any, default: Any) -> bool:
+def _plain_equal(item: object, default: object) -> bool:
     plain = (bool, int, float, str)
     if isinstance(item, Sequence) and isinstance(default, Sequence) and not isinstance(item, str):
         return len(item) == len(default) and all(map(_plain_equal, item, default))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn, SupportsFloat, SupportsInt, TypeGuard, TypeVar
 
 from ...registration import ArgumentError
 from ...registration.promotion import promote
@@ -13,22 +13,49 @@ from .._type_utils import JitScalarType
 from ..errors import OnnxExporterError, SymbolicValueError
 from .context import GraphContext
 from .torch_arrays import is_tensor_of_torch
-from .values import ListType, TensorType, Value
+from .values import ListType, Node, TensorType, Value
+
+if TYPE_CHECKING:
+    import torch
 
 _FLOATS = {JitScalarType.FLOAT, JitScalarType.DOUBLE, JitScalarType.HALF, JitScalarType.BFLOAT16}
 _COMPLEX = {JitScalarType.COMPLEX32, JitScalarType.COMPLEX64, JitScalarType.COMPLEX128}
-_READERS: dict[str, Callable[[Any], Any]] = {
-    "i": int,
-    "f": float,
+Result = TypeVar("Result")
+_READERS: dict[str, Callable[[object], object]] = {
+    "i": lambda item: to_int(item),
+    "f": lambda item: to_float(item),
     "b": bool,
     "s": str,
     "t": lambda item: item,
-    "is": lambda items: [int(item) for item in items],
-    "fs": lambda items: [float(item) for item in items],
+    "is": lambda items: [to_int(item) for item in to_list(items)],
+    "fs": lambda items: [to_float(item) for item in to_list(items)],
 }
 
 
-def parse_args(*arg_descriptors: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def to_int(item: object) -> int:
+    """Convert a number, or a tensor of one element, to an int.
+
+    Raises:
+        SymbolicValueError: it is none.
+    """
+    if not isinstance(item, SupportsInt):
+        raise SymbolicValueError(f"an integer is needed, not {item!r}")
+    return int(item)
+
+
+def to_float(item: object) -> float:
+    """Convert a number, or a tensor of one element, to a float; raises as `to_int`."""
+    if not isinstance(item, SupportsFloat):
+        raise SymbolicValueError(f"a number is needed, not {item!r}")
+    return float(item)
+
+
+def to_list(items: object) -> Sequence[object]:
+    """Return a list or tuple unchanged, and anything else as the only member of a list."""
+    return items if isinstance(items, (list, tuple)) else [items]
+
+
+def parse_args(*arg_descriptors: str) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
     """Decorate a symbolic function so that its arguments are Python numbers.
 
     Args:
@@ -36,11 +63,11 @@ def parse_args(*arg_descriptors: str) -> Callable[[Callable[..., Any]], Callable
             `is` and `fs` lists of them, `t` a torch tensor, `none` anything.
     """
 
-    def decorator(fn: Callable[..., Any]) -> Callable[..., Any]:
+    def decorator(fn: Callable[..., Result]) -> Callable[..., Result]:
         names = list(inspect.signature(fn).parameters)[1:]
 
         @functools.wraps(fn)
-        def wrapper(g: GraphContext, *args: Any, **kwargs: Any) -> Any:
+        def wrapper(g: GraphContext, *args: object, **kwargs: object) -> Result:
             if len(args) > len(arg_descriptors):
                 raise ArgumentError(
                     f"{fn.__name__} is called with {len(args)} arguments, but parse_args describes "
@@ -60,13 +87,13 @@ def parse_args(*arg_descriptors: str) -> Callable[[Callable[..., Any]], Callable
 
 
 def quantized_args(
-    *arg_q_descriptors: bool, **options: Any
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    *arg_q_descriptors: bool, **options: object
+) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
     """Return the function unchanged, because no value here is quantized."""
     return lambda fn: fn
 
 
-def _parse_arg(value: Any, desc: str, arg_name: str | None = None, node_name: str | None = None) -> Any:
+def _parse_arg(value: object, desc: str, arg_name: str | None = None, node_name: str | None = None) -> object:
     """Convert an argument to a Python value of the described type; None stays None.
 
     Raises:
@@ -92,32 +119,30 @@ def _parse_arg(value: Any, desc: str, arg_name: str | None = None, node_name: st
         return value.node()["value"]
     if hasattr(constant, "tolist"):
         constant = constant.tolist()
-    if desc in ("is", "fs") and not isinstance(constant, (list, tuple)):
-        constant = [constant]
-    elif desc in ("i", "f", "b") and isinstance(constant, list) and len(constant) == 1:
+    if desc in ("i", "f", "b") and isinstance(constant, list) and len(constant) == 1:
         constant = constant[0]
     return _READERS[desc](constant)
 
 
-def _constant_of_list(item: Value, arg_name: str | None) -> Any:
+def _constant_of_list(item: Value, arg_name: str | None) -> object:
     constant = item.constant()
     if constant is None:
         raise SymbolicValueError(f"list '{arg_name}' must be constant, but has computed members", item)
     return constant
 
 
-def _maybe_get_const(value: Any, descriptor: str) -> Any:
+def _maybe_get_const(value: object, descriptor: str) -> object:
     """Convert a constant as `_parse_arg` does; return anything else unchanged."""
     return _parse_arg(value, descriptor) if _is_value(value) and _is_onnx_constant(value) else value
 
 
-def _maybe_get_scalar(value: Any) -> Any:
+def _maybe_get_scalar(value: object) -> object:
     """Convert a zero-dim constant to a torch tensor; return anything else unchanged."""
     tensor = _maybe_get_const(value, "t")
     return tensor if is_tensor_of_torch(tensor) and not tensor.shape else value
 
 
-def _get_const(value: Any, desc: str, arg_name: str) -> Any:
+def _get_const(value: object, desc: str, arg_name: str) -> object:
     """Convert a constant as `_parse_arg` does.
 
     Raises:
@@ -128,16 +153,16 @@ def _get_const(value: Any, desc: str, arg_name: str) -> Any:
     return _parse_arg(value, desc, arg_name)
 
 
-def _node_get(node: Any, key: str) -> Any:
+def _node_get(node: Node, key: str) -> object:
     return node[key]
 
 
-def _scalar(x: Any) -> Any:
+def _scalar(x: object) -> object:
     """Return the number in a zero-dim torch tensor, else None."""
     return x.item() if is_tensor_of_torch(x) and not x.shape else None
 
 
-def _if_scalar_type_as(self: Any, tensor: Any) -> Any:
+def _if_scalar_type_as(self: Value | torch.Tensor, tensor: object) -> Value | torch.Tensor:
     """Cast a torch tensor to the element type of a value; return a value unchanged."""
     scalar_type = JitScalarType.from_value(tensor, JitScalarType.UNDEFINED)
     return (
@@ -158,15 +183,15 @@ def _unpack_list(list_value: Value) -> list[Value]:
     return list_value.node().inputs()
 
 
-def _is_packed_list(list_value: Any) -> bool:
+def _is_packed_list(list_value: object) -> TypeGuard[Value]:
     return _is_value(list_value) and list_value.is_packed()
 
 
-def _is_none(x: Any) -> bool:
+def _is_none(x: object) -> bool:
     return x is None or (isinstance(x, Value) and x.wrapped is None)
 
 
-def _is_value(x: Any) -> bool:
+def _is_value(x: object) -> TypeGuard[Value]:
     return isinstance(x, Value)
 
 
@@ -174,8 +199,8 @@ def _is_onnx_constant(value: Value) -> bool:
     return value.node().kind() == "onnx::Constant"
 
 
-def _is_constant(value: Any) -> bool:
-    return not _is_value(value) or value.node().kind() in ("onnx::Constant", "prim::Constant")
+def _is_constant(value: object) -> bool:
+    return not isinstance(value, Value) or value.node().kind() in ("onnx::Constant", "prim::Constant")
 
 
 def _is_tensor(x: Value) -> bool:
@@ -206,11 +231,11 @@ def is_complex_value(x: Value) -> bool:
     return JitScalarType.from_value(x, JitScalarType.UNDEFINED) in _COMPLEX
 
 
-def _is_fp(value: Any) -> bool:
+def _is_fp(value: object) -> bool:
     return JitScalarType.from_value(value, JitScalarType.UNDEFINED) in _FLOATS
 
 
-def _is_bool(value: Any) -> bool:
+def _is_bool(value: object) -> bool:
     return JitScalarType.from_value(value, JitScalarType.UNDEFINED) == JitScalarType.BOOL
 
 
@@ -218,7 +243,7 @@ def _get_tensor_rank(x: Value) -> int | None:
     return x.type().dim() if _is_tensor(x) else None
 
 
-def _get_tensor_sizes(x: Value, allow_nonstatic: bool = True) -> list[Any] | None:
+def _get_tensor_sizes(x: Value, allow_nonstatic: bool = True) -> Sequence[int | None] | None:
     """Return the sizes, None for each dynamic one; None if the rank is unknown."""
     if not _is_tensor(x):
         return None
@@ -240,13 +265,13 @@ def _get_dim_for_cross(x: Value, dim: int | None) -> int | None:
     return dim
 
 
-def _try_get_scalar_type(*args: Any) -> JitScalarType | None:
+def _try_get_scalar_type(*args: object) -> JitScalarType | None:
     """Return the first known element type, else None."""
     scalar_types = (JitScalarType.from_value(argument, JitScalarType.UNDEFINED) for argument in args)
     return next((scalar_type for scalar_type in scalar_types if scalar_type != JitScalarType.UNDEFINED), None)
 
 
-def _type_promote_from_values(*args: Any) -> JitScalarType:
+def _type_promote_from_values(*args: object) -> JitScalarType:
     """Return the type to which torch promotes tensors of these element types."""
     scalar_types = [scalar_type for scalar_type in map(_try_get_scalar_type, args) if scalar_type is not None]
     if not scalar_types or len(scalar_types) < len(args):
@@ -260,7 +285,7 @@ def _type_promote_from_values(*args: Any) -> JitScalarType:
     return JitScalarType.of(joint)
 
 
-def args_have_same_dtype(args: Sequence[Any]) -> bool:
+def args_have_same_dtype(args: Sequence[object]) -> bool:
     """Whether all have one element type."""
     return len({JitScalarType.from_value(argument) for argument in args}) == 1
 
@@ -269,11 +294,11 @@ def check_training_mode(op_train_mode: int, op_name: str) -> None:
     """Do nothing: the capture sets the mode of the export, training or evaluation."""
 
 
-def _unimplemented(op: str, msg: str, value: Any = None) -> NoReturn:
+def _unimplemented(op: str, msg: str, value: object = None) -> NoReturn:
     _onnx_unsupported(f"{op}, {msg}", value)
 
 
-def _onnx_unsupported(op_name: str, value: Any = None) -> NoReturn:
+def _onnx_unsupported(op_name: str, value: object = None) -> NoReturn:
     """Raise an error: an operator is not supported.
 
     Raises:
@@ -283,13 +308,13 @@ def _onnx_unsupported(op_name: str, value: Any = None) -> NoReturn:
 
 
 def _onnx_opset_unsupported(
-    op_name: str, current_opset: int, supported_opset: int, value: Any = None
+    op_name: str, current_opset: int, supported_opset: int, value: object = None
 ) -> NoReturn:
     _onnx_opset_unsupported_detailed(op_name, current_opset, supported_opset, "", value)
 
 
 def _onnx_opset_unsupported_detailed(
-    op_name: str, current_opset: int, supported_opset: int, reason: str, value: Any = None
+    op_name: str, current_opset: int, supported_opset: int, reason: str, value: object = None
 ) -> NoReturn:
     """Raise an error: an operator is not supported at an opset; the error names an opset that supports it.
 
@@ -306,7 +331,7 @@ def _onnx_opset_unsupported_detailed(
 def _block_list_in_opset(name: str) -> Callable[..., NoReturn]:
     """Make a symbolic function that raises an error."""
 
-    def symbolic_fn(*args: Any, **kwargs: Any) -> NoReturn:
+    def symbolic_fn(*args: object, **kwargs: object) -> NoReturn:
         raise OnnxExporterError(f"{name} is not implemented at this opset")
 
     return symbolic_fn

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import re
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn, overload
 
 import onnx_ir as ir
 
@@ -16,7 +16,7 @@ from ...registration.schemas import OperatorSchema, operator_schema, operator_sc
 from ..errors import refuse_attribute
 from . import meanings, torch_arrays
 from .torch_arrays import is_tensor_of_torch
-from .values import OriginalNode, Value
+from .values import OriginalNode, Results, Value
 
 current: contextvars.ContextVar[GraphContext] = contextvars.ContextVar("current")
 """The context of the symbolic function that runs."""
@@ -60,7 +60,7 @@ class GraphContext:
         node = self.inner.node
         return OriginalNode(Value(self.inner, node.outputs[0])) if node is not None and node.outputs else None
 
-    def op(self, opname: str, *raw_args: Any, outputs: int = 1, **kwargs: Any) -> Any:
+    def op(self, opname: str, *raw_args: object, outputs: int = 1, **kwargs: object) -> Results:
         """Emit an operator; its attributes and inputs are bound to the schema of the target opset.
 
         Args:
@@ -94,13 +94,19 @@ class GraphContext:
             results = self.inner.op(opname, *inputs, outputs=outputs, **attributes)
         return self.wrap(tuple(results) if isinstance(results, (list, tuple)) else results)
 
-    def wrap(self, item: Any) -> Any:
+    @overload
+    def wrap(self, item: list[ir.Value] | tuple[ir.Value, ...]) -> tuple[Value, ...]: ...
+    @overload
+    def wrap(self, item: ir.Value) -> Value: ...
+    @overload
+    def wrap(self, item: object) -> Results: ...
+    def wrap(self, item: object) -> Results:
         """Wrap a result as a `Value`, or several as a tuple."""
         if isinstance(item, (list, tuple)):
             return tuple(Value(self.inner, member) for member in item)
         return Value(self.inner, item)
 
-    def _attribute(self, key: str, item: Any) -> Any:
+    def _attribute(self, key: str, item: object) -> object:
         if isinstance(item, Value):
             item = item.constant() if item.constant() is not None else item.wrapped
         if isinstance(item, (list, tuple)):
@@ -109,7 +115,7 @@ class GraphContext:
             return None
         return torch_arrays.to_array(item) if is_tensor_of_torch(item) else item
 
-    def _input(self, item: Any, domain: str) -> Any:
+    def _input(self, item: object, domain: str) -> object:
         if is_tensor_of_torch(item):
             return self.inner.constant(torch_arrays.to_array(item))
         operand = Value(self.inner, item).wrapped
@@ -123,7 +129,7 @@ class GraphContext:
             return self.inner.stack(operand)
         return self.inner.constant(operand, Value(self.inner, operand).element_type)
 
-    def _constant(self, attributes: dict[str, Any]) -> Any:
+    def _constant(self, attributes: dict[str, object]) -> object:
         if len(attributes) != 1:
             raise EmissionError(
                 "Constant needs one of `value_t`, `value_s`, `value_float_f`, `value_ints_i` …"
@@ -137,7 +143,9 @@ class GraphContext:
             dtype = DataType.FLOAT
         return self.inner.constant(item, dtype)
 
-    def _emit_standard(self, name: str, inputs: list[Any], attributes: dict[str, Any], outputs: int) -> Any:
+    def _emit_standard(
+        self, name: str, inputs: list[object], attributes: dict[str, object], outputs: int
+    ) -> object:
         """Emit an operator of the default domain with its meaning at the function's opset."""
         composed = meanings.emit_older_meaning(
             self.inner, self.written_for, name, inputs, attributes, outputs
@@ -155,7 +163,7 @@ class GraphContext:
         positional = _promote_inputs(self.inner, schema, inputs[:count])
         return self.inner.op_of_target(name, *positional, outputs=outputs, **attributes)
 
-    def _count_positional(self, schema: OperatorSchema, inputs: Sequence[Any]) -> int:
+    def _count_positional(self, schema: OperatorSchema, inputs: Sequence[object]) -> int:
         """Count the inputs with the same position at the target opset; the others are bound by name."""
         if schema.inputs and schema.inputs[-1].variadic:
             return len(inputs)
@@ -183,8 +191,8 @@ def _tensor_suffix(key: str) -> str:
 
 
 def _promote_inputs(
-    g: registration.GraphContext, schema: OperatorSchema, inputs: Sequence[Any]
-) -> Sequence[Any]:
+    g: registration.GraphContext, schema: OperatorSchema, inputs: Sequence[object]
+) -> Sequence[object]:
     """Cast the inputs of an arithmetic operator to one element type by torch's promotion.
 
     torch.onnx promotes after the symbolic functions, whose constants may have any type.
@@ -198,10 +206,11 @@ def _promote_inputs(
             indices_of_variable.setdefault(formal.variable, []).append(index)
     promoted = list(inputs)
     for indices in indices_of_variable.values():
-        values = [inputs[index] for index in indices]
-        if any(value.dtype is None for value in values) or len({value.dtype for value in values}) == 1:
+        values = [value for index in indices if isinstance(value := inputs[index], ir.Value)]
+        typed = [(value.dtype, _promotion_category(g, value)) for value in values if value.dtype is not None]
+        if len(typed) < len(values) or len({dtype for dtype, _ in typed}) == 1:
             continue
-        joint = result_type((value.dtype, _promotion_category(g, value)) for value in values)
+        joint = result_type(typed)
         if joint is None:
             continue
         for index in indices:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 from ...registration import RegistrationError, default_registry
 from ...registration.warning import warn
@@ -14,7 +13,7 @@ _NAME = re.compile(r"[\w-]+::[A-Za-z_-][\w-]*")
 
 
 def register_custom_op_symbolic(
-    symbolic_name: str, symbolic_fn: Callable[..., Any], opset_version: int
+    symbolic_name: str, symbolic_fn: Callable[..., object], opset_version: int
 ) -> None:
     """Register a symbolic function as `torch.onnx.register_custom_op_symbolic` does.
 

@@ -6,8 +6,6 @@ version ladder composes the older meaning from the newest operators (`before13::
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...registration import GraphContext, SymbolicFunction, composed_results
 from ...registration.schemas import operator_schema, operator_schemas
 
@@ -15,8 +13,13 @@ _FORMER_MODES = ("bilinear", "bicubic")
 
 
 def emit_older_meaning(
-    g: GraphContext, written: int, name: str, inputs: list[Any], attributes: dict[str, Any], outputs: int
-) -> Any:
+    g: GraphContext,
+    written: int,
+    name: str,
+    inputs: list[object],
+    attributes: dict[str, object],
+    outputs: int,
+) -> object:
     """Emit an operator whose meaning or schema has changed between two opsets.
 
     Args:
@@ -47,7 +50,9 @@ def _stem(key: str) -> str:
     return key[:-2] if len(key) > 2 and key[-2] == "_" else key
 
 
-def _opset_of_call(g: GraphContext, written: int, name: str, inputs: list[Any], named: dict[str, Any]) -> int:
+def _opset_of_call(
+    g: GraphContext, written: int, name: str, inputs: list[object], named: dict[str, object]
+) -> int:
     """Return the opset whose operator the call uses, or an earlier one with the arguments of the call."""
     versions = operator_schemas(name)
     if operator_schema(name, g.opset) is None and versions:
@@ -67,7 +72,7 @@ def _find_older_meaning(g: GraphContext, written: int, name: str) -> SymbolicFun
 
 
 def _add_implied_values(
-    g: GraphContext, written: int, name: str, attributes: dict[str, Any], named: dict[str, Any]
+    g: GraphContext, written: int, name: str, attributes: dict[str, object], named: dict[str, object]
 ) -> None:
     """Add arguments that the older version lacks, if the value that it implies differs from the default."""
     before, target = operator_schema(name, written), operator_schema(name, g.opset)

@@ -6,14 +6,15 @@ import functools
 import re
 import types
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from ...registration import UnsupportedError
 from ...registration.functions.dispatch import SymbolicParameter
-from .. import symbolic_helper as helper
+from .. import symbolic_helper
 from .._type_utils import JitScalarType
+from . import argument_helpers as helper
+from . import emitting_helpers as emitting
 from .context import GraphContext
 from .values import Value
 
@@ -23,20 +24,20 @@ _CAST = re.compile(r"_cast_(\w+)")
 class SymbolicFunctions(types.ModuleType):
     """A module of the symbolic functions of `aten` at the target opset."""
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         if name.startswith("__"):
             raise AttributeError(name)
         if name in ("symbolic_helper", "sym_help"):
-            return helper
+            return symbolic_helper
         return _OVERRIDES.get(name) or function_of(f"aten::{name}")
 
 
 @functools.cache
-def function_of(operator: str) -> Callable[..., Any]:
+def function_of(operator: str) -> Callable[..., object]:
     """Make a function that calls the built-in symbolic function of an operator, even if replaced."""
     name = operator.partition("::")[2]
 
-    def symbolic(g: GraphContext, *arguments: Any, **named: Any) -> Any:
+    def symbolic(g: GraphContext, *arguments: object, **named: object) -> object:
         inner = g.inner
         cast = _CAST.fullmatch(name)
         if cast is not None:
@@ -50,15 +51,16 @@ def function_of(operator: str) -> Callable[..., Any]:
             )
         by_name = dict(zip(function.parameters, arguments, strict=False)) | named
         by_name = {key: _argument(g, item, function.parameters.get(key)) for key, item in by_name.items()}
-        if isinstance(by_name.get("dtype"), int):
-            by_name["dtype"] = JitScalarType(by_name["dtype"]).onnx_type()
+        dtype_number = by_name.get("dtype")
+        if isinstance(dtype_number, int):
+            by_name["dtype"] = JitScalarType(dtype_number).onnx_type()
         return g.wrap(function(inner, by_name))
 
     symbolic.__name__ = symbolic.__qualname__ = name
     return symbolic
 
 
-def _argument(g: GraphContext, item: Any, parameter: SymbolicParameter | None) -> Any:
+def _argument(g: GraphContext, item: object, parameter: SymbolicParameter | None) -> object:
     """Convert an argument for a function of opsetta; a zero-dim constant becomes a Python number."""
     value = Value(g.inner, item)
     constant = value.constant()
@@ -67,38 +69,39 @@ def _argument(g: GraphContext, item: Any, parameter: SymbolicParameter | None) -
     return value.wrapped
 
 
-def _select(g: GraphContext, self: Value, dim: Any, index: Any) -> Any:
+def _select(g: GraphContext, self: Value, dim: object, index: object) -> object:
     """Emit Gather as torch.onnx does: a list of one index keeps the dimension, a single index does not."""
     axis, constant_index = helper._maybe_get_const(dim, "i"), helper._maybe_get_scalar(index)
     if isinstance(constant_index, Value):
         return g.wrap(g.inner.op("Gather", self.wrapped, constant_index.wrapped, axis=axis))
-    if int(constant_index) >= 0:
-        return g.wrap(g.inner.op("Gather", self.wrapped, g.inner.constant(int(constant_index)), axis=axis))
+    position = helper.to_int(constant_index)
+    if position >= 0:
+        return g.wrap(g.inner.op("Gather", self.wrapped, g.inner.constant(position), axis=axis))
     # -1 ends at the end of the axis: the Slice end 0 would give an empty slice.
-    end = int(constant_index) + 1 or np.iinfo(np.int64).max
-    sliced = g.inner.op("Slice", self.wrapped, starts=[int(constant_index)], ends=[end], axes=[axis])
+    end = position + 1 or np.iinfo(np.int64).max
+    sliced = g.inner.op("Slice", self.wrapped, starts=[position], ends=[end], axes=[axis])
     return g.wrap(g.inner.op("Squeeze", sliced, axes=[axis]))
 
 
-def _squeeze(g: GraphContext, self: Value, dim: Any = None) -> Any:
+def _squeeze(g: GraphContext, self: Value, dim: object = None) -> object:
     if helper._is_none(dim):
         return g.wrap(g.inner.op("Squeeze", self.wrapped))
-    axis = helper._get_const(dim, "i", "dim")
+    axis = helper.to_int(helper._get_const(dim, "i", "dim"))
     size = helper._get_tensor_dim_size(self, axis)
-    return self if size not in (1, None) else helper._squeeze_helper(g, self, [axis])
+    return self if size not in (1, None) else emitting._squeeze_helper(g, self, [axis])
 
 
-def _unsqueeze(g: GraphContext, self: Value, dim: Any) -> Any:
-    return helper._unsqueeze_helper(g, self, [helper._get_const(dim, "i", "dim")])
+def _unsqueeze(g: GraphContext, self: Value, dim: object) -> object:
+    return emitting._unsqueeze_helper(g, self, [helper._get_const(dim, "i", "dim")])
 
 
 # Functions that files call on values of unknown rank, or with arguments that only torch.onnx takes.
-_OVERRIDES: dict[str, Callable[..., Any]] = {
+_OVERRIDES: dict[str, Callable[..., object]] = {
     "select": _select,
     "squeeze": _squeeze,
     "unsqueeze": _unsqueeze,
-    "reshape": helper._reshape_helper,
-    "view": helper._reshape_helper,
-    "_reshape_from_tensor": helper._reshape_helper,
-    "_slice": helper._slice_helper,
+    "reshape": emitting._reshape_helper,
+    "view": emitting._reshape_helper,
+    "_reshape_from_tensor": emitting._reshape_helper,
+    "_slice": emitting._slice_helper,
 }

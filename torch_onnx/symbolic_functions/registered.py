@@ -6,7 +6,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ... import registration
 from ...registration import ArgumentError, SymbolicFunction
@@ -16,6 +16,9 @@ from ...registration.functions.dispatch import SymbolicParameter
 from ...registration.functions.registry import split_name
 from .context import GraphContext, current
 from .values import Value
+
+if TYPE_CHECKING:
+    import torch
 
 
 class TorchSymbolicFunction(SymbolicFunction):
@@ -31,7 +34,7 @@ class TorchSymbolicFunction(SymbolicFunction):
             if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
         }
 
-    def __call__(self, g: GraphBuilder, arguments: Mapping[str, Any]) -> Any:
+    def __call__(self, g: GraphBuilder, arguments: Mapping[str, object]) -> object:
         """Call the function with arguments by schema name, and the defaults of omitted ones.
 
         Raises:
@@ -54,7 +57,7 @@ class TorchSymbolicFunction(SymbolicFunction):
         finally:
             current.reset(token)
 
-    def _order_arguments(self, g: registration.GraphContext, arguments: Mapping[str, Any]) -> list[Any]:
+    def _order_arguments(self, g: registration.GraphContext, arguments: Mapping[str, object]) -> list[object]:
         """Return all arguments of the operator in schema order."""
         schema = self._schema(g, arguments)
         if schema is None:
@@ -62,7 +65,9 @@ class TorchSymbolicFunction(SymbolicFunction):
             return [arguments[name] for name in (names if len(names) == len(arguments) else arguments)]
         return [arguments.get(formal.name, formal.default_value) for formal in schema]
 
-    def _schema(self, g: registration.GraphContext, arguments: Mapping[str, Any]) -> Sequence[Any] | None:
+    def _schema(
+        self, g: registration.GraphContext, arguments: Mapping[str, object]
+    ) -> Sequence[torch.Argument] | None:
         """The arguments of the operator's schema; None if the function is called for another operator."""
         node = g.node
         torch = sys.modules.get("torch")
@@ -76,7 +81,7 @@ class TorchSymbolicFunction(SymbolicFunction):
         return formals if set(arguments) <= {argument.name for argument in formals} else None
 
 
-def unwrap(result: Any) -> Any:
+def unwrap(result: object) -> object:
     """Unwrap values, also within lists."""
     if isinstance(result, (list, tuple)):
         return [unwrap(item) for item in result]

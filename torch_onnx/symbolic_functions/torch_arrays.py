@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 import onnx_ir as ir
 
+if TYPE_CHECKING:
+    import torch
 
-def to_array(tensor: Any) -> np.ndarray:
+
+def to_array(tensor: torch.Tensor) -> np.ndarray:
     """Convert a torch tensor of any element type to a numpy array."""
     return ir.tensor(tensor.detach().cpu().contiguous()).numpy()
 
 
-def to_tensor(contents: Any) -> Any:
+def to_tensor(contents: object) -> torch.Tensor:
     """Convert an array or Python numbers to a torch tensor; floats become double, as in torch.onnx."""
     import torch
 
@@ -30,7 +33,7 @@ def to_tensor(contents: Any) -> Any:
     return torch.tensor(contents)
 
 
-def is_tensor_of_torch(item: Any) -> bool:
+def is_tensor_of_torch(item: object) -> TypeGuard[torch.Tensor]:
     """Whether an object is a torch tensor; does not import torch."""
     return any(
         base.__module__.split(".")[0] == "torch" and base.__name__ == "Tensor" for base in type(item).mro()

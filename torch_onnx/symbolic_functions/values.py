@@ -7,7 +7,7 @@ list with values `prim::ListConstruct`, that of None `prim::Constant`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 import onnx_ir as ir
@@ -19,6 +19,11 @@ from .._type_utils import JitScalarType
 from ..errors import refuse_attribute
 from . import torch_arrays
 
+if TYPE_CHECKING:
+    import torch
+
+Size = int | ir.SymbolicDim | None
+"""The size of a dimension; a symbolic one or None if it is dynamic."""
 _MEMORY_FORMATS = {"contiguous_format": 0, "preserve_format": 1, "channels_last": 2, "channels_last_3d": 3}
 
 
@@ -27,7 +32,7 @@ class TensorType:
 
     __slots__ = ("element_type", "shape")
 
-    def __init__(self, element_type: DataType | None, shape: Sequence[Any] | None):
+    def __init__(self, element_type: DataType | None, shape: Sequence[Size] | None):
         self.element_type = element_type
         self.shape = None if shape is None else tuple(shape)
 
@@ -40,7 +45,7 @@ class TensorType:
         scalar_type = JitScalarType.of(self.element_type)
         return None if scalar_type == JitScalarType.UNDEFINED else scalar_type.scalar_name()
 
-    def dtype(self) -> Any:
+    def dtype(self) -> torch.dtype | None:
         """The element type as a `torch.dtype`; None if it is unknown."""
         scalar_type = JitScalarType.of(self.element_type)
         return None if scalar_type == JitScalarType.UNDEFINED else scalar_type.dtype()
@@ -62,7 +67,7 @@ class TensorType:
         """The same element type with other sizes."""
         return TensorType(self.element_type, sizes)
 
-    def with_dtype(self, dtype: Any) -> TensorType:
+    def with_dtype(self, dtype: object) -> TensorType:
         """The same sizes with another element type, a `torch.dtype`."""
         return TensorType(JitScalarType.from_dtype(dtype).onnx_type(), self.shape)
 
@@ -70,9 +75,9 @@ class TensorType:
         """The type itself, because strides have no meaning here."""
         return self
 
-    def isSubtypeOf(self, supertype: Any) -> bool:
+    def isSubtypeOf(self, supertype: TensorType) -> bool:
         """Whether the other is of the same kind."""
-        return bool(supertype.kind() == self.kind())
+        return supertype.kind() == self.kind()
 
     def __str__(self) -> str:
         return "Tensor"
@@ -116,7 +121,7 @@ class Value:
 
     __slots__ = ("context", "wrapped")
 
-    def __init__(self, context: GraphContext, wrapped: Any):
+    def __init__(self, context: GraphContext, wrapped: object):
         self.context = context
         self.wrapped = _to_plain(wrapped)
 
@@ -141,6 +146,11 @@ class Value:
         return isinstance(wrapped, list) and any(
             item is None or isinstance(item, (ir.Value, str)) for item in wrapped
         )
+
+    def members(self) -> list[Value]:
+        """The members of a list; none for anything else."""
+        members = self.wrapped if isinstance(self.wrapped, list) else []
+        return [Value(self.context, member) for member in members]
 
     def type(self) -> TensorType:
         """The known part of its type."""
@@ -175,7 +185,7 @@ class Value:
         """Whether its element type and all its sizes are known."""
         return self.element_type is not None and self.type().sizes() is not None
 
-    def constant(self) -> Any:
+    def constant(self) -> object:
         """A constant as a number, a string, a list of numbers or an array; None for anything else."""
         wrapped = self.wrapped
         if isinstance(wrapped, ir.Value):
@@ -199,7 +209,11 @@ class Value:
         refuse_attribute("a value", name, "type, setType, node and debugName are here")
 
 
-def _to_plain(argument: Any) -> Any:
+Results = Value | tuple[Value, ...]
+"""The result of an operator, or a tuple if there are several."""
+
+
+def _to_plain(argument: object) -> object:
     """An argument as torch.onnx passes it, with element types and memory formats as numbers."""
     if isinstance(argument, Value):
         return argument.wrapped
@@ -248,7 +262,7 @@ class Node:
         """The inputs, or the elements of a list."""
         context = self._value.context
         if self._value.is_packed():
-            return [Value(context, item) for item in self._value.wrapped]
+            return self._value.members()
         producer = self._producer
         return [Value(context, item) for item in producer.inputs] if producer is not None else []
 
@@ -275,7 +289,7 @@ class Node:
         """The number of results."""
         return len(self.outputs())
 
-    def _attributes(self) -> dict[str, tuple[str, Any]]:
+    def _attributes(self) -> dict[str, tuple[str, object]]:
         constant = self._value.constant()
         if constant is not None:
             suffix = "s" if isinstance(constant, str) else "t"
@@ -302,10 +316,10 @@ class Node:
         """The suffix of an attribute: `i`, `f`, `s`, `t`, `is`, `fs`, `ss`."""
         return self._attributes()[name][0]
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> object:
         return self._attributes()[name][1]
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         if name in _SUFFIXES.values():
             return self.__getitem__
         return refuse_attribute("a node", name, "kind, mustBeNone, inputs, outputs and attributes are here")
@@ -333,7 +347,7 @@ _SUFFIXES = {
 }
 
 
-def _read_attribute(attribute: ir.Attr) -> tuple[str, Any]:
+def _read_attribute(attribute: ir.Attr) -> tuple[str, object]:
     suffix = _SUFFIXES.get(attribute.type, "")
     value = attribute.value
     if suffix == "t":

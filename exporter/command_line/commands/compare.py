@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..options.export import Trusted
+from ..options import export as options
 from ..terminal.tables import MOST_SHOWN, more, print_json, row, shape_text, show, size_text, table
 
 if TYPE_CHECKING:
@@ -20,14 +20,16 @@ if TYPE_CHECKING:
 def compare(
     first: Annotated[pathlib.Path, typer.Argument(metavar="A.onnx", help="A file.")],
     second: Annotated[pathlib.Path, typer.Argument(metavar="B.onnx", help="The file to compare it with.")],
-    runs: Annotated[int, typer.Option(min=0, help="Measured runs of each file; 0 measures no latency.")] = 20,
-    seeds: Annotated[int, typer.Option(min=1, help="Random inputs that results are compared on.")] = 2,
+    runs: Annotated[
+        int, typer.Option(min=0, help="The number of measured runs of each file; 0 measures no latency.")
+    ] = 20,
+    seeds: Annotated[int, typer.Option(min=1, help="The number of random inputs to compare results on.")] = 2,
     dimensions: Annotated[
         list[str] | None,
-        typer.Option("--dim", metavar="NAME=SIZE", help="The size of a named dimension; 2 unless given."),
+        typer.Option("--dim", metavar="NAME=SIZE", help="The size of a named dimension; the default is 2."),
     ] = None,
-    trusted: Trusted = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    trusted: options.Trusted = False,
+    as_json: options.Json = False,
 ) -> None:
     """Show two files side by side: operators, weights, latency in onnxruntime, and results."""
     from ...running.comparison import compare_files
@@ -72,7 +74,7 @@ def _operators(comparison: Comparison) -> dict[str, tuple[int, int]]:
 
 
 def _facts(comparison: Comparison) -> Iterator[tuple[str, str, str]]:
-    def both(title: str, text: Any) -> tuple[str, str, str]:
+    def both(title: str, text: Callable[[Mapping[str, Any]], str]) -> tuple[str, str, str]:
         return title, text(comparison.files[0]), text(comparison.files[1])
 
     yield both("file", lambda file: size_text(file["bytes"]))
@@ -82,7 +84,8 @@ def _facts(comparison: Comparison) -> Iterator[tuple[str, str, str]]:
     yield both("initializers", lambda file: str(file["initializers"]["count"]))
     yield both("weights", lambda file: size_text(file["initializers"]["bytes"]))
     for section in ("inputs", "outputs"):
-        yield both(section, lambda file, section=section: "; ".join(map(_value, file[section][:MOST_SHOWN])))
+        listed = ["; ".join(map(_value, file[section][:MOST_SHOWN])) for file in comparison.files]
+        yield section, listed[0], listed[1]
     for level, (a, b) in comparison.latency.items():
         yield f"latency, optimizations: {level}", f"{a:.3f} ms", f"{b:.3f} ms ({b / a:.2f})"
 
@@ -97,7 +100,7 @@ def _differences(output: OutputDifference) -> tuple[str, str]:
     return f"{output.absolute:.3g}", f"{output.relative:.3g}"
 
 
-def _plain(comparison: Comparison) -> dict[str, Any]:
+def _plain(comparison: Comparison) -> dict[str, object]:
     """Convert the comparison for JSON, which has no infinity: it becomes null, and `reason` explains it."""
     outputs = []
     for output in comparison.outputs:

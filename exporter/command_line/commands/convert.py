@@ -12,14 +12,13 @@ from ....passes.onnx_graph.levels import check_level
 from ...devices.targets.load_target import resolve_target
 from ..options import caffe2, quantization, tensorflow
 from ..options import export as options
-from ..options.export import Trusted
 from ..terminal.output import Output
 
 Optimize = Annotated[
     str | None,
     typer.Option(
-        help="How far to optimize the graph: none, basic or full. Full unless given; an ONNX file that has "
-        "the opset then stays as it is."
+        help="How far to optimize the graph: none, basic or full, the default. By default, an ONNX file that "
+        "already has the opset is copied unchanged."
     ),
 ]
 
@@ -29,8 +28,8 @@ def convert(
         pathlib.Path,
         typer.Argument(
             metavar="MODEL",
-            help="The file to convert: ONNX, a source file, a Caffe2 net, or of TensorFlow a GraphDef, a "
-            "MetaGraph, or the folder of a SavedModel.",
+            help="The file to convert: ONNX, a source file, a Caffe2 net, a TensorFlow GraphDef, MetaGraph "
+            "or SavedModel folder.",
         ),
     ],
     output: options.OutputFile,
@@ -40,7 +39,7 @@ def convert(
         bool,
         typer.Option("--allow-links", help="Follow links of external data out of the model's folder."),
     ] = False,
-    trusted: Trusted = False,
+    trusted: options.Trusted = False,
     init_net: caffe2.InitNet = None,
     input_shape: caffe2.InputShapes = None,
     inputs: tensorflow.Inputs = None,
@@ -58,7 +57,7 @@ def convert(
     asymmetric: quantization.Asymmetric = False,
     quantize_embeddings: quantization.Embeddings = False,
     keep_lm_head: quantization.KeepHead = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Write an ONNX file, a source file, a TensorFlow file, or a Caffe2 net, at one opset."""
     from ...load_model import load

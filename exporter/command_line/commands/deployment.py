@@ -11,7 +11,7 @@ import typer
 from ....registration import DEFAULT_OPSET, UsageError
 from ....registration.opsets import OPSET_RANGE, check_opset
 from ...devices.memory_amounts import memory_amount
-from ..options.export import Trusted
+from ..options import export as options
 from ..terminal.output import say
 
 
@@ -25,11 +25,11 @@ def plan(
     dim: Annotated[
         list[str] | None, typer.Option(metavar="NAME=SIZE", help="The size of a dimension; may be repeated.")
     ] = None,
-    alignment: Annotated[int, typer.Option(help="What offsets are multiples of, in bytes.")] = 64,
+    alignment: Annotated[int, typer.Option(help="The alignment of offsets, in bytes.")] = 64,
     html: Annotated[
-        bool, typer.Option("--html", help="Write plan.html, a page with the picture, too.")
+        bool, typer.Option("--html", help="Also write plan.html, a page with the picture.")
     ] = False,
-    trusted: Trusted = False,
+    trusted: options.Trusted = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print plan.json.")] = False,
 ) -> None:
     """Plan execution order, lifetimes and memory offsets of a model for an engine."""
@@ -68,11 +68,11 @@ def prepack(
     layout: Annotated[
         str,
         typer.Option(
-            help="portable, or native: convolutions too, for processors with the same instructions only."
+            help="portable, or native: also packs convolutions, for processors with the same instructions."
         ),
     ] = "portable",
-    trusted: Trusted = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    trusted: options.Trusted = False,
+    as_json: options.Json = False,
 ) -> None:
     """Write a folder with a model's weights packed for this machine, and the portable model beside them."""
     from ...devices.prepack.manifest import MANIFEST, PACKED, Manifest
@@ -98,7 +98,10 @@ def prepack(
         }
         print(json.dumps(summary, indent=2))
         return
-    say(f"{output / PACKED}: {len(manifest.blobs)} packed weights, {size} bytes; valid as {MANIFEST} says")
+    say(
+        f"{output / PACKED}: {len(manifest.blobs)} packed weights, {size} bytes; {MANIFEST} says where they "
+        "are valid"
+    )
 
 
 def stream(
@@ -112,10 +115,10 @@ def stream(
         typer.Option(help="Show the segments for this memory of weights and activations, such as 200MB."),
     ] = None,
     lookahead: Annotated[
-        int | None, typer.Option(help="Show the segments with this many read ahead of the one that runs.")
+        int | None, typer.Option(help="Show the segments if so many of them are read ahead.")
     ] = None,
-    trusted: Trusted = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    trusted: options.Trusted = False,
+    as_json: options.Json = False,
 ) -> None:
     """Write a folder from which opsetta.StreamingSession runs a model with few weights in memory."""
     from ...devices.streaming import StreamingSession, save_streaming

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ...devices.targets.target import Target
     from ...factories import Example
     from ...program import Program
+    from ...running.verification import VerificationReport
 
 
 def export(
@@ -159,7 +160,7 @@ def verify(
     say(f"{model} agrees with eager PyTorch")
 
 
-def _report(report: Any) -> dict[str, Any]:
+def _report(report: VerificationReport) -> dict[str, object]:
     return {
         "max_absolute_error": report.max_absolute_error,
         "outputs": [

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pathlib
 import time
-from typing import IO, Annotated, Any
+from typing import IO, Annotated
 
 import typer
 
 from ....registration import UsageError
-from ..options.export import Trusted
+from ..options import export as options
 from ..terminal.output import Output, Written
 
 _TEXT = (".pbtxt", ".prototxt", ".textproto", ".txt")
@@ -67,8 +67,8 @@ def freeze(
     keys: Keys = None,
     signature: Signature = None,
     allow_links: AllowLinks = False,
-    trusted: Trusted = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    trusted: options.Trusted = False,
+    as_json: options.Json = False,
 ) -> None:
     """Write a TensorFlow graph with constants for variables, without nodes that inference does not need."""
     from google.protobuf import text_format
@@ -97,7 +97,7 @@ def freeze(
 
     written.save(Written(write), None)
     nodes = len(frozen.graph_def.node)
-    facts: dict[str, Any] = {
+    facts: dict[str, object] = {
         "file": str(output),
         "bytes": written.size,
         "nodes": nodes,

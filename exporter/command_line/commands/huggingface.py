@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import time
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,9 @@ from ..options import quantization
 from ..terminal.output import say
 from ..terminal.progress import bars
 from ..terminal.tables import print_json, size_text
+
+if TYPE_CHECKING:
+    from ...huggingface import HuggingFaceExport
 
 Folder = Annotated[
     pathlib.Path | None,
@@ -29,12 +32,13 @@ TaskName = Annotated[
     typer.Option(
         metavar="NAME",
         help="With --hf: text-generation, text2text-generation, automatic-speech-recognition, "
-        "text-classification, image-classification or feature-extraction; by the architecture unless given.",
+        "text-classification, image-classification or feature-extraction; the default depends on the "
+        "architecture.",
     ),
 ]
 Dtype = Annotated[
     str | None,
-    typer.Option(metavar="fp32 | fp16 | bf16", help="With --hf: the type of weights; fp32 unless given."),
+    typer.Option(metavar="fp32 | fp16 | bf16", help="With --hf: the type of weights; the default is fp32."),
 ]
 _PARAMETERS_OF_FOLDERS = frozenset(
     "output hf task dtype opset verify external_data reference_weights optimize target quantize block_size "
@@ -92,7 +96,7 @@ def export_folder(context: typer.Context, quantize: dict[str, Any] | None) -> No
     say(f"copied: {', '.join(exported.copied)}")
 
 
-def _facts(exported: Any) -> dict[str, Any]:
+def _facts(exported: HuggingFaceExport) -> dict[str, object]:
     return {
         "folder": str(exported.folder),
         "task": exported.task,
@@ -119,18 +123,25 @@ def generate(
         pathlib.Path, typer.Argument(metavar="FOLDER", help="A folder that `opsetta export --hf` wrote.")
     ],
     prompt: Annotated[
-        str, typer.Argument(metavar="PROMPT | AUDIO.wav", help="A text, or for speech recognition a file.")
+        str,
+        typer.Argument(metavar="PROMPT | AUDIO.wav", help="A text, or a recording for speech recognition."),
     ],
-    max_new_tokens: Annotated[int, typer.Option(help="The most tokens to generate.")] = 20,
+    max_new_tokens: Annotated[int, typer.Option(help="The largest number of tokens to generate.")] = 20,
     sample: Annotated[
-        bool, typer.Option("--sample", help="Draw tokens by their probability; else take the most probable.")
+        bool,
+        typer.Option("--sample", help="Draw tokens by their probability, instead of the most probable ones."),
     ] = False,
     temperature: Annotated[float, typer.Option(help="Divides the logits before tokens are drawn.")] = 1.0,
-    top_k: Annotated[int, typer.Option(help="Draw from so many tokens; 0 is all.")] = 0,
-    top_p: Annotated[float, typer.Option(help="Draw from tokens that have this probability together.")] = 1.0,
-    seed: Annotated[int | None, typer.Option(help="Of the random numbers.")] = None,
+    top_k: Annotated[
+        int, typer.Option(help="Draw from the most probable tokens, this many; 0 means all.")
+    ] = 0,
+    top_p: Annotated[
+        float, typer.Option(help="Draw from the most probable tokens with this total probability.")
+    ] = 1.0,
+    seed: Annotated[int | None, typer.Option(help="The seed of the random numbers.")] = None,
     language: Annotated[
-        str | None, typer.Option(help="Of the speech, such as en; Whisper finds it unless given.")
+        str | None,
+        typer.Option(help="The language of the speech, such as en; by default Whisper detects it."),
     ] = None,
     as_json: options.Json = False,
 ) -> None:

@@ -13,7 +13,6 @@ from ....registration import AnnotationError, OpsettaError, UnsafeAnnotation
 from ....registration.opsets import OPSET_RANGE
 from ...captured_graph.specializations import Specialization
 from ..options import export as options
-from ..options.export import Trusted
 from ..terminal.output import say
 from ..terminal.tables import MOST_SHOWN, more, print_json, row, shape_text, show, size_text, table
 from .targets import check_target
@@ -23,14 +22,16 @@ def check(
     model: Annotated[pathlib.Path, typer.Argument(metavar="MODEL.onnx", help="The file to check.")],
     target: Annotated[
         str | None,
-        typer.Option(metavar="NAME | FILE.toml", help="Check instead what this consumer does not take."),
+        typer.Option(
+            metavar="NAME | FILE.toml", help="List instead what this runtime or device does not support."
+        ),
     ] = None,
-    trusted: Trusted = False,
+    trusted: options.Trusted = False,
     as_json: options.Json = False,
 ) -> None:
     """Check that the nodes of a model file are valid, and that its in-place annotations are safe.
 
-    With --target, check what that consumer does not take; its list has the invalid nodes, too.
+    With --target, list what that runtime or device does not support, and the invalid nodes.
     """
     if target is not None:
         check_target(model, target, trusted, as_json)
@@ -64,9 +65,10 @@ def check(
 
 def ops(
     opset: Annotated[
-        int | None, typer.Option(help=f"The opset to look at, {OPSET_RANGE}; the swept ones unless given.")
+        int | None,
+        typer.Option(help=f"The opset to list, {OPSET_RANGE}; by default those of docs/operators.md."),
     ] = None,
-    text: Annotated[str, typer.Option("--filter", help="Only operators whose name holds this text.")] = "",
+    text: Annotated[str, typer.Option("--filter", help="Only operators whose name contains this text.")] = "",
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print docs/operators.md.")] = False,
     as_json: options.Json = False,
 ) -> None:
@@ -103,10 +105,10 @@ def info(
     model: Annotated[
         pathlib.Path,
         typer.Argument(
-            metavar="MODEL", help="The file to look at: ONNX, a graph of TensorFlow, or a net of Caffe2."
+            metavar="MODEL", help="The file to describe: ONNX, a TensorFlow graph, or a Caffe2 net."
         ),
     ],
-    trusted: Trusted = False,
+    trusted: options.Trusted = False,
     as_json: options.Json = False,
 ) -> None:
     """Show the opsets, inputs, outputs, operators and weights of a model file."""
@@ -164,7 +166,7 @@ def _header(description: dict[str, Any]) -> Iterator[str]:
     yield f"weights: {constants['count']} constants, {size_text(constants['bytes'])}{where}"
     if description.get("signatures"):
         chosen = description["signature"] or "none of them"
-        yield f"signatures: {_list_names(description['signatures'])}; shown is {chosen}"
+        yield f"signatures: {_list_names(description['signatures'])}; this shows {chosen}"
 
 
 def _list_names(names: list[str]) -> str:

@@ -7,32 +7,26 @@ from typing import Annotated
 
 import typer
 
-from ..options.export import Trusted
+from ..options import export as options
 from ..terminal.output import Output
 
 
 def realize(
     model: Annotated[pathlib.Path, typer.Argument(metavar="MODEL.onnx", help="The file to rewrite.")],
-    output: Annotated[
-        pathlib.Path, typer.Option("--output", "-o", help="The file to write; - is standard output.")
-    ],
+    output: options.OutputFile,
     passes: Annotated[
         list[str],
         typer.Option(
-            "--pass", metavar="NAME[=VALUE]", help="A pass; may be repeated, in order. See docs/realizers.md."
+            "--pass",
+            metavar="NAME[=VALUE]",
+            help="A pass; may be repeated, and passes run in this order. See docs/realizers.md.",
         ),
     ],
-    external_data: Annotated[
-        bool | None,
-        typer.Option(
-            "--external-data/--no-external-data",
-            help="Weights into a file beside the model; by size unless given.",
-        ),
-    ] = None,
-    trusted: Trusted = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    external_data: options.ExternalData = None,
+    trusted: options.Trusted = False,
+    as_json: options.Json = False,
 ) -> None:
-    """Rewrite a model into what an engine takes: unrolled, cut, folded, renamed, of other types."""
+    """Rewrite a model for an engine that supports only a part of ONNX."""
     from ...load_model import load
     from ...onnx_model import OnnxModel
     from ...realizing import realize as rewrite

@@ -14,7 +14,6 @@ from ...devices.targets.load_target import resolve_target
 from ...files.targets import resolve
 from ...torch_boundary.requirements import need_torch
 from ..options import export as options
-from ..options.export import Trusted
 from ..options.user_code import capture_options, load, names, quiet_stdout, torch_boundary
 from ..terminal.output import say
 from ..terminal.progress import stages
@@ -40,7 +39,7 @@ def report(
     opsets: Annotated[
         str | None,
         typer.Option(
-            metavar="9,13,18", help="The opsets to compare; some from 9 to 23 unless given. 'none' for none."
+            metavar="9,13,18", help="The opsets to compare; by default some from 9 to 23, or 'none'."
         ),
     ] = None,
     compare: Annotated[
@@ -59,8 +58,8 @@ def report(
     optimize: options.Optimize = DEFAULT_LEVEL,
     target: options.Target = None,
     symbolics: options.Symbolics = None,
-    trusted: Trusted = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the facts of the report as JSON.")] = False,
+    trusted: options.Trusted = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the data of the report as JSON.")] = False,
 ) -> None:
     """Write a page about the export of a model, also of one that cannot be exported.
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from ....registration.opsets import MAXIMUM_OPSET, MINIMUM_OPSET
 from ...devices.targets.load_target import load_target, target_names
 from ...devices.targets.target import Target
+from ..options import export as options
 from ..terminal.output import say
 from ..terminal.tables import print_json, row, show, table
 
@@ -20,9 +21,9 @@ def targets(
     as_markdown: Annotated[
         bool, typer.Option("--markdown", help="Print the table of docs/targets.md.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: options.Json = False,
 ) -> None:
-    """List the consumers that a model can be written for or checked against."""
+    """List the runtimes and devices that a model can be written for or checked against."""
     loaded_targets = [load_target(name) for name in target_names()]
     if as_json:
         print_json({"targets": [_as_json(target) for target in loaded_targets]})
@@ -39,7 +40,7 @@ def targets(
 def markdown(loaded_targets: Iterable[Target]) -> str:
     """The table of docs/targets.md."""
     lines = [
-        "| target | product | opsets | default | operators | refuses | wants |",
+        "| target | product | opsets | default | operators | not supported | conventions |",
         "|---|---|---|---|---|---|---|",
     ]
     for target in loaded_targets:
@@ -55,8 +56,8 @@ def markdown(loaded_targets: Iterable[Target]) -> str:
 
 def _operators(target: Target) -> str:
     if target.operators.taken:
-        return f"{len(target.operators.taken)} taken"
-    return f"{len(target.operators.refused)} refused" if target.operators.refused else "not listed"
+        return f"{len(target.operators.taken)} supported"
+    return f"{len(target.operators.refused)} not supported" if target.operators.refused else "not listed"
 
 
 def _limitations(target: Target) -> list[str]:
@@ -68,7 +69,7 @@ def _limitations(target: Target) -> list[str]:
     if target.maximum_bytes is not None:
         limitations.append(f"weights above {target.maximum_bytes:,} bytes")
     if target.types.taken:
-        limitations.append(f"types but {', '.join(sorted(target.types.taken))}")
+        limitations.append(f"types other than {', '.join(sorted(target.types.taken))}")
     return limitations
 
 
@@ -81,7 +82,7 @@ def _conventions(target: Target) -> list[str]:
     return conventions
 
 
-def _as_json(target: Target) -> dict[str, Any]:
+def _as_json(target: Target) -> dict[str, object]:
     opsets = {
         "minimum": target.opsets.minimum or MINIMUM_OPSET,
         "maximum": target.opsets.maximum or MAXIMUM_OPSET,
@@ -119,13 +120,10 @@ def check_target(model: pathlib.Path, target: str, trusted: bool, as_json: bool)
             }
         )
     elif problems:
-        say(f"{model}: target '{loaded_target.name}' ({loaded_target.title}) does not take")
+        say(f"{model}: target '{loaded_target.name}' ({loaded_target.title}) does not support")
         for problem in problems:
             say(f"  - {problem}")
     else:
-        say(
-            f"{model}: nothing in it is known to be refused by target '{loaded_target.name}' "
-            f"({loaded_target.title})"
-        )
+        say(f"{model}: no known problems with target '{loaded_target.name}' ({loaded_target.title})")
     if problems:
         raise typer.Exit(1)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ....registration import ModelFileError, UsageError
-from ..options.export import Trusted
+from ..options import export as options
 from ..terminal.output import Output, Written, say
 from ..terminal.tables import MOST_SHOWN, more, print_json, row, shape_text, show, size_text, table
 from .freeze import AllowLinks, Checkpoint, Keys, Outputs, Signature, pairs
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from ...capture.tensorflow.weights import Weight, WeightLayout
 
 
 def weights(
@@ -41,8 +44,8 @@ def weights(
     keys: Keys = None,
     signature: Signature = None,
     allow_links: AllowLinks = False,
-    trusted: Trusted = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    trusted: options.Trusted = False,
+    as_json: options.Json = False,
 ) -> None:
     """List the weights of a model, what their dimensions are, and write them to a file."""
     written = None if output is None else Output(output)
@@ -84,7 +87,7 @@ def _read_weights(
     signature: str | None,
     allow_links: bool,
     trusted: bool,
-) -> Sequence[Any]:
+) -> Sequence[Weight]:
     """The weights of a graph, a checkpoint or an ONNX file."""
     from ...capture.tensorflow.checkpoints import is_checkpoint
     from ...capture.tensorflow.recognition import recognise
@@ -107,7 +110,7 @@ def _read_weights(
     return _of_onnx(model, allow_links, trusted)
 
 
-def _of_onnx(model: os.PathLike[str], allow_links: bool, trusted: bool) -> Sequence[Any]:
+def _of_onnx(model: os.PathLike[str], allow_links: bool, trusted: bool) -> Sequence[Weight]:
     from ...capture.tensorflow.weights import Weight
     from ...load_model import load
     from ...onnx_model import OnnxModel
@@ -125,11 +128,11 @@ def _of_onnx(model: os.PathLike[str], allow_links: bool, trusted: bool) -> Seque
     return weights_of_file
 
 
-def _description(weight: Any, onnx_order: bool) -> dict[str, Any]:
+def _description(weight: Weight, onnx_order: bool) -> dict[str, Any]:
     layout, shape = weight.layout, weight.shape
     if layout is not None:
         names = layout.in_onnx() if onnx_order else layout.dimensions
-        shape = layout.onnx_shape(shape) if onnx_order else shape
+        shape = layout.onnx_shape(shape) if onnx_order and shape is not None else shape
     numpy_type = _numpy_type(weight)
     size = None
     if (
@@ -149,11 +152,16 @@ def _description(weight: Any, onnx_order: bool) -> dict[str, Any]:
     }
 
 
+def _read_in_onnx_order(layout: WeightLayout, read: Callable[[], np.ndarray]) -> np.ndarray:
+    contents: np.ndarray = layout.to_onnx(read())
+    return contents
+
+
 def _is_numeric(numpy_type: np.dtype | None) -> bool:
     return numpy_type is not None and not numpy_type.hasobject
 
 
-def _numpy_type(weight: Any) -> np.dtype | None:
+def _numpy_type(weight: Weight) -> np.dtype | None:
     """The name of the numpy type of a weight's elements."""
     import ml_dtypes
     import numpy as np
@@ -167,10 +175,10 @@ def _numpy_type(weight: Any) -> np.dtype | None:
         return None
 
 
-def _write(file: IO[bytes], suffix: str, numeric_weights: Sequence[Any], onnx_order: bool) -> None:
+def _write(file: IO[bytes], suffix: str, numeric_weights: Sequence[Weight], onnx_order: bool) -> None:
     from ...files.tensor_files import NamedTensor, write_npz, write_safetensors
 
-    missing = [weight.name for weight in numeric_weights if weight.read is None]
+    missing = [weight.name for weight in numeric_weights if weight.read is None or weight.shape is None]
     if missing:
         raise ModelFileError(
             f"the graph has variables, such as '{missing[0]}', whose values are in a checkpoint: pass "
@@ -179,13 +187,9 @@ def _write(file: IO[bytes], suffix: str, numeric_weights: Sequence[Any], onnx_or
     tensors = []
     for weight in numeric_weights:
         numpy_type, layout, shape, read = _numpy_type(weight), weight.layout, weight.shape, weight.read
-        if numpy_type is None:
+        if numpy_type is None or shape is None or read is None:
             continue
         if onnx_order and layout is not None:
-            shape, read = layout.onnx_shape(shape), _read_in_onnx_order(layout, read)
+            shape, read = layout.onnx_shape(shape), functools.partial(_read_in_onnx_order, layout, read)
         tensors.append(NamedTensor(weight.name, numpy_type, shape, read))
     (write_npz if suffix == ".npz" else write_safetensors)(file, tensors)
-
-
-def _read_in_onnx_order(layout: Any, read: Any) -> Any:
-    return lambda: layout.to_onnx(read())

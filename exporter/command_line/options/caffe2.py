@@ -32,13 +32,15 @@ def load_options(init_net: pathlib.Path | None, input_shapes: list[str] | None) 
     Raises:
         UsageError: a shape has no name of an input, or an input has two.
     """
-    options: dict[str, Any] = {} if init_net is None else {"init_net": init_net}
+    shapes: dict[str, str] = {}
     for text in input_shapes or ():
         name, equals, shape = text.partition("=")
         if not equals or not name:
             raise UsageError(f"--input-shape '{text}' is not NAME=SIZE,SIZE,…")
-        shapes = options.setdefault("shapes", {})
         if name in shapes:
             raise UsageError(f"--input-shape: '{name}' occurs twice")
         shapes[name] = shape
-    return options
+    return {
+        **({} if init_net is None else {"init_net": init_net}),
+        **({"shapes": shapes} if shapes else {}),
+    }

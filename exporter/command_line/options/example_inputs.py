@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -42,7 +41,7 @@ class _Specification:
     bound: int | None
 
 
-def example_inputs(texts: Sequence[str]) -> tuple[tuple[Any, ...], list[dict[int, str] | None]]:
+def example_inputs(texts: Sequence[str]) -> tuple[tuple[object, ...], list[dict[int, str] | None]]:
     """Make the described inputs, in order, from torch's random numbers.
 
     A text is `TYPE[DIM,...]` for a tensor, or a number, `true`, `false` or `none` for that constant. A DIM is
@@ -69,7 +68,7 @@ def example_inputs(texts: Sequence[str]) -> tuple[tuple[Any, ...], list[dict[int
     return tuple(inputs), shapes
 
 
-def _parse_input(text: str) -> Any:
+def _parse_input(text: str) -> object:
     match = _SPECIFICATION.fullmatch(text)
     if match is None:
         return _literal(text)
@@ -97,7 +96,7 @@ def _parse_input(text: str) -> Any:
     return _Specification(dtype, sizes, names, None if bound is None else int(bound))
 
 
-def _literal(text: str) -> Any:
+def _literal(text: str) -> object:
     plain = text.strip()
     if plain.lower() in _WORDS:
         return _WORDS[plain.lower()]

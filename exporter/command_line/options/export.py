@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pathlib
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from ....registration.opsets import OPSET_RANGE
 
-_FACTORY: Any = typer.Argument(
+_FACTORY: object = typer.Argument(
     metavar="PATH.py:FUNCTION | MODEL.pt",
     help="A function without arguments that returns (model, args), (model, args, kwargs), or a dict with "
     "these keys and options of opsetta.export, such as dynamic_shapes; or a file that torch.jit.save wrote, "
@@ -23,23 +23,25 @@ Inputs = Annotated[
         "--input",
         metavar="SPEC",
         help="An input of a TorchScript file, in order: float32[batch,3,224,224], int64[batch,seq=7]<100, "
-        "a number, true, false or none. A name is a dimension that varies, 2 in the example unless NAME=SIZE "
-        "says otherwise. Values are random; whole numbers are 0 or 1, or below the bound after <.",
+        "a number, true, false or none. A name makes a dimension dynamic; its size in the example is 2, or "
+        "that of NAME=SIZE. Values are random; integers are 0 or 1, or below the bound after <.",
     ),
 ]
 Trusted = Annotated[
     bool,
-    typer.Option(
-        "--trusted", help="Lift the bounds on size, for a large file from somebody who is not out to harm."
-    ),
+    typer.Option("--trusted", help="Lift the bounds on size, for a large file from a trusted source."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Symbolics = Annotated[
     list[pathlib.Path] | None,
     typer.Option("--symbolics", metavar="FILE.py", help="A file with symbolic functions to load first."),
 ]
-Rtol = Annotated[float | None, typer.Option(help="Relative tolerance; by element type unless given.")]
-Atol = Annotated[float | None, typer.Option(help="Absolute tolerance; by element type unless given.")]
+Rtol = Annotated[
+    float | None, typer.Option(help="Relative tolerance; the default depends on the element type.")
+]
+Atol = Annotated[
+    float | None, typer.Option(help="Absolute tolerance; the default depends on the element type.")
+]
 OutputFile = Annotated[
     pathlib.Path, typer.Option("--output", "-o", help="The file to write; - is standard output.")
 ]
@@ -48,7 +50,10 @@ Opset = Annotated[
 ]
 Target = Annotated[
     str | None,
-    typer.Option(metavar="NAME | FILE.toml", help="The consumer to write for; `opsetta targets` lists them."),
+    typer.Option(
+        metavar="NAME | FILE.toml",
+        help="The runtime or device that will read the file; `opsetta targets` lists them.",
+    ),
 ]
 Verify = Annotated[
     bool,
@@ -56,13 +61,13 @@ Verify = Annotated[
 ]
 Dynamic = Annotated[
     list[str] | None,
-    typer.Option(metavar="INPUT:AXIS=NAME", help="A dimension that varies, x:0=batch. May be repeated."),
+    typer.Option(metavar="INPUT:AXIS=NAME", help="A dynamic dimension, x:0=batch. May be repeated."),
 ]
 InputNames = Annotated[str | None, typer.Option(help="Names of the inputs, separated by commas.")]
 OutputNames = Annotated[str | None, typer.Option(help="Names of the outputs, separated by commas.")]
 Mutations = Annotated[
     str | None,
-    typer.Option(help="What becomes of buffers that the model writes: error, outputs or drop."),
+    typer.Option(help="How to handle buffers that the model writes to: error, outputs or drop."),
 ]
 CaptureMethod = Annotated[
     str | None,
@@ -72,14 +77,14 @@ Specialize = Annotated[
     bool,
     typer.Option(
         "--specialize",
-        help="Where a decision depends on the values of inputs, take that of the example, and list it.",
+        help="Fix decisions that depend on the values of inputs as in the example, and list them.",
     ),
 ]
 ExternalData = Annotated[
     bool | None,
     typer.Option(
         "--external-data/--no-external-data",
-        help="Weights into a file beside the model; by size unless given.",
+        help="Write weights into a file beside the model; by default only above 2 GB.",
     ),
 ]
 StoredWeights = Annotated[
@@ -94,7 +99,7 @@ ReferenceWeights = Annotated[
     bool,
     typer.Option(
         "--reference-weights",
-        help="Refer to the files of --weights, which are in the output's folder, and copy nothing.",
+        help="Refer to the files of --weights, which must be in the output's folder, and copy no weights.",
     ),
 ]
 Optimize = Annotated[str, typer.Option(help="How far to optimize the graph: none, basic or full.")]

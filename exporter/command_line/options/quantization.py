@@ -4,29 +4,38 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ....registration import UsageError
 from ..terminal.tables import size_text
 
+if TYPE_CHECKING:
+    from ....passes.quantization import Error
+    from ...onnx_model import OnnxModel
+    from ...program import Program
+
 Quantize = Annotated[
     str | None,
-    typer.Option(metavar="int8 | int4", help="Store the weights of matrix products in so many bits."),
+    typer.Option(
+        metavar="int8 | int4", help="Store the weights of matrix products as 8-bit or 4-bit integers."
+    ),
 ]
 BlockSize = Annotated[
     int | None,
-    typer.Option(help="Elements of a weight that share a scale, a power of two from 16 on; 32 unless given."),
+    typer.Option(
+        help="Elements of a weight that share a scale: a power of two, at least 16; the default is 32."
+    ),
 ]
 Asymmetric = Annotated[
     bool, typer.Option("--asymmetric", help="Give each block a zero point, for a smaller error.")
 ]
 Embeddings = Annotated[
-    bool, typer.Option("--quantize-embeddings", help="Quantize tables of embeddings, too.")
+    bool, typer.Option("--quantize-embeddings", help="Also quantize tables of embeddings.")
 ]
 KeepHead = Annotated[
-    bool, typer.Option("--keep-lm-head", help="Leave products whose results are outputs as they are.")
+    bool, typer.Option("--keep-lm-head", help="Do not quantize products whose results are outputs.")
 ]
 
 
@@ -64,7 +73,7 @@ def quantize_and_compare(
     stage: Callable[[str], None] = lambda stage: None,
     *,
     compare: bool = False,
-) -> tuple[Any, Any]:
+) -> tuple[Program | OnnxModel, Error | None]:
     """The quantized model, and the error of its outputs for the example of a capture.
 
     Args:
@@ -83,7 +92,7 @@ def quantize_and_compare(
     return quantized, output_error(quantized, model)
 
 
-def quantization_json(model: Any, error: Any = None) -> dict[str, Any]:
+def quantization_json(model: object, error: Error | None = None) -> dict[str, object]:
     """What is quantized in a model that has been written, for JSON.
 
     Args:
@@ -104,7 +113,7 @@ def quantization_json(model: Any, error: Any = None) -> dict[str, Any]:
     }
 
 
-def quantization_lines(model: Any, error: Any = None) -> list[str]:
+def quantization_lines(model: object, error: Error | None = None) -> list[str]:
     """The same as lines of text."""
     quantization = getattr(model, "quantization", None)
     if quantization is None:

@@ -32,7 +32,9 @@ Zoo = Annotated[
 Results = Annotated[
     pathlib.Path | None,
     typer.Option(
-        "--output", "-o", help="The results, .parquet or .sqlite. What the file has is not repeated."
+        "--output",
+        "-o",
+        help="The results, .parquet or .sqlite. Jobs whose results the file has are skipped.",
     ),
 ]
 Opsets = Annotated[str, typer.Option(metavar="N,N-N,...", help="The opsets, 9,13-15,18.")]
@@ -49,23 +51,27 @@ Shapes = Annotated[
     ),
 ]
 Targets = Annotated[
-    str, typer.Option(metavar="NAME,...", help="Consumers to write for; none is one of them too.")
+    str, typer.Option(metavar="NAME,...", help="The runtimes and devices to write for, or none.")
 ]
 Engine = Annotated[
     str,
-    typer.Option(metavar="local | ray | ray://HOST:PORT", help="Where jobs run: here, or on a Ray cluster."),
+    typer.Option(
+        metavar="local | ray | ray://HOST:PORT", help="Where jobs run: on this machine or a Ray cluster."
+    ),
 ]
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Jobs at a time; by default one for each processor.")
 ]
-Seconds = Annotated[float, typer.Option(help="How long a job may take.")]
+Seconds = Annotated[float, typer.Option(help="The time limit of a job, in seconds.")]
 Memory = Annotated[
     int | None,
-    typer.Option(parser=parse_bytes, metavar="BYTES", help="The most memory of a job: 4GB. Linux only."),
+    typer.Option(parser=parse_bytes, metavar="BYTES", help="The memory limit of a job: 4GB. Linux only."),
 ]
-Only = Annotated[str, typer.Option(metavar="REGEX", help="Only models in whose name it is found.")]
-Again = Annotated[str, typer.Option(metavar="STATUS,...", help="Repeat jobs that ended so: timeout,died.")]
-Compare = Annotated[bool, typer.Option("--verify/--no-verify", help="Whether results are compared.")]
+Only = Annotated[str, typer.Option(metavar="REGEX", help="Only models whose names match.")]
+Again = Annotated[
+    str, typer.Option(metavar="STATUS,...", help="Repeat jobs with these statuses: timeout,died.")
+]
+Compare = Annotated[bool, typer.Option("--verify/--no-verify", help="Compare the results with the original.")]
 Runs = Annotated[int, typer.Option(min=0, help="Runs to measure the latency with; 0 measures none.")]
 Html = Annotated[
     pathlib.Path | None,

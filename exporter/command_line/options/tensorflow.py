@@ -26,9 +26,7 @@ Outputs = Annotated[
 ]
 Form = Annotated[
     str,
-    typer.Option(
-        "--input-format", metavar="auto|binary|text", help="Refuse a TensorFlow file of the other form."
-    ),
+    typer.Option("--input-format", metavar="auto|binary|text", help="The format of a TensorFlow file."),
 ]
 Tags = Annotated[
     list[str] | None, typer.Option("--tag", metavar="TAG", help="A tag of the graph of a SavedModel.")

@@ -35,7 +35,7 @@ def load(factory: str, symbolics: list[pathlib.Path] | None, inputs: list[str] |
 
 
 def capture_options(
-    example: Example, dynamic: list[str] | None, source_of_axes: str, **options: Any
+    example: Example, dynamic: list[str] | None, source_of_axes: str, **options: object
 ) -> dict[str, Any]:
     """The capture options of `export`: those of the factory, and those of the command.
 
@@ -64,7 +64,7 @@ def torch_boundary(stage: Callable[[str], None]) -> contextlib.AbstractContextMa
     return boundary()
 
 
-def quiet_stdout() -> contextlib.AbstractContextManager[Any]:
+def quiet_stdout() -> contextlib.AbstractContextManager[object]:
     """Redirect the output of the user's code to stderr, because stdout is for the result."""
     return contextlib.redirect_stdout(sys.stderr)
 

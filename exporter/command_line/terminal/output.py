@@ -7,11 +7,15 @@ import os
 import pathlib
 import sys
 from collections.abc import Callable
-from typing import IO, Any, cast
+from typing import IO, TYPE_CHECKING, Any, TextIO, Union, cast
 
 from ....registration import ModelFileError
 from ....registration.printable import printable
 from ...files.targets import Stream, Target, reason, resolve, write_into
+
+if TYPE_CHECKING:
+    from ...onnx_model import OnnxModel
+    from ...program import Program
 
 _STANDARD_OUTPUT = "-"
 
@@ -31,7 +35,7 @@ class Written:
     def __init__(self, write: Callable[[IO[bytes]], None]):
         self._write = write
 
-    def save(self, target: Any, *, external_data: bool | None = None) -> None:
+    def save(self, target: pathlib.Path | Stream, *, external_data: bool | None = None) -> None:
         """Write to a path, completely or not at all, or to a stream."""
         if isinstance(target, Stream):
             self._write(cast("IO[bytes]", target))
@@ -39,6 +43,10 @@ class Written:
             from ...files.publishing import publish
 
             publish(target, lambda file, location: self._write(file))
+
+
+Savable = Union["Program", "OnnxModel", Written]
+"""What a command writes."""
 
 
 class Output:
@@ -52,7 +60,7 @@ class Output:
         self._path = path
         self._count: int | None = None
         self._target: Target | None = None
-        self._stdout: Any = None
+        self._stdout: TextIO | None = None
         if str(path) == _STANDARD_OUTPUT:
             if sys.stdout is None or not hasattr(sys.stdout, "buffer"):
                 raise ModelFileError("standard output is closed")
@@ -66,7 +74,7 @@ class Output:
         else:
             self._target = resolve(path)
 
-    def save(self, model: Any, external_data: bool | None, **options: Any) -> None:
+    def save(self, model: Savable, external_data: bool | None, **options: Any) -> None:
         """Write a model with its `save` method, and further options of it."""
         if self._stdout is not None:
             try:
@@ -91,7 +99,7 @@ class Output:
         """The size of the file in bytes, without external data."""
         return self._path.stat().st_size if self._count is None else self._count
 
-    def report(self, facts: dict[str, Any], text: str, *, as_json: bool) -> None:
+    def report(self, facts: dict[str, object], text: str, *, as_json: bool) -> None:
         """Print the result, to standard error if the model is on standard output."""
         print(
             json.dumps(facts, indent=2) if as_json else printable(text),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -21,7 +20,7 @@ def more(count: int) -> str:
     return f"and {count - MOST_SHOWN} more, which --json lists"
 
 
-def print_json(content: Any) -> None:
+def print_json(content: object) -> None:
     """Print an object as JSON."""
     print(json.dumps(content, indent=2))
 

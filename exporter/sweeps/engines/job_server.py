@@ -21,7 +21,7 @@ import tempfile
 import time
 import traceback
 from multiprocessing.connection import Connection
-from typing import IO, Any
+from typing import IO
 
 from ...captured_graph.stages import resident_bytes
 from .outcomes import DIED, MEMORY, RAISED, TIMEOUT, Ended, Limits
@@ -41,7 +41,7 @@ def serve(descriptor: int) -> None:
     connection = Connection(descriptor)
     while True:
         try:
-            message: Any = connection.recv()
+            message: list[str] | tuple[bytes, Limits] = connection.recv()
         except EOFError:
             return
         if isinstance(message, list):
@@ -125,7 +125,7 @@ def _watch(
     """
     result, problem = bytearray(), ""
     deadline = time.monotonic() + limits.seconds
-    waited: list[Any] = [reader, connection]
+    waited: list[int | Connection] = [reader, connection]
     while True:
         ready = select.select(waited, [], [], _POLL)[0]
         if reader in ready:
@@ -160,7 +160,7 @@ def _kill_group(child: int) -> None:
 
 def _describe_outcome(
     content: bytes, problem: str, status: int, limits: Limits, tail: str
-) -> tuple[Any, str, str]:
+) -> tuple[object, str, str]:
     """The result, the problem and its detail."""
     if problem == TIMEOUT:
         return None, problem, f"not done within {limits.seconds:g} seconds{tail}"

@@ -17,7 +17,7 @@ from typing import Any
 from ....registration import OpsettaError
 from .outcomes import DIED, Ended, Limits
 
-Work = Callable[[Any], Any]
+Work = Callable[[Any], object]
 """A function that a new process finds by its module and name, or a `functools.partial` of one."""
 _MODULE = f"{__package__}.job_server"
 _PATIENCE = 0.5
@@ -59,11 +59,11 @@ class JobServer:
             self._imported = (*self._imported, *missing)
             self._send(missing)
 
-    def give(self, work: Work, job: Any, limits: Limits) -> None:
+    def give(self, work: Work, job: object, limits: Limits) -> None:
         """Start a job; `receive` returns its result."""
         self._send((pickle.dumps((work, job)), limits))
 
-    def _send(self, message: Any) -> None:
+    def _send(self, message: object) -> None:
         # `receive` reports that the process is dead.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.connection.send(message)
@@ -123,7 +123,7 @@ class LocalEngine:
                 else:
                     yield job, ended
 
-    def call(self, work: Work, job: Any, limits: Limits) -> Ended:
+    def call(self, work: Work, job: object, limits: Limits) -> Ended:
         """Run one job."""
         [(_, ended)] = self.run(work, [job], limits)
         return ended

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import pickle
 import socket
+import types
 import urllib.parse
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -43,7 +44,7 @@ class RayEngine:
             import ray
         except ImportError as error:
             raise OpsettaError("--engine ray needs Ray: pip install 'opsetta[fleet]'") from error
-        self._ray: Any = ray
+        self._ray: types.ModuleType = ray
         self._workers = workers
         self._imports = tuple(imports)
         self._is_own = not ray.is_initialized()
@@ -51,7 +52,7 @@ class RayEngine:
             self._connect(address)
 
     def _connect(self, address: str) -> None:
-        options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+        options: dict[str, object] = {"log_to_driver": False, "logging_level": "ERROR"}
         if address != "ray":
             _check_reachable(address)
             options["address"] = address
@@ -71,7 +72,7 @@ class RayEngine:
         task = self._ray.remote(num_cpus=1, max_retries=RETRIES)(_run_on_node)
         payload = pickle.dumps(work)
         waiting = deque((job, 1) for job in jobs)
-        submitted: dict[Any, tuple[Any, int]] = {}
+        submitted: dict[object, tuple[object, int]] = {}
         try:
             while waiting or submitted:
                 while waiting and len(submitted) < (self._workers or _SUBMITTED):
@@ -89,7 +90,7 @@ class RayEngine:
             for reference in submitted:
                 self._ray.cancel(reference, force=True)
 
-    def _outcome_of(self, reference: Any, attempt: int) -> Ended:
+    def _outcome_of(self, reference: object, attempt: int) -> Ended:
         """The outcome of the `attempt`-th run of a task.
 
         Raises:
@@ -153,7 +154,7 @@ _servers: dict[tuple[str, ...], JobServer] = {}
 """The job server of this Ray worker process, by what it imports."""
 
 
-def _run_on_node(payload: bytes, job: Any, limits: Limits, imports: tuple[str, ...]) -> Ended:
+def _run_on_node(payload: bytes, job: object, limits: Limits, imports: tuple[str, ...]) -> Ended:
     """Run one job on the node on which Ray calls this."""
     server = _servers.get(imports)
     if server is None or not server.is_alive():

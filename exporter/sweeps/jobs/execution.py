@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...devices.targets.load_target import resolve_target
 from ..rows import NO_TARGET, PASSED, WRITTEN
 from .measuring import Measurement
 from .settings import Settings, Task
 
 
-def measure(settings: Settings, task: Task) -> dict[str, Any]:
+def measure(settings: Settings, task: Task) -> dict[str, object]:
     """Run a job in this process, and return the columns of its row."""
     if task.is_python:
         from .python_models import run

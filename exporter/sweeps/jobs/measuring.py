@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 import onnx_ir as ir
 
@@ -21,7 +20,7 @@ class Measurement:
     """The columns of a row as they become known, and the stage that a job is in."""
 
     def __init__(self) -> None:
-        self.columns: dict[str, Any] = {}
+        self.columns: dict[str, object] = {}
         self._stage = ""
 
     @contextlib.contextmanager
@@ -66,6 +65,6 @@ def record_graph(measurement: Measurement, model: ir.Model, composed: Iterable[s
     }
 
 
-def record_latency(measurement: Measurement, model: ir.Model, feed: Mapping[str, Any], runs: int) -> None:
+def record_latency(measurement: Measurement, model: ir.Model, feed: Mapping[str, object], runs: int) -> None:
     """Record the median time of some runs on one thread."""
     measurement.columns["latency_ms"] = round(median_seconds(model, feed, runs) * 1000, 4)

@@ -103,9 +103,10 @@ def _example(task: Task) -> Example:
         dtype = getattr(torch, job.dtype)
         register_structures(args, kwargs)
 
-        def convert_leaf(leaf: Any) -> Any:
-            is_float = isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
-            return leaf.to(dtype) if is_float else leaf
+        def convert_leaf(leaf: object) -> object:
+            if isinstance(leaf, torch.Tensor) and leaf.is_floating_point():
+                return leaf.to(dtype)
+            return leaf
 
         args, kwargs = pytree.tree_map(convert_leaf, (args, kwargs))
         model = model.to(dtype)

@@ -7,8 +7,8 @@ import dataclasses
 import os
 import pathlib
 import sqlite3
+import types
 from collections.abc import Iterable
-from typing import Any
 
 from ....registration import ModelFileError, OpsettaError
 from ...files import locks
@@ -181,7 +181,7 @@ def _read_database(database: sqlite3.Connection, file: pathlib.Path) -> list[Row
     return [Row(*values) for values in records]
 
 
-def _pyarrow() -> Any:
+def _pyarrow() -> types.ModuleType:
     try:
         import pyarrow
         import pyarrow.parquet
@@ -189,7 +189,8 @@ def _pyarrow() -> Any:
         raise OpsettaError(
             "Parquet files need pyarrow: pip install 'opsetta[fleet]', or write to a .sqlite file"
         ) from error
-    return pyarrow
+    package: types.ModuleType = pyarrow
+    return package
 
 
 def _read_parquet(file: pathlib.Path) -> list[Row]:

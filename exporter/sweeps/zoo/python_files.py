@@ -10,7 +10,6 @@ import threading
 import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 from ....registration import OpsettaError
 from ...captured_graph.code_lines import shown_file, shown_line
@@ -18,7 +17,7 @@ from ...factories import Example, example_of, load_file
 from .listing import Entry, Zoo, digest_of
 
 _REGISTRY = "MODELS"
-Factory = Callable[..., Any]
+Factory = Callable[..., object]
 
 
 def list_models(path: str) -> Zoo:
@@ -89,9 +88,10 @@ def _factories(path: str, module: types.ModuleType) -> dict[str, Factory]:
     return dict(registry)
 
 
-def _is_factory(name: str, item: Any, module: types.ModuleType) -> bool:
-    is_own = inspect.isfunction(item) and item.__module__ == module.__name__
-    return is_own and not name.startswith("_") and not list(_required_parameters(item))
+def _is_factory(name: str, item: object, module: types.ModuleType) -> bool:
+    if not inspect.isfunction(item) or item.__module__ != module.__name__ or name.startswith("_"):
+        return False
+    return not list(_required_parameters(item))
 
 
 def _required_parameters(factory: Factory) -> Iterator[str]:

@@ -190,14 +190,16 @@ def test_weights_in_the_file_itself_are_written_aside(tmp_path):
 def test_a_large_file_is_written_aside_by_another_process(tmp_path, monkeypatch):
     monkeypatch.setattr(open_model, "_LARGE", 100_000)
     path = saved(layered(), tmp_path, external=False)
-    reads = []
-    read = open_model.read_model
+    processes = []
+    run = subprocess.run
     monkeypatch.setattr(
-        open_model, "read_model", lambda path, bounds: (reads.append(path.name), read(path, bounds))[1]
+        subprocess,
+        "run",
+        lambda *arguments, **options: (processes.append(arguments), run(*arguments, **options))[1],
     )
     with StreamingSession(path) as session:
         np.testing.assert_allclose(session.run(rows())[0], plain(path, rows())[0], rtol=1e-5, atol=1e-6)
-    assert len(reads) == 1
+    assert len(processes) == 1
 
 
 def test_errors_of_the_other_process_are_raised(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import io
 import os
@@ -17,7 +18,7 @@ import onnx_ir as ir
 import pytest
 
 import opsetta
-from opsetta.exporter.files import publishing, targets, writing
+from opsetta.exporter.files import targets, writing
 from opsetta.exporter.files.targets import resolve, write_into
 from opsetta.exporter.files.tensor_writer import TensorWriter
 
@@ -177,7 +178,10 @@ def test_the_living_keep_what_they_write_and_the_dead_do_not(tmp_path: pathlib.P
 def test_nothing_is_removed_where_there_are_no_locks(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publishing.locks, "fcntl", None)
+    def refuse(*arguments: object) -> None:
+        raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
     for number in (1, 2, 1):
         save(tmp_path / "model.onnx", number)
         assert number_at(tmp_path / "model.onnx") == number
@@ -248,22 +252,30 @@ def test_permissions(tmp_path: pathlib.Path) -> None:
     assert {stat.S_IMODE(p.stat().st_mode) for p in tmp_path.iterdir()} == {0o604}
 
 
-def test_weights_of_a_private_file_are_never_readable_by_others(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_of_a_private_file_are_never_readable_by_others(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(b"old")
     path.chmod(0o600)
-    seen = set()
-    append = publishing.DataFile.append
+    modes: list[set[int]] = []
 
-    def watched(self: publishing.DataFile, tensor: object) -> int:
-        seen.add(stat.S_IMODE(os.stat(self.path).st_mode))
-        return append(self, tensor)
+    def observed(tensor: ir.TensorProtocol) -> ir.LazyTensor:
+        """The tensor, which records the modes of all files of the folder when its contents are read."""
 
-    monkeypatch.setattr(publishing.DataFile, "append", watched)
-    save(path)
-    assert seen == {0o600}
+        def read() -> ir.Tensor:
+            modes.append({stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()})
+            # The new files are there while the weights are written.
+            assert len(os.listdir(tmp_path)) > 1
+            return ir.Tensor(tensor.numpy())
+
+        return ir.LazyTensor(read, tensor.dtype, tensor.shape, name=tensor.name)
+
+    model = pair(1)
+    for value in model.graph.initializers.values():
+        assert value.const_value is not None
+        value.const_value = observed(value.const_value)
+    writing.save(model, path, external_data=True)
+    assert modes
+    assert all(modes_of_files == {0o600} for modes_of_files in modes)
 
 
 def test_a_pipe_is_written_into(tmp_path: pathlib.Path) -> None:
@@ -466,7 +478,7 @@ def test_an_interrupt_while_weights_are_written(
     def interrupt(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    steps = ((TensorWriter, "write_tensor"), (publishing._Temporary, "finish"), (os, "replace"))
+    steps = ((TensorWriter, "write_tensor"), (os, "fsync"), (os, "replace"))
     for owner, name in steps:
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, interrupt)

@@ -1,7 +1,11 @@
 """Exports of Hugging Face folders: names, weights, types, tasks, and what is refused."""
 
+import dataclasses
 import json
+import pathlib
+import re
 import shutil
+from typing import get_args
 
 import numpy as np
 import onnx
@@ -10,8 +14,10 @@ import torch
 import transformers
 
 import opsetta
-from opsetta.exporter.huggingface import export_folder
-from opsetta.exporter.huggingface.tasks import TASKS
+from opsetta.exporter.command_line.commands.huggingface import TaskName
+from opsetta.exporter.huggingface import encoders, export_folder
+from opsetta.exporter.huggingface.graphs import GraphFile
+from opsetta.exporter.huggingface.tasks import TASKS, Task, task_of
 
 from ...models.generators import GENERATORS, VOCABULARY, write_folder, write_generator
 
@@ -213,8 +219,6 @@ def test_classes_of_images(size, tmp_path):
     ],
 )
 def test_the_task_is_that_of_the_architecture(architecture, task):
-    from opsetta.exporter.huggingface.tasks import task_of
-
     assert task_of(transformers.PretrainedConfig(architectures=[architecture])).name == task
 
 
@@ -448,6 +452,58 @@ def test_every_task_has_a_table_in_transformers():
     for task in TASKS.values():
         assert hasattr(transformers, task.auto_class)
         assert getattr(tables, task.mapping)
+        if task.encoder_class is not None:
+            assert hasattr(transformers, task.encoder_class)
+            assert getattr(tables, task.encoder_mapping)
+
+
+@pytest.mark.parametrize("missing", ["build", "files"])
+def test_a_task_needs_its_builder_and_its_files(missing):
+    entries = {field.name: getattr(FILL_MASK, field.name) for field in dataclasses.fields(Task)}
+    del entries[missing]
+    with pytest.raises(TypeError, match=missing):
+        Task(**entries)
+
+
+FILL_MASK = Task(
+    "fill-mask",
+    "AutoModelForMaskedLM",
+    "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
+    encoders.logits,
+    (GraphFile("masked.onnx", {"input_ids": {0: "texts"}, "attention_mask": {0: "texts"}}, ("scores",)),),
+)
+
+
+def test_a_record_is_all_that_a_task_needs(tmp_path, monkeypatch):
+    """The file, the inputs, their dynamic axes and the outputs are those of the record."""
+    monkeypatch.setitem(TASKS, "fill-mask", FILL_MASK)
+    config = transformers.BertConfig(**ENCODER, type_vocab_size=1)
+    write_folder("BertForMaskedLM", config, tmp_path / "folder")
+    written = opsetta.export_huggingface(tmp_path / "folder", tmp_path / "out", opset=13, verify=True)
+    assert written.task == "fill-mask"
+    loaded = onnx.load(tmp_path / "out" / "masked.onnx").graph
+    assert shapes(loaded.input) == {"input_ids": ["texts", 6], "attention_mask": ["texts", 6]}
+    assert shapes(loaded.output) == {"scores": ["texts", 6, VOCABULARY]}
+
+
+def test_a_builder_must_serve_each_file_of_its_task(tmp_path, monkeypatch):
+    """A task without a call for one of its files is an error, and exports nothing."""
+    files = (*FILL_MASK.files, dataclasses.replace(FILL_MASK.files[0], name="second.onnx"))
+    monkeypatch.setitem(TASKS, "fill-mask", dataclasses.replace(FILL_MASK, files=files))
+    write_folder("BertForMaskedLM", transformers.BertConfig(**ENCODER), tmp_path / "folder")
+    with pytest.raises(ValueError, match="shorter"):
+        opsetta.export_huggingface(tmp_path / "folder", tmp_path / "out", opset=13)
+    assert not (tmp_path / "out").exists()
+
+
+def test_help_and_documentation_list_the_tasks():
+    page = (pathlib.Path(opsetta.__file__).parent / "docs" / "huggingface.md").read_text()
+    rows = [line.split("|") for line in page.splitlines() if line.startswith("| `")]
+    tasks_of_page = {name for cells in rows for name in re.findall("`([a-z0-9-]+)`", cells[1])}
+    assert set(TASKS) <= tasks_of_page
+    # The help text is written by hand, because importing the tasks would make every command slower.
+    help_text = get_args(TaskName)[1].help
+    assert all(name in help_text for name in TASKS)
 
 
 @pytest.mark.sweep
