@@ -18,7 +18,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TypeAlias
 
 import onnx_ir as ir
 import sympy
@@ -38,6 +38,7 @@ from .fake_values import (
     SAMPLES,
     UNKNOWN,
     Fake,
+    FakeResult,
     Number,
     Size,
     Tensor,
@@ -54,11 +55,12 @@ _ORDINARY = (0, 1, 2, 5)
 _ONES, _ZEROS = 3, 4
 _LARGE = 100_003
 """Roughly the largest sample: larger than the usual constants in programs."""
-_FREE: dict[str, list[Any]] = {
+_FREE: dict[str, list[float]] = {
     "float": [1.5, 0.75, 2.0, 1.0, -0.5, 30.25],
     "bool": [True, False, True, False, True, False],
 }
 _PRIMES = (5, 7, 11, 13, 17, 19)
+Operator: TypeAlias = Callable[..., object]
 
 
 class Fakes:
@@ -207,7 +209,7 @@ class Fakes:
         return value
 
     def compute_number(
-        self, name: str, number_type: str, function: Callable[..., Any] | None, operands: Sequence[Any]
+        self, name: str, number_type: str, function: Callable[..., float] | None, operands: Sequence[object]
     ) -> Number:
         """The known properties of the result of arithmetic on numbers."""
         numbers = [self._number(operand) for operand in operands]
@@ -228,7 +230,7 @@ class Fakes:
             return self.number(number_type)
         return Number(number_type, samples, expression)
 
-    def difference(self, a: Any, b: Any) -> int | None:
+    def difference(self, a: object, b: object) -> int | None:
         """The difference of two ints, if it is the same for all sizes."""
         first, second = self._number(a), self._number(b)
         if first is None or second is None or first.expression is None or second.expression is None:
@@ -236,19 +238,21 @@ class Fakes:
         difference = sympy.expand(first.expression - second.expression)
         return int(difference) if difference.is_Integer else None
 
-    def _number(self, item: Any) -> Number | None:
+    def _number(self, item: object) -> Number | None:
         if isinstance(item, ir.Value):
             fake = self[item]
             return fake if isinstance(fake, Number) else None
+        if not isinstance(item, (bool, int, float)):
+            return None
         expression = sympy.Integer(item) if type(item) is int else None
         return Number(type(item).__name__, [item] * SAMPLES, expression)
 
-    def fake_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def fake_arguments(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """Arguments in which the known properties replace the source values."""
-        replaced: dict[str, Any] = pytree.tree_map_only(ir.Value, self.__getitem__, dict(arguments))
+        replaced: dict[str, object] = pytree.tree_map_only(ir.Value, self.__getitem__, dict(arguments))
         return replaced
 
-    def evaluate(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    def evaluate(self, function: Operator, arguments: Mapping[str, object]) -> FakeResult:
         """Run an operator on fake arguments, which are given by name and may be source values.
 
         Returns:
@@ -278,8 +282,8 @@ class Fakes:
             return result
 
     def _evaluate_with_free_ints(
-        self, function: Callable[..., Any], operands: Sequence[Any], structure: Any
-    ) -> Any:
+        self, function: Operator, operands: Sequence[object], structure: pytree.TreeSpec
+    ) -> FakeResult:
         """Retry an operator with other ints after it refused every sample, for example for a step of 0."""
         chosen = {
             i: self._free_size()
@@ -295,8 +299,8 @@ class Fakes:
         return result if result is UNKNOWN else self._without_sizes(result, list(chosen.values()))
 
     def _drop_refuted_sizes(
-        self, function: Callable[..., Any], operands: Sequence[Any], structure: Any, result: Any
-    ) -> Any:
+        self, function: Operator, operands: Sequence[object], structure: pytree.TreeSpec, result: FakeResult
+    ) -> FakeResult:
         """A result without the sizes that other samples of the numbers and unknown sizes refute."""
         symbols = {symbol for leaf in operands for symbol in symbols_of(leaf)}
         if result is UNKNOWN or symbols.isdisjoint(self._other_samples):
@@ -330,11 +334,12 @@ class Fakes:
         if not any(wrong):
             return result
         pairs = zip(claims, wrong, strict=True)
-        return pytree.tree_unflatten(
+        replaced: FakeResult = pytree.tree_unflatten(
             [self.with_unknown_sizes(c, sorted(d)) if d else c for c, d in pairs], form
         )
+        return replaced
 
-    def _resample(self, leaf: Any) -> Any:
+    def _resample(self, leaf: object) -> object:
         """The operand with fakes for the current samples of its sizes and numbers."""
         if isinstance(leaf, Tensor) and symbols_of(leaf):
             return self.tensor(leaf.shape, leaf.dtype)
@@ -343,21 +348,21 @@ class Fakes:
         return leaf
 
     def _run_sample(
-        self, function: Callable[..., Any], operands: Sequence[Any], structure: Any, k: int
-    ) -> Any:
+        self, function: Operator, operands: Sequence[object], structure: pytree.TreeSpec, k: int
+    ) -> object:
         sampled = [operand_sample(leaf, k) for leaf in operands]
         if any(leaf is None and isinstance(was, Tensor) for leaf, was in zip(sampled, operands, strict=True)):
             return UNKNOWN
         return self._run(function, pytree.tree_unflatten(sampled, structure))
 
     def _evaluate_samples(
-        self, function: Callable[..., Any], operands: Sequence[Any], structure: Any, varies: bool
-    ) -> Any:
+        self, function: Operator, operands: Sequence[object], structure: pytree.TreeSpec, varies: bool
+    ) -> FakeResult:
         count = SAMPLES if varies else 1
         results = [self._run_sample(function, operands, structure, k) for k in range(count)]
         return self._merge_samples(results, operands)
 
-    def _matches(self, operands: Sequence[Any]) -> Iterator[dict[int, dict[int, Size]]]:
+    def _matches(self, operands: Sequence[object]) -> Iterator[dict[int, dict[int, Size]]]:
         """Sizes that may replace unknown sizes of operands, by position and dimension; fewest changes first.
 
         The samples of an unknown size are arbitrary, so they may not fit the other operands although the
@@ -366,10 +371,12 @@ class Fakes:
         single: list[tuple[int, int, Size]] = []
         aligned: list[tuple[int, int, Size]] = []
         for i, leaf in enumerate(operands):
+            if not isinstance(leaf, Tensor):
+                continue
             other_tensors = [
                 operand for operand in operands if isinstance(operand, Tensor) and operand is not leaf
             ]
-            for dim, size in enumerate(leaf.shape) if isinstance(leaf, Tensor) else ():
+            for dim, size in enumerate(leaf.shape):
                 if not self.is_free(size):
                     continue
                 back = dim - leaf.dim()
@@ -386,12 +393,12 @@ class Fakes:
                 sizes_by_operand.setdefault(i, {})[dim] = size
             yield sizes_by_operand
 
-    def _with_sizes(self, leaf: Any, sizes: Mapping[int, Size] | None) -> Any:
-        if not sizes:
+    def _with_sizes(self, leaf: object, sizes: Mapping[int, Size] | None) -> object:
+        if not sizes or not isinstance(leaf, Tensor):
             return leaf
         return self.tensor([sizes.get(dim, size) for dim, size in enumerate(leaf.shape)], leaf.dtype)
 
-    def _without_sizes(self, result: Any, sizes: Sequence[Size]) -> Any:
+    def _without_sizes(self, result: FakeResult, sizes: Sequence[Size]) -> FakeResult:
         """A result without sizes that depend on the given ones, which may be 1 and then broadcast."""
         symbols = {symbol for size in sizes if not isinstance(size, int) for symbol in size.free_symbols}
 
@@ -400,9 +407,10 @@ class Fakes:
             dims = [dim for dim, size in pairs if not isinstance(size, int) and symbols & size.free_symbols]
             return self.with_unknown_sizes(fake, dims) if dims else fake
 
-        return pytree.tree_map_only(Tensor, drop_sizes, result)
+        replaced: FakeResult = pytree.tree_map_only(Tensor, drop_sizes, result)
+        return replaced
 
-    def _run(self, function: Callable[..., Any], call: dict[str, Any]) -> Any:
+    def _run(self, function: Operator, call: dict[str, object]) -> object:
         with self.mode:
             try:
                 return function(**call)
@@ -411,7 +419,7 @@ class Fakes:
                 # torch's shape functions raise any exception for a sample that does not fit.
                 return UNKNOWN
 
-    def _merge_samples(self, results: list[Any], operands: Sequence[Any]) -> Any:
+    def _merge_samples(self, results: list[object], operands: Sequence[object]) -> FakeResult:
         """Merge the results for each sample; sizes become expressions of the operands' sizes."""
         valid_results = [result for result in results if result is not UNKNOWN]
         if not valid_results:
@@ -426,9 +434,10 @@ class Fakes:
             members = [None if leaf is None else leaf[index] for leaf in flat]
             first = next((member for member in members if member is not None), None)
             leaves.append(self._tensor(members, candidates) if isinstance(first, torch.Tensor) else first)
-        return pytree.tree_unflatten(leaves, structure)
+        merged: FakeResult = pytree.tree_unflatten(leaves, structure)
+        return merged
 
-    def _tensor(self, members: list[Any], candidates: list[sympy.Expr]) -> Fake:
+    def _tensor(self, members: list[torch.Tensor | None], candidates: list[sympy.Expr]) -> Fake:
         present = [member for member in members if member is not None]
         if len({member.dtype for member in present}) > 1:
             return UNKNOWN
@@ -453,7 +462,7 @@ class Fakes:
             shape,
         )
 
-    def _of_one_rank(self, members: list[Any]) -> list[Any]:
+    def _of_one_rank(self, members: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
         """Drop samples whose rank differs because of a size of 0 or 1."""
         ordinary = {m.dim() for k, m in enumerate(members) if m is not None and k not in (_ONES, _ZEROS)}
         if len(members) == 1 or len(ordinary) != 1:
@@ -463,7 +472,7 @@ class Fakes:
             self.assumes_rank = True
         return [member if member is not None and member.dim() == rank else None for member in members]
 
-    def _size(self, members: Sequence[Any], dim: int, candidates: list[sympy.Expr]) -> Size:
+    def _size(self, members: Sequence[torch.Tensor | None], dim: int, candidates: list[sympy.Expr]) -> Size:
         sizes = [None if member is None else member.shape[dim] for member in members]
         if any(isinstance(size, torch.SymInt) for size in sizes):
             # The size depends on data.
