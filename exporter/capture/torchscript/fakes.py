@@ -15,6 +15,7 @@ chosen. A conclusion from them is tested with other numbers and sizes.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -61,6 +62,8 @@ _FREE: dict[str, list[float]] = {
 }
 _PRIMES = (5, 7, 11, 13, 17, 19)
 Operator: TypeAlias = Callable[..., object]
+SampleRun: TypeAlias = Callable[[Sequence[object], int], object]
+"""Runs an operator on its operands at one sample of the sizes."""
 
 
 class Fakes:
@@ -212,16 +215,14 @@ class Fakes:
         self, name: str, number_type: str, function: Callable[..., float] | None, operands: Sequence[object]
     ) -> Number:
         """The known properties of the result of arithmetic on numbers."""
-        numbers = [self._number(operand) for operand in operands]
-        if function is None or any(number is None for number in numbers):
+        numbers = [number for operand in operands if (number := self._number(operand)) is not None]
+        if function is None or len(numbers) < len(operands):
             return self.number(number_type)
-        samples = []
-        for k in range(SAMPLES):
-            try:
-                samples.append(function(*(number.samples[k] for number in numbers)))  # type: ignore[union-attr]
-            except (ArithmeticError, ValueError):
-                return self.number(number_type)
-        expressions = [number.expression for number in numbers]  # type: ignore[union-attr]
+        try:
+            samples = [function(*row) for row in zip(*(number.samples for number in numbers), strict=True)]
+        except (ArithmeticError, ValueError):
+            return self.number(number_type)
+        expressions = [number.expression for number in numbers]
         expression = None
         if number_type == "int" and name in EXACT_ARITHMETIC and all(e is not None for e in expressions):
             expression = sympy.expand(EXACT_ARITHMETIC[name](*expressions))
@@ -262,28 +263,21 @@ class Fakes:
         operands = [self[leaf] if isinstance(leaf, ir.Value) else leaf for leaf in leaves]
         if any(leaf is UNKNOWN or isinstance(leaf, Typed) for leaf in operands):
             return UNKNOWN
-        varies = any(
-            isinstance(leaf, Number) or (isinstance(leaf, Tensor) and len(leaf.samples) > 1)
-            for leaf in operands
-        )
+        run = functools.partial(self._run_sample, function, structure)
         with ignore_warnings(), torch.no_grad():
-            result = self._drop_refuted_sizes(
-                function, operands, structure, self._evaluate_samples(function, operands, structure, varies)
-            )
+            result = self._drop_refuted_sizes(run, operands, self._evaluate_samples(run, operands))
             for changes in self._matches(operands) if result is UNKNOWN else ():
-                matched = [self._with_sizes(leaf, changes.get(i)) for i, leaf in enumerate(operands)]
-                result = self._evaluate_samples(function, matched, structure, varies)
+                matched = [self._with_sizes(leaf, changes.get(i, {})) for i, leaf in enumerate(operands)]
+                result = self._evaluate_samples(run, matched)
                 if result is not UNKNOWN:
                     sizes = [size for sizes_by_dim in changes.values() for size in sizes_by_dim.values()]
                     return self._without_sizes(result, sizes)
             if result is UNKNOWN:
-                result = self._evaluate_with_free_ints(function, operands, structure)
+                result = self._evaluate_with_free_ints(run, operands)
             self.has_refused |= result is UNKNOWN
             return result
 
-    def _evaluate_with_free_ints(
-        self, function: Operator, operands: Sequence[object], structure: pytree.TreeSpec
-    ) -> FakeResult:
+    def _evaluate_with_free_ints(self, run: SampleRun, operands: Sequence[object]) -> FakeResult:
         """Retry an operator with other ints after it refused every sample, for example for a step of 0."""
         chosen = {
             i: self._free_size()
@@ -295,11 +289,11 @@ class Fakes:
         free_operands = [
             self.number_of_size(chosen[i]) if i in chosen else leaf for i, leaf in enumerate(operands)
         ]
-        result = self._evaluate_samples(function, free_operands, structure, True)
+        result = self._evaluate_samples(run, free_operands)
         return result if result is UNKNOWN else self._without_sizes(result, list(chosen.values()))
 
     def _drop_refuted_sizes(
-        self, function: Operator, operands: Sequence[object], structure: pytree.TreeSpec, result: FakeResult
+        self, run: SampleRun, operands: Sequence[object], result: FakeResult
     ) -> FakeResult:
         """A result without the sizes that other samples of the numbers and unknown sizes refute."""
         symbols = {symbol for leaf in operands for symbol in symbols_of(leaf)}
@@ -307,28 +301,21 @@ class Fakes:
             return result
         claims, form = pytree.tree_flatten(result)
         wrong: list[set[int]] = [set() for _ in claims]
-        usual, self._sizes = (
-            self._sizes,
-            {**self._sizes, **{s: self._other_samples[s] for s in symbols & set(self._other_samples)}},
-        )
+        usual = self._sizes
+        self._sizes = usual | {s: self._other_samples[s] for s in symbols & set(self._other_samples)}
         try:
             resampled_operands = [self._resample(leaf) for leaf in operands]
             for k in range(SAMPLES):
-                sample_result = self._run_sample(function, resampled_operands, structure, k)
+                sample_result = run(resampled_operands, k)
                 leaves, shape_of = pytree.tree_flatten(sample_result)
                 if sample_result is UNKNOWN or shape_of != form:
                     continue
                 for dims, claim, leaf in zip(wrong, claims, leaves, strict=True):
-                    if (
-                        isinstance(claim, Tensor)
-                        and leaf.dim() == claim.dim()
-                        and not has_symbolic_sizes(leaf)
-                    ):
-                        dims |= {
-                            dim
-                            for dim, size in enumerate(claim.shape)
-                            if symbols_of(size) <= symbols and leaf.shape[dim] != self._sample(size, k)
-                        }
+                    if not isinstance(claim, Tensor) or leaf.dim() != claim.dim() or has_symbolic_sizes(leaf):
+                        continue
+                    for dim, size in enumerate(claim.shape):
+                        if symbols_of(size) <= symbols and leaf.shape[dim] != self._sample(size, k):
+                            dims.add(dim)
         finally:
             self._sizes = usual
         if not any(wrong):
@@ -348,19 +335,26 @@ class Fakes:
         return leaf
 
     def _run_sample(
-        self, function: Operator, operands: Sequence[object], structure: pytree.TreeSpec, k: int
+        self, function: Operator, structure: pytree.TreeSpec, operands: Sequence[object], k: int
     ) -> object:
+        """The result for one sample of the sizes; UNKNOWN if torch refuses it."""
         sampled = [operand_sample(leaf, k) for leaf in operands]
         if any(leaf is None and isinstance(was, Tensor) for leaf, was in zip(sampled, operands, strict=True)):
             return UNKNOWN
-        return self._run(function, pytree.tree_unflatten(sampled, structure))
+        with self.mode:
+            try:
+                return function(**pytree.tree_unflatten(sampled, structure))
+            except Exception as error:
+                raise_fault(error, "when it inferred the sizes of an operator")
+                # torch's shape functions raise any exception for a sample that does not fit.
+                return UNKNOWN
 
-    def _evaluate_samples(
-        self, function: Operator, operands: Sequence[object], structure: pytree.TreeSpec, varies: bool
-    ) -> FakeResult:
-        count = SAMPLES if varies else 1
-        results = [self._run_sample(function, operands, structure, k) for k in range(count)]
-        return self._merge_samples(results, operands)
+    def _evaluate_samples(self, run: SampleRun, operands: Sequence[object]) -> FakeResult:
+        varies = any(
+            isinstance(leaf, Number) or (isinstance(leaf, Tensor) and len(leaf.samples) > 1)
+            for leaf in operands
+        )
+        return self._merge_samples([run(operands, k) for k in range(SAMPLES if varies else 1)], operands)
 
     def _matches(self, operands: Sequence[object]) -> Iterator[dict[int, dict[int, Size]]]:
         """Sizes that may replace unknown sizes of operands, by position and dimension; fewest changes first.
@@ -393,7 +387,7 @@ class Fakes:
                 sizes_by_operand.setdefault(i, {})[dim] = size
             yield sizes_by_operand
 
-    def _with_sizes(self, leaf: object, sizes: Mapping[int, Size] | None) -> object:
+    def _with_sizes(self, leaf: object, sizes: Mapping[int, Size]) -> object:
         if not sizes or not isinstance(leaf, Tensor):
             return leaf
         return self.tensor([sizes.get(dim, size) for dim, size in enumerate(leaf.shape)], leaf.dtype)
@@ -409,15 +403,6 @@ class Fakes:
 
         replaced: FakeResult = pytree.tree_map_only(Tensor, drop_sizes, result)
         return replaced
-
-    def _run(self, function: Operator, call: dict[str, object]) -> object:
-        with self.mode:
-            try:
-                return function(**call)
-            except Exception as error:
-                raise_fault(error, "when it inferred the sizes of an operator")
-                # torch's shape functions raise any exception for a sample that does not fit.
-                return UNKNOWN
 
     def _merge_samples(self, results: list[object], operands: Sequence[object]) -> FakeResult:
         """Merge the results for each sample; sizes become expressions of the operands' sizes."""

@@ -166,12 +166,12 @@ def of_constants(machine: Interpreter, node: ScriptNode, *operands: object) -> R
     if is_division and ints[1] in (0, -1):
         # The process crashes if torch divides an int by 0, or the smallest int by -1.
         if ints[1] == 0:
-            raise CaptureError(f"{machine.place(node)}: the program divides {ints[0]} by zero")
+            raise CaptureError(f"the program divides {ints[0]} by zero")
         if schema.name == "aten::divmod":
             return [-ints[0], 0]
         return 0 if "remainder" in schema.name else -ints[0]
     if function is None:
-        raise CaptureError(f"{machine.place(node)}: torch has no operator {schema.name}")
+        raise CaptureError(f"torch has no operator {schema.name}")
     try:
         result: Item | list[Item] = function(*operands)
     except (RuntimeError, ValueError, TypeError, OverflowError) as error:
@@ -243,7 +243,7 @@ def argument(machine: Interpreter, node: ScriptNode, schema_type: str, item: Ite
         return _constant_of_code(schema_type, item)
     if isinstance(item, (Dict, Nested, Object, Optional, Uninitialized, UnknownText)):
         class_name = type(item).__name__.lower()
-        raise CaptureError(f"{machine.place(node)}: an argument is {class_name}, which no operator accepts")
+        raise CaptureError(f"an argument is {class_name}, which no operator accepts")
     if "Device" in schema_type and isinstance(item, str):
         return Device(item)
     return item

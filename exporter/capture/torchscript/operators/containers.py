@@ -59,9 +59,7 @@ def list_unpack(machine: Interpreter, node: ScriptNode, items: List) -> list[Ite
     if elements is None:
         elements = [_element(machine, items, index, machine.stem(node, index)) for index in range(count)]
     if len(elements) != count:
-        raise CaptureError(
-            f"{machine.place(node)}: a list of {len(elements)} is unpacked into {count} values"
-        )
+        raise CaptureError(f"a list of {len(elements)} is unpacked into {count} values")
     return elements
 
 
@@ -82,22 +80,18 @@ def get_item(machine: Interpreter, node: ScriptNode, items: List | Dict | str, i
     """`items[index]` of a list, dict or text."""
     if isinstance(items, Dict):
         if not is_constant(index) or index not in items.entries:
-            raise CaptureError(f"{machine.place(node)}: the dict has no constant key {index!r}")
+            raise CaptureError(f"the dict has no constant key {index!r}")
         return items.entries[index]
     if isinstance(items, str):
         if not isinstance(index, int):
-            raise CaptureError(f"{machine.place(node)}: the position in a string must be constant")
+            raise CaptureError("the position in a string must be constant")
         return items[index]
     if items.items is not None and isinstance(index, int):
         if not -len(items.items) <= index < len(items.items):
-            raise CaptureError(
-                f"{machine.place(node)}: position {index} is outside of a list of {len(items.items)} elements"
-            )
+            raise CaptureError(f"position {index} is outside of a list of {len(items.items)} elements")
         return items.items[index]
     if items.element_type not in DTYPES and items.element_type != "Tensor":
-        raise CaptureError(
-            f"{machine.place(node)}: a computed position is not supported in a list of {items.element_type}"
-        )
+        raise CaptureError(f"a computed position is not supported in a list of {items.element_type}")
     return _element(machine, items, index, machine.stem(node))
 
 
@@ -107,7 +101,7 @@ def set_item(machine: Interpreter, node: ScriptNode, items: List | Dict, index: 
     machine.touch(items)
     if isinstance(items, Dict):
         if not is_constant(index):
-            raise CaptureError(f"{machine.place(node)}: the key of a dict must be constant")
+            raise CaptureError("the key of a dict must be constant")
         items.entries[index] = item
     elif items.items is not None and isinstance(index, int):
         items.items[index] = item
@@ -249,9 +243,7 @@ def slice_(machine: Interpreter, node: ScriptNode, items: TensorItem | List | st
     if items.items is not None and all(map(is_constant, bounds)):
         return machine.list(items.items[slice(start, end, step)], items.element_type)
     if items.element_type not in DTYPES and items.element_type != "Tensor":
-        raise CaptureError(
-            f"{machine.place(node)}: computed bounds are not supported in a list of {items.element_type}"
-        )
+        raise CaptureError(f"computed bounds are not supported in a list of {items.element_type}")
     arguments = {"self": machine.dynamic(items), "start": start, "end": end, "step": step}
     value = list_value_like(machine, items, "list::slice", arguments, machine.element(items))
     return machine.list(None, items.element_type, value)
@@ -273,7 +265,7 @@ def list_arithmetic(machine: Interpreter, node: ScriptNode, name: str, *operands
         items, times = (first, second) if isinstance(first, List) else (second, first)
         if isinstance(items, List):
             return _repeat(machine, items, times)
-    raise CaptureError(f"{machine.place(node)}: lists cannot be compared in this way")
+    raise CaptureError("lists cannot be compared in this way")
 
 
 def _repeat(machine: Interpreter, items: List, times: Item) -> List:
@@ -329,10 +321,10 @@ def query_index(machine: Interpreter, node: ScriptNode, items: List, item: Item)
     """The position of the first element that equals an item."""
     if items.items is not None and is_constant(items) and is_constant(item):
         if item not in items.items:
-            raise CaptureError(f"{machine.place(node)}: {item!r} is not in the list")
+            raise CaptureError(f"{item!r} is not in the list")
         return items.items.index(item)
     if items.element_type not in DTYPES:
-        raise CaptureError(f"{machine.place(node)}: a list of {items.element_type} is not supported")
+        raise CaptureError(f"a list of {items.element_type} is not supported")
     return machine.build.list_number("list::index", {"self": machine.dynamic(items), "item": item}, "int")
 
 
@@ -346,7 +338,7 @@ def query(machine: Interpreter, node: ScriptNode, items: TensorItem | List | str
     if items.items is not None and is_constant(items) and all(map(is_constant, operands)):
         return of_constants(machine, node, items.items, *operands)
     if items.element_type not in DTYPES:
-        raise CaptureError(f"{machine.place(node)}: a list of {items.element_type} is not supported")
+        raise CaptureError(f"a list of {items.element_type} is not supported")
     name = f"list::{node.kind().split('::')[1]}"
     return machine.build.list_number(name, {"self": machine.dynamic(items), "item": operands[0]}, "int")
 
@@ -384,7 +376,7 @@ def _sort_list(machine: Interpreter, node: ScriptNode, items: List, name: str, d
         items.items = sorted_items
         return None
     if items.element_type not in DTYPES:
-        raise CaptureError(f"{machine.place(node)}: a list of {items.element_type} is not supported")
+        raise CaptureError(f"a list of {items.element_type} is not supported")
     target = machine.list(items.items, items.element_type, items.value) if name == "sorted" else items
     machine.touch(target)
     count = None if items.items is None else len(items.items)
@@ -410,7 +402,7 @@ def dict_construct(machine: Interpreter, node: ScriptNode, *items: Item) -> Dict
     """`{key: value}`."""
     keys = items[::2]
     if not all(map(is_constant, keys)):
-        raise CaptureError(f"{machine.place(node)}: the keys of a dict must be constant")
+        raise CaptureError("the keys of a dict must be constant")
     return machine.dict(dict(zip(keys, items[1::2], strict=True)))
 
 
@@ -419,7 +411,7 @@ def dict_of(machine: Interpreter, node: ScriptNode, *operands: Item) -> Dict:
     """`dict(items)`."""
     if operands and isinstance(operands[0], List):
         if operands[0].items is None:
-            raise CaptureError(f"{machine.place(node)}: the length of the list must be known at capture")
+            raise CaptureError("the length of the list must be known at capture")
         return machine.dict({pair[0]: pair[1] for pair in operands[0].items if isinstance(pair, tuple)})
     return machine.dict(operands[0].entries if operands and isinstance(operands[0], Dict) else {})
 
@@ -437,7 +429,7 @@ def dict_pop_item(machine: Interpreter, node: ScriptNode, items: Dict) -> tuple[
     """`items.popitem()`: TorchScript removes the first pair, Python the last."""
     machine.touch(items)
     if not items.entries:
-        raise CaptureError(f"{machine.place(node)}: the dict is empty")
+        raise CaptureError("the dict is empty")
     key = next(iter(items.entries))
     return key, items.entries.pop(key)
 

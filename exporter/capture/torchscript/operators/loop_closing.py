@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import onnx_ir as ir
 import torch
 from onnx_ir import Value
@@ -70,35 +72,51 @@ class Loop:
         self.formals: dict[Path, Value] = {}
 
 
+@dataclasses.dataclass
+class Reading:
+    """What a loop's body was read with.
+
+    Attributes:
+        iteration: the body's input that counts the iterations.
+        before: the contents of the changed objects before the loop.
+        formals: the body's inputs for the carried items.
+        entered: the contents of the changed objects at the start of the body.
+    """
+
+    iteration: Value
+    before: dict[Mutable, Contents]
+    formals: list[Item] = dataclasses.field(default_factory=list)
+    entered: dict[Mutable, Contents] = dataclasses.field(default_factory=dict)
+
+
 class Closing:
     """Appends the node of a loop whose body has been read."""
 
-    def __init__(self, loop: Loop, block: ReadBlock, iteration: Value):
+    def __init__(self, loop: Loop, block: ReadBlock, reading: Reading):
         self.loop = loop
         self.machine = loop.machine
         self.block = block
-        self.iteration = iteration
+        self.reading = reading
         self.carried: list[Item] = []
         self.inputs: list[Value] = []
         self.outputs: list[Value] = []
         self.joined_items: list[tuple[Shared, bool]] = []
 
-    def run(
-        self, formal: list[Item], before: dict[Mutable, Contents], entered: dict[Mutable, Contents]
-    ) -> list[Item]:
+    def run(self) -> list[Item]:
         """Close the body, append the loop, and return the loop's results."""
-        machine, loop = self.machine, self.loop
+        machine, loop, reading = self.machine, self.loop, self.reading
+        entered = reading.entered
         with machine.build.appending(self.block.nodes):
             going = machine.build.as_value(self.block.results[0])
         self.block.give(machine, going)
-        triples = zip(loop.initial, formal, self.block.results[1:], strict=True)
+        triples = zip(loop.initial, reading.formals, self.block.results[1:], strict=True)
         results = [self.item(first, was, now, (i,)) for i, (first, was, now) in enumerate(triples)]
         states = []
         for index, item in enumerate(loop.objects):
             now = self.block.changed.get(item, entered[item])
-            members = members_of(machine, item, before[item], entered[item], now)
+            members = members_of(machine, item, reading.before[item], entered[item], now)
             states.append({key: self.item(*m, ("object", index, key)) for key, m in members.items()})
-        body = self.block.close(machine, [self.iteration, *self.inputs], "body")
+        body = self.block.close(machine, [reading.iteration, *self.inputs], "body")
         arguments = {
             "max_trip_count": loop.trips,
             "condition": loop.condition,

@@ -29,9 +29,7 @@ def arithmetic(machine: Interpreter, node: ScriptNode, *operands: Item) -> Resul
     if any(isinstance(operand, UnknownText) for operand in operands):
         if name == "add":
             return UnknownText("".join(map(str, operands)))
-        raise CaptureError(
-            f"{machine.place(node)}: the string depends on computed numbers, which is not supported"
-        )
+        raise CaptureError("the string depends on computed numbers, which is not supported")
     if _is_of_tensors(node) or "Tensor" in str(schema_of(node).returns[0].type):
         result = call_operator(machine, node, operands)
         note_number(machine, name, operands, result)
@@ -89,11 +87,11 @@ def extreme(machine: Interpreter, node: ScriptNode, *operands: Item) -> Item:
         return _extreme(machine, name, *operands)
     items = operands[0]
     if len(operands) != 1 or not isinstance(items, List):
-        raise CaptureError(f"{machine.place(node)}: lists are not supported")
+        raise CaptureError("lists are not supported")
     if items.items is None:
         return machine.build.list_number(f"list::{name}", {"self": items.value}, items.element_type)
     if not items.items:
-        raise CaptureError(f"{machine.place(node)}: the list is empty")
+        raise CaptureError("the list is empty")
     result = items.items[0]
     for member in items.items[1:]:
         result = _extreme(machine, name, member, result)
@@ -150,7 +148,7 @@ def absolute(machine: Interpreter, node: ScriptNode, operand: Item) -> Item:
 def range_length(machine: Interpreter, node: ScriptNode, low: Item, high: Item, step: Item) -> Item:
     """The length of `range(low, high, step)`."""
     if not isinstance(step, int):
-        raise CaptureError(f"{machine.place(node)}: the step of a range must be constant")
+        raise CaptureError("the step of a range must be constant")
     if isinstance(low, int) and isinstance(high, int):
         return len(range(low, high, step))
     span = compute(machine, "sub", high, low)

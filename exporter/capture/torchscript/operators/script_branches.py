@@ -220,10 +220,7 @@ class _Join:
         raise self._refusal(f"one returns {describe_item(a)}, the other {describe_item(b)}")
 
     def _refusal(self, reason: str) -> CaptureError:
-        return CaptureError(
-            f"{self.machine.place(self.node)}: the branches cannot be joined: {reason}, and which is taken "
-            "is computed"
-        )
+        return CaptureError(f"the branches cannot be joined: {reason}, and which is taken is computed")
 
     def give(self, a: Item, b: Item, result: Value) -> Value:
         """Add an output of the node, with one item from each branch."""

@@ -7,6 +7,7 @@ body changes is unknown in the next reading, until a reading confirms its assump
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import torch
 from onnx_ir import Value
@@ -34,8 +35,8 @@ from ..objects import (
     same,
 )
 from ..script_graph import ScriptBlock, ScriptNode
-from .loop_closing import INSIDE, Closing, Loop, Path, members_of
-from .script_branches import ReadBlock, describe_item, read_block
+from .loop_closing import INSIDE, Closing, Loop, Path, Reading, members_of
+from .script_branches import describe_item, read_block
 
 UNROLLED_NODES = 1000
 """A loop of known length is unrolled if that makes at most this many nodes."""
@@ -126,9 +127,7 @@ class RepeatedLoop(Loop):
         self.changed: dict[Mutable, set[str]] = {}
         """The object attributes that the body sets."""
         self.assumptions: dict[Path, _Assumption] = {}
-        self.body_inputs: list[List | Dict] = []
-        """The lists and dicts made as inputs of the body."""
-        self.inputs_by_path: dict[Path, Shared] = {}
+        self.inputs_by_path: dict[Path, List | Dict] = {}
         """The lists and dicts made as inputs of the body, by path."""
         self.ends: dict[Path, List | Dict] = {}
         """The lists and dicts at the end of the body, by path."""
@@ -150,43 +149,29 @@ class RepeatedLoop(Loop):
         """Read the body until its assumptions hold, and append the loop."""
         module, line = self.machine.build.module, self.machine.build.line
         for _ in range(_READINGS):
-            self.formals, self.body_inputs, self.settled = {}, [], True
-            self.inputs_by_path, self.ends = {}, {}
-            iteration = self.machine.build.number("int", stem="iteration")
+            self.formals, self.inputs_by_path, self.ends, self.settled = {}, {}, {}, True
             before = {item: item.contents() for item in self.objects}
-            formal: list[Item] = []
-            entered: dict[Mutable, Contents] = {}
-            block = read_block(
-                self.machine,
-                lambda formal=formal, entered=entered, iteration=iteration, before=before: self._read_body(  # type: ignore[misc]
-                    formal, entered, iteration, before
-                ),
-            )
+            reading = Reading(self.machine.build.number("int", stem="iteration"), before)
+            self.block = read_block(self.machine, functools.partial(self._read_body, reading))
             for item, state in before.items():
                 item.restore(state)
             self.machine.build.module, self.machine.build.line = module, line
-            if block.raises is not None:
-                raise self._refusal(f"its body always raises: {block.raises}")
-            if self._confirms_assumptions(block, formal, before, entered):
-                return Closing(self, block, iteration).run(formal, before, entered)
+            if self.block.raises is not None:
+                raise self._refusal(f"its body always raises: {self.block.raises}")
+            if self._confirms_assumptions(reading):
+                return Closing(self, self.block, reading).run()
         raise self._refusal("its carried values change between iterations")
 
-    def _read_body(
-        self,
-        formal: list[Item],
-        entered: dict[Mutable, Contents],
-        iteration: Value,
-        before: dict[Mutable, Contents],
-    ) -> list[Item]:
-        """Run the body once; `formal` and `entered` record its inputs and their state at the start."""
+    def _read_body(self, reading: Reading) -> list[Item]:
+        """Run the body once, and record its inputs and their contents at the start."""
         formals = [self._formal(item, (i,)) for i, item in enumerate(self.initial)]
-        formal += [self._snapshot(item) for item in formals]
+        reading.formals = [self._snapshot(item) for item in formals]
         self._relate()
         for index, item in enumerate(self.objects):
             self.machine.touch(item)
-            item.restore(self._formal_contents(item, before[item], index))
-            entered[item] = self._snapshot_of_contents(item)
-        return self.machine.run_block(self.body, [iteration, *formals])
+            item.restore(self._formal_contents(item, reading.before[item], index))
+            reading.entered[item] = self._snapshot_of_contents(item)
+        return self.machine.run_block(self.body, [reading.iteration, *formals])
 
     def _relate(self) -> None:
         """Relate two names of the same list or dict after an iteration; the next may use either."""
@@ -228,16 +213,15 @@ class RepeatedLoop(Loop):
     def _snapshot(self, item: Item) -> Item:
         """A copy of an item's current state, because the body may change its lists."""
         if isinstance(item, tuple):
-            members = [self._snapshot(member) for member in item]
-            return rebuild_tuple(item, members)
+            return rebuild_tuple(item, map(self._snapshot, item))
         if isinstance(item, Optional):
             return Optional(item.present, self._snapshot(item.value))
-        if isinstance(item, List) and any(item is body_input for body_input in self.body_inputs):
-            items = None if item.items is None else [self._snapshot(member) for member in item.items]
-            return List(items, item.value, item.element_type)
-        if isinstance(item, Dict) and any(item is body_input for body_input in self.body_inputs):
-            return Dict({key: self._snapshot(member) for key, member in item.entries.items()})
-        return item
+        if not isinstance(item, (List, Dict)) or item not in self.inputs_by_path.values():
+            return item
+        contents = self._snapshot_of_contents(item)
+        if isinstance(item, Dict):
+            return Dict(contents.entries)
+        return List(contents.items, contents.value, item.element_type)
 
     def _snapshot_of_contents(self, item: Mutable) -> Contents:
         contents = item.contents()
@@ -248,16 +232,11 @@ class RepeatedLoop(Loop):
         return contents
 
     def _refusal(self, reason: str) -> CaptureError:
-        return CaptureError(f"{self.machine.place(self.node)}: the loop cannot be kept: {reason}")
+        return CaptureError(f"the loop cannot be kept: {reason}")
 
-    def _confirms_assumptions(
-        self,
-        block: ReadBlock,
-        formal: list[Item],
-        before: dict[Mutable, Contents],
-        entered: dict[Mutable, Contents],
-    ) -> bool:
+    def _confirms_assumptions(self, reading: Reading) -> bool:
         """Whether a reading confirms its assumptions; otherwise widen them."""
+        block = self.block
         for item, state in block.changed.items():
             names = self.changed.get(item, set())
             if item not in self.objects or not state.changed <= names:
@@ -266,28 +245,24 @@ class RepeatedLoop(Loop):
                 self.settled = False
         if not self.settled:
             return False
-        self.block = block
-        for index, (first, was, now) in enumerate(zip(self.initial, formal, block.results[1:], strict=True)):
+        triples = zip(self.initial, reading.formals, block.results[1:], strict=True)
+        for index, (first, was, now) in enumerate(triples):
             self._compare(first, was, now, (index,))
         for index, item in enumerate(self.objects):
-            start = entered[item]
+            start = reading.entered[item]
             end = block.changed.get(item, start)
             if start.entries.keys() != end.entries.keys():
                 raise self._refusal("the keys of a dict change")
-            for key, (a, b, c) in members_of(self.machine, item, before[item], start, end).items():
+            for key, (a, b, c) in members_of(self.machine, item, reading.before[item], start, end).items():
                 self._compare(a, b, c, ("object", index, key))
         self._find_aliases()
         if self.restarts:
             self.restarts = False
             self.objects.clear()
             self.changed.clear()
-            self.assumptions = {
-                p: assumption for p, assumption in self.assumptions.items() if p[0] != "object"
-            }
-            self.aliases.clear()
-            self.outer.clear()
-            self.lost.clear()
-            self.lost_outside.clear()
+            self.assumptions = {path: a for path, a in self.assumptions.items() if path[0] != "object"}
+            for facts in (self.aliases, self.outer, self.lost, self.lost_outside):
+                facts.clear()
         return self.settled
 
     def _assume(self, path: Path) -> _Assumption:
@@ -424,17 +399,14 @@ class RepeatedLoop(Loop):
         if item is UNINITIALIZED and assumption is not None and assumption.like is not None:
             item, is_type_only = assumption.like, True
         if isinstance(item, tuple):
-            members = [self._formal(member, (*path, i), is_type_only) for i, member in enumerate(item)]
-            return rebuild_tuple(item, members)
+            pairs = enumerate(item)
+            return rebuild_tuple(item, (self._formal(m, (*path, i), is_type_only) for i, m in pairs))
+        if isinstance(item, (List, Dict)) and not is_type_only and not (assumption and assumption.replaced):
+            return item
         if isinstance(item, List):
-            if not is_type_only and not (assumption and assumption.replaced):
-                return item
-            return self._replacement(
-                item, self._formal_list(item, path, assumption, is_type_only), path, is_type_only
-            )
+            formal = self._formal_list(item, path, assumption, is_type_only)
+            return self._replacement(item, formal, path, is_type_only)
         if isinstance(item, Dict):
-            if not is_type_only and not (assumption and assumption.replaced):
-                return item
             entries = {
                 key: self._formal(member, (*path, key), is_type_only) for key, member in item.entries.items()
             }
@@ -456,7 +428,6 @@ class RepeatedLoop(Loop):
         self, item: List | Dict, formal: List | Dict, path: Path, is_type_only: bool
     ) -> List | Dict:
         """The body's input for a list or dict."""
-        self.body_inputs.append(formal)
         self.inputs_by_path[path] = formal
         if not is_type_only:
             formal.may_be(item)

@@ -67,7 +67,7 @@ def uninitialized_value(machine: Interpreter, node: ScriptNode) -> Item:
 def _object(machine: Interpreter, node: ScriptNode, owner: Item) -> Object:
     if not isinstance(owner, Object):
         raise CaptureError(
-            f"{machine.place(node)}: a module has an attribute of the class {type(owner).__name__}, which "
+            f"a module has an attribute of the class {type(owner).__name__}, which "
             "cannot be captured: store its attributes instead, and make the instance in the program"
         )
     return owner
@@ -133,7 +133,7 @@ def tuple_unpack(machine: Interpreter, node: ScriptNode, items: tuple[Item, ...]
 def tuple_index(machine: Interpreter, node: ScriptNode, items: tuple[Item, ...], index: Item) -> Item:
     """One member of a tuple."""
     if not isinstance(index, int):
-        raise CaptureError(f"{machine.place(node)}: the position in a tuple must be constant")
+        raise CaptureError("the position in a tuple must be constant")
     return items[index]
 
 
@@ -189,10 +189,7 @@ def nothing(machine: Interpreter, node: ScriptNode, *operands: Item) -> Item:
 def call_method(machine: Interpreter, node: ScriptNode, owner: Item, *operands: Item) -> Item:
     """A method call on an interface, which is not inlined: calls the method of the known module."""
     if not isinstance(owner, Object) or owner.handle is None:
-        raise CaptureError(
-            f"{machine.place(node)}: the module whose method '{node.s('name')}' is called must be known at "
-            "capture"
-        )
+        raise CaptureError(f"the module whose method '{node.s('name')}' is called must be known at capture")
     method: ScriptFunction | None = torchscript.method(owner.handle, node.s("name"))
     assert method is not None
     return machine.run(method.inlined_graph, [owner, *operands])[0]
@@ -220,7 +217,7 @@ def is_instance(machine: Interpreter, node: ScriptNode, item: Item) -> bool:
     else:
         type_name = {str: "str", type(None): "NoneType"}.get(type(item), "")
     if not type_name:
-        raise CaptureError(f"{machine.place(node)}: a {type(item).__name__} is not supported")
+        raise CaptureError(f"a {type(item).__name__} is not supported")
     return type_name in map(str, candidates)
 
 
@@ -246,7 +243,7 @@ _TEXT_METHODS = (
 def text_method(machine: Interpreter, node: ScriptNode, text: Item, *operands: Item) -> Results:
     """A method of a constant string."""
     if not isinstance(text, str) or isinstance(text, UnknownText) or not all(map(is_constant, operands)):
-        raise CaptureError(f"{machine.place(node)}: the string must be known at capture")
+        raise CaptureError("the string must be known at capture")
     return of_constants(machine, node, text, *operands)
 
 
@@ -254,7 +251,7 @@ def text_method(machine: Interpreter, node: ScriptNode, text: Item, *operands: I
 def text_function(machine: Interpreter, node: ScriptNode, item: Item) -> Results:
     """`ord`, `chr`, `hex`, `bin`, `oct`; the string of a computed number may only be shown."""
     if isinstance(item, UnknownText):
-        raise CaptureError(f"{machine.place(node)}: the string must be known at capture")
+        raise CaptureError("the string must be known at capture")
     return of_constants(machine, node, item) if is_constant(item) else UnknownText("...")
 
 
@@ -263,7 +260,7 @@ def text_join(machine: Interpreter, node: ScriptNode, text: str, items: List) ->
     """Join constant strings."""
     texts = [item for item in items.items or [] if isinstance(item, str)]
     if items.items is None or len(texts) < len(items.items):
-        raise CaptureError(f"{machine.place(node)}: the strings must be known at capture")
+        raise CaptureError("the strings must be known at capture")
     return text.join(texts)
 
 

@@ -25,7 +25,7 @@ def _require_tensor(machine: Interpreter, node: ScriptNode, item: Item) -> Tenso
     fake = machine.fake(item)
     if not isinstance(fake, Tensor):
         name = item.name if isinstance(item, Value) else type(item).__name__
-        raise CaptureError(f"{machine.place(node)}: the rank of '{name}' must be known at capture")
+        raise CaptureError(f"the rank of '{name}' must be known at capture")
     return fake
 
 
@@ -48,7 +48,7 @@ def sizes(machine: Interpreter, node: ScriptNode, item: Item, dim: Item = None) 
     """All sizes of a tensor as a list, or one."""
     if dim is not None:
         if not isinstance(dim, int):
-            raise CaptureError(f"{machine.place(node)}: the dimension must be constant")
+            raise CaptureError("the dimension must be constant")
         return size(machine, item, dim)
     rank = _require_tensor(machine, node, item).dim()
     return machine.list([size(machine, item, d) for d in range(rank)], "int")
@@ -88,7 +88,7 @@ def dtype(machine: Interpreter, node: ScriptNode, item: Item) -> int:
     """The element type, an int in TorchScript."""
     element_dtype = dtype_of(machine, item)
     if element_dtype is None:
-        raise CaptureError(f"{machine.place(node)}: the element type must be known at capture")
+        raise CaptureError("the element type must be known at capture")
     return library.code_of_dtype(element_dtype)
 
 
@@ -111,7 +111,7 @@ def dtype_fact(machine: Interpreter, node: ScriptNode, item: Item) -> int:
     """Properties of the element type."""
     element_dtype = dtype_of(machine, item)
     if element_dtype is None:
-        raise CaptureError(f"{machine.place(node)}: the element type must be known at capture")
+        raise CaptureError("the element type must be known at capture")
     return _DTYPE_FACTS[node.kind()](element_dtype)
 
 
@@ -156,7 +156,7 @@ def stride(machine: Interpreter, node: ScriptNode, item: Item, dim: int | None =
     fake = _require_tensor(machine, node, item)
     strides = fake.any.stride()
     if len(fake.samples) > 1:
-        raise CaptureError(f"{machine.place(node)}: the strides of a tensor with dynamic sizes are not known")
+        raise CaptureError("the strides of a tensor with dynamic sizes are not known")
     return strides[dim] if dim is not None else machine.list(strides, "int")
 
 
@@ -244,9 +244,7 @@ def tolist(machine: Interpreter, node: ScriptNode, tensor: TensorItem, rank: Ite
         machine.build.append("aten::to", {"self": tensor, "dtype": DTYPES[element]}, [value], "dtype")
         return machine.list(None, element, value)
     if not isinstance(count, int):
-        raise CaptureError(
-            f"{machine.place(node)}: a nested list cannot be made of a tensor with a dynamic first size"
-        )
+        raise CaptureError("a nested list cannot be made of a tensor with a dynamic first size")
     members: list[Item] = []
     for index in range(count):
         arguments = {"self": tensor, "dim": 0, "index": index}
@@ -273,7 +271,7 @@ def parts(machine: Interpreter, node: ScriptNode, tensor: Item, *options: Any) -
         _require_count(machine, node_kind, length, options, count)
         return _known_parts(machine, node, tensor, options, along, count)
     if not isinstance(fake, Tensor):
-        raise CaptureError(f"{machine.place(node)}: the number of parts must be known at capture")
+        raise CaptureError("the number of parts must be known at capture")
     if node_kind == "aten::unbind":
         shape = [s for d, s in enumerate(fake.shape) if d != along % fake.dim()]
         return _list_of_parts(machine, fake, shape, "list::from_tensor", {"self": tensor, "dim": along})

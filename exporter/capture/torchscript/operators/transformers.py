@@ -100,7 +100,7 @@ def _dense(
     if not isinstance(item, Nested):
         return item, mask, mask_type
     if mask is not None:
-        raise CaptureError(f"{machine.place(node)}: a nested tensor together with a mask is not supported")
+        raise CaptureError("a nested tensor together with a mask is not supported")
     return item.padded, item.padding, _PADDING
 
 
@@ -128,9 +128,7 @@ def native_multi_head_attention(
     sizes = (embed_dim, num_head)
     if isinstance(query, Nested):
         if need_weights or len({id(query), id(key), id(value)}) > 1:
-            raise CaptureError(
-                f"{machine.place(node)}: the attention weights of a nested tensor are not supported"
-            )
+            raise CaptureError("the attention weights of a nested tensor are not supported")
         x, inner, inner_mask_type = _dense(machine, node, query, mask, mask_type)
         result, chosen = kernel.attention([x, x, x], sizes, weights, inner, inner_mask_type)
         return [query.like(result), chosen]
@@ -214,7 +212,7 @@ def is_left_aligned(machine: Interpreter, node: ScriptNode, t: Value, mask: Valu
     `nested_tensor_from_mask` decides with the computed alignment.
     """
     if "torch/nn/modules/transformer.py" not in machine.build.line:
-        raise CaptureError(f"{machine.place(node)}: it is supported only within nn.TransformerEncoder")
+        raise CaptureError("it is supported only within nn.TransformerEncoder")
     kernel = _FusedKernel(machine, node)
     equal = kernel("eq", "Tensor", self=_front(kernel, mask), other=mask)
     machine.alignments[_origin(mask)] = kernel("all", self=equal)
@@ -241,7 +239,7 @@ def to_padded_tensor(
 ) -> Item:
     """The sequences at full length, with the padding value at the removed positions."""
     if not isinstance(nested, Nested) or output_size is None:
-        raise CaptureError(f"{machine.place(node)}: the tensor must be nested, and the size to pad to given")
+        raise CaptureError("the tensor must be nested, and the size to pad to given")
     kernel = _FusedKernel(machine, node)
     left_out = kernel("unsqueeze", self=nested.left_out, dim=-1)
     return kernel("masked_fill", "Scalar", self=nested.padded, mask=left_out, value=padding)
