@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Protocol
 
+import sympy
 import torch
 
 from ...registration import KIND, MEMORY_FORMAT, PERSISTENT, TRAINABLE
+
+
+class SymbolRange(Protocol):
+    """torch's range of a symbolic size."""
+
+    @property
+    def lower(self) -> sympy.Expr:
+        """The smallest size."""
+
+    @property
+    def upper(self) -> sympy.Expr:
+        """The largest size."""
+
 
 _PERMUTED = {4: ("channels_last", (1, 3, 2, 0)), 5: ("channels_last_3d", (1, 4, 3, 2, 0))}
 """The memory format that is not contiguous, and its axes from the innermost on, by rank."""
 
 
-def describe_input(metadata: dict[str, str], tensor: Any) -> None:
+def describe_input(metadata: dict[str, str], tensor: object) -> None:
     """Record the kind and memory format of an input."""
     metadata[KIND] = "user"
     _note_memory_format(metadata, tensor)
@@ -32,7 +46,7 @@ def describe_state(
     _note_memory_format(metadata, tensor)
 
 
-def _note_memory_format(metadata: dict[str, str], tensor: Any) -> None:
+def _note_memory_format(metadata: dict[str, str], tensor: object) -> None:
     """Record a memory format that is not contiguous; compares symbolic sizes as text, without guards."""
     if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided or tensor.ndim not in _PERMUTED:
         return
@@ -42,11 +56,11 @@ def _note_memory_format(metadata: dict[str, str], tensor: Any) -> None:
         metadata[MEMORY_FORMAT] = name
 
 
-def _text(size: Any) -> str:
+def _text(size: int | torch.SymInt) -> str:
     return str(size if isinstance(size, int) else size.node.expr)
 
 
-def ranges(constraints: Mapping[Any, Any], names: Mapping[Any, str]) -> str | None:
+def ranges(constraints: Mapping[sympy.Symbol, SymbolRange], names: Mapping[sympy.Symbol, str]) -> str | None:
     """The smallest and largest value of each symbolic size, as JSON by name; None without sizes.
 
     Args:
@@ -58,14 +72,11 @@ def ranges(constraints: Mapping[Any, Any], names: Mapping[Any, str]) -> str | No
         bounds = [_finite(bound.lower), _finite(bound.upper)]
         merged_bounds = ranges_by_name.setdefault(names.get(symbol, str(symbol)), bounds)
         # Two symbols with the same name are one size, to which both ranges apply.
-        merged_bounds[0] = max(
-            (limit for limit in (merged_bounds[0], bounds[0]) if limit is not None), default=None
-        )
-        merged_bounds[1] = min(
-            (limit for limit in (merged_bounds[1], bounds[1]) if limit is not None), default=None
-        )
+        for end, tightest in enumerate((max, min)):
+            limits = [limit for limit in (merged_bounds[end], bounds[end]) if limit is not None]
+            merged_bounds[end] = tightest(limits, default=None)
     return json.dumps(ranges_by_name, sort_keys=True, separators=(",", ":")) if ranges_by_name else None
 
 
-def _finite(bound: Any) -> int | None:
+def _finite(bound: sympy.Expr) -> int | None:
     return int(bound) if bound.is_Integer else None

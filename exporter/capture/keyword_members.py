@@ -10,7 +10,6 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from inspect import Parameter
-from typing import Any
 
 import torch
 
@@ -20,8 +19,11 @@ from .sizes.dynamic_shapes import bind
 
 @contextlib.contextmanager
 def as_parameters(
-    model: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], dynamic_shapes: Any
-) -> Iterator[Any]:
+    model: Callable[..., object],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
+    dynamic_shapes: object,
+) -> Iterator[object]:
     """Within the context, the signature of a module's forward names the members that the call has.
 
     Yields:
@@ -43,7 +45,7 @@ def as_parameters(
     forward = model.forward
 
     @functools.wraps(forward)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> object:
         return forward(*args, **kwargs)
 
     # torch reads the signature, not the code, to name the inputs.
@@ -60,7 +62,7 @@ def _parameters(model: torch.nn.Module) -> list[Parameter]:
         return []
 
 
-def _by_member(dynamic_shapes: Any, name: str, parameters: list[str]) -> Any:
+def _by_member(dynamic_shapes: object, name: str, parameters: list[str]) -> object:
     """Dynamic shapes in which the members of `**kwargs` have their entries beside those of the parameters."""
     if isinstance(dynamic_shapes, (list, tuple)) and len(dynamic_shapes) == len(parameters):
         dynamic_shapes = dict(zip(parameters, dynamic_shapes, strict=True))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import torch
 from torch.nn.parameter import is_lazy
@@ -39,7 +38,7 @@ def without_data(tensor: torch.Tensor) -> str | None:
     return None
 
 
-def check_arguments(bound: Mapping[str, Any]) -> None:
+def check_arguments(bound: Mapping[str, object]) -> None:
     """Refuse arguments, at any depth, that cannot be inputs of the exported file.
 
     Args:
@@ -57,7 +56,7 @@ def check_arguments(bound: Mapping[str, Any]) -> None:
             )
 
 
-def check(role: str, name: str, item: Any, verb: str) -> None:
+def check(role: str, name: str, item: object, verb: str) -> None:
     """Refuse a tensor of a kind that has no ONNX counterpart.
 
     Args:
@@ -104,13 +103,13 @@ def check_initialised(module: torch.nn.Module) -> None:
             )
 
 
-def named_leaves(bound: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def named_leaves(bound: Mapping[str, object]) -> Iterator[tuple[str, object]]:
     """The leaves of arguments by the expression for each, as `x['a'][0]`."""
     for name, value in bound.items():
         yield from _leaves(value, name)
 
 
-def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+def _leaves(value: object, path: str) -> Iterator[tuple[str, object]]:
     """The leaves of an argument by the expression for each."""
     members = children(value)
     if members is None:
@@ -120,7 +119,7 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield from _leaves(member, f"{path}{step}")
 
 
-def _steps(value: Any, count: int) -> list[str]:
+def _steps(value: object, count: int) -> list[str]:
     if isinstance(value, dict) and len(value) == count:
         return [f"[{key!r}]" for key in value]
     fields = getattr(value, "_fields", None)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.fx
 
@@ -13,7 +11,7 @@ _ARITHMETIC = ("_operator", "math")
 """The modules of Python functions in a graph of torch.export."""
 
 
-def is_training(model: Any) -> bool:
+def is_training(model: object) -> bool:
     """Whether a model is in training mode.
 
     No node of a graph reads the graph's training flag. The flag counts only if a node is a module or a

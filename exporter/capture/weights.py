@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 
 from ..torch_boundary.fake_tensors import storage_of
 from .tensor_kinds import without_data
 
-Identity = tuple[Any, ...]
+Identity = tuple[object, ...]
 
 
 def identity(name: str, tensor: torch.Tensor) -> Identity:
@@ -33,7 +32,7 @@ def first_names(identities: Iterable[tuple[str, Identity]]) -> dict[Identity, st
     return names
 
 
-def share_memory(first: Any, second: Any) -> bool:
+def share_memory(first: object, second: object) -> bool:
     """Whether two tensors have one storage."""
     storage = storage_of(first)
     return storage is not None and storage == storage_of(second)

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import IO, Any
+from typing import IO
 
 import onnx
 import onnx_ir as ir
+from google.protobuf.message import Message as ProtobufMessage
 
 from .reading.carried import to_proto
 from .tensor_writer import TensorWriter
 
-Initializer = tuple[onnx.TensorProto, Any]
+Initializer = tuple[onnx.TensorProto, ir.TensorProtocol | None]
 
 EXCLUSIVE = threading.RLock()
 """Held while a model temporarily has other initializers, so that they are written without a copy."""
@@ -25,7 +26,7 @@ _LIFTED = 1024
 """Tensors with more bytes than this are written from their own memory."""
 
 
-def _tag(message: Any, field: str) -> bytes:
+def _tag(message: ProtobufMessage, field: str) -> bytes:
     length_delimited = 2
     return varint(message.DESCRIPTOR.fields_by_name[field].number << 3 | length_delimited)
 
@@ -109,7 +110,7 @@ def _header(value: ir.Value, tensor: ir.TensorProtocol) -> onnx.TensorProto:
     return onnx.TensorProto(name=value.name, data_type=int(tensor.dtype), dims=tensor.shape.numpy())
 
 
-def _frame(header: onnx.TensorProto, tensor: Any) -> bytes:
+def _frame(header: onnx.TensorProto, tensor: ir.TensorProtocol | None) -> bytes:
     """The bytes of an initializer's field before its contents."""
     fields, contents = header.SerializeToString(deterministic=True), 0
     if tensor is not None:

@@ -22,7 +22,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from ...registration import ModelFileError
 from . import locks
@@ -31,6 +31,9 @@ from .message import varint
 from .process_ends import cleaned_up_when_terminated
 from .targets import Target, resolve, unwritable, write_into
 from .tensor_writer import TensorWriter
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _TEMPORARY = re.compile(r"\.opsetta-[0-9a-f]{16}\.part")
 _DIGITS = (16, 32, 64)
@@ -50,7 +53,7 @@ _FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os
 
 def publish(
     path: str | bytes | os.PathLike[str],
-    write: Callable[[Any, str | None], None],
+    write: Callable[[Any, str | None], object],
     *,
     weights: Callable[[DataFile], None] | None = None,
     weight_bytes: int = 0,
@@ -102,7 +105,7 @@ def publish(
 
 def _publish(
     target: Target,
-    write: Callable[[Any, str | None], None],
+    write: Callable[[Any, str | None], object],
     weights: Callable[[DataFile], None] | None,
     data_name: str | None,
     alignment: int,
@@ -146,7 +149,7 @@ class _Temporary:
         self.path = ""
         self.file: IO[bytes]
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         while not self._create():
             # Another process removed it as abandoned between creation and locking.
             pass

@@ -10,7 +10,7 @@ import os
 import stat
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 import onnx_ir as ir
@@ -135,7 +135,7 @@ class FileTensor(ir.LazyTensor):
         """Yield its bytes."""
         return self.file.blocks(self.offset, self.nbytes)
 
-    def tofile(self, file: Any) -> None:
+    def tofile(self, file: IO[bytes]) -> None:
         """Write its bytes, without the whole tensor in memory."""
         for block in self.blocks():
             file.write(block)
@@ -172,7 +172,7 @@ class ConvertedTensor(ir.LazyTensor):
             array = np.frombuffer(block, source.dtype.numpy().newbyteorder("<"))
             yield ir.Tensor(_convert(array, self.dtype), dtype=self.dtype).tobytes()
 
-    def tofile(self, file: Any) -> None:
+    def tofile(self, file: IO[bytes]) -> None:
         """Write its bytes, without the whole tensor in memory if it is in a file."""
         for block in self.blocks():
             file.write(block)

@@ -82,7 +82,7 @@ def _operator(node: onnx.NodeProto) -> str:
     return op_type if domain in ("", "ai.onnx") else f"{domain}::{op_type}"
 
 
-def _value(value: onnx.ValueInfoProto) -> dict[str, Any]:
+def _value(value: onnx.ValueInfoProto) -> dict[str, object]:
     type_field = value.type.WhichOneof("value")
     name = text_of(value.name, "an input or output")
     if type_field not in ("tensor_type", "sparse_tensor_type"):
@@ -96,7 +96,7 @@ def _element_type(number: int) -> str:
     return _ELEMENT_TYPES.get(number) or f"unknown ({number})"
 
 
-def _dimension(dimension: Any) -> int | str | None:
+def _dimension(dimension: onnx.TensorShapeProto.Dimension) -> int | str | None:
     field = dimension.WhichOneof("value")
     if field == "dim_param":
         return text_of(dimension.dim_param, "a dimension")

@@ -10,9 +10,12 @@ import re
 import stat
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...registration import ModelFileError
+
+if TYPE_CHECKING:
+    from .tensor_writer import Bytes
 
 _OPEN_FILE = re.compile(
     r"(?:/proc/(?P<process>self|thread-self|[0-9]+)(?:/task/[0-9]+)?|/dev)/fd/(?P<number>[0-9]+)"
@@ -84,7 +87,7 @@ def resolve(path: str | bytes | os.PathLike[str]) -> Target:
     return Target(user_path, followed, status, True)
 
 
-def folder_of(path: Any) -> pathlib.Path:
+def folder_of(path: object) -> pathlib.Path:
     """The folder of a path; it is made if it does not exist.
 
     Raises:
@@ -142,12 +145,12 @@ class Stream:
         count: the bytes that were written.
     """
 
-    def __init__(self, write: Callable[[Any], int | None]):
+    def __init__(self, write: Callable[[memoryview], int | None]):
         """Wrap a function that writes some bytes and returns their number."""
         self._write = write
         self.count = 0
 
-    def write(self, data: Any) -> int:
+    def write(self, data: Bytes) -> int:
         """Write all of a buffer."""
         if not len(data):
             return 0
@@ -163,7 +166,7 @@ class Stream:
         return len(data)
 
 
-def write_into(target: Target, write: Callable[[Any], None]) -> None:
+def write_into(target: Target, write: Callable[[Stream], object]) -> None:
     """Write to a device, a FIFO or an open file. Bytes written before an error stay written.
 
     Raises:

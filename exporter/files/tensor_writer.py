@@ -8,13 +8,14 @@ import queue
 import sys
 import threading
 from collections.abc import Callable, Iterable
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
 
 from ...passes.onnx_graph.constants.reused_memory import ReusedMemory
 
+Bytes: TypeAlias = bytes | bytearray | memoryview | np.ndarray
 _AHEAD = 1 << 24
 """Bytes that may wait to be written. A larger piece is written before the caller computes the next one."""
 _SMALL = 1 << 16
@@ -35,7 +36,7 @@ class TensorWriter:
         """Make the writer; `consumers` also receive the written data, each in its own thread."""
         self._file = file
         self._is_direct = type(file) is not io.BufferedWriter
-        functions: list[Callable[[Any], object]] = [functools.partial(_write, file), *consumers]
+        functions: list[Callable[[np.ndarray], object]] = [functools.partial(_write, file), *consumers]
         self._workers = [_Worker(consume) for consume in functions]
         self._collected = bytearray()
         self._memory = ReusedMemory()
@@ -116,7 +117,7 @@ class TensorWriter:
 class _Worker:
     """Calls a function with each piece of data in order, in a thread."""
 
-    def __init__(self, consume: Callable[[Any], object]):
+    def __init__(self, consume: Callable[[np.ndarray], object]):
         self._consume = consume
         self._thread: threading.Thread | None = None
         # A SimpleQueue has no lock that an interrupt of the caller could leave locked.
@@ -180,20 +181,20 @@ def _write(file: IO[bytes], piece: np.ndarray) -> None:
         file.write(piece.data[start : start + _LARGEST_WRITE])
 
 
-def _pieces(tensor: Any) -> Iterable[Any] | None:
+def _pieces(tensor: Any) -> Iterable[Bytes] | None:
     """The contents of a tensor in immutable pieces; None if only its `tofile` can write them."""
     if isinstance(tensor, np.ndarray):
         return [tensor]
     while not hasattr(tensor, "blocks") and isinstance(tensor, ir.LazyTensor) and not tensor.cache:
         tensor = tensor.raw()
     if hasattr(tensor, "blocks"):
-        blocks: Iterable[Any] = tensor.blocks()
+        blocks: Iterable[bytes] = tensor.blocks()
         return blocks
     is_plain = type(tensor) is ir.Tensor and tensor.dtype.bitwidth % 8 == 0 and sys.byteorder == "little"
     return [tensor.raw] if is_plain and isinstance(tensor.raw, np.ndarray) else None
 
 
-def _bytes_of(piece: Any) -> np.ndarray:
+def _bytes_of(piece: Bytes) -> np.ndarray:
     if isinstance(piece, np.ndarray):
         return np.ascontiguousarray(piece).reshape(-1).view(np.uint8)
     return np.frombuffer(piece, np.uint8)

@@ -6,7 +6,7 @@ import math
 import os
 import zipfile
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
@@ -18,7 +18,10 @@ from ...files.reading.names import quoted
 from ...files.stored_tensors import FileTensor, StoredFile
 from ...files.zip_entries import oversized_entry
 
-Weights = str | os.PathLike[str] | Mapping[str, Any]
+if TYPE_CHECKING:
+    from ...torch_boundary.state.attached_state import CheckpointTensor
+
+Weights = str | os.PathLike[str] | Mapping[str, object]
 """A file or a folder, or a mapping from names to tensors."""
 
 
@@ -82,7 +85,7 @@ def _check_stored(file: StoredFile, label: str) -> None:
         raise ModelFileError(f"{label} is damaged: {error}") from error
 
 
-def _tensor(file: StoredFile, location: Any, name: str, label: str) -> ir.TensorProtocol:
+def _tensor(file: StoredFile, location: CheckpointTensor, name: str, label: str) -> ir.TensorProtocol:
     from ..fx_import.source_values import element_type
 
     dtype = element_type(location.dtype)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import onnx_ir as ir
 import torch
@@ -29,7 +28,7 @@ Larger ones have no contents during the capture: converting them would take as m
 
 
 @contextlib.contextmanager
-def explaining_absence(model: Any) -> Iterator[None]:
+def explaining_absence(model: object) -> Iterator[None]:
     """Explain a capture that fails because parameters or buffers of the model have no data.
 
     Raises:
@@ -75,7 +74,7 @@ class StoredWeights:
         ModelFileError: the weights cannot be read, or do not fit the model.
     """
 
-    def __init__(self, model: Any, weights: Weights):
+    def __init__(self, model: object, weights: Weights):
         if not isinstance(model, torch.nn.Module) or isinstance(model, torch.jit.ScriptModule):
             raise UsageError(f"weights= needs an nn.Module as the model, not a {type(model).__name__}")
         self._model = model
@@ -143,7 +142,7 @@ class StoredWeights:
         check_initializers(source)
 
 
-def _open_weights(weights: Any) -> tuple[Mapping[str, ir.TensorProtocol], str]:
+def _open_weights(weights: object) -> tuple[Mapping[str, ir.TensorProtocol], str]:
     """Open `weights=`: the tensors by name, and a description of them for messages."""
     if isinstance(weights, (str, os.PathLike)):
         return open_weights(weights), f"the weights in {quoted(os.fspath(weights))}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import onnx_ir as ir
 import sympy
@@ -26,10 +25,10 @@ from ..fx_import.source_values import tensor_type
 from ..sizes.python_expressions import expression_text
 from ..tensor_kinds import check
 from ..weights import share_memory
-from .fake_values import SAMPLES, UNKNOWN, Fake, Tensor
-from .fakes import Fakes
+from .fake_values import UNKNOWN, Fake, FakeResult, Tensor, repeated_samples
+from .fakes import Fakes, Operator
 from .kernel_checks import KernelChecks
-from .objects import WrittenConstant, is_number
+from .objects import Item, WrittenConstant, is_number
 
 _SYMBOLIC_NAMES = {
     "div": "truediv",
@@ -70,7 +69,7 @@ class ScriptGraphBuilder:
         self.writes = False
         self.restrictions: list[SizeRestriction] = []
         self.kernel_checks: KernelChecks | None = None
-        self.elements: dict[Value, Any] = {}
+        self.elements: dict[Value, Fake] = {}
         """The known properties of the elements of lists of unknown length."""
         self._source_lines = source_lines
         self._reserved: set[str] = set()
@@ -106,7 +105,7 @@ class ScriptGraphBuilder:
         """A value that is described by a fake tensor or number."""
         return self.fakes.describe(Value(name=self.names.unique(stem)), fake)
 
-    def number(self, number_type: str, fake: Any = UNKNOWN, stem: str | None = None) -> Value:
+    def number(self, number_type: str, fake: Fake = UNKNOWN, stem: str | None = None) -> Value:
         """A value that is a Python number."""
         value = Value(
             name=self.names.unique(stem or number_type),
@@ -117,7 +116,7 @@ class ScriptGraphBuilder:
         self.fakes[value] = self.fakes.number(number_type) if fake is UNKNOWN else fake
         return value
 
-    def list_value(self, element: Any, element_type: str, stem: str = "list") -> Value:
+    def list_value(self, element: Fake, element_type: str, stem: str = "list") -> Value:
         """A value that is a list of unknown length.
 
         Args:
@@ -132,7 +131,7 @@ class ScriptGraphBuilder:
         if element is not UNKNOWN:
             member = self.fakes.describe(Value(), element)
             value.type, value.shape = ir.SequenceType(member.type), member.shape  # type: ignore[arg-type]
-            if member.shape is not None:
+            if member.shape is not None and isinstance(element, Tensor):
                 # A free size may differ from element to element, so the list has no such size.
                 free = [self.fakes.is_free(size) for size in element.shape]
                 value.shape = ir.Shape(
@@ -146,7 +145,7 @@ class ScriptGraphBuilder:
     def append(
         self,
         name: str,
-        arguments: Mapping[str, Any],
+        arguments: Mapping[str, object],
         outputs: Sequence[Value],
         overload: str = "",
         attributes: Sequence[ir.Attr] = (),
@@ -167,7 +166,7 @@ class ScriptGraphBuilder:
         self.nodes.append(node)
         return node
 
-    def argument(self, item: Any) -> Any:
+    def argument(self, item: object) -> object:
         """Convert an argument to its form on source nodes; constant tensors become initializers."""
         if isinstance(item, torch.Tensor):
             return self.constant_tensor(item)
@@ -206,7 +205,7 @@ class ScriptGraphBuilder:
         return value
 
     def arithmetic(
-        self, name: str, number_type: str, *operands: Any, python: Callable[..., Any] | None = None
+        self, name: str, number_type: str, *operands: Item, python: Callable[..., float] | None = None
     ) -> Value:
         """A `sym` node over numbers.
 
@@ -221,13 +220,13 @@ class ScriptGraphBuilder:
         self.append(f"sym::{symbolic}", dict(zip(("a", "b", "c"), operands, strict=False)), [result])
         return result
 
-    def list_number(self, name: str, arguments: Mapping[str, Any], number_type: str) -> Value:
+    def list_number(self, name: str, arguments: Mapping[str, object], number_type: str) -> Value:
         """A number from a `list` node."""
         result = self.number(number_type, stem=name.partition("::")[2])
         self.append(name, arguments, [result])
         return result
 
-    def as_value(self, item: Any) -> Value:
+    def as_value(self, item: Item) -> Value:
         """An item that a block returns as a source value.
 
         Raises:
@@ -273,11 +272,11 @@ class ScriptGraphBuilder:
         self,
         name: str,
         overload: str,
-        arguments: dict[str, Any],
+        arguments: Mapping[str, object],
         returns: Sequence[str],
         stem: str,
         written: Sequence[str] = (),
-    ) -> list[Any]:
+    ) -> list[Value | list[Value]]:
         """Append an operator of a library; return its results: values, and lists of values.
 
         Args:
@@ -288,7 +287,7 @@ class ScriptGraphBuilder:
         """
         function = operator_of(name, overload)
         arguments = {key: self.argument(item) for key, item in arguments.items()}
-        fake = UNKNOWN
+        fake: FakeResult = UNKNOWN
         if function is not None:
             self.fakes.assumes_rank = False
             call = shapes_of(name, overload) or by_name(function, self.fakes.run)
@@ -306,7 +305,7 @@ class ScriptGraphBuilder:
         fakes = list(fake) if isinstance(fake, (tuple, list)) and len(returns) != 1 else [fake]
         if fake is UNKNOWN or not returns:
             fakes = [UNKNOWN] * len(returns)
-        results: list[Any] = []
+        results: list[Value | list[Value]] = []
         outputs: list[Value] = []
         for index, (return_type, result_fake) in enumerate(zip(returns, fakes, strict=True)):
             result = self._result(
@@ -328,6 +327,12 @@ class ScriptGraphBuilder:
         self._note_copy(node, arguments, fakes[0] if fakes else UNKNOWN)
         return results
 
+    def tensor_operator(self, name: str, overload: str, arguments: Mapping[str, object], stem: str) -> Value:
+        """Append an operator of ATen whose result is one tensor."""
+        [result] = self.operator(f"aten::{name}", overload, arguments, ["Tensor"], stem)
+        assert isinstance(result, Value)
+        return result
+
     def _copy_of(self, value: Value) -> Value:
         """A new value with the known properties of another one."""
         copy = self.value(value.name or "value", self.fakes[value])
@@ -335,7 +340,7 @@ class ScriptGraphBuilder:
         return copy
 
     def _written_tensors(
-        self, name: str, arguments: Mapping[str, Any], written: Sequence[str]
+        self, name: str, arguments: Mapping[str, object], written: Sequence[str]
     ) -> list[Value]:
         """The tensors in some arguments of an operator.
 
@@ -347,7 +352,7 @@ class ScriptGraphBuilder:
             raise CaptureError(f"{name} writes to the tensors of a list whose length is not known at capture")
         return items
 
-    def _evaluate_fake(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    def _evaluate_fake(self, function: Operator, arguments: Mapping[str, object]) -> FakeResult:
         """The fake result of an operator; lists of unknown length are tried with two and three elements."""
         members = {
             key: self.fakes.describe(Value(), self.elements[item])
@@ -360,9 +365,11 @@ class ScriptGraphBuilder:
             self.fakes.evaluate(function, {**arguments, **{key: [item] * n for key, item in members.items()}})
             for n in (2, 3)
         )
+        if isinstance(two, (list, tuple)) or isinstance(three, (list, tuple)):
+            return UNKNOWN
         return self.fakes.join(two, three)
 
-    def require(self, size: Any, condition: str, reason: str) -> None:
+    def require(self, size: object, condition: str, reason: str) -> None:
         """Restrict the program to sizes of its inputs.
 
         Args:
@@ -370,16 +377,17 @@ class ScriptGraphBuilder:
             condition: the condition on it, with `{}` for the size.
             reason: why other sizes are not valid, for messages.
         """
-        if self.fakes.is_of_inputs(size):
+        if isinstance(size, sympy.Expr) and self.fakes.is_of_inputs(size):
             text = expression_text(size, {symbol: symbol.name for symbol in size.free_symbols})
             text = text if size.is_Symbol else f"({text})"
             restriction = SizeRestriction(condition.format(text), reason, self.line)
             if restriction not in self.restrictions:
                 self.restrictions.append(restriction)
 
-    def _removes_dimension(self, name: str, arguments: Mapping[str, Any]) -> bool:
+    def _removes_dimension(self, name: str, arguments: Mapping[str, object]) -> bool:
         """Whether an operator removes a dynamic dimension if its size is 1; requires another size."""
-        fake = self.fakes[arguments["self"]] if name in _SQUEEZES else UNKNOWN
+        item = arguments.get("self")
+        fake = self.fakes[item] if name in _SQUEEZES and isinstance(item, Value) else UNKNOWN
         if not isinstance(fake, Tensor):
             return False
         dims = arguments.get("dim")
@@ -389,16 +397,19 @@ class ScriptGraphBuilder:
             self.require(size, "{} != 1", "a result has another rank at other sizes")
         return any(isinstance(size, sympy.Symbol) for size in sizes)
 
-    def _result(self, return_type: str, fake: Any, stem: str, name: str) -> Any:
+    def _result(self, return_type: str, fake: FakeResult, stem: str, name: str) -> Value | list[Value]:
         if return_type in ("int", "float", "bool", "Scalar", "number"):
             return self.number(return_type if return_type in DTYPES else "float", stem=stem)
         if return_type == "Tensor[]":
             if not isinstance(fake, (list, tuple)):
                 raise CaptureError(f"the number of tensors that {name} returns must be known at capture")
-            return [self.value(f"{stem}_{i}", member) for i, member in enumerate(fake)]
-        return self.value(stem, fake)
+            return [self._value_of(f"{stem}_{i}", member) for i, member in enumerate(fake)]
+        return self._value_of(stem, fake)
 
-    def _note_copy(self, node: ir.Node, arguments: Mapping[str, Any], fake: Any) -> None:
+    def _value_of(self, stem: str, fake: FakeResult) -> Value:
+        return self.value(stem, UNKNOWN if isinstance(fake, (list, tuple)) else fake)
+
+    def _note_copy(self, node: ir.Node, arguments: Mapping[str, object], fake: FakeResult) -> None:
         """Record that an operator which may return a view or a copy made a copy, or that sizes decide."""
         if not isinstance(fake, Tensor) or not may_be_view(node):
             return
@@ -406,7 +417,7 @@ class ScriptGraphBuilder:
         base = self.fakes[source] if source is not None else UNKNOWN
         if not isinstance(base, Tensor):
             return
-        pairs = zip(_repeat_samples(fake.samples), _repeat_samples(base.samples), strict=False)
+        pairs = zip(repeated_samples(fake.samples), repeated_samples(base.samples), strict=False)
         # Empty tensors share no elements, and torch's cache of fake results may give them other memory.
         shares = {
             share_memory(result_sample, base_sample)
@@ -419,13 +430,9 @@ class ScriptGraphBuilder:
             node.metadata_props[ALIAS] = "unknown" if True in shares else "false"
 
 
-def _list_values(item: Any) -> list[Value]:
+def _list_values(item: object) -> list[Value]:
     """The values in an argument: none, one, or those of a list."""
     return [leaf for leaf in (item if isinstance(item, list) else [item]) if isinstance(leaf, Value)]
-
-
-def _repeat_samples(samples: Sequence[Any]) -> Sequence[Any]:
-    return samples if len(samples) > 1 else [*samples] * SAMPLES
 
 
 def stem_of(name: str, node_kind: str) -> str:

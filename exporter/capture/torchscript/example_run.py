@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import torch
 
@@ -13,6 +12,7 @@ from ...torch_boundary.containers import pytree
 from ...torch_boundary.process.silence import ignore_warnings
 from ...torch_boundary.state.scripted_state import preserve_state
 from ..tensor_kinds import named_leaves, without_data
+from .script_graph import Program, ScriptBlock, ScriptValue, function_of
 
 _ERROR = re.compile(r"^(?:[\w.]*\.)?(\w*(?:Error|Exception|Interrupt)): ", re.MULTILINE)
 """The beginning of the error itself, after the traceback that TorchScript writes into a message."""
@@ -26,7 +26,7 @@ _LONGEST = 300
 
 
 def check_example(
-    model: Any, bound: Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    model: Program, bound: Mapping[str, object], args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> None:
     """Run a program once on copies of its example arguments; what it writes to is restored.
 
@@ -40,7 +40,7 @@ def check_example(
     Raises:
         CaptureError: PyTorch itself fails on the arguments, or the program reads or writes files.
     """
-    graph = _graph_of(model)
+    graph = function_of(model).inlined_graph
     for operator_name in _REACHES_FILES:
         if graph.findAllNodes(operator_name):
             raise CaptureError(
@@ -48,7 +48,7 @@ def check_example(
             )
     if not _can_run(model, args, kwargs):
         return
-    error = _error_of(model, args, dict(kwargs))
+    error = _error_of(model, args, kwargs)
     if error is None:
         return
     example = ", ".join(f"{path}: {_describe_leaf(leaf)}" for path, leaf in named_leaves(bound))
@@ -58,7 +58,7 @@ def check_example(
     ) from error
 
 
-def is_suspect(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+def is_suspect(model: Program, args: tuple[object, ...], kwargs: Mapping[str, object]) -> bool:
     """Whether a program must run on its example: it is quick, or the shapes alone may hide an error.
 
     Fake tensors find arguments of wrong sizes, but few of wrong element types: floats that are not the
@@ -73,17 +73,12 @@ def is_suspect(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
     types = {tensor.dtype for tensor in tensors}
     if any(dtype.is_floating_point or dtype.is_complex for dtype in types - weight_types):
         return bool(weight_types)
-    graph = _graph_of(model)
+    graph = function_of(model).inlined_graph
     has_integers = any(not (dtype.is_floating_point or dtype.is_complex) for dtype in types)
     return has_integers and not any(graph.findAllNodes(operator_name) for operator_name in _ON_INDICES)
 
 
-def _graph_of(model: Any) -> Any:
-    program: Any = model.forward if isinstance(model, torch.jit.ScriptModule) else model
-    return program.inlined_graph
-
-
-def _can_run(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+def _can_run(model: Program, args: tuple[object, ...], kwargs: Mapping[str, object]) -> bool:
     tensors = [leaf for leaf in pytree.tree_leaves((args, dict(kwargs))) if isinstance(leaf, torch.Tensor)]
     if isinstance(model, torch.jit.ScriptModule):
         tensors += [*model.parameters(), *model.buffers()]
@@ -92,21 +87,21 @@ def _can_run(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bo
     return len({tensor.device for tensor in tensors}) < 2
 
 
-def _error_of(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
+def _error_of(model: Program, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Exception | None:
     """The exception of a call; None if it succeeds without gradients, or with them.
 
     A program may compute gradients itself.
     """
     if isinstance(model, torch.jit.ScriptModule):
-        with preserve_state(model, frozenset(_written_paths(_graph_of(model)))):
+        with preserve_state(model, frozenset(_written_paths(function_of(model).inlined_graph))):
             return _first_error(model, args, kwargs)
     return _first_error(model, args, kwargs)
 
 
-def _first_error(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
+def _first_error(model: Program, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Exception | None:
     first = None
     for has_gradients in (False, True):
-        copies, named = pytree.tree_map_only(torch.Tensor, _copy, (args, kwargs))
+        copies, named = pytree.tree_map_only(torch.Tensor, copy_tensor, (args, dict(kwargs)))
         try:
             with torch.set_grad_enabled(has_gradients), ignore_warnings():
                 model(*copies, **named)
@@ -117,7 +112,7 @@ def _first_error(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> E
     return first
 
 
-def _written_paths(block: Any) -> Iterator[str]:
+def _written_paths(block: ScriptBlock) -> Iterator[str]:
     """The paths of the attributes to which a graph may write in place, also through views."""
     for node in block.nodes():
         if "!" in node.schema():
@@ -126,7 +121,7 @@ def _written_paths(block: Any) -> Iterator[str]:
             yield from _written_paths(inner)
 
 
-def _attribute_of(value: Any) -> str | None:
+def _attribute_of(value: ScriptValue) -> str | None:
     """The path of the attribute of which a value may be a view: any operator may return its first operand."""
     node = value.node()
     while node.kind() not in ("prim::GetAttr", "prim::Param") and node.inputsSize():
@@ -138,7 +133,8 @@ def _attribute_of(value: Any) -> str | None:
     return ".".join(names) or None
 
 
-def _copy(tensor: torch.Tensor) -> torch.Tensor:
+def copy_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy that requires gradients like the original."""
     return tensor.detach().clone().requires_grad_(tensor.requires_grad)
 
 
@@ -152,7 +148,7 @@ def _message(error: Exception) -> str:
     return words if len(words) <= _LONGEST else words[:_LONGEST].rpartition(" ")[0] + " …"
 
 
-def _describe_leaf(leaf: Any) -> str:
+def _describe_leaf(leaf: object) -> str:
     if not isinstance(leaf, torch.Tensor):
         return repr(leaf)
     return f"{str(leaf.dtype).removeprefix('torch.')}{list(leaf.shape)}"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import itertools
+import operator
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Final, TypeAlias
 
 import sympy
 import torch
@@ -15,11 +17,10 @@ from ...torch_boundary.symbolic_sizes import FloorDiv, PythonMod
 SAMPLES = 6
 """How many samples there are of the dynamic sizes."""
 
-
-EXACT_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
+EXACT_ARITHMETIC: dict[str, Callable[..., sympy.Expr]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
     "floordiv": FloorDiv,
     "floor_divide": FloorDiv,
     "remainder": PythonMod,
@@ -27,11 +28,13 @@ EXACT_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
 """Operators whose result is an expression of their operands."""
 
 
-class _Unknown:
+class _Unknown(enum.Enum):
     """Marks a value without known properties."""
 
+    UNKNOWN = enum.auto()
 
-UNKNOWN = _Unknown()
+
+UNKNOWN: Final = _Unknown.UNKNOWN
 
 Size: TypeAlias = int | sympy.Expr
 
@@ -84,20 +87,22 @@ class Number:
     """
 
     number_type: str
-    samples: list[Any]
+    samples: list[float]
     expression: sympy.Expr | None = None
 
 
-Fake = Tensor | Number | Typed | _Unknown
+Fake: TypeAlias = Tensor | Number | Typed | _Unknown
+FakeResult: TypeAlias = "Fake | list[FakeResult] | tuple[FakeResult, ...]"
+"""The known properties of the result of an operator."""
 
 
-def symbols_of(item: Any) -> set[Any]:
+def symbols_of(item: object) -> set[sympy.Symbol]:
     """The symbols in the known properties of an operand, or in one size."""
     sizes = item.shape if isinstance(item, Tensor) else [getattr(item, "expression", item)]
     return {symbol for size in sizes if isinstance(size, sympy.Expr) for symbol in size.free_symbols}
 
 
-def candidate_sizes(operands: Sequence[Any]) -> list[sympy.Expr]:
+def candidate_sizes(operands: Sequence[object]) -> list[sympy.Expr]:
     """Expressions that a size may be: the varying sizes of the operands, numbers, and products of two."""
     expressions: dict[sympy.Expr, None] = {}
     for leaf in operands:
@@ -112,12 +117,12 @@ def candidate_sizes(operands: Sequence[Any]) -> list[sympy.Expr]:
     return list(expressions)
 
 
-def repeated_samples(samples: list[Any]) -> list[Any]:
+def repeated_samples(samples: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
     """The samples, once for each sample of the sizes where there is one for all."""
-    return samples if len(samples) > 1 else samples * SAMPLES
+    return [*samples] if len(samples) > 1 else [*samples] * SAMPLES
 
 
-def operand_sample(leaf: Any, k: int) -> Any:
+def operand_sample(leaf: object, k: int) -> object:
     """An operand at a sample of the sizes."""
     if isinstance(leaf, Tensor):
         return leaf.samples[k if len(leaf.samples) > 1 else 0]

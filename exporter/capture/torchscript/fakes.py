@@ -15,10 +15,11 @@ chosen. A conclusion from them is tested with other numbers and sizes.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TypeAlias
 
 import onnx_ir as ir
 import sympy
@@ -38,6 +39,7 @@ from .fake_values import (
     SAMPLES,
     UNKNOWN,
     Fake,
+    FakeResult,
     Number,
     Size,
     Tensor,
@@ -54,11 +56,14 @@ _ORDINARY = (0, 1, 2, 5)
 _ONES, _ZEROS = 3, 4
 _LARGE = 100_003
 """Roughly the largest sample: larger than the usual constants in programs."""
-_FREE: dict[str, list[Any]] = {
+_FREE: dict[str, list[float]] = {
     "float": [1.5, 0.75, 2.0, 1.0, -0.5, 30.25],
     "bool": [True, False, True, False, True, False],
 }
 _PRIMES = (5, 7, 11, 13, 17, 19)
+Operator: TypeAlias = Callable[..., object]
+SampleRun: TypeAlias = Callable[[Sequence[object], int], object]
+"""Runs an operator on its operands at one sample of the sizes."""
 
 
 class Fakes:
@@ -207,19 +212,17 @@ class Fakes:
         return value
 
     def compute_number(
-        self, name: str, number_type: str, function: Callable[..., Any] | None, operands: Sequence[Any]
+        self, name: str, number_type: str, function: Callable[..., float] | None, operands: Sequence[object]
     ) -> Number:
         """The known properties of the result of arithmetic on numbers."""
-        numbers = [self._number(operand) for operand in operands]
-        if function is None or any(number is None for number in numbers):
+        numbers = [number for operand in operands if (number := self._number(operand)) is not None]
+        if function is None or len(numbers) < len(operands):
             return self.number(number_type)
-        samples = []
-        for k in range(SAMPLES):
-            try:
-                samples.append(function(*(number.samples[k] for number in numbers)))  # type: ignore[union-attr]
-            except (ArithmeticError, ValueError):
-                return self.number(number_type)
-        expressions = [number.expression for number in numbers]  # type: ignore[union-attr]
+        try:
+            samples = [function(*row) for row in zip(*(number.samples for number in numbers), strict=True)]
+        except (ArithmeticError, ValueError):
+            return self.number(number_type)
+        expressions = [number.expression for number in numbers]
         expression = None
         if number_type == "int" and name in EXACT_ARITHMETIC and all(e is not None for e in expressions):
             expression = sympy.expand(EXACT_ARITHMETIC[name](*expressions))
@@ -228,7 +231,7 @@ class Fakes:
             return self.number(number_type)
         return Number(number_type, samples, expression)
 
-    def difference(self, a: Any, b: Any) -> int | None:
+    def difference(self, a: object, b: object) -> int | None:
         """The difference of two ints, if it is the same for all sizes."""
         first, second = self._number(a), self._number(b)
         if first is None or second is None or first.expression is None or second.expression is None:
@@ -236,19 +239,21 @@ class Fakes:
         difference = sympy.expand(first.expression - second.expression)
         return int(difference) if difference.is_Integer else None
 
-    def _number(self, item: Any) -> Number | None:
+    def _number(self, item: object) -> Number | None:
         if isinstance(item, ir.Value):
             fake = self[item]
             return fake if isinstance(fake, Number) else None
+        if not isinstance(item, (bool, int, float)):
+            return None
         expression = sympy.Integer(item) if type(item) is int else None
         return Number(type(item).__name__, [item] * SAMPLES, expression)
 
-    def fake_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def fake_arguments(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """Arguments in which the known properties replace the source values."""
-        replaced: dict[str, Any] = pytree.tree_map_only(ir.Value, self.__getitem__, dict(arguments))
+        replaced: dict[str, object] = pytree.tree_map_only(ir.Value, self.__getitem__, dict(arguments))
         return replaced
 
-    def evaluate(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    def evaluate(self, function: Operator, arguments: Mapping[str, object]) -> FakeResult:
         """Run an operator on fake arguments, which are given by name and may be source values.
 
         Returns:
@@ -258,28 +263,21 @@ class Fakes:
         operands = [self[leaf] if isinstance(leaf, ir.Value) else leaf for leaf in leaves]
         if any(leaf is UNKNOWN or isinstance(leaf, Typed) for leaf in operands):
             return UNKNOWN
-        varies = any(
-            isinstance(leaf, Number) or (isinstance(leaf, Tensor) and len(leaf.samples) > 1)
-            for leaf in operands
-        )
+        run = functools.partial(self._run_sample, function, structure)
         with ignore_warnings(), torch.no_grad():
-            result = self._drop_refuted_sizes(
-                function, operands, structure, self._evaluate_samples(function, operands, structure, varies)
-            )
+            result = self._drop_refuted_sizes(run, operands, self._evaluate_samples(run, operands))
             for changes in self._matches(operands) if result is UNKNOWN else ():
-                matched = [self._with_sizes(leaf, changes.get(i)) for i, leaf in enumerate(operands)]
-                result = self._evaluate_samples(function, matched, structure, varies)
+                matched = [self._with_sizes(leaf, changes.get(i, {})) for i, leaf in enumerate(operands)]
+                result = self._evaluate_samples(run, matched)
                 if result is not UNKNOWN:
                     sizes = [size for sizes_by_dim in changes.values() for size in sizes_by_dim.values()]
                     return self._without_sizes(result, sizes)
             if result is UNKNOWN:
-                result = self._evaluate_with_free_ints(function, operands, structure)
+                result = self._evaluate_with_free_ints(run, operands)
             self.has_refused |= result is UNKNOWN
             return result
 
-    def _evaluate_with_free_ints(
-        self, function: Callable[..., Any], operands: Sequence[Any], structure: Any
-    ) -> Any:
+    def _evaluate_with_free_ints(self, run: SampleRun, operands: Sequence[object]) -> FakeResult:
         """Retry an operator with other ints after it refused every sample, for example for a step of 0."""
         chosen = {
             i: self._free_size()
@@ -291,50 +289,44 @@ class Fakes:
         free_operands = [
             self.number_of_size(chosen[i]) if i in chosen else leaf for i, leaf in enumerate(operands)
         ]
-        result = self._evaluate_samples(function, free_operands, structure, True)
+        result = self._evaluate_samples(run, free_operands)
         return result if result is UNKNOWN else self._without_sizes(result, list(chosen.values()))
 
     def _drop_refuted_sizes(
-        self, function: Callable[..., Any], operands: Sequence[Any], structure: Any, result: Any
-    ) -> Any:
+        self, run: SampleRun, operands: Sequence[object], result: FakeResult
+    ) -> FakeResult:
         """A result without the sizes that other samples of the numbers and unknown sizes refute."""
         symbols = {symbol for leaf in operands for symbol in symbols_of(leaf)}
         if result is UNKNOWN or symbols.isdisjoint(self._other_samples):
             return result
         claims, form = pytree.tree_flatten(result)
         wrong: list[set[int]] = [set() for _ in claims]
-        usual, self._sizes = (
-            self._sizes,
-            {**self._sizes, **{s: self._other_samples[s] for s in symbols & set(self._other_samples)}},
-        )
+        usual = self._sizes
+        self._sizes = usual | {s: self._other_samples[s] for s in symbols & set(self._other_samples)}
         try:
             resampled_operands = [self._resample(leaf) for leaf in operands]
             for k in range(SAMPLES):
-                sample_result = self._run_sample(function, resampled_operands, structure, k)
+                sample_result = run(resampled_operands, k)
                 leaves, shape_of = pytree.tree_flatten(sample_result)
                 if sample_result is UNKNOWN or shape_of != form:
                     continue
                 for dims, claim, leaf in zip(wrong, claims, leaves, strict=True):
-                    if (
-                        isinstance(claim, Tensor)
-                        and leaf.dim() == claim.dim()
-                        and not has_symbolic_sizes(leaf)
-                    ):
-                        dims |= {
-                            dim
-                            for dim, size in enumerate(claim.shape)
-                            if symbols_of(size) <= symbols and leaf.shape[dim] != self._sample(size, k)
-                        }
+                    if not isinstance(claim, Tensor) or leaf.dim() != claim.dim() or has_symbolic_sizes(leaf):
+                        continue
+                    for dim, size in enumerate(claim.shape):
+                        if symbols_of(size) <= symbols and leaf.shape[dim] != self._sample(size, k):
+                            dims.add(dim)
         finally:
             self._sizes = usual
         if not any(wrong):
             return result
         pairs = zip(claims, wrong, strict=True)
-        return pytree.tree_unflatten(
+        replaced: FakeResult = pytree.tree_unflatten(
             [self.with_unknown_sizes(c, sorted(d)) if d else c for c, d in pairs], form
         )
+        return replaced
 
-    def _resample(self, leaf: Any) -> Any:
+    def _resample(self, leaf: object) -> object:
         """The operand with fakes for the current samples of its sizes and numbers."""
         if isinstance(leaf, Tensor) and symbols_of(leaf):
             return self.tensor(leaf.shape, leaf.dtype)
@@ -343,21 +335,28 @@ class Fakes:
         return leaf
 
     def _run_sample(
-        self, function: Callable[..., Any], operands: Sequence[Any], structure: Any, k: int
-    ) -> Any:
+        self, function: Operator, structure: pytree.TreeSpec, operands: Sequence[object], k: int
+    ) -> object:
+        """The result for one sample of the sizes; UNKNOWN if torch refuses it."""
         sampled = [operand_sample(leaf, k) for leaf in operands]
         if any(leaf is None and isinstance(was, Tensor) for leaf, was in zip(sampled, operands, strict=True)):
             return UNKNOWN
-        return self._run(function, pytree.tree_unflatten(sampled, structure))
+        with self.mode:
+            try:
+                return function(**pytree.tree_unflatten(sampled, structure))
+            except Exception as error:
+                raise_fault(error, "when it inferred the sizes of an operator")
+                # torch's shape functions raise any exception for a sample that does not fit.
+                return UNKNOWN
 
-    def _evaluate_samples(
-        self, function: Callable[..., Any], operands: Sequence[Any], structure: Any, varies: bool
-    ) -> Any:
-        count = SAMPLES if varies else 1
-        results = [self._run_sample(function, operands, structure, k) for k in range(count)]
-        return self._merge_samples(results, operands)
+    def _evaluate_samples(self, run: SampleRun, operands: Sequence[object]) -> FakeResult:
+        varies = any(
+            isinstance(leaf, Number) or (isinstance(leaf, Tensor) and len(leaf.samples) > 1)
+            for leaf in operands
+        )
+        return self._merge_samples([run(operands, k) for k in range(SAMPLES if varies else 1)], operands)
 
-    def _matches(self, operands: Sequence[Any]) -> Iterator[dict[int, dict[int, Size]]]:
+    def _matches(self, operands: Sequence[object]) -> Iterator[dict[int, dict[int, Size]]]:
         """Sizes that may replace unknown sizes of operands, by position and dimension; fewest changes first.
 
         The samples of an unknown size are arbitrary, so they may not fit the other operands although the
@@ -366,10 +365,12 @@ class Fakes:
         single: list[tuple[int, int, Size]] = []
         aligned: list[tuple[int, int, Size]] = []
         for i, leaf in enumerate(operands):
+            if not isinstance(leaf, Tensor):
+                continue
             other_tensors = [
                 operand for operand in operands if isinstance(operand, Tensor) and operand is not leaf
             ]
-            for dim, size in enumerate(leaf.shape) if isinstance(leaf, Tensor) else ():
+            for dim, size in enumerate(leaf.shape):
                 if not self.is_free(size):
                     continue
                 back = dim - leaf.dim()
@@ -386,12 +387,12 @@ class Fakes:
                 sizes_by_operand.setdefault(i, {})[dim] = size
             yield sizes_by_operand
 
-    def _with_sizes(self, leaf: Any, sizes: Mapping[int, Size] | None) -> Any:
-        if not sizes:
+    def _with_sizes(self, leaf: object, sizes: Mapping[int, Size]) -> object:
+        if not sizes or not isinstance(leaf, Tensor):
             return leaf
         return self.tensor([sizes.get(dim, size) for dim, size in enumerate(leaf.shape)], leaf.dtype)
 
-    def _without_sizes(self, result: Any, sizes: Sequence[Size]) -> Any:
+    def _without_sizes(self, result: FakeResult, sizes: Sequence[Size]) -> FakeResult:
         """A result without sizes that depend on the given ones, which may be 1 and then broadcast."""
         symbols = {symbol for size in sizes if not isinstance(size, int) for symbol in size.free_symbols}
 
@@ -400,18 +401,10 @@ class Fakes:
             dims = [dim for dim, size in pairs if not isinstance(size, int) and symbols & size.free_symbols]
             return self.with_unknown_sizes(fake, dims) if dims else fake
 
-        return pytree.tree_map_only(Tensor, drop_sizes, result)
+        replaced: FakeResult = pytree.tree_map_only(Tensor, drop_sizes, result)
+        return replaced
 
-    def _run(self, function: Callable[..., Any], call: dict[str, Any]) -> Any:
-        with self.mode:
-            try:
-                return function(**call)
-            except Exception as error:
-                raise_fault(error, "when it inferred the sizes of an operator")
-                # torch's shape functions raise any exception for a sample that does not fit.
-                return UNKNOWN
-
-    def _merge_samples(self, results: list[Any], operands: Sequence[Any]) -> Any:
+    def _merge_samples(self, results: list[object], operands: Sequence[object]) -> FakeResult:
         """Merge the results for each sample; sizes become expressions of the operands' sizes."""
         valid_results = [result for result in results if result is not UNKNOWN]
         if not valid_results:
@@ -426,9 +419,10 @@ class Fakes:
             members = [None if leaf is None else leaf[index] for leaf in flat]
             first = next((member for member in members if member is not None), None)
             leaves.append(self._tensor(members, candidates) if isinstance(first, torch.Tensor) else first)
-        return pytree.tree_unflatten(leaves, structure)
+        merged: FakeResult = pytree.tree_unflatten(leaves, structure)
+        return merged
 
-    def _tensor(self, members: list[Any], candidates: list[sympy.Expr]) -> Fake:
+    def _tensor(self, members: list[torch.Tensor | None], candidates: list[sympy.Expr]) -> Fake:
         present = [member for member in members if member is not None]
         if len({member.dtype for member in present}) > 1:
             return UNKNOWN
@@ -453,7 +447,7 @@ class Fakes:
             shape,
         )
 
-    def _of_one_rank(self, members: list[Any]) -> list[Any]:
+    def _of_one_rank(self, members: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
         """Drop samples whose rank differs because of a size of 0 or 1."""
         ordinary = {m.dim() for k, m in enumerate(members) if m is not None and k not in (_ONES, _ZEROS)}
         if len(members) == 1 or len(ordinary) != 1:
@@ -463,7 +457,7 @@ class Fakes:
             self.assumes_rank = True
         return [member if member is not None and member.dim() == rank else None for member in members]
 
-    def _size(self, members: Sequence[Any], dim: int, candidates: list[sympy.Expr]) -> Size:
+    def _size(self, members: Sequence[torch.Tensor | None], dim: int, candidates: list[sympy.Expr]) -> Size:
         sizes = [None if member is None else member.shape[dim] for member in members]
         if any(isinstance(size, torch.SymInt) for size in sizes):
             # The size depends on data.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TypeAlias
 
 import torch
 from onnx_ir import Value, tensor_adapters
@@ -16,29 +16,42 @@ from onnx_ir import Value, tensor_adapters
 from ....passes.faults import raise_fault
 from ....registration import CaptureError
 from ...captured_graph.code_lines import shown_frame
-from ...torch_boundary.torchscript import is_handle
-from .builder import ScriptGraphBuilder, stem_of
-from .fake_values import UNKNOWN, Typed
+from .builder import DTYPES, ScriptGraphBuilder, stem_of
+from .fake_values import UNKNOWN, Fake, Typed
 from .modules import Hierarchy, State
 from .objects import (
     UNINITIALIZED,
+    Contents,
     Dict,
+    Item,
     List,
     Mutable,
     Nested,
+    NumberItem,
     Object,
     Raised,
     Shared,
     WrittenConstant,
     is_number,
 )
+from .script_graph import (
+    ScriptBlock,
+    ScriptGraph,
+    ScriptHandle,
+    ScriptNode,
+    ScriptValue,
+    StoredItem,
+    is_handle,
+)
 
-Function = Callable[..., Any]
+Results: TypeAlias = "Item | list[Item]"
+"""The items of a node's outputs: a list of them, or the only one."""
+Function: TypeAlias = Callable[..., Results]
 """Takes the interpreter, the TorchScript node, and the node's operands."""
 
 
-class Journal(dict[Mutable, Any]):
-    """The state of each object before a branch changed it, and the objects that became stale since."""
+class Journal(dict[Mutable, Contents]):
+    """The contents of each object before a branch changed it, and the objects that became stale since."""
 
     def __init__(self, started: int):
         super().__init__()
@@ -82,10 +95,10 @@ class Interpreter:
         self.fakes = build.fakes
         self.state = state
         self.hierarchy = hierarchy
-        self.environment: dict[int, Any] = {}
+        self.environment: dict[int, Item] = {}
         self.alignments: dict[Value, Value] = {}
         self._journals: list[Journal] = []
-        self._numbers: dict[Value, Any] = {}
+        self._numbers: dict[Value, NumberItem] = {}
         self._clock = 0
         self._located: CaptureError | None = None
         """The latest error that already names its node."""
@@ -95,7 +108,7 @@ class Interpreter:
         """A counter that grows at the start of each branch or body, to date objects."""
         return self._clock
 
-    def run(self, graph: Any, arguments: Sequence[Any]) -> list[Any]:
+    def run(self, graph: ScriptGraph, arguments: Sequence[Item]) -> list[Item]:
         """Run a graph on its arguments; return its results."""
         outer, self.environment = self.environment, {}
         try:
@@ -106,26 +119,26 @@ class Interpreter:
         finally:
             self.environment = outer
 
-    def __getitem__(self, value: Any) -> Any:
+    def __getitem__(self, value: ScriptValue) -> Item:
         return self.environment[value.unique()]
 
-    def bind(self, values: Any, items: Sequence[Any]) -> None:
+    def bind(self, values: Iterable[ScriptValue], items: Sequence[Item]) -> None:
         """Set the items of TorchScript values."""
         for value, item in zip(values, items, strict=True):
             self.environment[value.unique()] = item
 
-    def run_block(self, block: Any, arguments: Sequence[Any] = ()) -> list[Any]:
+    def run_block(self, block: ScriptBlock, arguments: Sequence[Item] = ()) -> list[Item]:
         """Run a sub-block here; return its results."""
         self.bind(block.inputs(), arguments)
         self.run_nodes(block)
         return [self[output] for output in block.outputs()]
 
-    def run_nodes(self, block: Any) -> None:
+    def run_nodes(self, block: ScriptBlock) -> None:
         """Run the nodes of a graph or block in order."""
         for node in block.nodes():
             self._visit(node)
 
-    def _visit(self, node: Any) -> None:
+    def _visit(self, node: ScriptNode) -> None:
         self.build.module = self.hierarchy.path(node)
         self.build.line = _line(node)
         operands = [self[value] for value in node.inputs()]
@@ -135,17 +148,16 @@ class Interpreter:
                 "computed condition; copy it first"
             )
         result = self._result(node, operands)
+        outputs = [*node.outputs()]
+        results = result if isinstance(result, list) else [result]
         # The program may write to a constant tensor, so make it a graph value that the write can change.
-        if self._opaque and isinstance(result, torch.Tensor):
+        if self._opaque and len(results) == 1 and isinstance(tensor := results[0], torch.Tensor):
             literal = node.kind() == "prim::Constant"
-            result = self.build.constant_tensor(result) if literal else self.build.new_tensor(result)
-        outputs = list(node.outputs())
-        if len(outputs) == 1:
-            self.environment[outputs[0].unique()] = result
-        elif outputs:
-            self.bind(outputs, result)
+            results = [self.build.constant_tensor(tensor) if literal else self.build.new_tensor(tensor)]
+        if outputs:
+            self.bind(outputs, results)
 
-    def _result(self, node: Any, operands: Sequence[Any]) -> Any:
+    def _result(self, node: ScriptNode, operands: Sequence[Item]) -> Results:
         """The results of a node; errors get the name of the node.
 
         Raises:
@@ -168,25 +180,25 @@ class Interpreter:
             self._located = CaptureError(f"{node_text} cannot be captured: {type(error).__name__}: {error}")
             raise self._located from error
 
-    def stem(self, node: Any, index: int = 0) -> str:
+    def stem(self, node: ScriptNode, index: int = 0) -> str:
         """A stem for the name of one of a node's results."""
         outputs = list(node.outputs())
         return stem_of(outputs[index].debugName(), node.kind()) if outputs else node.kind().split("::")[1]
 
-    def place(self, node: Any) -> str:
+    def place(self, node: ScriptNode) -> str:
         """The kind, module and source line of a node, for messages."""
         where = f" at {self.build.line}" if self.build.line else ""
         return f"{node.kind()} in '{self.build.module or '<root>'}'{where}"
 
-    def list(self, items: Sequence[Any] | None, element_type: str, value: Value | None = None) -> List:
+    def list(self, items: Sequence[Item] | None, element_type: str, value: Value | None = None) -> List:
         """A new TorchScript list."""
         return List(None if items is None else list(items), value, element_type, born=self._clock)
 
-    def dict(self, entries: Mapping[Any, Any]) -> Dict:
+    def dict(self, entries: Mapping[Item, Item]) -> Dict:
         """A new TorchScript dict."""
         return Dict(dict(entries), born=self._clock)
 
-    def object(self, handle: Any, path: str) -> Object:
+    def object(self, handle: ScriptHandle | None, path: str) -> Object:
         """A module, or a new instance of a class."""
         return Object(handle, path, born=self._clock)
 
@@ -197,7 +209,7 @@ class Interpreter:
             journal.staled += staled
         for journal in self._journals:
             if item.born < journal.started and item not in journal:
-                journal[item] = item.state()
+                journal[item] = item.contents()
 
     def lose(self, items: Iterable[Shared]) -> None:
         """Record that lists or dicts may have been changed through another name."""
@@ -218,25 +230,24 @@ class Interpreter:
         finally:
             self._journals.pop()
 
-    def attribute(self, owner: Object, name: str) -> Any:
+    def attribute(self, owner: Object, name: str) -> Item:
         """The item in an attribute of a module or object."""
         item = self.attribute_item(owner, owner.attributes, name)
         if item is UNINITIALIZED:
             raise CaptureError(f"attribute '{name}' of an object is read before it is set")
         return item
 
-    def attribute_item(self, owner: Object, attributes: Mapping[str, Any], name: str) -> Any:
+    def attribute_item(self, owner: Object, attributes: Mapping[str, Item], name: str) -> Item:
         """The item in an attribute, given the attributes that the program has set."""
         if name in attributes:
             return attributes[name]
         if owner.handle is None:
             return UNINITIALIZED
         if name not in owner.read_items:
-            path = f"{owner.path}.{name}" if owner.path else name
-            owner.read_items[name] = self.import_item(owner.handle.getattr(name), path)
+            owner.read_items[name] = self.import_item(owner.stored(name), owner.path_of(name))
         return owner.read_items[name]
 
-    def import_item(self, item: Any, path: str) -> Any:
+    def import_item(self, item: StoredItem, path: str) -> Item:
         """Convert an attribute of a torch object to an item."""
         if isinstance(item, torch.Tensor):
             return self.state.value(self.build, path, item)
@@ -261,17 +272,28 @@ class Interpreter:
         self.build.append("list::construct", {"items": items.items or []}, [value])
         return value
 
-    def element(self, items: List) -> Any:
+    def source_value(self, item: Item) -> Value:
+        """An item that a block returns as one source value; see `ScriptGraphBuilder.as_value`."""
+        return self.dynamic(item) if isinstance(item, List) else self.build.as_value(item)
+
+    def join_elements(self, *lists: List) -> Fake:
+        """The known properties of the elements of several lists; an empty list has none."""
+        if lists[0].element_type in DTYPES:
+            return UNKNOWN
+        elements = [self.element(items) for items in lists if items.items is None or items.items]
+        return elements[0] if len(elements) == 1 else self.fakes.join(*elements)
+
+    def element(self, items: List) -> Fake:
         """The known properties of all elements of a list of tensors."""
         if items.value is not None:
             return self.build.elements.get(items.value, UNKNOWN)
-        common: Any = UNKNOWN
+        common: Fake = UNKNOWN
         for index, item in enumerate(items.items or []):
             fake = self.fake(item)
             common = fake if index == 0 else self.fakes.join(common, fake)
         return common
 
-    def fake(self, item: Any) -> Any:
+    def fake(self, item: Item) -> Fake:
         """The known properties of a tensor."""
         if isinstance(item, Nested):
             item = item.padded
@@ -284,11 +306,12 @@ class Interpreter:
             return fake
         return UNKNOWN
 
-    def forget_number(self, tensor: Any) -> None:
+    def forget_number(self, tensor: Item) -> None:
         """Forget the number of a zero-dim tensor that is written to."""
-        self._numbers.pop(tensor, None)
+        if isinstance(tensor, Value):
+            self._numbers.pop(tensor, None)
 
-    def number_of(self, item: Any) -> Any:
+    def number_of(self, item: Item) -> NumberItem | None:
         """The number in a number or zero-dim tensor; None if unknown."""
         if is_number(item):
             return item
@@ -296,13 +319,13 @@ class Interpreter:
             return item.item() if item.dim() == 0 and not item.dtype.is_complex else None
         return self._numbers.get(item) if isinstance(item, Value) else None
 
-    def note_number(self, tensor: Any, number: Any) -> None:
+    def note_number(self, tensor: Results, number: NumberItem) -> None:
         """Remember the number in a zero-dim tensor."""
         if isinstance(tensor, Value):
             self._numbers[tensor] = number
 
 
-def _line(node: Any) -> str:
+def _line(node: ScriptNode) -> str:
     """The source line of a node, `model.py:12`, if TorchScript has it."""
     first = node.sourceRange().strip().splitlines()[:1]
     if not first or not first[0].startswith('File "'):

@@ -7,7 +7,6 @@ an index out of range. A refusal here is not yet an error: the caller then runs 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import torch
 
@@ -45,9 +44,9 @@ class KernelChecks:
     """Tries each operator once for each combination of element types and ranks."""
 
     def __init__(self) -> None:
-        self._tried: set[tuple[Any, ...]] = set()
+        self._tried: set[tuple[object, ...]] = set()
 
-    def refuses(self, name: str, operator: Callable[..., Any], arguments: Mapping[str, Any]) -> bool:
+    def refuses(self, name: str, operator: Callable[..., object], arguments: Mapping[str, object]) -> bool:
         """Whether the kernel of an operator refuses operands that its shape function accepts.
 
         Args:
@@ -82,7 +81,7 @@ def _is_affordable(name: str, tensors: list[Tensor]) -> bool:
     return sum(tensor.any.numel() for tensor in counted) <= _MOST_ELEMENTS
 
 
-def _signature(leaf: Any) -> Any:
+def _signature(leaf: object) -> object:
     """The properties that decide whether a kernel accepts an operand."""
     if isinstance(leaf, Tensor):
         return leaf.dtype, leaf.dim(), id(leaf.example)
@@ -91,7 +90,7 @@ def _signature(leaf: Any) -> Any:
     return leaf if isinstance(leaf, (torch.dtype, str, bool)) else type(leaf)
 
 
-def _fails(operator: Callable[..., Any], leaves: list[Any], structure: Any) -> bool:
+def _fails(operator: Callable[..., object], leaves: list[object], structure: pytree.TreeSpec) -> bool:
     try:
         operator(**pytree.tree_unflatten(leaves, structure))
     except Exception as error:
@@ -101,7 +100,7 @@ def _fails(operator: Callable[..., Any], leaves: list[Any], structure: Any) -> b
     return False
 
 
-def _stand_in(leaf: Any, integer: int, is_stored: bool) -> Any:
+def _stand_in(leaf: object, integer: int, is_stored: bool) -> object:
     """An operand of a kernel.
 
     Args:

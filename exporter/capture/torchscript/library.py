@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TypeVar
 
 import torch
 from onnx_ir import Value
@@ -13,9 +13,11 @@ from ....registration import CaptureError, Device, Layout, MemoryFormat
 from ...torch_boundary.operators import overloads
 from ...torch_boundary.torchscript import parse_schema
 from ..fx_import.source_values import element_type, share_memory_by_schema
-from .interpreter import Function, Interpreter
-from .objects import Dict, List, Nested, Object, Optional, Uninitialized, UnknownText, WrittenConstant
+from .interpreter import Function, Interpreter, Results
+from .objects import Dict, Item, List, Nested, Object, Optional, Uninitialized, UnknownText, WrittenConstant
+from .script_graph import ScriptNode, ScriptSchema
 
+OperatorFunction = TypeVar("OperatorFunction", bound=Function)
 _FUNCTIONS: dict[str, Function] = {}
 
 _DTYPES = {
@@ -44,10 +46,10 @@ _LAYOUTS = {0: "strided"}
 _MEMORY_FORMATS = {0: "contiguous_format", 1: "preserve_format", 2: "channels_last", 3: "channels_last_3d"}
 
 
-def script(*kinds: str) -> Callable[[Function], Function]:
+def script(*kinds: str) -> Callable[[OperatorFunction], OperatorFunction]:
     """Register a function for nodes of these kinds."""
 
-    def register(function: Function) -> Function:
+    def register(function: OperatorFunction) -> OperatorFunction:
         _FUNCTIONS.update(dict.fromkeys(kinds, function))
         return function
 
@@ -71,12 +73,12 @@ def code_of_dtype(dtype: torch.dtype) -> int:
     return _CODES[dtype]
 
 
-def element_kind(node: Any) -> str:
+def element_kind(node: ScriptNode) -> str:
     """The TorchScript type of the elements of a node's list result: `Tensor`, `int`, `List[int]`."""
     return str(node.output().type().getElementType())
 
 
-def schema_of(node: Any) -> Any:
+def schema_of(node: ScriptNode) -> ScriptSchema:
     """The schema of a node.
 
     Raises:
@@ -96,7 +98,8 @@ def schema_of(node: Any) -> Any:
         )
     if text == "(no schema)" or "..." in text:
         raise CaptureError(f"{node_kind} is a part of TorchScript that is not supported")
-    return parse_schema(text)
+    schema: ScriptSchema = parse_schema(text)
+    return schema
 
 
 @functools.lru_cache(maxsize=4096)
@@ -108,7 +111,7 @@ def _real_types(name: str, overload: str) -> dict[str, str]:
     return {argument.name: str(argument.real_type) for argument in overloads.schema_of(function).arguments}
 
 
-def call_operator(machine: Interpreter, node: Any, operands: Sequence[Any]) -> Any:
+def call_operator(machine: Interpreter, node: ScriptNode, operands: Sequence[Item]) -> Results:
     """Append an operator of ATen or another library."""
     schema = schema_of(node)
     types = _real_types(schema.name, schema.overload_name)
@@ -128,7 +131,7 @@ def call_operator(machine: Interpreter, node: Any, operands: Sequence[Any]) -> A
         constant = _fold_operator(schema, arguments)
         if constant is not None:
             return constant
-    returns = [_type_name(item.type) for item in schema.returns]
+    returns = [str(item.type).replace("List[Tensor]", "Tensor[]") for item in schema.returns]
     # The in-place pass derives the written arguments of ATen operators from their names.
     is_foreign = not schema.name.startswith(("aten::", "prim::"))
     written = overloads.written_arguments(schema) if is_foreign else ()
@@ -137,18 +140,20 @@ def call_operator(machine: Interpreter, node: Any, operands: Sequence[Any]) -> A
     if is_foreign:
         named = dict(zip((formal.name for formal in schema.arguments), operands, strict=False))
         results = share_memory_by_schema(schema, results, named)
-    wrapped = [machine.list(item, "Tensor") if isinstance(item, list) else item for item in results]
+    wrapped: list[Item] = [
+        machine.list(item, "Tensor") if isinstance(item, list) else item for item in results
+    ]
     return wrapped[0] if len(returns) == 1 else wrapped
 
 
-def _operator(machine: Interpreter, node: Any, *operands: Any) -> Any:
+def _operator(machine: Interpreter, node: ScriptNode, *operands: Item) -> Results:
     return call_operator(machine, node, operands)
 
 
 _DIVISIONS = frozenset("floordiv remainder divmod __round_to_zero_floordiv".split())
 
 
-def of_constants(machine: Interpreter, node: Any, *operands: Any) -> Any:
+def of_constants(machine: Interpreter, node: ScriptNode, *operands: object) -> Results:
     """Compute an operator on constant numbers and strings with torch.
 
     Raises:
@@ -156,29 +161,28 @@ def of_constants(machine: Interpreter, node: Any, *operands: Any) -> Any:
     """
     schema = schema_of(node)
     function = overloads.operator_of(schema.name, schema.overload_name)
-    ints = operands if all(isinstance(operand, int) for operand in operands) else ()
-    if schema.name.partition("::")[2] in _DIVISIONS and len(ints) == 2 and (ints[1] == 0 or ints[1] == -1):
+    ints = [operand for operand in operands if isinstance(operand, int)]
+    is_division = schema.name.partition("::")[2] in _DIVISIONS and len(ints) == len(operands) == 2
+    if is_division and ints[1] in (0, -1):
         # The process crashes if torch divides an int by 0, or the smallest int by -1.
         if ints[1] == 0:
-            raise CaptureError(f"{machine.place(node)}: the program divides {ints[0]} by zero")
-        return (
-            (-ints[0], 0) if schema.name == "aten::divmod" else 0 if "remainder" in schema.name else -ints[0]
-        )
+            raise CaptureError(f"the program divides {ints[0]} by zero")
+        if schema.name == "aten::divmod":
+            return [-ints[0], 0]
+        return 0 if "remainder" in schema.name else -ints[0]
     if function is None:
-        raise CaptureError(f"{machine.place(node)}: torch has no operator {schema.name}")
+        raise CaptureError(f"torch has no operator {schema.name}")
     try:
-        result = function(*operands)
+        result: Item | list[Item] = function(*operands)
     except (RuntimeError, ValueError, TypeError, OverflowError) as error:
         reason = " ".join(str(error).strip().splitlines()[:1])
         raise CaptureError(f"{machine.place(node)} of {operands}: {reason}") from error
-    return machine.list(result, element_kind(node)) if isinstance(result, list) else result
+    if isinstance(result, list):
+        return machine.list(result, element_kind(node))
+    return [*result] if isinstance(result, tuple) else result
 
 
-def _type_name(schema_type: Any) -> str:
-    return str(schema_type).replace("List[Tensor]", "Tensor[]")
-
-
-def _leaves(item: Any) -> list[Any]:
+def _leaves(item: object) -> list[object]:
     if isinstance(item, dict):
         return [leaf for member in item.values() for leaf in _leaves(member)]
     if isinstance(item, list):
@@ -186,7 +190,7 @@ def _leaves(item: Any) -> list[Any]:
     return [item]
 
 
-def _refuse_numbers(machine: Interpreter, node: Any, schema: Any) -> None:
+def _refuse_numbers(machine: Interpreter, node: ScriptNode, schema: ScriptSchema) -> None:
     """Refuse operators of torch without tensors, which source graphs do not have."""
     is_of_torch = schema.name.startswith(("aten::", "prim::"))
     if is_of_torch and not any("Tensor" in str(item.type) for item in (*schema.arguments, *schema.returns)):
@@ -196,7 +200,7 @@ def _refuse_numbers(machine: Interpreter, node: Any, schema: Any) -> None:
 _LARGEST_CONSTANT = 64
 
 
-def _fold_operator(schema: Any, arguments: dict[str, Any]) -> torch.Tensor | None:
+def _fold_operator(schema: ScriptSchema, arguments: dict[str, object]) -> torch.Tensor | None:
     """The result of an operator on small constant tensors, which replace numbers in traces."""
     tensors = [leaf for leaf in _leaves(arguments) if isinstance(leaf, torch.Tensor)]
     if (
@@ -216,7 +220,7 @@ def _fold_operator(schema: Any, arguments: dict[str, Any]) -> torch.Tensor | Non
     return result if result.numel() <= _LARGEST_CONSTANT else None
 
 
-def argument(machine: Interpreter, node: Any, schema_type: str, item: Any) -> Any:
+def argument(machine: Interpreter, node: ScriptNode, schema_type: str, item: Item) -> object:
     """Convert an operand to its form on source nodes.
 
     Args:
@@ -239,13 +243,13 @@ def argument(machine: Interpreter, node: Any, schema_type: str, item: Any) -> An
         return _constant_of_code(schema_type, item)
     if isinstance(item, (Dict, Nested, Object, Optional, Uninitialized, UnknownText)):
         class_name = type(item).__name__.lower()
-        raise CaptureError(f"{machine.place(node)}: an argument is {class_name}, which no operator accepts")
+        raise CaptureError(f"an argument is {class_name}, which no operator accepts")
     if "Device" in schema_type and isinstance(item, str):
         return Device(item)
     return item
 
 
-def _constant_of_code(schema_type: str, item: int) -> Any:
+def _constant_of_code(schema_type: str, item: int) -> object:
     if "ScalarType" in schema_type:
         return element_type(dtype_of_code(item))
     if "Layout" in schema_type:

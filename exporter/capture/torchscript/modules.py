@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from onnx_ir import Value
@@ -12,6 +11,7 @@ from onnx_ir import Value
 from ...torch_boundary import torchscript
 from ..weights import Identity, first_names, identity
 from .builder import ScriptGraphBuilder
+from .script_graph import Program, ScriptHandle, ScriptNode
 
 _STEP = re.compile(r"(\w+)\(([\w.]*)\)")
 _UNNAMED = ("UNKNOWN", "INSTANCE_NAME_UNKNOWN", "TOP", "SELF")
@@ -22,13 +22,13 @@ _SCOPE = "__module."
 class State:
     """Parameters, buffers and other tensors by path; tensors that share memory are one value."""
 
-    def __init__(self, model: Any):
+    def __init__(self, program: Program):
         self._values: dict[Identity, Value] = {}
         named: dict[str, list[tuple[str, torch.Tensor]]] = {"parameter": [], "buffer": []}
-        if isinstance(model, torch.nn.Module):
-            named["parameter"] += model.named_parameters(remove_duplicate=False)
-            named["buffer"] += model.named_buffers(remove_duplicate=False)
-        self._persistent = set(model.state_dict()) if isinstance(model, torch.nn.Module) else set()
+        if isinstance(program, torch.nn.Module):
+            named["parameter"] += program.named_parameters(remove_duplicate=False)
+            named["buffer"] += program.named_buffers(remove_duplicate=False)
+        self._persistent = set(program.state_dict()) if isinstance(program, torch.nn.Module) else set()
         self._kinds = {name: role for role, pairs in named.items() for name, _ in pairs}
         self._first_names = first_names(
             (name, identity(name, tensor)) for pairs in named.values() for name, tensor in pairs
@@ -54,7 +54,7 @@ class State:
 class Hierarchy:
     """Restores full module paths: inlined graphs name only modules that are called, no containers."""
 
-    def __init__(self, handle: Any, *, is_traced: bool = False):
+    def __init__(self, handle: ScriptHandle | None, *, is_traced: bool = False):
         self._is_traced = is_traced
         self._paths: dict[str, list[str]] = {}
         self._last_read: dict[str, int] = {}
@@ -63,13 +63,12 @@ class Hierarchy:
             for short, full in _walk(handle, "", ""):
                 self._paths.setdefault(short, []).append(full)
 
-    def path(self, node: Any) -> str:
+    def path(self, node: ScriptNode) -> str:
         """The path of a node's module; if ambiguous, the module that was read last."""
         if self._is_traced:
             scope = node.scopeName().rpartition("/")[2]
             if scope.startswith(_SCOPE):
-                result: str = scope.removeprefix(_SCOPE)
-                return result
+                return scope.removeprefix(_SCOPE)
         text = node.getModuleHierarchy()
         steps = [name for name, class_name in _STEP.findall(text) if not name.startswith(_UNNAMED)]
         short = ".".join(steps)
@@ -88,7 +87,7 @@ class Hierarchy:
         self._last_read[path] = self._reads
 
 
-def _walk(handle: Any, short: str, full: str) -> Iterator[tuple[str, str]]:
+def _walk(handle: ScriptHandle, short: str, full: str) -> Iterator[tuple[str, str]]:
     """(path without containers, full path) of each module below one."""
     for name, child in torchscript.children(handle):
         path = f"{full}.{name}" if full else name

@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Iterable
+from typing import TypeAlias, TypeGuard, TypeVar
 
 import onnx_ir as ir
+import torch
 
 from ....registration import NUMBER
+from .script_graph import Constant, ScriptHandle, StoredItem
+
+Member = TypeVar("Member")
+NumberItem: TypeAlias = bool | int | float | complex | ir.Value
+"""A number, constant or computed."""
+TensorItem: TypeAlias = ir.Value | torch.Tensor
+"""A tensor, constant or computed."""
+Item: TypeAlias = (
+    "Constant | ir.Value | tuple[Item, ...] | List | Dict | Object | Optional | Nested | Uninitialized"
+)
+"""What a value of a TorchScript program evaluates to.
+
+Constants are Python objects. A tensor or number that the program computes is a source value. Containers and
+modules are evaluated: a list of unknown length is a `List` of one source value.
+"""
 
 
 class Raised(Exception):
@@ -29,6 +46,17 @@ class UnknownText(str):
     """A string with computed numbers, of an error message or a warning."""
 
 
+@dataclasses.dataclass
+class Contents:
+    """What the program may change of a list, dict or object; see their attributes of the same names."""
+
+    items: list[Item] | None = None
+    value: ir.Value | None = None
+    entries: dict[Item, Item] = dataclasses.field(default_factory=dict)
+    attributes: dict[str, Item] = dataclasses.field(default_factory=dict)
+    changed: set[str] = dataclasses.field(default_factory=set)
+
+
 @dataclasses.dataclass(eq=False, kw_only=True)
 class Shared:
     """A list or dict that may be one object under several names, depending on a computed condition.
@@ -46,10 +74,10 @@ class Shared:
     derived: list[Shared] = dataclasses.field(default_factory=list)
     stale: bool = False
     born: int = 0
-    choices: tuple[Any, Any] | None = None
-    join: Any = None
+    choices: tuple[Item, Item] | None = None
+    join: object = None
 
-    def may_be(self, *sources: Any) -> None:
+    def may_be(self, *sources: object) -> None:
         """Record that this is one of other objects."""
         for source in sources:
             if isinstance(source, Shared) and source is not self and source not in self.sources:
@@ -84,7 +112,7 @@ class Shared:
         ]
 
 
-def may_be_one(first: Any, second: Any) -> bool:
+def may_be_one(first: object, second: object) -> bool:
     """Whether two names may refer to the same list or dict.
 
     The results of one If are compared branch by branch.
@@ -106,33 +134,33 @@ class List(Shared):
         element_type: the TorchScript type of its elements, `Tensor` or `int`.
     """
 
-    items: list[Any] | None
+    items: list[Item] | None
     value: ir.Value | None = None
     element_type: str = "Tensor"
 
-    def state(self) -> tuple[list[Any] | None, ir.Value | None]:
-        """The state that a branch may change."""
-        return (None if self.items is None else list(self.items), self.value)
+    def contents(self) -> Contents:
+        """A copy of the current contents."""
+        return Contents(items=None if self.items is None else list(self.items), value=self.value)
 
-    def restore(self, state: Any) -> None:
-        """Go back to an earlier state."""
-        self.items, self.value = state
-        self.items = None if self.items is None else list(self.items)
+    def restore(self, contents: Contents) -> None:
+        """Set the contents."""
+        self.items = None if contents.items is None else list(contents.items)
+        self.value = contents.value
 
 
 @dataclasses.dataclass(eq=False)
 class Dict(Shared):
     """A TorchScript dict; its keys are constants."""
 
-    entries: dict[Any, Any]
+    entries: dict[Item, Item]
 
-    def state(self) -> dict[Any, Any]:
-        """The state that a branch may change."""
-        return dict(self.entries)
+    def contents(self) -> Contents:
+        """A copy of the current contents."""
+        return Contents(entries=dict(self.entries))
 
-    def restore(self, state: Any) -> None:
-        """Go back to an earlier state."""
-        self.entries = dict(state)
+    def restore(self, contents: Contents) -> None:
+        """Set the contents."""
+        self.entries = dict(contents.entries)
 
 
 @dataclasses.dataclass(eq=False)
@@ -147,21 +175,28 @@ class Object:
         read_items: items read from the handle, valid unless the program has set them.
     """
 
-    handle: Any
+    handle: ScriptHandle | None
     path: str
-    attributes: dict[str, Any] = dataclasses.field(default_factory=dict)
+    attributes: dict[str, Item] = dataclasses.field(default_factory=dict)
     changed: set[str] = dataclasses.field(default_factory=set)
-    read_items: dict[str, Any] = dataclasses.field(default_factory=dict)
+    read_items: dict[str, Item] = dataclasses.field(default_factory=dict)
     born: int = 0
 
-    def state(self) -> tuple[dict[str, Any], set[str]]:
-        """The state that a branch may change."""
-        return dict(self.attributes), set(self.changed)
+    def path_of(self, name: str) -> str:
+        """The path of an attribute."""
+        return f"{self.path}.{name}" if self.path else name
 
-    def restore(self, state: Any) -> None:
-        """Go back to an earlier state."""
-        attributes, changed = state
-        self.attributes, self.changed = dict(attributes), set(changed)
+    def stored(self, name: str) -> StoredItem:
+        """What TorchScript stores in an attribute; None for an instance made by the program."""
+        return None if self.handle is None else self.handle.getattr(name)
+
+    def contents(self) -> Contents:
+        """A copy of the current attributes."""
+        return Contents(attributes=dict(self.attributes), changed=set(self.changed))
+
+    def restore(self, contents: Contents) -> None:
+        """Set the attributes."""
+        self.attributes, self.changed = dict(contents.attributes), set(contents.changed)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -173,8 +208,8 @@ class Optional:
         value: the value; arbitrary if there is none.
     """
 
-    present: Any
-    value: Any
+    present: Item
+    value: Item
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -199,19 +234,25 @@ class Nested:
 Mutable = List | Dict | Object
 
 
-def is_number(item: Any) -> bool:
+def rebuild_tuple(like: tuple[object, ...], members: Iterable[Member]) -> tuple[Member, ...]:
+    """A tuple of the class of another one, which may be a named tuple."""
+    rebuilt: tuple[Member, ...] = getattr(like, "_make", tuple)(members)
+    return rebuilt
+
+
+def is_number(item: object) -> TypeGuard[NumberItem]:
     """Whether an item is a number, constant or computed."""
     return isinstance(item, (bool, int, float, complex)) or (
         isinstance(item, ir.Value) and NUMBER in item.metadata_props
     )
 
 
-def number_kind(item: Any) -> str:
+def number_kind(item: Item) -> str:
     """`int`, `float` or `bool` of a number."""
     return item.metadata_props[NUMBER] if isinstance(item, ir.Value) else type(item).__name__
 
 
-def is_constant(item: Any) -> bool:
+def is_constant(item: Item) -> bool:
     """Whether an item has no computed part."""
     if isinstance(item, (ir.Value, Optional, UnknownText, Uninitialized, Nested)):
         return False
@@ -222,7 +263,7 @@ def is_constant(item: Any) -> bool:
     return all(map(is_constant, item)) if isinstance(item, tuple) else True
 
 
-def same(a: Any, b: Any) -> bool:
+def same(a: Item, b: Item) -> bool:
     """Whether two items are certainly identical: the same object, or equal constants of one type."""
     if a is b:
         return True

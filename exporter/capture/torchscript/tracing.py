@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import linecache
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -20,25 +18,30 @@ from ...captured_graph.code_lines import shown_line
 from ...captured_graph.specializations import Specialization
 from ...torch_boundary.boundary import boundary
 from ...torch_boundary.containers import pytree
-from ...torch_boundary.process.process_state import replace_attribute
 from ...torch_boundary.process.silence import quiet
 from ...torch_boundary.replacements import data_attribute
+from ...torch_boundary.replacements.traced_calls import record_traced_calls
 from ...torch_boundary.replacements.transformer_modules import without_fused_attention
 from ...torch_boundary.state.model_state import Preserved
 from ...torch_boundary.state.written_state import gradients_kept, values_kept
 from ..keyword_members import as_parameters
 from ..sizes import dynamic_shapes as shapes
 from .capture_script import capture_torchscript
+from .example_run import copy_tensor
+from .script_graph import Program, function_of
 
 _CONVERSION = re.compile(r"Converting a tensor to a (?:Python|NumPy) (\w+)")
 _KINDS = {"boolean": "branch", "integer": "int", "index": "int", "array": "array", "list": "array"}
 """The kind of a decision by the type that a tensor is converted to; other numbers are floats."""
-_UNSEEN = ("apply_", "map_", "map2_")
-"""Methods of tensors that run a function on each element, which a trace does not record."""
 
 
 def capture_trace(
-    model: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], **options: Any
+    model: Callable[..., object],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
+    *,
+    dynamic_shapes: object = None,
+    **options: Any,
 ) -> Capture:
     """Trace a model on the example arguments, and capture the trace as TorchScript.
 
@@ -50,20 +53,21 @@ def capture_trace(
     """
     if isinstance(model, torch.export.ExportedProgram) or not callable(model):
         raise CaptureError(f"capture='trace' needs a module or a function, not {type(model).__name__}")
-    with as_parameters(model, args, kwargs, options.pop("dynamic_shapes", None)) as dynamic_shapes:
-        return _capture_trace(model, args, kwargs, dynamic_shapes=dynamic_shapes, **options)
+    with as_parameters(model, args, kwargs, dynamic_shapes) as member_shapes:
+        return _capture_trace(model, args, kwargs, dynamic_shapes=member_shapes, **options)
 
 
 def _capture_trace(
-    model: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], **options: Any
+    model: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object], **options: Any
 ) -> Capture:
     # A trace takes positional or keyword arguments, not both.
     named = shapes.bind(model, args, kwargs) if args and kwargs else dict(kwargs)
 
-    def copied_call() -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def copied_call() -> tuple[tuple[object, ...], dict[str, object]]:
         """The call on copies: a model may write to its arguments."""
         call = () if named else args, named
-        copied: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_map_only(torch.Tensor, _copy, call)
+        copied: tuple[tuple[object, ...], dict[str, object]]
+        copied = pytree.tree_map_only(torch.Tensor, copy_tensor, call)
         return copied
 
     def run() -> None:
@@ -78,8 +82,7 @@ def _capture_trace(
         with (
             boundary(torch.no_grad(), quiet(), without_fused_attention(), Preserved(model, args, kwargs)),
             data_attribute.intercept(data_attribute.refuse),
-            _unseen_refused(),
-            replace_attribute(torch, "tensor", functools.partial(_tensor_of_sizes, torch.tensor)),
+            record_traced_calls(),
             gradients_kept(model),
             values_kept(model, run) as writing,
             warnings.catch_warnings(record=True) as tracer_warnings,
@@ -95,18 +98,14 @@ def _capture_trace(
     return capture
 
 
-def _check_complete(traced: Any, writing: Iterable[str]) -> None:
+def _check_complete(traced: Program, writing: Iterable[str]) -> None:
     """Refuse a trace from which torch removed an operator: it treats one that writes to a list as unused."""
-    graph = traced.inlined_graph
+    graph = function_of(traced).inlined_graph
     removed = sorted(name for name in writing if not graph.findAllNodes(name))
     if removed:
         raise CaptureError(
             f"a trace leaves out {', '.join(removed)}, which writes to an argument: use another capture"
         )
-
-
-def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().clone().requires_grad_(tensor.requires_grad)
 
 
 def _decisions_of(tracer_warnings: Iterable[warnings.WarningMessage]) -> list[Specialization]:
@@ -120,40 +119,3 @@ def _decisions_of(tracer_warnings: Iterable[warnings.WarningMessage]) -> list[Sp
         code = linecache.getline(entry.filename, entry.lineno).strip()
         decisions[Specialization(line, code, _KINDS.get(conversion[1], "float"), None)] = None
     return list(decisions)
-
-
-def _tensor_of_sizes(torch_tensor: Callable[..., torch.Tensor], data: Any, **options: Any) -> torch.Tensor:
-    """Replace `torch.tensor` of sizes, which are tensors in a trace, by operators: it returns a constant.
-
-    Args:
-        torch_tensor: torch's own function.
-    """
-    if not any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(data)):
-        return torch_tensor(data, **options)
-    with warnings.catch_warnings():
-        # Only its element type and device are used.
-        warnings.simplefilter("ignore", torch.jit.TracerWarning)  # type: ignore[attr-defined]
-        constant = torch_tensor(data, **options)
-
-    def stack_members(item: Any) -> torch.Tensor:
-        if isinstance(item, (list, tuple)):
-            return torch.stack([stack_members(member) for member in item])
-        return (item.clone() if isinstance(item, torch.Tensor) else torch_tensor(item)).to(constant.dtype)
-
-    return stack_members(data).to(constant.device)
-
-
-@contextlib.contextmanager
-def _unseen_refused() -> Iterator[None]:
-    """Refuse methods that a trace would leave out without a warning."""
-
-    def refusing(name: str) -> Callable[..., Any]:
-        def refuse(tensor: torch.Tensor, *args: Any) -> Any:
-            raise CaptureError(f"Tensor.{name} runs a Python function on each element, which has no operator")
-
-        return refuse
-
-    with contextlib.ExitStack() as stack:
-        for name in _UNSEEN:
-            stack.enter_context(replace_attribute(torch.Tensor, name, refusing(name)))
-        yield

@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import onnx_ir as ir
 import torch
 import torch.fx
 from onnx_ir import tensor_adapters
+from torch.autograd.graph import Node
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -33,6 +33,7 @@ from ...captured_graph.capture import Capture
 from ...torch_boundary import probe
 from ...torch_boundary.boundary import boundary
 from ...torch_boundary.containers import pytree
+from ...torch_boundary.fake_tensors import FakeTensor
 from ...torch_boundary.process.silence import quiet
 from ..fx_import.higher_order import Importer
 from ..fx_import.source_values import NamedDimensions
@@ -108,12 +109,12 @@ class _ForwardValues:
     """
 
     def __init__(self, forward: Capture, placeholders: Sequence[torch.fx.Node], prefix: str):
-        self.by_placeholder: dict[torch.fx.Node, Any] = {
+        self.by_placeholder: dict[torch.fx.Node, object] = {
             node: forward.origins.get(node.name) for node in placeholders
         }
-        self.examples: dict[ir.Value, Any] = {}
+        self.examples: dict[ir.Value, torch.Tensor | torch.SymInt | None] = {}
         self.prefix = prefix
-        self.names: dict[Any, str] = {}
+        self.names: dict[object, str] = {}
         for node in placeholders:
             value, example = self.by_placeholder[node], node.meta.get("val")
             if not isinstance(value, ir.Value):
@@ -126,10 +127,11 @@ class _ForwardValues:
                         if name is not None:
                             self.names.setdefault(size.node.expr, name)
         self.values = list(self.examples)
-        fakes = [example for example in self.examples.values() if hasattr(example, "fake_mode")]
+        fakes = [example for example in self.examples.values() if isinstance(example, FakeTensor)]
         if not fakes:
             raise CaptureError("the model has no parameter to train: it has no tensors")
         self.mode = fakes[0].fake_mode
+        assert self.mode.shape_env is not None
         self.environment = self.mode.shape_env
 
     def name(self, value: ir.Value) -> str:
@@ -142,7 +144,7 @@ def _trace(
     placeholders: Sequence[torch.fx.Node],
     forward_values: _ForwardValues,
     trainable_values: Sequence[ir.Value],
-) -> tuple[torch.fx.GraphModule, dict[str, Any], tuple[int, list[str]]]:
+) -> tuple[torch.fx.GraphModule, dict[str, object], tuple[int, list[str]]]:
     """Record forward and backward.
 
     Returns:
@@ -154,24 +156,23 @@ def _trace(
         if isinstance(example, torch.Tensor):
             # A leaf, so that autograd stops here.
             example = example.detach()
+            example.requires_grad_(value in trainable_values)
         examples.append(example)
-    for value, example in zip(forward_values.values, examples, strict=True):
-        if value in trainable_values:
-            example.requires_grad_(True)
-    results_and_gradients: list[Any] = []
-    scopes: dict[str, Any] = {}
+    results_and_gradients: list[tuple[int, list[str]]] = []
+    scopes: dict[str, object] = {}
 
-    def run(*tensors_and_sizes: Any) -> list[Any]:
+    def run(*tensors_and_sizes: torch.Tensor | torch.SymInt) -> list[torch.Tensor]:
         mode = get_proxy_mode()
         assert mode is not None
         recorder = _ScopeRecorder(program.graph_module, mode.tracer.graph)
-        actual: dict[Any, Any] = dict(zip(forward_values.values, tensors_and_sizes, strict=True))
+        actual = dict(zip(forward_values.values, tensors_and_sizes, strict=True))
         flat = [
-            actual.get(forward_values.by_placeholder[node], node.meta.get("val")) for node in placeholders
+            actual[value] if isinstance(value, ir.Value) else node.meta.get("val")
+            for node, value in forward_values.by_placeholder.items()
         ]
         loss, *results = recorder.run(*flat, enable_io_processing=False)
         _check_loss(loss)
-        leaves = [actual[value] for value in trainable_values]
+        leaves = [leaf for value in trainable_values if isinstance(leaf := actual[value], torch.Tensor)]
         gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
         recorder.enter(None)
         used = [
@@ -195,7 +196,7 @@ def _trace(
     return traced, scopes, results_and_gradients[0]
 
 
-def _check_loss(loss: Any) -> None:
+def _check_loss(loss: object) -> None:
     if not isinstance(loss, torch.Tensor):
         raise CaptureError(f"the loss must be a tensor, not {type(loss).__name__}")
     if loss.ndim or not loss.is_floating_point():
@@ -228,13 +229,13 @@ class _ScopeRecorder(torch.fx.Interpreter):
 
     def __init__(self, module: torch.fx.GraphModule, graph: torch.fx.Graph):
         super().__init__(module)
-        self.scopes: dict[str, Any] = {}
+        self.scopes: dict[str, object] = {}
         self._recorded = graph
         self._last: torch.fx.Node | None = next(iter(reversed(graph.nodes)), None)
-        self._stack: Any = None
-        self._seen: set[Any] = set()
+        self._stack: object = None
+        self._seen: set[Node] = set()
 
-    def enter(self, stack: Any) -> None:
+    def enter(self, stack: object) -> None:
         """Record the operators that follow under the path of this module."""
         newest = None
         for node in reversed(self._recorded.nodes):
@@ -245,7 +246,7 @@ class _ScopeRecorder(torch.fx.Interpreter):
         self._last = newest or self._last
         self._stack = stack
 
-    def run_node(self, n: torch.fx.Node) -> Any:
+    def run_node(self, n: torch.fx.Node) -> object:
         stack = n.meta.get(_STACK)
         self.enter(stack)
         result = super().run_node(n)
@@ -255,9 +256,9 @@ class _ScopeRecorder(torch.fx.Interpreter):
                     self._follow(item.grad_fn, stack)
         return result
 
-    def _follow(self, first: Any, stack: Any) -> None:
+    def _follow(self, first: Node, stack: object) -> None:
         """Enter the module again when autograd runs one of its functions."""
-        waiting = [first]
+        waiting: list[Node | None] = [first]
         while waiting:
             function = waiting.pop()
             if function is not None and function not in self._seen:
@@ -270,7 +271,7 @@ def _import_joint(
     forward: Capture,
     forward_values: _ForwardValues,
     traced: torch.fx.GraphModule,
-    scopes: Mapping[str, Any],
+    scopes: Mapping[str, object],
     results_and_gradients: tuple[int, list[str]],
 ) -> Joint:
     names = Names()

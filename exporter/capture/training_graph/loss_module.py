@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -20,13 +19,13 @@ class LossModule(torch.nn.Module):
         targets: the name of the keyword argument that has the targets, or None.
     """
 
-    def __init__(self, model: torch.nn.Module, loss: Callable[..., Any] | None, targets: str | None):
+    def __init__(self, model: torch.nn.Module, loss: Callable[..., object] | None, targets: str | None):
         super().__init__()
         self.model = model
         self.loss = loss
         self.targets = targets
 
-        def forward(*args: Any, **kwargs: Any) -> dict[str, Any]:
+        def forward(*args: object, **kwargs: object) -> dict[str, object]:
             loss_targets = () if targets is None else (kwargs.pop(targets),)
             result = self.model(*args, **kwargs)
             if self.loss is None:

@@ -7,7 +7,7 @@ package safetensors copies each tensor that it reads, and does not tell its plac
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import NoReturn, TypeGuard
 
 import onnx_ir as ir
 
@@ -84,7 +84,7 @@ def read_safetensors(file: StoredFile, title: str) -> dict[str, FileTensor]:
     return {name: tensors[name] for _, _, name in sorted(ranges)}
 
 
-def parse_object(text: bytes, title: str) -> dict[str, Any]:
+def parse_object(text: bytes, title: str) -> dict[str, object]:
     """Parse a JSON object; refuse duplicate keys.
 
     Raises:
@@ -99,7 +99,7 @@ def parse_object(text: bytes, title: str) -> dict[str, Any]:
     return content
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
     entries = dict(pairs)
     if len(entries) < len(pairs):
         seen: set[str] = set()
@@ -110,11 +110,11 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return entries
 
 
-def _refuse_constant(constant: str) -> Any:
+def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 
-def _entry(entry: Any, title: str) -> tuple[ir.DataType, tuple[int, ...], tuple[int, int]]:
+def _entry(entry: object, title: str) -> tuple[ir.DataType, tuple[int, ...], tuple[int, int]]:
     """The type, shape and offsets of a tensor.
 
     Raises:
@@ -133,7 +133,7 @@ def _entry(entry: Any, title: str) -> tuple[ir.DataType, tuple[int, ...], tuple[
     return dtype, tuple(shape), (offsets[0], offsets[1])
 
 
-def _are_sizes(item: Any) -> bool:
+def _are_sizes(item: object) -> TypeGuard[list[int]]:
     return isinstance(item, list) and all(type(size) is int and 0 <= size < 2**63 for size in item)
 
 

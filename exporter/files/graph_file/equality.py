@@ -9,9 +9,8 @@ same type and bit pattern.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
-from typing import Any
 
 import onnx_ir as ir
 
@@ -48,17 +47,17 @@ def _differences(first: Capture, second: Capture) -> Iterator[str]:
     yield from _graphs("the graph", first.source.graph, second.source.graph, {})
 
 
-def _differing_values(subject: str, first: Any, second: Any) -> Iterator[str]:
+def _differing_values(subject: str, first: object, second: object) -> Iterator[str]:
     if _exact(first) != _exact(second):
         yield f"{subject}: {_shorten(first)} against {_shorten(second)}"
 
 
-def _shorten(item: Any) -> str:
+def _shorten(item: object) -> str:
     text = repr(item)
     return text if len(text) <= 400 else f"{text[:400]}…"
 
 
-def _exact(item: Any) -> Any:
+def _exact(item: object) -> object:
     """Convert constants to a form whose equality compares types and bits."""
     if isinstance(item, float):
         # Bits tell 0.0 from -0.0, and make a NaN equal to itself.
@@ -94,10 +93,10 @@ def _graphs(subject: str, first: ir.Graph, second: ir.Graph, correspondence: Cor
             yield f"the number of nodes of {subject}: {len(first)} against {len(second)}"
             return
         yield from _nodes(f"node {index} of {subject}", first_node, second_node, correspondence)
-    yield from _uses(f"the outputs of {subject}", list(first.outputs), list(second.outputs), correspondence)
+    yield from _uses(f"the outputs of {subject}", first.outputs, second.outputs, correspondence)
 
 
-def _tensors(name: str, first: Any, second: Any) -> Iterator[str]:
+def _tensors(name: str, first: ir.TensorProtocol | None, second: ir.TensorProtocol | None) -> Iterator[str]:
     if first is second:
         return
     if first is None or second is None:
@@ -118,22 +117,27 @@ def _values(subject: str, first: ir.Value, second: ir.Value) -> Iterator[str]:
     yield from _differing_values(f"the text of {subject}", first.doc_string, second.doc_string)
 
 
-def _type(value_type: Any) -> Any:
-    if value_type is None:
-        return None
+def _type(value_type: ir.TypeProtocol | ir.DataType | None) -> object:
+    if value_type is None or isinstance(value_type, ir.DataType):
+        return value_type
     is_tensor = isinstance(value_type, (ir.TensorType, ir.SparseTensorType))
     inner = value_type.dtype if is_tensor else _type(value_type.elem_type)
     return type(value_type).__name__, inner, value_type.denotation
 
 
-def _sizes(shape: ir.Shape | None) -> Any:
+def _sizes(shape: ir.Shape | None) -> object:
     if shape is None:
         return None
     sizes = [dim if isinstance(dim, int) else ("symbolic", dim.value) for dim in shape]
     return sizes, shape_denotations(shape)
 
 
-def _uses(subject: str, first: list[Any], second: list[Any], correspondence: Correspondence) -> Iterator[str]:
+def _uses(
+    subject: str,
+    first: Sequence[ir.Value | None],
+    second: Sequence[ir.Value | None],
+    correspondence: Correspondence,
+) -> Iterator[str]:
     yield from _differing_values(f"the number of {subject}", len(first), len(second))
     for index, (first_value, second_value) in enumerate(zip(first, second, strict=False)):
         expected = None if first_value is None else correspondence.get(first_value)
@@ -149,7 +153,7 @@ def _nodes(subject: str, first: ir.Node, second: ir.Node, correspondence: Corres
             f"the {field} of {subject}", getattr(first, field), getattr(second, field)
         )
     yield from _differing_values(f"the metadata of {subject}", first.metadata_props, second.metadata_props)
-    yield from _uses(f"the inputs of {subject}", list(first.inputs), list(second.inputs), correspondence)
+    yield from _uses(f"the inputs of {subject}", first.inputs, second.inputs, correspondence)
     yield from _differing_values(
         f"the number of outputs of {subject}", len(first.outputs), len(second.outputs)
     )
@@ -192,7 +196,7 @@ _GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 _TENSORS = (ir.AttributeType.TENSOR, ir.AttributeType.TENSORS)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, ir.TypeAndShape):
         return _type(value.type), _sizes(value.shape)
     return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value

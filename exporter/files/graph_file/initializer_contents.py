@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import Any
 
 import numpy as np
 import onnx
@@ -14,6 +13,7 @@ from onnx_ir import serde
 from ....registration import ModelFileError
 from ..reading.external_data.files import ExternalFiles
 from ..stored_tensors import tensor_over
+from ..tensor_writer import Bytes
 from .layout import check_fields, naming
 
 EXTERNAL_FROM = 1025
@@ -48,7 +48,7 @@ def tensor_message(value: ir.Value, name: str) -> onnx.TensorProto:
     return message
 
 
-def strings(tensor: Any) -> list[bytes]:
+def strings(tensor: ir.TensorProtocol) -> list[bytes]:
     """The elements of a string tensor."""
     return [item if isinstance(item, bytes) else str(item).encode() for item in tensor.numpy().reshape(-1)]
 
@@ -59,7 +59,7 @@ class _Digest:
     def __init__(self) -> None:
         self.hash = hashlib.sha256()
 
-    def write(self, data: Any) -> None:
+    def write(self, data: Bytes) -> None:
         if len(data):
             self.hash.update(np.frombuffer(data, np.uint8).data)
 

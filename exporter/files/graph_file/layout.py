@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import onnx
+from google.protobuf.message import Message
 
 from ....registration import GraphError, ModelFileError
 
@@ -110,7 +110,7 @@ def check_version(model: onnx.ModelProto) -> None:
         )
 
 
-def check_fields(message: Any) -> None:
+def check_fields(message: Message) -> None:
     """Refuse fields that the format does not have, because they would be lost.
 
     Raises:

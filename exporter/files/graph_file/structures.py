@@ -123,7 +123,7 @@ def _check(content: Any) -> None:
             raise ModelFileError(f"the interface has '{field}', which has a wrong type")
 
 
-def _is_one_of(item: Any, member_types: tuple[type, ...]) -> bool:
+def _is_one_of(item: object, member_types: tuple[type, ...]) -> bool:
     """Whether a JSON value has one of the types; a list must have exactly one member, a constant."""
     # Python's bool is a subclass of int, but a boolean is no position.
     if isinstance(item, bool) and bool not in member_types:
@@ -209,7 +209,7 @@ def _check_structure(structure: TreeStructure | None) -> None:
         _check_structure(child)
 
 
-def _are_keys(context: Any, count: int) -> bool:
+def _are_keys(context: object, count: int) -> bool:
     """Whether a context is a list of as many different keys as a dict has members."""
     return isinstance(context, list) and len(context) == count == len(set(context))
 
@@ -222,7 +222,7 @@ def _count_leaves(structure: TreeStructure | None) -> int:
     return 1 if structure is None else sum(map(_count_leaves, structure.children))
 
 
-def _structure_json(specification: Any) -> Any:
+def _structure_json(specification: Any) -> object:
     if specification is None:
         return None
     if isinstance(specification, TreeStructure):
@@ -247,11 +247,11 @@ def _structure_of(item: Any) -> TreeStructure | None:
     return TreeStructure(item["type"], _constant_of(item["context"]), children)
 
 
-def _type_name(python_type: Any) -> str:
+def _type_name(python_type: type) -> str:
     return f"{python_type.__module__}.{python_type.__qualname__}"
 
 
-def _constant_json(item: Any) -> Any:
+def _constant_json(item: Any) -> object:
     constant_type = type(item)
     if item is None or constant_type in (bool, int, str):
         return item

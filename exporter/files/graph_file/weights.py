@@ -8,7 +8,6 @@ import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import onnx
@@ -36,7 +35,7 @@ from .layout import DIGEST, join_quoted, read_metadata
 from .values import original_name
 
 MODES = ("inline", "external", "none")
-Weights = Mapping[str, Any] | str | os.PathLike[str] | None
+Weights = Mapping[str, object] | str | os.PathLike[str] | None
 
 
 def is_left_out(value: ir.Value) -> bool:
@@ -145,7 +144,7 @@ def _load_omitted_weights(
     tensors: dict[str, ir.TensorProtocol] = {}
     missing: list[str] = []
     changed: list[str] = []
-    supplied_weights: Mapping[str, Any] | None = None
+    supplied_weights: Mapping[str, object] | None = None
     for message in graph.initializer:
         format_metadata = metadata_by_name[message.name]
         if DIGEST not in format_metadata:
@@ -183,16 +182,17 @@ def _count_text(items: Sequence[str]) -> str:
     return f"{len(items)} weight{'' if len(items) == 1 else 's'}"
 
 
-def given_tensor(item: Any, name: str) -> ir.TensorProtocol:
+def given_tensor(item: object, name: str) -> ir.TensorProtocol:
     """A weight that the caller gave: a torch tensor, a numpy array, or a tensor of onnx_ir.
 
     Raises:
         ModelFileError: it is none of these.
     """
-    if type(item).__module__.partition(".")[0] == "torch":
+    detach = getattr(item, "detach", None)
+    if detach is not None and type(item).__module__.partition(".")[0] == "torch":
         from onnx_ir import tensor_adapters
 
-        return tensor_adapters.TorchTensor(item.detach(), name=name)
+        return tensor_adapters.TorchTensor(detach(), name=name)
     if isinstance(item, np.ndarray):
         return ir.Tensor(item, name=name)
     if isinstance(item, ir.TensorProtocol):
@@ -237,7 +237,7 @@ def read_arrays(path: pathlib.Path, bounds: Bounds) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _open_weights(weights: Weights, bounds: Bounds) -> Mapping[str, Any]:
+def _open_weights(weights: Weights, bounds: Bounds) -> Mapping[str, object]:
     """The weights that the caller gave, by name."""
     if weights is None or isinstance(weights, Mapping):
         return weights or {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import onnx
 
@@ -29,7 +29,7 @@ def node_title(node: onnx.NodeProto) -> str:
     )
 
 
-def listed(names: list[Any], most: int = 4) -> str:
+def listed(names: Sequence[object], most: int = 4) -> str:
     """A list of names, truncated after the first few."""
     text = ", ".join(str(name) for name in names[:most])
     return f"{text} and {len(names) - most} more" if len(names) > most else text

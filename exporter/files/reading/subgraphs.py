@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, overload
+from typing import TypeAlias, overload
 
 import onnx
+
+_GraphOrFunction: TypeAlias = onnx.GraphProto | onnx.FunctionProto
 
 
 def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
@@ -21,12 +23,10 @@ def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
 @overload
 def with_subgraphs(*graphs: onnx.GraphProto) -> Iterator[onnx.GraphProto]: ...
 @overload
-def with_subgraphs(
-    *graphs: onnx.GraphProto | onnx.FunctionProto,
-) -> Iterator[onnx.GraphProto | onnx.FunctionProto]: ...
-def with_subgraphs(*graphs: Any) -> Iterator[Any]:
+def with_subgraphs(*graphs: _GraphOrFunction) -> Iterator[_GraphOrFunction]: ...
+def with_subgraphs(*graphs: _GraphOrFunction) -> Iterator[_GraphOrFunction]:
     """Yield graphs or functions and their sub-graphs at any depth, without recursion."""
-    pending = list(graphs)
+    pending = [*graphs]
     while pending:
         graph = pending.pop()
         yield graph
@@ -34,7 +34,7 @@ def with_subgraphs(*graphs: Any) -> Iterator[Any]:
             pending.extend(subgraphs(node))
 
 
-def all_graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto | onnx.FunctionProto]:
+def all_graphs(model: onnx.ModelProto) -> Iterator[_GraphOrFunction]:
     """The main graph, the functions, and their sub-graphs."""
     yield from with_subgraphs(model.graph)
     for function in model.functions:

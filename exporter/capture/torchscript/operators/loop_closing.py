@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
 
 import onnx_ir as ir
 import torch
@@ -11,31 +11,47 @@ from onnx_ir import Value
 from ..builder import DTYPES
 from ..fake_values import UNKNOWN
 from ..interpreter import Interpreter
-from ..objects import UNINITIALIZED, Dict, List, Mutable, Optional, Shared, is_number, number_kind
-from .script_branches import ReadBlock, placeholder, unwrap_optional
+from ..objects import (
+    UNINITIALIZED,
+    Contents,
+    Dict,
+    Item,
+    List,
+    Mutable,
+    Object,
+    Optional,
+    Shared,
+    is_number,
+    number_kind,
+    rebuild_tuple,
+)
+from .script_branches import ReadBlock, is_present, placeholder, unwrap_optional
 
-Path = tuple[Any, ...]
+Path = tuple[Item, ...]
 
 INSIDE = "value of an optional"
 """The last step of a path to the value of an optional."""
 
 
 def members_of(
-    machine: Interpreter, item: Mutable, first: Any, was: Any, now: Any
-) -> dict[Any, tuple[Any, Any, Any]]:
+    machine: Interpreter, item: Mutable, first: Contents, was: Contents, now: Contents
+) -> dict[Item, tuple[Item, Item, Item]]:
     """The items of an object before the loop, and at the start and the end of an iteration, by key."""
+    states = (first, was, now)
     if isinstance(item, List):
-        states = [List(state[0], state[1], item.element_type) for state in (first, was, now)]
-        return {None: (states[0], states[1], states[2])}
-    if isinstance(item, Dict):
-        entries, names = [first, was, now], dict.fromkeys((*first, *was, *now))
-    else:
-        names = dict.fromkeys(sorted(now[1] | was[1]))
+        a, b, c = (List(state.items, state.value, item.element_type) for state in states)
+        return {None: (a, b, c)}
+    entries: list[dict[Item, Item]] = [state.entries for state in states]
+    if isinstance(item, Object):
+        names = sorted(now.changed | was.changed)
         entries = [
-            {name: machine.attribute_item(item, state[0], name) for name in names}
-            for state in (first, was, now)
+            {name: machine.attribute_item(item, state.attributes, name) for name in names} for state in states
         ]
-    return {key: tuple(mapping.get(key, UNINITIALIZED) for mapping in entries) for key in names}
+    old, start, end = entries
+    return {
+        key: (old.get(key, UNINITIALIZED), start.get(key, UNINITIALIZED), end.get(key, UNINITIALIZED))
+        for key in {**old, **start, **end}
+    }
 
 
 class Loop:
@@ -47,7 +63,7 @@ class Loop:
         formals: the body's input for each carried value, by the value's path.
     """
 
-    def __init__(self, machine: Interpreter, trips: Any, condition: Any, initial: list[Any]):
+    def __init__(self, machine: Interpreter, trips: Item, condition: Item, initial: list[Item]):
         self.machine = machine
         self.trips = trips
         self.condition = condition
@@ -56,33 +72,51 @@ class Loop:
         self.formals: dict[Path, Value] = {}
 
 
+@dataclasses.dataclass
+class Reading:
+    """What a loop's body was read with.
+
+    Attributes:
+        iteration: the body's input that counts the iterations.
+        before: the contents of the changed objects before the loop.
+        formals: the body's inputs for the carried items.
+        entered: the contents of the changed objects at the start of the body.
+    """
+
+    iteration: Value
+    before: dict[Mutable, Contents]
+    formals: list[Item] = dataclasses.field(default_factory=list)
+    entered: dict[Mutable, Contents] = dataclasses.field(default_factory=dict)
+
+
 class Closing:
     """Appends the node of a loop whose body has been read."""
 
-    def __init__(self, loop: Loop, block: ReadBlock, iteration: Value):
+    def __init__(self, loop: Loop, block: ReadBlock, reading: Reading):
         self.loop = loop
         self.machine = loop.machine
         self.block = block
-        self.iteration = iteration
-        self.carried: list[Any] = []
+        self.reading = reading
+        self.carried: list[Item] = []
         self.inputs: list[Value] = []
         self.outputs: list[Value] = []
         self.joined_items: list[tuple[Shared, bool]] = []
 
-    def run(self, formal: list[Any], before: dict[Mutable, Any], entered: dict[Mutable, Any]) -> list[Any]:
+    def run(self) -> list[Item]:
         """Close the body, append the loop, and return the loop's results."""
-        machine, loop = self.machine, self.loop
+        machine, loop, reading = self.machine, self.loop, self.reading
+        entered = reading.entered
         with machine.build.appending(self.block.nodes):
             going = machine.build.as_value(self.block.results[0])
         self.block.give(machine, going)
-        triples = zip(loop.initial, formal, self.block.results[1:], strict=True)
+        triples = zip(loop.initial, reading.formals, self.block.results[1:], strict=True)
         results = [self.item(first, was, now, (i,)) for i, (first, was, now) in enumerate(triples)]
         states = []
         for index, item in enumerate(loop.objects):
             now = self.block.changed.get(item, entered[item])
-            members = members_of(machine, item, before[item], entered[item], now)
+            members = members_of(machine, item, reading.before[item], entered[item], now)
             states.append({key: self.item(*m, ("object", index, key)) for key, m in members.items()})
-        body = self.block.close(machine, [self.iteration, *self.inputs], "body")
+        body = self.block.close(machine, [reading.iteration, *self.inputs], "body")
         arguments = {
             "max_trip_count": loop.trips,
             "condition": loop.condition,
@@ -91,27 +125,30 @@ class Closing:
         machine.build.append("prim::Loop", arguments, self.outputs, attributes=[ir.AttrGraph("body", body)])
         for item, state in zip(loop.objects, states, strict=True):
             machine.touch(item)
-            if isinstance(item, List):
-                item.items, item.value = state[None].items, state[None].value
-            elif isinstance(item, Dict):
-                item.restore(state)
+            if isinstance(item, Object):
+                attributes = {**item.attributes, **{str(name): member for name, member in state.items()}}
+                changed = item.changed | self.block.changed.get(item, entered[item]).changed
+                item.restore(Contents(attributes=attributes, changed=changed))
+            elif isinstance(item, List):
+                carried_list = state[None]
+                assert isinstance(carried_list, List)
+                item.restore(carried_list.contents())
             else:
-                changed = self.block.changed.get(item, entered[item])[1]
-                item.restore(({**item.attributes, **state}, item.changed | changed))
+                item.restore(Contents(entries=state))
         machine.lose(self.block.staled)
         for joined_item, stale in self.joined_items:
             # Its contents come from the results of the body, so only their staleness counts.
             joined_item.stale = stale
         return results
 
-    def item(self, first: Any, was: Any, now: Any, path: Path) -> Any:
+    def item(self, first: Item, was: Item, now: Item, path: Path) -> Item:
         """Carry an item; return the item after the loop."""
         value = self.loop.formals.get(path)
         if now is UNINITIALIZED and was is first:
             # No path reads it after an iteration; without iterations it keeps its initial value.
             return first
         if isinstance(was, Optional):
-            present = self.value(_present(first), was.present, _present(now), self.loop.formals[path])
+            present = self.value(is_present(first), was.present, is_present(now), self.loop.formals[path])
             return Optional(
                 present, self.item(unwrap_optional(first), was.value, unwrap_optional(now), (*path, INSIDE))
             )
@@ -122,7 +159,7 @@ class Closing:
                 self.item(a, b, c, (*path, i))
                 for i, (a, b, c) in enumerate(zip(firsts, was, nows, strict=True))
             ]
-            return type(was)(*members) if hasattr(was, "_fields") else tuple(members)
+            return rebuild_tuple(was, members)
         if isinstance(was, List) and was is now:
             return now
         if isinstance(was, List):
@@ -133,7 +170,7 @@ class Closing:
             return self.dict(first, was, now, path)
         return now if value is None else self.value(first, value, now, value)
 
-    def dict(self, first: Any, was: Dict, now: Any, path: Path) -> Dict:
+    def dict(self, first: Item, was: Dict, now: Item, path: Path) -> Dict:
         """Carry the items of a dict that the body replaces by another one."""
         ends = (first, self.block.final_state(now))
         old, new = (item.entries if isinstance(item, Dict) else {} for item in ends)
@@ -145,13 +182,13 @@ class Closing:
         self.note(joined_dict, first, now)
         return joined_dict
 
-    def note(self, joined_item: Shared, first: Any, now: Any) -> None:
+    def note(self, joined_item: Shared, first: Item, now: Item) -> None:
         """Record that a list or dict is either the initial one or that of the last iteration."""
         joined_item.may_be(first, now)
         stale = isinstance(first, Shared) and first.stale
         self.joined_items.append((joined_item, stale or self.block.has_lost(now)))
 
-    def list(self, first: Any, was: List, now: Any, path: Path) -> List:
+    def list(self, first: Item, was: List, now: Item, path: Path) -> List:
         """Carry a list, or its elements if its length is known."""
         if was.items is not None:
             unset = [UNINITIALIZED] * len(was.items)
@@ -164,15 +201,17 @@ class Closing:
         value = self.loop.formals[path]
         return self.machine.list(None, was.element_type, self.value(first, value, now, value))
 
-    def value(self, first: Any, was: Value, now: Any, formal: Value) -> Value:
+    def value(self, first: Item, was: Item, now: Item, formal: Value) -> Value:
         """Carry one value, given before the loop, at the start and at the end of an iteration."""
         build = self.machine.build
         with build.appending(self.block.nodes):
-            last = self._source(was if now is UNINITIALIZED else now, was)
+            last = self.machine.source_value(was if now is UNINITIALIZED else now)
         if is_number(formal):
             result = build.number(number_kind(formal), stem="loop")
-        elif formal in build.elements or (formal.dtype in DTYPES.values() and self._is_list(was, now)):
-            result = build.list_value(build.elements.get(formal, UNKNOWN), self._kind(first, now), "loop")
+        elif formal in build.elements or (formal.dtype in DTYPES.values() and isinstance(now, List)):
+            example = now if isinstance(now, List) else first
+            element_type = example.element_type if isinstance(example, List) else "Tensor"
+            result = build.list_value(build.elements.get(formal, UNKNOWN), element_type, "loop")
         else:
             result = build.value("loop", self.machine.fakes.with_new_sizes(self.machine.fake(formal)))
         if first is UNINITIALIZED:
@@ -181,24 +220,8 @@ class Closing:
                 if value.shape is not None:
                     value.shape = ir.Shape([s if isinstance(s, int) else None for s in value.shape])
             first = placeholder(self.machine, now if not isinstance(now, (Value, torch.Tensor)) else formal)
-        self.carried.append(first if is_number(first) else self._source(first, formal))
+        self.carried.append(first if is_number(first) else self.machine.source_value(first))
         self.inputs.append(formal)
         self.block.give(self.machine, last)
         self.outputs.append(result)
         return result
-
-    def _source(self, item: Any, like: Value) -> Value:
-        if isinstance(item, List):
-            return self.machine.dynamic(item)
-        return self.machine.build.as_value(item)
-
-    def _is_list(self, was: Any, now: Any) -> bool:
-        return isinstance(now, List)
-
-    def _kind(self, first: Any, now: Any) -> str:
-        example = now if isinstance(now, List) else first
-        return example.element_type
-
-
-def _present(item: Any) -> Any:
-    return item.present if isinstance(item, Optional) else item is not None and item is not UNINITIALIZED

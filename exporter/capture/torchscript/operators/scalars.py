@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from onnx_ir import Value, tensor_adapters
@@ -14,20 +13,21 @@ from .....registration import CaptureError
 from ..builder import DTYPES
 from ..fake_values import Number, Tensor, Typed
 from ..interpreter import Interpreter
-from ..objects import is_constant, is_number, number_kind
+from ..objects import Item, NumberItem, TensorItem, is_constant, is_number, number_kind
+from ..script_graph import ScriptNode
 
 
-def _floordiv(a: Any, b: Any) -> Any:
+def _floordiv(a: float, b: float) -> float:
     """TorchScript's `//` rounds the quotient of floats down; Python first subtracts the remainder."""
     return float(math.floor(a / b)) if isinstance(a, float) or isinstance(b, float) else a // b
 
 
-def _remainder(a: Any, b: Any) -> Any:
+def _remainder(a: float, b: float) -> float:
     is_float = isinstance(a, float) or isinstance(b, float)
     return math.fmod(b + math.fmod(a, b), b) if is_float else a % b
 
 
-_SYMBOLIC: dict[str, Callable[..., Any]] = {
+_SYMBOLIC: dict[str, Callable[..., float]] = {
     "add": operator.add,
     "sub": operator.sub,
     "mul": operator.mul,
@@ -59,7 +59,7 @@ _OF_MATH = (
     "fmod exp log log10 log2 log1p expm1 sin cos tan asin acos atan atan2 sinh cosh tanh acosh asinh atanh "
     "gcd factorial degrees radians isnan isinf isfinite copysign hypot erf erfc gamma lgamma fabs ldexp"
 )
-OPERATIONS: dict[str, Callable[..., Any]] = {
+OPERATIONS: dict[str, Callable[..., float]] = {
     **_SYMBOLIC,
     **{name: getattr(math, name) for name in _OF_MATH.split()},
     "round": lambda value: float(round(value)),
@@ -91,11 +91,12 @@ _BY_INTEGERS: dict[str, tuple[str, str]] = {
     "__round_to_zero_floordiv": ("div", "Tensor_mode"),
 }
 """Functions of ints computed by an ATen operator (with overload) on zero-dim INT64 tensors."""
+_PYTHON_TYPES: dict[str, Callable[[float], float]] = {"int": int, "float": float, "bool": bool}
 _LOGIC = frozenset(("__and__", "__or__", "__xor__"))
 _COMPARISONS = {name: _SYMBOLIC[name] for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 
 
-def compute(machine: Interpreter, name: str, *operands: Any, number_type: str | None = None) -> Any:
+def compute(machine: Interpreter, name: str, *operands: Item, number_type: str | None = None) -> NumberItem:
     """The result of arithmetic on numbers; a Python number if it is known.
 
     Args:
@@ -108,10 +109,9 @@ def compute(machine: Interpreter, name: str, *operands: Any, number_type: str | 
     operation = OPERATIONS[name]
     if all(map(is_constant, operands)):
         try:
-            result = operation(*operands)
+            return as_kind(operation(*operands), number_type)
         except (ArithmeticError, ValueError) as error:
             raise CaptureError(f"the program computes {name}{operands}: {error}") from error
-        return as_kind(result, number_type)
     operand_types = {number_kind(operand) for operand in operands}
     if name == "log" and len(operands) == 2:
         return compute(machine, "div", *(compute(machine, "log", operand) for operand in operands))
@@ -142,12 +142,12 @@ def compute(machine: Interpreter, name: str, *operands: Any, number_type: str | 
     return result
 
 
-def _by_integers(machine: Interpreter, name: str, operands: tuple[Any, ...]) -> Any:
+def _by_integers(machine: Interpreter, name: str, operands: tuple[Item, ...]) -> NumberItem:
     amount = operands[-1]
-    if name in ("__lshift__", "__rshift__") and is_constant(amount) and 0 <= amount < 63:
+    if name in ("__lshift__", "__rshift__") and isinstance(amount, int) and 0 <= amount < 63:
         return compute(machine, "mul" if name == "__lshift__" else "floordiv", operands[0], 1 << amount)
     for mask, number in (operands, operands[::-1]):
-        if name == "__and__" and is_constant(mask) and 0 <= mask < 2**62 and mask & (mask + 1) == 0:
+        if name == "__and__" and isinstance(mask, int) and 0 <= mask < 2**62 and mask & (mask + 1) == 0:
             # Masking the lowest bits in two's complement is a remainder.
             return compute(machine, "remainder", number, mask + 1)
     mode = {"rounding_mode": "trunc"} if name == "__round_to_zero_floordiv" else {}
@@ -159,15 +159,14 @@ def _of_tensors(
     name: str,
     operator: str,
     overload: str,
-    numbers: Sequence[Any],
+    numbers: Sequence[Item],
     dtype: torch.dtype,
-    **settings: Any,
-) -> Any:
+    **settings: str,
+) -> NumberItem:
     """Compute an operator on zero-dim tensors of numbers."""
     tensors = [scalar_tensor(machine, number, dtype) for number in numbers]
     arguments = dict(zip(("self", "other"), tensors, strict=False)) | settings
-    [result] = machine.build.operator(f"aten::{operator}", overload, arguments, ["Tensor"], name)
-    return item(machine, result)
+    return item(machine, machine.build.tensor_operator(operator, overload, arguments, name))
 
 
 def _kind(name: str, kinds: set[str]) -> str:
@@ -178,14 +177,13 @@ def _kind(name: str, kinds: set[str]) -> str:
     return "int" if kinds <= {"int", "bool"} and name not in ("div", "sqrt", "exp", "log") else "float"
 
 
-def as_kind(result: Any, number_type: str | None) -> Any:
+def as_kind(result: NumberItem, number_type: str | None) -> NumberItem:
     """Convert a constant number to int, float or bool; return anything else unchanged."""
-    if isinstance(result, (bool, int, float)) and number_type in ("int", "float", "bool"):
-        return {"int": int, "float": float, "bool": bool}[number_type](result)
-    return result
+    python_type = _PYTHON_TYPES.get(number_type or "")
+    return python_type(result) if python_type and isinstance(result, (int, float)) else result
 
 
-def _simplify(machine: Interpreter, name: str, operands: tuple[Any, ...]) -> Any:
+def _simplify(machine: Interpreter, name: str, operands: tuple[Item, ...]) -> NumberItem | None:
     """Simplify `x and True`, `x or False`, `x == x`; None for anything else."""
     constants = [operand for operand in operands if isinstance(operand, bool)]
     variables = [operand for operand in operands if isinstance(operand, Value)]
@@ -197,37 +195,38 @@ def _simplify(machine: Interpreter, name: str, operands: tuple[Any, ...]) -> Any
     return None
 
 
-def scalar_kind(node: Any) -> str | None:
+def scalar_kind(node: ScriptNode) -> str | None:
     """`int`, `float` or `bool` of a node's result, None for a number of either kind."""
     type_name = str(node.output().type())
     return type_name if type_name in DTYPES else None
 
 
-def convert(machine: Interpreter, item: Any, number_type: str) -> Any:
+def convert(machine: Interpreter, item: Item, number_type: str) -> NumberItem:
     """A number as an int, float or bool."""
-    if is_constant(item):
-        return as_kind(item if not isinstance(item, str) else float(item), number_type)
+    if not isinstance(item, Value):
+        if not is_number(item):
+            raise CaptureError(f"{item!r} is not a number")
+        return as_kind(item, number_type)
     current_type = number_kind(item)
     if current_type == number_type:
         return item
     if number_type == "bool":
         return compute(machine, "ne", item, 0)
-    return machine.build.arithmetic(
-        number_type, number_type, item, python={"int": int, "float": float}[number_type]
-    )
+    return machine.build.arithmetic(number_type, number_type, item, python=_PYTHON_TYPES[number_type])
 
 
-def dtype_of(machine: Interpreter, item: Any) -> torch.dtype | None:
+def dtype_of(machine: Interpreter, item: Item) -> torch.dtype | None:
     """The element type of a tensor if it is known."""
     fake = machine.fake(item)
     return fake.dtype if isinstance(fake, (Tensor, Typed)) else None
 
 
-def item(machine: Interpreter, tensor: Any) -> Any:
+def item(machine: Interpreter, tensor: TensorItem | NumberItem) -> NumberItem:
     """The number in a tensor of one element."""
     if isinstance(tensor, torch.Tensor):
-        return tensor.item()
-    if is_number(tensor):
+        number: NumberItem = tensor.item()
+        return number
+    if not isinstance(tensor, Value) or is_number(tensor):
         return tensor
     element_dtype = dtype_of(machine, tensor)
     if element_dtype is None:
@@ -240,7 +239,7 @@ def item(machine: Interpreter, tensor: Any) -> Any:
     return result
 
 
-def scalar_tensor(machine: Interpreter, number: Any, dtype: torch.dtype | None = None) -> Any:
+def scalar_tensor(machine: Interpreter, number: Item, dtype: torch.dtype | None = None) -> TensorItem:
     """A zero-dim tensor of a number, of the number's own element type unless another is given."""
     if dtype is None:
         natural = {"int": torch.int64, "float": torch.get_default_dtype(), "bool": torch.bool}

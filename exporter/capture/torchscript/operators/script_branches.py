@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import onnx_ir as ir
 import torch
@@ -13,12 +13,14 @@ from onnx_ir import Value, tensor_adapters
 
 from .....registration import CaptureError
 from ..builder import DTYPES
-from ..fake_values import UNKNOWN, Fake, Tensor
+from ..fake_values import Tensor, Typed
 from ..interpreter import Interpreter
 from ..library import script
 from ..objects import (
     UNINITIALIZED,
+    Contents,
     Dict,
+    Item,
     List,
     Mutable,
     Object,
@@ -29,8 +31,12 @@ from ..objects import (
     is_constant,
     is_number,
     number_kind,
+    rebuild_tuple,
     same,
 )
+from ..script_graph import ScriptNode
+
+Key = TypeVar("Key")
 
 
 @dataclasses.dataclass
@@ -48,8 +54,8 @@ class ReadBlock:
     """
 
     nodes: list[ir.Node]
-    results: list[Any]
-    changed: dict[Mutable, Any]
+    results: list[Item]
+    changed: dict[Mutable, Contents]
     staled: list[Shared] = dataclasses.field(default_factory=list)
     started: int = 0
     raises: str | None = None
@@ -64,16 +70,23 @@ class ReadBlock:
         self.outputs.append(result)
         return result
 
-    def final_state(self, item: Any) -> Any:
+    def final_state(self, item: Item) -> Item:
         """A list or dict in its state at the end of the block, whose changes were undone afterwards."""
-        if item not in self.changed:
-            return item
-        if not isinstance(item, List):
-            return Dict(self.changed[item])
-        items, value = self.changed[item]
-        return List(items, value, item.element_type)
+        if isinstance(item, List):
+            return self.final_list(item)
+        return self.final_dict(item) if isinstance(item, Dict) else item
 
-    def has_lost(self, item: Any) -> bool:
+    def final_list(self, items: List) -> List:
+        """A list at the end of the block."""
+        contents = self.changed.get(items)
+        return items if contents is None else List(contents.items, contents.value, items.element_type)
+
+    def final_dict(self, items: Dict) -> Dict:
+        """A dict at the end of the block."""
+        contents = self.changed.get(items)
+        return items if contents is None else Dict(contents.entries)
+
+    def has_lost(self, item: Item) -> bool:
         """Whether a list or dict may have been changed through another name, before or in the block."""
         return isinstance(item, Shared) and (item.stale or item in self.staled)
 
@@ -83,7 +96,7 @@ class ReadBlock:
         return ir.Graph(inputs, self.outputs, nodes=self.nodes, name=unique)
 
 
-def read_block(machine: Interpreter, run: Callable[[], list[Any]]) -> ReadBlock:
+def read_block(machine: Interpreter, run: Callable[[], list[Item]]) -> ReadBlock:
     """Read a sub-block; its changes to objects are undone afterwards."""
     raises, results = None, []
     with machine.build.block() as nodes, machine.journal() as journal:
@@ -91,7 +104,7 @@ def read_block(machine: Interpreter, run: Callable[[], list[Any]]) -> ReadBlock:
             results = run()
         except Raised as error:
             raises = str(error)
-    changed = {item: item.state() for item in journal}
+    changed = {item: item.contents() for item in journal}
     for item, state in journal.items():
         item.restore(state)
     staled = [shared for shared in journal.staled if shared.stale]
@@ -101,17 +114,11 @@ def read_block(machine: Interpreter, run: Callable[[], list[Any]]) -> ReadBlock:
 
 
 @script("prim::If")
-def if_(machine: Interpreter, node: Any, condition: Any) -> Any:
+def if_(machine: Interpreter, node: ScriptNode, condition: bool | Value) -> list[Item]:
     """A branch; if the condition is known or one side raises, only the side taken."""
     blocks = list(node.blocks())
     if isinstance(condition, bool):
-        results = machine.run_block(blocks[0 if condition else 1])
-    else:
-        results = _branches(machine, node, condition, blocks)
-    return results[0] if len(results) == 1 else results
-
-
-def _branches(machine: Interpreter, node: Any, condition: Value, blocks: Sequence[Any]) -> list[Any]:
+        return machine.run_block(blocks[0 if condition else 1])
     module, line = machine.build.module, machine.build.line
     read_blocks = [read_block(machine, functools.partial(machine.run_block, block)) for block in blocks]
     machine.build.module, machine.build.line = module, line
@@ -133,19 +140,19 @@ class _Join:
     """Joins the results of two branches into the outputs of one node."""
 
     def __init__(
-        self, machine: Interpreter, node: Any, condition: Value, then: ReadBlock, otherwise: ReadBlock
+        self, machine: Interpreter, node: ScriptNode, condition: Value, then: ReadBlock, otherwise: ReadBlock
     ):
         self.machine = machine
         self.node = node
         self.condition = condition
         self.branches = (then, otherwise)
         self.outputs: list[Value] = []
-        self._joined: dict[tuple[int, int], tuple[Any, bool]] = {}
+        self._joined: dict[tuple[int, int], tuple[List | Dict, bool]] = {}
         """The joined list or dict for each pair, which may have several names, and whether it is stale."""
-        self._fillings: dict[int, Any] = {}
+        self._fillings: dict[int, Item] = {}
         """The placeholder for a list or dict in the branch that does not set it."""
 
-    def run(self) -> list[Any]:
+    def run(self) -> list[Item]:
         then, otherwise = self.branches
         stems = [self.machine.stem(self.node, i) for i in range(len(then.results))]
         pairs = zip(then.results, otherwise.results, stems, strict=True)
@@ -167,35 +174,31 @@ class _Join:
 
     def _object(self, item: Mutable) -> None:
         """Join an object that one or both branches changed."""
-        then, otherwise = (branch.changed.get(item, item.state()) for branch in self.branches)
+        then, otherwise = (branch.changed.get(item, item.contents()) for branch in self.branches)
         self.machine.touch(item)
         if isinstance(item, List):
-            first, second = (List(s[0], s[1], item.element_type) for s in (then, otherwise))
-            joined_list = self._list(first, second, "list")
-            item.items, item.value = joined_list.items, joined_list.value
-            return
-        if isinstance(item, Dict):
-            if set(then) != set(otherwise):
-                raise self._refusal(
-                    f"a dict has the keys {set(then) ^ set(otherwise)} after only one of them"
-                )
-            item.restore({key: self._entry(then, otherwise, key) for key in then})
+            first, second = (List(s.items, s.value, item.element_type) for s in (then, otherwise))
+            item.restore(self._list(first, second, "list").contents())
+        elif isinstance(item, Dict):
+            old, new = then.entries, otherwise.entries
+            if set(old) != set(new):
+                raise self._refusal(f"a dict has the keys {set(old) ^ set(new)} after only one of them")
+            item.restore(Contents(entries={key: self._entry(old, new, key) for key in old}))
         else:
             # An attribute set in one branch only can be read only in a later branch on the same condition.
-            changed = then[1] | otherwise[1]
-            items_by_branch = [
-                {name: self.machine.attribute_item(item, state[0], name) for name in changed}
+            changed = then.changed | otherwise.changed
+            first_items, second_items = (
+                {name: self.machine.attribute_item(item, state.attributes, name) for name in changed}
                 for state in (then, otherwise)
-            ]
-            joined = {
-                name: self._entry(items_by_branch[0], items_by_branch[1], name) for name in sorted(changed)
-            }
-            item.restore(({**then[0], **otherwise[0], **joined}, changed))
+            )
+            joined = {name: self._entry(first_items, second_items, name) for name in sorted(changed)}
+            attributes = {**then.attributes, **otherwise.attributes, **joined}
+            item.restore(Contents(attributes=attributes, changed=changed))
 
-    def _entry(self, then: dict[Any, Any], otherwise: dict[Any, Any], key: Any) -> Any:
+    def _entry(self, then: Mapping[Key, Item], otherwise: Mapping[Key, Item], key: Key) -> Item:
         return self.item(then.get(key, UNINITIALIZED), otherwise.get(key, UNINITIALIZED), str(key))
 
-    def item(self, a: Any, b: Any, stem: str) -> Any:
+    def item(self, a: Item, b: Item, stem: str) -> Item:
         """Join an item of one branch with an item of the other."""
         if same(a, b) or (b is UNINITIALIZED and is_constant(a)) or isinstance(b, UnknownText):
             return a
@@ -205,8 +208,8 @@ class _Join:
             return self._one_sided(a, b, stem)
         if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
             members = [self.item(x, y, f"{stem}_{i}") for i, (x, y) in enumerate(zip(a, b, strict=True))]
-            return type(a)(*members) if hasattr(a, "_fields") else tuple(members)
-        if isinstance(a, Shared) and isinstance(b, Shared):
+            return rebuild_tuple(a, members)
+        if isinstance(a, (List, Dict)) and isinstance(b, (List, Dict)):
             return self._join_shared(a, b, stem)
         if a is None or b is None or isinstance(a, Optional) or isinstance(b, Optional):
             return self._optional(a, b, stem)
@@ -217,29 +220,25 @@ class _Join:
         raise self._refusal(f"one returns {describe_item(a)}, the other {describe_item(b)}")
 
     def _refusal(self, reason: str) -> CaptureError:
-        return CaptureError(
-            f"{self.machine.place(self.node)}: the branches cannot be joined: {reason}, and which is taken "
-            "is computed"
-        )
+        return CaptureError(f"the branches cannot be joined: {reason}, and which is taken is computed")
 
-    def give(self, a: Any, b: Any, result: Value) -> Value:
+    def give(self, a: Item, b: Item, result: Value) -> Value:
         """Add an output of the node, with one item from each branch."""
         for branch, item in zip(self.branches, (a, b), strict=True):
             with self.machine.build.appending(branch.nodes):
-                value = self.machine.dynamic(item) if isinstance(item, List) else None
-                value = self.machine.build.as_value(item) if value is None else value
+                value = self.machine.source_value(item)
             branch.give(self.machine, value)
         self.outputs.append(result)
         return result
 
-    def _tensor(self, a: Any, b: Any, stem: str) -> Value:
+    def _tensor(self, a: Item, b: Item, stem: str) -> Value:
         try:
             joined = self.machine.fakes.join(self.machine.fake(a), self.machine.fake(b))
         except CaptureError as error:
             raise self._refusal(str(error)) from error
         return self.give(a, b, self.machine.build.value(stem, joined))
 
-    def _one_sided(self, a: Any, b: Any, stem: str) -> Any:
+    def _one_sided(self, a: Item, b: Item, stem: str) -> Item:
         """Join a variable that only one branch sets, and that is not read after the other.
 
         A list or dict from before the branches keeps its identity under all of its names.
@@ -262,15 +261,10 @@ class _Join:
             return self.machine.list([self.item(x, y, f"{stem}_{i}") for i, (x, y) in pairs], a.element_type)
         if a.element_type not in DTYPES and a.element_type != "Tensor":
             raise self._refusal(f"lists of {a.element_type} of different lengths")
-        element: Fake = UNKNOWN
-        if a.element_type not in DTYPES:
-            filled = [part for part in (a, b) if part.items is None or part.items]
-            elements = [self.machine.element(part) for part in filled]
-            element = elements[0] if len(elements) == 1 else self.machine.fakes.join(*elements)
-        value = self.machine.build.list_value(element, a.element_type, stem)
+        value = self.machine.build.list_value(self.machine.join_elements(a, b), a.element_type, stem)
         return self.machine.list(None, a.element_type, self.give(a, b, value))
 
-    def _join_shared(self, a: Any, b: Any, stem: str) -> Any:
+    def _join_shared(self, a: List | Dict, b: List | Dict, stem: str) -> Item:
         """Join two lists or dicts into one that may be either."""
         key = (id(a), id(b))
         if key not in self._joined:
@@ -278,7 +272,7 @@ class _Join:
                 branch.final_state(item) for branch, item in zip(self.branches, (a, b), strict=True)
             )
             if isinstance(then, List) and isinstance(otherwise, List):
-                joined_item: Any = self._list(then, otherwise, stem)
+                joined_item: List | Dict = self._list(then, otherwise, stem)
             elif (
                 isinstance(then, Dict)
                 and isinstance(otherwise, Dict)
@@ -293,29 +287,30 @@ class _Join:
             self._joined[key] = joined_item, self.branches[0].has_lost(a) or self.branches[1].has_lost(b)
         return self._joined[key][0]
 
-    def _optional(self, a: Any, b: Any, stem: str) -> Any:
+    def _optional(self, a: Item, b: Item, stem: str) -> Item:
         """Join None in one branch with a value in the other; a computed bool says which."""
-        present = self.item(_present(a), _present(b), f"{stem}_present")
+        present = self.item(is_present(a), is_present(b), f"{stem}_present")
         first, second = map(unwrap_optional, (a, b))
         return Optional(present, self.item(first, second, stem))
 
 
-def _present(item: Any) -> Any:
-    return item.present if isinstance(item, Optional) else item is not None
+def is_present(item: Item) -> Item:
+    """Whether an optional item has a value, as a constant or computed bool."""
+    return item.present if isinstance(item, Optional) else item is not None and item is not UNINITIALIZED
 
 
-def unwrap_optional(item: Any) -> Any:
+def unwrap_optional(item: Item) -> Item:
     """The value of an optional item; other items are returned unchanged."""
     if item is None:
         return UNINITIALIZED
     return item.value if isinstance(item, Optional) else item
 
 
-def _is_tensor(item: Any) -> bool:
+def _is_tensor(item: Item) -> bool:
     return isinstance(item, (Value, torch.Tensor)) and not is_number(item)
 
 
-def describe_item(item: Any) -> str:
+def describe_item(item: Item) -> str:
     """A short description of an item, for messages."""
     if is_number(item) or isinstance(item, (str, type(None))):
         return f"a computed {number_kind(item)}" if isinstance(item, Value) else repr(item)
@@ -332,11 +327,11 @@ def describe_item(item: Any) -> str:
     return {"Uninitialized": "nothing"}.get(type(item).__name__, f"a {type(item).__name__}")
 
 
-def placeholder(machine: Interpreter, like: Any) -> Any:
+def placeholder(machine: Interpreter, like: Item) -> Item:
     """A placeholder of an item's type, for a result that is not read."""
     if isinstance(like, tuple):
         members = [placeholder(machine, member) for member in like]
-        return type(like)(*members) if hasattr(like, "_fields") else tuple(members)
+        return rebuild_tuple(like, members)
     if isinstance(like, List):
         items = None if like.items is None else [placeholder(machine, item) for item in like.items]
         return machine.list(items or [], like.element_type)
@@ -349,13 +344,13 @@ def placeholder(machine: Interpreter, like: Any) -> Any:
     if is_number(like):
         return {"int": 0, "float": 0.0, "bool": False}[number_kind(like)]
     fake = machine.fake(like)
-    if fake is UNKNOWN:
-        raise CaptureError(
-            f"'{like.name}' is set in one branch only, and its element type is unknown: set it before the "
-            "branch"
-        )
-    if not isinstance(fake, Tensor):
+    if isinstance(fake, Typed):
         return torch.zeros((), dtype=fake.dtype)
+    if not isinstance(fake, Tensor):
+        name = like.name if isinstance(like, Value) else describe_item(like)
+        raise CaptureError(
+            f"'{name}' is set in one branch only, and its element type is unknown: set it before the branch"
+        )
     sizes = [size if isinstance(size, int) else 1 for size in fake.shape]
     value = machine.build.value("unset", machine.fakes.tensor(sizes, fake.dtype))
     arguments = {"size": sizes, "dtype": tensor_adapters.from_torch_dtype(fake.dtype)}

@@ -7,19 +7,21 @@ body changes is unknown in the next reading, until a reading confirms its assump
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+import functools
 
 import torch
 from onnx_ir import Value
 
 from .....registration import CaptureError
 from ..builder import DTYPES
-from ..fake_values import UNKNOWN, Tensor, Typed
+from ..fake_values import UNKNOWN, Fake, Tensor, Typed
 from ..interpreter import Interpreter
 from ..library import script
 from ..objects import (
     UNINITIALIZED,
+    Contents,
     Dict,
+    Item,
     List,
     Mutable,
     Object,
@@ -29,10 +31,12 @@ from ..objects import (
     is_number,
     may_be_one,
     number_kind,
+    rebuild_tuple,
     same,
 )
-from .loop_closing import INSIDE, Closing, Loop, Path, members_of
-from .script_branches import ReadBlock, describe_item, read_block
+from ..script_graph import ScriptBlock, ScriptNode
+from .loop_closing import INSIDE, Closing, Loop, Path, Reading, members_of
+from .script_branches import describe_item, read_block
 
 UNROLLED_NODES = 1000
 """A loop of known length is unrolled if that makes at most this many nodes."""
@@ -45,26 +49,24 @@ _ENDLESS = 2**63 - 1
 
 
 @script("prim::Loop")
-def loop(machine: Interpreter, node: Any, trips: Any, condition: Any, *initial: Any) -> Any:
+def loop(machine: Interpreter, node: ScriptNode, trips: Item, condition: Item, *initial: Item) -> list[Item]:
     """A `for` or `while`."""
     [body] = node.blocks()
     state = list(initial)
-    if condition is True and (isinstance(trips, int)):
+    if condition is True and isinstance(trips, int):
         unrolled = _unroll(machine, body, trips, state)
         if unrolled is not None:
-            return unrolled[0] if len(unrolled) == 1 else unrolled
+            return unrolled
     if condition is False or trips == 0:
-        results = state
-    else:
-        results = RepeatedLoop(machine, node, body, trips, condition, state).run()
-    return results[0] if len(results) == 1 else results
+        return state
+    return RepeatedLoop(machine, node, body, trips, condition, state).run()
 
 
-def _unroll(machine: Interpreter, body: Any, trips: int, state: list[Any]) -> list[Any] | None:
+def _unroll(machine: Interpreter, body: ScriptBlock, trips: int, state: list[Item]) -> list[Item] | None:
     """Unroll a loop whose conditions are all known; otherwise undo everything and return None."""
     nodes = machine.build.nodes
     start = len(nodes)
-    condition: Any = True
+    condition: Item = True
     count = 0
     with machine.journal() as journal:
         while condition is True and count < trips:
@@ -89,6 +91,7 @@ class _Assumption:
     Attributes:
         dims: the dimensions whose size changes.
         like: an item with its type, if the initial one does not determine it.
+        unknown: whether even the element type of a tensor is unknown.
         length_changes: whether it is a list of unknown length.
         optional: whether it may be None.
         element: the known properties of the elements of a list of unknown length.
@@ -97,10 +100,11 @@ class _Assumption:
     """
 
     dims: set[int] = dataclasses.field(default_factory=set)
-    like: Any = None
+    like: Item = None
+    unknown: bool = False
     length_changes: bool = False
     optional: bool = False
-    element: Any = UNKNOWN
+    element: Fake = UNKNOWN
     typed: bool = False
     replaced: bool = False
 
@@ -109,7 +113,13 @@ class RepeatedLoop(Loop):
     """A loop that is not unrolled; its body is read until the assumptions about carried items hold."""
 
     def __init__(
-        self, machine: Interpreter, node: Any, body: Any, trips: Any, condition: Any, initial: list[Any]
+        self,
+        machine: Interpreter,
+        node: ScriptNode,
+        body: ScriptBlock,
+        trips: Item,
+        condition: Item,
+        initial: list[Item],
     ):
         super().__init__(machine, trips, condition, initial)
         self.node = node
@@ -117,11 +127,9 @@ class RepeatedLoop(Loop):
         self.changed: dict[Mutable, set[str]] = {}
         """The object attributes that the body sets."""
         self.assumptions: dict[Path, _Assumption] = {}
-        self.body_inputs: list[List | Dict] = []
-        """The lists and dicts made as inputs of the body."""
-        self.inputs_by_path: dict[Path, Shared] = {}
+        self.inputs_by_path: dict[Path, List | Dict] = {}
         """The lists and dicts made as inputs of the body, by path."""
-        self.ends: dict[Path, Any] = {}
+        self.ends: dict[Path, List | Dict] = {}
         """The lists and dicts at the end of the body, by path."""
         self.aliases: set[tuple[Path, Path]] = set()
         self.outer: dict[Path, list[Shared]] = {}
@@ -137,43 +145,33 @@ class RepeatedLoop(Loop):
         self.restarts = False
         """Whether to find the changed objects again."""
 
-    def run(self) -> list[Any]:
+    def run(self) -> list[Item]:
         """Read the body until its assumptions hold, and append the loop."""
         module, line = self.machine.build.module, self.machine.build.line
         for _ in range(_READINGS):
-            self.formals, self.body_inputs, self.settled = {}, [], True
-            self.inputs_by_path, self.ends = {}, {}
-            iteration = self.machine.build.number("int", stem="iteration")
-            before = {item: item.state() for item in self.objects}
-            formal: list[Any] = []
-            entered: dict[Mutable, Any] = {}
-            block = read_block(
-                self.machine,
-                lambda formal=formal, entered=entered, iteration=iteration, before=before: self._read_body(  # type: ignore[misc]
-                    formal, entered, iteration, before
-                ),
-            )
+            self.formals, self.inputs_by_path, self.ends, self.settled = {}, {}, {}, True
+            before = {item: item.contents() for item in self.objects}
+            reading = Reading(self.machine.build.number("int", stem="iteration"), before)
+            self.block = read_block(self.machine, functools.partial(self._read_body, reading))
             for item, state in before.items():
                 item.restore(state)
             self.machine.build.module, self.machine.build.line = module, line
-            if block.raises is not None:
-                raise self._refusal(f"its body always raises: {block.raises}")
-            if self._confirms_assumptions(block, formal, before, entered):
-                return Closing(self, block, iteration).run(formal, before, entered)
+            if self.block.raises is not None:
+                raise self._refusal(f"its body always raises: {self.block.raises}")
+            if self._confirms_assumptions(reading):
+                return Closing(self, self.block, reading).run()
         raise self._refusal("its carried values change between iterations")
 
-    def _read_body(
-        self, formal: list[Any], entered: dict[Mutable, Any], iteration: Value, before: dict[Mutable, Any]
-    ) -> list[Any]:
-        """Run the body once; `formal` and `entered` record its inputs and their state at the start."""
+    def _read_body(self, reading: Reading) -> list[Item]:
+        """Run the body once, and record its inputs and their contents at the start."""
         formals = [self._formal(item, (i,)) for i, item in enumerate(self.initial)]
-        formal += [self._snapshot(item) for item in formals]
+        reading.formals = [self._snapshot(item) for item in formals]
         self._relate()
         for index, item in enumerate(self.objects):
             self.machine.touch(item)
-            item.restore(self._formal_state(item, before[item], index))
-            entered[item] = self._snapshot_of_state(item)
-        return self.machine.run_block(self.body, [iteration, *formals])
+            item.restore(self._formal_contents(item, reading.before[item], index))
+            reading.entered[item] = self._snapshot_of_contents(item)
+        return self.machine.run_block(self.body, [reading.iteration, *formals])
 
     def _relate(self) -> None:
         """Relate two names of the same list or dict after an iteration; the next may use either."""
@@ -212,72 +210,66 @@ class RepeatedLoop(Loop):
                 outer_items += new_items
                 self.settled = False
 
-    def _snapshot(self, item: Any) -> Any:
+    def _snapshot(self, item: Item) -> Item:
         """A copy of an item's current state, because the body may change its lists."""
         if isinstance(item, tuple):
-            members = [self._snapshot(member) for member in item]
-            return type(item)(*members) if hasattr(item, "_fields") else tuple(members)
+            return rebuild_tuple(item, map(self._snapshot, item))
         if isinstance(item, Optional):
             return Optional(item.present, self._snapshot(item.value))
-        if isinstance(item, List) and any(item is body_input for body_input in self.body_inputs):
-            items = None if item.items is None else [self._snapshot(member) for member in item.items]
-            return List(items, item.value, item.element_type)
-        if isinstance(item, Dict) and any(item is body_input for body_input in self.body_inputs):
-            return Dict({key: self._snapshot(member) for key, member in item.entries.items()})
-        return item
-
-    def _snapshot_of_state(self, item: Mutable) -> Any:
-        if isinstance(item, List):
-            items = None if item.items is None else [self._snapshot(member) for member in item.items]
-            return items, item.value
+        if not isinstance(item, (List, Dict)) or item not in self.inputs_by_path.values():
+            return item
+        contents = self._snapshot_of_contents(item)
         if isinstance(item, Dict):
-            return {key: self._snapshot(member) for key, member in item.entries.items()}
-        return {key: self._snapshot(member) for key, member in item.attributes.items()}, set(item.changed)
+            return Dict(contents.entries)
+        return List(contents.items, contents.value, item.element_type)
+
+    def _snapshot_of_contents(self, item: Mutable) -> Contents:
+        contents = item.contents()
+        if contents.items is not None:
+            contents.items = [self._snapshot(member) for member in contents.items]
+        contents.entries = {key: self._snapshot(member) for key, member in contents.entries.items()}
+        contents.attributes = {key: self._snapshot(member) for key, member in contents.attributes.items()}
+        return contents
 
     def _refusal(self, reason: str) -> CaptureError:
-        return CaptureError(f"{self.machine.place(self.node)}: the loop cannot be kept: {reason}")
+        return CaptureError(f"the loop cannot be kept: {reason}")
 
-    def _confirms_assumptions(
-        self, block: ReadBlock, formal: list[Any], before: dict[Mutable, Any], entered: dict[Mutable, Any]
-    ) -> bool:
+    def _confirms_assumptions(self, reading: Reading) -> bool:
         """Whether a reading confirms its assumptions; otherwise widen them."""
+        block = self.block
         for item, state in block.changed.items():
-            names = state[1] if isinstance(item, Object) else set()
-            if item not in self.objects or not names <= self.changed.get(item, set()):
+            names = self.changed.get(item, set())
+            if item not in self.objects or not state.changed <= names:
                 self.objects[item] = None
-                self.changed[item] = self.changed.get(item, set()) | names
+                self.changed[item] = names | state.changed
                 self.settled = False
         if not self.settled:
             return False
-        self.block = block
-        for index, (first, was, now) in enumerate(zip(self.initial, formal, block.results[1:], strict=True)):
+        triples = zip(self.initial, reading.formals, block.results[1:], strict=True)
+        for index, (first, was, now) in enumerate(triples):
             self._compare(first, was, now, (index,))
         for index, item in enumerate(self.objects):
-            first, was = before[item], entered[item]
-            if isinstance(item, Dict) and set(was) != set(block.changed.get(item, was)):
+            start = reading.entered[item]
+            end = block.changed.get(item, start)
+            if start.entries.keys() != end.entries.keys():
                 raise self._refusal("the keys of a dict change")
-            now = block.changed.get(item, was)
-            for key, (a, b, c) in members_of(self.machine, item, first, was, now).items():
+            for key, (a, b, c) in members_of(self.machine, item, reading.before[item], start, end).items():
                 self._compare(a, b, c, ("object", index, key))
         self._find_aliases()
         if self.restarts:
             self.restarts = False
             self.objects.clear()
             self.changed.clear()
-            self.assumptions = {
-                p: assumption for p, assumption in self.assumptions.items() if p[0] != "object"
-            }
-            self.aliases.clear()
-            self.outer.clear()
-            self.lost.clear()
-            self.lost_outside.clear()
+            self.assumptions = {path: a for path, a in self.assumptions.items() if path[0] != "object"}
+            for facts in (self.aliases, self.outer, self.lost, self.lost_outside):
+                facts.clear()
         return self.settled
 
     def _assume(self, path: Path) -> _Assumption:
         self.settled = False
         return self.assumptions.setdefault(path, _Assumption())
 
-    def _compare(self, first: Any, was: Any, now: Any, path: Path) -> None:
+    def _compare(self, first: Item, was: Item, now: Item, path: Path) -> None:
         """Compare an item at the end of the body with its input, and widen the assumption if they differ."""
         if same(was, now) or isinstance(now, UnknownText) or now is UNINITIALIZED:
             return
@@ -303,11 +295,11 @@ class RepeatedLoop(Loop):
         else:
             raise self._refusal(f"{describe_item(was)} becomes {describe_item(now)}")
 
-    def _compare_tensors(self, was: Any, now: Any, path: Path) -> None:
+    def _compare_tensors(self, was: Item, now: Item, path: Path) -> None:
         old, new = self.machine.fake(was), self.machine.fake(now)
-        if old is UNKNOWN or new is UNKNOWN:
+        if not isinstance(old, (Tensor, Typed)) or not isinstance(new, (Tensor, Typed)):
             if old is not UNKNOWN:
-                self._assume(path).like = UNKNOWN
+                self._assume(path).unknown = True
             return
         if old.dtype != new.dtype:
             raise self._refusal(
@@ -319,11 +311,10 @@ class RepeatedLoop(Loop):
             self._assume(path).typed = True
             return
         dims = set(self.machine.fakes.different(old, new))
-        known_dims = self.assumptions.get(path, _Assumption()).dims
-        if dims - known_dims:
+        if dims - self.assumptions.get(path, _Assumption()).dims:
             self._assume(path).dims |= dims
 
-    def _is_first(self, first: Any, was: Any, path: Path) -> bool:
+    def _is_first(self, first: Item, was: Item, path: Path) -> bool:
         """Whether the body's input is the list or dict itself, which it replaces by another one."""
         if was is not first or self.assumptions.get(path, _Assumption()).replaced:
             return False
@@ -332,21 +323,21 @@ class RepeatedLoop(Loop):
         self.restarts = True
         return True
 
-    def _compare_dicts(self, first: Any, was: Dict, end: Dict, path: Path) -> None:
+    def _compare_dicts(self, first: Item, was: Dict, end: Dict, path: Path) -> None:
         if self._is_first(first, was, path):
             return
         self.ends[path] = end
-        now = self.block.final_state(end)
+        now = self.block.final_dict(end)
         if set(was.entries) != set(now.entries):
             raise self._refusal("the keys of a dict change")
         for key, member in was.entries.items():
             self._compare(member, member, now.entries[key], (*path, key))
 
-    def _compare_lists(self, first: Any, was: List, end: List, path: Path) -> None:
+    def _compare_lists(self, first: Item, was: List, end: List, path: Path) -> None:
         if self._is_first(first, was, path):
             return
         self.ends[path] = end
-        now = self.block.final_state(end)
+        now = self.block.final_list(end)
         if was.items is not None and now.items is not None and len(was.items) == len(now.items):
             for index, (b, c) in enumerate(zip(was.items, now.items, strict=True)):
                 self._compare(b, b, c, (*path, index))
@@ -363,7 +354,7 @@ class RepeatedLoop(Loop):
             if not self._covers(self.machine.element(was), joined):
                 self._assume(path).element = joined
 
-    def _element(self, a: Any, b: List) -> Any:
+    def _element(self, a: Item, b: List) -> Fake:
         """The common properties of the elements of two lists of tensors; empty lists are ignored."""
         if b.element_type in DTYPES:
             return UNKNOWN
@@ -372,7 +363,7 @@ class RepeatedLoop(Loop):
         elements = [element for element in elements if element is not UNKNOWN] or [UNKNOWN]
         return elements[0] if len(elements) == 1 else self.machine.fakes.join(*elements)
 
-    def _covers(self, old: Any, new: Any) -> bool:
+    def _covers(self, old: Fake, new: Fake) -> bool:
         """Whether the assumptions about elements also hold for another one."""
         if old is UNKNOWN or new is UNKNOWN or not isinstance(old, Tensor):
             return old is not UNKNOWN or new is UNKNOWN
@@ -381,7 +372,7 @@ class RepeatedLoop(Loop):
         different = self.machine.fakes.different(old, new)
         return all(self.machine.fakes.is_free(old.shape[dim]) for dim in different)
 
-    def _compare_optional(self, first: Any, was: Any, now: Any, path: Path) -> None:
+    def _compare_optional(self, first: Item, was: Item, now: Item, path: Path) -> None:
         if not isinstance(was, Optional):
             assumption = self._assume(path)
             assumption.optional = True
@@ -393,7 +384,7 @@ class RepeatedLoop(Loop):
         inner = first.value if isinstance(first, Optional) else first
         self._compare(inner, was.value, value, (*path, INSIDE))
 
-    def _formal(self, item: Any, path: Path, is_type_only: bool = False) -> Any:
+    def _formal(self, item: Item, path: Path, is_type_only: bool = False) -> Item:
         """Make the body's input for an item, under the current assumptions.
 
         Args:
@@ -408,17 +399,14 @@ class RepeatedLoop(Loop):
         if item is UNINITIALIZED and assumption is not None and assumption.like is not None:
             item, is_type_only = assumption.like, True
         if isinstance(item, tuple):
-            members = [self._formal(member, (*path, i), is_type_only) for i, member in enumerate(item)]
-            return type(item)(*members) if hasattr(item, "_fields") else tuple(members)
+            pairs = enumerate(item)
+            return rebuild_tuple(item, (self._formal(m, (*path, i), is_type_only) for i, m in pairs))
+        if isinstance(item, (List, Dict)) and not is_type_only and not (assumption and assumption.replaced):
+            return item
         if isinstance(item, List):
-            if not is_type_only and not (assumption and assumption.replaced):
-                return item
-            return self._replacement(
-                item, self._formal_list(item, path, assumption, is_type_only), path, is_type_only
-            )
+            formal = self._formal_list(item, path, assumption, is_type_only)
+            return self._replacement(item, formal, path, is_type_only)
         if isinstance(item, Dict):
-            if not is_type_only and not (assumption and assumption.replaced):
-                return item
             entries = {
                 key: self._formal(member, (*path, key), is_type_only) for key, member in item.entries.items()
             }
@@ -436,9 +424,10 @@ class RepeatedLoop(Loop):
             raise self._refusal("it carries an object that its body makes")
         return item
 
-    def _replacement(self, item: Any, formal: Any, path: Path, is_type_only: bool) -> Any:
+    def _replacement(
+        self, item: List | Dict, formal: List | Dict, path: Path, is_type_only: bool
+    ) -> List | Dict:
         """The body's input for a list or dict."""
-        self.body_inputs.append(formal)
         self.inputs_by_path[path] = formal
         if not is_type_only:
             formal.may_be(item)
@@ -448,11 +437,11 @@ class RepeatedLoop(Loop):
         self.formals[path] = value
         return value
 
-    def _fake(self, item: Any, assumption: _Assumption | None) -> Any:
+    def _fake(self, item: Item, assumption: _Assumption | None) -> Fake:
         fake = self.machine.fake(item)
-        if assumption is None or fake is UNKNOWN:
+        if assumption is None or not isinstance(fake, (Tensor, Typed)):
             return fake
-        if assumption.like is UNKNOWN and assumption.like is not None:
+        if assumption.unknown:
             return UNKNOWN
         if isinstance(fake, Typed) or assumption.typed:
             return Typed(fake.dtype)
@@ -470,19 +459,17 @@ class RepeatedLoop(Loop):
         value = self._formal_value(path, self.machine.build.list_value(element, item.element_type, "carried"))
         return self.machine.list(None, item.element_type, value)
 
-    def _formal_state(self, item: Mutable, state: Any, index: int) -> Any:
-        """The items of a changed object at the start of an iteration."""
+    def _formal_contents(self, item: Mutable, state: Contents, index: int) -> Contents:
+        """The contents of a changed object at the start of an iteration."""
         path = ("object", index)
         if isinstance(item, List):
             inner = (*path, None)
-            formal_list = self._formal_list(
-                List(state[0], state[1], item.element_type), inner, self.assumptions.get(inner)
-            )
-            return formal_list.items, formal_list.value
+            first = List(state.items, state.value, item.element_type)
+            return self._formal_list(first, inner, self.assumptions.get(inner)).contents()
         if isinstance(item, Dict):
-            return {key: self._formal(member, (*path, key)) for key, member in state.items()}
-        attributes, changed = state
-        names = changed | self.changed.get(item, set())
-        items = {key: self.machine.attribute_item(item, attributes, key) for key in sorted(names)}
-        formal = {key: self._formal(old, (*path, key)) for key, old in items.items()}
-        return {**attributes, **formal}, changed
+            entries = {key: self._formal(member, (*path, key)) for key, member in state.entries.items()}
+            return Contents(entries=entries)
+        names = sorted(state.changed | self.changed.get(item, set()))
+        old = {name: self.machine.attribute_item(item, state.attributes, name) for name in names}
+        formal = {name: self._formal(member, (*path, name)) for name, member in old.items()}
+        return Contents(attributes={**state.attributes, **formal}, changed=state.changed)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import collections
+import enum
 import functools
 import re
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from onnx_ir import Value
 
 from .....registration import CaptureError
 from ....torch_boundary import torchscript
-from ..interpreter import Interpreter
-from ..library import element_kind, of_constants, script
+from ..interpreter import Interpreter, Results
+from ..library import of_constants, script
 from ..objects import (
     UNINITIALIZED,
+    Item,
     List,
     Object,
     Optional,
@@ -24,12 +26,14 @@ from ..objects import (
     is_constant,
     is_number,
     number_kind,
+    rebuild_tuple,
 )
+from ..script_graph import ScriptFunction, ScriptNode, ScriptType, StoredItem, is_handle
 from .scalars import compute
 
 
 @script("prim::Constant")
-def constant(machine: Interpreter, node: Any) -> Any:
+def constant(machine: Interpreter, node: ScriptNode) -> Item:
     """A number, text, None, element type, device, or tensor."""
     if node.output().type().kind() == "FunctionType":
         return None
@@ -37,29 +41,40 @@ def constant(machine: Interpreter, node: Any) -> Any:
     if isinstance(item, torch.Generator):
         # ONNX has no generators: its random operators take a seed.
         return None
-    if isinstance(item, list):
-        element_type = element_kind(node)
-        return machine.list(item, element_type)
-    return machine.dict(item) if isinstance(item, dict) else item
+    return _stored_item(machine, item, node.output().type())
+
+
+def _stored_item(machine: Interpreter, stored: StoredItem, stored_type: ScriptType) -> Item:
+    if isinstance(stored, list):
+        inner = stored_type.getElementType()
+        return machine.list([_stored_item(machine, member, inner) for member in stored], str(inner))
+    if isinstance(stored, dict):
+        inner = stored_type.getValueType()
+        return machine.dict({key: _stored_item(machine, member, inner) for key, member in stored.items()})
+    if isinstance(stored, tuple):
+        pairs = zip(stored, stored_type.elements(), strict=True)
+        return rebuild_tuple(stored, (_stored_item(machine, member, inner) for member, inner in pairs))
+    assert not is_handle(stored)
+    return stored
 
 
 @script("prim::Uninitialized")
-def uninitialized_value(machine: Interpreter, node: Any) -> Any:
+def uninitialized_value(machine: Interpreter, node: ScriptNode) -> Item:
     """A value that no path reads."""
     return UNINITIALIZED
 
 
-def _object(machine: Interpreter, node: Any, owner: Any) -> Object:
+def _object(machine: Interpreter, node: ScriptNode, owner: Item) -> Object:
     if not isinstance(owner, Object):
         raise CaptureError(
-            f"{machine.place(node)}: a module has an attribute of the class {type(owner).__name__}, which "
+            f"a module has an attribute of the class {type(owner).__name__}, which "
             "cannot be captured: store its attributes instead, and make the instance in the program"
         )
     return owner
 
 
 @script("prim::GetAttr")
-def get_attribute(machine: Interpreter, node: Any, owner: Any) -> Any:
+def get_attribute(machine: Interpreter, node: ScriptNode, owner: Item) -> Item:
     """An attribute of a module or object."""
     item = machine.attribute(_object(machine, node, owner), node.s("name"))
     if isinstance(item, Object):
@@ -68,19 +83,20 @@ def get_attribute(machine: Interpreter, node: Any, owner: Any) -> Any:
 
 
 @script("prim::SetAttr")
-def set_attribute(machine: Interpreter, node: Any, owner: Any, item: Any) -> None:
+def set_attribute(machine: Interpreter, node: ScriptNode, owner: Item, item: Item) -> None:
     """The program sets an attribute."""
     name = node.s("name")
-    machine.touch(_object(machine, node, owner))
-    if owner.handle is not None and isinstance(owner.handle.getattr(name), torch.Tensor):
+    owner = _object(machine, node, owner)
+    machine.touch(owner)
+    if isinstance(owner.stored(name), torch.Tensor):
         # Read the state now, to keep its name even if it is used only after the program.
-        machine.build.reserve([f"{owner.path}.{name}" if owner.path else name])
+        machine.build.reserve([owner.path_of(name)])
     owner.attributes[name] = item
     owner.changed.add(name)
 
 
 @script("prim::CreateObject")
-def create_object(machine: Interpreter, node: Any) -> Object:
+def create_object(machine: Interpreter, node: ScriptNode) -> Object:
     """A new instance of a TorchScript class."""
     return machine.object(None, str(node.output().type()))
 
@@ -90,7 +106,7 @@ _INNER = re.compile(r"[\[(][^\[\]()]*[\])]")
 
 
 @script("prim::TupleConstruct")
-def tuple_construct(machine: Interpreter, node: Any, *items: Any) -> tuple[Any, ...]:
+def tuple_construct(machine: Interpreter, node: ScriptNode, *items: Item) -> tuple[Item, ...]:
     """A tuple, named if the program's type is a named tuple."""
     tuple_type = node.output().type()
     text = tuple_type.str()
@@ -98,34 +114,31 @@ def tuple_construct(machine: Interpreter, node: Any, *items: Any) -> tuple[Any, 
         fields = text.removeprefix("NamedTuple(").removesuffix(")")
         while _INNER.search(fields):
             fields = _INNER.sub("", fields)
-        result: tuple[Any, ...] = _named_tuple(
-            str(tuple_type).rpartition(".")[2], tuple(_FIELD.findall(fields))
-        )(*items)
-        return result
+        return _named_tuple(str(tuple_type).rpartition(".")[2], tuple(_FIELD.findall(fields)))(*items)
     return tuple(items)
 
 
 @functools.lru_cache(maxsize=256)
-def _named_tuple(name: str, fields: tuple[str, ...]) -> Any:
+def _named_tuple(name: str, fields: tuple[str, ...]) -> Callable[..., tuple[Item, ...]]:
     return collections.namedtuple(name if name.isidentifier() else "NamedTuple", fields)
 
 
 @script("prim::TupleUnpack")
-def tuple_unpack(machine: Interpreter, node: Any, items: tuple[Any, ...]) -> Any:
+def tuple_unpack(machine: Interpreter, node: ScriptNode, items: tuple[Item, ...]) -> list[Item]:
     """The members of a tuple."""
-    return items[0] if len(items) == 1 else items
+    return [*items]
 
 
 @script("prim::TupleIndex")
-def tuple_index(machine: Interpreter, node: Any, items: tuple[Any, ...], index: Any) -> Any:
+def tuple_index(machine: Interpreter, node: ScriptNode, items: tuple[Item, ...], index: Item) -> Item:
     """One member of a tuple."""
     if not isinstance(index, int):
-        raise CaptureError(f"{machine.place(node)}: the position in a tuple must be constant")
+        raise CaptureError("the position in a tuple must be constant")
     return items[index]
 
 
 @script("prim::TupleSlice")
-def tuple_slice(machine: Interpreter, node: Any, items: tuple[Any, ...]) -> tuple[Any, ...]:
+def tuple_slice(machine: Interpreter, node: ScriptNode, items: tuple[Item, ...]) -> tuple[Item, ...]:
     """Some members of a tuple."""
     return items[node.i("beg") : node.i("end")]
 
@@ -137,13 +150,13 @@ _UNCHANGED = (
 
 
 @script(*_UNCHANGED.split())
-def unchecked_cast(machine: Interpreter, node: Any, item: Any) -> Any:
+def unchecked_cast(machine: Interpreter, node: ScriptNode, item: Item) -> Item:
     """The item, whose type the program has checked; the result of a task, which was run when it was made."""
     return item.value if isinstance(item, Optional) else item
 
 
 @script("aten::__is__", "aten::__isnot__")
-def is_same(machine: Interpreter, node: Any, a: Any, b: Any) -> Any:
+def is_same(machine: Interpreter, node: ScriptNode, a: Item, b: Item) -> Item:
     """`a is None`; TorchScript compares only with None."""
     negated = node.kind() == "aten::__isnot__"
     if isinstance(b, Optional):
@@ -154,7 +167,7 @@ def is_same(machine: Interpreter, node: Any, a: Any, b: Any) -> Any:
 
 
 @script("prim::RaiseException")
-def raise_exception(machine: Interpreter, node: Any, message: Any, *exception_class: Any) -> None:
+def raise_exception(machine: Interpreter, node: ScriptNode, message: Item, *exception_class: Item) -> None:
     """The program raises."""
     raise Raised(f"{message}")
 
@@ -167,31 +180,29 @@ _WITHOUT_EFFECT = (
 
 
 @script(*_WITHOUT_EFFECT.split())
-def nothing(machine: Interpreter, node: Any, *operands: Any) -> Any:
+def nothing(machine: Interpreter, node: ScriptNode, *operands: Item) -> Item:
     """Ignore nodes without effect on values. Seeds are ignored, because the runtime draws random numbers."""
     return operands[0] if node.kind() == "prim::profile" and operands else None
 
 
 @script("prim::CallMethod")
-def call_method(machine: Interpreter, node: Any, owner: Any, *operands: Any) -> Any:
+def call_method(machine: Interpreter, node: ScriptNode, owner: Item, *operands: Item) -> Item:
     """A method call on an interface, which is not inlined: calls the method of the known module."""
     if not isinstance(owner, Object) or owner.handle is None:
-        raise CaptureError(
-            f"{machine.place(node)}: the module whose method '{node.s('name')}' is called must be known at "
-            "capture"
-        )
-    method: Any = torchscript.method(owner.handle, node.s("name"))
+        raise CaptureError(f"the module whose method '{node.s('name')}' is called must be known at capture")
+    method: ScriptFunction | None = torchscript.method(owner.handle, node.s("name"))
+    assert method is not None
     return machine.run(method.inlined_graph, [owner, *operands])[0]
 
 
 @script("prim::fork", "prim::awaitable")
-def fork(machine: Interpreter, node: Any, *operands: Any) -> Any:
+def fork(machine: Interpreter, node: ScriptNode, *operands: Item) -> Item:
     """A task, run at once."""
     return machine.run(torchscript.inline_calls(node.g("Subgraph")), operands)[0]
 
 
 @script("prim::isinstance")
-def is_instance(machine: Interpreter, node: Any, item: Any) -> bool:
+def is_instance(machine: Interpreter, node: ScriptNode, item: Item) -> bool:
     """Whether an item has one of several types."""
     candidates = node.tys("types")
     static = next(iter(node.inputs())).type()
@@ -206,12 +217,12 @@ def is_instance(machine: Interpreter, node: Any, item: Any) -> bool:
     else:
         type_name = {str: "str", type(None): "NoneType"}.get(type(item), "")
     if not type_name:
-        raise CaptureError(f"{machine.place(node)}: a {type(item).__name__} is not supported")
+        raise CaptureError(f"a {type(item).__name__} is not supported")
     return type_name in map(str, candidates)
 
 
 @script("aten::format", "aten::percentFormat", "aten::str", "prim::str")
-def text_format(machine: Interpreter, node: Any, *operands: Any) -> str:
+def text_format(machine: Interpreter, node: ScriptNode, *operands: Item) -> str:
     """Format a string; one with computed numbers may only be shown."""
     # TorchScript formats floats differently from Python, so such a text is not computed here.
     if not all(isinstance(o, (str, int, type(None))) and not isinstance(o, UnknownText) for o in operands):
@@ -229,30 +240,32 @@ _TEXT_METHODS = (
 
 
 @script(*(f"aten::{name}" for name in _TEXT_METHODS.split()))
-def text_method(machine: Interpreter, node: Any, text: Any, *operands: Any) -> Any:
+def text_method(machine: Interpreter, node: ScriptNode, text: Item, *operands: Item) -> Results:
     """A method of a constant string."""
     if not isinstance(text, str) or isinstance(text, UnknownText) or not all(map(is_constant, operands)):
-        raise CaptureError(f"{machine.place(node)}: the string must be known at capture")
+        raise CaptureError("the string must be known at capture")
     return of_constants(machine, node, text, *operands)
 
 
 @script("aten::ord", "aten::chr", "aten::hex", "aten::bin", "aten::oct")
-def text_function(machine: Interpreter, node: Any, item: Any) -> Any:
+def text_function(machine: Interpreter, node: ScriptNode, item: Item) -> Results:
     """`ord`, `chr`, `hex`, `bin`, `oct`; the string of a computed number may only be shown."""
     if isinstance(item, UnknownText):
-        raise CaptureError(f"{machine.place(node)}: the string must be known at capture")
+        raise CaptureError("the string must be known at capture")
     return of_constants(machine, node, item) if is_constant(item) else UnknownText("...")
 
 
 @script("aten::join")
-def text_join(machine: Interpreter, node: Any, text: str, items: List) -> str:
+def text_join(machine: Interpreter, node: ScriptNode, text: str, items: List) -> str:
     """Join constant strings."""
-    if items.items is None or not all(isinstance(item, str) for item in items.items):
-        raise CaptureError(f"{machine.place(node)}: the strings must be known at capture")
-    return text.join(items.items)
+    texts = [item for item in items.items or [] if isinstance(item, str)]
+    if items.items is None or len(texts) < len(items.items):
+        raise CaptureError("the strings must be known at capture")
+    return text.join(texts)
 
 
 @script("prim::EnumValue", "prim::EnumName")
-def enumeration(machine: Interpreter, node: Any, item: Any) -> Any:
+def enumeration(machine: Interpreter, node: ScriptNode, item: enum.Enum) -> Item:
     """The value or name of a member of an enumeration."""
-    return item.value if node.kind() == "prim::EnumValue" else item.name
+    value: Item = item.value
+    return value if node.kind() == "prim::EnumValue" else item.name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -12,21 +13,23 @@ from onnx_ir import Value, tensor_adapters
 from .....registration import CaptureError
 from .. import library
 from ..builder import DTYPES
-from ..fake_values import UNKNOWN, Tensor
-from ..interpreter import Interpreter
+from ..fake_values import UNKNOWN, Fake, Size, Tensor
+from ..interpreter import Interpreter, Results
 from ..library import call_operator, script
-from ..objects import List, Nested, is_constant, is_number, number_kind
+from ..objects import Item, List, Nested, NumberItem, TensorItem, is_constant, is_number, number_kind
+from ..script_graph import ScriptNode
 from .scalars import compute, dtype_of, item, scalar_tensor
 
 
-def _require_tensor(machine: Interpreter, node: Any, item: Any) -> Tensor:
+def _require_tensor(machine: Interpreter, node: ScriptNode, item: Item) -> Tensor:
     fake = machine.fake(item)
     if not isinstance(fake, Tensor):
-        raise CaptureError(f"{machine.place(node)}: the rank of '{item.name}' must be known at capture")
+        name = item.name if isinstance(item, Value) else type(item).__name__
+        raise CaptureError(f"the rank of '{name}' must be known at capture")
     return fake
 
 
-def size(machine: Interpreter, item: Any, dim: int) -> Any:
+def size(machine: Interpreter, item: Item, dim: int) -> int | Value:
     """One size of a tensor: an int if it is known, else a symbolic one."""
     fake = machine.fake(item)
     known_size = fake.shape[dim] if isinstance(fake, Tensor) else UNKNOWN
@@ -41,24 +44,24 @@ def size(machine: Interpreter, item: Any, dim: int) -> Any:
 
 
 @script("aten::size", "prim::shape", "aten::sym_size")
-def sizes(machine: Interpreter, node: Any, item: Any, dim: Any = None) -> Any:
+def sizes(machine: Interpreter, node: ScriptNode, item: Item, dim: Item = None) -> Item:
     """All sizes of a tensor as a list, or one."""
     if dim is not None:
         if not isinstance(dim, int):
-            raise CaptureError(f"{machine.place(node)}: the dimension must be constant")
+            raise CaptureError("the dimension must be constant")
         return size(machine, item, dim)
     rank = _require_tensor(machine, node, item).dim()
     return machine.list([size(machine, item, d) for d in range(rank)], "int")
 
 
 @script("aten::_shape_as_tensor")
-def shape_as_tensor(machine: Interpreter, node: Any, item: Any) -> Any:
+def shape_as_tensor(machine: Interpreter, node: ScriptNode, item: Item) -> TensorItem:
     """All sizes of a tensor as a tensor."""
     return tensor(machine, node, sizes(machine, node, item))
 
 
 @script("aten::dim", "aten::ndimension")
-def dim(machine: Interpreter, node: Any, item: Any) -> int:
+def dim(machine: Interpreter, node: ScriptNode, item: Item) -> int:
     """The number of dimensions."""
     if isinstance(item, Nested):
         return 3
@@ -66,10 +69,10 @@ def dim(machine: Interpreter, node: Any, item: Any) -> int:
 
 
 @script("aten::numel")
-def numel(machine: Interpreter, node: Any, item: Any) -> Any:
+def numel(machine: Interpreter, node: ScriptNode, item: Item) -> int | Value:
     """The number of elements."""
     fake = machine.fake(item)
-    number_fake: Any = UNKNOWN
+    number_fake: Fake = UNKNOWN
     if isinstance(fake, Tensor):
         count = math.prod(fake.shape)
         if isinstance(count, int):
@@ -81,21 +84,21 @@ def numel(machine: Interpreter, node: Any, item: Any) -> Any:
 
 
 @script("prim::dtype")
-def dtype(machine: Interpreter, node: Any, item: Any) -> int:
+def dtype(machine: Interpreter, node: ScriptNode, item: Item) -> int:
     """The element type, an int in TorchScript."""
     element_dtype = dtype_of(machine, item)
     if element_dtype is None:
-        raise CaptureError(f"{machine.place(node)}: the element type must be known at capture")
+        raise CaptureError("the element type must be known at capture")
     return library.code_of_dtype(element_dtype)
 
 
 @script("prim::type")
-def device_type(machine: Interpreter, node: Any, item: Any) -> str:
+def device_type(machine: Interpreter, node: ScriptNode, item: torch.device | str) -> str:
     """`device.type`."""
-    return str(torch.device(item).type)
+    return torch.device(item).type
 
 
-_DTYPE_FACTS = {
+_DTYPE_FACTS: dict[str, Callable[[torch.dtype], int]] = {
     "aten::is_floating_point": lambda d: d.is_floating_point,
     "aten::is_complex": lambda d: d.is_complex,
     "aten::is_signed": lambda d: d.is_signed,
@@ -104,11 +107,11 @@ _DTYPE_FACTS = {
 
 
 @script(*_DTYPE_FACTS)
-def dtype_fact(machine: Interpreter, node: Any, item: Any) -> Any:
+def dtype_fact(machine: Interpreter, node: ScriptNode, item: Item) -> int:
     """Properties of the element type."""
     element_dtype = dtype_of(machine, item)
     if element_dtype is None:
-        raise CaptureError(f"{machine.place(node)}: the element type must be known at capture")
+        raise CaptureError("the element type must be known at capture")
     return _DTYPE_FACTS[node.kind()](element_dtype)
 
 
@@ -119,7 +122,7 @@ _NEVER = (
     "aten::is_autocast_enabled aten::is_autocast_cpu_enabled aten::_get_tracing_state "
     "aten::is_nonzero_symbolic aten::has_torch_function"
 )
-_SETTLED: dict[str, Any] = {
+_SETTLED: dict[str, Item] = {
     **dict.fromkeys(_NEVER.split(), False),
     "prim::is_cpu": True,
     "prim::device": torch.device("cpu"),
@@ -129,50 +132,52 @@ _SETTLED: dict[str, Any] = {
 
 
 @script(*_SETTLED)
-def constant_property(machine: Interpreter, node: Any, *operands: Any) -> Any:
+def constant_property(machine: Interpreter, node: ScriptNode, *operands: Item) -> Item:
     """Properties that are always the same: a captured program runs on the CPU, dense, for inference."""
     return _SETTLED[node.kind()]
 
 
 @script("prim::is_nested")
-def is_nested(machine: Interpreter, node: Any, item: Any) -> bool:
+def is_nested(machine: Interpreter, node: ScriptNode, item: Item) -> bool:
     """Whether a tensor is nested."""
     return isinstance(item, Nested)
 
 
 @script("aten::is_contiguous")
-def is_contiguous(machine: Interpreter, node: Any, item: Any, *memory_format: Any) -> bool:
+def is_contiguous(machine: Interpreter, node: ScriptNode, item: Item, *memory_format: Item) -> bool:
     """Whether the eager tensor is contiguous; assumed if unknown."""
     fake = machine.fake(item)
     return fake.any.is_contiguous() if isinstance(fake, Tensor) else True
 
 
 @script("aten::stride")
-def stride(machine: Interpreter, node: Any, item: Any, dim: Any = None) -> Any:
+def stride(machine: Interpreter, node: ScriptNode, item: Item, dim: int | None = None) -> Item:
     """The strides, if they are known."""
     fake = _require_tensor(machine, node, item)
     strides = fake.any.stride()
     if len(fake.samples) > 1:
-        raise CaptureError(f"{machine.place(node)}: the strides of a tensor with dynamic sizes are not known")
+        raise CaptureError("the strides of a tensor with dynamic sizes are not known")
     return strides[dim] if dim is not None else machine.list(strides, "int")
 
 
 @script("prim::NumToTensor", "aten::scalar_tensor")
-def number_to_tensor(machine: Interpreter, node: Any, number: Any, *options: Any) -> Any:
+def number_to_tensor(machine: Interpreter, node: ScriptNode, number: NumberItem, *options: Item) -> Results:
     """A zero-dim tensor of a number, which traces use instead of the number."""
     if isinstance(number, complex) and not options:
         return torch.tensor(number, dtype=torch.complex128)
-    operands = [number, *options]
-    wide = torch.float64 if number_kind(number) == "float" else None
-    result = call_operator(machine, node, operands) if options else scalar_tensor(machine, number, wide)
+    if options:
+        result = call_operator(machine, node, [number, *options])
+    else:
+        wide = torch.float64 if number_kind(number) == "float" else None
+        result = scalar_tensor(machine, number, wide)
     machine.note_number(result, number)
     return result
 
 
 @script("aten::tensor", "aten::as_tensor", "aten::_list_to_tensor")
 def tensor(
-    machine: Interpreter, node: Any, data: Any, dtype: Any = None, device: Any = None, *options: Any
-) -> Any:
+    machine: Interpreter, node: ScriptNode, data: Item, dtype: int | None = None, *options: Item
+) -> TensorItem:
     """`torch.tensor(data)` for numbers and nested lists of them."""
     requested_dtype = None if dtype is None else library.dtype_of_code(dtype)
     if node.kind() == "aten::_list_to_tensor":
@@ -181,7 +186,7 @@ def tensor(
         if requested_dtype is None:
             return data
         arguments = {"self": data, "dtype": tensor_adapters.from_torch_dtype(requested_dtype)}
-        return machine.build.operator("aten::to", "dtype", arguments, ["Tensor"], machine.stem(node))[0]
+        return machine.build.tensor_operator("to", "dtype", arguments, machine.stem(node))
     if is_constant(data):
         return torch.tensor(_to_nested_list(data), dtype=requested_dtype)
     natural = _natural_dtype(data)
@@ -191,11 +196,11 @@ def tensor(
     return result
 
 
-def _to_nested_list(data: Any) -> Any:
+def _to_nested_list(data: Item) -> object:
     return [_to_nested_list(member) for member in data.items or []] if isinstance(data, List) else data
 
 
-def _natural_dtype(data: Any) -> torch.dtype:
+def _natural_dtype(data: Item) -> torch.dtype:
     """The element type that `torch.tensor` chooses for numbers."""
     if isinstance(data, List):
         if data.items is None:
@@ -209,7 +214,7 @@ def _natural_dtype(data: Any) -> torch.dtype:
     return natural[kinds.pop()]
 
 
-def _stack_numbers(machine: Interpreter, data: Any, dtype: torch.dtype, stem: str) -> Any:
+def _stack_numbers(machine: Interpreter, data: Item, dtype: torch.dtype, stem: str) -> TensorItem:
     if not isinstance(data, List):
         return scalar_tensor(machine, data, dtype)
     if data.items is None:
@@ -219,12 +224,11 @@ def _stack_numbers(machine: Interpreter, data: Any, dtype: torch.dtype, stem: st
         machine.build.append("aten::to", arguments, [value], "dtype")
         return value
     members = [_stack_numbers(machine, member, dtype, stem) for member in data.items]
-    [result] = machine.build.operator("aten::stack", "default", {"tensors": members}, ["Tensor"], stem)
-    return result
+    return machine.build.tensor_operator("stack", "default", {"tensors": members}, stem)
 
 
 @script("prim::tolist")
-def tolist(machine: Interpreter, node: Any, tensor: Any, rank: Any, torch_type: Any) -> Any:
+def tolist(machine: Interpreter, node: ScriptNode, tensor: TensorItem, rank: Item, torch_type: Item) -> Item:
     """`x.tolist()`: numbers of the elements of a tensor of known size, else a list of unknown length."""
     fake = _require_tensor(machine, node, tensor)
     if fake.dim() == 0:
@@ -240,19 +244,17 @@ def tolist(machine: Interpreter, node: Any, tensor: Any, rank: Any, torch_type: 
         machine.build.append("aten::to", {"self": tensor, "dtype": DTYPES[element]}, [value], "dtype")
         return machine.list(None, element, value)
     if not isinstance(count, int):
-        raise CaptureError(
-            f"{machine.place(node)}: a nested list cannot be made of a tensor with a dynamic first size"
-        )
-    parts = []
+        raise CaptureError("a nested list cannot be made of a tensor with a dynamic first size")
+    members: list[Item] = []
     for index in range(count):
         arguments = {"self": tensor, "dim": 0, "index": index}
-        [part] = machine.build.operator("aten::select", "int", arguments, ["Tensor"], machine.stem(node))
-        parts.append(tolist(machine, node, part, rank, torch_type))
-    return machine.list(parts, element if fake.dim() == 1 else "List")
+        part = machine.build.tensor_operator("select", "int", arguments, machine.stem(node))
+        members.append(tolist(machine, node, part, rank, torch_type))
+    return machine.list(members, element if fake.dim() == 1 else "List")
 
 
 @script("aten::unbind", "aten::split", "aten::chunk", "aten::unsafe_split", "aten::unsafe_chunk")
-def parts(machine: Interpreter, node: Any, tensor: Any, *options: Any) -> Any:
+def parts(machine: Interpreter, node: ScriptNode, tensor: Item, *options: Any) -> Results:
     """Split along a dimension; if its size is dynamic, a list of unknown length unless it is unpacked."""
     node_kind = node.kind()
     if isinstance(tensor, str):
@@ -269,13 +271,13 @@ def parts(machine: Interpreter, node: Any, tensor: Any, *options: Any) -> Any:
         _require_count(machine, node_kind, length, options, count)
         return _known_parts(machine, node, tensor, options, along, count)
     if not isinstance(fake, Tensor):
-        raise CaptureError(f"{machine.place(node)}: the number of parts must be known at capture")
+        raise CaptureError("the number of parts must be known at capture")
     if node_kind == "aten::unbind":
         shape = [s for d, s in enumerate(fake.shape) if d != along % fake.dim()]
         return _list_of_parts(machine, fake, shape, "list::from_tensor", {"self": tensor, "dim": along})
     width = options[0]
     if node_kind.endswith("chunk"):
-        whole = compute(machine, "add", size(machine, tensor, along), width - 1)
+        whole = compute(machine, "add", size(machine, tensor, along), compute(machine, "sub", width, 1))
         width = compute(machine, "floordiv", whole, width)
     shape = list(fake.shape)
     shape[along] = machine.fakes.size()
@@ -283,14 +285,16 @@ def parts(machine: Interpreter, node: Any, tensor: Any, *options: Any) -> Any:
     return _list_of_parts(machine, fake, shape, "list::from_parts", arguments)
 
 
-def _unpack_count(node: Any) -> int | None:
+def _unpack_count(node: ScriptNode) -> int | None:
     """The number of values into which all readers unpack a list; None if they differ or do other things."""
     users = [use.user for use in node.output().uses()]
     counts = {len(list(user.outputs())) for user in users if user.kind() == "prim::ListUnpack"}
     return counts.pop() if len(counts) == 1 and all(u.kind() == "prim::ListUnpack" for u in users) else None
 
 
-def _require_count(machine: Interpreter, node_kind: str, length: Any, options: Any, count: int) -> None:
+def _require_count(
+    machine: Interpreter, node_kind: str, length: object, options: Sequence[Item], count: int
+) -> None:
     """Require the sizes for which a split gives a number of parts."""
     reason = f"the model splits into {count} parts"
     if node_kind == "aten::unbind":
@@ -305,18 +309,18 @@ def _require_count(machine: Interpreter, node_kind: str, length: Any, options: A
         machine.build.require(length, allowed, reason)
 
 
-def _known_parts(machine: Interpreter, node: Any, tensor: Any, options: Any, along: int, count: int) -> List:
+def _known_parts(
+    machine: Interpreter, node: ScriptNode, tensor: Item, options: Sequence[Item], along: int, count: int
+) -> List:
     tensor_fake = machine.fake(tensor)
-    fakes: list[Any] = [UNKNOWN] * count
+    fakes: list[Fake] = [UNKNOWN] * count
     if isinstance(tensor_fake, Tensor):
         if node.kind() == "aten::unbind":
             shape = [s for d, s in enumerate(tensor_fake.shape) if d != along % tensor_fake.dim()]
             fakes = [machine.fakes.tensor(shape, tensor_fake.dtype) for _ in range(count)]
         else:
-            fakes = [
-                machine.fakes.with_unknown_sizes(tensor_fake, [along % tensor_fake.dim()])
-                for _ in range(count)
-            ]
+            dims = [along % tensor_fake.dim()]
+            fakes = [machine.fakes.with_unknown_sizes(tensor_fake, dims) for _ in range(count)]
     schema = library.schema_of(node)
     names = [formal.name for formal in schema.arguments]
     arguments = dict(zip(names, [tensor, *options], strict=False))
@@ -326,7 +330,7 @@ def _known_parts(machine: Interpreter, node: Any, tensor: Any, options: Any, alo
 
 
 def _list_of_parts(
-    machine: Interpreter, fake: Tensor, shape: list[Any], name: str, arguments: dict[str, Any]
+    machine: Interpreter, fake: Tensor, shape: list[Size], name: str, arguments: dict[str, Item]
 ) -> List:
     value = machine.build.list_value(machine.fakes.tensor(shape, fake.dtype), "Tensor")
     machine.build.append(name, arguments, [value])

@@ -7,14 +7,15 @@ making a nested tensor; here the padding stays, with a mask, and becomes 0 when 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from onnx_ir import DataType, Value
 
 from .....registration import CaptureError
 from ..interpreter import Interpreter
 from ..library import script
-from ..objects import Nested
+from ..objects import Item, Nested, TensorItem
+from ..script_graph import ScriptNode
 
 _MERGED, _PADDING = 2, 1
 
@@ -22,32 +23,39 @@ _MERGED, _PADDING = 2, 1
 class _FusedKernel:
     """Emits the operators of one kernel."""
 
-    def __init__(self, machine: Interpreter, node: Any):
+    def __init__(self, machine: Interpreter, node: ScriptNode):
         self._build = machine.build
         self._stem = machine.stem(node)
 
-    def __call__(self, name: str, overload: str = "default", /, **arguments: Any) -> Any:
-        return self._build.operator(f"aten::{name}", overload, arguments, ["Tensor"], self._stem)[0]
+    def __call__(self, name: str, overload: str = "default", /, **arguments: object) -> Value:
+        return self._build.tensor_operator(name, overload, arguments, self._stem)
 
-    def linear(self, x: Any, weight: Any, bias: Any) -> Any:
+    def linear(self, x: TensorItem, weight: TensorItem, bias: TensorItem | None) -> Value:
         return self("linear", input=x, weight=weight, bias=bias)
 
-    def normalize(self, x: Any, embed_dim: int, weight: Any, bias: Any, eps: float) -> Any:
+    def normalize(
+        self, x: TensorItem, embed_dim: int, weight: TensorItem, bias: TensorItem | None, eps: float
+    ) -> Value:
         return self("layer_norm", input=x, normalized_shape=[embed_dim], weight=weight, bias=bias, eps=eps)
 
-    def add(self, x: Any, y: Any) -> Any:
+    def add(self, x: TensorItem, y: TensorItem) -> Value:
         return self("add", "Tensor", self=x, other=y)
 
-    def is_masked(self, mask: Any, mask_type: int | None) -> Any:
+    def is_masked(self, mask: TensorItem, mask_type: int | None) -> Value:
         """The mask of positions without attention, with the rank of the scores; nonzero means true."""
-        mask = self("to", "dtype", self=mask, dtype=DataType.BOOL)
+        as_bool = self("to", "dtype", self=mask, dtype=DataType.BOOL)
         if mask_type == _PADDING:
-            mask = self("unsqueeze", self=self("unsqueeze", self=mask, dim=1), dim=2)
-        return mask
+            return self("unsqueeze", self=self("unsqueeze", self=as_bool, dim=1), dim=2)
+        return as_bool
 
     def attention(
-        self, inputs: list[Any], sizes: tuple[int, int], weights: list[Any], mask: Any, mask_type: int | None
-    ) -> tuple[Any, Any]:
+        self,
+        inputs: Sequence[TensorItem],
+        sizes: tuple[int, int],
+        weights: Sequence[TensorItem],
+        mask: TensorItem | None,
+        mask_type: int | None,
+    ) -> tuple[Value, Value]:
         """The result and the weights of the heads, for query, key and value.
 
         Args:
@@ -81,42 +89,46 @@ class _FusedKernel:
         return self.linear(joined, result_weight, result_bias), chosen
 
 
-def _dense(machine: Interpreter, node: Any, item: Any, mask: Any, mask_type: Any) -> tuple[Any, Any, Any]:
+def _dense(
+    machine: Interpreter,
+    node: ScriptNode,
+    item: TensorItem | Nested,
+    mask: TensorItem | None,
+    mask_type: int | None,
+) -> tuple[TensorItem, TensorItem | None, int | None]:
     """A tensor and its mask; for a nested tensor the removed positions are masked."""
     if not isinstance(item, Nested):
         return item, mask, mask_type
     if mask is not None:
-        raise CaptureError(f"{machine.place(node)}: a nested tensor together with a mask is not supported")
+        raise CaptureError("a nested tensor together with a mask is not supported")
     return item.padded, item.padding, _PADDING
 
 
 @script("aten::_native_multi_head_attention")
 def native_multi_head_attention(
     machine: Interpreter,
-    node: Any,
-    query: Any,
-    key: Any,
-    value: Any,
+    node: ScriptNode,
+    query: TensorItem | Nested,
+    key: TensorItem,
+    value: TensorItem,
     embed_dim: int,
     num_head: int,
-    qkv_weight: Any,
-    qkv_bias: Any,
-    proj_weight: Any,
-    proj_bias: Any,
-    mask: Any = None,
+    qkv_weight: TensorItem,
+    qkv_bias: TensorItem,
+    proj_weight: TensorItem,
+    proj_bias: TensorItem,
+    mask: TensorItem | None = None,
     need_weights: bool = True,
     average_attn_weights: bool = True,
     mask_type: int | None = None,
-) -> list[Any]:
+) -> list[Item]:
     """Attention over a batch of sequences; returns the weights averaged over heads on request."""
     kernel = _FusedKernel(machine, node)
     weights = [qkv_weight, qkv_bias, proj_weight, proj_bias]
     sizes = (embed_dim, num_head)
     if isinstance(query, Nested):
-        if need_weights or not query is key is value:
-            raise CaptureError(
-                f"{machine.place(node)}: the attention weights of a nested tensor are not supported"
-            )
+        if need_weights or len({id(query), id(key), id(value)}) > 1:
+            raise CaptureError("the attention weights of a nested tensor are not supported")
         x, inner, inner_mask_type = _dense(machine, node, query, mask, mask_type)
         result, chosen = kernel.attention([x, x, x], sizes, weights, inner, inner_mask_type)
         return [query.like(result), chosen]
@@ -129,43 +141,43 @@ def native_multi_head_attention(
 @script("aten::_transformer_encoder_layer_fwd")
 def transformer_encoder_layer(
     machine: Interpreter,
-    node: Any,
-    src: Any,
+    node: ScriptNode,
+    src: TensorItem | Nested,
     embed_dim: int,
     num_heads: int,
-    qkv_weight: Any,
-    qkv_bias: Any,
-    proj_weight: Any,
-    proj_bias: Any,
+    qkv_weight: TensorItem,
+    qkv_bias: TensorItem,
+    proj_weight: TensorItem,
+    proj_bias: TensorItem,
     use_gelu: bool,
     norm_first: bool,
     eps: float,
-    norm_weight_1: Any,
-    norm_bias_1: Any,
-    norm_weight_2: Any,
-    norm_bias_2: Any,
-    ffn_weight_1: Any,
-    ffn_bias_1: Any,
-    ffn_weight_2: Any,
-    ffn_bias_2: Any,
-    mask: Any = None,
+    norm_weight_1: TensorItem,
+    norm_bias_1: TensorItem,
+    norm_weight_2: TensorItem,
+    norm_bias_2: TensorItem,
+    ffn_weight_1: TensorItem,
+    ffn_bias_1: TensorItem,
+    ffn_weight_2: TensorItem,
+    ffn_bias_2: TensorItem,
+    mask: TensorItem | None = None,
     mask_type: int | None = None,
-) -> Any:
+) -> Item:
     """Attention and a feed-forward network, each with a residual connection and a normalization."""
     kernel = _FusedKernel(machine, node)
     dense, mask, mask_type = _dense(machine, node, src, mask, mask_type)
     weights = [qkv_weight, qkv_bias, proj_weight, proj_bias]
 
-    def first(x: Any) -> Any:
+    def first(x: TensorItem) -> Value:
         return kernel.normalize(x, embed_dim, norm_weight_1, norm_bias_1, eps)
 
-    def second(x: Any) -> Any:
+    def second(x: TensorItem) -> Value:
         return kernel.normalize(x, embed_dim, norm_weight_2, norm_bias_2, eps)
 
-    def attend(x: Any) -> Any:
+    def attend(x: TensorItem) -> Value:
         return kernel.attention([x, x, x], (embed_dim, num_heads), weights, mask, mask_type)[0]
 
-    def feed_forward(x: Any) -> Any:
+    def feed_forward(x: TensorItem) -> Value:
         hidden = kernel.linear(x, ffn_weight_1, ffn_bias_1)
         hidden = kernel("gelu" if use_gelu else "relu", self=hidden)
         return kernel.linear(hidden, ffn_weight_2, ffn_bias_2)
@@ -179,7 +191,7 @@ def transformer_encoder_layer(
     return src.like(x) if isinstance(src, Nested) else x
 
 
-def _front(kernel: _FusedKernel, mask: Value) -> Any:
+def _front(kernel: _FusedKernel, mask: Value) -> Item:
     """A mask that is true at the first positions of each sequence; another mask gives their number."""
     counts = kernel("sum", "dim_IntList", self=mask, dim=[1], keepdim=True)
     positions = kernel("cumsum", self=kernel("ones_like", self=mask, dtype=DataType.INT64), dim=1)
@@ -193,14 +205,14 @@ def _origin(mask: Value) -> Value:
 
 
 @script("aten::_nested_tensor_from_mask_left_aligned")
-def is_left_aligned(machine: Interpreter, node: Any, t: Value, mask: Value) -> bool:
+def is_left_aligned(machine: Interpreter, node: ScriptNode, t: Value, mask: Value) -> bool:
     """Whether all padding is at the end, which decides how `nn.TransformerEncoder` handles it.
 
     Attention is masked in both cases; only the contents of the padding afterwards differ. Return True here;
     `nested_tensor_from_mask` decides with the computed alignment.
     """
     if "torch/nn/modules/transformer.py" not in machine.build.line:
-        raise CaptureError(f"{machine.place(node)}: it is supported only within nn.TransformerEncoder")
+        raise CaptureError("it is supported only within nn.TransformerEncoder")
     kernel = _FusedKernel(machine, node)
     equal = kernel("eq", "Tensor", self=_front(kernel, mask), other=mask)
     machine.alignments[_origin(mask)] = kernel("all", self=equal)
@@ -209,7 +221,7 @@ def is_left_aligned(machine: Interpreter, node: Any, t: Value, mask: Value) -> b
 
 @script("aten::_nested_tensor_from_mask")
 def nested_tensor_from_mask(
-    machine: Interpreter, node: Any, t: Value, mask: Value, mask_check: bool = True
+    machine: Interpreter, node: ScriptNode, t: Value, mask: Value, mask_check: bool = True
 ) -> Nested:
     """The sequences without the masked positions at their ends."""
     kernel = _FusedKernel(machine, node)
@@ -223,11 +235,11 @@ def nested_tensor_from_mask(
 
 @script("aten::to_padded_tensor", "aten::nested_to_padded_tensor")
 def to_padded_tensor(
-    machine: Interpreter, node: Any, nested: Any, padding: float, output_size: Any = None
-) -> Any:
+    machine: Interpreter, node: ScriptNode, nested: Item, padding: float, output_size: Item = None
+) -> Item:
     """The sequences at full length, with the padding value at the removed positions."""
     if not isinstance(nested, Nested) or output_size is None:
-        raise CaptureError(f"{machine.place(node)}: the tensor must be nested, and the size to pad to given")
+        raise CaptureError("the tensor must be nested, and the size to pad to given")
     kernel = _FusedKernel(machine, node)
     left_out = kernel("unsqueeze", self=nested.left_out, dim=-1)
     return kernel("masked_fill", "Scalar", self=nested.padded, mask=left_out, value=padding)

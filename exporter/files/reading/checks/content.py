@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import onnx
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from .....registration import ModelFileError
@@ -26,7 +28,7 @@ class _Fields(NamedTuple):
     has_named_parts: bool
 
 
-def _fields(descriptor: Any, fields_by_type: dict[str, _Fields]) -> dict[str, _Fields]:
+def _fields(descriptor: Descriptor, fields_by_type: dict[str, _Fields]) -> dict[str, _Fields]:
     """The fields of every message type that a message type can contain, by name."""
     if descriptor.full_name not in fields_by_type:
         inner = [field for field in descriptor.fields if field.message_type is not None]
@@ -78,7 +80,7 @@ def check_content(model: onnx.ModelProto) -> None:
 
 def _walk(model: onnx.ModelProto, *, unknown: bool) -> None:
     # Visit a list of messages one by one: pushing all of them at once would take more memory than the model.
-    pending: list[tuple[Iterator[Any], int, Any]] = [(iter((model,)), 0, model)]
+    pending: list[tuple[Iterator[Message], int, Message | None]] = [(iter((model,)), 0, model)]
     while pending:
         messages, depth, outer = pending[-1]
         message = next(messages, None)
@@ -110,7 +112,7 @@ def _walk(model: onnx.ModelProto, *, unknown: bool) -> None:
                 pending.append((iter(inner), depth + 1, None if fields.has_named_parts else subject))
 
 
-def _refuse_unknown(message: Any, subject: Any) -> None:
+def _refuse_unknown(message: Message, subject: Message) -> None:
     numbers = sorted({field.field_number for field in UnknownFieldSet(message)})
     name = message.DESCRIPTOR.name
     fields = message.DESCRIPTOR.fields_by_number
@@ -125,7 +127,7 @@ def _refuse_unknown(message: Any, subject: Any) -> None:
     )
 
 
-def _title(subject: Any) -> str:
+def _title(subject: Message) -> str:
     """A title for the node, tensor or value that contains a field."""
     if isinstance(subject, onnx.NodeProto):
         return (

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TypeAlias
 
 import onnx
 
 from .....registration import ModelFileError
 from ..names import quoted
 
+_WithMetadata: TypeAlias = onnx.ValueInfoProto | onnx.TensorProto
 
-def check_entries(entries: Iterable[Any], title: str) -> None:
+
+def check_entries(entries: Iterable[onnx.StringStringEntryProto], title: str) -> None:
     """Refuse two different values of a key."""
     values: dict[str, str] = {}
     for entry in entries:
@@ -19,7 +21,7 @@ def check_entries(entries: Iterable[Any], title: str) -> None:
             raise ModelFileError(f"{title} has two values of the metadata key {quoted(entry.key)}")
 
 
-def merge_entries(source: Any, target: Any, title: str) -> None:
+def merge_entries(source: _WithMetadata, target: _WithMetadata, title: str) -> None:
     """Add a message's metadata to that of another; refuse different values."""
     values = {entry.key: entry.value for entry in target.metadata_props}
     for entry in source.metadata_props:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
 
 import onnx
+from google.protobuf.message import Message
 
 from .....registration import ModelFileError
 from ..names import quoted
@@ -47,7 +48,7 @@ def check_type(declared_type: onnx.TypeProto, title: str) -> None:
         declared_type = inner.elem_type
 
 
-def _check_tensor_type(tensor: Any, title: str) -> None:
+def _check_tensor_type(tensor: Message, title: str) -> None:
     if tensor.elem_type:
         check_element_type(tensor.elem_type, title)
     else:
@@ -113,9 +114,9 @@ def merge_declarations(source: onnx.ValueInfoProto, target: onnx.ValueInfoProto,
             target.type.tensor_type.shape.CopyFrom(shape)
 
 
-def _without_sizes(declared_type: onnx.TypeProto) -> tuple[Any, ...]:
+def _without_sizes(declared_type: onnx.TypeProto) -> tuple[str | int, ...]:
     """A type without sizes."""
-    path: list[Any] = []
+    path: list[str | int] = []
     while (type_field := declared_type.WhichOneof("value")) is not None:
         path.append(type_field)
         elem_type = getattr(declared_type, type_field).elem_type
@@ -125,7 +126,7 @@ def _without_sizes(declared_type: onnx.TypeProto) -> tuple[Any, ...]:
     return tuple(path)
 
 
-def declarations_by_name(infos: Any, title: str) -> dict[str, onnx.ValueInfoProto]:
+def declarations_by_name(infos: Iterable[onnx.ValueInfoProto], title: str) -> dict[str, onnx.ValueInfoProto]:
     """The declarations in `value_info`, by name; duplicates must be identical."""
     declarations: dict[str, onnx.ValueInfoProto] = {}
     for info in infos:

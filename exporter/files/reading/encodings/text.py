@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import onnx
 import onnx.parser
 from google.protobuf import json_format, text_format
+from google.protobuf.message import Message
 
 from ..bounds import BOUNDS, REMEDY, Bounds
 from .wire import BoundError as BoundError
@@ -80,7 +80,7 @@ def check_length(size: int, form: str, bounds: Bounds = BOUNDS) -> None:
         )
 
 
-def parse(data: bytes, form: str, model: Any, bounds: Bounds = BOUNDS) -> None:
+def parse(data: bytes, form: str, model: Message, bounds: Bounds = BOUNDS) -> None:
     """Read "text", "JSON" or "onnx text" into a model, "text" into a message of any type.
 
     Raises:

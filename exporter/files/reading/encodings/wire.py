@@ -7,10 +7,11 @@ types, and a value.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import onnx
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from ..bounds import BOUNDS, REMEDY, Bounds
 
@@ -54,25 +55,25 @@ _MAP_ENTRY = 64
 """Bytes of an entry in a map's table, beside those of its key and value."""
 
 
-def _size(descriptor: Any) -> int:
+def _size(descriptor: Descriptor) -> int:
     """Bytes of an empty message."""
     field_sizes = [_size_of_field(field) for field in descriptor.fields if field.containing_oneof is None]
     alternatives = [max(map(_size_of_field, oneof.fields)) for oneof in descriptor.oneofs]
     return 2 * _POINTER + sum(field_sizes) + sum(alternatives)
 
 
-def _size_of_field(field: Any) -> int:
+def _size_of_field(field: FieldDescriptor) -> int:
     is_text = field.type in (field.TYPE_STRING, field.TYPE_BYTES)
     return _STRING if is_text and not is_list(field) else _POINTER
 
 
-def is_list(field: Any) -> bool:
+def is_list(field: FieldDescriptor) -> bool:
     """Whether a field is a list; protobuf before 6.31 stores this as a label."""
     is_repeated = getattr(field, "is_repeated", None)
     return bool(field.label == field.LABEL_REPEATED if is_repeated is None else is_repeated)
 
 
-def _fields_of(descriptor: Any, tables: dict[str, _Fields]) -> _Fields:
+def _fields_of(descriptor: Descriptor, tables: dict[str, _Fields]) -> _Fields:
     """The memory of a message's fields, by tag; lists of numbers are listed under both encodings."""
     if descriptor.full_name in tables:
         return tables[descriptor.full_name]
@@ -105,7 +106,7 @@ class MessageMemory:
         free_per_byte: how many bytes of memory each byte of a file is given beyond the bound.
     """
 
-    def __init__(self, descriptor: Any, free_per_byte: int = 1):
+    def __init__(self, descriptor: Descriptor, free_per_byte: int = 1):
         self.free_per_byte = free_per_byte
         tables: dict[str, _Fields] = {}
         self.fields = _fields_of(descriptor, tables)
