@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 import onnx_ir as ir
 
@@ -40,7 +41,7 @@ class Interface:
     parameter_names: list[str] = dataclasses.field(default_factory=list)
 
 
-def graph_outputs(leaves: Sequence[Any]) -> tuple[list[ir.Value], list[int | list[Any]]]:
+def graph_outputs(leaves: Sequence[object]) -> tuple[list[ir.Value], list[int | list[Any]]]:
     """The values among the leaves of a result, and `Interface.outputs`, the entry of each leaf.
 
     Raises:
@@ -57,6 +58,13 @@ def graph_outputs(leaves: Sequence[Any]) -> tuple[list[ir.Value], list[int | lis
     if not outputs:
         raise CaptureError("the model returns no tensor: there is nothing to export")
     return outputs, entries
+
+
+class AttachableWeights(Protocol):
+    """Weights in files."""
+
+    def attach(self, *, convert_all: bool = False) -> AbstractContextManager[None]:
+        """Make them the model's weights within the context."""
 
 
 @dataclasses.dataclass
@@ -84,6 +92,6 @@ class Capture:
     example: tuple[tuple[Any, ...], dict[str, Any]] | None = None
     output_names: list[str] = dataclasses.field(default_factory=list)
     module: Any = None
-    weights: Any = None
+    weights: AttachableWeights | None = None
     stages: list[Stage] = dataclasses.field(default_factory=list)
     trusted: bool = True

@@ -32,7 +32,7 @@ def _round(number: float, digits: int | None = None) -> float:
     return round(number, digits)
 
 
-def _power(base: Any, exponent: Any) -> Any:
+def _power(base: Any, exponent: Any) -> object:
     if isinstance(base, int) and isinstance(exponent, int):
         if exponent >= 0 and base.bit_length() * exponent > _MOST_BITS:
             raise OverflowError("a larger integer than any size")
@@ -46,7 +46,7 @@ def _shift_left(number: int, count: int) -> int:
     return number << count
 
 
-_BINARY: dict[type, Callable[..., Any]] = {
+_BINARY: dict[type, Callable[..., object]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -60,7 +60,7 @@ _BINARY: dict[type, Callable[..., Any]] = {
     ast.BitOr: operator.or_,
     ast.BitXor: operator.xor,
 }
-_UNARY: dict[type, Callable[..., Any]] = {
+_UNARY: dict[type, Callable[..., object]] = {
     ast.USub: operator.neg,
     ast.UAdd: operator.pos,
     ast.Not: operator.not_,
@@ -138,7 +138,7 @@ def _parse_expression(text: str, names: tuple[str, ...]) -> tuple[ast.expr, dict
     return ast.parse(text.strip(), mode="eval").body, variables
 
 
-def _value(node: ast.expr, sizes: Mapping[str, int]) -> Any:
+def _value(node: ast.expr, sizes: Mapping[str, int]) -> object:
     if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
         return node.value
     if isinstance(node, ast.Name):
@@ -162,7 +162,7 @@ def _value(node: ast.expr, sizes: Mapping[str, int]) -> Any:
     raise ValueError("it is not an expression of sizes")
 
 
-def _boolean_value(node: ast.BoolOp, sizes: Mapping[str, int]) -> Any:
+def _boolean_value(node: ast.BoolOp, sizes: Mapping[str, int]) -> object:
     """The value of `and` or `or`, which ends at the operand that decides."""
     value = None
     for operand in node.values:
@@ -189,7 +189,7 @@ def _function_name(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _check_magnitude(number: Any) -> Any:
+def _check_magnitude(number: object) -> object:
     if isinstance(number, int) and number.bit_length() > _MOST_BITS:
         raise OverflowError("a larger integer than any size")
     return number

@@ -18,7 +18,7 @@ from .process.process_state import close_vmaps
 from .process.silence import quiet
 from .replacements import data_attribute, distributions, transformer_modules
 
-Patches = list[AbstractContextManager[Any]]
+Patches = list[AbstractContextManager[object]]
 
 
 def for_capture(
@@ -105,7 +105,7 @@ def grouped_products() -> AbstractContextManager[None]:
     return linear_algebra.grouped_products_by_shapes()
 
 
-def restore_operators(program: Any) -> None:
+def restore_operators(program: object) -> None:
     """Replace the stand-in operators of a capture by ATen's, in place."""
     if probe.has(probe.RECURRENT):
         from .replacements import recurrent
@@ -122,7 +122,7 @@ def original_operator(target: Any) -> Any:
     return recurrent.original_operator(target)
 
 
-def redirection() -> Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]:
+def redirection() -> Callable[[object, Sequence[object], Mapping[str, object]], object]:
     """A function that takes a call, and returns the function to run instead, or the same one."""
     if not probe.has(probe.RECURRENT):
         return lambda func, args, kwargs: func

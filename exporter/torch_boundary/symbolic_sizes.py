@@ -101,7 +101,7 @@ class FloatFloorDiv(sympy.Function):  # type: ignore[misc]
         return None
 
 
-def _remainder(dividend: Any, divisor: Any) -> Any:
+def _remainder(dividend: object, divisor: object) -> object:
     # torch takes all remainders for integers, and so answers `n % 2.5 == 0.5` without a guard.
     raise CaptureError(
         "a remainder of floats (%) that depends on a dynamic size is not supported: use integers, or make "
@@ -109,12 +109,12 @@ def _remainder(dividend: Any, divisor: Any) -> Any:
     )
 
 
-def _difference(minuend: Any, subtrahend: Any) -> Any:
+def _difference(minuend: Any, subtrahend: Any) -> object:
     # The negative of a float is exact.
     return FloatSum(minuend, -subtrahend)
 
 
-FLOAT_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+FLOAT_ARITHMETIC: dict[str, Callable[[object, object], object]] = {
     "add": FloatSum,
     "sub": _difference,
     "mul": FloatProduct,
@@ -124,7 +124,7 @@ FLOAT_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
 """The expressions of torch's operations on symbolic numbers, if one of the operands is a float."""
 
 
-def new_symbol(environment: ShapeEnv, name: str, size: int) -> Any:
+def new_symbol(environment: ShapeEnv, name: str, size: int) -> object:
     """A new symbol for an unbounded size, which is 1 in the example."""
     from torch._dynamo.source import ConstantSource
 

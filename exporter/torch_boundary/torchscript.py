@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 
-def handle_of(module: torch.jit.ScriptModule) -> Any:
+def handle_of(module: torch.jit.ScriptModule) -> object:
     """TorchScript's handle of a module: its attributes, sub-modules and methods."""
     return module._c
 
@@ -51,7 +51,7 @@ def class_name(module: torch.jit.ScriptModule) -> str:
 
 
 @functools.lru_cache(maxsize=4096)
-def parse_schema(schema: str) -> Any:
+def parse_schema(schema: str) -> object:
     """A TorchScript schema, `aten::add.Tensor(Tensor self, …) -> Tensor`."""
     return torch._C.parse_schema(schema)
 

@@ -22,7 +22,7 @@ class GraphSignature:
     output_specs: list[OutputSpec]
 
     @property
-    def user_inputs(self) -> list[Any]:
+    def user_inputs(self) -> list[object]:
         """For each leaf of the call, the name of its placeholder, or its constant value."""
         users = [entry for entry in self.input_specs if entry.target is None]
         return [entry.arg.value if hasattr(entry.arg, "value") else entry.arg.name for entry in users]
@@ -32,8 +32,8 @@ class GraphSignature:
 class CallStructure:
     """The tree structures of a call `(args, kwargs)` and of its result."""
 
-    in_spec: Any
-    out_spec: Any
+    in_spec: object
+    out_spec: object
 
 
 @dataclasses.dataclass
@@ -56,9 +56,9 @@ class RecordedProgram:
     call_spec: CallStructure
     state_dict: Mapping[str, torch.Tensor]
     constants: Mapping[str, Any]
-    range_constraints: Mapping[Any, Any]
+    range_constraints: Mapping[object, object]
     specializations: Sequence[Specialization]
-    answers: Mapping[tuple[str, str], Sequence[Any]]
+    answers: Mapping[tuple[str, str], Sequence[object]]
     gradients: bool = False
     replaced: Sequence[str] = ()
 

@@ -13,7 +13,7 @@ from torch._functorch.predispatch import (
 
 from .. import probe
 
-_NESTING: dict[Any, int] = {_vmap_increment_nesting: 1, _vmap_decrement_nesting: -1}
+_NESTING: dict[object, int] = {_vmap_increment_nesting: 1, _vmap_decrement_nesting: -1}
 
 
 def vmap_nesting(target: Any) -> int:
@@ -34,7 +34,7 @@ def has_no_result(target: Any) -> bool:
     return target is lazy_load_decompositions
 
 
-def eager_flex_attention() -> Callable[..., Any]:
+def eager_flex_attention() -> Callable[..., object]:
     """The function that computes `flex_attention` eagerly, from the arguments of its operator."""
     probe.require(probe.FLEX_ATTENTION)
     from torch._higher_order_ops.flex_attention import math_attention

@@ -14,13 +14,13 @@ import torch
 
 from ..containers import pytree
 from ..dispatch import DispatchKey, DispatchKeySet
-from ..fake_tensors import LAYOUT, FakeTensor, FakeTensorMode, forget_layout, layout_of
+from ..fake_tensors import FakeTensor, FakeTensorMode
 from ..operators.overloads import MEMORY_REPLACING, OpOverload
 from ..replacements.data_attribute import READ as data_of
 from ..symbolic_numbers import canonical_form, decide_condition, holds_always, identity
 from .fake_weights import FakeCopies
 from .layouts.known_layouts import TensorLayout, created_layout, known_layout
-from .layouts.layout import holds_with_guard
+from .layouts.layout import LAYOUT, forget_layout, holds_with_guard, layout_of
 
 _Results = tuple[type | None, Sequence[TensorLayout | int]]
 """What an operator returns: the class of the container, None for a single tensor; and for each tensor its

@@ -32,7 +32,7 @@ from ..dispatch import (
     set_included,
 )
 from ..export_internals import TracingContext, compiling_state, dynamo_config, non_strict_utils, tracing
-from ..fake_tensors import FakeTensor, FakeTensorMode, forget_layout
+from ..fake_tensors import FakeTensor, FakeTensorMode
 from ..operators.overloads import OpOverload
 from ..process.process_state import replace_attribute
 from ..state.module_tree import ModuleTree
@@ -41,6 +41,7 @@ from . import gradients as gradient_operators
 from .function_mode import FunctionMode
 from .gradients import InnerCall, SavedResults
 from .known_results import KnownResults
+from .layouts.layout import forget_layout
 from .module_paths import ModulePaths, Root
 from .size_nodes import SizeNodes
 from .tensor_nodes import TensorNodes

@@ -10,7 +10,7 @@ import torch.fx
 from torch.fx.experimental import proxy_tensor
 from torch.utils._thunk import Thunk
 
-from ..fake_tensors import layout_of
+from .layouts.layout import layout_of
 
 _ATEN = torch.ops.aten
 

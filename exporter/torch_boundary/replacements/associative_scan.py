@@ -35,7 +35,7 @@ def as_operator(*, strict: bool) -> Iterator[None]:
     original = _torch.generic_associative_scan
 
     def generic_associative_scan(
-        operator: Any, leaves: Sequence[Any], dim: int = 0, additional_inputs: Sequence[Any] = ()
+        operator: object, leaves: Sequence[Any], dim: int = 0, additional_inputs: Sequence[object] = ()
     ) -> Any:
         function = _slice_function(operator)
         if function is None or dim != 0 or additional_inputs:

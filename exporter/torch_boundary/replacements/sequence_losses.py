@@ -15,7 +15,7 @@ from .shape_kernels import in_place_of
 
 
 def _losses(
-    log_probs: torch.Tensor, targets: torch.Tensor, *options: Any, **named: Any
+    log_probs: torch.Tensor, targets: torch.Tensor, *options: Any, **named: object
 ) -> tuple[torch.Tensor, ...]:
     """A loss for each sequence, and an empty tensor for gradients, which no model reads."""
     batch = log_probs.shape[1:2] if log_probs.dim() == 3 else ()
@@ -25,8 +25,8 @@ def _losses(
 def _reduce_losses(
     log_probs: torch.Tensor,
     targets: torch.Tensor,
-    input_lengths: Any,
-    target_lengths: Any,
+    input_lengths: object,
+    target_lengths: object,
     blank: int = 0,
     reduction: int = 1,
     zero_infinity: bool = False,

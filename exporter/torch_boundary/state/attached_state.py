@@ -136,7 +136,7 @@ class CheckpointTensor:
     end: int
 
 
-def checkpoint_tensors(path: str | os.PathLike[str]) -> Mapping[Any, Any]:
+def checkpoint_tensors(path: str | os.PathLike[str]) -> Mapping[Any, object]:
     """The contents of a checkpoint, with a `CheckpointTensor` for each tensor; no tensor is read.
 
     Raises:

@@ -37,11 +37,11 @@ class ClassSet:
     def __init__(self, classes: Iterable[type]):
         self._others = dict.fromkeys(map(id, classes), False)
 
-    def only(self, items: Collection[Any]) -> Iterator[Any]:
+    def only(self, items: Collection[object]) -> Iterator[Any]:
         """The items that are instances of these classes themselves, not of classes below them."""
         return itertools.compress(items, map(self._others.__contains__, map(id, map(type, items))))
 
-    def without(self, items: Collection[Any], values: Collection[Any] | None = None) -> Iterator[Any]:
+    def without(self, items: Collection[object], values: Collection[Any] | None = None) -> Iterator[Any]:
         """The items that are instances of other classes.
 
         Args:
@@ -99,7 +99,7 @@ def module_name(module: types.ModuleType) -> str:
     return name if type(name) is str else ""
 
 
-def underlying_function(member: Any) -> Any:
+def underlying_function(member: object) -> object:
     """The function of a static or class method; other attributes of a class are returned as they are."""
     member_class = type(member)
     if issubclass(member_class, _METHODS):

@@ -11,7 +11,7 @@ from .layout import TensorLayout, contiguous_strides, is_positive
 
 
 def _range(
-    *ends: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
+    *ends: Any, dtype: Any = None, layout: object = None, device: Any = None, pin_memory: object = None
 ) -> TensorLayout | None:
     """Integers up to a symbolic end, or between two ends with at least one symbol."""
     if not all(type(end) in (int, torch.SymInt) for end in ends):
@@ -25,16 +25,16 @@ def _fill(
     size: Sequence[Any],
     *value: Any,
     dtype: Any = None,
-    layout: Any = None,
+    layout: object = None,
     device: Any = None,
-    pin_memory: Any = None,
+    pin_memory: object = None,
 ) -> TensorLayout | None:
     """Tensors of zeros or ones, or of a value with an explicit element type."""
     is_known = (dtype is not None or not value) and not layout and not pin_memory
     return _on(device, dtype or torch.get_default_dtype(), size) if is_known else None
 
 
-def _on(device: Any, dtype: torch.dtype, shape: Sequence[Any]) -> TensorLayout | None:
+def _on(device: Any, dtype: torch.dtype, shape: Sequence[object]) -> TensorLayout | None:
     stride = contiguous_strides(shape)
     resolved_device = torch.get_default_device() if device is None else torch.device(device)
     return None if stride is None else TensorLayout(dtype, tuple(shape), stride, resolved_device)

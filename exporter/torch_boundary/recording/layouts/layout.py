@@ -36,8 +36,22 @@ class TensorLayout:
         return not (are_fixed(self.shape) and are_fixed(self.stride))
 
 
+LAYOUT = "opsetta_layout"
+"""The name of an attribute of fake tensors. It holds the layout that a recording gave the tensor."""
+
+
+def layout_of(tensor: torch.Tensor) -> TensorLayout | None:
+    """The layout that a recording gave a fake tensor, one object for all tensors of it; None for others."""
+    return vars(tensor).get(LAYOUT)
+
+
+def forget_layout(tensor: torch.Tensor) -> None:
+    """Forget the layout of a tensor that an operator changes."""
+    vars(tensor).pop(LAYOUT, None)
+
+
 def new_layout(
-    like: torch.Tensor, shape: Sequence[Any], dtype: torch.dtype | None = None
+    like: torch.Tensor, shape: Sequence[object], dtype: torch.dtype | None = None
 ) -> TensorLayout | None:
     """A new contiguous tensor; None if a size may be 0, for which torch has special strides."""
     stride = contiguous_strides(shape)
@@ -45,7 +59,7 @@ def new_layout(
 
 
 def view_layout(
-    base: torch.Tensor, shape: Sequence[Any], stride: Sequence[Any], offset: Any = None
+    base: torch.Tensor, shape: Sequence[object], stride: Sequence[object], offset: object = None
 ) -> TensorLayout:
     """A view of a tensor, by default from its first element on."""
     start = base.storage_offset() if offset is None else offset
@@ -87,7 +101,7 @@ def is_above_1(size: Any) -> bool:
     return decide_condition(size > 1) is True
 
 
-def has_single(sizes: Sequence[Any]) -> bool:
+def has_single(sizes: Sequence[object]) -> bool:
     """Whether a size is the number 1, for which kernels choose among several equivalent strides."""
     return any(type(size) is int and size == 1 for size in sizes)
 
@@ -98,7 +112,7 @@ def holds_with_guard(condition: Any) -> bool:
     return bool(condition) if answer is None and condition.node.hint else bool(answer)
 
 
-def is_same(size: Any, second: Any) -> bool:
+def is_same(size: object, second: object) -> bool:
     """Whether two sizes have the same polynomial, so that no guard is needed."""
     if isinstance(size, int) or isinstance(second, int):
         return isinstance(size, int) and isinstance(second, int) and size == second
@@ -113,7 +127,7 @@ def is_made_same(size: Any, second: Any) -> bool:
     return None not in hints and hints[0] == hints[1] and bool(size == second)
 
 
-def are_same(sizes: Sequence[Any], second_sizes: Sequence[Any]) -> bool:
+def are_same(sizes: Sequence[object], second_sizes: Sequence[object]) -> bool:
     """Whether two shapes have the same polynomials."""
     return len(sizes) == len(second_sizes) and all(map(is_same, sizes, second_sizes))
 
@@ -123,13 +137,13 @@ def are_fixed(sizes: Sequence[Any]) -> bool:
     return all(type(size) is int for size in sizes)
 
 
-def number(size: Any) -> Any:
+def number(size: object) -> Any:
     """A size, as Python's integer if it is the same for all sizes of the inputs."""
     fixed = size.node.maybe_as_int() if isinstance(size, torch.SymInt) else None
     return size if fixed is None else fixed
 
 
-def has_shape(x: torch.Tensor, sizes: Sequence[Any], *weights: torch.Tensor | None) -> bool:
+def has_shape(x: torch.Tensor, sizes: Sequence[object], *weights: torch.Tensor | None) -> bool:
     """Whether all given weights have a fixed shape, and the element type and device of the first argument."""
     return are_fixed(sizes) and all(
         weight is None
@@ -146,7 +160,7 @@ def product(sizes: Sequence[Any]) -> Any:
     return result
 
 
-def axis_of(tensor: torch.Tensor, dim: Any, more: int = 0) -> int | None:
+def axis_of(tensor: torch.Tensor, dim: object, more: int = 0) -> int | None:
     """The axis that a dimension names, from the end if it is negative; None if there is no such axis."""
     rank = tensor.dim() + more
     return dim % rank if type(dim) is int and rank and -rank <= dim < rank else None
