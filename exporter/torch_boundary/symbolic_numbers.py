@@ -32,6 +32,8 @@ _COMPARISONS: dict[str, Any] = {
     "lt": sympy.Lt,
 }
 
+Size = int | torch.SymInt
+"""A size, stride or offset of a tensor."""
 OPERATIONS: Sequence[str] = tuple(
     name for name in _sym_node.magic_methods if name not in ("round", "sym_int")
 )
@@ -179,7 +181,7 @@ def order_in_storage(tensor: torch.Tensor, *, from_begin: bool) -> list[int] | N
     return order
 
 
-def decide_condition(condition: Any) -> bool | None:
+def decide_condition(condition: bool | torch.SymBool) -> bool | None:
     """Decide a condition on sizes by polynomials; None if it may differ between sizes."""
     if not isinstance(condition, torch.SymBool):
         return bool(condition)

@@ -17,7 +17,7 @@ from ..dispatch import DispatchKey, DispatchKeySet
 from ..fake_tensors import FakeTensor, FakeTensorMode
 from ..operators.overloads import MEMORY_REPLACING, OpOverload
 from ..replacements.data_attribute import READ as data_of
-from ..symbolic_numbers import canonical_form, decide_condition, holds_always, identity
+from ..symbolic_numbers import Size, canonical_form, decide_condition, holds_always, identity
 from .fake_weights import FakeCopies
 from .layouts.known_layouts import TensorLayout, created_layout, known_layout
 from .layouts.layout import LAYOUT, forget_layout, holds_with_guard, layout_of
@@ -208,9 +208,9 @@ _PYTHON = (
 """The dispatch keys by which torch calls Python code; without them, making a tensor takes half the time."""
 
 
-def _end(layout: TensorLayout) -> Any:
+def _end(layout: TensorLayout) -> Size:
     """The end of a view in its storage, in bytes."""
-    last = layout.offset
+    last: Size = 0 if layout.offset is None else layout.offset
     for size, stride in zip(layout.shape, layout.stride, strict=True):
         last = last + (size - 1) * stride
     return (last + 1) * layout.dtype.itemsize

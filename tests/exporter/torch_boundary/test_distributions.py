@@ -46,7 +46,7 @@ def test_a_check_that_the_model_asks_for_follows_the_example_in_direct_capture()
 
 
 def test_a_check_that_the_model_asks_for_is_a_branch_or_an_assertion_for_torch_export() -> None:
-    """torch.distributions checks by a branch on values, and from torch 2.15 on by an assertion in an export."""
+    """torch.distributions checks by a branch on values; from torch 2.15 on an export gets an assertion."""
     model = Scored(validate_args=True)
     if _exports_assertions():
         program = opsetta.export(model, (X, X + 1), opset=17, capture="torch.export")

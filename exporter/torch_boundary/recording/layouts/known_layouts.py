@@ -5,14 +5,15 @@ A kernel of a fake tensor finds the same by comparing symbolic sizes and strides
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from ...fake_tensors import FakeTensor
+from ...operators.overloads import OpOverload
 from . import computed, created, elementwise, images, views
+from .layout import Rule
 from .layout import TensorLayout as TensorLayout
 
-RULES: dict[str, Callable[..., TensorLayout | None]] = {
+RULES: dict[str, Rule] = {
     **elementwise.RULES,
     **computed.RULES,
     **images.RULES,
@@ -23,7 +24,7 @@ _WITH_NAMES = frozenset({"aten::cumsum", "aten::scaled_dot_product_attention"})
 
 
 def known_layout(
-    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
+    func: OpOverload, args: Sequence[object], kwargs: Mapping[str, object] | None = None
 ) -> TensorLayout | None:
     """The layout of an operator's only result; None if the operator's kernel must find it."""
     name = func.name()
@@ -36,7 +37,7 @@ def known_layout(
 
 
 def created_layout(
-    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
+    func: OpOverload, args: Sequence[object], kwargs: Mapping[str, object] | None = None
 ) -> TensorLayout | None:
     """The layout of a tensor that a function creates; None if the operator's kernel must find it."""
     rule = created.RULES.get(func.name())
