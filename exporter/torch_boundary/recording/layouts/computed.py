@@ -89,9 +89,10 @@ def _matmul(x: torch.Tensor, right: object) -> TensorLayout | None:
 def _roll(
     x: torch.Tensor, shifts: int | Sequence[Size], dims: int | Sequence[int] = ()
 ) -> TensorLayout | None:
-    is_known = (
-        are_fixed(shifts) and len(shifts) == len(dims) and None not in [axis_of(x, dim) for dim in dims]
-    )
+    # A script may give one number instead of a list.
+    if isinstance(shifts, int) or isinstance(dims, int) or not are_fixed(shifts):
+        return None
+    is_known = len(shifts) == len(dims) and None not in [axis_of(x, dim) for dim in dims]
     return new_layout(x, x.shape) if is_known and dims and is_contiguous(x) else None
 
 
