@@ -34,21 +34,21 @@ class Interface:
     output_specification: Any
     inputs: list[str | None]
     constants: list[Any]
-    outputs: list[int | list[Any]]
+    outputs: list[int | list[object]]
     numbers: list[int] = dataclasses.field(default_factory=list)
     complex_outputs: list[int] = dataclasses.field(default_factory=list)
     mutated: list[str] = dataclasses.field(default_factory=list)
     parameter_names: list[str] = dataclasses.field(default_factory=list)
 
 
-def graph_outputs(leaves: Sequence[object]) -> tuple[list[ir.Value], list[int | list[Any]]]:
+def graph_outputs(leaves: Sequence[object]) -> tuple[list[ir.Value], list[int | list[object]]]:
     """The values among the leaves of a result, and `Interface.outputs`, the entry of each leaf.
 
     Raises:
         CaptureError: no leaf is a value.
     """
     outputs: list[ir.Value] = []
-    entries: list[int | list[Any]] = []
+    entries: list[int | list[object]] = []
     for leaf in leaves:
         if isinstance(leaf, ir.Value):
             entries.append(len(outputs))
@@ -88,8 +88,8 @@ class Capture:
     source: ir.Model
     interface: Interface
     exported: Any = None
-    origins: dict[str, Any] = dataclasses.field(default_factory=dict)
-    example: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+    origins: dict[str, object] = dataclasses.field(default_factory=dict)
+    example: tuple[tuple[object, ...], dict[str, object]] | None = None
     output_names: list[str] = dataclasses.field(default_factory=list)
     module: Any = None
     weights: AttachableWeights | None = None

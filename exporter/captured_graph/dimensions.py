@@ -89,7 +89,7 @@ def read_restrictions(metadata: Mapping[str, str]) -> list[SizeRestriction]:
     return read_entries(metadata, DIMENSIONS, _restriction, DimensionError)
 
 
-def read_ranges(metadata: Mapping[str, str]) -> dict[str, Any] | None:
+def read_ranges(metadata: Mapping[str, str]) -> dict[str, object] | None:
     """The ranges of dimensions in the metadata of a captured model, by name; None without them.
 
     Raises:

@@ -66,7 +66,7 @@ _UNARY: dict[type, Callable[..., object]] = {
     ast.Not: operator.not_,
     ast.Invert: operator.invert,
 }
-_COMPARISONS: dict[type, Callable[..., Any]] = {
+_COMPARISONS: dict[type, Callable[..., object]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
     ast.Lt: operator.lt,
@@ -78,7 +78,7 @@ MATH = tuple(
     "acos acosh asin asinh atan atanh ceil cos cosh exp floor log log2 sin sinh sqrt tan tanh trunc".split()
 )
 """The functions of Python's `math` that conditions may call."""
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
+_FUNCTIONS: dict[str, Callable[..., object]] = {
     **{function.__name__: function for function in (max, min, int, float, abs, bool)},
     "round": _round,
     **{f"math.{name}": getattr(math, name) for name in MATH},
@@ -105,7 +105,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-def evaluate(text: str, sizes: Mapping[str, int]) -> Any:
+def evaluate(text: str, sizes: Mapping[str, int]) -> object:
     """The value of an expression of dimensions, as Python computes it.
 
     Args:

@@ -34,7 +34,7 @@ def for_capture(
     """
     from torch._dynamo import config
 
-    mode: AbstractContextManager[Any] = torch.enable_grad() if gradients else torch.no_grad()
+    mode: AbstractContextManager[object] = torch.enable_grad() if gradients else torch.no_grad()
     if recorded and gradients:
         from .recording import gradients as recorded_gradients
 
@@ -113,7 +113,7 @@ def restore_operators(program: object) -> None:
         recurrent.restore_operators(program)
 
 
-def original_operator(target: Any) -> Any:
+def original_operator(target: object) -> Any:
     """ATen's operator for a stand-in operator of a capture; other functions are returned as they are."""
     if not probe.has(probe.RECURRENT):
         return target

@@ -56,7 +56,7 @@ class Question:
     is_number: bool = False
 
 
-def questions_of(environment: Any) -> dict[Any, Question]:
+def questions_of(environment: object) -> dict[object, Question]:
     """The questions that a `ShapeEnv` has answered, by sympy's condition."""
     questions: dict[Any, Question] = vars(environment).setdefault(_ATTRIBUTE, {})
     return questions

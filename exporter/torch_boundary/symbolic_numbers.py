@@ -47,7 +47,7 @@ _ALWAYS = (
 )
 
 
-def example_sizes(environment: Any) -> dict[sympy.Symbol, sympy.Integer]:
+def example_sizes(environment: object) -> dict[sympy.Symbol, sympy.Integer]:
     """The size that each symbol of a `ShapeEnv` has in the example call."""
     # In torch 2.10 the attribute is called `var_to_val`.
     attributes = vars(environment)
@@ -61,7 +61,7 @@ def method_name(operation: str) -> str:
     return f"{operation}_" if operation in ("and", "or") else operation
 
 
-def operator_of(operation: str) -> Callable[..., Any]:
+def operator_of(operation: str) -> Callable[..., object]:
     """The function that computes an operation on Python's numbers."""
     return _sym_node.method_to_operator(operation)
 
@@ -78,7 +78,7 @@ def result_type(operation: str, operands: Sequence[Any]) -> type:
     return float if float in kinds else kinds[0]
 
 
-def apply_operation(operation: str, expressions: Sequence[Any]) -> Any:
+def apply_operation(operation: str, expressions: Sequence[Any]) -> object:
     """The expression of an operation's result."""
     if (
         operation in _COMPARISONS
@@ -133,19 +133,19 @@ def is_unbacked(expression: Any) -> bool:
     return bool(expression.is_symbol) and symbol_is_type(expression, SymT.UNBACKED_INT)
 
 
-def identity(number: Any) -> Any:
+def identity(number: Number) -> object:
     """A key that is the same for equal symbolic numbers of one environment."""
     node = number.node
     return getattr(node, "original", node)
 
 
-def canonical_form(number: Any) -> Any:
+def canonical_form(number: Number) -> object:
     """A key that is the same for symbolic numbers of one environment whose polynomials are equal."""
     node = identity(number)
     return getattr(node, "canonical", node)
 
 
-def holds_always(condition: Any) -> bool:
+def holds_always(condition: bool | torch.SymBool) -> bool:
     """Whether a condition is true for all sizes; adds no guard."""
     if isinstance(condition, torch.SymBool):
         return bool(condition.node.statically_known_true("", 0))

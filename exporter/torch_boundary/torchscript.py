@@ -14,12 +14,12 @@ def handle_of(module: torch.jit.ScriptModule) -> object:
     return module._c
 
 
-def is_handle(item: Any) -> bool:
+def is_handle(item: object) -> bool:
     """Whether an attribute of a handle is a module or object of a TorchScript class."""
     return isinstance(item, torch._C.ScriptModule)
 
 
-def children(handle: Any) -> Iterator[tuple[str, Any]]:
+def children(handle: Any) -> Iterator[tuple[str, object]]:
     """The sub-modules of a handle by name."""
     yield from torch._C.ModuleDict(handle).items()
 

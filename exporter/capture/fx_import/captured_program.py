@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
 import torch
 import torch.export
@@ -55,7 +55,7 @@ class RecordedProgram:
     graph_signature: GraphSignature
     call_spec: CallStructure
     state_dict: Mapping[str, torch.Tensor]
-    constants: Mapping[str, Any]
+    constants: Mapping[str, object]
     range_constraints: Mapping[object, object]
     specializations: Sequence[Specialization]
     answers: Mapping[tuple[str, str], Sequence[object]]

@@ -32,7 +32,7 @@ _KINDS = {
 def import_exported_program(
     program: CapturedProgram,
     *,
-    names: Mapping[Any, str] | None = None,
+    names: Mapping[object, str] | None = None,
     unproven: Mapping[str, Container[int]] | None = None,
     source_lines: bool = False,
 ) -> Capture:
@@ -53,13 +53,13 @@ def import_exported_program(
         return importer.run()
 
 
-def symbol_names(program: CapturedProgram, user_names: Mapping[tuple[int, int], str]) -> dict[Any, str]:
+def symbol_names(program: CapturedProgram, user_names: Mapping[tuple[int, int], str]) -> dict[object, str]:
     """A name for each symbol: the user's, else the input and axis of its first use.
 
     Args:
         wanted: the user's names by (position among the call's leaves, axis).
     """
-    names: dict[Any, str] = {}
+    names: dict[object, str] = {}
     positions = []
     placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
     users = (
@@ -87,7 +87,7 @@ class _ProgramImporter:
     def __init__(
         self,
         program: CapturedProgram,
-        names: Mapping[Any, str],
+        names: Mapping[object, str],
         unproven: Mapping[str, Container[int]],
         source_lines: bool,
     ):
@@ -198,7 +198,7 @@ class _ProgramImporter:
         initializers.append(value)
         return value
 
-    def _outputs(self, results: Any) -> tuple[list[ir.Value], list[int | list[Any]]]:
+    def _outputs(self, results: Any) -> tuple[list[ir.Value], list[int | list[object]]]:
         kinds = [specification.kind for specification in self._program.graph_signature.output_specs]
         if any(output_kind != OutputKind.USER_OUTPUT for output_kind in kinds):
             raise CaptureError(

@@ -128,10 +128,10 @@ def _module(item: Any) -> torch.fx.GraphModule:
     return cast(torch.fx.GraphModule, submodule)
 
 
-def _nodes(item: Any) -> list[torch.fx.Node]:
+def _nodes(item: object) -> list[torch.fx.Node]:
     return [leaf for leaf in pytree.tree_leaves(item) if isinstance(leaf, torch.fx.Node)]
 
 
-def storage(node: Any) -> int | None:
+def storage(node: object) -> int | None:
     """A key that is equal for two nodes if they share memory."""
     return storage_of(node.meta.get("val")) if isinstance(node, torch.fx.Node) else None

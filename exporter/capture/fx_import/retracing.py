@@ -68,7 +68,7 @@ def import_vmap(importer: GraphImporter, region: Sequence[torch.fx.Node]) -> dic
     return dict(zip(results, values, strict=True))
 
 
-def import_flex_attention(importer: GraphImporter, node: torch.fx.Node) -> Any:
+def import_flex_attention(importer: GraphImporter, node: torch.fx.Node) -> object:
     """Import a `flex_attention` as its eager implementation: attention with functions of single scores."""
     leaves, structure = pytree.tree_flatten((node.args, node.kwargs))
     positions = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.fx.Node)]
@@ -81,7 +81,7 @@ def import_flex_attention(importer: GraphImporter, node: torch.fx.Node) -> Any:
 
     attention = eager_flex_attention()
 
-    def run(*values: Any) -> Any:
+    def run(*values: object) -> object:
         merged = dict(enumerate(leaves)) | graphs | dict(zip(operands, values, strict=True))
         args, kwargs = structure.unflatten(list(merged.values()))
         return attention(*args, **kwargs)
@@ -90,7 +90,7 @@ def import_flex_attention(importer: GraphImporter, node: torch.fx.Node) -> Any:
     return importer.inline(_trace_function(run, examples, "flex_attention"), [arguments[i] for i in operands])
 
 
-def import_autocast(importer: GraphImporter, node: torch.fx.Node) -> Any:
+def import_autocast(importer: GraphImporter, node: torch.fx.Node) -> object:
     """Import a region under autocast with the casts that autocast makes.
 
     Returns:
@@ -100,7 +100,7 @@ def import_autocast(importer: GraphImporter, node: torch.fx.Node) -> Any:
     device, dtype, enabled, _, body, *operands = node.args
     module = importer.argument(body)
 
-    def run(*values: Any) -> Any:
+    def run(*values: object) -> object:
         with torch.autocast(device, dtype=dtype, enabled=enabled, cache_enabled=False):  # type: ignore[arg-type]
             return module(*values)
 
@@ -116,7 +116,7 @@ def import_autocast(importer: GraphImporter, node: torch.fx.Node) -> Any:
 
 
 def _trace_function(
-    function: Callable[..., Any], examples: Sequence[Any], construct: str
+    function: Callable[..., object], examples: Sequence[object], construct: str
 ) -> torch.fx.GraphModule:
     """The operators that a function runs over fake tensors.
 

@@ -32,7 +32,7 @@ class NamedDimensions:
 
     def __init__(
         self,
-        names: Mapping[Any, str] | None = None,
+        names: Mapping[object, str] | None = None,
         *,
         closed: bool = False,
         unproven: Mapping[str, Container[int]] | None = None,
@@ -40,9 +40,9 @@ class NamedDimensions:
         self.names: dict[Any, str] = dict(names or {})
         self.closed = closed
         self.unproven = dict(unproven or {})
-        self._dimensions: dict[Any, int | ir.SymbolicDim] = {}
+        self._dimensions: dict[object, int | ir.SymbolicDim] = {}
 
-    def shape(self, name: str, sizes: Sequence[Any]) -> ir.Shape:
+    def shape(self, name: str, sizes: Sequence[object]) -> ir.Shape:
         """The shape of a value by its name in the captured graph."""
         shape = [size if type(size) is int else self(size) for size in sizes]
         unproven = self.unproven.get(name)
@@ -97,7 +97,7 @@ def element_type(dtype: torch.dtype) -> DataType:
         raise CaptureError(f"{dtype} has no ONNX element type") from error
 
 
-def describe(value: ir.Value, example: Any, dimensions: NamedDimensions, name: str = "") -> ir.Value:
+def describe(value: ir.Value, example: object, dimensions: NamedDimensions, name: str = "") -> ir.Value:
     """Set the element type and shape of a source value to those of its fake tensor or symbolic number.
 
     Args:
@@ -113,7 +113,9 @@ def describe(value: ir.Value, example: Any, dimensions: NamedDimensions, name: s
     return value
 
 
-def share_memory_by_schema(schema: Any, results: Sequence[Any], arguments: Mapping[str, Any]) -> list[Any]:
+def share_memory_by_schema(
+    schema: object, results: Sequence[object], arguments: Mapping[str, object]
+) -> list[object]:
     """The results of another library's operator, whose schema says which of them share memory with arguments.
 
     Args:
@@ -134,7 +136,7 @@ def share_memory_by_schema(schema: Any, results: Sequence[Any], arguments: Mappi
     return [result if name is None else arguments[name] for name, result in pairs]
 
 
-def constant(item: Any) -> Any:
+def constant(item: object) -> object:
     """A constant argument in the form in which source nodes keep it; None for a random generator."""
     if isinstance(item, torch.Generator):
         return None

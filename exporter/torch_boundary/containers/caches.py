@@ -58,7 +58,7 @@ def _extend(cache_utils: Any) -> None:
     def has_extra_layers(cache: Any) -> bool:
         return any(isinstance(layer, extra_layers) for layer in cache.layers)
 
-    def flatten(cache: Any) -> tuple[list[Any], Any]:
+    def flatten(cache: object) -> tuple[list[Any], Any]:
         _check(cache, cache_utils)
         return _flatten_layers(cache, cache_utils) if has_extra_layers(cache) else original.flatten_fn(cache)
 
@@ -89,7 +89,7 @@ def _extra_layers(cache_utils: Any) -> tuple[type, ...]:
     return (linear,) if indexed is None else (linear, indexed)
 
 
-def _check(cache: Any, cache_utils: Any) -> None:
+def _check(cache: Any, cache_utils: object) -> None:
     """Refuse layers of models' own classes, whose state only the model's code can restore.
 
     Raises:
@@ -103,7 +103,7 @@ def _check(cache: Any, cache_utils: Any) -> None:
             )
 
 
-def _states(layer: Any, name: str) -> dict[int, Any]:
+def _states(layer: object, name: str) -> dict[int, object]:
     """The states of one kind that a layer has, by their number."""
     return {i: state for i, state in getattr(layer, name, {}).items() if state is not None}
 

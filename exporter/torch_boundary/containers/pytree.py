@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch.utils._pytree import (
     SUPPORTED_NODES,
     GetAttrKey,
@@ -53,7 +51,7 @@ def is_internal(name: str) -> bool:
     return top == "torch" and inner.startswith("_")
 
 
-def children(value: Any) -> list[Any] | None:
+def children(value: object) -> list[object] | None:
     """The direct children of a container, None for a leaf."""
     node_type = _get_node_type(value)
     if node_type not in SUPPORTED_NODES:

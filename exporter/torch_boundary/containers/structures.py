@@ -48,7 +48,7 @@ def _paths(specification: Any, prefix: tuple[str, ...]) -> Iterator[tuple[str, .
         yield from _paths(child, (*prefix, name))
 
 
-def leaf_names(specification: Any, stem: str) -> list[str]:
+def leaf_names(specification: object, stem: str) -> list[str]:
     """A unique name for each leaf of a result's structure.
 
     The path of keys and positions, joined by underscores. A single leaf is named `stem`, and a path that
@@ -65,7 +65,7 @@ def leaf_names(specification: Any, stem: str) -> list[str]:
     return names
 
 
-def register_structures(*trees: Any) -> None:
+def register_structures(*trees: object) -> None:
     """Register containers with pytree that torch.export would refuse: dataclasses, caches of transformers.
 
     torch.export accepts a container only if pytree can flatten it. A dataclass is flattened by its fields.
@@ -75,7 +75,7 @@ def register_structures(*trees: Any) -> None:
         _register_dataclasses(tree)
 
 
-def _register_dataclasses(tree: Any) -> None:
+def _register_dataclasses(tree: object) -> None:
     tree_class = type(tree)
     if tree_class in pytree.SUPPORTED_NODES:
         children, _ = pytree.SUPPORTED_NODES[tree_class].flatten_fn(tree)

@@ -36,7 +36,7 @@ def save(stack: contextlib.ExitStack, *, loggers: bool = True) -> None:
 
 
 @contextlib.contextmanager
-def replace_attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
+def replace_attribute(owner: object, name: str, value: object) -> Iterator[None]:
     """Set an attribute of an object within the context, and restore it afterwards."""
     is_inherited = name not in vars(owner)
     original = getattr(owner, name)

@@ -38,10 +38,10 @@ _BY_INDEX = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
 _RANDOM = (torch.rand, torch.randn, torch.randint, torch.randperm)
 _REPLACED = (torch.tensor, torch.equal, torch.narrow, torch.linspace, *_SIGNALS, *_GRIDS, *_RANDOM)
 """Functions that `_recordable` replaces."""
-Redirect = Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]
+Redirect = Callable[[object, Sequence[object], Mapping[str, object]], object]
 
 
-def is_unchanged(func: Any) -> bool:
+def is_unchanged(func: object) -> bool:
     """Whether torch's modes call a function as it is, whatever its arguments.
 
     To find this out for each call, they search lists of functions, which takes longer than most calls.
@@ -89,7 +89,7 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
         self._elements_of = elements_of
         self._assign = assign
         self._differentiates = differentiates
-        self._plain: dict[Any, bool] = {}
+        self._plain: dict[object, bool] = {}
         self.needs_number = False
 
     def _override(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
@@ -162,7 +162,7 @@ def _recordable(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
     return _einsum if func is torch.functional.einsum else func
 
 
-def _by_condition(func: Any, tensor: torch.Tensor, condition: torch.Tensor, *value: Any) -> Any:
+def _by_condition(func: Any, tensor: torch.Tensor, condition: torch.Tensor, *value: Any) -> object:
     """Index with a single truth value, which PyTorch would read: all of a tensor, or nothing of it."""
     return func(tensor.unsqueeze(0), condition.unsqueeze(0), *value)
 
@@ -173,12 +173,12 @@ def _by_default_generator(func: Any, *args: Any, generator: None, **kwargs: Any)
     return result
 
 
-def _equal(input: torch.Tensor, other: torch.Tensor) -> Any:
+def _equal(input: torch.Tensor, other: torch.Tensor) -> object:
     """`torch.equal` by operators; its result depends on values unless the sizes differ."""
     return input.shape == other.shape and (input == other).all().item()
 
 
-def _narrow(input: torch.Tensor, dim: int, start: Any, length: Any) -> torch.Tensor:
+def _narrow(input: torch.Tensor, dim: int, start: object, length: object) -> torch.Tensor:
     """`torch.narrow`; a start that is a tensor is read, as PyTorch's kernel does unseen."""
     result: torch.Tensor = torch.ops.aten.narrow(
         input, dim, start.item() if isinstance(start, torch.Tensor) else start, length
@@ -186,14 +186,14 @@ def _narrow(input: torch.Tensor, dim: int, start: Any, length: Any) -> torch.Ten
     return result
 
 
-def _einsum(*args: Any) -> torch.Tensor:
+def _einsum(*args: object) -> torch.Tensor:
     """`torch.einsum`, from left to right for dynamic sizes: opt_einsum, where installed, would fix them."""
     is_dynamic = any(isinstance(item, FakeTensor) and item._has_symbolic_sizes_strides for item in args)
     with einsum_paths.flags(enabled=False) if is_dynamic else contextlib.nullcontext():
         return torch.functional.einsum(*args)
 
 
-def _holds_scalars(data: Any) -> bool:
+def _holds_scalars(data: object) -> bool:
     """Whether nested lists hold tensors of one element, whose values `torch.tensor` would read."""
     if not isinstance(data, (list, tuple)):
         return False

@@ -45,7 +45,7 @@ def enable_gradients() -> Iterator[None]:
         yield
 
 
-def hides_operators(func: OpOverload, args: Sequence[Any], kwargs: dict[str, Any] | None) -> bool:
+def hides_operators(func: OpOverload, args: Sequence[object], kwargs: dict[str, object] | None) -> bool:
     """Whether autograd would keep results of operators that this one runs, and that no recording sees."""
     if not (torch.is_grad_enabled() and _is_composite(func)):
         return False
@@ -71,7 +71,7 @@ def check_level(tensor: torch.Tensor) -> None:
         raise OtherGradients(_refusal("torch.func (grad, vjp, jacrev, hessian)"))
 
 
-def check_function(func: Any) -> None:
+def check_function(func: object) -> None:
     """Refuse a function that differentiates in forward mode.
 
     Raises:
@@ -85,12 +85,14 @@ def _refusal(method: str) -> str:
     return f"gradients by {method} cannot be captured: compute them with torch.autograd.grad"
 
 
-def parts_of(func: OpOverload) -> Callable[..., Any]:
+def parts_of(func: OpOverload) -> Callable[..., object]:
     """A function that runs the operators of a composite one, so that a recording sees their gradients."""
     return _PARTS.get(func, func.decompose)
 
 
-def _distances(x1: torch.Tensor, x2: torch.Tensor, p: float = 2.0, compute_mode: Any = None) -> torch.Tensor:
+def _distances(
+    x1: torch.Tensor, x2: torch.Tensor, p: float = 2.0, compute_mode: object = None
+) -> torch.Tensor:
     result: torch.Tensor = torch.linalg.vector_norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p, -1)
     return result
 
@@ -118,7 +120,7 @@ def _logarithm(matrix: torch.Tensor) -> torch.Tensor:
 
 
 _ATEN = torch.ops.aten
-_PARTS: dict[OpOverload, Callable[..., Any]] = {
+_PARTS: dict[OpOverload, Callable[..., object]] = {
     _ATEN.cdist.default: _distances,
     _ATEN.linalg_det.default: _determinant,
     _ATEN.linalg_slogdet.default: _signed_logarithm,
@@ -170,7 +172,7 @@ class SavedResults(TorchDispatchMode):
             self._last.append(call)
         return result
 
-    def _origin(self, tensor: torch.Tensor) -> Any:
+    def _origin(self, tensor: torch.Tensor) -> object:
         node = self._node_of(tensor)
         return self._inner.get(id(tensor), tensor) if node is None else node
 

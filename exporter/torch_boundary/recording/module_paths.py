@@ -11,7 +11,7 @@ import torch
 from ..process.process_state import replace_attribute
 from ..state.module_tree import ModuleTree
 
-Stack = dict[str, tuple[str, Any]]
+Stack = dict[str, tuple[str, object]]
 """torch's form of the running modules: (path, class) by key, outermost first."""
 ROOT = "_export_root"
 _OPAQUE = (torch.fx.GraphModule, torch.jit.ScriptModule)
@@ -69,7 +69,7 @@ class ModulePaths:
         """Track the calls of modules within the context."""
         paths, outer = self, self._outer
 
-        def call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        def call(module: torch.nn.Module, *args: object, **kwargs: object) -> object:
             # TorchDynamo traces the functions of higher-order operators, and would trace into this class.
             if torch.compiler.is_dynamo_compiling():
                 return outer(module, *args, **kwargs)
@@ -78,7 +78,7 @@ class ModulePaths:
         with replace_attribute(torch.nn.Module, "__call__", call), self._attributes():
             yield
 
-    def _call(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call(self, module: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         path = self._path(module)
         if path is None:
             return self._outer(module, *args, **kwargs)

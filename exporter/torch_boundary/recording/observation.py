@@ -40,7 +40,7 @@ def observe_operators(
         state.set(0, current)
         set_included(DispatchKey.PreDispatch, current is not None)
 
-    def call_observed(func: OpOverload, /, *args: Any, **kwargs: Any) -> object:
+    def call_observed(func: OpOverload, /, *args: object, **kwargs: object) -> object:
         switch(None)
         try:
             # Without torch's Python dispatcher, operators find those that they call in less time.
@@ -83,6 +83,8 @@ class _Observer(proxy_tensor.ProxyTorchDispatchMode):
         """Call an operator."""
         return self._call(func, args, kwargs or {})
 
-    def __sym_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def __sym_dispatch__(
+        self, func: Any, types: object, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> object:
         """Compute with symbolic numbers, which is not observed."""
         return func(*args, **kwargs)

@@ -73,7 +73,7 @@ class _PossibleElements:
         self._begun: set[torch.fx.Node] = set()
         self._known: dict[torch.fx.Node, torch.Tensor] = {}
 
-    def of(self, item: Any) -> torch.Tensor:
+    def of(self, item: object) -> torch.Tensor:
         """A vector of the values that the elements of a node's tensors may have."""
         if not isinstance(item, torch.fx.Node):
             raise NotKnown("not a tensor")
@@ -157,7 +157,7 @@ class _PossibleElements:
             results = torch.cat([results, torch.tensor([of_none])])
         return results
 
-    def _lowest(self, node: Any) -> int | None:
+    def _lowest(self, node: object) -> int | None:
         """The least position in a tensor of positions, `arange(n) + k`; None for another tensor."""
         offset = 0
         while isinstance(node, torch.fx.Node) and isinstance(node.target, OpOverload):
@@ -210,7 +210,7 @@ class _PossibleElements:
         return [element.reshape(shape) for element in self.of(operand)]
 
 
-def _constant(tensor: Any) -> torch.Tensor:
+def _constant(tensor: object) -> torch.Tensor:
     """The elements of a tensor that the model holds."""
     if not isinstance(tensor, torch.Tensor) or is_without_data(tensor) or tensor.is_meta:
         raise NotKnown("a constant without data")
@@ -242,7 +242,7 @@ def _argument(node: torch.fx.Node, name: str) -> Any:
     return (named | node.kwargs).get(name)
 
 
-def _number(item: Any) -> bool | int | float:
+def _number(item: object) -> bool | int | float:
     if not isinstance(item, (bool, int, float)):
         raise NotKnown("a computed number")
     return item

@@ -110,7 +110,7 @@ class GraphRecorder:
         self.graph.owning_module = self.root  # type: ignore[assignment]
         self._known_results = KnownResults(mode)
         self.constant_of: Callable[[torch.fx.Node], bool | int | float | None] | None = None
-        self.number_of_sizes: Callable[[torch.fx.Node], Any] = lambda node: None
+        self.number_of_sizes: Callable[[torch.fx.Node], object] = lambda node: None
         self.elements_of: Callable[[torch.Tensor], np.ndarray | None] = lambda tensor: None
         self.assigned: dict[int, torch.Tensor] = {}
         self._known_traits: dict[OpOverload, tuple[bool, bool, str]] = {}
@@ -119,7 +119,7 @@ class GraphRecorder:
     def running(self) -> Iterator[None]:
         """Record every operator that runs within the context."""
 
-        def model_function(*args: Any) -> Any:
+        def model_function(*args: object) -> object:
             raise AssertionError("the maker only takes the modules from this function")
 
         model_function._orig_mod = self._root  # type: ignore[attr-defined]
@@ -178,12 +178,12 @@ class GraphRecorder:
                 )
             yield
 
-    def _make_finder(self, find: Callable[..., Any]) -> Callable[..., Any]:
+    def _make_finder(self, find: Callable[..., object]) -> Callable[..., object]:
         """Make a faster `OpOverload._get_dispatch`, which finds the function to run for an operator."""
         state, mode = self._modes_before_dispatch, self._maker.proxy_mode
         is_before_dispatch = functools.cache(_is_before_dispatch)
 
-        def find_function(func: OpOverload, key: DispatchKey) -> Any:
+        def find_function(func: OpOverload, key: DispatchKey) -> object:
             if (
                 state.get(0) is mode
                 and state.get(1) is None
@@ -195,7 +195,7 @@ class GraphRecorder:
 
         return find_function
 
-    def _record_alone(self, func: OpOverload, /, *args: Any, **kwargs: Any) -> Any:
+    def _record_alone(self, func: OpOverload, /, *args: object, **kwargs: object) -> object:
         """Record a call if no other mode is active. The mode is off meanwhile, to record no inner calls."""
         state, mode = self._modes_before_dispatch, self._maker.proxy_mode
         state.set(0, None)
@@ -281,7 +281,7 @@ class GraphRecorder:
         return result
 
     def _call(
-        self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, result: Any
+        self, func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object], name: str, result: object
     ) -> torch.fx.Node:
         """A node for a call."""
         node = self.graph.create_node("call_function", func, (), {}, name)
@@ -302,7 +302,7 @@ class GraphRecorder:
         creates = not is_method and any(argument.name == "pin_memory" for argument in schema.arguments)
         return is_rare, creates, self.graph._target_to_str(func.overloadpacket.__name__)
 
-    def _may_take_constants(self, func: OpOverload, args: tuple[Any, ...], kwargs: Any) -> bool:
+    def _may_take_constants(self, func: OpOverload, args: tuple[object, ...], kwargs: object) -> bool:
         """Whether a call takes constants along with other tensors, so that its result is no constant.
 
         A cache of keys and values joins an empty constant and the first keys in each layer.
@@ -320,8 +320,8 @@ class GraphRecorder:
         )
 
     def _arguments(
-        self, args: tuple[Any, ...], kwargs: Any, takes_constants: bool = False
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        self, args: tuple[object, ...], kwargs: Any, takes_constants: bool = False
+    ) -> tuple[tuple[object, ...], dict[str, object]]:
         """The arguments of a node for those of a call."""
         node_args = tuple([self._argument(item, takes_constants) for item in args])
         named = kwargs.items() if kwargs else ()
@@ -417,7 +417,7 @@ class GraphRecorder:
         self._sizes.track(tensor, proxy)
         proxy_tensor.set_proxy_slot(tensor, tracer, proxy_tensor._ProxyTensor(proxy, constant))
 
-    def _bookkeep(self, func: OpOverload, types: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+    def _bookkeep(self, func: OpOverload, types: object, args: tuple[Any, ...], kwargs: object) -> object:
         """Record a call as torch does."""
         if torch.Tag.inplace_view in func.tags:
             self._keep_shape(args[0])
@@ -427,7 +427,7 @@ class GraphRecorder:
                 return bool(number) if func is torch.ops.aten.is_nonzero.default else number
         return self._torch_dispatch(func, types, args, kwargs)
 
-    def _number_in(self, tensor: Any) -> Any:
+    def _number_in(self, tensor: Any) -> object:
         """The number in a tensor, if it is a constant of the model or computed from sizes; else None."""
         node = self._nodes.node_of(tensor)
         if node is None:

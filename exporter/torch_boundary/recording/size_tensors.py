@@ -79,7 +79,7 @@ def _value(node: torch.fx.Node, values: dict[torch.fx.Node, Any], root: torch.nn
     return _array(apply(**torch.fx.map_arg(settings, values.__getitem__)))
 
 
-def _array(item: Any) -> np.ndarray:
+def _array(item: object) -> np.ndarray:
     if isinstance(item, np.ndarray):
         return item
     array = np.empty(np.shape(item) if isinstance(item, list) else (), object)
@@ -87,14 +87,14 @@ def _array(item: Any) -> np.ndarray:
     return array
 
 
-def _constant(tensor: torch.Tensor) -> Any:
+def _constant(tensor: torch.Tensor) -> object:
     """The elements of a real tensor that the model holds."""
     if is_without_data(tensor) or tensor.is_meta or tensor.numel() > _LONGEST:
         raise NotReplayable("it depends on a large tensor")
     return tensor.tolist()
 
 
-def _divide(self: Any, other: Any, rounding_mode: str | None = None) -> Any:
+def _divide(self: Any, other: Any, rounding_mode: str | None = None) -> object:
     """Integer division by a positive number, where both ways to round agree."""
     if not all(type(divisor) is int and divisor > 0 for divisor in _array(other).reshape(-1)):
         raise NotReplayable("the divisor may be 0 or less")
@@ -104,17 +104,17 @@ def _divide(self: Any, other: Any, rounding_mode: str | None = None) -> Any:
     return self // other
 
 
-def _product(self: np.ndarray, dim: int | None = None, keepdim: bool = False) -> Any:
+def _product(self: np.ndarray, dim: int | None = None, keepdim: bool = False) -> object:
     if dim is not None:
         raise NotReplayable("products along an axis are not repeated")
     return functools.reduce(operator.mul, self.reshape(-1).tolist(), 1)
 
 
-def _select(self: np.ndarray, dim: int, index: int) -> Any:
+def _select(self: np.ndarray, dim: int, index: int) -> object:
     return np.take(self, index, dim)
 
 
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
+_FUNCTIONS: dict[str, Callable[..., object]] = {
     "aten::_to_copy": lambda self: self,
     "aten::add": lambda self, other, alpha=1: self + alpha * other,
     "aten::alias": lambda self: self,

@@ -60,5 +60,5 @@ def _apply(function_class: Any, *args: Any, **kwargs: Any) -> Any:
     )
 
 
-def _register_hook(tensor: torch.Tensor, hook: Any) -> Any:
+def _register_hook(tensor: torch.Tensor, hook: object) -> object:
     raise CaptureError("torch.export does not record hooks on gradients (Tensor.register_hook)")

@@ -26,7 +26,7 @@ def unify_symbols(names: Mapping[tuple[int, int], str]) -> Iterator[None]:
     """
     make = non_strict_utils.make_fake_inputs
 
-    def make_inputs(*args: Any, **kwargs: Any) -> Any:
+    def make_inputs(*args: object, **kwargs: object) -> object:
         fake_inputs = make(*args, **kwargs)  # type: ignore[no-untyped-call]
         mode, positional, named = fake_inputs[:3]
         _unify(mode.shape_env, pytree.tree_leaves((positional, named)), names)

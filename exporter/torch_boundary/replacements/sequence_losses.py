@@ -7,7 +7,6 @@ converts lengths given as numbers to tensors, which torch.export cannot trace.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Any
 
 import torch
 
@@ -15,7 +14,7 @@ from .shape_kernels import in_place_of
 
 
 def _losses(
-    log_probs: torch.Tensor, targets: torch.Tensor, *options: Any, **named: object
+    log_probs: torch.Tensor, targets: torch.Tensor, *options: object, **named: object
 ) -> tuple[torch.Tensor, ...]:
     """A loss for each sequence, and an empty tensor for gradients, which no model reads."""
     batch = log_probs.shape[1:2] if log_probs.dim() == 3 else ()

@@ -106,7 +106,7 @@ def is_same_dict(now: dict[Any, Any], before: dict[Any, Any]) -> bool:
     )
 
 
-def slot_values(item: Any) -> list[Any]:
+def slot_values(item: Any) -> list[object]:
     """The values in the slots of an object."""
     values = [_slot_value(slot, item) for slot in _slots(item)]
     return [value for value in values if value is not _ABSENT]
@@ -162,7 +162,7 @@ def _keep_cell(cell: types.CellType) -> Restore:
     return restore
 
 
-def _cell_contents(cell: types.CellType) -> Any:
+def _cell_contents(cell: types.CellType) -> object:
     try:
         return cell.cell_contents
     except ValueError:
@@ -194,7 +194,7 @@ def _keep_slot(slot: types.MemberDescriptorType, item: Any) -> Restore:
     return restore
 
 
-def _slot_value(slot: types.MemberDescriptorType, item: Any) -> Any:
+def _slot_value(slot: types.MemberDescriptorType, item: Any) -> object:
     with contextlib.suppress(AttributeError):
         return slot.__get__(item)
     return _ABSENT

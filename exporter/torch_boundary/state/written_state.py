@@ -13,7 +13,7 @@ from .module_tree import modules_of, tensors_of
 
 
 @contextlib.contextmanager
-def gradients_kept(model: Any) -> Iterator[None]:
+def gradients_kept(model: object) -> Iterator[None]:
     """Restore the gradients of a model's parameters, and whether they need one, at the end.
 
     Within the context they have no gradient, because a model may zero or add to one in place.
@@ -35,7 +35,7 @@ def gradients_kept(model: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def values_kept(model: Any, run: Callable[[], object]) -> Iterator[frozenset[str]]:
+def values_kept(model: object, run: Callable[[], object]) -> Iterator[frozenset[str]]:
     """Restore the values of a model's parameters and buffers at the end; only what is written to is copied.
 
     In training mode, kernels of normalizations write to buffers without saying so: buffers are copied then.
