@@ -113,7 +113,7 @@ def restore_operators(program: object) -> None:
         recurrent.restore_operators(program)
 
 
-def original_operator(target: object) -> Any:
+def original_operator(target: Callable[..., Any]) -> Callable[..., Any]:
     """ATen's operator for a stand-in operator of a capture; other functions are returned as they are."""
     if not probe.has(probe.RECURRENT):
         return target

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import sympy
 import torch
@@ -65,7 +64,7 @@ class FloatSum(sympy.Function):  # type: ignore[misc]
     _torch_handler_name = "add"
 
     @classmethod
-    def eval(cls, first: Any, second: Any) -> Any:
+    def eval(cls, first: sympy.Expr, second: sympy.Expr) -> sympy.Float | None:
         """The sum of two numbers; None for other terms."""
         # None makes sympy keep the call as it is.
         if first.is_Number and second.is_Number:
@@ -80,7 +79,7 @@ class FloatProduct(sympy.Function):  # type: ignore[misc]
     _torch_handler_name = "mul"
 
     @classmethod
-    def eval(cls, first: Any, second: Any) -> Any:
+    def eval(cls, first: sympy.Expr, second: sympy.Expr) -> sympy.Float | None:
         """The product of two numbers; None for other factors."""
         if first.is_Number and second.is_Number:
             return sympy.Float(float(first) * float(second))
@@ -94,7 +93,7 @@ class FloatFloorDiv(sympy.Function):  # type: ignore[misc]
     _torch_handler_name = "floordiv"
 
     @classmethod
-    def eval(cls, dividend: Any, divisor: Any) -> Any:
+    def eval(cls, dividend: sympy.Expr, divisor: sympy.Expr) -> sympy.Float | None:
         """The quotient of two numbers; None for others."""
         if dividend.is_Number and divisor.is_Number:
             return sympy.Float(float(dividend) // float(divisor))
@@ -109,7 +108,7 @@ def _remainder(dividend: object, divisor: object) -> object:
     )
 
 
-def _difference(minuend: Any, subtrahend: Any) -> object:
+def _difference(minuend: sympy.Expr, subtrahend: sympy.Expr) -> sympy.Expr:
     # The negative of a float is exact.
     return FloatSum(minuend, -subtrahend)
 

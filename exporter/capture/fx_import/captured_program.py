@@ -12,6 +12,7 @@ import torch.fx
 from torch.export.graph_signature import InputSpec, OutputSpec
 
 from ...captured_graph.specializations import Specialization
+from ...torch_boundary.containers import pytree
 
 
 @dataclasses.dataclass
@@ -32,8 +33,8 @@ class GraphSignature:
 class CallStructure:
     """The tree structures of a call `(args, kwargs)` and of its result."""
 
-    in_spec: object
-    out_spec: object
+    in_spec: pytree.TreeSpec
+    out_spec: pytree.TreeSpec
 
 
 @dataclasses.dataclass

@@ -114,7 +114,7 @@ def describe(value: ir.Value, example: object, dimensions: NamedDimensions, name
 
 
 def share_memory_by_schema(
-    schema: object, results: Sequence[object], arguments: Mapping[str, object]
+    schema: torch.FunctionSchema, results: Sequence[object], arguments: Mapping[str, object]
 ) -> list[object]:
     """The results of another library's operator, whose schema says which of them share memory with arguments.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
 
 import torch.export
 
@@ -12,7 +11,7 @@ from . import pytree
 from .caches import register_caches
 
 
-def _child_names(specification: Any) -> list[str]:
+def _child_names(specification: pytree.TreeSpec) -> list[str]:
     """Names of a tree node's children: keys, fields, or positions."""
     count = specification.num_children
     node_type, context = specification.type, specification.context
@@ -40,7 +39,7 @@ def _child_names(specification: Any) -> list[str]:
     return [str(index) for index in range(count)]
 
 
-def _paths(specification: Any, prefix: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+def _paths(specification: pytree.TreeSpec, prefix: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     if specification.is_leaf():
         yield prefix
         return
@@ -48,7 +47,7 @@ def _paths(specification: Any, prefix: tuple[str, ...]) -> Iterator[tuple[str, .
         yield from _paths(child, (*prefix, name))
 
 
-def leaf_names(specification: object, stem: str) -> list[str]:
+def leaf_names(specification: pytree.TreeSpec, stem: str) -> list[str]:
     """A unique name for each leaf of a result's structure.
 
     The path of keys and positions, joined by underscores. A single leaf is named `stem`, and a path that

@@ -121,7 +121,7 @@ def _random_generators() -> Restore:
     return restore
 
 
-_Setting = tuple[Callable[[], Any], Callable[[Any], Any]]
+_Setting = tuple[Callable[[], Any], Callable[[Any], object]]
 
 
 def _autocast(device_type: str) -> Iterator[_Setting]:

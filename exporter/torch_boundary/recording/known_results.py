@@ -7,7 +7,7 @@ earlier one, in another layer.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -52,7 +52,7 @@ class KnownResults:
         # A meta tensor of each layout with symbolic sizes, and the number of elements of its storage.
         self._examples: dict[TensorLayout, tuple[torch.Tensor, Any]] = {}
 
-    def run(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
+    def run(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, object] | None) -> Any:
         """Call an operator, or make tensors like the results of an earlier call with like arguments."""
         name, writes = _rules(func)
         call_key = None if writes is None else _key(name, args, kwargs)
@@ -81,7 +81,7 @@ class KnownResults:
         return result
 
     def make_created(
-        self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any] | None
+        self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, object] | None
     ) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Two tensors in one memory, like the result of an earlier call of a function that creates a tensor.
 
@@ -108,7 +108,7 @@ class KnownResults:
             return self._fake(memory, layout.device), self._fake(memory, layout.device)
 
     def keep_created(
-        self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any] | None, result: Any
+        self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, object] | None, result: Any
     ) -> None:
         """Keep the result of a function that creates a tensor, for `make_created`."""
         name, writes = _rules(func)
@@ -222,7 +222,7 @@ def _keep(cache: dict[Any, _Results | None], key: Any, results: _Results | None)
     cache[key] = results
 
 
-def _key(name: str, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> tuple[Any, bool] | None:
+def _key(name: str, args: tuple[Any, ...], kwargs: Mapping[str, object] | None) -> tuple[Any, bool] | None:
     """A key for the layouts of results, and whether it has symbolic sizes; None if no key is enough."""
     if torch.is_grad_enabled() or torch._C._is_any_autocast_enabled():
         return None
@@ -271,7 +271,7 @@ def _state(tensor: torch.Tensor) -> Any:
     return tensor.untyped_storage()._cdata, _read_layout(tensor)
 
 
-def _forget_layouts(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> None:
+def _forget_layouts(args: tuple[Any, ...], kwargs: Mapping[str, object] | None) -> None:
     """Forget the layouts of arguments that an operator may have changed."""
     for item in pytree.tree_leaves((args, kwargs)):
         if type(item) is FakeTensor:
@@ -339,7 +339,7 @@ _PLAIN = frozenset({bool, int, float, str, torch.dtype, torch.device, torch.layo
 
 
 def _describe_results(
-    result: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, is_symbolic: bool
+    result: Any, args: tuple[Any, ...], kwargs: Mapping[str, object] | None, is_symbolic: bool
 ) -> _Results | None:
     """Describe what an operator returned; None for a result that is no argument, view or whole storage.
 

@@ -205,7 +205,8 @@ class Replay:
             return torch.empty(tuple(fake.shape), dtype=fake.dtype)
 
         args, kwargs = torch.fx.map_arg((node.args, node.kwargs), value_of)
-        function: Callable[..., Any] = original_operator(node.target)
+        assert callable(node.target), "only a call has no value yet"
+        function = original_operator(node.target)
         if self._parameter_storages & _written_storages(node):
             raise NotReplayable(f"{node.target} writes to a parameter")
         return function(*args, **kwargs)

@@ -203,9 +203,10 @@ def by_shapes(redirects: bool = True) -> Iterator[None]:
         yield
 
 
-def original_operator(target: Any) -> Any:
+def original_operator(target: Callable[..., Any]) -> Callable[..., Any]:
     """ATen's operator for a stand-in; other functions are returned as they are."""
-    return _ATEN.get(target, target)
+    function: Callable[..., Any] = _ATEN.get(target, target)
+    return function
 
 
 def restore_operators(program: Any) -> None:

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 from .. import probe
@@ -98,7 +99,9 @@ def _as_parameter(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
     return replacement
 
 
-def tensor_over_buffer(contents: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+def tensor_over_buffer(
+    contents: bytes | bytearray | memoryview | np.ndarray, dtype: torch.dtype, shape: tuple[int, ...]
+) -> torch.Tensor:
     """A tensor over the bytes of a buffer, which may be read-only: no forward writes to it."""
     if 0 in shape:
         return torch.empty(shape, dtype=dtype)

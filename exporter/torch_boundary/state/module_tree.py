@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 
@@ -74,7 +73,7 @@ class ModuleTree:
         self.holders: dict[str, tuple[dict[str, torch.Tensor | None], str]] = {}
         self.absent: dict[str, tuple[dict[str, torch.Tensor | None], str]] = {}
         self.transient: set[str] = set()
-        self.attributes: dict[str, Any] = {}
+        self.attributes: dict[str, torch.Tensor | torch.ScriptObject] = {}
         self._visit(model, "", "")
 
     def _visit(self, module: torch.nn.Module, path: str, prefix: str) -> None:

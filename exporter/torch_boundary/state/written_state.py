@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import torch
 
 from ..fake_tensors import TorchDispatchMode, storage_of
+from ..operators.overloads import OpOverload
 from .module_tree import modules_of, tensors_of
 
 
@@ -97,7 +97,13 @@ class _Writes(TorchDispatchMode):
         if id(tensor) not in self.saved:
             self.saved[id(tensor)] = tensor, tensor.detach().clone(), tensor._version
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self,
+        func: OpOverload,
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
         kwargs = kwargs or {}
         if func._schema.is_mutable:
             if func.namespace not in ("aten", "prims"):
