@@ -33,7 +33,7 @@ class Interface:
     input_specification: Any
     output_specification: Any
     inputs: list[str | None]
-    constants: list[Any]
+    constants: list[object]
     outputs: list[int | list[object]]
     numbers: list[int] = dataclasses.field(default_factory=list)
     complex_outputs: list[int] = dataclasses.field(default_factory=list)

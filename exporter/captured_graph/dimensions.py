@@ -9,7 +9,6 @@ import dataclasses
 import keyword
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import onnx_ir as ir
 
@@ -106,11 +105,13 @@ def read_ranges(metadata: Mapping[str, str]) -> dict[str, object] | None:
     return ranges
 
 
-def _restriction(fields: Mapping[str, Any]) -> SizeRestriction:
-    texts = [fields[key] for key in ("condition", "reason", "line")]
-    for text in texts:
+def _restriction(fields: Mapping[str, object]) -> SizeRestriction:
+    texts = []
+    for key in ("condition", "reason", "line"):
+        text = fields[key]
         if not isinstance(text, str):
             raise TypeError(f"{text!r} is not text")
+        texts.append(text)
     return SizeRestriction(*texts)
 
 

@@ -105,12 +105,12 @@ def grouped_products() -> AbstractContextManager[None]:
     return linear_algebra.grouped_products_by_shapes()
 
 
-def restore_operators(program: object) -> None:
-    """Replace the stand-in operators of a capture by ATen's, in place."""
+def restore_operators(module: torch.nn.Module) -> None:
+    """Replace the stand-in operators in a captured module of graphs by ATen's, in place."""
     if probe.has(probe.RECURRENT):
         from .replacements import recurrent
 
-        recurrent.restore_operators(program)
+        recurrent.restore_operators(module)
 
 
 def original_operator(target: Callable[..., Any]) -> Callable[..., Any]:
@@ -122,7 +122,9 @@ def original_operator(target: Callable[..., Any]) -> Callable[..., Any]:
     return recurrent.original_operator(target)
 
 
-def redirection() -> Callable[[object, Sequence[object], Mapping[str, object]], object]:
+def redirection() -> Callable[
+    [Callable[..., Any], Sequence[object], Mapping[str, object]], Callable[..., Any]
+]:
     """A function that takes a call, and returns the function to run instead, or the same one."""
     if not probe.has(probe.RECURRENT):
         return lambda func, args, kwargs: func

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
-from typing import Any
+from collections.abc import Container, Mapping, Sequence
 
 import onnx_ir as ir
 import torch
 from onnx_ir import tensor_adapters
-from torch.export.graph_signature import InputKind, OutputKind
+from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 
 from ....registration import NUMBER, RANGES, CaptureError, Names
 from ...captured_graph.capture import Capture, Interface, graph_outputs
@@ -106,7 +105,7 @@ class _ProgramImporter:
     def run(self) -> Capture:
         inputs: list[ir.Value] = []
         leaves: list[str | None] = []
-        constants: list[Any] = []
+        constants: list[object] = []
         initializers: list[ir.Value] = []
         for node, specification in zip(self._placeholders, self._specifications, strict=True):
             if specification.kind == InputKind.USER_INPUT:
@@ -156,19 +155,20 @@ class _ProgramImporter:
         return value
 
     def _state(
-        self, node: torch.fx.Node, specification: Any, initializers: list[ir.Value]
+        self, node: torch.fx.Node, specification: InputSpec, initializers: list[ir.Value]
     ) -> ir.Value | None:
         """The value of a parameter, buffer or lifted constant; weights that share memory are one value.
 
         None for a random generator: random operators of ONNX have their own.
         """
-        if isinstance(self._program.constants.get(specification.target), torch.Generator):
+        name = specification.target
+        assert name is not None, "only a leaf of the call has no name"
+        if isinstance(self._program.constants.get(name), torch.Generator):
             return None
         if specification.kind not in _KINDS:
             raise CaptureError(
                 f"input '{node.name}' is a {specification.kind.name}, which ONNX does not support"
             )
-        name = specification.target
         tensor = self._program.state_dict.get(name)
         if tensor is None:
             tensor = self._program.constants.get(name)
@@ -198,7 +198,7 @@ class _ProgramImporter:
         initializers.append(value)
         return value
 
-    def _outputs(self, results: Any) -> tuple[list[ir.Value], list[int | list[object]]]:
+    def _outputs(self, results: Sequence[object]) -> tuple[list[ir.Value], list[int | list[object]]]:
         kinds = [specification.kind for specification in self._program.graph_signature.output_specs]
         if any(output_kind != OutputKind.USER_OUTPUT for output_kind in kinds):
             raise CaptureError(

@@ -109,14 +109,14 @@ def _calls(node: torch.fx.Node, name: str) -> Iterator[tuple[list[Any], torch.fx
     """The graphs that a node runs, each with the operands for its inputs."""
     if name in WRAPPERS:
         body, first = WRAPPERS[name]
-        operands = node.args[first] if name in TAKES_A_TUPLE else node.args[first:]
-        yield list(operands), _module(node.args[body])  # type: ignore[arg-type]
+        operands: Any = node.args[first] if name in TAKES_A_TUPLE else node.args[first:]
+        yield list(operands), _module(node.args[body])
         return
     signature = SIGNATURES.get(name)
     if signature is None:
         return
-    arguments = dict(zip(signature.parameters, node.args, strict=False))
-    operands = [item for formal in signature.formals for item in arguments[formal]]  # type: ignore[union-attr]
+    arguments: dict[str, Any] = dict(zip(signature.parameters, node.args, strict=False))
+    operands = [item for formal in signature.formals for item in arguments[formal]]
     for graph in signature.graphs:
         yield operands, _module(arguments[graph])
 

@@ -24,6 +24,7 @@ from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import mode_of, trace
 from ...torch_boundary.operators.higher_order import eager_flex_attention, vmap_nesting
 from .fx_graph import GraphImporter
+from .source_values import Imported
 
 
 def vmap_region(first: torch.fx.Node) -> list[torch.fx.Node]:
@@ -44,15 +45,15 @@ def vmap_region(first: torch.fx.Node) -> list[torch.fx.Node]:
     raise CaptureError("a vmap of the captured graph does not end")
 
 
-def import_vmap(importer: GraphImporter, region: Sequence[torch.fx.Node]) -> dict[torch.fx.Node, Any]:
+def import_vmap(importer: GraphImporter, region: Sequence[torch.fx.Node]) -> dict[torch.fx.Node, Imported]:
     """Import the nodes of a `vmap` as operators on the batch; return the value of each result."""
     inside = set(region)
     used = [item for node in region for item in node.all_input_nodes if item not in inside]
     operands = list(dict.fromkeys(used))
     results = [node for node in region if any(user not in inside for user in node.users)]
 
-    def run(*values: Any) -> list[Any]:
-        environment = dict(zip(operands, values, strict=True))
+    def run(*values: object) -> list[object]:
+        environment: dict[torch.fx.Node, Any] = dict(zip(operands, values, strict=True))
         for node in region:
             if node.op == "get_attr":
                 environment[node] = importer.module_attribute(node)

@@ -7,6 +7,7 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
+import sympy
 import torch
 from onnx_ir import DataType, tensor_adapters
 
@@ -18,6 +19,8 @@ _NUMBERS: dict[type, tuple[str, DataType]] = {
     torch.SymFloat: ("float", DataType.DOUBLE),
     torch.SymBool: ("bool", DataType.BOOL),
 }
+Imported = Any
+"""The result of an fx node in the source graph: a value, lists of values, a constant, or a sub-graph."""
 _UNKNOWN_DIM = ir.SymbolicDim(None)
 
 
@@ -37,12 +40,12 @@ class NamedDimensions:
         closed: bool = False,
         unproven: Mapping[str, Container[int]] | None = None,
     ):
-        self.names: dict[Any, str] = dict(names or {})
+        self.names: dict[sympy.Symbol, str] = dict(names or {})
         self.closed = closed
         self.unproven = dict(unproven or {})
         self._dimensions: dict[object, int | ir.SymbolicDim] = {}
 
-    def shape(self, name: str, sizes: Sequence[object]) -> ir.Shape:
+    def shape(self, name: str, sizes: Sequence[int | torch.SymInt]) -> ir.Shape:
         """The shape of a value by its name in the captured graph."""
         shape = [size if type(size) is int else self(size) for size in sizes]
         unproven = self.unproven.get(name)
@@ -50,7 +53,7 @@ class NamedDimensions:
             shape = [_UNKNOWN_DIM if axis in unproven else size for axis, size in enumerate(shape)]
         return ir.Shape(shape)
 
-    def __call__(self, size: Any) -> int | ir.SymbolicDim:
+    def __call__(self, size: int | torch.SymInt) -> int | ir.SymbolicDim:
         """The size as a number or a named dimension."""
         if isinstance(size, int):
             return size
@@ -60,13 +63,11 @@ class NamedDimensions:
             dim = self._dimensions[expression] = self._convert(expression)
         return dim
 
-    def _convert(self, expression: Any) -> int | ir.SymbolicDim:
+    def _convert(self, expression: sympy.Expr) -> int | ir.SymbolicDim:
         if expression.is_Integer:
             return int(expression)
         if self.closed and not expression.free_symbols <= self.names.keys():
             return _UNKNOWN_DIM
-        import sympy
-
         renamed = {
             symbol: sympy.Symbol(self.names[symbol], integer=True, positive=True)
             for symbol in expression.free_symbols

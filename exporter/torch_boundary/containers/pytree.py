@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch.utils._pytree import (
     SUPPORTED_NODES,
     GetAttrKey,
+    KeyEntry,
     MappingKey,
     SequenceKey,
     TreeSpec,
@@ -23,6 +24,7 @@ __all__ = [
     "REGISTRATION",
     "SUPPORTED_NODES",
     "GetAttrKey",
+    "KeyEntry",
     "MappingKey",
     "SequenceKey",
     "TreeSpec",

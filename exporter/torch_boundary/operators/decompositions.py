@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .. import probe
-from .overloads import OperatorBase, OpOverload, bind_arguments
+from .overloads import OpOverload, bind_arguments
 
 
-def table() -> Mapping[OperatorBase, Callable[..., Any]]:
+def table() -> Mapping[Any, Callable[..., Any]]:
     """The decomposition table of torch; empty if this torch lacks it."""
     if not probe.has(probe.DECOMPOSITIONS):
         return {}

@@ -13,7 +13,7 @@ import torch
 from torch import _refs
 from torch.backends import opt_einsum as einsum_paths
 from torch.fx.experimental import proxy_tensor
-from torch.fx.experimental.proxy_tensor import PreDispatchTorchFunctionMode
+from torch.fx.experimental.proxy_tensor import PreDispatchTorchFunctionMode, PythonKeyTracer
 
 from ..containers import pytree
 from ..export_internals import non_strict_utils
@@ -38,7 +38,11 @@ _BY_INDEX = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
 _RANDOM = (torch.rand, torch.randn, torch.randint, torch.randperm)
 _REPLACED = (torch.tensor, torch.equal, torch.narrow, torch.linspace, *_SIGNALS, *_GRIDS, *_RANDOM)
 """Functions that `_recordable` replaces."""
-Redirect = Callable[[object, Sequence[object], Mapping[str, object]], object]
+Function = Callable[..., Any]
+Args = tuple[Any, ...]
+Call = tuple[Function, Args, dict[str, Any]]
+"""A function, and its positional and keyword arguments."""
+Redirect = Callable[[Function, Sequence[object], Mapping[str, object]], Function]
 
 
 def is_unchanged(func: object) -> bool:
@@ -77,7 +81,7 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
 
     def __init__(
         self,
-        tracer: Any,
+        tracer: PythonKeyTracer,
         redirect: Redirect,
         elements_of: Callable[[torch.Tensor], np.ndarray | None],
         assign: Callable[[torch.Tensor, torch.Tensor], None],
@@ -92,7 +96,7 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
         self._plain: dict[object, bool] = {}
         self.needs_number = False
 
-    def _override(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
+    def _override(self, func: Any, args: Args, kwargs: dict[str, Any]) -> Call:
         """The function to call, and its arguments; torch's mode calls it."""
         if func in _UNRECORDED and isinstance(args[0], FakeTensor):
             return self._replace_unrecorded(func, args, kwargs)
@@ -123,7 +127,9 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
             func = _ATEN.sym_size.default
         return PreDispatchTorchFunctionMode.__torch_function__, (self, func, (), args, kwargs), {}
 
-    def _convert_to_number(self, func: Any, tensor: torch.Tensor) -> Any:
+    def _convert_to_number(
+        self, func: Callable[[torch.Tensor], int | float], tensor: torch.Tensor
+    ) -> int | float:
         """Convert a tensor to a number of Python's."""
         self.needs_number = True
         try:
@@ -131,7 +137,7 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
         finally:
             self.needs_number = False
 
-    def _replace_unrecorded(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
+    def _replace_unrecorded(self, func: Function, args: Args, kwargs: dict[str, Any]) -> Call:
         if func == data_attribute.READ:
             return torch.Tensor.detach, args[:1], {}
         array = self._elements_of(args[0])
@@ -140,7 +146,7 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
         return (lambda: array if func is torch.Tensor.numpy else array.__array__(*args[1:], **kwargs)), (), {}
 
 
-def _recordable(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _recordable(func: Function, args: Args, kwargs: Mapping[str, Any]) -> Function:
     """A replacement for a function that would read values or fix sizes; other functions as they are."""
     if func is torch.tensor and args and _holds_scalars(args[0]):
         # This implementation consists of operators, which can be recorded.
@@ -162,12 +168,12 @@ def _recordable(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
     return _einsum if func is torch.functional.einsum else func
 
 
-def _by_condition(func: Any, tensor: torch.Tensor, condition: torch.Tensor, *value: Any) -> object:
+def _by_condition(func: Function, tensor: torch.Tensor, condition: torch.Tensor, *value: object) -> object:
     """Index with a single truth value, which PyTorch would read: all of a tensor, or nothing of it."""
     return func(tensor.unsqueeze(0), condition.unsqueeze(0), *value)
 
 
-def _by_default_generator(func: Any, *args: Any, generator: None, **kwargs: Any) -> torch.Tensor:
+def _by_default_generator(func: Function, *args: object, generator: None, **kwargs: object) -> torch.Tensor:
     """Leave `generator=None` out of a call, because the overload with a generator takes no symbolic sizes."""
     result: torch.Tensor = func(*args, **kwargs)
     return result

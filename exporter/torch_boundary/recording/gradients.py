@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import torch
 import torch.fx
@@ -141,7 +140,7 @@ class InnerCall:
 
     func: OpOverload
     result: torch.Tensor
-    args: Any
+    args: tuple[tuple[object, ...], dict[str, object]]
     before: torch.fx.Node | None = None
 
 
@@ -162,8 +161,12 @@ class SavedResults(TorchDispatchMode):
         self._last: list[InnerCall] = []
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+        self,
+        func: OpOverload,
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
         """Record a call below autograd."""
         origins = pytree.tree_map_only(torch.Tensor, self._origin, (args, kwargs or {}))
         result = func(*args, **(kwargs or {}))

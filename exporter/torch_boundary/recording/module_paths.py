@@ -83,7 +83,7 @@ class ModulePaths:
         if path is None:
             return self._outer(module, *args, **kwargs)
         entry = (path, type(module))
-        stack: dict[str, Any] = self._tracer.module_stack
+        stack: dict[str, tuple[str, type]] = self._tracer.module_stack
         key = path
         # The same module may be running already, further out.
         while key in stack:
@@ -110,7 +110,7 @@ class ModulePaths:
             return
         read, tracer = torch.nn.Module.__getattr__, self._tracer
 
-        def get(module: torch.nn.Module, name: str) -> Any:
+        def get(module: torch.nn.Module, name: str) -> object:
             if torch.compiler.is_dynamo_compiling():
                 return read(module, name)
             return tracer.getattr(name, read(module, name), {})

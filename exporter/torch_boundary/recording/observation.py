@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import torch
 from torch.export import _trace
@@ -78,13 +77,17 @@ class _Observer(proxy_tensor.ProxyTorchDispatchMode):
         self._call = call
 
     def __torch_dispatch__(
-        self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+        self,
+        func: OpOverload,
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
         """Call an operator."""
         return self._call(func, args, kwargs or {})
 
     def __sym_dispatch__(
-        self, func: Any, types: object, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, func: Callable[..., object], types: object, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> object:
         """Compute with symbolic numbers, which is not observed."""
         return func(*args, **kwargs)

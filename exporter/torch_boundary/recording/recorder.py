@@ -20,6 +20,7 @@ import torch
 import torch.fx
 from torch.export import _trace
 from torch.fx.experimental import proxy_tensor
+from torch.fx.experimental.proxy_tensor import PythonKeyTracer
 
 from ..capture_patches import redirection
 from ..containers import pytree
@@ -98,7 +99,8 @@ class GraphRecorder:
         self, tree: ModuleTree, mode: FakeTensorMode, *, source_lines: bool = False, gradients: bool = False
     ):
         self._fake_mode = mode
-        self._environment: Any = mode.shape_env
+        assert mode.shape_env is not None, "recordings have symbolic sizes"
+        self._environment = mode.shape_env
         self._maker = proxy_tensor._MakefxTracer(None, "real", False, True, True, False, True)
         self._root = Root(tree)
         self._lines = source_lines
@@ -206,7 +208,7 @@ class GraphRecorder:
             state.set(0, mode)
             set_included(DispatchKey.PreDispatch, True)
 
-    def run(self, leaves: Sequence[Any], structure: Any) -> Any:
+    def run(self, leaves: Sequence[object], structure: pytree.TreeSpec) -> object:
         """Run the model on the leaves of a call `(args, kwargs)`, whose nodes the caller has bound.
 
         Its containers are built here, because that may run operators too. The caller restores the garbage
@@ -218,7 +220,7 @@ class GraphRecorder:
             args, kwargs = pytree.tree_unflatten(leaves, structure)
             return self._root._export_root(*args, **kwargs)
 
-    def bind(self, value: Any, node: torch.fx.Node) -> None:
+    def bind(self, value: object, node: torch.fx.Node) -> None:
         """Map a value to its placeholder; the last one wins."""
         node.meta["val"] = value
         if isinstance(value, torch.Tensor):
@@ -236,7 +238,13 @@ class GraphRecorder:
             proxy = self._tracer.unwrap_proxy(item)
             return self._tracer.create_arg(proxy)
 
-    def _dispatch(self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+    def _dispatch(
+        self,
+        func: OpOverload,
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
         """Record a call of an operator; replaces `__torch_dispatch__` of torch's mode."""
         if self._saved is not None and gradient_operators.hides_operators(func, args, kwargs):
             with self._record_inner():
@@ -320,7 +328,7 @@ class GraphRecorder:
         )
 
     def _arguments(
-        self, args: tuple[object, ...], kwargs: Any, takes_constants: bool = False
+        self, args: tuple[object, ...], kwargs: dict[str, object] | None, takes_constants: bool = False
     ) -> tuple[tuple[object, ...], dict[str, object]]:
         """The arguments of a node for those of a call."""
         node_args = tuple([self._argument(item, takes_constants) for item in args])
@@ -409,7 +417,14 @@ class GraphRecorder:
             else:
                 proxy_tensor.track_tensor_tree(result, proxy, constant=None, tracer=self._tracer)
 
-    def _track(self, tensor: torch.Tensor, proxy: torch.fx.Proxy, *, constant: Any, tracer: Any) -> None:
+    def _track(
+        self,
+        tensor: torch.Tensor,
+        proxy: torch.fx.Proxy,
+        *,
+        constant: torch.Tensor | None,
+        tracer: PythonKeyTracer,
+    ) -> None:
         """Map a tensor and its sizes to a node; replaces `proxy_tensor.track_tensor`."""
         if tracer is not self._tracer or tensor.layout != torch.strided:
             self._track_others(tensor, proxy, constant=constant, tracer=tracer)
@@ -427,7 +442,7 @@ class GraphRecorder:
                 return bool(number) if func is torch.ops.aten.is_nonzero.default else number
         return self._torch_dispatch(func, types, args, kwargs)
 
-    def _number_in(self, tensor: Any) -> object:
+    def _number_in(self, tensor: torch.Tensor) -> object:
         """The number in a tensor, if it is a constant of the model or computed from sizes; else None."""
         node = self._nodes.node_of(tensor)
         if node is None:
