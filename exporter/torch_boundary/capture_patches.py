@@ -43,11 +43,12 @@ def for_capture(
         quiet(),
         mode,
         _disable_profiling(),
+        _attention(),
+        distributions.skip_validation(),
+        *_scans(strict),
         *_recurrent(redirects=not (strict or recorded)),
-        *_shapes(),
-        *_losses(),
+        *_shapes(losses=True),
     ]
-    patches += [_attention(), distributions.skip_validation(), *_scans(strict)]
     if not (strict or recorded):
         patches.append(data_attribute.intercept(data_attribute.refuse))
     if not recorded and probe.has(probe.FLOAT_SIZES):
@@ -85,7 +86,7 @@ def under_capture_patches(packs: bool) -> Iterator[None]:
         patches = [
             close_vmaps(),
             *packed,
-            *_shapes(),
+            *_shapes(losses=False),
             _attention(),
             distributions.skip_validation(),
             _disable_profiling(),
@@ -101,8 +102,9 @@ def grouped_products() -> AbstractContextManager[None]:
     if not probe.has(probe.SHAPE_KERNELS):
         return contextlib.nullcontext()
     from .replacements import linear_algebra
+    from .replacements.shape_kernels import in_place_of
 
-    return linear_algebra.grouped_products_by_shapes()
+    return in_place_of({}, linear_algebra.GROUPED_PRODUCT)
 
 
 def restore_operators(module: torch.nn.Module) -> None:
@@ -146,26 +148,29 @@ def _recurrent(redirects: bool) -> Patches:
     return [recurrent.by_shapes(redirects)]
 
 
-def _shapes() -> Patches:
+def _shapes(losses: bool) -> Patches:
+    """Shape-only kernels.
+
+    Args:
+        losses: also those of connectionist temporal classification.
+    """
     if not probe.has(probe.SHAPE_KERNELS):
         return []
-    from .replacements import composite_sizes, hashing, linear_algebra
+    from .replacements import composite_sizes, hashing, linear_algebra, sequence_losses
+    from .replacements.shape_kernels import in_place_of
 
-    return [linear_algebra.by_shapes(), hashing.by_shapes(), composite_sizes.keep_symbolic()]
+    composite = linear_algebra.COMPOSITE | composite_sizes.COMPOSITE
+    non_composite = linear_algebra.NON_COMPOSITE | hashing.NON_COMPOSITE
+    if losses:
+        composite |= sequence_losses.COMPOSITE
+        non_composite |= sequence_losses.NON_COMPOSITE
+    return [in_place_of(composite, non_composite)]
 
 
 def _attention() -> AbstractContextManager[None]:
     if not probe.has(probe.CAUSAL_MASKS):
         return transformer_modules.without_fused_attention()
     return transformer_modules.without_mask_test()
-
-
-def _losses() -> Patches:
-    if not probe.has(probe.SHAPE_KERNELS):
-        return []
-    from .replacements import sequence_losses
-
-    return [sequence_losses.by_shapes()]
 
 
 def _scans(strict: bool) -> Patches:

@@ -7,25 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 import torch.fx
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch._subclasses.functional_tensor import FunctionalTensor
-from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
+from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
+from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
+from torch._subclasses.functional_tensor import FunctionalTensor as FunctionalTensor
+from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass as is_traceable_wrapper_subclass
 
 from . import probe
-
-__all__ = [
-    "FakeTensor",
-    "FakeTensorMode",
-    "FunctionalTensor",
-    "TorchDispatchMode",
-    "as_exporting",
-    "is_traceable_wrapper_subclass",
-    "is_without_data",
-    "mode_of",
-    "storage_key",
-    "storage_of",
-    "trace",
-]
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 

@@ -2,53 +2,28 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 
 import sympy
 import torch
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
-from torch.utils._sympy import functions
-from torch.utils._sympy.functions import (
-    CeilToInt,
-    CleanDiv,
-    FloorDiv,
-    FloorToInt,
-    IntTrueDiv,
-    Max,
-    Min,
-    Mod,
-    PythonMod,
-    RoundToInt,
-    ToFloat,
-    TruncToInt,
-)
+from torch.fx.experimental.symbolic_shapes import DimDynamic as DimDynamic
+from torch.fx.experimental.symbolic_shapes import ShapeEnv as ShapeEnv
+from torch.utils._sympy import functions as functions
+from torch.utils._sympy.functions import CeilToInt as CeilToInt
+from torch.utils._sympy.functions import CleanDiv as CleanDiv
+from torch.utils._sympy.functions import FloorDiv as FloorDiv
+from torch.utils._sympy.functions import FloorToInt as FloorToInt
+from torch.utils._sympy.functions import IntTrueDiv as IntTrueDiv
+from torch.utils._sympy.functions import Max as Max
+from torch.utils._sympy.functions import Min as Min
+from torch.utils._sympy.functions import Mod as Mod
+from torch.utils._sympy.functions import PythonMod as PythonMod
+from torch.utils._sympy.functions import RoundToInt as RoundToInt
+from torch.utils._sympy.functions import ToFloat as ToFloat
+from torch.utils._sympy.functions import TruncToInt as TruncToInt
 
 from ...registration import CaptureError
-
-__all__ = [
-    "CHECK",
-    "FLOAT_ARITHMETIC",
-    "CeilToInt",
-    "CleanDiv",
-    "DimDynamic",
-    "FloatFloorDiv",
-    "FloatProduct",
-    "FloatSum",
-    "FloorDiv",
-    "FloorToInt",
-    "IntTrueDiv",
-    "Max",
-    "Min",
-    "Mod",
-    "PythonMod",
-    "RoundToInt",
-    "ShapeEnv",
-    "ToFloat",
-    "TruncToInt",
-    "check",
-    "functions",
-    "new_symbol",
-]
 
 check = torch._check
 """Tells torch.export the range of a number; an error where the condition is false."""
@@ -56,48 +31,45 @@ CHECK = f"torch.{check.__name__}"
 """The name of that function, for messages."""
 
 
-class FloatSum(sympy.Function):  # type: ignore[misc]
-    """The sum of two floats, as Python rounds it: sympy would reorder the terms of nested sums."""
+_PYTHON_FUNCTIONS: dict[str, Callable[[float, float], float]] = {
+    "add": operator.add,
+    "mul": operator.mul,
+    "floordiv": operator.floordiv,
+}
+
+
+class _FloatOperation(sympy.Function):  # type: ignore[misc]
+    """An operation on two floats that sympy keeps as it is unless both are numbers."""
 
     is_real = True
     # torch's analyses of expressions find their rule for a function by this name.
-    _torch_handler_name = "add"
+    _torch_handler_name: str
 
     @classmethod
     def eval(cls, first: sympy.Expr, second: sympy.Expr) -> sympy.Float | None:
-        """The sum of two numbers; None for other terms."""
+        """The result for two numbers; None for other terms."""
         # None makes sympy keep the call as it is.
         if first.is_Number and second.is_Number:
-            return sympy.Float(float(first) + float(second))
+            return sympy.Float(_PYTHON_FUNCTIONS[cls._torch_handler_name](float(first), float(second)))
         return None
 
 
-class FloatProduct(sympy.Function):  # type: ignore[misc]
+class FloatSum(_FloatOperation):
+    """The sum of two floats, as Python rounds it: sympy would reorder the terms of nested sums."""
+
+    _torch_handler_name = "add"
+
+
+class FloatProduct(_FloatOperation):
     """The product of two floats, as Python rounds it: sympy would multiply constants of nested products."""
 
-    is_real = True
     _torch_handler_name = "mul"
 
-    @classmethod
-    def eval(cls, first: sympy.Expr, second: sympy.Expr) -> sympy.Float | None:
-        """The product of two numbers; None for other factors."""
-        if first.is_Number and second.is_Number:
-            return sympy.Float(float(first) * float(second))
-        return None
 
-
-class FloatFloorDiv(sympy.Function):  # type: ignore[misc]
+class FloatFloorDiv(_FloatOperation):
     """The quotient of two floats, rounded down as by Python: torch would join the divisors of nested ones."""
 
-    is_real = True
     _torch_handler_name = "floordiv"
-
-    @classmethod
-    def eval(cls, dividend: sympy.Expr, divisor: sympy.Expr) -> sympy.Float | None:
-        """The quotient of two numbers; None for others."""
-        if dividend.is_Number and divisor.is_Number:
-            return sympy.Float(float(dividend) // float(divisor))
-        return None
 
 
 def _remainder(dividend: object, divisor: object) -> object:

@@ -8,27 +8,11 @@ from typing import Any
 
 import torch
 from onnx_ir import DataType, tensor_adapters
-from torch._ops import HigherOrderOperator, OperatorBase, OpOverload
+from torch._ops import HigherOrderOperator as HigherOrderOperator
+from torch._ops import OperatorBase as OperatorBase
+from torch._ops import OpOverload as OpOverload
 
 from ....registration import Device, Layout, MemoryFormat
-
-__all__ = [
-    "MEMORY_REPLACING",
-    "HigherOrderOperator",
-    "OpOverload",
-    "OperatorBase",
-    "Run",
-    "bind_arguments",
-    "by_name",
-    "computation_dtype",
-    "kernel_run",
-    "operator_of",
-    "returned_arguments",
-    "schema_of",
-    "shared_arguments",
-    "torch_argument",
-    "written_arguments",
-]
 
 MEMORY_REPLACING = frozenset({"aten::set_", "aten::resize_", "aten::resize_as_"})
 """Operators that give their first argument other memory."""

@@ -8,11 +8,10 @@ and FLOAT16.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-
 import torch
 
-from .shape_kernels import in_place_of
+from ..operators.overloads import OpOverload
+from .shape_kernels import Shapes
 
 
 def _covariance_shape(
@@ -70,18 +69,12 @@ def _grouped_product_shape(
     return self.new_empty(shape, dtype=out_dtype)
 
 
-def by_shapes() -> AbstractContextManager[None]:
-    """Use shape-only kernels for these operators within the context."""
-    aten = torch.ops.aten
-    return in_place_of(
-        {aten.cov.default: _covariance_shape, aten.corrcoef.default: _covariance_shape},
-        {
-            aten.linalg_lstsq.default: _least_squares_shapes,
-            aten._grouped_mm.default: _grouped_product_shape,
-        },
-    )
-
-
-def grouped_products_by_shapes() -> AbstractContextManager[None]:
-    """Define shapes of grouped products for every element type and stride, within the context."""
-    return in_place_of({}, {torch.ops.aten._grouped_mm.default: _grouped_product_shape})
+COMPOSITE: dict[OpOverload, Shapes] = {
+    torch.ops.aten.cov.default: _covariance_shape,
+    torch.ops.aten.corrcoef.default: _covariance_shape,
+}
+GROUPED_PRODUCT: dict[OpOverload, Shapes] = {torch.ops.aten._grouped_mm.default: _grouped_product_shape}
+NON_COMPOSITE: dict[OpOverload, Shapes] = {
+    torch.ops.aten.linalg_lstsq.default: _least_squares_shapes,
+    **GROUPED_PRODUCT,
+}

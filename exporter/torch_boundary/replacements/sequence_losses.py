@@ -6,11 +6,10 @@ converts lengths given as numbers to tensors, which torch.export cannot trace.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-
 import torch
 
-from .shape_kernels import in_place_of
+from ..operators.overloads import OpOverload
+from .shape_kernels import Shapes
 
 
 def _losses(
@@ -33,10 +32,12 @@ def _reduce_losses(
     return log_probs.new_empty(()) if reduction else _losses(log_probs, targets)[0]
 
 
-def by_shapes() -> AbstractContextManager[None]:
-    """Use shape-only kernels for the losses within the context."""
-    aten = torch.ops.aten
-    return in_place_of(
-        {aten.ctc_loss.IntList: _reduce_losses, aten.ctc_loss.Tensor: _reduce_losses},
-        {aten._ctc_loss.default: _losses, aten._ctc_loss.Tensor: _losses},
-    )
+_ATEN = torch.ops.aten
+COMPOSITE: dict[OpOverload, Shapes] = {
+    _ATEN.ctc_loss.IntList: _reduce_losses,
+    _ATEN.ctc_loss.Tensor: _reduce_losses,
+}
+NON_COMPOSITE: dict[OpOverload, Shapes] = {
+    _ATEN._ctc_loss.default: _losses,
+    _ATEN._ctc_loss.Tensor: _losses,
+}

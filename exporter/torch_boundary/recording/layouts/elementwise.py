@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -62,15 +63,8 @@ def _convert(
     return broadcast(dtype, x)
 
 
-def _move(
-    x: torch.Tensor,
-    device: torch.device,
-    dtype: torch.dtype,
-    non_blocking: bool = False,
-    copy: bool = False,
-    memory_format: torch.memory_format | None = None,
-) -> TensorLayout | None:
-    return _convert(x, dtype, non_blocking, copy, memory_format) if device == x.device else None
+def _move(x: torch.Tensor, device: torch.device, *options: Any) -> TensorLayout | None:
+    return _convert(x, *options) if device == x.device else None
 
 
 def _softmax(x: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> TensorLayout | None:
