@@ -89,8 +89,7 @@ def apply_operation(operation: str, expressions: Sequence[sympy.Basic]) -> sympy
         # sympy would try to decide the comparison, which takes long and fails: these symbols have no bounds.
         return _COMPARISONS[operation](*expressions, evaluate=False)
     functions: Any = _sym_node.magic_methods
-    result: sympy.Basic = functions[operation](*expressions)
-    return result
+    return functions[operation](*expressions)
 
 
 def is_recorded() -> bool:

@@ -231,8 +231,7 @@ def _distinct(values: torch.Tensor) -> torch.Tensor:
 
 
 def _name(node: torch.fx.Node) -> str:
-    name: str = schema_of(node.target).name.removeprefix("aten::")  # type: ignore[arg-type]
-    return name
+    return schema_of(node.target).name.removeprefix("aten::")  # type: ignore[arg-type]
 
 
 def _argument(node: torch.fx.Node, name: str) -> Any:

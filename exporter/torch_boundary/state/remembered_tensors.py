@@ -227,10 +227,9 @@ def _members(item: Any) -> Iterable[object]:
         return item.values() if kind is dict else item  # type: ignore[no-any-return]
     if is_instance(item, dict):
         return dict.values(item)
-    members: Iterable[object] = next(
+    return next(
         container_class for container_class in _NESTED if is_instance(item, container_class)
     ).__iter__(item)
-    return members
 
 
 def _has_fake(items: Iterable[object], depth: int = 3) -> bool:
