@@ -19,11 +19,15 @@ MEMORY_REPLACING = frozenset({"aten::set_", "aten::resize_", "aten::resize_as_"}
 _ALIAS_SET = re.compile(r"\((\w+)!?(?: -> [^()]*)?\)")
 """An alias set in the text of a schema: `(a!)`, `(a)`, `(a -> *)`."""
 
-Run = Callable[[OpOverload, tuple[object, ...], Mapping[str, object]], Any]
+Args = tuple[Any, ...]
+"""The positional arguments of a call."""
+Kwargs = Mapping[str, Any]
+"""The keyword arguments of a call."""
+Run = Callable[[OpOverload, Args, Kwargs], Any]
 """A function that takes an operator, its positional and its keyword arguments, and returns the result."""
 
 
-def kernel_run(operator: OpOverload, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Any:
+def kernel_run(operator: OpOverload, args: Args, kwargs: Kwargs) -> Any:
     """Call an operator by torch's own kernel."""
     return operator(*args, **kwargs)
 

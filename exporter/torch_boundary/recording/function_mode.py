@@ -18,6 +18,7 @@ from torch.fx.experimental.proxy_tensor import PreDispatchTorchFunctionMode, Pyt
 from ..containers import pytree
 from ..export_internals import non_strict_utils
 from ..fake_tensors import FakeTensor
+from ..operators.overloads import Args, Kwargs
 from ..replacements import data_attribute, dynamic_arguments
 from ..symbolic_numbers import compute_order
 from .gradients import OF_GRADIENTS, Differentiates, check_function
@@ -39,8 +40,7 @@ _RANDOM = (torch.rand, torch.randn, torch.randint, torch.randperm)
 _REPLACED = (torch.tensor, torch.equal, torch.narrow, torch.linspace, *_SIGNALS, *_GRIDS, *_RANDOM)
 """Functions that `_recordable` replaces."""
 Function = Callable[..., Any]
-Args = tuple[Any, ...]
-Call = tuple[Function, Args, dict[str, Any]]
+Call = tuple[Function, Args, Kwargs]
 """A function, and its positional and keyword arguments."""
 Redirect = Callable[[Function, Sequence[object], Mapping[str, object]], Function]
 
@@ -96,7 +96,7 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
         self._plain: dict[object, bool] = {}
         self.needs_number = False
 
-    def _override(self, func: Any, args: Args, kwargs: dict[str, Any]) -> Call:
+    def _override(self, func: Any, args: Args, kwargs: Kwargs) -> Call:
         """The function to call, and its arguments; torch's mode calls it."""
         if func in _UNRECORDED and isinstance(args[0], FakeTensor):
             return self._replace_unrecorded(func, args, kwargs)
@@ -137,7 +137,7 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
         finally:
             self.needs_number = False
 
-    def _replace_unrecorded(self, func: Function, args: Args, kwargs: dict[str, Any]) -> Call:
+    def _replace_unrecorded(self, func: Function, args: Args, kwargs: Kwargs) -> Call:
         if func == data_attribute.READ:
             return torch.Tensor.detach, args[:1], {}
         array = self._elements_of(args[0])
@@ -146,7 +146,7 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
         return (lambda: array if func is torch.Tensor.numpy else array.__array__(*args[1:], **kwargs)), (), {}
 
 
-def _recordable(func: Function, args: Args, kwargs: Mapping[str, Any]) -> Function:
+def _recordable(func: Function, args: Args, kwargs: Kwargs) -> Function:
     """A replacement for a function that would read values or fix sizes; other functions as they are."""
     if func is torch.tensor and args and _holds_scalars(args[0]):
         # This implementation consists of operators, which can be recorded.

@@ -15,7 +15,7 @@ from ....registration import CaptureError
 from ..containers import pytree
 from ..dispatch import DispatchKey
 from ..fake_tensors import TorchDispatchMode, storage_of
-from ..operators.overloads import OpOverload
+from ..operators.overloads import Args, Kwargs, OpOverload
 
 OF_GRADIENTS = frozenset(
     {torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward, torch.Tensor.register_hook}
@@ -44,7 +44,7 @@ def enable_gradients() -> Iterator[None]:
         yield
 
 
-def hides_operators(func: OpOverload, args: Sequence[object], kwargs: dict[str, object] | None) -> bool:
+def hides_operators(func: OpOverload, args: Sequence[object], kwargs: Kwargs | None) -> bool:
     """Whether autograd would keep results of operators that this one runs, and that no recording sees."""
     if not (torch.is_grad_enabled() and _is_composite(func)):
         return False
@@ -161,11 +161,7 @@ class SavedResults(TorchDispatchMode):
         self._last: list[InnerCall] = []
 
     def __torch_dispatch__(
-        self,
-        func: OpOverload,
-        types: object,
-        args: tuple[object, ...] = (),
-        kwargs: dict[str, object] | None = None,
+        self, func: OpOverload, types: object, args: Args = (), kwargs: Kwargs | None = None
     ) -> object:
         """Record a call below autograd."""
         origins = pytree.tree_map_only(torch.Tensor, self._origin, (args, kwargs or {}))

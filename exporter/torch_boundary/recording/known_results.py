@@ -7,7 +7,7 @@ earlier one, in another layer.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ import torch
 from ..containers import pytree
 from ..dispatch import DispatchKey, DispatchKeySet
 from ..fake_tensors import FakeTensor, FakeTensorMode
-from ..operators.overloads import MEMORY_REPLACING, OpOverload
+from ..operators.overloads import MEMORY_REPLACING, Args, Kwargs, OpOverload
 from ..replacements.data_attribute import READ as data_of
 from ..symbolic_numbers import Size, canonical_form, decide_condition, holds_always, identity
 from .fake_weights import FakeCopies
@@ -23,7 +23,6 @@ from .layouts.known_layouts import TensorLayout, created_layout, known_layout
 from .layouts.layout import LAYOUT, forget_layout, holds_with_guard, layout_of
 
 Key = tuple[object, ...]
-Args = tuple[Any, ...]
 _Results = tuple[type | None, Sequence[TensorLayout | int]]
 """What an operator returns: the class of the container, None for a single tensor; and for each tensor its
 layout, or the position of the argument that is returned."""
@@ -54,7 +53,7 @@ class KnownResults:
         # A meta tensor of each layout with symbolic sizes, and the number of elements of its storage.
         self._examples: dict[TensorLayout, tuple[torch.Tensor, Size]] = {}
 
-    def run(self, func: OpOverload, args: Args, kwargs: Mapping[str, object] | None) -> Any:
+    def run(self, func: OpOverload, args: Args, kwargs: Kwargs | None) -> Any:
         """Call an operator, or make tensors like the results of an earlier call with like arguments."""
         name, writes = _rules(func)
         call_key = None if writes is None else _key(name, args, kwargs)
@@ -83,7 +82,7 @@ class KnownResults:
         return result
 
     def make_created(
-        self, func: OpOverload, args: Args, kwargs: Mapping[str, object] | None
+        self, func: OpOverload, args: Args, kwargs: Kwargs | None
     ) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Two tensors in one memory, like the result of an earlier call of a function that creates a tensor.
 
@@ -109,9 +108,7 @@ class KnownResults:
             memory = self._memory(layout, args)
             return self._fake(memory, layout.device), self._fake(memory, layout.device)
 
-    def keep_created(
-        self, func: OpOverload, args: Args, kwargs: Mapping[str, object] | None, result: object
-    ) -> None:
+    def keep_created(self, func: OpOverload, args: Args, kwargs: Kwargs | None, result: object) -> None:
         """Keep the result of a function that creates a tensor, for `make_created`."""
         name, writes = _rules(func)
         call_key = _key(name, args, kwargs) if writes is False else None
@@ -224,7 +221,7 @@ def _keep(cache: dict[Key, _Results | None], key: Key, results: _Results | None)
     cache[key] = results
 
 
-def _key(name: str, args: Args, kwargs: Mapping[str, object] | None) -> tuple[Key, bool] | None:
+def _key(name: str, args: Args, kwargs: Kwargs | None) -> tuple[Key, bool] | None:
     """A key for the layouts of results, and whether it has symbolic sizes; None if no key is enough."""
     if torch.is_grad_enabled() or torch._C._is_any_autocast_enabled():
         return None
@@ -273,7 +270,7 @@ def _state(tensor: torch.Tensor) -> Key:
     return tensor.untyped_storage()._cdata, _read_layout(tensor)
 
 
-def _forget_layouts(args: Args, kwargs: Mapping[str, object] | None) -> None:
+def _forget_layouts(args: Args, kwargs: Kwargs | None) -> None:
     """Forget the layouts of arguments that an operator may have changed."""
     for item in pytree.tree_leaves((args, kwargs)):
         if type(item) is FakeTensor:
@@ -339,9 +336,7 @@ def _read_layout(tensor: torch.Tensor) -> Key | None:
 _PLAIN = frozenset({bool, int, float, str, torch.dtype, torch.device, torch.layout, torch.memory_format})
 
 
-def _describe_results(
-    result: Any, args: Args, kwargs: Mapping[str, object] | None, is_symbolic: bool
-) -> _Results | None:
+def _describe_results(result: Any, args: Args, kwargs: Kwargs | None, is_symbolic: bool) -> _Results | None:
     """Describe what an operator returned; None for a result that is no argument, view or whole storage.
 
     Args:

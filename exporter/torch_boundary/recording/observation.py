@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch.export import _trace
@@ -18,13 +19,13 @@ from ..dispatch import (
     mode_stack_state_for_pre_dispatch,
     set_included,
 )
-from ..operators.overloads import OpOverload
+from ..operators.overloads import Args, Kwargs, OpOverload
 from ..process.process_state import replace_attribute
 
 
 @contextlib.contextmanager
 def observe_operators(
-    call: Callable[[OpOverload, tuple[object, ...], dict[str, object]], object],
+    call: Callable[[OpOverload, Args, dict[str, Any]], object],
 ) -> Iterator[None]:
     """Call a function for each operator of a model, as a direct capture records them.
 
@@ -72,22 +73,18 @@ def observe_operators(
 class _Observer(proxy_tensor.ProxyTorchDispatchMode):
     """Takes the position of the mode of torch's tracer, so that torch disables it in the same situations."""
 
-    def __init__(self, call: Callable[[OpOverload, tuple[object, ...], dict[str, object]], object]):
+    def __init__(self, call: Callable[[OpOverload, Args, dict[str, Any]], object]):
         super().__init__(None, "real", pre_dispatch=True)  # type: ignore[arg-type]
         self._call = call
 
     def __torch_dispatch__(
-        self,
-        func: OpOverload,
-        types: object,
-        args: tuple[object, ...] = (),
-        kwargs: dict[str, object] | None = None,
+        self, func: OpOverload, types: object, args: Args = (), kwargs: Kwargs | None = None
     ) -> object:
         """Call an operator."""
-        return self._call(func, args, kwargs or {})
+        return self._call(func, args, dict(kwargs or {}))
 
     def __sym_dispatch__(
-        self, func: Callable[..., object], types: object, args: tuple[object, ...], kwargs: dict[str, object]
+        self, func: Callable[..., object], types: object, args: Args, kwargs: Kwargs
     ) -> object:
         """Compute with symbolic numbers, which is not observed."""
         return func(*args, **kwargs)

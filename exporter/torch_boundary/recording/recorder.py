@@ -34,7 +34,7 @@ from ..dispatch import (
 )
 from ..export_internals import TracingContext, compiling_state, dynamo_config, non_strict_utils, tracing
 from ..fake_tensors import FakeTensor, FakeTensorMode
-from ..operators.overloads import OpOverload
+from ..operators.overloads import Args, Kwargs, OpOverload
 from ..process.process_state import replace_attribute
 from ..state.module_tree import ModuleTree
 from ..symbolic_numbers import number_hash
@@ -197,7 +197,7 @@ class GraphRecorder:
 
         return find_function
 
-    def _record_alone(self, func: OpOverload, /, *args: object, **kwargs: object) -> object:
+    def _record_alone(self, func: OpOverload, /, *args: object, **kwargs: Kwargs | None) -> object:
         """Record a call if no other mode is active. The mode is off meanwhile, to record no inner calls."""
         state, mode = self._modes_before_dispatch, self._maker.proxy_mode
         state.set(0, None)
@@ -239,11 +239,7 @@ class GraphRecorder:
             return self._tracer.create_arg(proxy)
 
     def _dispatch(
-        self,
-        func: OpOverload,
-        types: object,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, object] | None = None,
+        self, func: OpOverload, types: object, args: Args = (), kwargs: Kwargs | None = None
     ) -> object:
         """Record a call of an operator; replaces `__torch_dispatch__` of torch's mode."""
         if self._saved is not None and gradient_operators.hides_operators(func, args, kwargs):
@@ -289,7 +285,7 @@ class GraphRecorder:
         return result
 
     def _call(
-        self, func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object], name: str, result: object
+        self, func: OpOverload, args: Args, kwargs: dict[str, Any], name: str, result: object
     ) -> torch.fx.Node:
         """A node for a call."""
         node = self.graph.create_node("call_function", func, (), {}, name)
@@ -310,7 +306,7 @@ class GraphRecorder:
         creates = not is_method and any(argument.name == "pin_memory" for argument in schema.arguments)
         return is_rare, creates, self.graph._target_to_str(func.overloadpacket.__name__)
 
-    def _may_take_constants(self, func: OpOverload, args: tuple[object, ...], kwargs: object) -> bool:
+    def _may_take_constants(self, func: OpOverload, args: Args, kwargs: Kwargs | None) -> bool:
         """Whether a call takes constants along with other tensors, so that its result is no constant.
 
         A cache of keys and values joins an empty constant and the first keys in each layer.
@@ -328,7 +324,7 @@ class GraphRecorder:
         )
 
     def _arguments(
-        self, args: tuple[object, ...], kwargs: dict[str, object] | None, takes_constants: bool = False
+        self, args: Args, kwargs: Kwargs | None, takes_constants: bool = False
     ) -> tuple[tuple[object, ...], dict[str, object]]:
         """The arguments of a node for those of a call."""
         node_args = tuple([self._argument(item, takes_constants) for item in args])
@@ -432,7 +428,7 @@ class GraphRecorder:
         self._sizes.track(tensor, proxy)
         proxy_tensor.set_proxy_slot(tensor, tracer, proxy_tensor._ProxyTensor(proxy, constant))
 
-    def _bookkeep(self, func: OpOverload, types: object, args: tuple[Any, ...], kwargs: object) -> object:
+    def _bookkeep(self, func: OpOverload, types: object, args: Args, kwargs: Kwargs | None) -> object:
         """Record a call as torch does."""
         if torch.Tag.inplace_view in func.tags:
             self._keep_shape(args[0])

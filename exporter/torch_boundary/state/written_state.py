@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from ..fake_tensors import TorchDispatchMode, storage_of
-from ..operators.overloads import OpOverload
+from ..operators.overloads import Args, Kwargs, OpOverload
 from .module_tree import modules_of, tensors_of
 
 
@@ -98,11 +98,7 @@ class _Writes(TorchDispatchMode):
             self.saved[id(tensor)] = tensor, tensor.detach().clone(), tensor._version
 
     def __torch_dispatch__(
-        self,
-        func: OpOverload,
-        types: object,
-        args: tuple[object, ...] = (),
-        kwargs: dict[str, object] | None = None,
+        self, func: OpOverload, types: object, args: Args = (), kwargs: Kwargs | None = None
     ) -> object:
         kwargs = kwargs or {}
         if func._schema.is_mutable:

@@ -13,6 +13,7 @@ from .layout import (
     Rule,
     Size,
     TensorLayout,
+    Weight,
     are_fakes,
     are_fixed,
     are_same,
@@ -32,10 +33,10 @@ from .layout import (
 
 def _batch_norm(
     x: torch.Tensor,
-    weight: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    mean: torch.Tensor | None,
-    variance: torch.Tensor | None,
+    weight: Weight,
+    bias: Weight,
+    mean: Weight,
+    variance: Weight,
     training: bool,
     *options: object,
 ) -> TensorLayout | None:
@@ -46,11 +47,7 @@ def _batch_norm(
 
 
 def _layer_norm(
-    x: torch.Tensor,
-    normalized: Sequence[Size],
-    weight: torch.Tensor | None = None,
-    bias: torch.Tensor | None = None,
-    *options: object,
+    x: torch.Tensor, normalized: Sequence[Size], weight: Weight = None, bias: Weight = None, *options: object
 ) -> TensorLayout | None:
     sizes = x.shape[x.dim() - len(normalized) :]
     is_known = x.dtype.is_floating_point and 0 < len(normalized) <= x.dim() and are_fixed(sizes)
@@ -58,7 +55,7 @@ def _layer_norm(
     return new_layout(x, x.shape) if is_known else None
 
 
-def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> TensorLayout | None:
+def _linear(x: torch.Tensor, weight: torch.Tensor, bias: Weight = None) -> TensorLayout | None:
     if not x.dtype.is_floating_point or x.dim() < 2 or weight.dim() != 2 or 0 in weight.shape:
         return None
     is_known = has_shape(x, (weight.shape[0], x.shape[-1]), weight) and has_shape(x, weight.shape[:1], bias)

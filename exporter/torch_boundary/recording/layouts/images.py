@@ -11,6 +11,7 @@ from .layout import (
     Rule,
     Size,
     TensorLayout,
+    Weight,
     are_fixed,
     are_same,
     contiguous_strides,
@@ -24,7 +25,7 @@ from .layout import (
 def _convolution(
     x: torch.Tensor,
     weight: torch.Tensor,
-    bias: torch.Tensor | None = None,
+    bias: Weight = None,
     stride: object = (1,),
     padding: object = (0,),
     dilation: object = (1,),
@@ -42,20 +43,9 @@ def _convolution(
     return _keep_memory_format(x, (x.shape[0], weight.shape[0], *sizes)) if is_known else None  # type: ignore[misc]
 
 
-def _max_pool(
-    x: torch.Tensor,
-    kernel_size: Size,
-    stride: object = (),
-    padding: object = (0,),
-    dilation: object = (1,),
-    ceil_mode: bool = False,
-) -> TensorLayout | None:
-    return _pool(x, kernel_size, stride, padding, dilation, ceil_mode)
-
-
 def _average_pool(
     x: torch.Tensor,
-    kernel_size: Size,
+    kernel_size: object,
     stride: object = (),
     padding: object = (0,),
     ceil_mode: bool = False,
@@ -65,8 +55,14 @@ def _average_pool(
 
 
 def _pool(
-    x: torch.Tensor, kernel_size: Size, stride: object, padding: object, dilation: object, ceil_mode: bool
+    x: torch.Tensor,
+    kernel_size: object,
+    stride: object = (),
+    padding: object = (0,),
+    dilation: object = (1,),
+    ceil_mode: bool = False,
 ) -> TensorLayout | None:
+    # With `ceil_mode` the last window may be partial, and its count is not that of `_windows`.
     if ceil_mode or x.dim() != 4 or not x.dtype.is_floating_point or not are_fixed(x.shape[1:]):
         return None
     kernels, pads = _per_axis(kernel_size, 2), _per_axis(padding, 2)
@@ -148,7 +144,7 @@ RULES: dict[str, Rule] = {
     "aten::avg_pool2d": _average_pool,
     "aten::conv1d": _convolution,
     "aten::conv2d": _convolution,
-    "aten::max_pool2d": _max_pool,
+    "aten::max_pool2d": _pool,
     "aten::pad": _pad,
     "aten::upsample_bicubic2d.vec": _resize,
     "aten::upsample_bilinear2d.vec": _resize,

@@ -38,6 +38,8 @@ class TensorLayout:
         return not (are_fixed(self.shape) and are_fixed(self.stride))
 
 
+Weight = torch.Tensor | None
+"""An optional argument of an operator."""
 Rule = Callable[..., TensorLayout | None]
 """The layout of an operator's result by its arguments; None for calls that its kernel must decide."""
 LAYOUT = "opsetta_layout"
