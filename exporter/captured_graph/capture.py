@@ -55,6 +55,7 @@ def graph_outputs(leaves: Sequence[object]) -> tuple[list[ir.Value], list[int | 
             outputs.append(leaf)
         else:
             entries.append([leaf])
+    # Without outputs all nodes are dead code.
     if not outputs:
         raise CaptureError("the model returns no tensor: there is nothing to export")
     return outputs, entries

@@ -249,6 +249,7 @@ def _names(inputs: Sequence[Input], metadata: Mapping[str, str]) -> list[str]:
     ranges = read_ranges(metadata)
     if ranges is not None:
         return [text for text in texts if text in ranges]
+    # Any size will do: only whether the text has a value matters.
     sizes = dict.fromkeys(texts, 1)
     return [text for text in texts if _is_name(text) or _has_no_value(text, sizes)]
 
@@ -277,6 +278,7 @@ def _restrictions_by_word(restrictions: Sequence[SizeRestriction]) -> dict[str, 
 
 
 def _mentions(condition: str, name: str) -> bool:
+    # The plain test is fast, and most conditions do not mention the name.
     return name in condition and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", condition) is not None
 
 

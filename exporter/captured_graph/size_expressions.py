@@ -27,6 +27,7 @@ def _ceiling_quotient(dividend: int, divisor: int) -> int:
 
 def _round(number: float, digits: int | None = None) -> float:
     """Python's `round`: halves go to the even neighbour."""
+    # `round` computes a power of ten with so many digits.
     if digits is not None and abs(digits) > _MOST_DIGITS:
         raise OverflowError("more digits than any float has")
     return round(number, digits)
@@ -34,6 +35,7 @@ def _round(number: float, digits: int | None = None) -> float:
 
 def _power(base: Any, exponent: Any) -> object:
     if isinstance(base, int) and isinstance(exponent, int):
+        # Tested before the power is computed: `9**9**9` would not end.
         if exponent >= 0 and base.bit_length() * exponent > _MOST_BITS:
             raise OverflowError("a larger integer than any size")
         return base**exponent

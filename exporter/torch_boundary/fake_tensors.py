@@ -46,6 +46,7 @@ def trace(
     """Trace the operators that a function runs on fake tensors; tensors with data become constants."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
+    # Constants of the function have data.
     mode.allow_non_fake_inputs, allowed = True, mode.allow_non_fake_inputs
     try:
         with mode, torch.no_grad():

@@ -68,6 +68,7 @@ def version() -> str:
 
 def pack_linear(weight: torch.Tensor, batch: int | None) -> torch.Tensor:
     """Pack the weight of a linear layer, [out, in]."""
+    # Says what is lacking, before torch's own error about an unknown operator.
     library()
     result: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, batch)
     return result

@@ -16,6 +16,7 @@ def exporting() -> Iterator[None]:
         return
     from torch.onnx._internal.exporter import _flags
 
+    # An export within torch.onnx's own has set the flag already.
     before = _flags._is_onnx_exporting
     _flags._is_onnx_exporting = True
     try:

@@ -50,6 +50,7 @@ def class_name(module: torch.jit.ScriptModule) -> str:
     return result
 
 
+# A script has few different schemas and many nodes.
 @functools.lru_cache(maxsize=4096)
 def parse_schema(schema: str) -> object:
     """A TorchScript schema, `aten::add.Tensor(Tensor self, …) -> Tensor`."""

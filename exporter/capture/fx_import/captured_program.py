@@ -25,6 +25,7 @@ class GraphSignature:
     @property
     def user_inputs(self) -> list[object]:
         """For each leaf of the call, the name of its placeholder, or its constant value."""
+        # Weights and constants have the name of the tensor as their target.
         users = [entry for entry in self.input_specs if entry.target is None]
         return [entry.arg.value if hasattr(entry.arg, "value") else entry.arg.name for entry in users]
 

@@ -252,6 +252,7 @@ def _fake_arguments(node: ir.Node) -> tuple[_Fakes, dict[str, object]]:
             arguments(node),
         )
 
+    # A size such as `n // 64` is 0 or 1 unless `n` is large.
     for scale in _SCALES:
         with contextlib.suppress(_TooSmall):
             return make_fakes(scale)

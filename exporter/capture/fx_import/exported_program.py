@@ -116,6 +116,7 @@ class _ProgramImporter:
                 constants.append(constant)
                 if value is not None:
                     inputs.append(value)
+            # An unused weight has no place in the file.
             elif node.users:
                 self._importer.bind(node, self._state(node, specification, initializers))
             else:

@@ -119,6 +119,7 @@ class GraphImporter(abc.ABC):
         for node in graph.nodes:
             if node.op == "output":
                 return self.argument(node.args[0])
+            # A `vmap` imports all its nodes at its first.
             if imported_nodes and node in imported_nodes:
                 continue
             if isinstance(node.target, OpOverload):
@@ -195,6 +196,7 @@ class GraphImporter(abc.ABC):
 
     def _operator(self, node: torch.fx.Node, target: OpOverload) -> Imported:
         name, overload, formals, is_mutable = _read_schema(target)
+        # ONNX has no assertions, and these change no value.
         if name in ASSERTIONS:
             return None
         if name == "aten::sym_stride":
@@ -204,6 +206,7 @@ class GraphImporter(abc.ABC):
             arguments["self"] = self._as_in_storage(node, name, arguments["self"])
         for key, item in node.kwargs.items():
             arguments[key] = self.argument(item)
+        # `remove_inplace` knows what ATen's operators write; of others only the schema says it.
         if is_mutable and target.namespace != "aten":
             targets = [self.argument(item) for item in written_operands(node)]
             results = self.append_with_new_values(node, name, overload, arguments, targets)
@@ -281,6 +284,7 @@ class GraphImporter(abc.ABC):
             module, self._dimensions, self._names, source_lines=self._source_lines, scope=self._scope
         )
         inner._aliases_matter = self._aliases_matter
+        # All graphs of a model have one list of initializers.
         inner.initializers = self.initializers
         return inner
 

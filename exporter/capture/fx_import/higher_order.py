@@ -245,6 +245,7 @@ class _HigherOrderNode:
         changed = self._written_operands(operands)
         first = sum(len(self._arguments[formal]) for formal in signature.formals[: signature.carried or 0])
         order = list(range(len(operands)))
+        # A loop returns what it carries, so an operand that it writes to becomes one of those.
         if signature.carried and changed:
             read_only_indices = [index for index in order if index >= first and index not in changed]
             order = [*range(first), *changed, *read_only_indices]

@@ -101,6 +101,7 @@ def written_operands(node: torch.fx.Node) -> list[torch.fx.Node]:
 
 def written_inputs(module: torch.fx.GraphModule) -> list[int]:
     """The positions of a graph's inputs that its nodes write to, themselves or through views."""
+    # By storage, because a graph may write through a view of its input.
     changed = {storage(item) for node in module.graph.nodes for item in written_operands(node)} - {None}
     return [index for index, node in enumerate(placeholders(module)) if storage(node) in changed]
 

@@ -102,6 +102,7 @@ def import_autocast(importer: GraphImporter, node: torch.fx.Node) -> object:
     module = importer.argument(body)
 
     def run(*values: object) -> object:
+        # The cache would return casts of an earlier trace.
         with torch.autocast(device, dtype=dtype, enabled=enabled, cache_enabled=False):  # type: ignore[arg-type]
             return module(*values)
 
@@ -140,5 +141,6 @@ def _trace_function(
     # A new guard means that a branch of the traced code depended on a size.
     if environment is not None and len(environment.guards) > guard_count:
         raise CaptureError(f"a {construct} of the captured graph holds for some of the dynamic sizes only")
+    # Tracing records sizes that nothing reads.
     traced.graph.eliminate_dead_code()
     return traced

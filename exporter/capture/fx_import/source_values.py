@@ -66,6 +66,7 @@ class NamedDimensions:
     def _convert(self, expression: sympy.Expr) -> int | ir.SymbolicDim:
         if expression.is_Integer:
             return int(expression)
+        # In a decomposition the symbols of torch have no meaning for the caller.
         if self.closed and not expression.free_symbols <= self.names.keys():
             return _UNKNOWN_DIM
         renamed = {

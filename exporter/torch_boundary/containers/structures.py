@@ -25,6 +25,7 @@ def _child_names(specification: pytree.TreeSpec) -> list[str]:
         names = [field.name for field in dataclasses.fields(node_type)]
         if len(names) == count:
             return names
+    # pytree keeps the class of a named tuple as its context.
     fields = getattr(context if isinstance(context, type) else node_type, "_fields", None)
     if fields is not None and len(fields) == count:
         return list(fields)

@@ -85,6 +85,7 @@ def torch_argument(item: object) -> object:
     """Convert a constant argument from its form on source nodes to torch's. Everything is on the CPU."""
     if isinstance(item, DataType):
         return tensor_adapters.to_torch_dtype(item)
+    # Fake tensors of source values are on the CPU, whatever device the model was on.
     if isinstance(item, Device):
         return torch.device("cpu")
     return getattr(torch, item) if isinstance(item, (Layout, MemoryFormat)) else item

@@ -89,6 +89,7 @@ def torch_loggers() -> list[logging.Logger]:
 
 def set_levels(levels: Iterable[tuple[logging.Logger, int]]) -> None:
     """Set the levels of loggers, with one call of `setLevel`, which visits every logger of the process."""
+    # Each call of `setLevel` takes time for every logger of the process.
     changed = [(logger, level) for logger, level in levels if logger.level != level]
     for logger, level in changed:
         logger.level = level

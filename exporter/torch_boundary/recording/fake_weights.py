@@ -112,6 +112,7 @@ class FakeWeights:
         return fake
 
     def _fake(self, tensor: torch.Tensor) -> torch.Tensor:
+        # Views of one storage must become views of one fake storage.
         if not self._is_all_of_its_storage(tensor):
             return self._mode.from_tensor(tensor, static_shapes=True)
         meta = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")

@@ -50,6 +50,7 @@ def is_unchanged(func: object) -> bool:
 
     To find this out for each call, they search lists of functions, which takes longer than most calls.
     """
+    # Their kernels read values or fix sizes, see `_recordable`.
     if func in _REPLACED:
         return False
     if type(func) in _KERNELS:
@@ -151,6 +152,7 @@ def _recordable(func: Function, args: Args, kwargs: Kwargs) -> Function:
     if func is torch.tensor and args and _holds_scalars(args[0]):
         # This implementation consists of operators, which can be recorded.
         return _refs.tensor
+    # Its kernel compares the elements and returns a Python bool.
     if func is torch.equal:
         return _equal
     if func in (torch.narrow, torch.Tensor.narrow):

@@ -47,6 +47,7 @@ class KnownResults:
     def __init__(self, mode: FakeTensorMode, *, is_recording: bool = True):
         self._fake = FakeCopies(mode)
         self._of_fixed_sizes = _recorded if is_recording else _plain
+        # Symbols belong to one recording, so these results are not kept for the next one.
         self._of_symbolic_sizes: dict[Key, _Results | None] = {}
         # Whether a view fits into its storage, by its layout and the size of the storage.
         self._rooms: dict[Key, bool] = {}
@@ -223,6 +224,7 @@ def _keep(cache: dict[Key, _Results | None], key: Key, results: _Results | None)
 
 def _key(name: str, args: Args, kwargs: Kwargs | None) -> tuple[Key, bool] | None:
     """A key for the layouts of results, and whether it has symbolic sizes; None if no key is enough."""
+    # With gradients a result may need one; autocast changes element types. Neither is part of the key.
     if torch.is_grad_enabled() or torch._C._is_any_autocast_enabled():
         return None
     parts: list[object] = [name, torch.get_default_dtype()]
@@ -241,6 +243,7 @@ def _rules(func: OpOverload) -> tuple[str, bool | None]:
     None for an operator that does anything else than to compute its results, or to write them there.
     """
     schema, name = func._schema, func.name()
+    # An operator of another library may do anything, whatever its schema says.
     if func.namespace != "aten":
         return name, None
     if not schema.is_mutable:
@@ -323,6 +326,7 @@ def _read_layout(tensor: torch.Tensor) -> Key | None:
 
     None if other properties matter than element type, device, sizes and strides.
     """
+    # A conjugated or negated tensor has the sizes and strides of a plain one.
     if tensor.layout != torch.strided or tensor.is_conj() or tensor.is_neg():
         return None
     numbers: Sequence[object] = (*tensor.shape, *tensor.stride(), tensor.storage_offset())

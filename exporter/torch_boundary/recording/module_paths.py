@@ -75,6 +75,8 @@ class ModulePaths:
                 return outer(module, *args, **kwargs)
             return paths._call(module, args, kwargs)
 
+        # Forward hooks for all modules would run before the module's own hooks, whose operators would then
+        # have the path of the caller.
         with replace_attribute(torch.nn.Module, "__call__", call), self._attributes():
             yield
 

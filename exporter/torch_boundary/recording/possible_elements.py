@@ -108,6 +108,7 @@ class _PossibleElements:
             return torch.tensor([_number(_argument(node, "fill_value"))], dtype=value.dtype)
         if name in _MOVED:
             return self.of(node.args[0])
+        # Converting the possible values gives the possible values of the result.
         if name in _CONVERTED:
             return self.of(node.args[0]).to(value.dtype)
         if name in _JOINED:
@@ -142,6 +143,7 @@ class _PossibleElements:
         return mask.meta["val"].dtype == torch.bool and not self.of(mask).any()
 
     def _pad(self, node: torch.fx.Node, dtype: torch.dtype) -> torch.Tensor:
+        # Reflection and replication repeat elements.
         if (_argument(node, "mode") or "constant") != "constant":
             return self.of(node.args[0])
         padding = torch.tensor([_number(_argument(node, "value") or 0)], dtype=dtype)
@@ -191,6 +193,7 @@ class _PossibleElements:
         function: Callable[..., Any] = node.target  # type: ignore[assignment]
         if not isinstance(node.meta["val"], torch.Tensor):
             raise NotKnown("several results")
+        # Every combination is computed, so their number is limited.
         if math.prod(map(len, choices)) > _MOST_VALUES**2:
             raise NotKnown("many combinations")
         results = []
@@ -214,6 +217,7 @@ def _constant(tensor: object) -> torch.Tensor:
     """The elements of a tensor that the model holds."""
     if not isinstance(tensor, torch.Tensor) or is_without_data(tensor) or tensor.is_meta:
         raise NotKnown("a constant without data")
+    # Finding the distinct values sorts all elements.
     if tensor.numel() > _LARGEST_CONSTANT:
         raise NotKnown("a large constant")
     return tensor.detach().reshape(-1)

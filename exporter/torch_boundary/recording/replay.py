@@ -203,6 +203,7 @@ class Replay:
         def value_of(item: torch.fx.Node) -> Any:
             if item in values:
                 return values[item]
+            # Only its element type and shape are read, see `_reads_only_shape`.
             fake = item.meta["val"]
             return torch.empty(tuple(fake.shape), dtype=fake.dtype)
 
@@ -222,6 +223,7 @@ class Replay:
         if isinstance(item, torch.nn.Parameter):
             # Nothing writes to it, so it needs no copy.
             return item.detach()
+        # Sparse tensors have no storage that could be shared.
         key = storage_of(item)
         if key is None:
             return item.detach().clone()

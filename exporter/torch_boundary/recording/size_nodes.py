@@ -50,6 +50,7 @@ class SizeNodes(proxy_tensor._SymNodeDict):
             if isinstance(size, torch.SymInt) and size not in self:
                 thunk = self._make_thunk(size, _ATEN.sym_size.int, proxy, axis)
                 proxy_tensor.set_proxy_slot(size, self._tracer, thunk)
+        # Kept apart: a size or result that is recorded later takes their place.
         for axis, stride in enumerate(tensor.stride()):
             if isinstance(stride, torch.SymInt) and stride not in self:
                 self._of_layouts.setdefault(

@@ -24,6 +24,7 @@ class TensorNodes:
     def keep(self, tensor: torch.Tensor, node: torch.fx.Node) -> None:
         """Map a tensor to a node."""
         key = id(tensor)
+        # The `id` may have belonged to another tensor, which no longer exists.
         self._weak_entries.pop(key, None)
         earlier = self._strong_entries.get(key)
         if earlier is not None:

@@ -26,6 +26,7 @@ def _covariance_shape(
         dtype = dtype if weights is None else torch.promote_types(dtype, weights.dtype)
     if not (dtype.is_floating_point or dtype.is_complex):
         dtype = torch.get_default_dtype()
+    # A vector is one variable.
     count = self.shape[0] if self.dim() == 2 else 1
     is_single = isinstance(count, int) and count == 1
     return self.new_empty(() if is_single else (count, count), dtype=dtype)
@@ -38,6 +39,7 @@ def _least_squares_shapes(
     driver: str | None = None,
 ) -> tuple[torch.Tensor, ...]:
     """The result shapes of LAPACK's drivers for a matrix of full rank."""
+    # The default on the CPU.
     driver = driver or "gelsy"
     # torch.linalg's rule: a batch of vectors has the batch sizes and rows of the matrices.
     is_vector = b.dim() == 1 or (self.dim() - 1 == b.dim() and self.shape[:-1] == b.shape)

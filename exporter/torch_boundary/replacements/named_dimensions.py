@@ -48,6 +48,7 @@ def _unify(environment: ShapeEnv, leaves: list[torch.Tensor], names: Mapping[tup
         size = leaves[leaf].shape[axis]
         assert isinstance(size, torch.SymInt), "a named dimension is dynamic"
         symbol = environment.replace(size.node.expr)
+        # An earlier dimension of this name may itself have been replaced.
         first = environment.replace(symbols.setdefault(name, symbol))
         if first != symbol:
             environment._set_replacement(symbol, first, "dimensions of one name")

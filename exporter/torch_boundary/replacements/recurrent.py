@@ -42,6 +42,7 @@ def _stand_in(operator: OpOverload, shapes: Function) -> OpOverload:
     schema = str(operator._schema).removeprefix("aten::").replace("int total_length", "SymInt total_length")
     _LIBRARY.define(schema)
     name = schema.partition("(")[0]
+    # A fake kernel is all that a stand-in has: it never runs on data.
     torch.library.register_fake(f"{_NAMESPACE}::{name}", shapes, lib=_LIBRARY)
     packet = getattr(getattr(torch.ops, _NAMESPACE), name.partition(".")[0])
     stand_in: OpOverload = getattr(packet, operator._overloadname)
@@ -129,6 +130,7 @@ def _redirections() -> dict[Function, Function]:
     table: dict[Function, Function] = {torch._VF._pack_padded_sequence: _pack, torch.zeros: _zeros}
     table[torch.ops.aten._pack_padded_sequence.default] = _pack
     table[torch._VF._pad_packed_sequence] = table[torch.ops.aten._pad_packed_sequence.default] = _PAD
+    # `batch_sizes[0]` is the batch size, which would otherwise be a new symbol.
     table[torch.Tensor.__getitem__] = _item
     for name, stand_in in _PACKED.items():
         function = getattr(torch, name)

@@ -16,6 +16,7 @@ def _losses(
     log_probs: torch.Tensor, targets: torch.Tensor, *options: object, **named: object
 ) -> tuple[torch.Tensor, ...]:
     """A loss for each sequence, and an empty tensor for gradients, which no model reads."""
+    # [time, batch, classes], or [time, classes] without a batch.
     batch = log_probs.shape[1:2] if log_probs.dim() == 3 else ()
     return log_probs.new_empty(batch), log_probs.new_empty((0,))
 

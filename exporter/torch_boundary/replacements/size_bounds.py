@@ -22,6 +22,7 @@ Bound = Any
 @contextlib.contextmanager
 def shared_parts() -> Iterator[None]:
     """Within the context, each distinct sub-expression is bounded and expanded once."""
+    # A size limit, because expressions stay in the cache until the end of the capture.
     expand = functools.lru_cache(_MOST_PARTS)(symbolic_shapes._fast_expand)
     with (
         replace_attribute(value_ranges, "sympy_interp", _interpret),

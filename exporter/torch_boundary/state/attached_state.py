@@ -103,6 +103,7 @@ def tensor_over_buffer(
     contents: bytes | bytearray | memoryview | np.ndarray, dtype: torch.dtype, shape: tuple[int, ...]
 ) -> torch.Tensor:
     """A tensor over the bytes of a buffer, which may be read-only: no forward writes to it."""
+    # `frombuffer` refuses an empty buffer.
     if 0 in shape:
         return torch.empty(shape, dtype=dtype)
     with warnings.catch_warnings():
@@ -168,5 +169,6 @@ def _locate_tensor(tensor: torch.Tensor) -> CheckpointTensor:
     shape, strides = tuple(tensor.shape), tensor.stride()
     first = begin + int(tensor.storage_offset()) * tensor.element_size()
     last = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+    # An empty tensor has no last element.
     count = 0 if 0 in shape else 1 + last
     return CheckpointTensor(tensor.dtype, shape, strides, first, first + count * tensor.element_size())

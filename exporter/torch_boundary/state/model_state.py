@@ -195,11 +195,13 @@ class _Reachable:
                 self.tensors.append(item)
         elif issubclass(cls, torch.nn.Module):
             self._keep_module(item)
+        # A named tuple may define its own `__iter__`.
         elif issubclass(cls, tuple):
             self._wait_for(tuple.__iter__(item))
         elif cls is types.MethodType:
             self._waiting.append(item.__self__)
         elif cls is types.FunctionType:
+            # Functions of torch and the standard library refer to their packages' globals, which are many.
             if _is_users(defining_module(item)):
                 self.values += item.__closure__ or ()
                 self._wait_for(referenced_objects(item))

@@ -90,6 +90,7 @@ class ModuleTree:
                 self.holders[prefix + name] = (buffers, name)
         self.transient.update(prefix + name for name in module._non_persistent_buffers_set)
         attributes = vars(module)
+        # Modules, parameters and hooks stand in dicts, so nearly all other attributes are plain.
         for name, item in _PLAIN_TYPES.without(attributes.items(), attributes.values()):
             if issubclass(type(item), _TENSOR_TYPES):
                 self.attributes[prefix + name] = item

@@ -146,6 +146,7 @@ def _are_unchanged(before: list[tuple[str, object]], current: list[tuple[str, ob
 
 
 def _is_unchanged(old: object, new: object) -> bool:
+    # Their elements are restored separately.
     if isinstance(old, torch.Tensor) or isinstance(new, torch.Tensor):
         return old is new
     # The last condition is for NaN, which differs from itself.

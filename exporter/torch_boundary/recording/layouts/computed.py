@@ -118,6 +118,7 @@ def _reduce(
     x: torch.Tensor, dim: Sequence[int] | None, keepdim: bool = False, dtype: torch.dtype | None = None
 ) -> TensorLayout | None:
     axes = {axis_of(x, dimension) for dimension in dim or ()}
+    # The strides of a reduction follow those of its operand where that is not contiguous.
     if not x.dtype.is_floating_point or dtype not in (None, x.dtype) or not is_contiguous(x):
         return None
     if not dim or None in axes or len(axes) != len(dim):

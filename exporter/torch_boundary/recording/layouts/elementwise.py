@@ -110,6 +110,7 @@ def _where(condition: torch.Tensor, x: object, y: object) -> TensorLayout | None
     if len(tensors) + len(numbers) < 2 or not tensors or condition.dtype != torch.bool:
         return None
     dtype = tensors[0].dtype
+    # Numbers promote tensors of integers.
     is_known = dtype == tensors[-1].dtype and (dtype.is_floating_point or not numbers)
     return broadcast(dtype, condition, *tensors) if is_known else None
 

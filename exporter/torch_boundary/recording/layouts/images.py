@@ -32,6 +32,7 @@ def _convolution(
     groups: int = 1,
 ) -> TensorLayout | None:
     """The result for sequences, images or volumes; every size but the batch must be fixed."""
+    # An input without a batch has one axis fewer than the weight.
     if weight.dim() != x.dim() or not are_fixed(x.shape[1:]) or weight.shape[1] * groups != x.shape[1]:
         return None
     if not x.dtype.is_floating_point or not is_contiguous(weight):
@@ -66,6 +67,7 @@ def _pool(
     if ceil_mode or x.dim() != 4 or not x.dtype.is_floating_point or not are_fixed(x.shape[1:]):
         return None
     kernels, pads = _per_axis(kernel_size, 2), _per_axis(padding, 2)
+    # torch refuses padding of more than half the kernel.
     if not kernels or not pads or any(2 * pad > kernel for pad, kernel in zip(pads, kernels, strict=True)):
         return None
     sizes = _windows(x.shape[2:], kernels, stride or kernels, pads, dilation)
@@ -125,6 +127,7 @@ def _keep_memory_format(x: torch.Tensor, shape: Sequence[Size]) -> TensorLayout 
     """The layout of a new tensor that has the memory format of the argument: contiguous, or channels last."""
     if is_contiguous(x):
         return new_layout(x, shape)
+    # The rules below are those of the kernels for the CPU.
     if x.dim() != 4 or x.device.type != "cpu" or not all(map(is_above_1, (*x.shape[1:], *shape[1:]))):
         return None
     (batch, channels), image = shape[:2], shape[2:]

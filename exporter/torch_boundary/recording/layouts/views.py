@@ -33,6 +33,7 @@ _END = (1 << 63) - 1
 
 def _permute(x: torch.Tensor, dims: Sequence[int]) -> TensorLayout | None:
     axes = [axis_of(x, dim) for dim in dims]
+    # Repeated or absent axes are an error of the kernel.
     if sorted(axis for axis in axes if axis is not None) != list(range(x.dim())):
         return None
     return view_layout(x, [x.shape[axis] for axis in axes], [x.stride()[axis] for axis in axes])  # type: ignore[index]
@@ -60,6 +61,7 @@ def _unsqueeze(x: torch.Tensor, dim: int) -> TensorLayout | None:
 
 def _select(x: torch.Tensor, dim: int, index: object) -> TensorLayout | None:
     axis = axis_of(x, dim)
+    # A symbolic position may be outside for some sizes.
     if axis is None or type(index) is not int:
         return None
     size = x.shape[axis]
@@ -85,6 +87,7 @@ def _slice(
         return None
     if not start and step == 1 and (end is None or end == _END):
         return view_layout(x, x.shape, x.stride())
+    # The ends of a slice are clipped to the size, which gives a Min of symbols.
     if type(size) is not int:
         return None
     covered = range(size)[start:end:step]
