@@ -6,14 +6,14 @@ A replacement is imported only after a probe for the names that it needs.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import Any
 
 import torch
 
 from . import probe
 from .fake_tensors import as_exporting
+from .operators.overloads import Args, Function, Kwargs
 from .process.process_state import close_vmaps
 from .process.silence import quiet
 from .replacements import data_attribute, distributions, transformer_modules
@@ -115,7 +115,7 @@ def restore_operators(module: torch.nn.Module) -> None:
         recurrent.restore_operators(module)
 
 
-def original_operator(target: Callable[..., Any]) -> Callable[..., Any]:
+def original_operator(target: Function) -> Function:
     """ATen's operator for a stand-in operator of a capture; other functions are returned as they are."""
     if not probe.has(probe.RECURRENT):
         return target
@@ -124,9 +124,7 @@ def original_operator(target: Callable[..., Any]) -> Callable[..., Any]:
     return recurrent.original_operator(target)
 
 
-def redirection() -> Callable[
-    [Callable[..., Any], Sequence[object], Mapping[str, object]], Callable[..., Any]
-]:
+def redirection() -> Callable[[Function, Args, Kwargs], Function]:
     """A function that takes a call, and returns the function to run instead, or the same one."""
     if not probe.has(probe.RECURRENT):
         return lambda func, args, kwargs: func

@@ -19,6 +19,8 @@ MEMORY_REPLACING = frozenset({"aten::set_", "aten::resize_", "aten::resize_as_"}
 _ALIAS_SET = re.compile(r"\((\w+)!?(?: -> [^()]*)?\)")
 """An alias set in the text of a schema: `(a!)`, `(a)`, `(a -> *)`."""
 
+Function = Callable[..., Any]
+"""A function of torch, or an operator."""
 Args = tuple[Any, ...]
 """The positional arguments of a call."""
 Kwargs = Mapping[str, Any]
@@ -105,7 +107,7 @@ def bind_arguments(
     return positional, named
 
 
-def by_name(operator: OpOverload, run: Run = kernel_run) -> Callable[..., Any]:
+def by_name(operator: OpOverload, run: Run = kernel_run) -> Function:
     """The operator over arguments by name, as source nodes keep them.
 
     Args:

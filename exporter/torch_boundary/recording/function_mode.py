@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from torch.fx.experimental.proxy_tensor import PreDispatchTorchFunctionMode, Pyt
 from ..containers import pytree
 from ..export_internals import non_strict_utils
 from ..fake_tensors import FakeTensor
-from ..operators.overloads import Args, Kwargs
+from ..operators.overloads import Args, Function, Kwargs
 from ..replacements import data_attribute, dynamic_arguments
 from ..symbolic_numbers import compute_order
 from .gradients import OF_GRADIENTS, Differentiates, check_function
@@ -39,10 +39,9 @@ _BY_INDEX = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
 _RANDOM = (torch.rand, torch.randn, torch.randint, torch.randperm)
 _REPLACED = (torch.tensor, torch.equal, torch.narrow, torch.linspace, *_SIGNALS, *_GRIDS, *_RANDOM)
 """Functions that `_recordable` replaces."""
-Function = Callable[..., Any]
 Call = tuple[Function, Args, Kwargs]
 """A function, and its positional and keyword arguments."""
-Redirect = Callable[[Function, Sequence[object], Mapping[str, object]], Function]
+Redirect = Callable[[Function, Args, Kwargs], Function]
 
 
 def is_unchanged(func: object) -> bool:

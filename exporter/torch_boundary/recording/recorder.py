@@ -153,7 +153,7 @@ class GraphRecorder:
     def _modes(self) -> Iterator[None]:
         """The modes of torch.export around a model."""
         with contextlib.ExitStack() as stack:
-            enter: Callable[[Any], Any] = stack.enter_context
+            enter: Callable[[contextlib.AbstractContextManager[object]], object] = stack.enter_context
             enter(self._fake_mode)
             if self._saved is not None:
                 enter(self._saved)

@@ -15,7 +15,7 @@ Everything except that namespace is restored afterwards.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, MutableMapping
 from typing import Any
 
 import torch
@@ -23,14 +23,13 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..fake_tensors import FakeTensor
-from ..operators.overloads import OpOverload
+from ..operators.overloads import Args, Function, Kwargs, OpOverload
 from ..process.process_state import replace_attribute
 from ..symbolic_numbers import Size
 from ..symbolic_sizes import check
 from .recurrent_shapes import OPERATORS, packed_shapes, padded_shapes
 from .shape_kernels import in_place_of
 
-Function = Callable[..., Any]
 _NAMESPACE = "opsetta_capture"
 _LIBRARY = torch.library.Library(_NAMESPACE, "FRAGMENT")
 _ATEN: dict[Function, OpOverload] = {}
@@ -145,7 +144,7 @@ class Redirection:
     def __init__(self) -> None:
         self._table = _redirections()
 
-    def __call__(self, func: Function, args: Sequence[object], kwargs: Mapping[str, object]) -> Function:
+    def __call__(self, func: Function, args: Args, kwargs: Kwargs) -> Function:
         """The function to call instead of a function, or the same one."""
         replacement = self._table.get(func)
         return func if replacement is None or not _takes_fake_tensor(func, args, kwargs) else replacement
@@ -162,14 +161,14 @@ class _ByShapes(TorchFunctionMode):
         self,
         func: Function,
         types: object,
-        args: Sequence[object] = (),
-        kwargs: Mapping[str, object] | None = None,
+        args: Args = (),
+        kwargs: Kwargs | None = None,
     ) -> object:
         named = dict(kwargs or {})
         return self._redirection(func, args, named)(*args, **named)
 
 
-def _takes_fake_tensor(func: Function, args: Sequence[Any], named: Mapping[str, Any]) -> bool:
+def _takes_fake_tensor(func: Function, args: Args, named: Kwargs) -> bool:
     if func is torch.zeros:
         size = named.get("size", args)
         sizes = size[0] if len(size) == 1 and isinstance(size[0], (tuple, list)) else size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch._C import DispatchKey
@@ -12,9 +12,9 @@ from torch._subclasses import fake_impls
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from ..fake_tensors import FakeTensor, FakeTensorMode
-from ..operators.overloads import OpOverload
+from ..operators.overloads import Function, OpOverload
 
-Shapes = Callable[..., Any]
+Shapes = Function
 """Maps the arguments of an operator to tensors like its results."""
 
 
@@ -26,7 +26,7 @@ class _ShapeKernel:
         used: whether it was called.
     """
 
-    def __init__(self, original: Callable[..., Any] | None, operator: OpOverload, shapes: Shapes):
+    def __init__(self, original: Function | None, operator: OpOverload, shapes: Shapes):
         self.original = original
         self.used = False
         self._operator = operator

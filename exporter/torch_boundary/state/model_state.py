@@ -195,7 +195,7 @@ class _Reachable:
                 self.tensors.append(item)
         elif issubclass(cls, torch.nn.Module):
             self._keep_module(item)
-        # A named tuple may define its own `__iter__`.
+        # A class below `tuple` may define its own `__iter__`.
         elif issubclass(cls, tuple):
             self._wait_for(tuple.__iter__(item))
         elif cls is types.MethodType:
