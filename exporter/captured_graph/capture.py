@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 import onnx_ir as ir
 
@@ -32,31 +33,39 @@ class Interface:
     input_specification: Any
     output_specification: Any
     inputs: list[str | None]
-    constants: list[Any]
-    outputs: list[int | list[Any]]
+    constants: list[object]
+    outputs: list[int | list[object]]
     numbers: list[int] = dataclasses.field(default_factory=list)
     complex_outputs: list[int] = dataclasses.field(default_factory=list)
     mutated: list[str] = dataclasses.field(default_factory=list)
     parameter_names: list[str] = dataclasses.field(default_factory=list)
 
 
-def graph_outputs(leaves: Sequence[Any]) -> tuple[list[ir.Value], list[int | list[Any]]]:
+def graph_outputs(leaves: Sequence[object]) -> tuple[list[ir.Value], list[int | list[object]]]:
     """The values among the leaves of a result, and `Interface.outputs`, the entry of each leaf.
 
     Raises:
         CaptureError: no leaf is a value.
     """
     outputs: list[ir.Value] = []
-    entries: list[int | list[Any]] = []
+    entries: list[int | list[object]] = []
     for leaf in leaves:
         if isinstance(leaf, ir.Value):
             entries.append(len(outputs))
             outputs.append(leaf)
         else:
             entries.append([leaf])
+    # Without outputs all nodes are dead code.
     if not outputs:
         raise CaptureError("the model returns no tensor: there is nothing to export")
     return outputs, entries
+
+
+class AttachableWeights(Protocol):
+    """Weights in files."""
+
+    def attach(self, *, convert_all: bool = False) -> AbstractContextManager[None]:
+        """Make them the model's weights within the context."""
 
 
 @dataclasses.dataclass
@@ -80,10 +89,10 @@ class Capture:
     source: ir.Model
     interface: Interface
     exported: Any = None
-    origins: dict[str, Any] = dataclasses.field(default_factory=dict)
-    example: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+    origins: dict[str, object] = dataclasses.field(default_factory=dict)
+    example: tuple[tuple[object, ...], dict[str, object]] | None = None
     output_names: list[str] = dataclasses.field(default_factory=list)
     module: Any = None
-    weights: Any = None
+    weights: AttachableWeights | None = None
     stages: list[Stage] = dataclasses.field(default_factory=list)
     trusted: bool = True

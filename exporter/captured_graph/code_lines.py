@@ -28,8 +28,10 @@ def shown_frame(frame: str) -> str:
 @functools.lru_cache(maxsize=4096)
 def shown_file(file: str) -> str:
     """A file of code: the path of its module, else its name; `<stdin>` and the like are unchanged."""
+    # Code of a console or of `exec` has no file.
     if not file or file.startswith("<"):
         return file or "<unknown>"
+    # A stack trace may come from a program that was captured on Windows.
     segments = re.split(r"[/\\]", file)
     for position in range(len(segments) - 1, 0, -1):
         if segments[position - 1] in _INSTALLED:

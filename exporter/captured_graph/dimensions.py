@@ -9,7 +9,6 @@ import dataclasses
 import keyword
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import onnx_ir as ir
 
@@ -89,7 +88,7 @@ def read_restrictions(metadata: Mapping[str, str]) -> list[SizeRestriction]:
     return read_entries(metadata, DIMENSIONS, _restriction, DimensionError)
 
 
-def read_ranges(metadata: Mapping[str, str]) -> dict[str, Any] | None:
+def read_ranges(metadata: Mapping[str, str]) -> dict[str, object] | None:
     """The ranges of dimensions in the metadata of a captured model, by name; None without them.
 
     Raises:
@@ -106,11 +105,13 @@ def read_ranges(metadata: Mapping[str, str]) -> dict[str, Any] | None:
     return ranges
 
 
-def _restriction(fields: Mapping[str, Any]) -> SizeRestriction:
-    texts = [fields[key] for key in ("condition", "reason", "line")]
-    for text in texts:
+def _restriction(fields: Mapping[str, object]) -> SizeRestriction:
+    texts = []
+    for key in ("condition", "reason", "line"):
+        text = fields[key]
         if not isinstance(text, str):
             raise TypeError(f"{text!r} is not text")
+        texts.append(text)
     return SizeRestriction(*texts)
 
 
@@ -248,6 +249,7 @@ def _names(inputs: Sequence[Input], metadata: Mapping[str, str]) -> list[str]:
     ranges = read_ranges(metadata)
     if ranges is not None:
         return [text for text in texts if text in ranges]
+    # Any size will do: only whether the text has a value matters.
     sizes = dict.fromkeys(texts, 1)
     return [text for text in texts if _is_name(text) or _has_no_value(text, sizes)]
 
@@ -276,6 +278,7 @@ def _restrictions_by_word(restrictions: Sequence[SizeRestriction]) -> dict[str, 
 
 
 def _mentions(condition: str, name: str) -> bool:
+    # The plain test is fast, and most conditions do not mention the name.
     return name in condition and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", condition) is not None
 
 

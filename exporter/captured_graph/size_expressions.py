@@ -27,13 +27,15 @@ def _ceiling_quotient(dividend: int, divisor: int) -> int:
 
 def _round(number: float, digits: int | None = None) -> float:
     """Python's `round`: halves go to the even neighbour."""
+    # `round` computes a power of ten with so many digits.
     if digits is not None and abs(digits) > _MOST_DIGITS:
         raise OverflowError("more digits than any float has")
     return round(number, digits)
 
 
-def _power(base: Any, exponent: Any) -> Any:
+def _power(base: Any, exponent: Any) -> object:
     if isinstance(base, int) and isinstance(exponent, int):
+        # Tested before the power is computed: `9**9**9` would not end.
         if exponent >= 0 and base.bit_length() * exponent > _MOST_BITS:
             raise OverflowError("a larger integer than any size")
         return base**exponent
@@ -46,7 +48,7 @@ def _shift_left(number: int, count: int) -> int:
     return number << count
 
 
-_BINARY: dict[type, Callable[..., Any]] = {
+_BINARY: dict[type, Callable[..., object]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -60,13 +62,13 @@ _BINARY: dict[type, Callable[..., Any]] = {
     ast.BitOr: operator.or_,
     ast.BitXor: operator.xor,
 }
-_UNARY: dict[type, Callable[..., Any]] = {
+_UNARY: dict[type, Callable[..., object]] = {
     ast.USub: operator.neg,
     ast.UAdd: operator.pos,
     ast.Not: operator.not_,
     ast.Invert: operator.invert,
 }
-_COMPARISONS: dict[type, Callable[..., Any]] = {
+_COMPARISONS: dict[type, Callable[..., object]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
     ast.Lt: operator.lt,
@@ -78,7 +80,7 @@ MATH = tuple(
     "acos acosh asin asinh atan atanh ceil cos cosh exp floor log log2 sin sinh sqrt tan tanh trunc".split()
 )
 """The functions of Python's `math` that conditions may call."""
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
+_FUNCTIONS: dict[str, Callable[..., object]] = {
     **{function.__name__: function for function in (max, min, int, float, abs, bool)},
     "round": _round,
     **{f"math.{name}": getattr(math, name) for name in MATH},
@@ -105,7 +107,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-def evaluate(text: str, sizes: Mapping[str, int]) -> Any:
+def evaluate(text: str, sizes: Mapping[str, int]) -> object:
     """The value of an expression of dimensions, as Python computes it.
 
     Args:
@@ -138,7 +140,7 @@ def _parse_expression(text: str, names: tuple[str, ...]) -> tuple[ast.expr, dict
     return ast.parse(text.strip(), mode="eval").body, variables
 
 
-def _value(node: ast.expr, sizes: Mapping[str, int]) -> Any:
+def _value(node: ast.expr, sizes: Mapping[str, int]) -> object:
     if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
         return node.value
     if isinstance(node, ast.Name):
@@ -162,7 +164,7 @@ def _value(node: ast.expr, sizes: Mapping[str, int]) -> Any:
     raise ValueError("it is not an expression of sizes")
 
 
-def _boolean_value(node: ast.BoolOp, sizes: Mapping[str, int]) -> Any:
+def _boolean_value(node: ast.BoolOp, sizes: Mapping[str, int]) -> object:
     """The value of `and` or `or`, which ends at the operand that decides."""
     value = None
     for operand in node.values:
@@ -189,7 +191,7 @@ def _function_name(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _check_magnitude(number: Any) -> Any:
+def _check_magnitude(number: object) -> object:
     if isinstance(number, int) and number.bit_length() > _MOST_BITS:
         raise OverflowError("a larger integer than any size")
     return number

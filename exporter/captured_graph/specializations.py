@@ -67,6 +67,7 @@ def _entry(*, line: str, code: str, kind: str, value: bool | int | float | None)
         raise TypeError(f"line {line!r} or code {code!r} is not text")
     if kind not in _KINDS:
         raise ValueError(f"kind {kind!r} is not one of {', '.join(_KINDS)}")
+    # A file that somebody else wrote may have anything here.
     if value is not None and not isinstance(value, (bool, int, float)):
         raise TypeError(f"{value!r} is not a number")
     return Specialization(line, code, kind, value)

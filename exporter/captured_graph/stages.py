@@ -69,6 +69,7 @@ class StageClock:
         if peak is not None and peak_before is not None and peak > peak_before:
             amounts.append(peak)
         growth = after - before if after is not None and before is not None else None
+        # The process's peak belongs to this stage only if it rose meanwhile.
         self.stages.append(Stage(self.stage, seconds, max(amounts, default=None), growth))
         self.stage = None
         return memory
@@ -88,6 +89,7 @@ def resident_bytes(process: int | str = "self") -> int | None:
     try:
         with open(f"/proc/{process}/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    # `os.sysconf` is missing on Windows.
     except (OSError, ValueError, IndexError, AttributeError):
         return None
 

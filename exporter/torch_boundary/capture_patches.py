@@ -6,19 +6,19 @@ A replacement is imported only after a probe for the names that it needs.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import Any
 
 import torch
 
 from . import probe
 from .fake_tensors import as_exporting
+from .operators.overloads import Args, Function, Kwargs
 from .process.process_state import close_vmaps
 from .process.silence import quiet
 from .replacements import data_attribute, distributions, transformer_modules
 
-Patches = list[AbstractContextManager[Any]]
+Patches = list[AbstractContextManager[object]]
 
 
 def for_capture(
@@ -34,7 +34,7 @@ def for_capture(
     """
     from torch._dynamo import config
 
-    mode: AbstractContextManager[Any] = torch.enable_grad() if gradients else torch.no_grad()
+    mode: AbstractContextManager[object] = torch.enable_grad() if gradients else torch.no_grad()
     if recorded and gradients:
         from .recording import gradients as recorded_gradients
 
@@ -43,11 +43,12 @@ def for_capture(
         quiet(),
         mode,
         _disable_profiling(),
+        _attention(),
+        distributions.skip_validation(),
+        *_scans(strict),
         *_recurrent(redirects=not (strict or recorded)),
-        *_shapes(),
-        *_losses(),
+        *_shapes(losses=True),
     ]
-    patches += [_attention(), distributions.skip_validation(), *_scans(strict)]
     if not (strict or recorded):
         patches.append(data_attribute.intercept(data_attribute.refuse))
     if not recorded and probe.has(probe.FLOAT_SIZES):
@@ -85,7 +86,7 @@ def under_capture_patches(packs: bool) -> Iterator[None]:
         patches = [
             close_vmaps(),
             *packed,
-            *_shapes(),
+            *_shapes(losses=False),
             _attention(),
             distributions.skip_validation(),
             _disable_profiling(),
@@ -101,19 +102,20 @@ def grouped_products() -> AbstractContextManager[None]:
     if not probe.has(probe.SHAPE_KERNELS):
         return contextlib.nullcontext()
     from .replacements import linear_algebra
+    from .replacements.shape_kernels import in_place_of
 
-    return linear_algebra.grouped_products_by_shapes()
+    return in_place_of({}, linear_algebra.GROUPED_PRODUCT)
 
 
-def restore_operators(program: Any) -> None:
-    """Replace the stand-in operators of a capture by ATen's, in place."""
+def restore_operators(module: torch.nn.Module) -> None:
+    """Replace the stand-in operators in a captured module of graphs by ATen's, in place."""
     if probe.has(probe.RECURRENT):
         from .replacements import recurrent
 
-        recurrent.restore_operators(program)
+        recurrent.restore_operators(module)
 
 
-def original_operator(target: Any) -> Any:
+def original_operator(target: Function) -> Function:
     """ATen's operator for a stand-in operator of a capture; other functions are returned as they are."""
     if not probe.has(probe.RECURRENT):
         return target
@@ -122,7 +124,7 @@ def original_operator(target: Any) -> Any:
     return recurrent.original_operator(target)
 
 
-def redirection() -> Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]:
+def redirection() -> Callable[[Function, Args, Kwargs], Function]:
     """A function that takes a call, and returns the function to run instead, or the same one."""
     if not probe.has(probe.RECURRENT):
         return lambda func, args, kwargs: func
@@ -144,26 +146,29 @@ def _recurrent(redirects: bool) -> Patches:
     return [recurrent.by_shapes(redirects)]
 
 
-def _shapes() -> Patches:
+def _shapes(losses: bool) -> Patches:
+    """Shape-only kernels.
+
+    Args:
+        losses: also those of connectionist temporal classification.
+    """
     if not probe.has(probe.SHAPE_KERNELS):
         return []
-    from .replacements import composite_sizes, hashing, linear_algebra
+    from .replacements import composite_sizes, hashing, linear_algebra, sequence_losses
+    from .replacements.shape_kernels import in_place_of
 
-    return [linear_algebra.by_shapes(), hashing.by_shapes(), composite_sizes.keep_symbolic()]
+    composite = linear_algebra.COMPOSITE | composite_sizes.COMPOSITE
+    non_composite = linear_algebra.NON_COMPOSITE | hashing.NON_COMPOSITE
+    if losses:
+        composite |= sequence_losses.COMPOSITE
+        non_composite |= sequence_losses.NON_COMPOSITE
+    return [in_place_of(composite, non_composite)]
 
 
 def _attention() -> AbstractContextManager[None]:
     if not probe.has(probe.CAUSAL_MASKS):
         return transformer_modules.without_fused_attention()
     return transformer_modules.without_mask_test()
-
-
-def _losses() -> Patches:
-    if not probe.has(probe.SHAPE_KERNELS):
-        return []
-    from .replacements import sequence_losses
-
-    return [sequence_losses.by_shapes()]
 
 
 def _scans(strict: bool) -> Patches:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from torch._C import DispatchKey as DispatchKey
-from torch._C import DispatchKeySet as DispatchKeySet
+from torch._C import DispatchKey, DispatchKeySet
 from torch._C import _dispatch_tls_is_dispatch_key_excluded as is_excluded
 from torch._C import _dispatch_tls_set_dispatch_key_included as set_included
 from torch._C import _to_functionality_key as functionality_of  # type: ignore[attr-defined]
-from torch._dispatch.python import enable_python_dispatcher as enable_python_dispatcher
-from torch._ops import mode_stack_state_for_pre_dispatch as mode_stack_state_for_pre_dispatch
+from torch._dispatch.python import enable_python_dispatcher
+from torch._ops import mode_stack_state_for_pre_dispatch
 
 __all__ = [
     "DispatchKey",

@@ -4,32 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import torch
 import torch.fx
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch._subclasses.functional_tensor import FunctionalTensor
-from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
+from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
+from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
+from torch._subclasses.functional_tensor import FunctionalTensor as FunctionalTensor
+from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass as is_traceable_wrapper_subclass
 
 from . import probe
-
-__all__ = [
-    "LAYOUT",
-    "FakeTensor",
-    "FakeTensorMode",
-    "FunctionalTensor",
-    "TorchDispatchMode",
-    "as_exporting",
-    "forget_layout",
-    "is_traceable_wrapper_subclass",
-    "is_without_data",
-    "layout_of",
-    "mode_of",
-    "storage_key",
-    "storage_of",
-    "trace",
-]
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
@@ -41,7 +25,7 @@ def is_without_data(tensor: torch.Tensor) -> bool:
     return is_traceable_wrapper_subclass(tensor) or isinstance(tensor, (FakeTensor, FunctionalTensor))
 
 
-def storage_of(tensor: Any) -> int | None:
+def storage_of(tensor: object) -> int | None:
     """A key for the storage of a tensor, equal for tensors that share memory; None without a storage."""
     if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
         return None
@@ -50,18 +34,19 @@ def storage_of(tensor: Any) -> int | None:
     return result
 
 
-def mode_of(tensors: Sequence[Any]) -> FakeTensorMode:
+def mode_of(tensors: Sequence[object]) -> FakeTensorMode:
     """The fake mode of the fake tensors among some tensors; a new one if there are none."""
     modes = {item.fake_mode for item in tensors if isinstance(item, FakeTensor)}
     return modes.pop() if modes else FakeTensorMode()
 
 
 def trace(
-    function: Callable[..., Any], mode: FakeTensorMode, examples: Sequence[Any]
+    function: Callable[..., object], mode: FakeTensorMode, examples: Sequence[object]
 ) -> torch.fx.GraphModule:
     """Trace the operators that a function runs on fake tensors; tensors with data become constants."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
+    # Constants of the function have data.
     mode.allow_non_fake_inputs, allowed = True, mode.allow_non_fake_inputs
     try:
         with mode, torch.no_grad():
@@ -83,17 +68,3 @@ def as_exporting() -> Iterator[None]:
 def storage_key(tensor: torch.Tensor) -> int:
     """The identity of a tensor's storage, as long as that exists."""
     return int(tensor.untyped_storage()._cdata)
-
-
-LAYOUT = "opsetta_layout"
-"""The name of an attribute of fake tensors. It holds the layout that a recording gave the tensor."""
-
-
-def layout_of(tensor: torch.Tensor) -> Any:
-    """The layout that a recording gave a fake tensor, one object for all tensors of it; None for others."""
-    return vars(tensor).get(LAYOUT)
-
-
-def forget_layout(tensor: torch.Tensor) -> None:
-    """Forget the layout of a tensor that an operator changes."""
-    vars(tensor).pop(LAYOUT, None)

@@ -9,7 +9,6 @@ import platform
 import re
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -30,7 +29,7 @@ GROUPS_BYTES = 4
 
 
 @functools.cache
-def library() -> Any:
+def library() -> ctypes.CDLL:
     """The library of torch, whose C interface makes a tensor of packed bytes.
 
     Raises:
@@ -42,7 +41,6 @@ def library() -> Any:
         raise PrepackUnavailable(f"torch {torch.__version__} was built without oneDNN")
     lacking = list(missing(PREPACKING))
     path = os.path.join(os.path.dirname(torch.__file__), "lib", _LIBRARY)
-    torch_library: Any = None
     try:
         torch_library = ctypes.CDLL(path)
         lacking += [name for name in _SYMBOLS if not hasattr(torch_library, name)]
@@ -70,6 +68,7 @@ def version() -> str:
 
 def pack_linear(weight: torch.Tensor, batch: int | None) -> torch.Tensor:
     """Pack the weight of a linear layer, [out, in]."""
+    # Says what is lacking, before torch's own error about an unknown operator.
     library()
     result: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, batch)
     return result
@@ -104,7 +103,7 @@ def packed_bytes(packed: torch.Tensor) -> bytes:
     return ctypes.string_at(torch.ops.mkldnn.data_ptr(packed), size)
 
 
-def copy_aligned(content: Any) -> torch.Tensor:
+def copy_aligned(content: bytes | bytearray | memoryview) -> torch.Tensor:
     """A copy of bytes in memory that is aligned for oneDNN."""
     content_bytes = torch.frombuffer(content, dtype=torch.uint8)
     allocation = torch.empty(len(content_bytes) + _ALIGNMENT, dtype=torch.uint8)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from . import probe
 
@@ -17,6 +16,7 @@ def exporting() -> Iterator[None]:
         return
     from torch.onnx._internal.exporter import _flags
 
+    # An export within torch.onnx's own has set the flag already.
     before = _flags._is_onnx_exporting
     _flags._is_onnx_exporting = True
     try:
@@ -25,7 +25,7 @@ def exporting() -> Iterator[None]:
         _flags._is_onnx_exporting = before
 
 
-def registered_functions() -> list[tuple[str, int, Callable[..., Any]]]:
+def registered_functions() -> list[tuple[str, int, Callable[..., object]]]:
     """The functions of `torch.onnx.register_custom_op_symbolic`, as (name, opset, function)."""
     if not probe.has(probe.ONNX_FUNCTIONS):
         return []

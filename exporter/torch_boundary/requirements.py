@@ -22,4 +22,5 @@ def need_torch(doing: str) -> None:
         if error.name != "torch":
             raise
         raise OpsettaError(f"{doing} needs PyTorch: pip install 'opsetta[torch]'") from None
+    # An installed torch may be too old, or too new.
     probe.require(probe.CALL)

@@ -11,10 +11,11 @@ import dataclasses
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any
+from types import FrameType
 
 import sympy
 import torch
+from torch.fx.experimental.sym_node import SymNode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from .process.process_state import replace_attribute
@@ -56,27 +57,27 @@ class Question:
     is_number: bool = False
 
 
-def questions_of(environment: Any) -> dict[Any, Question]:
+def questions_of(environment: ShapeEnv) -> dict[sympy.Basic, Question]:
     """The questions that a `ShapeEnv` has answered, by sympy's condition."""
-    questions: dict[Any, Question] = vars(environment).setdefault(_ATTRIBUTE, {})
+    questions: dict[sympy.Basic, Question] = vars(environment).setdefault(_ATTRIBUTE, {})
     return questions
 
 
-def note(environment: Any, node: Any, answer: Any) -> None:
+def note(environment: ShapeEnv, node: SymNode, answer: bool | int | float) -> None:
     """Keep the condition of a symbolic boolean, or the value of a number, if the user's code asked for it."""
     questions = questions_of(environment)
-    frame: Any = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     # Skip the frames of torch and of this package that evaluate the condition.
     while frame is not None and frame.f_code.co_filename.endswith(_ASKING):
         frame = frame.f_back
-    file = "" if frame is None else frame.f_code.co_filename
+    file, line = ("", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
     is_traced, is_number = file.startswith(_DYNAMO), node.pytype is not bool
     # TorchDynamo interprets the user's code, whose line is not on the Python stack.
     if is_traced and not is_number:
         questions.setdefault(node.expr, Question(bool(answer), "", 0))
     elif file and not file.startswith((_TORCH, _PACKAGE, *_GENERATED)):
         condition = sympy.Eq(node._expr, answer) if is_number else node.expr
-        questions.setdefault(condition, Question(is_number or bool(answer), file, frame.f_lineno, is_number))
+        questions.setdefault(condition, Question(is_number or bool(answer), file, line, is_number))
 
 
 @contextlib.contextmanager
@@ -84,8 +85,10 @@ def record_questions() -> Iterator[None]:
     """Record the conditions that the user's code tests in torch's own environments, within the context."""
     original = ShapeEnv.evaluate_sym_node
 
-    def evaluate_sym_node(self: Any, sym_node: Any, *args: Any, **kwargs: Any) -> Any:
-        answer = original(self, sym_node, *args, **kwargs)
+    def evaluate_sym_node(
+        self: ShapeEnv, sym_node: SymNode, size_oblivious: bool = False, fallback_value: bool | None = None
+    ) -> bool | int | float:
+        answer: bool | int | float = original(self, sym_node, size_oblivious, fallback_value)
         note(self, sym_node, answer)
         return answer
 

@@ -23,7 +23,7 @@ ShapeEnv: Any = _symbolic_shapes.ShapeEnv
 GuardOnDataDependentSymNode: Any = _symbolic_shapes.GuardOnDataDependentSymNode
 _PROXY_MODE = torch._C._TorchDispatchModeKey.PROXY
 _PRE_DISPATCH_MODES = mode_stack_state_for_pre_dispatch()
-_COMPARISONS: dict[str, Any] = {
+_COMPARISONS: dict[str, Callable[..., sympy.Basic]] = {
     "eq": sympy.Eq,
     "ne": sympy.Ne,
     "ge": sympy.Ge,
@@ -32,6 +32,10 @@ _COMPARISONS: dict[str, Any] = {
     "lt": sympy.Lt,
 }
 
+Number = torch.SymInt | torch.SymFloat | torch.SymBool
+"""A symbolic number."""
+Size = int | torch.SymInt
+"""A size, stride or offset of a tensor."""
 OPERATIONS: Sequence[str] = tuple(
     name for name in _sym_node.magic_methods if name not in ("round", "sym_int")
 )
@@ -45,7 +49,7 @@ _ALWAYS = (
 )
 
 
-def example_sizes(environment: Any) -> dict[sympy.Symbol, sympy.Integer]:
+def example_sizes(environment: object) -> dict[sympy.Symbol, sympy.Integer]:
     """The size that each symbol of a `ShapeEnv` has in the example call."""
     # In torch 2.10 the attribute is called `var_to_val`.
     attributes = vars(environment)
@@ -59,24 +63,23 @@ def method_name(operation: str) -> str:
     return f"{operation}_" if operation in ("and", "or") else operation
 
 
-def operator_of(operation: str) -> Callable[..., Any]:
+def operator_of(operation: str) -> Callable[..., object]:
     """The function that computes an operation on Python's numbers."""
     return _sym_node.method_to_operator(operation)
 
 
-def result_type(operation: str, operands: Sequence[Any]) -> type:
+def result_type(operation: str, operands: Sequence[_sym_node.SymNode]) -> type:
     """The Python type of an operation's result."""
     for names, result_class in _ALWAYS:
         if operation in names:
             return result_class
-    kinds = [operand.pytype for operand in operands]
+    operand_types: list[type] = [operand.pytype for operand in operands]
     if operation == "sym_ite":
-        result: type = kinds[1]
-        return result
-    return float if float in kinds else kinds[0]
+        return operand_types[1]
+    return float if float in operand_types else operand_types[0]
 
 
-def apply_operation(operation: str, expressions: Sequence[Any]) -> Any:
+def apply_operation(operation: str, expressions: Sequence[sympy.Basic]) -> sympy.Basic:
     """The expression of an operation's result."""
     if (
         operation in _COMPARISONS
@@ -94,7 +97,7 @@ def is_recorded() -> bool:
     return _PRE_DISPATCH_MODES.get(0) is not None or torch._C._get_dispatch_mode(_PROXY_MODE) is not None
 
 
-def compute_order(tensor: Any, *args: Any, **kwargs: Any) -> None:
+def compute_order(tensor: object, *args: Any, **kwargs: Any) -> None:
     """Compute whether a tensor is contiguous, hiding the comparisons of sizes from a recorder.
 
     Args:
@@ -126,24 +129,24 @@ def record_operation(operation: str, operands: Sequence[Any], result: Any) -> An
     return twin
 
 
-def is_unbacked(expression: Any) -> bool:
+def is_unbacked(expression: sympy.Basic) -> bool:
     """Whether an expression is a symbol for an integer that depends on data."""
     return bool(expression.is_symbol) and symbol_is_type(expression, SymT.UNBACKED_INT)
 
 
-def identity(number: Any) -> Any:
+def identity(number: Number) -> object:
     """A key that is the same for equal symbolic numbers of one environment."""
     node = number.node
     return getattr(node, "original", node)
 
 
-def canonical_form(number: Any) -> Any:
+def canonical_form(number: Number) -> object:
     """A key that is the same for symbolic numbers of one environment whose polynomials are equal."""
     node = identity(number)
     return getattr(node, "canonical", node)
 
 
-def holds_always(condition: Any) -> bool:
+def holds_always(condition: bool | torch.SymBool) -> bool:
     """Whether a condition is true for all sizes; adds no guard."""
     if isinstance(condition, torch.SymBool):
         return bool(condition.node.statically_known_true("", 0))
@@ -152,8 +155,7 @@ def holds_always(condition: Any) -> bool:
 
 def axes_by_stride(tensor: torch.Tensor) -> list[int] | None:
     """The axes from the one with the largest stride in the example; None if a stride has no example."""
-    symbolic_strides: Sequence[Any] = tensor.stride()
-    strides: list[Any] = [stride if type(stride) is int else stride.node.hint for stride in symbolic_strides]
+    strides = [stride.node.hint if isinstance(stride, torch.SymInt) else stride for stride in tensor.stride()]
     return None if None in strides else sorted(range(tensor.dim()), key=lambda axis: -strides[axis])
 
 
@@ -171,7 +173,7 @@ def order_in_storage(tensor: torch.Tensor, *, from_begin: bool) -> list[int] | N
     order = axes_by_stride(tensor)
     if order is None:
         return None
-    expected: Any = 1
+    expected: Size = 1
     for axis in reversed(order):
         if not holds_always(tensor.stride(axis) == expected):
             return None
@@ -179,7 +181,7 @@ def order_in_storage(tensor: torch.Tensor, *, from_begin: bool) -> list[int] | N
     return order
 
 
-def decide_condition(condition: Any) -> bool | None:
+def decide_condition(condition: bool | torch.SymBool) -> bool | None:
     """Decide a condition on sizes by polynomials; None if it may differ between sizes."""
     if not isinstance(condition, torch.SymBool):
         return bool(condition)
@@ -187,7 +189,7 @@ def decide_condition(condition: Any) -> bool | None:
     return None if decide is None else decide()
 
 
-def as_integer(number: Any) -> Any:
+def as_integer(number: torch.SymInt | torch.SymFloat) -> Size | None:
     """The result of `int(number)` for a symbolic number, as a symbolic integer if rounding never changes it.
 
     Returns:
@@ -196,7 +198,7 @@ def as_integer(number: Any) -> Any:
     """
     if isinstance(number, torch.SymInt):
         return number
-    fraction = _exact_fraction(number.node)
+    fraction: tuple[Size, Size] | None = _exact_fraction(number.node)
     if fraction is None:
         name, *operands = getattr(number.node, "operation", None) or ("",)
         if name not in _QUOTIENTS:
@@ -215,7 +217,7 @@ _QUOTIENTS = ("int_truediv", "float_truediv")
 _LARGEST_DENOMINATOR = 1 << 20
 
 
-def _exact_fraction(node: Any) -> tuple[Any, int] | None:
+def _exact_fraction(node: _sym_node.SymNode) -> tuple[Size, int] | None:
     """The integer, and the power of 2 by which it is divided, that a float is exactly; None for others.
 
     Sums, differences and products of such floats are exact, too, while they are below 2**53.
@@ -223,10 +225,10 @@ def _exact_fraction(node: Any) -> tuple[Any, int] | None:
     if node.constant is not None:
         if not math.isfinite(node.constant):
             return None
-        numerator, denominator = node.constant.as_integer_ratio()
-        return (numerator, denominator) if denominator <= _LARGEST_DENOMINATOR else None
+        exact = node.constant.as_integer_ratio()
+        return exact if exact[1] <= _LARGEST_DENOMINATOR else None
     if node.pytype is int:
-        return _sym_node.wrap_node(node), 1
+        return torch.SymInt(node), 1
     name, *operands = getattr(node, "operation", None) or ("",)
     if name == "sym_float":
         return _exact_fraction(operands[0])
@@ -237,15 +239,13 @@ def _exact_fraction(node: Any) -> tuple[Any, int] | None:
         return None
     (first_numerator, first_denominator), (second_numerator, second_denominator) = fractions[0], fractions[1]
     if name in _QUOTIENTS:
-        is_power = (
-            type(second_numerator) is int
-            and second_numerator > 0
-            and second_numerator & (second_numerator - 1) == 0
-        )
-        numerator, denominator = (
-            first_numerator * second_denominator,
-            first_denominator * second_numerator if is_power else 0,
-        )
+        # Only division by a power of 2 is exact.
+        if isinstance(second_numerator, torch.SymInt) or second_numerator <= 0:
+            return None
+        if second_numerator & (second_numerator - 1):
+            return None
+        numerator: Size = first_numerator * second_denominator
+        denominator = first_denominator * second_numerator
     elif name == "mul":
         numerator, denominator = first_numerator * second_numerator, first_denominator * second_denominator
     else:
@@ -255,10 +255,10 @@ def _exact_fraction(node: Any) -> tuple[Any, int] | None:
             else first_numerator * second_denominator + second_numerator * first_denominator
         )
         denominator = first_denominator * second_denominator
-    return (numerator, denominator) if 0 < denominator <= _LARGEST_DENOMINATOR else None
+    return (numerator, denominator) if denominator <= _LARGEST_DENOMINATOR else None
 
 
-def number_hash(number: Any) -> int:
+def number_hash(number: torch.SymInt) -> int:
     """The hash of a symbolic integer; stands in for `SymInt.__hash__`.
 
     A number that was read from a tensor has the hash of its value, for which the environment is asked. Other
@@ -272,4 +272,4 @@ def number_hash(number: Any) -> int:
     return hash(int(number))
 
 
-_HASH: Callable[[Any], int] = torch.SymInt.__hash__
+_HASH: Callable[[torch.SymInt], int] = torch.SymInt.__hash__

@@ -2,54 +2,28 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
-from typing import Any
 
 import sympy
 import torch
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
-from torch.utils._sympy import functions
-from torch.utils._sympy.functions import (
-    CeilToInt,
-    CleanDiv,
-    FloorDiv,
-    FloorToInt,
-    IntTrueDiv,
-    Max,
-    Min,
-    Mod,
-    PythonMod,
-    RoundToInt,
-    ToFloat,
-    TruncToInt,
-)
+from torch.fx.experimental.symbolic_shapes import DimDynamic as DimDynamic
+from torch.fx.experimental.symbolic_shapes import ShapeEnv as ShapeEnv
+from torch.utils._sympy import functions as functions
+from torch.utils._sympy.functions import CeilToInt as CeilToInt
+from torch.utils._sympy.functions import CleanDiv as CleanDiv
+from torch.utils._sympy.functions import FloorDiv as FloorDiv
+from torch.utils._sympy.functions import FloorToInt as FloorToInt
+from torch.utils._sympy.functions import IntTrueDiv as IntTrueDiv
+from torch.utils._sympy.functions import Max as Max
+from torch.utils._sympy.functions import Min as Min
+from torch.utils._sympy.functions import Mod as Mod
+from torch.utils._sympy.functions import PythonMod as PythonMod
+from torch.utils._sympy.functions import RoundToInt as RoundToInt
+from torch.utils._sympy.functions import ToFloat as ToFloat
+from torch.utils._sympy.functions import TruncToInt as TruncToInt
 
 from ...registration import CaptureError
-
-__all__ = [
-    "CHECK",
-    "FLOAT_ARITHMETIC",
-    "CeilToInt",
-    "CleanDiv",
-    "DimDynamic",
-    "FloatFloorDiv",
-    "FloatProduct",
-    "FloatSum",
-    "FloorDiv",
-    "FloorToInt",
-    "IntTrueDiv",
-    "Max",
-    "Min",
-    "Mod",
-    "PythonMod",
-    "RoundToInt",
-    "ShapeEnv",
-    "ToFloat",
-    "TruncToInt",
-    "check",
-    "functions",
-    "new_symbol",
-]
 
 check = torch._check
 """Tells torch.export the range of a number; an error where the condition is false."""
@@ -57,51 +31,48 @@ CHECK = f"torch.{check.__name__}"
 """The name of that function, for messages."""
 
 
-class FloatSum(sympy.Function):  # type: ignore[misc]
-    """The sum of two floats, as Python rounds it: sympy would reorder the terms of nested sums."""
+_PYTHON_FUNCTIONS: dict[str, Callable[[float, float], float]] = {
+    "add": operator.add,
+    "mul": operator.mul,
+    "floordiv": operator.floordiv,
+}
+
+
+class _FloatOperation(sympy.Function):  # type: ignore[misc]
+    """An operation on two floats that sympy keeps as it is unless both are numbers."""
 
     is_real = True
     # torch's analyses of expressions find their rule for a function by this name.
-    _torch_handler_name = "add"
+    _torch_handler_name: str
 
     @classmethod
-    def eval(cls, first: Any, second: Any) -> Any:
-        """The sum of two numbers; None for other terms."""
+    def eval(cls, first: sympy.Expr, second: sympy.Expr) -> sympy.Float | None:
+        """The result for two numbers; None for other terms."""
         # None makes sympy keep the call as it is.
         if first.is_Number and second.is_Number:
-            return sympy.Float(float(first) + float(second))
+            return sympy.Float(_PYTHON_FUNCTIONS[cls._torch_handler_name](float(first), float(second)))
         return None
 
 
-class FloatProduct(sympy.Function):  # type: ignore[misc]
+class FloatSum(_FloatOperation):
+    """The sum of two floats, as Python rounds it: sympy would reorder the terms of nested sums."""
+
+    _torch_handler_name = "add"
+
+
+class FloatProduct(_FloatOperation):
     """The product of two floats, as Python rounds it: sympy would multiply constants of nested products."""
 
-    is_real = True
     _torch_handler_name = "mul"
 
-    @classmethod
-    def eval(cls, first: Any, second: Any) -> Any:
-        """The product of two numbers; None for other factors."""
-        if first.is_Number and second.is_Number:
-            return sympy.Float(float(first) * float(second))
-        return None
 
-
-class FloatFloorDiv(sympy.Function):  # type: ignore[misc]
+class FloatFloorDiv(_FloatOperation):
     """The quotient of two floats, rounded down as by Python: torch would join the divisors of nested ones."""
 
-    is_real = True
     _torch_handler_name = "floordiv"
 
-    @classmethod
-    def eval(cls, dividend: Any, divisor: Any) -> Any:
-        """The quotient of two numbers; None for others."""
-        if dividend.is_Number and divisor.is_Number:
-            return sympy.Float(float(dividend) // float(divisor))
-        return None
 
-
-def _remainder(dividend: Any, divisor: Any) -> Any:
+def _remainder(dividend: object, divisor: object) -> object:
     # torch takes all remainders for integers, and so answers `n % 2.5 == 0.5` without a guard.
     raise CaptureError(
         "a remainder of floats (%) that depends on a dynamic size is not supported: use integers, or make "
@@ -109,12 +80,12 @@ def _remainder(dividend: Any, divisor: Any) -> Any:
     )
 
 
-def _difference(minuend: Any, subtrahend: Any) -> Any:
+def _difference(minuend: sympy.Expr, subtrahend: sympy.Expr) -> sympy.Expr:
     # The negative of a float is exact.
     return FloatSum(minuend, -subtrahend)
 
 
-FLOAT_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+FLOAT_ARITHMETIC: dict[str, Callable[[object, object], object]] = {
     "add": FloatSum,
     "sub": _difference,
     "mul": FloatProduct,
@@ -124,7 +95,7 @@ FLOAT_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
 """The expressions of torch's operations on symbolic numbers, if one of the operands is a float."""
 
 
-def new_symbol(environment: ShapeEnv, name: str, size: int) -> Any:
+def new_symbol(environment: ShapeEnv, name: str, size: int) -> object:
     """A new symbol for an unbounded size, which is 1 in the example."""
     from torch._dynamo.source import ConstantSource
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
 import torch
 import torch.export
@@ -12,6 +12,7 @@ import torch.fx
 from torch.export.graph_signature import InputSpec, OutputSpec
 
 from ...captured_graph.specializations import Specialization
+from ...torch_boundary.containers import pytree
 
 
 @dataclasses.dataclass
@@ -22,8 +23,9 @@ class GraphSignature:
     output_specs: list[OutputSpec]
 
     @property
-    def user_inputs(self) -> list[Any]:
+    def user_inputs(self) -> list[object]:
         """For each leaf of the call, the name of its placeholder, or its constant value."""
+        # Weights and constants have the name of the tensor as their target.
         users = [entry for entry in self.input_specs if entry.target is None]
         return [entry.arg.value if hasattr(entry.arg, "value") else entry.arg.name for entry in users]
 
@@ -32,8 +34,8 @@ class GraphSignature:
 class CallStructure:
     """The tree structures of a call `(args, kwargs)` and of its result."""
 
-    in_spec: Any
-    out_spec: Any
+    in_spec: pytree.TreeSpec
+    out_spec: pytree.TreeSpec
 
 
 @dataclasses.dataclass
@@ -55,10 +57,10 @@ class RecordedProgram:
     graph_signature: GraphSignature
     call_spec: CallStructure
     state_dict: Mapping[str, torch.Tensor]
-    constants: Mapping[str, Any]
-    range_constraints: Mapping[Any, Any]
+    constants: Mapping[str, object]
+    range_constraints: Mapping[object, object]
     specializations: Sequence[Specialization]
-    answers: Mapping[tuple[str, str], Sequence[Any]]
+    answers: Mapping[tuple[str, str], Sequence[object]]
     gradients: bool = False
     replaced: Sequence[str] = ()
 

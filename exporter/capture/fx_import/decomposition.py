@@ -10,13 +10,12 @@ import contextlib
 import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import onnx_ir as ir
+import sympy
 import torch
 from onnx_ir import tensor_adapters
 from onnx_ir._symbolic_shapes import parse_symbolic_expression
-from sympy import nextprime
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
@@ -30,13 +29,21 @@ from ...torch_boundary.boundary import boundary
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import FakeTensorMode
 from ...torch_boundary.operators import decompositions
-from ...torch_boundary.operators.overloads import OpOverload, operator_of, schema_of, written_arguments
+from ...torch_boundary.operators.overloads import (
+    OperatorBase,
+    OpOverload,
+    operator_of,
+    schema_of,
+    written_arguments,
+)
 from ...torch_boundary.process.silence import quiet
+from ...torch_boundary.symbolic_numbers import Size
 from ...torch_boundary.symbolic_sizes import new_symbol
 from .higher_order import Importer
 from .source_values import NamedDimensions, describe
 
 IsKnown = Callable[[ir.Node], bool]
+Rules = dict[OpOverload, Callable[..., object]]
 
 _SIZES = (7, 11, 13, 17, 19, 23, 29, 31)
 """The sizes in a trace; primes, so that no size divides another."""
@@ -54,8 +61,8 @@ class _Trace:
         graph: the decomposition, or None if there is none.
     """
 
-    met: frozenset[Any]
-    decomposed: frozenset[Any]
+    met: frozenset[OperatorBase]
+    decomposed: frozenset[OperatorBase]
     graph: ir.Graph | None
 
 
@@ -67,7 +74,7 @@ class Decomposer:
 
     def __init__(self) -> None:
         self._traces: dict[str, list[_Trace]] = {}
-        self._tables: dict[str, tuple[IsKnown | None, frozenset[Any]]] = {}
+        self._tables: dict[str, tuple[IsKnown | None, frozenset[OperatorBase]]] = {}
 
     def __call__(self, node: ir.Node, is_known: IsKnown) -> ir.Graph | None:
         """An equivalent source graph, all of whose operators satisfy `is_known`.
@@ -86,7 +93,7 @@ class Decomposer:
         trace = next((trace for trace in traces if trace.met & unknown == trace.decomposed), None)
         if trace is None:
             with boundary(torch.no_grad(), quiet()):
-                met: set[Any] = set()
+                met: set[OperatorBase] = set()
                 graph = _trace_operator(node, operator, _recording_rules(met, unknown))
             trace = _Trace(frozenset(met), frozenset(met & unknown), graph)
             traces.append(trace)
@@ -94,7 +101,7 @@ class Decomposer:
             return None
         return trace.graph
 
-    def _unknown_operators(self, is_known: IsKnown, domain: str) -> frozenset[Any]:
+    def _unknown_operators(self, is_known: IsKnown, domain: str) -> frozenset[OperatorBase]:
         """The operators of torch's table that are not known, computed once for each lowering.
 
         Args:
@@ -124,25 +131,27 @@ class _Fakes:
     def __init__(self, scale: int) -> None:
         self.environment = ShapeEnv()
         self.mode = FakeTensorMode(shape_env=self.environment, allow_non_fake_inputs=True)
-        self.names: dict[Any, str] = {}
-        self._symbols: dict[str, Any] = {}
-        self._sizes = itertools.cycle(size if scale == 1 else nextprime(size * scale) for size in _SIZES)
-        self._hints: dict[Any, int] = {}
+        self.names: dict[sympy.Symbol, str] = {}
+        self._symbols: dict[str, sympy.Symbol] = {}
+        self._sizes = itertools.cycle(
+            size if scale == 1 else sympy.nextprime(size * scale) for size in _SIZES
+        )
+        self._hints: dict[sympy.Symbol, int] = {}
 
-    def symbol(self, name: str) -> Any:
+    def symbol(self, name: str) -> sympy.Symbol:
         if name not in self._symbols:
             size = next(self._sizes)
             symbol = new_symbol(self.environment, f"opsetta_{len(self._symbols)}", size)
             self._symbols[name], self.names[symbol], self._hints[symbol] = symbol, name, size
         return self._symbols[name]
 
-    def number(self, expression: Any) -> Any:
+    def number(self, expression: sympy.Expr) -> Size:
         hint = int(expression.subs(self._hints))
         if hint < 2:
             raise _TooSmall(f"the size {expression} is {hint} in the trace")
         return self.environment.create_symintnode(expression, hint=hint)
 
-    def size(self, dim: int | ir.SymbolicDim) -> Any:
+    def size(self, dim: int | ir.SymbolicDim) -> Size:
         if isinstance(dim, int):
             return dim
         if dim.value is None:
@@ -155,13 +164,13 @@ class _Fakes:
         symbols = {symbol: self.symbol(symbol.name) for symbol in expression.free_symbols}
         return self.number(expression.xreplace(symbols))
 
-    def unnamed_number(self, key: str) -> Any:
+    def unnamed_number(self, key: str) -> Size:
         """A number without a name. Equal nodes share one decomposition, but not the numbers in it."""
         symbol = self.symbol(key)
         self.names.pop(symbol, None)
         return self.number(symbol)
 
-    def fake_value(self, value: ir.Value, as_complex: bool) -> Any:
+    def fake_value(self, value: ir.Value, as_complex: bool) -> torch.Tensor | Size:
         if value.dtype is None or value.shape is None:
             raise GraphError(f"the element type or shape of '{value.name}' is unknown")
         if NUMBER in value.metadata_props:
@@ -176,11 +185,11 @@ class _Fakes:
             return torch.empty(shape, dtype=dtype)
 
 
-def _recording_rules(met: set[Any], unknown: frozenset[Any]) -> dict[Any, Any]:
+def _recording_rules(met: set[OperatorBase], unknown: frozenset[OperatorBase]) -> Rules:
     """Torch's table, which decomposes only unknown operators, and adds each traced operator to `met`."""
 
-    def recording_rule(operator: Any, rule: Any) -> Any:
-        def decompose(*args: Any, **kwargs: Any) -> Any:
+    def recording_rule(operator: OperatorBase, rule: Callable[..., object]) -> Callable[..., object]:
+        def decompose(*args: object, **kwargs: object) -> object:
             met.add(operator)
             return rule(*args, **kwargs) if operator in unknown else NotImplemented
 
@@ -189,7 +198,7 @@ def _recording_rules(met: set[Any], unknown: frozenset[Any]) -> dict[Any, Any]:
     return {operator: recording_rule(operator, rule) for operator, rule in decompositions.table().items()}
 
 
-def _trace_operator(node: ir.Node, operator: OpOverload, rules: dict[Any, Any]) -> ir.Graph | None:
+def _trace_operator(node: ir.Node, operator: OpOverload, rules: Rules) -> ir.Graph | None:
     try:
         fakes, fake_arguments = _fake_arguments(node)
     except GraphError:
@@ -199,7 +208,7 @@ def _trace_operator(node: ir.Node, operator: OpOverload, rules: dict[Any, Any]) 
     leaves, structure = pytree.tree_flatten(fake_arguments)
     positions = [i for i, leaf in enumerate(leaves) if isinstance(leaf, (torch.Tensor, torch.SymInt))]
 
-    def run(*values: Any) -> list[Any]:
+    def run(*values: object) -> list[object]:
         merged = list(leaves)
         for position, value in zip(positions, values, strict=True):
             merged[position] = value
@@ -227,7 +236,7 @@ def _trace_operator(node: ir.Node, operator: OpOverload, rules: dict[Any, Any]) 
     return _import_trace(traced, node, fakes)
 
 
-def _fake_arguments(node: ir.Node) -> tuple[_Fakes, dict[str, Any]]:
+def _fake_arguments(node: ir.Node) -> tuple[_Fakes, dict[str, object]]:
     """Fake values, and the arguments of the node with them; all sizes are over 1 in the trace.
 
     Raises:
@@ -236,20 +245,21 @@ def _fake_arguments(node: ir.Node) -> tuple[_Fakes, dict[str, Any]]:
     # ATen operators on complex values work on the real pairs that represent them.
     as_complex = node.domain != "aten"
 
-    def make_fakes(scale: int) -> tuple[_Fakes, dict[str, Any]]:
+    def make_fakes(scale: int) -> tuple[_Fakes, dict[str, object]]:
         fakes = _Fakes(scale)
         return fakes, pytree.tree_map(
             lambda item: fakes.fake_value(item, as_complex) if isinstance(item, ir.Value) else item,
             arguments(node),
         )
 
+    # A size such as `n // 64` is 0 or 1 unless `n` is large.
     for scale in _SCALES:
         with contextlib.suppress(_TooSmall):
             return make_fakes(scale)
     return make_fakes(_LARGEST_SCALE)
 
 
-def _known_overload(operator: Any, is_known: IsKnown, dialect: str) -> bool:
+def _known_overload(operator: OperatorBase, is_known: IsKnown, dialect: str) -> bool:
     if not isinstance(operator, OpOverload):
         return False
     # Do not decompose in-place operators: `remove_inplace` handles them, and their decompositions end in

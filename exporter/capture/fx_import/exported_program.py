@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
-from typing import Any
+from collections.abc import Container, Mapping, Sequence
 
 import onnx_ir as ir
 import torch
 from onnx_ir import tensor_adapters
-from torch.export.graph_signature import InputKind, OutputKind
+from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 
 from ....registration import NUMBER, RANGES, CaptureError, Names
 from ...captured_graph.capture import Capture, Interface, graph_outputs
@@ -32,7 +31,7 @@ _KINDS = {
 def import_exported_program(
     program: CapturedProgram,
     *,
-    names: Mapping[Any, str] | None = None,
+    names: Mapping[object, str] | None = None,
     unproven: Mapping[str, Container[int]] | None = None,
     source_lines: bool = False,
 ) -> Capture:
@@ -53,13 +52,13 @@ def import_exported_program(
         return importer.run()
 
 
-def symbol_names(program: CapturedProgram, user_names: Mapping[tuple[int, int], str]) -> dict[Any, str]:
+def symbol_names(program: CapturedProgram, user_names: Mapping[tuple[int, int], str]) -> dict[object, str]:
     """A name for each symbol: the user's, else the input and axis of its first use.
 
     Args:
         wanted: the user's names by (position among the call's leaves, axis).
     """
-    names: dict[Any, str] = {}
+    names: dict[object, str] = {}
     positions = []
     placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
     users = (
@@ -87,7 +86,7 @@ class _ProgramImporter:
     def __init__(
         self,
         program: CapturedProgram,
-        names: Mapping[Any, str],
+        names: Mapping[object, str],
         unproven: Mapping[str, Container[int]],
         source_lines: bool,
     ):
@@ -106,7 +105,7 @@ class _ProgramImporter:
     def run(self) -> Capture:
         inputs: list[ir.Value] = []
         leaves: list[str | None] = []
-        constants: list[Any] = []
+        constants: list[object] = []
         initializers: list[ir.Value] = []
         for node, specification in zip(self._placeholders, self._specifications, strict=True):
             if specification.kind == InputKind.USER_INPUT:
@@ -117,6 +116,7 @@ class _ProgramImporter:
                 constants.append(constant)
                 if value is not None:
                     inputs.append(value)
+            # An unused weight has no place in the file.
             elif node.users:
                 self._importer.bind(node, self._state(node, specification, initializers))
             else:
@@ -156,19 +156,20 @@ class _ProgramImporter:
         return value
 
     def _state(
-        self, node: torch.fx.Node, specification: Any, initializers: list[ir.Value]
+        self, node: torch.fx.Node, specification: InputSpec, initializers: list[ir.Value]
     ) -> ir.Value | None:
         """The value of a parameter, buffer or lifted constant; weights that share memory are one value.
 
         None for a random generator: random operators of ONNX have their own.
         """
-        if isinstance(self._program.constants.get(specification.target), torch.Generator):
+        name = specification.target
+        assert name is not None, "only a leaf of the call has no name"
+        if isinstance(self._program.constants.get(name), torch.Generator):
             return None
         if specification.kind not in _KINDS:
             raise CaptureError(
                 f"input '{node.name}' is a {specification.kind.name}, which ONNX does not support"
             )
-        name = specification.target
         tensor = self._program.state_dict.get(name)
         if tensor is None:
             tensor = self._program.constants.get(name)
@@ -198,7 +199,7 @@ class _ProgramImporter:
         initializers.append(value)
         return value
 
-    def _outputs(self, results: Any) -> tuple[list[ir.Value], list[int | list[Any]]]:
+    def _outputs(self, results: Sequence[object]) -> tuple[list[ir.Value], list[int | list[object]]]:
         kinds = [specification.kind for specification in self._program.graph_signature.output_specs]
         if any(output_kind != OutputKind.USER_OUTPUT for output_kind in kinds):
             raise CaptureError(

@@ -28,7 +28,7 @@ from ...torch_boundary.operators.higher_order import has_no_result, vmap_nesting
 from ...torch_boundary.operators.overloads import HigherOrderOperator, OpOverload, schema_of
 from ..weights import share_memory
 from .higher_order_signatures import placeholders, written_operands
-from .source_values import NamedDimensions, constant, describe, share_memory_by_schema
+from .source_values import Imported, NamedDimensions, constant, describe, share_memory_by_schema
 
 NUMBERS = {bool: ("bool", DataType.BOOL), int: ("int", DataType.INT64), float: ("float", DataType.DOUBLE)}
 """Python's numbers: how metadata names them, and their element types."""
@@ -100,25 +100,26 @@ class GraphImporter(abc.ABC):
         self._names = names
         self._source_lines = source_lines
         self._scope = scope
-        self._environment: dict[torch.fx.Node, Any] = {}
+        self._environment: dict[torch.fx.Node, Imported] = {}
         self._aliases_matter = False
         self.nodes: list[ir.Node] = []
         self.initializers: list[ir.Value] = []
         """Tensors that are attributes of the graph's module."""
-        self.origins: dict[torch.fx.Node, Any] = self._environment
+        self.origins: dict[torch.fx.Node, Imported] = self._environment
         """The result of each fx node: a value, a list of values, or a Python constant."""
 
-    def bind(self, node: torch.fx.Node, value: Any) -> None:
+    def bind(self, node: torch.fx.Node, value: Imported) -> None:
         """Set the value of a placeholder."""
         self._environment[node] = value
 
-    def run(self, graph: torch.fx.Graph) -> Any:
+    def run(self, graph: torch.fx.Graph) -> Imported:
         """Import every node and return the graph's results, nested as they are."""
         self._aliases_matter = self._aliases_matter or any(_mutates(node) for node in graph.nodes)
         imported_nodes: set[torch.fx.Node] = set()
         for node in graph.nodes:
             if node.op == "output":
                 return self.argument(node.args[0])
+            # A `vmap` imports all its nodes at its first.
             if imported_nodes and node in imported_nodes:
                 continue
             if isinstance(node.target, OpOverload):
@@ -141,21 +142,21 @@ class GraphImporter(abc.ABC):
         return None
 
     @abc.abstractmethod
-    def import_vmap(self, first: torch.fx.Node) -> tuple[list[torch.fx.Node], dict[torch.fx.Node, Any]]:
+    def import_vmap(self, first: torch.fx.Node) -> tuple[list[torch.fx.Node], dict[torch.fx.Node, Imported]]:
         """Import a `vmap` from its first node on; return its nodes, and the value of each of its results."""
 
     @abc.abstractmethod
-    def import_higher_order(self, node: torch.fx.Node, target: HigherOrderOperator) -> Any:
+    def import_higher_order(self, node: torch.fx.Node, target: HigherOrderOperator) -> Imported:
         """Import a node that takes graphs, and return its results, nested as its readers see them."""
 
-    def module_attribute(self, node: torch.fx.Node) -> Any:
+    def module_attribute(self, node: torch.fx.Node) -> Imported:
         """The tensor or graph that a `get_attr` node reads."""
         item: Any = self._owner
         for part in str(node.target).split("."):
             item = getattr(item, part)
         return item
 
-    def _attribute(self, node: torch.fx.Node) -> Any:
+    def _attribute(self, node: torch.fx.Node) -> Imported:
         item = self.module_attribute(node)
         if not isinstance(item, torch.Tensor):
             return item
@@ -171,7 +172,7 @@ class GraphImporter(abc.ABC):
         self.initializers.append(value)
         return value
 
-    def argument(self, item: Any) -> Any:
+    def argument(self, item: object) -> Imported:
         """Convert an argument of an fx node to its form on source nodes."""
         if isinstance(item, torch.fx.Node):
             return self._environment[item]
@@ -183,7 +184,7 @@ class GraphImporter(abc.ABC):
             return {key: self.argument(member) for key, member in item.items()}
         return constant(item)
 
-    def _call(self, node: torch.fx.Node) -> Any:
+    def _call(self, node: torch.fx.Node) -> Imported:
         target = node.target
         if target is operator.getitem:
             return self.argument(node.args[0])[node.args[1]]
@@ -193,8 +194,9 @@ class GraphImporter(abc.ABC):
             return None
         return self._arithmetic(node, target)
 
-    def _operator(self, node: torch.fx.Node, target: OpOverload) -> Any:
+    def _operator(self, node: torch.fx.Node, target: OpOverload) -> Imported:
         name, overload, formals, is_mutable = _read_schema(target)
+        # ONNX has no assertions, and these change no value.
         if name in ASSERTIONS:
             return None
         if name == "aten::sym_stride":
@@ -204,6 +206,7 @@ class GraphImporter(abc.ABC):
             arguments["self"] = self._as_in_storage(node, name, arguments["self"])
         for key, item in node.kwargs.items():
             arguments[key] = self.argument(item)
+        # `remove_inplace` knows what ATen's operators write; of others only the schema says it.
         if is_mutable and target.namespace != "aten":
             targets = [self.argument(item) for item in written_operands(node)]
             results = self.append_with_new_values(node, name, overload, arguments, targets)
@@ -221,7 +224,7 @@ class GraphImporter(abc.ABC):
                 source.metadata_props[ALIAS] = "false"
         return self._result(node, source)
 
-    def _stride(self, node: torch.fx.Node) -> Any:
+    def _stride(self, node: torch.fx.Node) -> Imported:
         """The stride of an axis: the product of the sizes of the axes that lie inside it in the storage."""
         tensor, axis = node.args[0].meta["val"], node.args[1]  # type: ignore[union-attr]
         order = None
@@ -266,7 +269,7 @@ class GraphImporter(abc.ABC):
         self.append(node, "aten::permute", "default", {"self": value, "dims": order}, outputs=[ordered])
         return ordered
 
-    def _arithmetic(self, node: torch.fx.Node, target: Callable[..., Any] | str) -> Any:
+    def _arithmetic(self, node: torch.fx.Node, target: Callable[..., Any] | str) -> Imported:
         """Import Python arithmetic on symbolic numbers: `operator.mul`, `torch.sym_max`, `math.floor`."""
         name = getattr(target, "__name__", str(target)).strip("_").removeprefix("sym_")
         if not node.kwargs and len(node.args) <= 3:
@@ -281,10 +284,11 @@ class GraphImporter(abc.ABC):
             module, self._dimensions, self._names, source_lines=self._source_lines, scope=self._scope
         )
         inner._aliases_matter = self._aliases_matter
+        # All graphs of a model have one list of initializers.
         inner.initializers = self.initializers
         return inner
 
-    def value(self, stem: str, example: Any = None) -> ir.Value:
+    def value(self, stem: str, example: object = None) -> ir.Value:
         """A new value, with the element type and shape of an example if given."""
         return describe(ir.Value(name=self.unique(stem)), example, self._dimensions, stem)
 
@@ -292,7 +296,7 @@ class GraphImporter(abc.ABC):
         """A name that no other value or graph has."""
         return self._names.unique(stem)
 
-    def inline(self, module: torch.fx.GraphModule, operands: Sequence[Any]) -> Any:
+    def inline(self, module: torch.fx.GraphModule, operands: Sequence[Imported]) -> Imported:
         """Import the nodes of a graph into this one; return its results, nested as they are."""
         inner = self.child(module)
         inner.nodes = self.nodes
@@ -305,7 +309,7 @@ class GraphImporter(abc.ABC):
         node: torch.fx.Node,
         name: str,
         overload: str,
-        arguments: Mapping[str, Any],
+        arguments: Mapping[str, Imported],
         attributes: Sequence[ir.Attr] = (),
         outputs: Sequence[ir.Value] | None = None,
     ) -> ir.Node:
@@ -329,10 +333,10 @@ class GraphImporter(abc.ABC):
         node: torch.fx.Node,
         name: str,
         overload: str,
-        arguments: dict[str, Any],
+        arguments: dict[str, Imported],
         targets: Sequence[ir.Value],
         graphs: Sequence[ir.Attr] = (),
-    ) -> Any:
+    ) -> Imported:
         """Append a functional node for one that writes to tensors.
 
         Args:
@@ -352,7 +356,7 @@ class GraphImporter(abc.ABC):
     def emit(
         self,
         name: str,
-        arguments: dict[str, Any],
+        arguments: dict[str, Imported],
         like: ir.Value,
         *,
         overload: str = "default",
@@ -376,7 +380,7 @@ class GraphImporter(abc.ABC):
         leaves = enumerate(pytree.tree_leaves(node.meta.get("val")))
         return [self.number_or_value(f"{node.name}_{i}", leaf) for i, leaf in leaves if leaf is not None]
 
-    def number_or_value(self, stem: str, example: Any) -> ir.Value:
+    def number_or_value(self, stem: str, example: object) -> ir.Value:
         """A new value for an example, which is a tensor, a symbolic number or a number."""
         value = self.value(stem, example)
         if type(example) in NUMBERS:
@@ -403,7 +407,7 @@ class GraphImporter(abc.ABC):
         return properties
 
     @staticmethod
-    def _result(node: torch.fx.Node, source: ir.Node) -> Any:
+    def _result(node: torch.fx.Node, source: ir.Node) -> Imported:
         """The node's results in the form that readers expect: a value, or values nested in lists."""
         example = node.meta.get("val")
         if not isinstance(example, (list, tuple)):
@@ -411,8 +415,8 @@ class GraphImporter(abc.ABC):
         return _nest_results(example, iter(source.outputs))
 
 
-def _nest_results(example: Sequence[Any], values: Iterator[ir.Value]) -> list[Any]:
-    results: list[Any] = []
+def _nest_results(example: Sequence[object], values: Iterator[ir.Value]) -> list[Imported]:
+    results: list[Imported] = []
     for member in example:
         if isinstance(member, (list, tuple)):
             results.append(_nest_results(member, values))
@@ -421,11 +425,11 @@ def _nest_results(example: Sequence[Any], values: Iterator[ir.Value]) -> list[An
     return results
 
 
-def nest_results(example: Any, outputs: Sequence[ir.Value]) -> Any:
+def nest_results(example: object, outputs: Sequence[ir.Value]) -> Imported:
     """The results of a node, nested as its readers see them; a number that torch fixed stays a number."""
     values = iter(outputs)
 
-    def nest(item: Any) -> Any:
+    def nest(item: object) -> Imported:
         if isinstance(item, (list, tuple)):
             return [nest(member) for member in item]
         if item is None:
@@ -436,7 +440,7 @@ def nest_results(example: Any, outputs: Sequence[ir.Value]) -> Any:
     return nest(example)
 
 
-def _share_memory(operator: OpOverload, result: Any, arguments: Mapping[str, Any]) -> Any:
+def _share_memory(operator: OpOverload, result: Imported, arguments: Mapping[str, Imported]) -> Imported:
     """The result of another library's operator, nested as its readers see it."""
     schema = schema_of(operator)
     if len(schema.returns) == 1:
@@ -444,7 +448,7 @@ def _share_memory(operator: OpOverload, result: Any, arguments: Mapping[str, Any
     return share_memory_by_schema(schema, result, arguments) if schema.returns else None
 
 
-def _results(node: torch.fx.Node) -> list[tuple[str, Any]]:
+def _results(node: torch.fx.Node) -> list[tuple[str, object]]:
     """The name stem and fake value of each result of a node, without results that are None."""
     example = node.meta.get("val")
     if not isinstance(example, (list, tuple)):

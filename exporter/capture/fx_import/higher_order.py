@@ -18,7 +18,6 @@ output, which a `copy_` writes into the operand afterwards. Wrappers without eff
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import onnx_ir as ir
 import torch
@@ -49,7 +48,7 @@ from .retracing import import_autocast, import_flex_attention, import_vmap, vmap
 class Importer(GraphImporter):
     """Imports every node that torch.export leaves."""
 
-    def import_vmap(self, first: torch.fx.Node) -> tuple[list[torch.fx.Node], dict[torch.fx.Node, Any]]:
+    def import_vmap(self, first: torch.fx.Node) -> tuple[list[torch.fx.Node], dict[torch.fx.Node, object]]:
         """Import a `vmap` as operators over the batch.
 
         Raises:
@@ -58,7 +57,7 @@ class Importer(GraphImporter):
         region = vmap_region(first)
         return region, import_vmap(self, region)
 
-    def import_higher_order(self, node: torch.fx.Node, target: HigherOrderOperator) -> Any:
+    def import_higher_order(self, node: torch.fx.Node, target: HigherOrderOperator) -> object:
         """Import a node that takes graphs.
 
         Raises:
@@ -83,7 +82,7 @@ class Importer(GraphImporter):
 
 def _body_and_operands(
     importer: GraphImporter, node: torch.fx.Node, name: str
-) -> tuple[torch.fx.GraphModule, list[Any]] | None:
+) -> tuple[torch.fx.GraphModule, list[object]] | None:
     """The body and operands of a wrapper; None if it is not a wrapper, or affects results."""
     if name not in WRAPPERS or (name == "wrap_with_autocast" and node.args[2] is not False):
         return None
@@ -137,9 +136,9 @@ def _out_dtype(importer: GraphImporter, node: torch.fx.Node) -> ir.Value:
     return cast(source.outputs[0], result_dtype)
 
 
-def _import_unknown_operator(importer: GraphImporter, node: torch.fx.Node, name: str) -> Any:
+def _import_unknown_operator(importer: GraphImporter, node: torch.fx.Node, name: str) -> object:
     """Import an operator of unknown signature, with numbered operands and graphs (`graph_0`)......."""
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, object] = {}
     graphs: list[ir.Attr] = []
     numbered_operands = [(f"operand_{index}", item) for index, item in enumerate(node.args)]
     for key, item in [*numbered_operands, *node.kwargs.items()]:
@@ -154,7 +153,7 @@ def _import_unknown_operator(importer: GraphImporter, node: torch.fx.Node, name:
     return nest_results(node.meta.get("val"), source.outputs)
 
 
-def _is_plain(importer: GraphImporter, item: Any) -> bool:
+def _is_plain(importer: GraphImporter, item: object) -> bool:
     """Whether an argument is a graph, or consists of values and constants, not of torch's own objects."""
     kinds = (ir.Value, bool, int, float, str, torch.dtype, torch.device, type(None))
     leaves = pytree.tree_leaves(item)
@@ -213,7 +212,7 @@ class _GraphBlock:
         inner = self._importer
         return ir.Graph(self._inputs, outputs, nodes=inner.nodes, name=inner.unique(name))
 
-    def _distinct_value(self, item: Any) -> ir.Value:
+    def _distinct_value(self, item: object) -> ir.Value:
         """A distinct value of this block for a number, an outer value, or a value returned twice."""
         if isinstance(item, ir.Value):
             return self._importer.emit("aten::alias", {"self": item}, item)
@@ -238,7 +237,7 @@ class _HigherOrderNode:
             key: importer.argument(item) for key, item in zip(signature.parameters, node.args, strict=True)
         }
 
-    def run(self) -> Any:
+    def run(self) -> object:
         """Append the node, and a `copy_` into each operand that its blocks write to."""
         signature, importer = self._signature, self._importer
         raw = dict(zip(signature.parameters, self._node.args, strict=True))
@@ -246,6 +245,7 @@ class _HigherOrderNode:
         changed = self._written_operands(operands)
         first = sum(len(self._arguments[formal]) for formal in signature.formals[: signature.carried or 0])
         order = list(range(len(operands)))
+        # A loop returns what it carries, so an operand that it writes to becomes one of those.
         if signature.carried and changed:
             read_only_indices = [index for index in order if index >= first and index not in changed]
             order = [*range(first), *changed, *read_only_indices]
@@ -265,7 +265,7 @@ class _HigherOrderNode:
             self._node, f"higher_order::{self._name}", "", self._arguments, targets, graphs
         )
 
-    def _written_operands(self, operands: Sequence[Any]) -> list[int]:
+    def _written_operands(self, operands: Sequence[object]) -> list[int]:
         """The positions of the operands that the blocks write to.
 
         Raises:

@@ -101,6 +101,7 @@ def written_operands(node: torch.fx.Node) -> list[torch.fx.Node]:
 
 def written_inputs(module: torch.fx.GraphModule) -> list[int]:
     """The positions of a graph's inputs that its nodes write to, themselves or through views."""
+    # By storage, because a graph may write through a view of its input.
     changed = {storage(item) for node in module.graph.nodes for item in written_operands(node)} - {None}
     return [index for index, node in enumerate(placeholders(module)) if storage(node) in changed]
 
@@ -109,14 +110,14 @@ def _calls(node: torch.fx.Node, name: str) -> Iterator[tuple[list[Any], torch.fx
     """The graphs that a node runs, each with the operands for its inputs."""
     if name in WRAPPERS:
         body, first = WRAPPERS[name]
-        operands = node.args[first] if name in TAKES_A_TUPLE else node.args[first:]
-        yield list(operands), _module(node.args[body])  # type: ignore[arg-type]
+        operands: Any = node.args[first] if name in TAKES_A_TUPLE else node.args[first:]
+        yield list(operands), _module(node.args[body])
         return
     signature = SIGNATURES.get(name)
     if signature is None:
         return
-    arguments = dict(zip(signature.parameters, node.args, strict=False))
-    operands = [item for formal in signature.formals for item in arguments[formal]]  # type: ignore[union-attr]
+    arguments: dict[str, Any] = dict(zip(signature.parameters, node.args, strict=False))
+    operands = [item for formal in signature.formals for item in arguments[formal]]
     for graph in signature.graphs:
         yield operands, _module(arguments[graph])
 
@@ -128,10 +129,10 @@ def _module(item: Any) -> torch.fx.GraphModule:
     return cast(torch.fx.GraphModule, submodule)
 
 
-def _nodes(item: Any) -> list[torch.fx.Node]:
+def _nodes(item: object) -> list[torch.fx.Node]:
     return [leaf for leaf in pytree.tree_leaves(item) if isinstance(leaf, torch.fx.Node)]
 
 
-def storage(node: Any) -> int | None:
+def storage(node: object) -> int | None:
     """A key that is equal for two nodes if they share memory."""
     return storage_of(node.meta.get("val")) if isinstance(node, torch.fx.Node) else None

@@ -24,6 +24,7 @@ from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import mode_of, trace
 from ...torch_boundary.operators.higher_order import eager_flex_attention, vmap_nesting
 from .fx_graph import GraphImporter
+from .source_values import Imported
 
 
 def vmap_region(first: torch.fx.Node) -> list[torch.fx.Node]:
@@ -44,15 +45,15 @@ def vmap_region(first: torch.fx.Node) -> list[torch.fx.Node]:
     raise CaptureError("a vmap of the captured graph does not end")
 
 
-def import_vmap(importer: GraphImporter, region: Sequence[torch.fx.Node]) -> dict[torch.fx.Node, Any]:
+def import_vmap(importer: GraphImporter, region: Sequence[torch.fx.Node]) -> dict[torch.fx.Node, Imported]:
     """Import the nodes of a `vmap` as operators on the batch; return the value of each result."""
     inside = set(region)
     used = [item for node in region for item in node.all_input_nodes if item not in inside]
     operands = list(dict.fromkeys(used))
     results = [node for node in region if any(user not in inside for user in node.users)]
 
-    def run(*values: Any) -> list[Any]:
-        environment = dict(zip(operands, values, strict=True))
+    def run(*values: object) -> list[object]:
+        environment: dict[torch.fx.Node, Any] = dict(zip(operands, values, strict=True))
         for node in region:
             if node.op == "get_attr":
                 environment[node] = importer.module_attribute(node)
@@ -68,7 +69,7 @@ def import_vmap(importer: GraphImporter, region: Sequence[torch.fx.Node]) -> dic
     return dict(zip(results, values, strict=True))
 
 
-def import_flex_attention(importer: GraphImporter, node: torch.fx.Node) -> Any:
+def import_flex_attention(importer: GraphImporter, node: torch.fx.Node) -> object:
     """Import a `flex_attention` as its eager implementation: attention with functions of single scores."""
     leaves, structure = pytree.tree_flatten((node.args, node.kwargs))
     positions = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.fx.Node)]
@@ -81,7 +82,7 @@ def import_flex_attention(importer: GraphImporter, node: torch.fx.Node) -> Any:
 
     attention = eager_flex_attention()
 
-    def run(*values: Any) -> Any:
+    def run(*values: object) -> object:
         merged = dict(enumerate(leaves)) | graphs | dict(zip(operands, values, strict=True))
         args, kwargs = structure.unflatten(list(merged.values()))
         return attention(*args, **kwargs)
@@ -90,7 +91,7 @@ def import_flex_attention(importer: GraphImporter, node: torch.fx.Node) -> Any:
     return importer.inline(_trace_function(run, examples, "flex_attention"), [arguments[i] for i in operands])
 
 
-def import_autocast(importer: GraphImporter, node: torch.fx.Node) -> Any:
+def import_autocast(importer: GraphImporter, node: torch.fx.Node) -> object:
     """Import a region under autocast with the casts that autocast makes.
 
     Returns:
@@ -100,7 +101,8 @@ def import_autocast(importer: GraphImporter, node: torch.fx.Node) -> Any:
     device, dtype, enabled, _, body, *operands = node.args
     module = importer.argument(body)
 
-    def run(*values: Any) -> Any:
+    def run(*values: object) -> object:
+        # The cache would return casts of an earlier trace.
         with torch.autocast(device, dtype=dtype, enabled=enabled, cache_enabled=False):  # type: ignore[arg-type]
             return module(*values)
 
@@ -116,7 +118,7 @@ def import_autocast(importer: GraphImporter, node: torch.fx.Node) -> Any:
 
 
 def _trace_function(
-    function: Callable[..., Any], examples: Sequence[Any], construct: str
+    function: Callable[..., object], examples: Sequence[object], construct: str
 ) -> torch.fx.GraphModule:
     """The operators that a function runs over fake tensors.
 
@@ -139,5 +141,6 @@ def _trace_function(
     # A new guard means that a branch of the traced code depended on a size.
     if environment is not None and len(environment.guards) > guard_count:
         raise CaptureError(f"a {construct} of the captured graph holds for some of the dynamic sizes only")
+    # Tracing records sizes that nothing reads.
     traced.graph.eliminate_dead_code()
     return traced

@@ -7,6 +7,7 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
+import sympy
 import torch
 from onnx_ir import DataType, tensor_adapters
 
@@ -18,6 +19,8 @@ _NUMBERS: dict[type, tuple[str, DataType]] = {
     torch.SymFloat: ("float", DataType.DOUBLE),
     torch.SymBool: ("bool", DataType.BOOL),
 }
+Imported = Any
+"""The result of an fx node in the source graph: a value, lists of values, a constant, or a sub-graph."""
 _UNKNOWN_DIM = ir.SymbolicDim(None)
 
 
@@ -32,17 +35,17 @@ class NamedDimensions:
 
     def __init__(
         self,
-        names: Mapping[Any, str] | None = None,
+        names: Mapping[object, str] | None = None,
         *,
         closed: bool = False,
         unproven: Mapping[str, Container[int]] | None = None,
     ):
-        self.names: dict[Any, str] = dict(names or {})
+        self.names: dict[sympy.Symbol, str] = dict(names or {})
         self.closed = closed
         self.unproven = dict(unproven or {})
-        self._dimensions: dict[Any, int | ir.SymbolicDim] = {}
+        self._dimensions: dict[object, int | ir.SymbolicDim] = {}
 
-    def shape(self, name: str, sizes: Sequence[Any]) -> ir.Shape:
+    def shape(self, name: str, sizes: Sequence[int | torch.SymInt]) -> ir.Shape:
         """The shape of a value by its name in the captured graph."""
         shape = [size if type(size) is int else self(size) for size in sizes]
         unproven = self.unproven.get(name)
@@ -50,7 +53,7 @@ class NamedDimensions:
             shape = [_UNKNOWN_DIM if axis in unproven else size for axis, size in enumerate(shape)]
         return ir.Shape(shape)
 
-    def __call__(self, size: Any) -> int | ir.SymbolicDim:
+    def __call__(self, size: int | torch.SymInt) -> int | ir.SymbolicDim:
         """The size as a number or a named dimension."""
         if isinstance(size, int):
             return size
@@ -60,13 +63,12 @@ class NamedDimensions:
             dim = self._dimensions[expression] = self._convert(expression)
         return dim
 
-    def _convert(self, expression: Any) -> int | ir.SymbolicDim:
+    def _convert(self, expression: sympy.Expr) -> int | ir.SymbolicDim:
         if expression.is_Integer:
             return int(expression)
+        # In a decomposition the symbols of torch have no meaning for the caller.
         if self.closed and not expression.free_symbols <= self.names.keys():
             return _UNKNOWN_DIM
-        import sympy
-
         renamed = {
             symbol: sympy.Symbol(self.names[symbol], integer=True, positive=True)
             for symbol in expression.free_symbols
@@ -97,7 +99,7 @@ def element_type(dtype: torch.dtype) -> DataType:
         raise CaptureError(f"{dtype} has no ONNX element type") from error
 
 
-def describe(value: ir.Value, example: Any, dimensions: NamedDimensions, name: str = "") -> ir.Value:
+def describe(value: ir.Value, example: object, dimensions: NamedDimensions, name: str = "") -> ir.Value:
     """Set the element type and shape of a source value to those of its fake tensor or symbolic number.
 
     Args:
@@ -113,7 +115,9 @@ def describe(value: ir.Value, example: Any, dimensions: NamedDimensions, name: s
     return value
 
 
-def share_memory_by_schema(schema: Any, results: Sequence[Any], arguments: Mapping[str, Any]) -> list[Any]:
+def share_memory_by_schema(
+    schema: torch.FunctionSchema, results: Sequence[object], arguments: Mapping[str, object]
+) -> list[object]:
     """The results of another library's operator, whose schema says which of them share memory with arguments.
 
     Args:
@@ -134,7 +138,7 @@ def share_memory_by_schema(schema: Any, results: Sequence[Any], arguments: Mappi
     return [result if name is None else arguments[name] for name, result in pairs]
 
 
-def constant(item: Any) -> Any:
+def constant(item: object) -> object:
     """A constant argument in the form in which source nodes keep it; None for a random generator."""
     if isinstance(item, torch.Generator):
         return None

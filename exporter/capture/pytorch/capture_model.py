@@ -209,7 +209,7 @@ def _export(
                 program = _capture_call(
                     model, call, specification, names, restoring, source_lines, by, specialize
                 )
-            capture_patches.restore_operators(program)
+            capture_patches.restore_operators(program.graph_module)
             captured = _placeholders(program)
             refusal = shapes.describe_specialised(leaves, captured) or shapes.describe_rounded(captured)
             if refusal is None:

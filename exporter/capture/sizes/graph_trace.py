@@ -12,8 +12,9 @@ import torch.fx
 
 from ....registration import GraphError
 from ...torch_boundary.containers import pytree
-from ...torch_boundary.fake_tensors import FakeTensor, layout_of, storage_key
+from ...torch_boundary.fake_tensors import FakeTensor, storage_key
 from ...torch_boundary.operators.overloads import OpOverload, kernel_run, schema_of
+from ...torch_boundary.recording.layouts.layout import layout_of
 from ..fx_import.fx_graph import ASSERTIONS
 from .operator_trace import WITHOUT_ONES, OperatorRecorder, Step, Trace
 

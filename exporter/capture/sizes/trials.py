@@ -15,9 +15,10 @@ import torch.fx
 from ....passes.faults import raise_fault
 from ...torch_boundary import probe
 from ...torch_boundary.containers import pytree
-from ...torch_boundary.fake_tensors import FakeTensorMode, forget_layout
+from ...torch_boundary.fake_tensors import FakeTensorMode
 from ...torch_boundary.operators.overloads import MEMORY_REPLACING, HigherOrderOperator, OpOverload, schema_of
 from ...torch_boundary.process.process_state import pause_garbage_collection
+from ...torch_boundary.recording.layouts.layout import forget_layout
 from ...torch_boundary.recording.quick_calls import quick_run
 from ...torch_boundary.replacements import data_attribute
 from ...torch_boundary.state.module_tree import modules_of, replace_tensors, scripted_tensors

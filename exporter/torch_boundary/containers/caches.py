@@ -8,12 +8,16 @@ and those with the keys of an indexer (sparse attention, such as DeepSeek-V3.2).
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from types import ModuleType
 from typing import Any
 
 from ....registration import CaptureError
 from . import pytree
 
+Cache = Any
+Layer = Any
+Context = Any
 _ATTENTION = ("key_cache", "value_cache")
 _LINEAR = ("conv_states", "recurrent_states")
 _COUNTERS = ("conv_kernel_size", "has_previous_state")
@@ -49,20 +53,20 @@ def register_caches() -> None:
         )
 
 
-def _extend(cache_utils: Any) -> None:
+def _extend(cache_utils: ModuleType) -> None:
     """Also flatten caches with layers that the functions of transformers do not flatten."""
     cache_class = cache_utils.DynamicCache
     original = pytree.SUPPORTED_NODES[cache_class]
     extra_layers = _extra_layers(cache_utils)
 
-    def has_extra_layers(cache: Any) -> bool:
+    def has_extra_layers(cache: Cache) -> bool:
         return any(isinstance(layer, extra_layers) for layer in cache.layers)
 
-    def flatten(cache: Any) -> tuple[list[Any], Any]:
+    def flatten(cache: Cache) -> tuple[list[object], Context]:
         _check(cache, cache_utils)
         return _flatten_layers(cache, cache_utils) if has_extra_layers(cache) else original.flatten_fn(cache)
 
-    def flatten_with_keys(cache: Any) -> tuple[list[Any], Any]:
+    def flatten_with_keys(cache: Cache) -> tuple[list[tuple[pytree.KeyEntry, Any]], Context]:
         _check(cache, cache_utils)
         if not has_extra_layers(cache):
             assert original.flatten_with_keys_fn is not None
@@ -70,7 +74,7 @@ def _extend(cache_utils: Any) -> None:
         children, context = _flatten_layers(cache, cache_utils)
         return [(pytree.MappingKey(n), child) for n, child in zip(context[0], children, strict=True)], context
 
-    def unflatten(children: Any, context: Any) -> Any:
+    def unflatten(children: Iterable[object], context: Context) -> Cache:
         if list(context[0]) == list(_ATTENTION):
             return original.unflatten_fn(children, context)
         cache = cache_class()
@@ -82,14 +86,14 @@ def _extend(cache_utils: Any) -> None:
     )
 
 
-def _extra_layers(cache_utils: Any) -> tuple[type, ...]:
+def _extra_layers(cache_utils: ModuleType) -> tuple[type, ...]:
     """The classes of layers that transformers does not flatten and this module does."""
     indexed = getattr(cache_utils, "DynamicIndexedLayer", None)
     linear = cache_utils.LinearAttentionCacheLayerMixin
     return (linear,) if indexed is None else (linear, indexed)
 
 
-def _check(cache: Any, cache_utils: Any) -> None:
+def _check(cache: Cache, cache_utils: ModuleType) -> None:
     """Refuse layers of models' own classes, whose state only the model's code can restore.
 
     Raises:
@@ -103,18 +107,18 @@ def _check(cache: Any, cache_utils: Any) -> None:
             )
 
 
-def _states(layer: Any, name: str) -> dict[int, Any]:
+def _states(layer: object, name: str) -> dict[int, object]:
     """The states of one kind that a layer has, by their number."""
     return {i: state for i, state in getattr(layer, name, {}).items() if state is not None}
 
 
-def _flatten_layers(cache: Any, cache_utils: Any) -> tuple[list[Any], Any]:
+def _flatten_layers(cache: Cache, cache_utils: ModuleType) -> tuple[list[object], Context]:
     """Flatten a cache with extra layers: lists of tensors, and the class, window and states of each layer."""
     extensions = zip((_LINEAR, _INDEXER), _extra_layers(cache_utils), strict=False)
     names = [*_ATTENTION]
     for state_names, layer_class in extensions:
         names += state_names if any(isinstance(layer, layer_class) for layer in cache.layers) else ()
-    lists: dict[str, list[Any]] = {name: [] for name in names}
+    lists: dict[str, list[object]] = {name: [] for name in names}
     layout = []
     for layer in cache.layers:
         if getattr(layer, "record_past", False):
@@ -141,7 +145,7 @@ def _flatten_layers(cache: Any, cache_utils: Any) -> tuple[list[Any], Any]:
     return list(lists.values()), [names, layout]
 
 
-def _layers(cache_utils: Any, children: dict[str, Any], layout: Any) -> Iterator[Any]:
+def _layers(cache_utils: ModuleType, children: dict[str, Any], layout: Any) -> Iterator[Layer]:
     """The layers of a cache. Their states are copies, because a model writes to them and returns them."""
     tensors = {name: iter(children.get(name, ())) for name in (*_ATTENTION, *_LINEAR, *_INDEXER)}
     linear = cache_utils.LinearAttentionCacheLayerMixin
@@ -175,7 +179,7 @@ def _layers(cache_utils: Any, children: dict[str, Any], layout: Any) -> Iterator
         yield layer
 
 
-def _restore_indexer(layer: Any, tensors: dict[str, Any]) -> None:
+def _restore_indexer(layer: Layer, tensors: dict[str, Any]) -> None:
     """Give a layer the keys and positions of its indexer."""
     keys = tensors.get("indexer_keys")
     if keys is not None and hasattr(keys, "dtype"):

@@ -2,43 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from torch.utils._pytree import (
-    SUPPORTED_NODES,
-    GetAttrKey,
-    MappingKey,
-    SequenceKey,
-    TreeSpec,
-    _get_node_type,
-    key_get,
-    register_pytree_node,
-    tree_flatten,
-    tree_flatten_with_path,
-    tree_leaves,
-    tree_map,
-    tree_map_only,
-    tree_unflatten,
-)
-
-__all__ = [
-    "REGISTRATION",
-    "SUPPORTED_NODES",
-    "GetAttrKey",
-    "MappingKey",
-    "SequenceKey",
-    "TreeSpec",
-    "children",
-    "is_internal",
-    "key_get",
-    "register_pytree_node",
-    "tree_flatten",
-    "tree_flatten_with_path",
-    "tree_leaves",
-    "tree_map",
-    "tree_map_only",
-    "tree_unflatten",
-]
+from torch.utils._pytree import SUPPORTED_NODES as SUPPORTED_NODES
+from torch.utils._pytree import GetAttrKey as GetAttrKey
+from torch.utils._pytree import KeyEntry as KeyEntry
+from torch.utils._pytree import MappingKey as MappingKey
+from torch.utils._pytree import SequenceKey as SequenceKey
+from torch.utils._pytree import TreeSpec as TreeSpec
+from torch.utils._pytree import _get_node_type
+from torch.utils._pytree import key_get as key_get
+from torch.utils._pytree import register_pytree_node as register_pytree_node
+from torch.utils._pytree import tree_flatten as tree_flatten
+from torch.utils._pytree import tree_flatten_with_path as tree_flatten_with_path
+from torch.utils._pytree import tree_leaves as tree_leaves
+from torch.utils._pytree import tree_map as tree_map
+from torch.utils._pytree import tree_map_only as tree_map_only
+from torch.utils._pytree import tree_unflatten as tree_unflatten
 
 REGISTRATION = f"{register_pytree_node.__module__}.{register_pytree_node.__name__}"
 """The function that registers a class of containers, for messages."""
@@ -53,7 +31,7 @@ def is_internal(name: str) -> bool:
     return top == "torch" and inner.startswith("_")
 
 
-def children(value: Any) -> list[Any] | None:
+def children(value: object) -> list[object] | None:
     """The direct children of a container, None for a leaf."""
     node_type = _get_node_type(value)
     if node_type not in SUPPORTED_NODES:

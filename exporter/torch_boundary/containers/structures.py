@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
 
 import torch.export
 
@@ -12,7 +11,7 @@ from . import pytree
 from .caches import register_caches
 
 
-def _child_names(specification: Any) -> list[str]:
+def _child_names(specification: pytree.TreeSpec) -> list[str]:
     """Names of a tree node's children: keys, fields, or positions."""
     count = specification.num_children
     node_type, context = specification.type, specification.context
@@ -26,6 +25,7 @@ def _child_names(specification: Any) -> list[str]:
         names = [field.name for field in dataclasses.fields(node_type)]
         if len(names) == count:
             return names
+    # pytree keeps the class of a named tuple as its context.
     fields = getattr(context if isinstance(context, type) else node_type, "_fields", None)
     if fields is not None and len(fields) == count:
         return list(fields)
@@ -40,7 +40,7 @@ def _child_names(specification: Any) -> list[str]:
     return [str(index) for index in range(count)]
 
 
-def _paths(specification: Any, prefix: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+def _paths(specification: pytree.TreeSpec, prefix: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     if specification.is_leaf():
         yield prefix
         return
@@ -48,7 +48,7 @@ def _paths(specification: Any, prefix: tuple[str, ...]) -> Iterator[tuple[str, .
         yield from _paths(child, (*prefix, name))
 
 
-def leaf_names(specification: Any, stem: str) -> list[str]:
+def leaf_names(specification: pytree.TreeSpec, stem: str) -> list[str]:
     """A unique name for each leaf of a result's structure.
 
     The path of keys and positions, joined by underscores. A single leaf is named `stem`, and a path that
@@ -65,7 +65,7 @@ def leaf_names(specification: Any, stem: str) -> list[str]:
     return names
 
 
-def register_structures(*trees: Any) -> None:
+def register_structures(*trees: object) -> None:
     """Register containers with pytree that torch.export would refuse: dataclasses, caches of transformers.
 
     torch.export accepts a container only if pytree can flatten it. A dataclass is flattened by its fields.
@@ -75,7 +75,7 @@ def register_structures(*trees: Any) -> None:
         _register_dataclasses(tree)
 
 
-def _register_dataclasses(tree: Any) -> None:
+def _register_dataclasses(tree: object) -> None:
     tree_class = type(tree)
     if tree_class in pytree.SUPPORTED_NODES:
         children, _ = pytree.SUPPORTED_NODES[tree_class].flatten_fn(tree)

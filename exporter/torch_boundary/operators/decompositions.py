@@ -24,7 +24,7 @@ def is_decomposable(operator: OpOverload) -> bool:
     return operator in rules or (bool(rules) and bool(operator._can_decompose()))
 
 
-def apply(operator: OpOverload, call: Mapping[str, Any]) -> Any:
+def apply(operator: OpOverload, call: Mapping[str, object]) -> object:
     """Call an operator with arguments by name; a composite one through its decomposing kernel."""
     positional, named = bind_arguments(operator, call)
     if operator._can_decompose() and operator not in table():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from torch._functorch.predispatch import (
     _vmap_decrement_nesting,
@@ -13,15 +12,15 @@ from torch._functorch.predispatch import (
 
 from .. import probe
 
-_NESTING: dict[Any, int] = {_vmap_increment_nesting: 1, _vmap_decrement_nesting: -1}
+_NESTING: dict[object, int] = {_vmap_increment_nesting: 1, _vmap_decrement_nesting: -1}
 
 
-def vmap_nesting(target: Any) -> int:
+def vmap_nesting(target: object) -> int:
     """1 for the function at the beginning of a `vmap`, -1 for the one at its end, 0 for others."""
     return _NESTING.get(target, 0)
 
 
-def is_transform(target: Any) -> bool:
+def is_transform(target: object) -> bool:
     """Whether a function is one of those that begin, end or prepare a `vmap` in a captured graph."""
     return getattr(target, "__module__", None) in (
         _vmap_increment_nesting.__module__,
@@ -29,12 +28,12 @@ def is_transform(target: Any) -> bool:
     )
 
 
-def has_no_result(target: Any) -> bool:
+def has_no_result(target: object) -> bool:
     """Whether a function only prepares torch for what follows."""
     return target is lazy_load_decompositions
 
 
-def eager_flex_attention() -> Callable[..., Any]:
+def eager_flex_attention() -> Callable[..., object]:
     """The function that computes `flex_attention` eagerly, from the arguments of its operator."""
     probe.require(probe.FLEX_ATTENTION)
     from torch._higher_order_ops.flex_attention import math_attention

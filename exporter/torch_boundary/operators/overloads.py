@@ -8,37 +8,28 @@ from typing import Any
 
 import torch
 from onnx_ir import DataType, tensor_adapters
-from torch._ops import HigherOrderOperator, OpOverload
+from torch._ops import HigherOrderOperator as HigherOrderOperator
+from torch._ops import OperatorBase as OperatorBase
+from torch._ops import OpOverload as OpOverload
 
 from ....registration import Device, Layout, MemoryFormat
-
-__all__ = [
-    "MEMORY_REPLACING",
-    "HigherOrderOperator",
-    "OpOverload",
-    "Run",
-    "bind_arguments",
-    "by_name",
-    "computation_dtype",
-    "kernel_run",
-    "operator_of",
-    "returned_arguments",
-    "schema_of",
-    "shared_arguments",
-    "torch_argument",
-    "written_arguments",
-]
 
 MEMORY_REPLACING = frozenset({"aten::set_", "aten::resize_", "aten::resize_as_"})
 """Operators that give their first argument other memory."""
 _ALIAS_SET = re.compile(r"\((\w+)!?(?: -> [^()]*)?\)")
 """An alias set in the text of a schema: `(a!)`, `(a)`, `(a -> *)`."""
 
-Run = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+Function = Callable[..., Any]
+"""A function of torch, or an operator."""
+Args = tuple[Any, ...]
+"""The positional arguments of a call."""
+Kwargs = Mapping[str, Any]
+"""The keyword arguments of a call."""
+Run = Callable[[OpOverload, Args, Kwargs], Any]
 """A function that takes an operator, its positional and its keyword arguments, and returns the result."""
 
 
-def kernel_run(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def kernel_run(operator: OpOverload, args: Args, kwargs: Kwargs) -> Any:
     """Call an operator by torch's own kernel."""
     return operator(*args, **kwargs)
 
@@ -50,23 +41,23 @@ def operator_of(name: str, overload: str) -> OpOverload | None:
     return getattr(packet, overload or "default", None)
 
 
-def schema_of(operator: OpOverload) -> Any:
+def schema_of(operator: OpOverload) -> torch.FunctionSchema:
     """The schema of an operator: `name`, `overload_name`, `arguments`, `returns`, `is_mutable`."""
     return operator._schema
 
 
-def written_arguments(schema: Any) -> list[str]:
+def written_arguments(schema: torch.FunctionSchema) -> list[str]:
     """The names of the arguments that an operator writes to, in the order of its schema."""
     return [formal.name for formal in schema.arguments if _is_written(formal)]
 
 
-def returned_arguments(schema: Any) -> list[str | None]:
+def returned_arguments(schema: torch.FunctionSchema) -> list[str | None]:
     """For each result of an operator, the written argument that it is: `Tensor(a!) x` for `-> Tensor(a!)`."""
     pairs = zip(shared_arguments(schema), schema.returns, strict=True)
     return [name if _is_written(item) else None for name, item in pairs]
 
 
-def shared_arguments(schema: Any) -> list[str | None]:
+def shared_arguments(schema: torch.FunctionSchema) -> list[str | None]:
     """For each result of an operator, the argument with which it shares memory, as `Tensor(a) x`."""
     formals, returns = schema.arguments, schema.returns
     aliases = [item.alias_info for item in (*formals, *returns)]
@@ -80,7 +71,7 @@ def shared_arguments(schema: Any) -> list[str | None]:
     return [names.get(label) for label in labels[len(formals) :]]
 
 
-def _is_written(item: Any) -> bool:
+def _is_written(item: torch.Argument) -> bool:
     return item.alias_info is not None and item.alias_info.is_write
 
 
@@ -92,16 +83,19 @@ def computation_dtype(tensors: Sequence[torch.Tensor]) -> torch.dtype:
     return elementwise_dtypes(*tensors, type_promotion_kind=promotion)[0]
 
 
-def torch_argument(item: Any) -> Any:
+def torch_argument(item: object) -> object:
     """Convert a constant argument from its form on source nodes to torch's. Everything is on the CPU."""
     if isinstance(item, DataType):
         return tensor_adapters.to_torch_dtype(item)
+    # Fake tensors of source values are on the CPU, whatever device the model was on.
     if isinstance(item, Device):
         return torch.device("cpu")
     return getattr(torch, item) if isinstance(item, (Layout, MemoryFormat)) else item
 
 
-def bind_arguments(operator: OpOverload, arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+def bind_arguments(
+    operator: OpOverload, arguments: Mapping[str, object]
+) -> tuple[list[object], dict[str, object]]:
     """Split arguments by name into positional and keyword arguments, by the schema."""
     named = {name: torch_argument(item) for name, item in arguments.items()}
     positional = []
@@ -113,14 +107,14 @@ def bind_arguments(operator: OpOverload, arguments: Mapping[str, Any]) -> tuple[
     return positional, named
 
 
-def by_name(operator: OpOverload, run: Run = kernel_run) -> Callable[..., Any]:
+def by_name(operator: OpOverload, run: Run = kernel_run) -> Function:
     """The operator over arguments by name, as source nodes keep them.
 
     Args:
         run: calls the operator.
     """
 
-    def call(**arguments: Any) -> Any:
+    def call(**arguments: object) -> Any:
         positional, named = bind_arguments(operator, arguments)
         return run(operator, tuple(positional), named)
 

@@ -36,7 +36,7 @@ def save(stack: contextlib.ExitStack, *, loggers: bool = True) -> None:
 
 
 @contextlib.contextmanager
-def replace_attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
+def replace_attribute(owner: object, name: str, value: object) -> Iterator[None]:
     """Set an attribute of an object within the context, and restore it afterwards."""
     is_inherited = name not in vars(owner)
     original = getattr(owner, name)
@@ -89,6 +89,7 @@ def torch_loggers() -> list[logging.Logger]:
 
 def set_levels(levels: Iterable[tuple[logging.Logger, int]]) -> None:
     """Set the levels of loggers, with one call of `setLevel`, which visits every logger of the process."""
+    # Each call of `setLevel` takes time for every logger of the process.
     changed = [(logger, level) for logger, level in levels if logger.level != level]
     for logger, level in changed:
         logger.level = level
@@ -121,7 +122,7 @@ def _random_generators() -> Restore:
     return restore
 
 
-_Setting = tuple[Callable[[], Any], Callable[[Any], Any]]
+_Setting = tuple[Callable[[], Any], Callable[[Any], object]]
 
 
 def _autocast(device_type: str) -> Iterator[_Setting]:

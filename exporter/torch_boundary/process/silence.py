@@ -7,7 +7,6 @@ import importlib
 import logging
 import warnings
 from collections.abc import Iterator
-from typing import Any
 
 from .process_state import set_levels, torch_loggers
 
@@ -42,19 +41,19 @@ def suppress_logs() -> Iterator[None]:
         if logger.level != logging.NOTSET or logger.name == "torch"
     ]
     # torch.export prints the partial graph of an error to stderr.
-    tracing: Any = importlib.import_module("torch.export._trace")
+    tracing = importlib.import_module("torch.export._trace")
     original_print = vars(tracing).get("print", print)
     # Without a handler torch skips its structured records, each of which collects a Python stack.
     records: logging.Logger = importlib.import_module("torch._logging._internal").trace_log
     handlers = records.handlers
     try:
         set_levels((logger, _SILENT) for logger, _ in levels)
-        tracing.print = _print_nothing
+        vars(tracing)["print"] = _print_nothing
         records.handlers = []
         yield
     finally:
         records.handlers = handlers
-        tracing.print = original_print
+        vars(tracing)["print"] = original_print
         set_levels(levels)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 from collections.abc import Container, Iterable, Iterator, Mapping
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -64,7 +64,7 @@ class FakeCopies:
 
     def __init__(self, mode: FakeTensorMode):
         self._mode = mode
-        self._attributes: dict[torch.device, dict[str, Any]] = {}
+        self._attributes: dict[torch.device, dict[str, object]] = {}
 
     def __call__(
         self, meta: torch.Tensor, device: torch.device, *, requires_grad: bool = False
@@ -74,12 +74,12 @@ class FakeCopies:
         if attributes is None:
             attributes = dict(vars(FakeTensor(self._mode, meta, device)))
             self._attributes[device] = attributes
-        fake: Any = torch.Tensor._make_subclass(
+        fake = torch.Tensor._make_subclass(
             FakeTensor, meta, requires_grad, dispatch_device=True, device_for_backend_keys=device
         )
         torch._C._set_throw_on_mutable_data_ptr(fake)
         vars(fake).update(attributes)
-        return cast(FakeTensor, fake)
+        return fake
 
 
 class FakeWeights:
@@ -112,13 +112,14 @@ class FakeWeights:
         return fake
 
     def _fake(self, tensor: torch.Tensor) -> torch.Tensor:
+        # Views of one storage must become views of one fake storage.
         if not self._is_all_of_its_storage(tensor):
             return self._mode.from_tensor(tensor, static_shapes=True)
         meta = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
-        fake: Any = self._copy(meta, tensor.device, requires_grad=tensor.requires_grad)
+        fake = self._copy(meta, tensor.device, requires_grad=tensor.requires_grad)
         if isinstance(tensor, torch.nn.Parameter):
-            fake._is_param = True
-        return cast(torch.Tensor, fake)
+            vars(fake)["_is_param"] = True
+        return fake
 
     def _is_all_of_its_storage(self, tensor: torch.Tensor) -> bool:
         if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout != torch.strided:
@@ -150,7 +151,7 @@ class AssignedBuffers:
     def record_assignments(self) -> Iterator[None]:
         """Record the assignments within the context."""
 
-        def note(module: torch.nn.Module, name: str, value: Any) -> None:
+        def note(module: torch.nn.Module, name: str, value: torch.Tensor) -> None:
             # A module reached by several paths is called by stand-ins, which share its buffers.
             if module._buffers is self._model._buffers:
                 self.values[name] = value

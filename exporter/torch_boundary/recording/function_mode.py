@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,12 @@ import torch
 from torch import _refs
 from torch.backends import opt_einsum as einsum_paths
 from torch.fx.experimental import proxy_tensor
-from torch.fx.experimental.proxy_tensor import PreDispatchTorchFunctionMode
+from torch.fx.experimental.proxy_tensor import PreDispatchTorchFunctionMode, PythonKeyTracer
 
 from ..containers import pytree
 from ..export_internals import non_strict_utils
 from ..fake_tensors import FakeTensor
+from ..operators.overloads import Args, Function, Kwargs
 from ..replacements import data_attribute, dynamic_arguments
 from ..symbolic_numbers import compute_order
 from .gradients import OF_GRADIENTS, Differentiates, check_function
@@ -38,14 +39,17 @@ _BY_INDEX = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
 _RANDOM = (torch.rand, torch.randn, torch.randint, torch.randperm)
 _REPLACED = (torch.tensor, torch.equal, torch.narrow, torch.linspace, *_SIGNALS, *_GRIDS, *_RANDOM)
 """Functions that `_recordable` replaces."""
-Redirect = Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]
+Call = tuple[Function, Args, Kwargs]
+"""A function, and its positional and keyword arguments."""
+Redirect = Callable[[Function, Args, Kwargs], Function]
 
 
-def is_unchanged(func: Any) -> bool:
+def is_unchanged(func: object) -> bool:
     """Whether torch's modes call a function as it is, whatever its arguments.
 
     To find this out for each call, they search lists of functions, which takes longer than most calls.
     """
+    # Their kernels read values or fix sizes, see `_recordable`.
     if func in _REPLACED:
         return False
     if type(func) in _KERNELS:
@@ -77,7 +81,7 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
 
     def __init__(
         self,
-        tracer: Any,
+        tracer: PythonKeyTracer,
         redirect: Redirect,
         elements_of: Callable[[torch.Tensor], np.ndarray | None],
         assign: Callable[[torch.Tensor, torch.Tensor], None],
@@ -89,10 +93,10 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
         self._elements_of = elements_of
         self._assign = assign
         self._differentiates = differentiates
-        self._plain: dict[Any, bool] = {}
+        self._plain: dict[object, bool] = {}
         self.needs_number = False
 
-    def _override(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
+    def _override(self, func: Any, args: Args, kwargs: Kwargs) -> Call:
         """The function to call, and its arguments; torch's mode calls it."""
         if func in _UNRECORDED and isinstance(args[0], FakeTensor):
             return self._replace_unrecorded(func, args, kwargs)
@@ -123,7 +127,9 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
             func = _ATEN.sym_size.default
         return PreDispatchTorchFunctionMode.__torch_function__, (self, func, (), args, kwargs), {}
 
-    def _convert_to_number(self, func: Any, tensor: torch.Tensor) -> Any:
+    def _convert_to_number(
+        self, func: Callable[[torch.Tensor], int | float], tensor: torch.Tensor
+    ) -> int | float:
         """Convert a tensor to a number of Python's."""
         self.needs_number = True
         try:
@@ -131,7 +137,7 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
         finally:
             self.needs_number = False
 
-    def _replace_unrecorded(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
+    def _replace_unrecorded(self, func: Function, args: Args, kwargs: Kwargs) -> Call:
         if func == data_attribute.READ:
             return torch.Tensor.detach, args[:1], {}
         array = self._elements_of(args[0])
@@ -140,11 +146,12 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
         return (lambda: array if func is torch.Tensor.numpy else array.__array__(*args[1:], **kwargs)), (), {}
 
 
-def _recordable(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _recordable(func: Function, args: Args, kwargs: Kwargs) -> Function:
     """A replacement for a function that would read values or fix sizes; other functions as they are."""
     if func is torch.tensor and args and _holds_scalars(args[0]):
         # This implementation consists of operators, which can be recorded.
         return _refs.tensor
+    # Its kernel compares the elements and returns a Python bool.
     if func is torch.equal:
         return _equal
     if func in (torch.narrow, torch.Tensor.narrow):
@@ -162,23 +169,23 @@ def _recordable(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
     return _einsum if func is torch.functional.einsum else func
 
 
-def _by_condition(func: Any, tensor: torch.Tensor, condition: torch.Tensor, *value: Any) -> Any:
+def _by_condition(func: Function, tensor: torch.Tensor, condition: torch.Tensor, *value: object) -> object:
     """Index with a single truth value, which PyTorch would read: all of a tensor, or nothing of it."""
     return func(tensor.unsqueeze(0), condition.unsqueeze(0), *value)
 
 
-def _by_default_generator(func: Any, *args: Any, generator: None, **kwargs: Any) -> torch.Tensor:
+def _by_default_generator(func: Function, *args: object, generator: None, **kwargs: object) -> torch.Tensor:
     """Leave `generator=None` out of a call, because the overload with a generator takes no symbolic sizes."""
     result: torch.Tensor = func(*args, **kwargs)
     return result
 
 
-def _equal(input: torch.Tensor, other: torch.Tensor) -> Any:
+def _equal(input: torch.Tensor, other: torch.Tensor) -> object:
     """`torch.equal` by operators; its result depends on values unless the sizes differ."""
     return input.shape == other.shape and (input == other).all().item()
 
 
-def _narrow(input: torch.Tensor, dim: int, start: Any, length: Any) -> torch.Tensor:
+def _narrow(input: torch.Tensor, dim: int, start: object, length: object) -> torch.Tensor:
     """`torch.narrow`; a start that is a tensor is read, as PyTorch's kernel does unseen."""
     result: torch.Tensor = torch.ops.aten.narrow(
         input, dim, start.item() if isinstance(start, torch.Tensor) else start, length
@@ -186,14 +193,14 @@ def _narrow(input: torch.Tensor, dim: int, start: Any, length: Any) -> torch.Ten
     return result
 
 
-def _einsum(*args: Any) -> torch.Tensor:
+def _einsum(*args: object) -> torch.Tensor:
     """`torch.einsum`, from left to right for dynamic sizes: opt_einsum, where installed, would fix them."""
     is_dynamic = any(isinstance(item, FakeTensor) and item._has_symbolic_sizes_strides for item in args)
     with einsum_paths.flags(enabled=False) if is_dynamic else contextlib.nullcontext():
         return torch.functional.einsum(*args)
 
 
-def _holds_scalars(data: Any) -> bool:
+def _holds_scalars(data: object) -> bool:
     """Whether nested lists hold tensors of one element, whose values `torch.tensor` would read."""
     if not isinstance(data, (list, tuple)):
         return False

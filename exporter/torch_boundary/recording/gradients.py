@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import torch
 import torch.fx
@@ -16,7 +15,7 @@ from ....registration import CaptureError
 from ..containers import pytree
 from ..dispatch import DispatchKey
 from ..fake_tensors import TorchDispatchMode, storage_of
-from ..operators.overloads import OpOverload
+from ..operators.overloads import Args, Kwargs, OpOverload
 
 OF_GRADIENTS = frozenset(
     {torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward, torch.Tensor.register_hook}
@@ -45,7 +44,7 @@ def enable_gradients() -> Iterator[None]:
         yield
 
 
-def hides_operators(func: OpOverload, args: Sequence[Any], kwargs: dict[str, Any] | None) -> bool:
+def hides_operators(func: OpOverload, args: Sequence[object], kwargs: Kwargs | None) -> bool:
     """Whether autograd would keep results of operators that this one runs, and that no recording sees."""
     if not (torch.is_grad_enabled() and _is_composite(func)):
         return False
@@ -71,7 +70,7 @@ def check_level(tensor: torch.Tensor) -> None:
         raise OtherGradients(_refusal("torch.func (grad, vjp, jacrev, hessian)"))
 
 
-def check_function(func: Any) -> None:
+def check_function(func: object) -> None:
     """Refuse a function that differentiates in forward mode.
 
     Raises:
@@ -85,12 +84,14 @@ def _refusal(method: str) -> str:
     return f"gradients by {method} cannot be captured: compute them with torch.autograd.grad"
 
 
-def parts_of(func: OpOverload) -> Callable[..., Any]:
+def parts_of(func: OpOverload) -> Callable[..., object]:
     """A function that runs the operators of a composite one, so that a recording sees their gradients."""
     return _PARTS.get(func, func.decompose)
 
 
-def _distances(x1: torch.Tensor, x2: torch.Tensor, p: float = 2.0, compute_mode: Any = None) -> torch.Tensor:
+def _distances(
+    x1: torch.Tensor, x2: torch.Tensor, p: float = 2.0, compute_mode: object = None
+) -> torch.Tensor:
     result: torch.Tensor = torch.linalg.vector_norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p, -1)
     return result
 
@@ -118,7 +119,7 @@ def _logarithm(matrix: torch.Tensor) -> torch.Tensor:
 
 
 _ATEN = torch.ops.aten
-_PARTS: dict[OpOverload, Callable[..., Any]] = {
+_PARTS: dict[OpOverload, Callable[..., object]] = {
     _ATEN.cdist.default: _distances,
     _ATEN.linalg_det.default: _determinant,
     _ATEN.linalg_slogdet.default: _signed_logarithm,
@@ -139,7 +140,7 @@ class InnerCall:
 
     func: OpOverload
     result: torch.Tensor
-    args: Any
+    args: tuple[tuple[object, ...], dict[str, object]]
     before: torch.fx.Node | None = None
 
 
@@ -160,8 +161,8 @@ class SavedResults(TorchDispatchMode):
         self._last: list[InnerCall] = []
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+        self, func: OpOverload, types: object, args: Args = (), kwargs: Kwargs | None = None
+    ) -> object:
         """Record a call below autograd."""
         origins = pytree.tree_map_only(torch.Tensor, self._origin, (args, kwargs or {}))
         result = func(*args, **(kwargs or {}))
@@ -170,7 +171,7 @@ class SavedResults(TorchDispatchMode):
             self._last.append(call)
         return result
 
-    def _origin(self, tensor: torch.Tensor) -> Any:
+    def _origin(self, tensor: torch.Tensor) -> object:
         node = self._node_of(tensor)
         return self._inner.get(id(tensor), tensor) if node is None else node
 

@@ -8,28 +8,29 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 
 from ..containers import pytree
 from ..dispatch import DispatchKey, DispatchKeySet
-from ..fake_tensors import LAYOUT, FakeTensor, FakeTensorMode, forget_layout, layout_of
-from ..operators.overloads import MEMORY_REPLACING, OpOverload
+from ..fake_tensors import FakeTensor, FakeTensorMode
+from ..operators.overloads import MEMORY_REPLACING, Args, Kwargs, OpOverload
 from ..replacements.data_attribute import READ as data_of
-from ..symbolic_numbers import canonical_form, decide_condition, holds_always, identity
+from ..symbolic_numbers import Size, canonical_form, decide_condition, holds_always, identity
 from .fake_weights import FakeCopies
 from .layouts.known_layouts import TensorLayout, created_layout, known_layout
-from .layouts.layout import holds_with_guard
+from .layouts.layout import LAYOUT, forget_layout, holds_with_guard, layout_of
 
+Key = tuple[object, ...]
 _Results = tuple[type | None, Sequence[TensorLayout | int]]
 """What an operator returns: the class of the container, None for a single tensor; and for each tensor its
 layout, or the position of the argument that is returned."""
 
-_recorded: dict[Any, _Results | None] = {}
+_recorded: dict[Key, _Results | None] = {}
 """The results of operators on tensors with fixed sizes; None for calls that must run. They depend on the key
 alone, so they hold in each recording of the process, as torch's own cache of fake tensors does."""
-_plain: dict[Any, _Results | None] = {}
+_plain: dict[Key, _Results | None] = {}
 """The same outside of recordings, where dropout in evaluation returns its argument and not a copy."""
 _MOST_RESULTS = 5_000
 """The largest number of cached results; a full cache is emptied."""
@@ -46,13 +47,14 @@ class KnownResults:
     def __init__(self, mode: FakeTensorMode, *, is_recording: bool = True):
         self._fake = FakeCopies(mode)
         self._of_fixed_sizes = _recorded if is_recording else _plain
-        self._of_symbolic_sizes: dict[Any, _Results | None] = {}
+        # Symbols belong to one recording, so these results are not kept for the next one.
+        self._of_symbolic_sizes: dict[Key, _Results | None] = {}
         # Whether a view fits into its storage, by its layout and the size of the storage.
-        self._rooms: dict[Any, bool] = {}
+        self._rooms: dict[Key, bool] = {}
         # A meta tensor of each layout with symbolic sizes, and the number of elements of its storage.
-        self._examples: dict[TensorLayout, tuple[torch.Tensor, Any]] = {}
+        self._examples: dict[TensorLayout, tuple[torch.Tensor, Size]] = {}
 
-    def run(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
+    def run(self, func: OpOverload, args: Args, kwargs: Kwargs | None) -> Any:
         """Call an operator, or make tensors like the results of an earlier call with like arguments."""
         name, writes = _rules(func)
         call_key = None if writes is None else _key(name, args, kwargs)
@@ -81,7 +83,7 @@ class KnownResults:
         return result
 
     def make_created(
-        self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any] | None
+        self, func: OpOverload, args: Args, kwargs: Kwargs | None
     ) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Two tensors in one memory, like the result of an earlier call of a function that creates a tensor.
 
@@ -107,9 +109,7 @@ class KnownResults:
             memory = self._memory(layout, args)
             return self._fake(memory, layout.device), self._fake(memory, layout.device)
 
-    def keep_created(
-        self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any] | None, result: Any
-    ) -> None:
+    def keep_created(self, func: OpOverload, args: Args, kwargs: Kwargs | None, result: object) -> None:
         """Keep the result of a function that creates a tensor, for `make_created`."""
         name, writes = _rules(func)
         call_key = _key(name, args, kwargs) if writes is False else None
@@ -120,7 +120,7 @@ class KnownResults:
                 self._of_fixed_sizes, call_key[0], _describe_results(result, args, kwargs, is_symbolic=False)
             )
 
-    def _has_room(self, results: _Results, args: tuple[Any, ...]) -> bool:
+    def _has_room(self, results: _Results, args: Args) -> bool:
         """Whether views are in the memory of the first argument for all sizes.
 
         Where that is not known, as for an input that is a view of a larger tensor, making one would add a
@@ -140,7 +140,7 @@ class KnownResults:
                 return False
         return True
 
-    def _make_results(self, results: _Results, args: tuple[Any, ...], writes: bool | None) -> Any:
+    def _make_results(self, results: _Results, args: Args, writes: bool | None) -> Any:
         container_class, items = results
         if writes and not args[0].is_inference():
             # The kernel, which is skipped, would have counted the write.
@@ -150,11 +150,11 @@ class KnownResults:
                 return self._result(items[0], args)
             return container_class([self._result(item, args) for item in items])
 
-    def _result(self, item: TensorLayout | int, args: tuple[Any, ...]) -> torch.Tensor:
+    def _result(self, item: TensorLayout | int, args: Args) -> torch.Tensor:
         """An argument, or a new fake tensor."""
         return args[item] if isinstance(item, int) else self._tensor(item, args)
 
-    def _tensor(self, layout: TensorLayout, args: tuple[Any, ...]) -> torch.Tensor:
+    def _tensor(self, layout: TensorLayout, args: Args) -> torch.Tensor:
         """A fake tensor with a layout."""
         memory = self._memory(layout, args)
         fake = self._fake(memory, layout.device)
@@ -163,7 +163,7 @@ class KnownResults:
         attributes[LAYOUT] = layout
         return fake
 
-    def _memory(self, layout: TensorLayout, args: tuple[Any, ...]) -> torch.Tensor:
+    def _memory(self, layout: TensorLayout, args: Args) -> torch.Tensor:
         """A meta tensor with a layout."""
         if layout.offset is None:
             return self._new(layout)
@@ -196,7 +196,7 @@ class KnownResults:
         torch._functionalize_unsafe_set(
             meta_tensor, torch.empty((example[1],), dtype=layout.dtype, device=_META)
         )
-        return cast(torch.Tensor, meta_tensor)
+        return meta_tensor
 
 
 _META = torch.device("meta")
@@ -208,25 +208,26 @@ _PYTHON = (
 """The dispatch keys by which torch calls Python code; without them, making a tensor takes half the time."""
 
 
-def _end(layout: TensorLayout) -> Any:
+def _end(layout: TensorLayout) -> Size:
     """The end of a view in its storage, in bytes."""
-    last = layout.offset
+    last: Size = 0 if layout.offset is None else layout.offset
     for size, stride in zip(layout.shape, layout.stride, strict=True):
         last = last + (size - 1) * stride
     return (last + 1) * layout.dtype.itemsize
 
 
-def _keep(cache: dict[Any, _Results | None], key: Any, results: _Results | None) -> None:
+def _keep(cache: dict[Key, _Results | None], key: Key, results: _Results | None) -> None:
     if len(cache) >= _MOST_RESULTS:
         cache.clear()
     cache[key] = results
 
 
-def _key(name: str, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> tuple[Any, bool] | None:
+def _key(name: str, args: Args, kwargs: Kwargs | None) -> tuple[Key, bool] | None:
     """A key for the layouts of results, and whether it has symbolic sizes; None if no key is enough."""
+    # With gradients a result may need one; autocast changes element types. Neither is part of the key.
     if torch.is_grad_enabled() or torch._C._is_any_autocast_enabled():
         return None
-    parts: list[Any] = [name, torch.get_default_dtype()]
+    parts: list[object] = [name, torch.get_default_dtype()]
     named = [item for pair in kwargs.items() for item in pair] if kwargs else ()
     is_symbolic = _describe((*args, *named), parts)
     if is_symbolic is None:
@@ -242,6 +243,7 @@ def _rules(func: OpOverload) -> tuple[str, bool | None]:
     None for an operator that does anything else than to compute its results, or to write them there.
     """
     schema, name = func._schema, func.name()
+    # An operator of another library may do anything, whatever its schema says.
     if func.namespace != "aten":
         return name, None
     if not schema.is_mutable:
@@ -259,26 +261,26 @@ def _attention_kernels() -> tuple[bool, ...]:
     return cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), cuda.math_sdp_enabled()
 
 
-_SETTINGS: dict[str, Callable[[], Any]] = {
+_SETTINGS: dict[str, Callable[[], object]] = {
     "aten::scaled_dot_product_attention": _attention_kernels,
     "aten::conv2d": lambda: torch.backends.mkldnn.enabled,
 }
 """Settings of torch on which layouts depend, by operator."""
 
 
-def _state(tensor: torch.Tensor) -> Any:
+def _state(tensor: torch.Tensor) -> Key:
     """The layout and the memory of a tensor."""
     return tensor.untyped_storage()._cdata, _read_layout(tensor)
 
 
-def _forget_layouts(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> None:
+def _forget_layouts(args: Args, kwargs: Kwargs | None) -> None:
     """Forget the layouts of arguments that an operator may have changed."""
     for item in pytree.tree_leaves((args, kwargs)):
         if type(item) is FakeTensor:
             forget_layout(item)
 
 
-def _describe(items: Sequence[Any], parts: list[Any]) -> bool | None:
+def _describe(items: Sequence[Any], parts: list[object]) -> bool | None:
     """Append what determines the layouts of results to a key; None if a key cannot express it.
 
     Returns:
@@ -292,7 +294,7 @@ def _describe(items: Sequence[Any], parts: list[Any]) -> bool | None:
             if layout_key is None:
                 return None
             parts.append(layout_key)
-            is_symbolic = is_symbolic or layout_key[0]
+            is_symbolic = is_symbolic or bool(layout_key[0])
         elif item_class is torch.SymInt:
             parts += (item_class, identity(item))
             is_symbolic = True
@@ -309,25 +311,25 @@ def _describe(items: Sequence[Any], parts: list[Any]) -> bool | None:
     return is_symbolic
 
 
-def _layout_key(tensor: torch.Tensor) -> tuple[Any, ...] | None:
+def _layout_key(tensor: torch.Tensor) -> Key | None:
     """The result of `_read_layout`, cached on the layout that a recording gave the tensor."""
     layout = layout_of(tensor)
     if layout is None:
         return _read_layout(tensor)
     if layout.cache_key is None:
         layout.cache_key = _read_layout(tensor)
-    key: tuple[Any, ...] | None = layout.cache_key
-    return key
+    return layout.cache_key
 
 
-def _read_layout(tensor: torch.Tensor) -> tuple[Any, ...] | None:
+def _read_layout(tensor: torch.Tensor) -> Key | None:
     """Whether a tensor has symbolic sizes, and what else determines the layouts of results.
 
     None if other properties matter than element type, device, sizes and strides.
     """
+    # A conjugated or negated tensor has the sizes and strides of a plain one.
     if tensor.layout != torch.strided or tensor.is_conj() or tensor.is_neg():
         return None
-    numbers: Sequence[Any] = (*tensor.shape, *tensor.stride(), tensor.storage_offset())
+    numbers: Sequence[object] = (*tensor.shape, *tensor.stride(), tensor.storage_offset())
     is_symbolic = False
     if tensor._has_symbolic_sizes_strides:
         is_symbolic = any(type(number) is torch.SymInt for number in numbers)
@@ -338,9 +340,7 @@ def _read_layout(tensor: torch.Tensor) -> tuple[Any, ...] | None:
 _PLAIN = frozenset({bool, int, float, str, torch.dtype, torch.device, torch.layout, torch.memory_format})
 
 
-def _describe_results(
-    result: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, is_symbolic: bool
-) -> _Results | None:
+def _describe_results(result: Any, args: Args, kwargs: Kwargs | None, is_symbolic: bool) -> _Results | None:
     """Describe what an operator returned; None for a result that is no argument, view or whole storage.
 
     Args:

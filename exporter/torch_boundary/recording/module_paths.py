@@ -11,7 +11,7 @@ import torch
 from ..process.process_state import replace_attribute
 from ..state.module_tree import ModuleTree
 
-Stack = dict[str, tuple[str, Any]]
+Stack = dict[str, tuple[str, object]]
 """torch's form of the running modules: (path, class) by key, outermost first."""
 ROOT = "_export_root"
 _OPAQUE = (torch.fx.GraphModule, torch.jit.ScriptModule)
@@ -69,21 +69,23 @@ class ModulePaths:
         """Track the calls of modules within the context."""
         paths, outer = self, self._outer
 
-        def call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        def call(module: torch.nn.Module, *args: object, **kwargs: object) -> object:
             # TorchDynamo traces the functions of higher-order operators, and would trace into this class.
             if torch.compiler.is_dynamo_compiling():
                 return outer(module, *args, **kwargs)
             return paths._call(module, args, kwargs)
 
+        # Forward hooks for all modules would run before the module's own hooks, whose operators would then
+        # have the path of the caller.
         with replace_attribute(torch.nn.Module, "__call__", call), self._attributes():
             yield
 
-    def _call(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call(self, module: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         path = self._path(module)
         if path is None:
             return self._outer(module, *args, **kwargs)
         entry = (path, type(module))
-        stack: dict[str, Any] = self._tracer.module_stack
+        stack: dict[str, tuple[str, type]] = self._tracer.module_stack
         key = path
         # The same module may be running already, further out.
         while key in stack:
@@ -110,7 +112,7 @@ class ModulePaths:
             return
         read, tracer = torch.nn.Module.__getattr__, self._tracer
 
-        def get(module: torch.nn.Module, name: str) -> Any:
+        def get(module: torch.nn.Module, name: str) -> object:
             if torch.compiler.is_dynamo_compiling():
                 return read(module, name)
             return tracer.getattr(name, read(module, name), {})

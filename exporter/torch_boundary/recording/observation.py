@@ -19,12 +19,14 @@ from ..dispatch import (
     mode_stack_state_for_pre_dispatch,
     set_included,
 )
-from ..operators.overloads import OpOverload
+from ..operators.overloads import Args, Kwargs, OpOverload
 from ..process.process_state import replace_attribute
 
 
 @contextlib.contextmanager
-def observe_operators(call: Callable[[OpOverload, tuple[Any, ...], dict[str, Any]], Any]) -> Iterator[None]:
+def observe_operators(
+    call: Callable[[OpOverload, Args, dict[str, Any]], object],
+) -> Iterator[None]:
     """Call a function for each operator of a model, as a direct capture records them.
 
     Args:
@@ -32,13 +34,13 @@ def observe_operators(call: Callable[[OpOverload, tuple[Any, ...], dict[str, Any
             not observed.
     """
     state, mode = mode_stack_state_for_pre_dispatch(), _Observer(call)
-    find: Callable[..., Any] = OpOverload._get_dispatch
+    find: Callable[..., object] = OpOverload._get_dispatch
 
     def switch(current: object) -> None:
         state.set(0, current)
         set_included(DispatchKey.PreDispatch, current is not None)
 
-    def call_observed(func: OpOverload, /, *args: Any, **kwargs: Any) -> Any:
+    def call_observed(func: OpOverload, /, *args: object, **kwargs: object) -> object:
         switch(None)
         try:
             # Without torch's Python dispatcher, operators find those that they call in less time.
@@ -47,7 +49,7 @@ def observe_operators(call: Callable[[OpOverload, tuple[Any, ...], dict[str, Any
         finally:
             switch(mode)
 
-    def find_function(func: OpOverload, key: DispatchKey) -> Any:
+    def find_function(func: OpOverload, key: DispatchKey) -> object:
         if (
             state.get(0) is mode
             and functionality_of(key) == DispatchKey.PreDispatch
@@ -71,16 +73,18 @@ def observe_operators(call: Callable[[OpOverload, tuple[Any, ...], dict[str, Any
 class _Observer(proxy_tensor.ProxyTorchDispatchMode):
     """Takes the position of the mode of torch's tracer, so that torch disables it in the same situations."""
 
-    def __init__(self, call: Callable[[OpOverload, tuple[Any, ...], dict[str, Any]], Any]):
+    def __init__(self, call: Callable[[OpOverload, Args, dict[str, Any]], object]):
         super().__init__(None, "real", pre_dispatch=True)  # type: ignore[arg-type]
         self._call = call
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+        self, func: OpOverload, types: object, args: Args = (), kwargs: Kwargs | None = None
+    ) -> object:
         """Call an operator."""
-        return self._call(func, args, kwargs or {})
+        return self._call(func, args, dict(kwargs or {}))
 
-    def __sym_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def __sym_dispatch__(
+        self, func: Callable[..., object], types: object, args: Args, kwargs: Kwargs
+    ) -> object:
         """Compute with symbolic numbers, which is not observed."""
         return func(*args, **kwargs)

@@ -73,7 +73,7 @@ class _PossibleElements:
         self._begun: set[torch.fx.Node] = set()
         self._known: dict[torch.fx.Node, torch.Tensor] = {}
 
-    def of(self, item: Any) -> torch.Tensor:
+    def of(self, item: object) -> torch.Tensor:
         """A vector of the values that the elements of a node's tensors may have."""
         if not isinstance(item, torch.fx.Node):
             raise NotKnown("not a tensor")
@@ -108,6 +108,7 @@ class _PossibleElements:
             return torch.tensor([_number(_argument(node, "fill_value"))], dtype=value.dtype)
         if name in _MOVED:
             return self.of(node.args[0])
+        # Converting the possible values gives the possible values of the result.
         if name in _CONVERTED:
             return self.of(node.args[0]).to(value.dtype)
         if name in _JOINED:
@@ -142,6 +143,7 @@ class _PossibleElements:
         return mask.meta["val"].dtype == torch.bool and not self.of(mask).any()
 
     def _pad(self, node: torch.fx.Node, dtype: torch.dtype) -> torch.Tensor:
+        # Reflection and replication repeat elements.
         if (_argument(node, "mode") or "constant") != "constant":
             return self.of(node.args[0])
         padding = torch.tensor([_number(_argument(node, "value") or 0)], dtype=dtype)
@@ -157,7 +159,7 @@ class _PossibleElements:
             results = torch.cat([results, torch.tensor([of_none])])
         return results
 
-    def _lowest(self, node: Any) -> int | None:
+    def _lowest(self, node: object) -> int | None:
         """The least position in a tensor of positions, `arange(n) + k`; None for another tensor."""
         offset = 0
         while isinstance(node, torch.fx.Node) and isinstance(node.target, OpOverload):
@@ -191,6 +193,7 @@ class _PossibleElements:
         function: Callable[..., Any] = node.target  # type: ignore[assignment]
         if not isinstance(node.meta["val"], torch.Tensor):
             raise NotKnown("several results")
+        # Every combination is computed, so their number is limited.
         if math.prod(map(len, choices)) > _MOST_VALUES**2:
             raise NotKnown("many combinations")
         results = []
@@ -210,10 +213,11 @@ class _PossibleElements:
         return [element.reshape(shape) for element in self.of(operand)]
 
 
-def _constant(tensor: Any) -> torch.Tensor:
+def _constant(tensor: object) -> torch.Tensor:
     """The elements of a tensor that the model holds."""
     if not isinstance(tensor, torch.Tensor) or is_without_data(tensor) or tensor.is_meta:
         raise NotKnown("a constant without data")
+    # Finding the distinct values sorts all elements.
     if tensor.numel() > _LARGEST_CONSTANT:
         raise NotKnown("a large constant")
     return tensor.detach().reshape(-1)
@@ -231,8 +235,7 @@ def _distinct(values: torch.Tensor) -> torch.Tensor:
 
 
 def _name(node: torch.fx.Node) -> str:
-    name: str = schema_of(node.target).name.removeprefix("aten::")  # type: ignore[arg-type]
-    return name
+    return schema_of(node.target).name.removeprefix("aten::")  # type: ignore[arg-type]
 
 
 def _argument(node: torch.fx.Node, name: str) -> Any:
@@ -242,7 +245,7 @@ def _argument(node: torch.fx.Node, name: str) -> Any:
     return (named | node.kwargs).get(name)
 
 
-def _number(item: Any) -> bool | int | float:
+def _number(item: object) -> bool | int | float:
     if not isinstance(item, (bool, int, float)):
         raise NotKnown("a computed number")
     return item

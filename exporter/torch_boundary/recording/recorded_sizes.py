@@ -7,12 +7,14 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
+import sympy
 import torch
 import torch.fx
 from torch._functorch import config as functorch_config
 from torch.export import _trace
 from torch.fx.experimental import symbolic_shapes
 from torch.fx.experimental.symbolic_shapes import DimConstraints, ShapeEnv
+from torch.utils._sympy.value_ranges import ValueRanges
 
 from ..containers import pytree
 from ..export_internals import (
@@ -25,7 +27,8 @@ from ..export_internals import (
 from ..fake_tensors import FakeTensorMode
 from ..process.process_state import replace_attribute
 
-Call = tuple[tuple[Any, ...], dict[str, Any]]
+Call = tuple[tuple[object, ...], dict[str, object]]
+Ranges = dict[sympy.Symbol, "ValueRanges[sympy.Expr]"]
 
 
 class _GraphHolder(torch.fx.GraphModule):
@@ -49,7 +52,7 @@ class FixedSizes:
         with functorch_config.patch(fake_tensor_allow_unsafe_data_ptr_access=False):
             self.mode = FakeTensorMode(shape_env=environment, allow_non_fake_inputs=True, export=True)
 
-    def fake_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
+    def fake_call(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Call:
         """The call with fake tensors for its tensors."""
 
         def fake(tensor: torch.Tensor) -> torch.Tensor:
@@ -58,7 +61,7 @@ class FixedSizes:
         result: Call = pytree.tree_map_only(torch.Tensor, fake, (args, dict(kwargs)))
         return result
 
-    def finish(self, graph: torch.fx.Graph, root: torch.nn.Module) -> dict[Any, Any]:
+    def finish(self, graph: torch.fx.Graph, root: torch.nn.Module) -> Ranges:
         """Add the runtime assertions about symbols to the graph, and return the range of each symbol.
 
         Raises:
@@ -70,11 +73,11 @@ class FixedSizes:
             return {}
         return self._finish_ranges(_GraphHolder(root, graph))
 
-    def _finish_ranges(self, module: torch.fx.GraphModule) -> dict[Any, Any]:
+    def _finish_ranges(self, module: torch.fx.GraphModule) -> Ranges:
         # The pass also narrows the ranges of symbols, so it must run before they are read.
         with dynamo_config.patch(do_not_emit_runtime_asserts=False):
             apply_runtime_assertion_pass(module, types.SimpleNamespace())
-        result: dict[Any, Any] = _trace._get_inline_constraints(self.mode)
+        result: Ranges = _trace._get_inline_constraints(self.mode)
         return result
 
 
@@ -100,7 +103,7 @@ class _Constraints(DimConstraints):
             self._is_unsolved = True
 
     def prettify_results(
-        self, original_signature: Any, dynamic_shapes: Any, constraint_violation_error: Any, *args: Any
+        self, original_signature: Any, dynamic_shapes: Any, constraint_violation_error: object, *args: Any
     ) -> str:
         """The message of an error, which is empty if there is none."""
         if self._is_unsolved:
@@ -119,14 +122,19 @@ class DynamicSizes(FixedSizes):
         dynamic_shapes: the dynamic sizes in torch.export's form, by parameter.
     """
 
-    def __init__(self, environment: ShapeEnv, model: torch.nn.Module, dynamic_shapes: Any):
+    def __init__(
+        self,
+        environment: ShapeEnv,
+        model: torch.nn.Module,
+        dynamic_shapes: dict[str, Any] | tuple[Any] | list[Any] | None,
+    ):
         super().__init__(environment)
         # The recorder keeps results for like calls. Torch's cache is slow for symbolic sizes.
         self.mode.cache_enabled = False
         self._model = model
         self._dynamic_shapes = dynamic_shapes
 
-    def fake_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
+    def fake_call(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Call:
         """The call with fake tensors for its tensors."""
         self._call = args, dict(kwargs)
         with tracing(TracingContext(self.mode)):
@@ -136,7 +144,7 @@ class DynamicSizes(FixedSizes):
         _, fake_args, fake_kwargs, self._equalities, self._signature, self._dynamic_shapes = fake_inputs
         return fake_args, fake_kwargs
 
-    def finish(self, graph: torch.fx.Graph, root: torch.nn.Module) -> dict[Any, Any]:
+    def finish(self, graph: torch.fx.Graph, root: torch.nn.Module) -> Ranges:
         """Add the runtime assertions about symbols to the graph, and return the range of each symbol.
 
         Raises:
@@ -153,7 +161,7 @@ class DynamicSizes(FixedSizes):
         ordered = {name: combined[name] for name in combined if name not in kwargs} | kwargs
         users = len(pytree.tree_leaves(self._call))
         lifted = sum(node.op == "placeholder" for node in graph.nodes) - users
-        result: dict[Any, Any] = non_strict_utils.make_constraints(
+        result: Ranges = non_strict_utils.make_constraints(
             self.mode, module, ordered, self._dynamic_shapes, lifted
         )
         return result

@@ -20,6 +20,7 @@ import torch
 import torch.fx
 from torch.export import _trace
 from torch.fx.experimental import proxy_tensor
+from torch.fx.experimental.proxy_tensor import PythonKeyTracer
 
 from ..capture_patches import redirection
 from ..containers import pytree
@@ -32,8 +33,8 @@ from ..dispatch import (
     set_included,
 )
 from ..export_internals import TracingContext, compiling_state, dynamo_config, non_strict_utils, tracing
-from ..fake_tensors import FakeTensor, FakeTensorMode, forget_layout
-from ..operators.overloads import OpOverload
+from ..fake_tensors import FakeTensor, FakeTensorMode
+from ..operators.overloads import Args, Kwargs, OpOverload
 from ..process.process_state import replace_attribute
 from ..state.module_tree import ModuleTree
 from ..symbolic_numbers import number_hash
@@ -41,6 +42,7 @@ from . import gradients as gradient_operators
 from .function_mode import FunctionMode
 from .gradients import InnerCall, SavedResults
 from .known_results import KnownResults
+from .layouts.layout import forget_layout
 from .module_paths import ModulePaths, Root
 from .size_nodes import SizeNodes
 from .tensor_nodes import TensorNodes
@@ -97,7 +99,8 @@ class GraphRecorder:
         self, tree: ModuleTree, mode: FakeTensorMode, *, source_lines: bool = False, gradients: bool = False
     ):
         self._fake_mode = mode
-        self._environment: Any = mode.shape_env
+        assert mode.shape_env is not None, "recordings have symbolic sizes"
+        self._environment = mode.shape_env
         self._maker = proxy_tensor._MakefxTracer(None, "real", False, True, True, False, True)
         self._root = Root(tree)
         self._lines = source_lines
@@ -109,7 +112,7 @@ class GraphRecorder:
         self.graph.owning_module = self.root  # type: ignore[assignment]
         self._known_results = KnownResults(mode)
         self.constant_of: Callable[[torch.fx.Node], bool | int | float | None] | None = None
-        self.number_of_sizes: Callable[[torch.fx.Node], Any] = lambda node: None
+        self.number_of_sizes: Callable[[torch.fx.Node], object] = lambda node: None
         self.elements_of: Callable[[torch.Tensor], np.ndarray | None] = lambda tensor: None
         self.assigned: dict[int, torch.Tensor] = {}
         self._known_traits: dict[OpOverload, tuple[bool, bool, str]] = {}
@@ -118,7 +121,7 @@ class GraphRecorder:
     def running(self) -> Iterator[None]:
         """Record every operator that runs within the context."""
 
-        def model_function(*args: Any) -> Any:
+        def model_function(*args: object) -> object:
             raise AssertionError("the maker only takes the modules from this function")
 
         model_function._orig_mod = self._root  # type: ignore[attr-defined]
@@ -150,7 +153,7 @@ class GraphRecorder:
     def _modes(self) -> Iterator[None]:
         """The modes of torch.export around a model."""
         with contextlib.ExitStack() as stack:
-            enter: Callable[[Any], Any] = stack.enter_context
+            enter: Callable[[contextlib.AbstractContextManager[object]], object] = stack.enter_context
             enter(self._fake_mode)
             if self._saved is not None:
                 enter(self._saved)
@@ -177,12 +180,12 @@ class GraphRecorder:
                 )
             yield
 
-    def _make_finder(self, find: Callable[..., Any]) -> Callable[..., Any]:
+    def _make_finder(self, find: Callable[..., object]) -> Callable[..., object]:
         """Make a faster `OpOverload._get_dispatch`, which finds the function to run for an operator."""
         state, mode = self._modes_before_dispatch, self._maker.proxy_mode
         is_before_dispatch = functools.cache(_is_before_dispatch)
 
-        def find_function(func: OpOverload, key: DispatchKey) -> Any:
+        def find_function(func: OpOverload, key: DispatchKey) -> object:
             if (
                 state.get(0) is mode
                 and state.get(1) is None
@@ -194,7 +197,7 @@ class GraphRecorder:
 
         return find_function
 
-    def _record_alone(self, func: OpOverload, /, *args: Any, **kwargs: Any) -> Any:
+    def _record_alone(self, func: OpOverload, /, *args: object, **kwargs: Kwargs | None) -> object:
         """Record a call if no other mode is active. The mode is off meanwhile, to record no inner calls."""
         state, mode = self._modes_before_dispatch, self._maker.proxy_mode
         state.set(0, None)
@@ -205,7 +208,7 @@ class GraphRecorder:
             state.set(0, mode)
             set_included(DispatchKey.PreDispatch, True)
 
-    def run(self, leaves: Sequence[Any], structure: Any) -> Any:
+    def run(self, leaves: Sequence[object], structure: pytree.TreeSpec) -> object:
         """Run the model on the leaves of a call `(args, kwargs)`, whose nodes the caller has bound.
 
         Its containers are built here, because that may run operators too. The caller restores the garbage
@@ -217,7 +220,7 @@ class GraphRecorder:
             args, kwargs = pytree.tree_unflatten(leaves, structure)
             return self._root._export_root(*args, **kwargs)
 
-    def bind(self, value: Any, node: torch.fx.Node) -> None:
+    def bind(self, value: object, node: torch.fx.Node) -> None:
         """Map a value to its placeholder; the last one wins."""
         node.meta["val"] = value
         if isinstance(value, torch.Tensor):
@@ -235,7 +238,9 @@ class GraphRecorder:
             proxy = self._tracer.unwrap_proxy(item)
             return self._tracer.create_arg(proxy)
 
-    def _dispatch(self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+    def _dispatch(
+        self, func: OpOverload, types: object, args: Args = (), kwargs: Kwargs | None = None
+    ) -> object:
         """Record a call of an operator; replaces `__torch_dispatch__` of torch's mode."""
         if self._saved is not None and gradient_operators.hides_operators(func, args, kwargs):
             with self._record_inner():
@@ -280,7 +285,7 @@ class GraphRecorder:
         return result
 
     def _call(
-        self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, result: Any
+        self, func: OpOverload, args: Args, kwargs: dict[str, Any], name: str, result: object
     ) -> torch.fx.Node:
         """A node for a call."""
         node = self.graph.create_node("call_function", func, (), {}, name)
@@ -301,7 +306,7 @@ class GraphRecorder:
         creates = not is_method and any(argument.name == "pin_memory" for argument in schema.arguments)
         return is_rare, creates, self.graph._target_to_str(func.overloadpacket.__name__)
 
-    def _may_take_constants(self, func: OpOverload, args: tuple[Any, ...], kwargs: Any) -> bool:
+    def _may_take_constants(self, func: OpOverload, args: Args, kwargs: Kwargs | None) -> bool:
         """Whether a call takes constants along with other tensors, so that its result is no constant.
 
         A cache of keys and values joins an empty constant and the first keys in each layer.
@@ -319,8 +324,8 @@ class GraphRecorder:
         )
 
     def _arguments(
-        self, args: tuple[Any, ...], kwargs: Any, takes_constants: bool = False
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        self, args: Args, kwargs: Kwargs | None, takes_constants: bool = False
+    ) -> tuple[tuple[object, ...], dict[str, object]]:
         """The arguments of a node for those of a call."""
         node_args = tuple([self._argument(item, takes_constants) for item in args])
         named = kwargs.items() if kwargs else ()
@@ -408,7 +413,14 @@ class GraphRecorder:
             else:
                 proxy_tensor.track_tensor_tree(result, proxy, constant=None, tracer=self._tracer)
 
-    def _track(self, tensor: torch.Tensor, proxy: torch.fx.Proxy, *, constant: Any, tracer: Any) -> None:
+    def _track(
+        self,
+        tensor: torch.Tensor,
+        proxy: torch.fx.Proxy,
+        *,
+        constant: torch.Tensor | None,
+        tracer: PythonKeyTracer,
+    ) -> None:
         """Map a tensor and its sizes to a node; replaces `proxy_tensor.track_tensor`."""
         if tracer is not self._tracer or tensor.layout != torch.strided:
             self._track_others(tensor, proxy, constant=constant, tracer=tracer)
@@ -416,7 +428,7 @@ class GraphRecorder:
         self._sizes.track(tensor, proxy)
         proxy_tensor.set_proxy_slot(tensor, tracer, proxy_tensor._ProxyTensor(proxy, constant))
 
-    def _bookkeep(self, func: OpOverload, types: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+    def _bookkeep(self, func: OpOverload, types: object, args: Args, kwargs: Kwargs | None) -> object:
         """Record a call as torch does."""
         if torch.Tag.inplace_view in func.tags:
             self._keep_shape(args[0])
@@ -426,7 +438,7 @@ class GraphRecorder:
                 return bool(number) if func is torch.ops.aten.is_nonzero.default else number
         return self._torch_dispatch(func, types, args, kwargs)
 
-    def _number_in(self, tensor: Any) -> Any:
+    def _number_in(self, tensor: torch.Tensor) -> object:
         """The number in a tensor, if it is a constant of the model or computed from sizes; else None."""
         node = self._nodes.node_of(tensor)
         if node is None:

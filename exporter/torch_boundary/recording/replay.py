@@ -8,7 +8,7 @@ from __future__ import annotations
 import concurrent.futures
 import functools
 import operator
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any
 
 import torch
@@ -27,7 +27,9 @@ _OF_SHAPE = frozenset(
 )
 """Operators whose results do not depend on the elements of their first argument."""
 _SIZES = frozenset(f"aten::sym_{name}" for name in ("numel", "size", "storage_offset", "stride"))
-Convert = Callable[[torch.Tensor], Any]
+Convert = Callable[[torch.Tensor], object]
+Storage = int | torch.fx.node.Target
+"""The key of a storage, or the name of a constant."""
 
 
 class NotReplayable(Exception):
@@ -49,9 +51,9 @@ class Replay:
         self,
         graph: torch.fx.Graph,
         root: torch.nn.Module,
-        weights: Sequence[Any],
-        inputs: Sequence[Any],
-        size_of: Callable[[Any], Any],
+        weights: Sequence[object],
+        inputs: Sequence[object],
+        size_of: Callable[[object], int],
     ):
         self._graph = graph
         self._root = root
@@ -60,7 +62,7 @@ class Replay:
         self._size_of = size_of
         # Modes are per thread, so this one runs without those of the recording.
         self._thread = concurrent.futures.ThreadPoolExecutor(1)
-        self._values: dict[torch.fx.Node, Any] = {}
+        self._values: dict[torch.fx.Node, object] = {}
         self._of_example: dict[int, torch.UntypedStorage] = {}
         self._copies = self._of_example
 
@@ -71,7 +73,7 @@ class Replay:
         return {node: position for position, node in enumerate(placeholders)}
 
     @functools.cached_property
-    def _parameter_storages(self) -> set[Any]:
+    def _parameter_storages(self) -> set[Storage]:
         """The storages of parameters, to which nothing may write."""
         pairs = zip(self._positions, self._weights, strict=False)
         return _storages_of(node for node, item in pairs if isinstance(item, torch.nn.Parameter))
@@ -92,7 +94,7 @@ class Replay:
         # Fresh copies, because the calls of an earlier replay may have written to theirs.
         self._copies = {}
         dependencies = self._slice(node)
-        sizes: dict[torch.fx.Node, Any] = {}
+        sizes: dict[torch.fx.Node, object] = {}
         for dependency in dependencies:
             if _reads_size(dependency):
                 sizes[dependency] = self._size_of(dependency.meta["val"])
@@ -109,8 +111,8 @@ class Replay:
         """
 
         @functools.cache
-        def writers() -> dict[Any, list[torch.fx.Node]]:
-            calls_by_storage: dict[Any, list[torch.fx.Node]] = {}
+        def writers() -> dict[Storage, list[torch.fx.Node]]:
+            calls_by_storage: dict[Storage, list[torch.fx.Node]] = {}
             for call in self._graph.nodes:
                 for storage in _written_storages(call) | _written_constants(call):
                     calls_by_storage.setdefault(storage, []).append(call)
@@ -184,7 +186,7 @@ class Replay:
         elif not _is_arithmetic(node.target):
             raise NotReplayable(f"it depends on {node.target}")
 
-    def _run(self, nodes: Sequence[torch.fx.Node], values: dict[torch.fx.Node, Any]) -> None:
+    def _run(self, nodes: Sequence[torch.fx.Node], values: dict[torch.fx.Node, object]) -> None:
         def run() -> None:
             with torch.no_grad():
                 for node in nodes:
@@ -192,7 +194,7 @@ class Replay:
 
         self._thread.submit(run).result()
 
-    def _value(self, node: torch.fx.Node, values: dict[torch.fx.Node, Any]) -> Any:
+    def _value(self, node: torch.fx.Node, values: dict[torch.fx.Node, object]) -> object:
         if node.op == "placeholder":
             return self._writable_copy(node, self._real_leaves[self._positions[node]])
         if node.op == "get_attr":
@@ -201,16 +203,18 @@ class Replay:
         def value_of(item: torch.fx.Node) -> Any:
             if item in values:
                 return values[item]
+            # Only its element type and shape are read, see `_reads_only_shape`.
             fake = item.meta["val"]
             return torch.empty(tuple(fake.shape), dtype=fake.dtype)
 
         args, kwargs = torch.fx.map_arg((node.args, node.kwargs), value_of)
-        function: Callable[..., Any] = original_operator(node.target)
+        assert callable(node.target), "only a call has no value yet"
+        function = original_operator(node.target)
         if self._parameter_storages & _written_storages(node):
             raise NotReplayable(f"{node.target} writes to a parameter")
         return function(*args, **kwargs)
 
-    def _writable_copy(self, node: torch.fx.Node, item: Any) -> Any:
+    def _writable_copy(self, node: torch.fx.Node, item: object) -> object:
         """A copy of a weight or input that calls may write to; copies share memory where the originals do."""
         if not isinstance(item, torch.Tensor):
             return item
@@ -219,6 +223,7 @@ class Replay:
         if isinstance(item, torch.nn.Parameter):
             # Nothing writes to it, so it needs no copy.
             return item.detach()
+        # Sparse tensors have no storage that could be shared.
         key = storage_of(item)
         if key is None:
             return item.detach().clone()
@@ -228,7 +233,7 @@ class Replay:
         return copy.set_(self._copies[key], item.storage_offset(), item.size(), item.stride())
 
 
-def _storages(node: torch.fx.Node) -> set[Any]:
+def _storages(node: torch.fx.Node) -> set[Storage]:
     """Keys of the storages of a node's results; the key of a constant is its name."""
     if node.op == "get_attr":
         return {node.target}
@@ -236,7 +241,7 @@ def _storages(node: torch.fx.Node) -> set[Any]:
     return {key for key in keys if key is not None}
 
 
-def _written_storages(node: torch.fx.Node) -> set[Any]:
+def _written_storages(node: torch.fx.Node) -> set[Storage]:
     """The storages that a call writes to."""
     if node.op != "call_function":
         return set()
@@ -244,7 +249,7 @@ def _written_storages(node: torch.fx.Node) -> set[Any]:
         # What a higher-order operator runs may write to its operands.
         return set() if _is_arithmetic(node.target) else _storages_of(node.all_input_nodes)
     schema = schema_of(node.target)
-    storages: set[Any] = set()
+    storages: set[Storage] = set()
     for position, formal in enumerate(schema.arguments):
         # Normalization in training mode writes to its statistics, which its schema does not declare.
         is_written = formal.alias_info is not None and formal.alias_info.is_write
@@ -254,7 +259,7 @@ def _written_storages(node: torch.fx.Node) -> set[Any]:
     return storages
 
 
-def _written_constants(node: torch.fx.Node) -> set[Any]:
+def _written_constants(node: torch.fx.Node) -> set[Storage]:
     """The names of the constants whose views a call writes to."""
     base: Any = node
     while isinstance(base, torch.fx.Node) and base.op == "call_function" and base.args:
@@ -263,7 +268,7 @@ def _written_constants(node: torch.fx.Node) -> set[Any]:
     return {base.target} if is_constant and _written_storages(node) else set()
 
 
-def _storages_of(nodes: Any) -> set[Any]:
+def _storages_of(nodes: Iterable[torch.fx.Node]) -> set[Storage]:
     return set().union(*map(_storages, nodes))
 
 
@@ -276,10 +281,11 @@ def _reads_only_shape(node: torch.fx.Node) -> bool:
     """Whether a call needs only the element type and the fixed shape of its first argument."""
     if not isinstance(node.target, OpOverload) or schema_of(node.target).name not in _OF_SHAPE:
         return False
-    first: Any = node.args[0]
+    first = node.args[0]
+    assert isinstance(first, torch.fx.Node)
     return all(isinstance(size, int) for size in first.meta["val"].shape)
 
 
-def _is_arithmetic(target: Any) -> bool:
+def _is_arithmetic(target: object) -> bool:
     name = getattr(target, "__name__", "")
     return getattr(target, "__module__", None) in _ARITHMETIC or name.startswith("sym_")

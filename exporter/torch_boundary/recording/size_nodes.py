@@ -8,9 +8,11 @@ from typing import Any
 import torch
 import torch.fx
 from torch.fx.experimental import proxy_tensor
+from torch.fx.experimental.proxy_tensor import PythonKeyTracer
 from torch.utils._thunk import Thunk
 
-from ..fake_tensors import layout_of
+from ..operators.overloads import OpOverload
+from .layouts.layout import TensorLayout, layout_of
 
 _ATEN = torch.ops.aten
 
@@ -25,11 +27,11 @@ class SizeNodes(proxy_tensor._SymNodeDict):
         tracer: torch's tracer.
     """
 
-    def __init__(self, tracer: Any):
+    def __init__(self, tracer: PythonKeyTracer):
         super().__init__()
         self._tracer = tracer
-        self._of_layouts: dict[Any, Any] = {}
-        self._tracked: dict[int, Any] = {}
+        self._of_layouts: dict[object, Thunk[torch.fx.Proxy]] = {}
+        self._tracked: dict[int, TensorLayout] = {}
 
     def get(self, key: Any, default: Any = None) -> Any:
         """The thunk that creates the number's node when it is first read."""
@@ -48,6 +50,7 @@ class SizeNodes(proxy_tensor._SymNodeDict):
             if isinstance(size, torch.SymInt) and size not in self:
                 thunk = self._make_thunk(size, _ATEN.sym_size.int, proxy, axis)
                 proxy_tensor.set_proxy_slot(size, self._tracer, thunk)
+        # Kept apart: a size or result that is recorded later takes their place.
         for axis, stride in enumerate(tensor.stride()):
             if isinstance(stride, torch.SymInt) and stride not in self:
                 self._of_layouts.setdefault(
@@ -61,9 +64,13 @@ class SizeNodes(proxy_tensor._SymNodeDict):
             if isinstance(number, torch.SymInt) and number not in self:
                 self._of_layouts.setdefault(number.node, self._make_thunk(number, target, proxy))
 
-    def _make_thunk(self, number: Any, target: Any, proxy: torch.fx.Proxy, *axis: int) -> Any:
+    def _make_thunk(
+        self, number: torch.SymInt, target: OpOverload, proxy: torch.fx.Proxy, *axis: int
+    ) -> Thunk[torch.fx.Proxy]:
         return Thunk(functools.partial(self._create_node, number, target, (proxy, *axis)))
 
-    def _create_node(self, number: Any, target: Any, args: tuple[Any, ...]) -> torch.fx.Proxy:
-        node_proxy = self._tracer.create_proxy("call_function", target, args, {})
+    def _create_node(
+        self, number: torch.SymInt, target: OpOverload, args: tuple[torch.fx.Proxy | int, ...]
+    ) -> torch.fx.Proxy:
+        node_proxy = self._tracer.create_proxy("call_function", target, args, {})  # type: ignore[arg-type]
         return proxy_tensor.set_meta(node_proxy, number)

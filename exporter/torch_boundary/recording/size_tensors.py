@@ -17,7 +17,7 @@ import torch.fx
 
 from ..fake_tensors import is_without_data
 from ..operators.overloads import OpOverload, schema_of
-from ..symbolic_numbers import holds_always
+from ..symbolic_numbers import Size, holds_always
 from .replay import NotReplayable
 
 _INTEGERS = (torch.int64, torch.int32)
@@ -25,7 +25,7 @@ _LONGEST = 64
 """Elements of a tensor at most; the shape of a tensor has fewer."""
 
 
-def number_in(node: torch.fx.Node, root: torch.nn.Module) -> tuple[Any, set[torch.fx.Node]]:
+def number_in(node: torch.fx.Node, root: torch.nn.Module) -> tuple[Size, set[torch.fx.Node]]:
     """The integer in a tensor that is computed from sizes, and the nodes that compute it.
 
     Args:
@@ -35,7 +35,7 @@ def number_in(node: torch.fx.Node, root: torch.nn.Module) -> tuple[Any, set[torc
     Raises:
         NotReplayable: it is computed from something else, or by other operators.
     """
-    values: dict[torch.fx.Node, Any] = {}
+    values: dict[torch.fx.Node, np.ndarray] = {}
     waiting = [node]
     while waiting:
         current = waiting[-1]
@@ -58,7 +58,7 @@ def _is_number(node: torch.fx.Node) -> bool:
     return isinstance(node.meta.get("val"), (int, torch.SymInt)) and node.op == "call_function"
 
 
-def _value(node: torch.fx.Node, values: dict[torch.fx.Node, Any], root: torch.nn.Module) -> np.ndarray:
+def _value(node: torch.fx.Node, values: dict[torch.fx.Node, np.ndarray], root: torch.nn.Module) -> np.ndarray:
     """The elements of a node, as an array of Python's numbers."""
     example = node.meta.get("val")
     if _is_number(node):
@@ -75,11 +75,12 @@ def _value(node: torch.fx.Node, values: dict[torch.fx.Node, Any], root: torch.nn
         raise NotReplayable(f"it depends on {node.target}")
     names = [argument.name for argument in schema.arguments]
     arguments = dict(zip(names, node.args, strict=False)) | node.kwargs
+    value_of: Callable[[torch.fx.Node], Any] = values.__getitem__
     settings = {name: item for name, item in arguments.items() if name not in _OF_STORAGE}
-    return _array(apply(**torch.fx.map_arg(settings, values.__getitem__)))
+    return _array(apply(**torch.fx.map_arg(settings, value_of)))
 
 
-def _array(item: Any) -> np.ndarray:
+def _array(item: object) -> np.ndarray:
     if isinstance(item, np.ndarray):
         return item
     array = np.empty(np.shape(item) if isinstance(item, list) else (), object)
@@ -87,14 +88,14 @@ def _array(item: Any) -> np.ndarray:
     return array
 
 
-def _constant(tensor: torch.Tensor) -> Any:
+def _constant(tensor: torch.Tensor) -> object:
     """The elements of a real tensor that the model holds."""
     if is_without_data(tensor) or tensor.is_meta or tensor.numel() > _LONGEST:
         raise NotReplayable("it depends on a large tensor")
     return tensor.tolist()
 
 
-def _divide(self: Any, other: Any, rounding_mode: str | None = None) -> Any:
+def _divide(self: Any, other: Any, rounding_mode: str | None = None) -> object:
     """Integer division by a positive number, where both ways to round agree."""
     if not all(type(divisor) is int and divisor > 0 for divisor in _array(other).reshape(-1)):
         raise NotReplayable("the divisor may be 0 or less")
@@ -104,17 +105,17 @@ def _divide(self: Any, other: Any, rounding_mode: str | None = None) -> Any:
     return self // other
 
 
-def _product(self: np.ndarray, dim: int | None = None, keepdim: bool = False) -> Any:
+def _product(self: np.ndarray, dim: int | None = None, keepdim: bool = False) -> object:
     if dim is not None:
         raise NotReplayable("products along an axis are not repeated")
     return functools.reduce(operator.mul, self.reshape(-1).tolist(), 1)
 
 
-def _select(self: np.ndarray, dim: int, index: int) -> Any:
+def _select(self: np.ndarray, dim: int, index: int) -> object:
     return np.take(self, index, dim)
 
 
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
+_FUNCTIONS: dict[str, Callable[..., object]] = {
     "aten::_to_copy": lambda self: self,
     "aten::add": lambda self, other, alpha=1: self + alpha * other,
     "aten::alias": lambda self: self,

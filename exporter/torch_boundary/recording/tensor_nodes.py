@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.fx
-from torch.fx.experimental.proxy_tensor import _ProxyTensor
+from torch.fx.experimental.proxy_tensor import PythonKeyTracer, _ProxyTensor
 from torch.utils.weak import TensorWeakRef
 
 
@@ -17,15 +15,16 @@ class TensorNodes:
     the functions that create tensors return a copy of a tensor to which there is another reference.
     """
 
-    def __init__(self, tracer: Any):
+    def __init__(self, tracer: PythonKeyTracer):
         self._tracer = tracer
         self._strong_entries: dict[int, tuple[torch.Tensor, torch.fx.Node]] = {}
         self._earlier_nodes: dict[int, list[torch.fx.Node]] = {}
-        self._weak_entries: dict[int, tuple[TensorWeakRef, torch.fx.Node, Any]] = {}
+        self._weak_entries: dict[int, tuple[TensorWeakRef, torch.fx.Node, torch.Tensor | None]] = {}
 
     def keep(self, tensor: torch.Tensor, node: torch.fx.Node) -> None:
         """Map a tensor to a node."""
         key = id(tensor)
+        # The `id` may have belonged to another tensor, which no longer exists.
         self._weak_entries.pop(key, None)
         earlier = self._strong_entries.get(key)
         if earlier is not None:
@@ -59,7 +58,7 @@ class TensorNodes:
             else weak_entry[1]
         )
 
-    def get(self, tensor: torch.Tensor, default: Any = None) -> Any:
+    def get(self, tensor: torch.Tensor, default: _ProxyTensor | None = None) -> _ProxyTensor | None:
         """The tensor's proxy, as torch's tracer keeps it."""
         key = id(tensor)
         entry = self._strong_entries.get(key)
@@ -72,7 +71,7 @@ class TensorNodes:
             else self._proxy(weak_entry[1], weak_entry[2])
         )
 
-    def _proxy(self, node: torch.fx.Node, constant: Any) -> _ProxyTensor:
+    def _proxy(self, node: torch.fx.Node, constant: torch.Tensor | None) -> _ProxyTensor:
         return _ProxyTensor(torch.fx.Proxy(node, self._tracer), constant)
 
     def __setitem__(self, tensor: torch.Tensor, proxy: _ProxyTensor) -> None:

@@ -12,13 +12,16 @@ import contextlib
 import functools
 import importlib
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+import torch
 
 from ..containers import pytree
 from ..process.process_state import replace_attribute
 
 # The package has a function of the same name.
+Leaves = Sequence[torch.Tensor]
 _torch: Any = importlib.import_module("torch._higher_order_ops.associative_scan")
 
 
@@ -35,11 +38,15 @@ def as_operator(*, strict: bool) -> Iterator[None]:
     original = _torch.generic_associative_scan
 
     def generic_associative_scan(
-        operator: Any, leaves: Sequence[Any], dim: int = 0, additional_inputs: Sequence[Any] = ()
-    ) -> Any:
+        operator: functools.partial[Leaves],
+        leaves: Leaves,
+        dim: int = 0,
+        additional_inputs: Sequence[object] = (),
+    ) -> Leaves:
         function = _slice_function(operator)
         if function is None or dim != 0 or additional_inputs:
-            return original(operator, leaves, dim, additional_inputs)
+            results: Leaves = original(operator, leaves, dim, additional_inputs)
+            return results
         # Only the mode "pointwise" on other devices needs a function of single elements.
         checks = importlib.import_module("torch._inductor.utils")
         with replace_attribute(checks, "is_pointwise_use", lambda *use: True):
@@ -49,11 +56,12 @@ def as_operator(*, strict: bool) -> Iterator[None]:
         yield
 
 
-def _run(function: Any, leaves: Sequence[Any]) -> Any:
-    return _torch.associative_scan_op(function, leaves, additional_inputs=())
+def _run(function: Callable[..., Leaves], leaves: Leaves) -> Leaves:
+    results: Leaves = _torch.associative_scan_op(function, leaves, additional_inputs=())
+    return results
 
 
-def _slice_function(operator: Any) -> Any:
+def _slice_function(operator: functools.partial[Leaves]) -> functools.partial[Leaves] | None:
     """The function of slices behind the function of stacks that `vmap` made; None if it cannot be found."""
     stacked = getattr(operator, "keywords", {}).get("combine_fn")
     if not inspect.isfunction(stacked):

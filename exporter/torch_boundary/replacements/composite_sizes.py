@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 
 import torch
 
 from ..operators.overloads import OpOverload
 from ..symbolic_sizes import check
-from .shape_kernels import Shapes, in_place_of
+from .shape_kernels import Shapes
 
 _ATEN = torch.ops.aten
 
@@ -65,11 +64,8 @@ def _istft(
     return self.new_empty((*self.shape[:-2], length), dtype=None if return_complex else self.real.dtype)
 
 
-def keep_symbolic() -> AbstractContextManager[None]:
-    """Use these kernels within the context."""
-    kernels: dict[OpOverload, Shapes] = {
-        _ATEN.max_pool1d.default: _max_pool1d,
-        _ATEN.take_along_dim.default: _take_along_dim,
-        _ATEN.istft.default: _istft,
-    }
-    return in_place_of(kernels, {})
+COMPOSITE: dict[OpOverload, Shapes] = {
+    _ATEN.max_pool1d.default: _max_pool1d,
+    _ATEN.take_along_dim.default: _take_along_dim,
+    _ATEN.istft.default: _istft,
+}

@@ -48,7 +48,7 @@ def check_hooks(model: torch.nn.Module) -> None:
                 )
 
 
-def _apply(function_class: Any, *args: Any, **kwargs: Any) -> Any:
+def _apply(function_class: Any, /, *args: object, **kwargs: object) -> Any:
     package, _, inner = function_class.__module__.partition(".")
     if package == "torch" and inner.startswith("_"):
         # torch's own functions, which implement higher-order operators.
@@ -60,5 +60,5 @@ def _apply(function_class: Any, *args: Any, **kwargs: Any) -> Any:
     )
 
 
-def _register_hook(tensor: torch.Tensor, hook: Any) -> Any:
+def _register_hook(tensor: torch.Tensor, hook: object) -> object:
     raise CaptureError("torch.export does not record hooks on gradients (Tensor.register_hook)")

@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import torch
 
 from ....registration import CaptureError
 from ..process.process_state import replace_attribute
 
-READ: Any = torch.Tensor.data.__get__  # type: ignore[attr-defined]
-WRITE: Any = torch.Tensor.data.__set__  # type: ignore[attr-defined]
+READ: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.data.__get__  # type: ignore[attr-defined]
+WRITE: Callable[[torch.Tensor, torch.Tensor], None] = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager

@@ -7,12 +7,18 @@ leaves both out.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 
-import torch
-
-from ..process.process_state import replace_attribute
+from torch.distributions import Distribution
 
 
-def skip_validation() -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def skip_validation() -> Iterator[None]:
     """Leave out the checks within the context, except those that the model asks for with `validate_args`."""
-    return replace_attribute(torch.distributions.Distribution, "_validate_args", False)
+    # There is a public function that sets the default, but none that reads it.
+    default = Distribution._validate_args
+    Distribution.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        Distribution.set_default_validate_args(default)

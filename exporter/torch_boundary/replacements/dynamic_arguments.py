@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from ..symbolic_numbers import holds_always
 
 
-def has_dynamic_steps(start: Any = None, end: Any = None, steps: Any = None, **options: Any) -> bool:
+def has_dynamic_steps(start: object = None, end: object = None, steps: object = None, **options: Any) -> bool:
     """Whether a call of `torch.linspace` would fix its number of elements, and `linspace` supports it."""
     dtype = options.get("dtype") or torch.get_default_dtype()
     is_plain = options.keys() <= {"dtype", "device", "requires_grad"} and dtype.is_floating_point
@@ -37,7 +37,7 @@ def linspace(
     return torch.where(index < torch.sym_max(steps // 2, 1), upwards, downwards)
 
 
-def has_dynamic_size(theta: torch.Tensor, size: Sequence[Any], align_corners: bool | None = None) -> bool:
+def has_dynamic_size(theta: torch.Tensor, size: Sequence[object], align_corners: bool | None = None) -> bool:
     """Whether a call of `affine_grid` would fix a size."""
     return any(isinstance(item, torch.SymInt) for item in size)
 
@@ -61,7 +61,7 @@ def affine_grid(
     return grid.reshape(size[0], *spatial, len(spatial))
 
 
-def has_dynamic_length(input: torch.Tensor, n_fft: int, *positional: Any, **named: Any) -> bool:
+def has_dynamic_length(input: torch.Tensor, n_fft: int, *positional: object, **named: object) -> bool:
     """Whether a call of `torch.istft` would fix the length of its result."""
     length = positional[6] if len(positional) > 6 else named.get("length")
     return isinstance(length, torch.SymInt)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.sym_node import SymNode, method_to_operator
 
 from ..process.process_state import replace_attribute
 from ..symbolic_sizes import FLOAT_ARITHMETIC
+
+Operation = Callable[[SymNode, SymNode], SymNode]
 
 
 @contextlib.contextmanager
@@ -23,7 +24,7 @@ def keep_order() -> Iterator[None]:
         yield
 
 
-def _make_method(name: str, original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def _make_method(name: str, original: Operation) -> Operation:
     """The method of a symbolic number for a sum, difference or product.
 
     Args:
@@ -32,7 +33,7 @@ def _make_method(name: str, original: Callable[[Any, Any], Any]) -> Callable[[An
     expression_of = FLOAT_ARITHMETIC[name]
     operator = method_to_operator(name)
 
-    def method(self: Any, operand: Any) -> Any:
+    def method(self: SymNode, operand: SymNode) -> SymNode:
         # A tracer records the operation, and then calls this method again.
         is_traced = proxy_tensor.get_proxy_mode() is not None
         if is_traced or not isinstance(operand, SymNode) or float not in (self.pytype, operand.pytype):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 
 import torch
 
-from .shape_kernels import in_place_of
+from ..operators.overloads import OpOverload
+from .shape_kernels import Shapes
 
 
 def _hash_shape(
@@ -23,8 +23,7 @@ def _hash_shape(
     return self.new_empty(sizes, dtype=torch.uint64)
 
 
-def by_shapes() -> AbstractContextManager[None]:
-    """Use shape-only kernels for hashes within the context."""
-    aten = torch.ops.aten
-    kernels = {aten.hash_tensor.default: _hash_shape} if hasattr(aten, "hash_tensor") else {}
-    return in_place_of({}, kernels)
+# Older releases of torch have no such operator.
+NON_COMPOSITE: dict[OpOverload, Shapes] = (
+    {torch.ops.aten.hash_tensor.default: _hash_shape} if hasattr(torch.ops.aten, "hash_tensor") else {}
+)

@@ -8,11 +8,10 @@ and FLOAT16.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-
 import torch
 
-from .shape_kernels import in_place_of
+from ..operators.overloads import OpOverload
+from .shape_kernels import Shapes
 
 
 def _covariance_shape(
@@ -27,6 +26,7 @@ def _covariance_shape(
         dtype = dtype if weights is None else torch.promote_types(dtype, weights.dtype)
     if not (dtype.is_floating_point or dtype.is_complex):
         dtype = torch.get_default_dtype()
+    # A vector is one variable.
     count = self.shape[0] if self.dim() == 2 else 1
     is_single = isinstance(count, int) and count == 1
     return self.new_empty(() if is_single else (count, count), dtype=dtype)
@@ -39,6 +39,7 @@ def _least_squares_shapes(
     driver: str | None = None,
 ) -> tuple[torch.Tensor, ...]:
     """The result shapes of LAPACK's drivers for a matrix of full rank."""
+    # The default on the CPU.
     driver = driver or "gelsy"
     # torch.linalg's rule: a batch of vectors has the batch sizes and rows of the matrices.
     is_vector = b.dim() == 1 or (self.dim() - 1 == b.dim() and self.shape[:-1] == b.shape)
@@ -70,18 +71,12 @@ def _grouped_product_shape(
     return self.new_empty(shape, dtype=out_dtype)
 
 
-def by_shapes() -> AbstractContextManager[None]:
-    """Use shape-only kernels for these operators within the context."""
-    aten = torch.ops.aten
-    return in_place_of(
-        {aten.cov.default: _covariance_shape, aten.corrcoef.default: _covariance_shape},
-        {
-            aten.linalg_lstsq.default: _least_squares_shapes,
-            aten._grouped_mm.default: _grouped_product_shape,
-        },
-    )
-
-
-def grouped_products_by_shapes() -> AbstractContextManager[None]:
-    """Define shapes of grouped products for every element type and stride, within the context."""
-    return in_place_of({}, {torch.ops.aten._grouped_mm.default: _grouped_product_shape})
+COMPOSITE: dict[OpOverload, Shapes] = {
+    torch.ops.aten.cov.default: _covariance_shape,
+    torch.ops.aten.corrcoef.default: _covariance_shape,
+}
+GROUPED_PRODUCT: dict[OpOverload, Shapes] = {torch.ops.aten._grouped_mm.default: _grouped_product_shape}
+NON_COMPOSITE: dict[OpOverload, Shapes] = {
+    torch.ops.aten.linalg_lstsq.default: _least_squares_shapes,
+    **GROUPED_PRODUCT,
+}

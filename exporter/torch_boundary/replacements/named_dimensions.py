@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import Any
 
+import sympy
+import torch
 from torch._export import non_strict_utils
 from torch.export import _trace
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from ..containers import pytree
 from ..process.process_state import replace_attribute
@@ -26,7 +28,7 @@ def unify_symbols(names: Mapping[tuple[int, int], str]) -> Iterator[None]:
     """
     make = non_strict_utils.make_fake_inputs
 
-    def make_inputs(*args: Any, **kwargs: Any) -> Any:
+    def make_inputs(*args: object, **kwargs: object) -> object:
         fake_inputs = make(*args, **kwargs)  # type: ignore[no-untyped-call]
         mode, positional, named = fake_inputs[:3]
         _unify(mode.shape_env, pytree.tree_leaves((positional, named)), names)
@@ -40,10 +42,13 @@ def unify_symbols(names: Mapping[tuple[int, int], str]) -> Iterator[None]:
         yield
 
 
-def _unify(environment: Any, leaves: list[Any], names: Mapping[tuple[int, int], str]) -> None:
-    symbols: dict[str, Any] = {}
+def _unify(environment: ShapeEnv, leaves: list[torch.Tensor], names: Mapping[tuple[int, int], str]) -> None:
+    symbols: dict[str, sympy.Expr] = {}
     for (leaf, axis), name in names.items():
-        symbol = environment.replace(leaves[leaf].shape[axis].node.expr)
+        size = leaves[leaf].shape[axis]
+        assert isinstance(size, torch.SymInt), "a named dimension is dynamic"
+        symbol = environment.replace(size.node.expr)
+        # An earlier dimension of this name may itself have been replaced.
         first = environment.replace(symbols.setdefault(name, symbol))
         if first != symbol:
             environment._set_replacement(symbol, first, "dimensions of one name")

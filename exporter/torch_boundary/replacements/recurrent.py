@@ -15,7 +15,7 @@ Everything except that namespace is restored afterwards.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, MutableMapping
 from typing import Any
 
 import torch
@@ -23,25 +23,28 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..fake_tensors import FakeTensor
+from ..operators.overloads import Args, Function, Kwargs, OpOverload
 from ..process.process_state import replace_attribute
+from ..symbolic_numbers import Size
 from ..symbolic_sizes import check
 from .recurrent_shapes import OPERATORS, packed_shapes, padded_shapes
 from .shape_kernels import in_place_of
 
 _NAMESPACE = "opsetta_capture"
 _LIBRARY = torch.library.Library(_NAMESPACE, "FRAGMENT")
-_ATEN: dict[Any, Any] = {}
+_ATEN: dict[Function, OpOverload] = {}
 """The ATen operator of each stand-in."""
 
 
-def _stand_in(operator: torch._ops.OpOverload, shapes: Callable[..., Any]) -> Any:
+def _stand_in(operator: OpOverload, shapes: Function) -> OpOverload:
     """Define the stand-in of an operator: its schema, with symbolic sizes for ints that are sizes."""
     schema = str(operator._schema).removeprefix("aten::").replace("int total_length", "SymInt total_length")
     _LIBRARY.define(schema)
     name = schema.partition("(")[0]
+    # A fake kernel is all that a stand-in has: it never runs on data.
     torch.library.register_fake(f"{_NAMESPACE}::{name}", shapes, lib=_LIBRARY)
     packet = getattr(getattr(torch.ops, _NAMESPACE), name.partition(".")[0])
-    stand_in = getattr(packet, operator._overloadname)
+    stand_in: OpOverload = getattr(packet, operator._overloadname)
     _ATEN[stand_in] = operator
     return stand_in
 
@@ -75,7 +78,7 @@ def _pad_shapes(
     return data.new_empty(*sizes, *data.shape[1:]), batch_sizes.new_empty(batch)
 
 
-_batches: Any = WeakTensorKeyDictionary()
+_batches: MutableMapping[torch.Tensor, Size] = WeakTensorKeyDictionary()
 """The batch size for each `batch_sizes` tensor of a capture, and for its first element."""
 
 _PACK = _stand_in(torch.ops.aten._pack_padded_sequence.default, _pack_shapes)
@@ -83,7 +86,7 @@ _PAD = _stand_in(torch.ops.aten._pad_packed_sequence.default, _pad_shapes)
 _PACKED = {name: _stand_in(getattr(torch.ops.aten, name).data, packed_shapes) for name in OPERATORS}
 
 
-def _pack(*args: Any, **kwargs: Any) -> Any:
+def _pack(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
     data, batch_sizes = _PACK(*args, **kwargs)
     named = {**dict(zip(("input", "lengths", "batch_first"), args, strict=False)), **kwargs}
     _batches[batch_sizes] = named["input"].shape[0 if named["batch_first"] else 1]
@@ -111,10 +114,10 @@ def _number(element: torch.Tensor) -> Any:
     return _batches[element] if element in _batches else element.item()
 
 
-def _redirect_if_packed(function: Callable[..., Any], stand_in: Any) -> Callable[..., Any]:
+def _redirect_if_packed(function: Function, stand_in: Function) -> Function:
     """Redirect a call of torch's function, which takes packed and padded sequences."""
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> object:
         # Packed calls have batch_sizes and states before the parameters, others only the states.
         is_packed = "batch_sizes" in kwargs or (len(args) > 3 and isinstance(args[3], (list, tuple)))
         return (stand_in if is_packed else function)(*args, **kwargs)
@@ -122,10 +125,11 @@ def _redirect_if_packed(function: Callable[..., Any], stand_in: Any) -> Callable
     return call
 
 
-def _redirections() -> dict[Any, Callable[..., Any]]:
-    table: dict[Any, Callable[..., Any]] = {torch._VF._pack_padded_sequence: _pack, torch.zeros: _zeros}
+def _redirections() -> dict[Function, Function]:
+    table: dict[Function, Function] = {torch._VF._pack_padded_sequence: _pack, torch.zeros: _zeros}
     table[torch.ops.aten._pack_padded_sequence.default] = _pack
     table[torch._VF._pad_packed_sequence] = table[torch.ops.aten._pad_packed_sequence.default] = _PAD
+    # `batch_sizes[0]` is the batch size, which would otherwise be a new symbol.
     table[torch.Tensor.__getitem__] = _item
     for name, stand_in in _PACKED.items():
         function = getattr(torch, name)
@@ -140,7 +144,7 @@ class Redirection:
     def __init__(self) -> None:
         self._table = _redirections()
 
-    def __call__(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def __call__(self, func: Function, args: Args, kwargs: Kwargs) -> Function:
         """The function to call instead of a function, or the same one."""
         replacement = self._table.get(func)
         return func if replacement is None or not _takes_fake_tensor(func, args, kwargs) else replacement
@@ -154,13 +158,17 @@ class _ByShapes(TorchFunctionMode):
         self._redirection = Redirection()
 
     def __torch_function__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+        self,
+        func: Function,
+        types: object,
+        args: Args = (),
+        kwargs: Kwargs | None = None,
+    ) -> object:
         named = dict(kwargs or {})
         return self._redirection(func, args, named)(*args, **named)
 
 
-def _takes_fake_tensor(func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> bool:
+def _takes_fake_tensor(func: Function, args: Args, named: Kwargs) -> bool:
     if func is torch.zeros:
         size = named.get("size", args)
         sizes = size[0] if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
@@ -168,7 +176,7 @@ def _takes_fake_tensor(func: Any, args: Sequence[Any], named: Mapping[str, Any])
     return bool(args) and isinstance(args[0], FakeTensor)
 
 
-def _expected_hidden_size(original: Callable[..., Any]) -> Callable[..., Any]:
+def _expected_hidden_size(original: Function) -> Function:
     """`RNNBase.get_expected_hidden_size`, which reads the batch size out of `batch_sizes` as an int."""
 
     def get_expected_hidden_size(
@@ -203,19 +211,19 @@ def by_shapes(redirects: bool = True) -> Iterator[None]:
         yield
 
 
-def original_operator(target: Any) -> Any:
+def original_operator(target: Function) -> Function:
     """ATen's operator for a stand-in; other functions are returned as they are."""
     return _ATEN.get(target, target)
 
 
-def restore_operators(program: Any) -> None:
+def restore_operators(module: torch.nn.Module) -> None:
     """Replace stand-ins by ATen's operators, in place, also in sub-graphs."""
-    for module in program.graph_module.modules():
-        graph = getattr(module, "graph", None)
+    for inner in module.modules():
+        graph = getattr(inner, "graph", None)
         if not isinstance(graph, torch.fx.Graph):
             continue
         stand_ins = [node for node in graph.nodes if node.target in _ATEN]
         for node in stand_ins:
             node.target = _ATEN[node.target]
-        if stand_ins and isinstance(module, torch.fx.GraphModule):
-            module.recompile()
+        if stand_ins and isinstance(inner, torch.fx.GraphModule):
+            inner.recompile()

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 
 OPERATORS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
-def shapes_of(name: str, overload: str) -> Callable[..., Any] | None:
+def shapes_of(name: str, overload: str) -> Callable[..., object] | None:
     """The shape function of a recurrent operator; None for other operators."""
     if name.removeprefix("aten::") not in OPERATORS:
         return None
-    shapes: dict[str, Callable[..., Any]] = {"input": padded_shapes, "data": packed_shapes}
+    shapes: dict[str, Callable[..., object]] = {"input": padded_shapes, "data": packed_shapes}
     return shapes.get(overload)
 
 

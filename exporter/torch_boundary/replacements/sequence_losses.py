@@ -6,18 +6,17 @@ converts lengths given as numbers to tensors, which torch.export cannot trace.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from typing import Any
-
 import torch
 
-from .shape_kernels import in_place_of
+from ..operators.overloads import OpOverload
+from .shape_kernels import Shapes
 
 
 def _losses(
-    log_probs: torch.Tensor, targets: torch.Tensor, *options: Any, **named: Any
+    log_probs: torch.Tensor, targets: torch.Tensor, *options: object, **named: object
 ) -> tuple[torch.Tensor, ...]:
     """A loss for each sequence, and an empty tensor for gradients, which no model reads."""
+    # [time, batch, classes], or [time, classes] without a batch.
     batch = log_probs.shape[1:2] if log_probs.dim() == 3 else ()
     return log_probs.new_empty(batch), log_probs.new_empty((0,))
 
@@ -25,8 +24,8 @@ def _losses(
 def _reduce_losses(
     log_probs: torch.Tensor,
     targets: torch.Tensor,
-    input_lengths: Any,
-    target_lengths: Any,
+    input_lengths: object,
+    target_lengths: object,
     blank: int = 0,
     reduction: int = 1,
     zero_infinity: bool = False,
@@ -34,10 +33,12 @@ def _reduce_losses(
     return log_probs.new_empty(()) if reduction else _losses(log_probs, targets)[0]
 
 
-def by_shapes() -> AbstractContextManager[None]:
-    """Use shape-only kernels for the losses within the context."""
-    aten = torch.ops.aten
-    return in_place_of(
-        {aten.ctc_loss.IntList: _reduce_losses, aten.ctc_loss.Tensor: _reduce_losses},
-        {aten._ctc_loss.default: _losses, aten._ctc_loss.Tensor: _losses},
-    )
+_ATEN = torch.ops.aten
+COMPOSITE: dict[OpOverload, Shapes] = {
+    _ATEN.ctc_loss.IntList: _reduce_losses,
+    _ATEN.ctc_loss.Tensor: _reduce_losses,
+}
+NON_COMPOSITE: dict[OpOverload, Shapes] = {
+    _ATEN._ctc_loss.default: _losses,
+    _ATEN._ctc_loss.Tensor: _losses,
+}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch._C import DispatchKey
@@ -12,9 +12,9 @@ from torch._subclasses import fake_impls
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from ..fake_tensors import FakeTensor, FakeTensorMode
-from ..operators.overloads import OpOverload
+from ..operators.overloads import Function, OpOverload
 
-Shapes = Callable[..., Any]
+Shapes = Function
 """Maps the arguments of an operator to tensors like its results."""
 
 
@@ -26,13 +26,13 @@ class _ShapeKernel:
         used: whether it was called.
     """
 
-    def __init__(self, original: Any, operator: OpOverload, shapes: Shapes):
+    def __init__(self, original: Function | None, operator: OpOverload, shapes: Shapes):
         self.original = original
         self.used = False
         self._operator = operator
         self._shapes = shapes
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> object:
         # Under a proxy mode the operators that this kernel runs would be captured as part of the model.
         if args and isinstance(args[0], FakeTensor) and get_proxy_mode() is None:
             self.used = True
@@ -64,7 +64,7 @@ def in_place_of(
         _ShapeKernel(table.get(key), operator, composite[operator]) for table, key, operator in table_entries
     ]
 
-    def run(mode: FakeTensorMode, func: Any, *args: Any, **kwargs: Any) -> Any:
+    def run(mode: FakeTensorMode, func: OpOverload, *args: object, **kwargs: object) -> object:
         return non_composite[func](*args, **kwargs)
 
     implementation = (lambda func: func in non_composite, run)

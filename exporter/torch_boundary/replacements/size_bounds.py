@@ -15,11 +15,14 @@ from torch.utils._sympy import interp, value_ranges
 from ..process.process_state import replace_attribute
 
 _MOST_PARTS = 1 << 14
+Bound = Any
+"""What an analysis computes of an expression, such as its range of values."""
 
 
 @contextlib.contextmanager
 def shared_parts() -> Iterator[None]:
     """Within the context, each distinct sub-expression is bounded and expanded once."""
+    # A size limit, because expressions stay in the cache until the end of the capture.
     expand = functools.lru_cache(_MOST_PARTS)(symbolic_shapes._fast_expand)
     with (
         replace_attribute(value_ranges, "sympy_interp", _interpret),
@@ -29,17 +32,17 @@ def shared_parts() -> Iterator[None]:
 
 
 def _interpret(
-    analysis: Any,
-    environment: dict[sympy.Symbol, Any],
-    expression: Any,
+    analysis: object,
+    environment: dict[sympy.Symbol, Bound],
+    expression: sympy.Basic,
     *,
     index_dtype: torch.dtype = torch.int64,
-    missing_handler: Callable[[sympy.Symbol], Any] | None = None,
-) -> Any:
+    missing_handler: Callable[[sympy.Symbol], Bound] | None = None,
+) -> Bound:
     """The result of torch's `sympy_interp`, whose arguments these are."""
-    results: dict[Any, Any] = {}
+    results: dict[sympy.Basic, Bound] = {}
 
-    def result_of(part: Any) -> Any:
+    def result_of(part: sympy.Basic) -> Bound:
         if not part.args:
             return _ORIGINAL(
                 analysis, environment, part, index_dtype=index_dtype, missing_handler=missing_handler

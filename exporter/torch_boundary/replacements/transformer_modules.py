@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch.nn.modules import transformer
@@ -12,7 +11,7 @@ from torch.nn.modules import transformer
 from ..process.process_state import replace_attribute
 
 
-def _is_declared_causal(mask: Any, is_causal: bool | None = None, size: int | None = None) -> bool:
+def _is_declared_causal(mask: object, is_causal: bool | None = None, size: int | None = None) -> bool:
     """Trust the flag instead of testing the mask's values; the answer only selects a kernel."""
     return is_causal is True
 

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 from .. import probe
@@ -98,8 +99,11 @@ def _as_parameter(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
     return replacement
 
 
-def tensor_over_buffer(contents: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+def tensor_over_buffer(
+    contents: bytes | bytearray | memoryview | np.ndarray, dtype: torch.dtype, shape: tuple[int, ...]
+) -> torch.Tensor:
     """A tensor over the bytes of a buffer, which may be read-only: no forward writes to it."""
+    # `frombuffer` refuses an empty buffer.
     if 0 in shape:
         return torch.empty(shape, dtype=dtype)
     with warnings.catch_warnings():
@@ -136,7 +140,7 @@ class CheckpointTensor:
     end: int
 
 
-def checkpoint_tensors(path: str | os.PathLike[str]) -> Mapping[Any, Any]:
+def checkpoint_tensors(path: str | os.PathLike[str]) -> Mapping[Any, object]:
     """The contents of a checkpoint, with a `CheckpointTensor` for each tensor; no tensor is read.
 
     Raises:
@@ -165,5 +169,6 @@ def _locate_tensor(tensor: torch.Tensor) -> CheckpointTensor:
     shape, strides = tuple(tensor.shape), tensor.stride()
     first = begin + int(tensor.storage_offset()) * tensor.element_size()
     last = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+    # An empty tensor has no last element.
     count = 0 if 0 in shape else 1 + last
     return CheckpointTensor(tensor.dtype, shape, strides, first, first + count * tensor.element_size())

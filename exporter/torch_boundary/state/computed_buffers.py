@@ -33,6 +33,7 @@ def computed_buffers(model: torch.nn.Module, lacking: Sequence[Holder]) -> dict[
             continue
         first, second = (_initialize_buffers(owner, group, fill) for fill in (0, 1))
         for holder, buffer, second_buffer in zip(group, first, second, strict=True):
+            # A buffer that is not initialized keeps the different contents.
             if torch.equal(buffer, second_buffer):
                 contents[id(holder.tensor)] = buffer
     return contents

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from ..containers import pytree
 from .module_tree import modules_of
 from .mutable_values import (
     BUILT_IN,
+    Members,
     container_class,
     copied_members,
     has_state,
@@ -35,12 +36,12 @@ from .static_lookups import (
 )
 
 _VALUES = ClassSet((bool, int, float, complex, str, bytes, type(None)))
-_BUILT_IN = ClassSet(BUILT_IN)
+_BUILT_IN: ClassSet[Any] = ClassSet(BUILT_IN)
 _FEW = 4
 """Members of a container that are looked at one by one."""
-_MODULE_ATTRIBUTES: Any = vars(torch.nn.Module)["__dict__"]
+_MODULE_ATTRIBUTES: types.GetSetDescriptorType = vars(torch.nn.Module)["__dict__"]
 """Reads the `__dict__` of a module without `__getattribute__` of its class."""
-_TENSOR_ATTRIBUTES: Any = vars(torch.Tensor)["__dict__"]
+_TENSOR_ATTRIBUTES: types.GetSetDescriptorType = vars(torch.Tensor)["__dict__"]
 """Reads the `__dict__` of a plain parameter; faster than `instance_attributes`, with the same result."""
 _OPAQUE = (torch.Tensor, type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType)
 
@@ -62,7 +63,7 @@ class Preserved:
         roots: modules, functions, and arguments of a call.
     """
 
-    def __init__(self, *roots: Any):
+    def __init__(self, *roots: object):
         reachable = _Reachable(roots)
         self._objects = [(item, type(item), dict(attributes)) for item, attributes in reachable.objects]
         self._built_in = [(item, item.copy()) for item in reachable.built_in]
@@ -88,12 +89,14 @@ class Preserved:
                 type(attributes) is dict and is_same_dict(attributes, contents)
             ):
                 refill(attributes, contents)
-        for item, contents in self._built_in:
+        for container, members in self._built_in:
             # Nearly all of them hold the parameters, buffers or submodules of a module, and are unchanged.
-            if not (isinstance(contents, dict) and is_same_dict(item, contents)):
-                refill(item, contents)
-        for item, contents in self._containers:
-            refill(item, contents)
+            if not (
+                isinstance(container, dict) and isinstance(members, dict) and is_same_dict(container, members)
+            ):
+                refill(container, members)
+        for custom_container, members in self._containers:
+            refill(custom_container, members)
         for cls, contents in self._classes:
             _restore_class(cls, contents)
         for restore in self._values:
@@ -110,7 +113,7 @@ class Preserved:
             state.restore()
 
 
-def _uncopied_tensors(reachable: _Reachable, roots: tuple[Any, ...]) -> list[torch.Tensor]:
+def _uncopied_tensors(reachable: _Reachable, roots: tuple[object, ...]) -> list[torch.Tensor]:
     """The tensors that a capture does not copy, except parameters, which no forward writes to."""
     tensors = [tensor for tensor in reachable.tensors if not isinstance(tensor, torch.nn.Parameter)]
     if not tensors:
@@ -148,19 +151,19 @@ class _Reachable:
         scripted: the state of the TorchScript modules that are in no other one.
     """
 
-    def __init__(self, roots: tuple[Any, ...]):
-        self.objects: list[tuple[Any, dict[str, Any]]] = []
-        self.built_in: list[Any] = []
-        self.containers: list[Any] = []
+    def __init__(self, roots: tuple[object, ...]):
+        self.objects: list[tuple[object, dict[str, object]]] = []
+        self.built_in: list[Members] = []
+        self.containers: list[object] = []
         self.empty: list[Any] = []
         self.classes: list[type] = []
-        self.values: list[Any] = []
+        self.values: list[object] = []
         self.tensors: list[torch.Tensor] = []
         self.scripted: list[ScriptedState] = []
         # By `id`, because hashing may run code of the object's class.
         self._seen: set[int] = set()
         self._seen_classes: set[int] = set()
-        self._waiting: list[Any] = []
+        self._waiting: list[object] = []
         self._wait_for(roots)
         while self._waiting:
             item = self._waiting.pop()
@@ -169,7 +172,7 @@ class _Reachable:
                 self._seen.add(identity)
                 self._visit(item)
 
-    def _wait_for(self, items: Iterable[Any]) -> None:
+    def _wait_for(self, items: Iterable[object]) -> None:
         # Most attributes of most modules are numbers and empty containers.
         items = list(_VALUES.without(list(items)))
         containers = list(_BUILT_IN.only(items))
@@ -192,11 +195,13 @@ class _Reachable:
                 self.tensors.append(item)
         elif issubclass(cls, torch.nn.Module):
             self._keep_module(item)
+        # A class below `tuple` may define its own `__iter__`.
         elif issubclass(cls, tuple):
             self._wait_for(tuple.__iter__(item))
         elif cls is types.MethodType:
             self._waiting.append(item.__self__)
         elif cls is types.FunctionType:
+            # Functions of torch and the standard library refer to their packages' globals, which are many.
             if _is_users(defining_module(item)):
                 self.values += item.__closure__ or ()
                 self._wait_for(referenced_objects(item))
@@ -209,7 +214,7 @@ class _Reachable:
             elif _is_plain(item):
                 self._keep_object(item)
 
-    def _keep_object(self, item: Any) -> None:
+    def _keep_object(self, item: object) -> None:
         self.values.append(item)
         self._keep_classes(item)
         attributes = instance_attributes(item)
@@ -218,7 +223,7 @@ class _Reachable:
             self._wait_for(attributes.values())
         self._wait_for(slot_values(item))
 
-    def _keep_classes(self, item: Any) -> None:
+    def _keep_classes(self, item: object) -> None:
         """Keep the attributes of an object's classes, and the containers among them."""
         if id(type(item)) in self._seen_classes:
             return
@@ -246,7 +251,7 @@ class _Reachable:
         return True
 
     def _keep_module(self, module: torch.nn.Module) -> None:
-        attributes: dict[str, Any] = _MODULE_ATTRIBUTES.__get__(module)
+        attributes: dict[str, object] = _MODULE_ATTRIBUTES.__get__(module)
         self.objects.append((module, attributes))
         self._keep_classes(module)
         self._wait_for(attributes.values())
@@ -260,7 +265,7 @@ class _Reachable:
                     self._keep_attributes(tensor)
 
 
-def referenced_objects(function: types.FunctionType) -> Iterator[Any]:
+def referenced_objects(function: types.FunctionType) -> Iterator[object]:
     """The objects in a function's closure and defaults, and the globals that it names."""
     for cell in function.__closure__ or ():
         with contextlib.suppress(ValueError):
@@ -268,11 +273,11 @@ def referenced_objects(function: types.FunctionType) -> Iterator[Any]:
     yield from function.__defaults__ or ()
     yield from (function.__kwdefaults__ or {}).values()
     # The globals may be of a class below `dict`.
-    read: Callable[[dict[str, Any], str], Any] = dict.get
+    read: Callable[[dict[str, object], str], object] = dict.get
     yield from (read(function.__globals__, name) for name in function.__code__.co_names)
 
 
-def _is_plain(item: Any) -> bool:
+def _is_plain(item: object) -> bool:
     """Whether an object's class is written by the user or a model library."""
     return not is_instance(item, _OPAQUE) and _is_users(defining_module(type(item)))
 
@@ -282,7 +287,7 @@ def _is_users(module: str) -> bool:
     return package not in sys.stdlib_module_names and package not in ("torch", "builtins")
 
 
-def _restore_class(cls: type, contents: dict[str, Any]) -> None:
+def _restore_class(cls: type, contents: Mapping[str, object]) -> None:
     """Restore the attributes of a class, except those that Python and libraries keep there for themselves."""
     current = dict(class_attributes(cls))
     if is_same_dict(current, contents):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 
@@ -74,7 +73,7 @@ class ModuleTree:
         self.holders: dict[str, tuple[dict[str, torch.Tensor | None], str]] = {}
         self.absent: dict[str, tuple[dict[str, torch.Tensor | None], str]] = {}
         self.transient: set[str] = set()
-        self.attributes: dict[str, Any] = {}
+        self.attributes: dict[str, torch.Tensor | torch.ScriptObject] = {}
         self._visit(model, "", "")
 
     def _visit(self, module: torch.nn.Module, path: str, prefix: str) -> None:
@@ -91,6 +90,7 @@ class ModuleTree:
                 self.holders[prefix + name] = (buffers, name)
         self.transient.update(prefix + name for name in module._non_persistent_buffers_set)
         attributes = vars(module)
+        # Modules, parameters and hooks stand in dicts, so nearly all other attributes are plain.
         for name, item in _PLAIN_TYPES.without(attributes.items(), attributes.values()):
             if issubclass(type(item), _TENSOR_TYPES):
                 self.attributes[prefix + name] = item

@@ -13,8 +13,8 @@ import operator
 import random
 import threading
 import types
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 import torch
@@ -22,14 +22,18 @@ import torch
 from .static_lookups import bases_of, class_attributes, is_instance
 
 Restore = Callable[[], None]
+Key = TypeVar("Key")
+State = TypeVar("State")
 _CONTAINERS: tuple[type, ...] = (collections.OrderedDict, dict, list, set, collections.deque)
 """Python's containers; `OrderedDict` has an order of its own besides that of `dict`."""
+Members = dict[Any, Any] | list[Any] | set[Any] | collections.deque[Any]
+"""A container of Python itself, or a list of what is in a container of a class below."""
 BUILT_IN = frozenset({*_CONTAINERS, collections.defaultdict})
 """The classes of most containers. Look up only classes of the metaclass `type`, see `is_built_in`."""
 _ABSENT = object()
 
 
-def is_built_in(item: Any) -> bool:
+def is_built_in(item: object) -> TypeGuard[Members]:
     """Whether an object is a container of Python itself, rather than of a class below one.
 
     The hash of a class is code of its metaclass, so no class of another metaclass than `type` is looked up.
@@ -38,14 +42,14 @@ def is_built_in(item: Any) -> bool:
     return type(cls) is type and cls in BUILT_IN
 
 
-def container_class(item: Any) -> type | None:
+def container_class(item: object) -> type | None:
     """The class of Python whose methods read and write the members of an object; None without members."""
     if not issubclass(type(item), _CONTAINERS):
         return None
     return next(cls for cls in _CONTAINERS if is_instance(item, cls))
 
 
-def copied_members(container: Any) -> Any:
+def copied_members(container: object) -> Members:
     """The members of a container, for `refill`: a copy of a container of Python, else a list."""
     if is_built_in(container):
         return container.copy()
@@ -53,7 +57,7 @@ def copied_members(container: Any) -> Any:
     return list(cls.items(container) if issubclass(cls, dict) else cls.__iter__(container))
 
 
-def members_of(container: Any) -> Iterable[Any]:
+def members_of(container: object) -> Iterable[object]:
     """The objects in a container; those of a dict of Python without the keys."""
     if is_built_in(container):
         return container.values() if isinstance(container, dict) else container
@@ -63,7 +67,7 @@ def members_of(container: Any) -> Iterable[Any]:
     return [item for pair in cls.items(container) for item in pair]
 
 
-def refill(container: Any, members: Any) -> None:
+def refill(container: object, members: Members) -> None:
     """Restore the members of a container, unless they are unchanged: the same objects in the same order.
 
     Args:
@@ -79,25 +83,27 @@ def refill(container: Any, members: Any) -> None:
             # `OrderedDict.update` calls the method of the object's class.
             cls.__setitem__(container, key, value)
     elif cls is set:
-        set.update(container, members)
+        update: Callable[..., None] = set.update
+        update(container, members)
     else:
         cls.extend(container, members)
 
 
-def _is_unchanged(container: Any, members: Any) -> bool:
+def _is_unchanged(container: object, members: Members) -> bool:
     current = container if is_built_in(container) else copied_members(container)
     if len(current) != len(members):
         return False
     if isinstance(current, set):
         return set(map(id, current)) == set(map(id, members))
-    if isinstance(current, dict):
+    if isinstance(current, dict) and isinstance(members, dict):
         return is_same_dict(current, members)
     if issubclass(container_class(container) or list, dict):
-        current, members = itertools.chain(*current), itertools.chain(*members)
+        # The pairs of keys and values are new objects.
+        return all(map(operator.is_, itertools.chain(*current), itertools.chain(*members)))
     return all(map(operator.is_, current, members))
 
 
-def is_same_dict(now: dict[Any, Any], before: dict[Any, Any]) -> bool:
+def is_same_dict(now: Mapping[Key, object], before: Mapping[Key, object]) -> bool:
     """Whether a dict of Python itself has the keys and values of another one, the same objects in order."""
     return (
         len(now) == len(before)
@@ -106,13 +112,13 @@ def is_same_dict(now: dict[Any, Any], before: dict[Any, Any]) -> bool:
     )
 
 
-def slot_values(item: Any) -> list[Any]:
+def slot_values(item: object) -> list[object]:
     """The values in the slots of an object."""
     values = [_slot_value(slot, item) for slot in _slots(item)]
     return [value for value in values if value is not _ABSENT]
 
 
-def has_state(item: Any) -> bool:
+def has_state(item: object) -> bool:
     """Whether an object of the standard library or torch is a random generator, or has state of its own."""
     return is_instance(item, (random.Random, torch.Generator, threading.local))
 
@@ -144,7 +150,7 @@ def keep_value(item: Any) -> Iterator[Restore]:
             yield _keep_slot(slot, item)
 
 
-def _set_later(restore: Callable[[Any], Any], state: Any) -> Restore:
+def _set_later(restore: Callable[[State], None], state: State) -> Restore:
     return lambda: restore(state)
 
 
@@ -162,7 +168,7 @@ def _keep_cell(cell: types.CellType) -> Restore:
     return restore
 
 
-def _cell_contents(cell: types.CellType) -> Any:
+def _cell_contents(cell: types.CellType) -> object:
     try:
         return cell.cell_contents
     except ValueError:
@@ -180,7 +186,7 @@ def _keep_array(array: np.ndarray) -> Restore:
     return restore
 
 
-def _keep_slot(slot: types.MemberDescriptorType, item: Any) -> Restore:
+def _keep_slot(slot: types.MemberDescriptorType, item: object) -> Restore:
     before = _slot_value(slot, item)
 
     def restore() -> None:
@@ -194,13 +200,13 @@ def _keep_slot(slot: types.MemberDescriptorType, item: Any) -> Restore:
     return restore
 
 
-def _slot_value(slot: types.MemberDescriptorType, item: Any) -> Any:
+def _slot_value(slot: types.MemberDescriptorType, item: object) -> object:
     with contextlib.suppress(AttributeError):
         return slot.__get__(item)
     return _ABSENT
 
 
-def _slots(item: Any) -> list[types.MemberDescriptorType]:
+def _slots(item: object) -> list[types.MemberDescriptorType]:
     """The slots that the classes of an object define in Python."""
     return [
         member

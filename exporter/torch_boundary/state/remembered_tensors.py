@@ -14,6 +14,7 @@ import torch
 
 from ..fake_tensors import FakeTensor
 from .module_tree import modules_of
+from .mutable_values import Members
 from .static_lookups import (
     bases_of,
     class_attributes,
@@ -33,7 +34,7 @@ _WITHOUT_MEMBERS = frozenset({bool, int, float, complex, str, bytes, type(None),
 the hash of a class is code of its metaclass."""
 _SMALL = 16
 """A larger container counts as unchanged while its length is the same, because searching it takes long."""
-_CACHE: Any = type(functools.lru_cache(lambda: None))
+_CACHE: type[functools._lru_cache_wrapper[object]] = type(functools.lru_cache(lambda: None))
 _DEFINED = (type, types.FunctionType, _CACHE)
 _WITHOUT_TENSORS = frozenset("builtins google numpy onnx onnx_ir onnxruntime scipy sympy torch".split())
 """Packages besides the standard library whose code remembers no tensor of a model."""
@@ -51,8 +52,8 @@ class _Memory(NamedTuple):
     """
 
     size: int
-    caches: list[Any]
-    containers: list[Any]
+    caches: list[functools._lru_cache_wrapper[object]]
+    containers: list[Members]
     used_modules: set[str]
 
 
@@ -73,7 +74,7 @@ class RememberedTensors:
         model: a module, or an object whose `forward` is a function.
     """
 
-    def __init__(self, model: Any):
+    def __init__(self, model: object):
         classes = _classes(model)
         names = {defining_module(cls) for cls in classes}
         function = vars(model).get("forward")
@@ -121,12 +122,12 @@ def _module(name: str) -> types.ModuleType | None:
     return module if issubclass(type(module), types.ModuleType) else None
 
 
-def _attributes(owner: Any) -> Mapping[str, Any]:
+def _attributes(owner: Any) -> Mapping[str, object]:
     """The names of a class or module."""
     return class_attributes(owner) if is_instance(owner, type) else module_attributes(owner)
 
 
-def _restore_name(owner: Any, name: str, before: Mapping[str, Any]) -> None:
+def _restore_name(owner: Any, name: str, before: Mapping[str, object]) -> None:
     """Restore a name of a class or module, without code of its metaclass or class."""
     if not is_instance(owner, type):
         attributes = module_attributes(owner)
@@ -140,7 +141,7 @@ def _restore_name(owner: Any, name: str, before: Mapping[str, Any]) -> None:
         type.__delattr__(owner, name)
 
 
-def _classes(model: Any) -> list[type]:
+def _classes(model: object) -> list[type]:
     """The classes of a model's parts, and their bases, except PyTorch's."""
     modules = modules_of(model) if isinstance(model, torch.nn.Module) else [model]
     module_classes = list(map(type, modules))
@@ -219,20 +220,19 @@ def _note(memory: _Memory, value: Any) -> None:
             memory.containers.append(value)
 
 
-def _members(item: Any) -> Iterable[Any]:
+def _members(item: Any) -> Iterable[object]:
     """The members of a container, by the methods of Python's own classes."""
     kind = type(item)
     if type(kind) is type and kind in _PLAIN_CONTAINERS:
         return item.values() if kind is dict else item  # type: ignore[no-any-return]
     if is_instance(item, dict):
         return dict.values(item)
-    members: Iterable[Any] = next(
+    return next(
         container_class for container_class in _NESTED if is_instance(item, container_class)
     ).__iter__(item)
-    return members
 
 
-def _has_fake(items: Iterable[Any], depth: int = 3) -> bool:
+def _has_fake(items: Iterable[object], depth: int = 3) -> bool:
     """Whether a fake tensor is among some objects, or in containers among them."""
     for item in items:
         item_class = type(item)
@@ -248,7 +248,7 @@ def _has_fake(items: Iterable[Any], depth: int = 3) -> bool:
     return False
 
 
-def _remove_fakes(container: Any) -> None:
+def _remove_fakes(container: Members) -> None:
     """Remove the members of a container that hold fake tensors."""
     if isinstance(container, dict):
         for key in [key for key, value in container.items() if _has_fake([key, value])]:

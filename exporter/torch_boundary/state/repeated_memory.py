@@ -29,6 +29,7 @@ class RepeatedMemory:
             return
         storage = tensor.untyped_storage()
         self._bytes += tensor.numel() * tensor.element_size()
+        # Each storage is counted once, so only what repeats it remains.
         if storage._cdata not in self._storages:
             self._storages.add(storage._cdata)
             self._bytes -= storage.nbytes()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -127,9 +127,9 @@ def _names(graph: Any) -> Iterator[str]:
             yield from _names(node.g("Subgraph"))
 
 
-def _leaves(path: str, item: Any) -> list[tuple[str, Any]]:
+def _leaves(path: str, item: object) -> list[tuple[str, object]]:
     """The items in an attribute by path; an empty container has its own path."""
-    members: Any = ()
+    members: Iterable[tuple[object, object]] = ()
     if isinstance(item, (list, tuple)):
         members = enumerate(item)
     elif isinstance(item, dict):
@@ -138,14 +138,15 @@ def _leaves(path: str, item: Any) -> list[tuple[str, Any]]:
     return leaves or [(path, item)]
 
 
-def _are_unchanged(before: list[tuple[str, Any]], current: list[tuple[str, Any]]) -> bool:
+def _are_unchanged(before: list[tuple[str, object]], current: list[tuple[str, object]]) -> bool:
     """Whether an attribute is unchanged; assumed for items that cannot be compared."""
     if [path for path, _ in before] != [path for path, _ in current]:
         return False
     return all(_is_unchanged(old, new) for (_, old), (_, new) in zip(before, current, strict=True))
 
 
-def _is_unchanged(old: Any, new: Any) -> bool:
+def _is_unchanged(old: object, new: object) -> bool:
+    # Their elements are restored separately.
     if isinstance(old, torch.Tensor) or isinstance(new, torch.Tensor):
         return old is new
     # The last condition is for NaN, which differs from itself.

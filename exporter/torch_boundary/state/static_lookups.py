@@ -11,21 +11,23 @@ from __future__ import annotations
 import itertools
 import types
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-_MRO: Any = type.__dict__["__mro__"]
-_CLASS_ATTRIBUTES: Any = type.__dict__["__dict__"]
-_CLASS_MODULE: Any = type.__dict__["__module__"]
-_MODULE_ATTRIBUTES: Any = vars(types.ModuleType)["__dict__"]
+_MRO: types.MemberDescriptorType = type.__dict__["__mro__"]
+_CLASS_ATTRIBUTES: types.GetSetDescriptorType = type.__dict__["__dict__"]
+_CLASS_MODULE: types.GetSetDescriptorType = type.__dict__["__module__"]
+_MODULE_ATTRIBUTES: types.MemberDescriptorType = vars(types.ModuleType)["__dict__"]
+Item = TypeVar("Item")
+Instance = TypeVar("Instance")
 _METHODS = (staticmethod, classmethod)
 
 
-def is_instance(item: Any, classes: type | tuple[type, ...]) -> bool:
+def is_instance(item: object, classes: type | tuple[type, ...]) -> bool:
     """Whether the type of an object is one of some classes, or below one."""
     return issubclass(type(item), classes)
 
 
-class ClassSet:
+class ClassSet(Generic[Instance]):
     """Classes that are compared by identity, because the hash of a class is code of its metaclass.
 
     A walk over a model looks at each attribute of each module. No Python code runs for one of them here.
@@ -34,14 +36,14 @@ class ClassSet:
         classes: the classes.
     """
 
-    def __init__(self, classes: Iterable[type]):
+    def __init__(self, classes: Iterable[type[Instance]]):
         self._others = dict.fromkeys(map(id, classes), False)
 
-    def only(self, items: Collection[Any]) -> Iterator[Any]:
+    def only(self, items: Collection[Any]) -> Iterator[Instance]:
         """The items that are instances of these classes themselves, not of classes below them."""
         return itertools.compress(items, map(self._others.__contains__, map(id, map(type, items))))
 
-    def without(self, items: Collection[Any], values: Collection[Any] | None = None) -> Iterator[Any]:
+    def without(self, items: Collection[Item], values: Collection[object] | None = None) -> Iterator[Item]:
         """The items that are instances of other classes.
 
         Args:
@@ -69,7 +71,7 @@ def module_attributes(module: types.ModuleType) -> dict[str, Any]:
     return attributes
 
 
-def instance_attributes(item: Any) -> dict[str, Any] | None:
+def instance_attributes(item: object) -> dict[str, object] | None:
     """The dict of an object's attributes; None if it has none, or if its class computes it."""
     for base in bases_of(type(item)):
         descriptor = class_attributes(base).get("__dict__")
@@ -81,9 +83,9 @@ def instance_attributes(item: Any) -> dict[str, Any] | None:
     return None
 
 
-def defining_module(item: Any) -> str:
+def defining_module(item: object) -> str:
     """The name of the module that defines a class, function or cached function; empty if it has none."""
-    name: Any
+    name: object
     if type(item) is types.FunctionType:
         name = item.__module__
     elif is_instance(item, type):
@@ -99,7 +101,7 @@ def module_name(module: types.ModuleType) -> str:
     return name if type(name) is str else ""
 
 
-def underlying_function(member: Any) -> Any:
+def underlying_function(member: object) -> object:
     """The function of a static or class method; other attributes of a class are returned as they are."""
     member_class = type(member)
     if issubclass(member_class, _METHODS):

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import torch
 
 from ..fake_tensors import TorchDispatchMode, storage_of
+from ..operators.overloads import Args, Kwargs, OpOverload
 from .module_tree import modules_of, tensors_of
 
 
 @contextlib.contextmanager
-def gradients_kept(model: Any) -> Iterator[None]:
+def gradients_kept(model: object) -> Iterator[None]:
     """Restore the gradients of a model's parameters, and whether they need one, at the end.
 
     Within the context they have no gradient, because a model may zero or add to one in place.
@@ -35,7 +35,7 @@ def gradients_kept(model: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def values_kept(model: Any, run: Callable[[], object]) -> Iterator[frozenset[str]]:
+def values_kept(model: object, run: Callable[[], object]) -> Iterator[frozenset[str]]:
     """Restore the values of a model's parameters and buffers at the end; only what is written to is copied.
 
     In training mode, kernels of normalizations write to buffers without saying so: buffers are copied then.
@@ -97,7 +97,9 @@ class _Writes(TorchDispatchMode):
         if id(tensor) not in self.saved:
             self.saved[id(tensor)] = tensor, tensor.detach().clone(), tensor._version
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: OpOverload, types: object, args: Args = (), kwargs: Kwargs | None = None
+    ) -> object:
         kwargs = kwargs or {}
         if func._schema.is_mutable:
             if func.namespace not in ("aten", "prims"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -28,9 +29,9 @@ class Scored(torch.nn.Module):
     "dynamic_shapes", [None, {"x": {0: "n"}, "scale": {0: "n"}}], ids=["static", "dynamic"]
 )
 def test_checks_of_distributions_are_left_out(capture: str, dynamic_shapes: Any) -> None:
-    before = torch.distributions.Distribution._validate_args
     program = opsetta.export(Scored(), (X, X + 1), opset=17, capture=capture, dynamic_shapes=dynamic_shapes)
-    assert torch.distributions.Distribution._validate_args is before
+    with pytest.raises(ValueError, match="scale"):
+        torch.distributions.Normal(0.0, -1.0)
     program.verify((X, X + 1))
     program.lower(9).verify((X, X - 1))
     if dynamic_shapes is not None:
@@ -44,6 +45,32 @@ def test_a_check_that_the_model_asks_for_follows_the_example_in_direct_capture()
     program.verify((X, X - 1))
 
 
-def test_a_check_that_the_model_asks_for_is_a_branch_for_torch_export() -> None:
-    with pytest.raises(opsetta.CaptureError, match=r"test_distributions\.py:\d+"):
-        opsetta.export(Scored(validate_args=True), (X, X + 1), opset=17, capture="torch.export")
+def test_a_check_that_the_model_asks_for_is_a_branch_or_an_assertion_for_torch_export() -> None:
+    """torch.distributions checks by a branch on values; from torch 2.15 on an export gets an assertion."""
+    model = Scored(validate_args=True)
+    if _exports_assertions():
+        program = opsetta.export(model, (X, X + 1), opset=17, capture="torch.export")
+        assert not program.specializations
+        program.verify((X, X - 1))
+        program.lower(9).verify((X[:, :1].expand(2, 3), X))
+    else:
+        with pytest.raises(opsetta.CaptureError, match=r"test_distributions\.py:\d+"):
+            opsetta.export(model, (X, X + 1), opset=17, capture="torch.export")
+
+
+def _exports_assertions() -> bool:
+    return tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 15)
+
+
+@pytest.mark.parametrize("scale", [1.0, -1.0])
+@pytest.mark.parametrize("validates", [True, False])
+def test_the_default_for_checks_is_what_it_was_after_an_export(scale: float, validates: bool) -> None:
+    torch.distributions.Distribution.set_default_validate_args(validates)
+    try:
+        opsetta.export(Scored(), (X, X + 1), opset=17)
+        with (
+            pytest.raises(ValueError, match="scale") if validates and scale < 0 else contextlib.nullcontext()
+        ):
+            torch.distributions.Normal(0.0, scale)
+    finally:
+        torch.distributions.Distribution.set_default_validate_args(True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ class Constants:
 
     def __init__(self, tree: ModuleTree):
         self._tree = tree
-        self.lifted: dict[str, Any] = {}
+        self.lifted: Mapping[str, object] = {}
 
     def lift(self, graph: torch.fx.Graph, root: torch.nn.Module, signature: Any) -> None:
         """Replace `get_attr` nodes of tensors by placeholders before those of the call.

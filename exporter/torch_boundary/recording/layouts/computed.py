@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
-from ...fake_tensors import FakeTensor
 from ...symbolic_numbers import axes_by_stride, decide_condition
 from .elementwise import broadcast
 from .layout import (
+    Rule,
+    Size,
     TensorLayout,
+    Weight,
+    are_fakes,
     are_fixed,
     are_same,
     axis_of,
@@ -21,6 +23,7 @@ from .layout import (
     has_single,
     is_above_1,
     is_contiguous,
+    is_fake,
     is_made_same,
     is_positive,
     is_same,
@@ -29,7 +32,13 @@ from .layout import (
 
 
 def _batch_norm(
-    x: torch.Tensor, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, *options: Any
+    x: torch.Tensor,
+    weight: Weight,
+    bias: Weight,
+    mean: Weight,
+    variance: Weight,
+    training: bool,
+    *options: object,
 ) -> TensorLayout | None:
     # In training mode it writes to its statistics.
     if training or mean is None or variance is None or x.dim() < 2 or not x.dtype.is_floating_point:
@@ -38,7 +47,7 @@ def _batch_norm(
 
 
 def _layer_norm(
-    x: torch.Tensor, normalized: Sequence[Any], weight: Any = None, bias: Any = None, *options: Any
+    x: torch.Tensor, normalized: Sequence[Size], weight: Weight = None, bias: Weight = None, *options: object
 ) -> TensorLayout | None:
     sizes = x.shape[x.dim() - len(normalized) :]
     is_known = x.dtype.is_floating_point and 0 < len(normalized) <= x.dim() and are_fixed(sizes)
@@ -46,7 +55,7 @@ def _layer_norm(
     return new_layout(x, x.shape) if is_known else None
 
 
-def _linear(x: torch.Tensor, weight: torch.Tensor, bias: Any = None) -> TensorLayout | None:
+def _linear(x: torch.Tensor, weight: torch.Tensor, bias: Weight = None) -> TensorLayout | None:
     if not x.dtype.is_floating_point or x.dim() < 2 or weight.dim() != 2 or 0 in weight.shape:
         return None
     is_known = has_shape(x, (weight.shape[0], x.shape[-1]), weight) and has_shape(x, weight.shape[:1], bias)
@@ -57,30 +66,36 @@ def _linear(x: torch.Tensor, weight: torch.Tensor, bias: Any = None) -> TensorLa
     )
 
 
-def _addmm(bias: torch.Tensor, x: Any, right: Any) -> TensorLayout | None:
-    if type(x) is not FakeTensor or type(right) is not FakeTensor or not x.dtype.is_floating_point:
+def _addmm(bias: torch.Tensor, x: object, right: object) -> TensorLayout | None:
+    if not is_fake(x) or not is_fake(right) or not x.dtype.is_floating_point:
         return None
     is_known = x.dim() == right.dim() == 2 and has_shape(x, (x.shape[1], right.shape[1]), right)
     is_known = is_known and 0 not in right.shape and has_shape(x, right.shape[1:], bias)
     return new_layout(x, (x.shape[0], right.shape[1])) if is_known else None
 
 
-def _matmul(x: torch.Tensor, right: Any) -> TensorLayout | None:
+def _matmul(x: torch.Tensor, right: object) -> TensorLayout | None:
     """Products of two stacks of matrices without broadcasting."""
-    if type(right) is not FakeTensor or not 3 <= x.dim() == right.dim() <= 4 or x.dtype != right.dtype:
+    if not is_fake(right) or not 3 <= x.dim() == right.dim() <= 4 or x.dtype != right.dtype:
         return None
     is_known = x.dtype.is_floating_point and x.device == right.device
     is_known = is_known and are_same((*x.shape[:-2], x.shape[-1]), (*right.shape[:-2], right.shape[-2]))
     return new_layout(x, (*x.shape[:-1], right.shape[-1])) if is_known else None
 
 
-def _roll(x: torch.Tensor, shifts: Any, dims: Any = ()) -> TensorLayout | None:
-    are_numbers = all(isinstance(item, (list, tuple)) and are_fixed(item) for item in (shifts, dims))
-    is_known = are_numbers and len(shifts) == len(dims) and None not in [axis_of(x, dim) for dim in dims]
+def _roll(
+    x: torch.Tensor, shifts: int | Sequence[Size], dims: int | Sequence[int] = ()
+) -> TensorLayout | None:
+    # A script may give one number instead of a list.
+    if isinstance(shifts, int) or isinstance(dims, int) or not are_fixed(shifts):
+        return None
+    is_known = len(shifts) == len(dims) and None not in [axis_of(x, dim) for dim in dims]
     return new_layout(x, x.shape) if is_known and dims and is_contiguous(x) else None
 
 
-def _contiguous(x: torch.Tensor, memory_format: Any = torch.contiguous_format) -> TensorLayout | None:
+def _contiguous(
+    x: torch.Tensor, memory_format: torch.memory_format = torch.contiguous_format
+) -> TensorLayout | None:
     """A copy, if the argument is not contiguous for any sizes."""
     strides = contiguous_strides(x.shape)
     if strides is None or memory_format != torch.contiguous_format:
@@ -93,25 +108,28 @@ def _contiguous(x: torch.Tensor, memory_format: Any = torch.contiguous_format) -
     return new_layout(x, x.shape) if is_copied else None
 
 
-def _cumulate(x: torch.Tensor, dim: int, *, dtype: Any = None) -> TensorLayout | None:
+def _cumulate(x: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> TensorLayout | None:
     is_known = axis_of(x, dim) is not None and is_contiguous(x) and not x.dtype.is_complex
     default_dtype = x.dtype if x.dtype.is_floating_point else torch.int64
     return new_layout(x, x.shape, dtype or default_dtype) if is_known else None
 
 
-def _reduce(x: torch.Tensor, dim: Any, keepdim: bool = False, dtype: Any = None) -> TensorLayout | None:
-    axes = None if dim is None else {axis_of(x, dimension) for dimension in dim}
+def _reduce(
+    x: torch.Tensor, dim: Sequence[int] | None, keepdim: bool = False, dtype: torch.dtype | None = None
+) -> TensorLayout | None:
+    axes = {axis_of(x, dimension) for dimension in dim or ()}
+    # The strides of a reduction follow those of its operand where that is not contiguous.
     if not x.dtype.is_floating_point or dtype not in (None, x.dtype) or not is_contiguous(x):
         return None
-    if not axes or None in axes or len(axes) != len(dim):
+    if not dim or None in axes or len(axes) != len(dim):
         return None
     sizes = [1 if axis in axes else size for axis, size in enumerate(x.shape) if keepdim or axis not in axes]
     return new_layout(x, sizes)
 
 
-def _index(x: torch.Tensor, indices: Sequence[Any]) -> TensorLayout | None:
+def _index(x: torch.Tensor, indices: Sequence[object]) -> TensorLayout | None:
     """Positions along the first axes."""
-    if not all(type(index) is FakeTensor and index.dtype == torch.int64 for index in indices):
+    if not are_fakes(indices) or any(index.dtype != torch.int64 for index in indices):
         return None
     if (
         not 0 < len(indices) <= x.dim()
@@ -125,9 +143,9 @@ def _index(x: torch.Tensor, indices: Sequence[Any]) -> TensorLayout | None:
 
 def _attention(
     query: torch.Tensor,
-    key: Any,
-    value: Any,
-    mask: Any = None,
+    key: object,
+    value: object,
+    mask: object = None,
     dropout: float = 0.0,
     is_causal: bool = False,
     *,
@@ -139,10 +157,9 @@ def _attention(
     # Only the flash kernel for the CPU is described below.
     if dropout or enable_gqa or not torch.backends.cuda.flash_sdp_enabled():
         return None
-    if not all(type(tensor) is FakeTensor and tensor.dim() == 4 for tensor in tensors):
-        return None
-    if not all(
-        tensor.dtype == torch.float32
+    if not are_fakes(tensors) or not all(
+        tensor.dim() == 4
+        and tensor.dtype == torch.float32
         and tensor.device.type == "cpu"
         and tensor.stride()[-1] == 1
         and are_fixed((tensor.shape[1], tensor.shape[3]))
@@ -151,6 +168,7 @@ def _attention(
         for tensor in tensors
     ):
         return None
+    _, key, value = tensors
     if not are_same(key.shape, value.shape) or not _is_mask(mask, query, key):
         return None
     order = _order_of_strides(query)
@@ -171,12 +189,12 @@ def _order_of_strides(x: torch.Tensor) -> list[int] | None:
     return order if is_known else None
 
 
-def _is_mask(mask: Any, query: torch.Tensor, key: torch.Tensor) -> bool:
+def _is_mask(mask: object, query: torch.Tensor, key: torch.Tensor) -> bool:
     if mask is None:
         return True
     scores_shape = (*query.shape[:3], key.shape[2])
     return (
-        type(mask) is FakeTensor
+        is_fake(mask)
         and mask.dtype in (torch.bool, query.dtype)
         and mask.dim() == 4
         and all(
@@ -186,22 +204,24 @@ def _is_mask(mask: Any, query: torch.Tensor, key: torch.Tensor) -> bool:
     )
 
 
-def _embedding(weight: torch.Tensor, indices: Any, *options: Any) -> TensorLayout | None:
-    is_known = type(indices) is FakeTensor and indices.dtype in (torch.int64, torch.int32)
-    is_known = is_known and weight.dim() == 2 and indices.device == weight.device
+def _embedding(weight: torch.Tensor, indices: object, *options: object) -> TensorLayout | None:
+    if not is_fake(indices) or indices.dtype not in (torch.int64, torch.int32):
+        return None
+    is_known = weight.dim() == 2 and indices.device == weight.device
     is_known = is_known and is_contiguous(indices, but_single=True)
     return new_layout(weight, (*indices.shape, weight.shape[1])) if is_known else None
 
 
-def _cat(tensors: Sequence[Any], dim: int = 0) -> TensorLayout | None:
+def _cat(tensors: Sequence[object], dim: int = 0) -> TensorLayout | None:
+    if not are_fakes(tensors):
+        return None
     joined = [tensor for tensor in tensors if not _is_skipped(tensor)]
     if not joined:
         return None
     first = joined[0]
     axis = axis_of(first, dim)
     if axis is None or not all(
-        type(tensor) is FakeTensor and tensor.dtype == first.dtype and tensor.device == first.device
-        for tensor in tensors
+        tensor.dtype == first.dtype and tensor.device == first.device for tensor in tensors
     ):
         return None
     if not all(
@@ -227,11 +247,11 @@ def _is_joined_contiguously(x: torch.Tensor) -> bool:
     return x.dim() not in (4, 5) or decide_condition(x.shape[1] * x.stride()[1] > x.stride()[-1]) is True
 
 
-def _without_axis(shape: Sequence[Any], axis: int) -> Sequence[Any]:
+def _without_axis(shape: Sequence[Size], axis: int) -> Sequence[Size]:
     return (*shape[:axis], *shape[axis + 1 :])
 
 
-RULES: dict[str, Callable[..., TensorLayout | None]] = {
+RULES: dict[str, Rule] = {
     "aten::addmm": _addmm,
     "aten::batch_norm": _batch_norm,
     "aten::cat": _cat,
@@ -247,4 +267,3 @@ RULES: dict[str, Callable[..., TensorLayout | None]] = {
     "aten::scaled_dot_product_attention": _attention,
     "aten::sum.dim_IntList": _reduce,
 }
-"""The layout of the result by the arguments; None for calls that the operator's kernel must decide."""

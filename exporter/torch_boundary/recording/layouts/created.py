@@ -2,49 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeGuard
 
 import torch
 
-from .layout import TensorLayout, contiguous_strides, is_positive
+from .layout import Rule, Size, TensorLayout, contiguous_strides, is_positive
 
 
-def _range(
-    *ends: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
-) -> TensorLayout | None:
+def _range(*ends: object, **options: Any) -> TensorLayout | None:
     """Integers up to a symbolic end, or between two ends with at least one symbol."""
-    if not all(type(end) in (int, torch.SymInt) for end in ends):
+    if not _are_sizes(ends):
         return None
     length = ends[0] if len(ends) == 1 else ends[1] - ends[0]
-    is_known = is_positive(length) and not layout and not pin_memory
-    return _on(device, dtype or torch.int64, (length,)) if is_known else None
+    # A range that is empty for some sizes is left to the kernel.
+    return _new((length,), torch.int64, **options) if is_positive(length) else None
 
 
-def _fill(
-    size: Sequence[Any],
-    *value: Any,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: Any = None,
-) -> TensorLayout | None:
+def _are_sizes(items: tuple[object, ...]) -> TypeGuard[tuple[Size, ...]]:
+    return all(type(item) in (int, torch.SymInt) for item in items)
+
+
+def _fill(size: Sequence[Size], *value: object, **options: Any) -> TensorLayout | None:
     """Tensors of zeros or ones, or of a value with an explicit element type."""
-    is_known = (dtype is not None or not value) and not layout and not pin_memory
-    return _on(device, dtype or torch.get_default_dtype(), size) if is_known else None
+    # Without one, the element type of `full` is that of its value.
+    if value and options.get("dtype") is None:
+        return None
+    return _new(size, torch.get_default_dtype(), **options)
 
 
-def _on(device: Any, dtype: torch.dtype, shape: Sequence[Any]) -> TensorLayout | None:
+def _new(
+    shape: Sequence[Size],
+    default_dtype: torch.dtype,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+) -> TensorLayout | None:
     stride = contiguous_strides(shape)
+    if stride is None or layout or pin_memory:
+        return None
     resolved_device = torch.get_default_device() if device is None else torch.device(device)
-    return None if stride is None else TensorLayout(dtype, tuple(shape), stride, resolved_device)
+    return TensorLayout(dtype or default_dtype, tuple(shape), stride, resolved_device)
 
 
-RULES: dict[str, Callable[..., TensorLayout | None]] = {
+RULES: dict[str, Rule] = {
     "aten::arange": _range,
     "aten::arange.start": _range,
     "aten::full": _fill,
     "aten::ones": _fill,
     "aten::zeros": _fill,
 }
-"""The layout of a new tensor by the arguments; None for calls that the operator's kernel must decide."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from ...fake_tensors import FakeTensor
 from ...symbolic_numbers import decide_condition
 from .layout import (
+    Rule,
+    Size,
     TensorLayout,
     are_same,
     axis_of,
@@ -17,6 +18,7 @@ from .layout import (
     has_single,
     is_above_1,
     is_contiguous,
+    is_fake,
     is_made_same,
     is_same,
     new_layout,
@@ -38,7 +40,7 @@ _CONDITIONS = "eq ge gt le lt ne"
 _LOGIC = "__and__.Tensor __or__.Tensor bitwise_and.Tensor bitwise_or.Tensor logical_and logical_or"
 
 
-def _unary(x: torch.Tensor, *options: Any) -> TensorLayout | None:
+def _unary(x: torch.Tensor, *options: object) -> TensorLayout | None:
     if not x.dtype.is_floating_point or not all(item is None or type(item) in _NUMBERS for item in options):
         return None
     return broadcast(x.dtype, x)
@@ -49,7 +51,11 @@ def _absolute_or_negative(x: torch.Tensor) -> TensorLayout | None:
 
 
 def _convert(
-    x: torch.Tensor, dtype: Any, non_blocking: bool = False, copy: bool = False, memory_format: Any = None
+    x: torch.Tensor,
+    dtype: torch.dtype,
+    non_blocking: bool = False,
+    copy: bool = False,
+    memory_format: torch.memory_format | None = None,
 ) -> TensorLayout | None:
     # A tensor that has the element type is returned itself.
     if dtype == x.dtype or x.dtype.is_complex or memory_format not in (None, torch.preserve_format):
@@ -57,8 +63,8 @@ def _convert(
     return broadcast(dtype, x)
 
 
-def _move(x: torch.Tensor, device: Any, dtype: Any, *options: Any) -> TensorLayout | None:
-    return _convert(x, dtype, *options) if device == x.device else None
+def _move(x: torch.Tensor, device: torch.device, *options: Any) -> TensorLayout | None:
+    return _convert(x, *options) if device == x.device else None
 
 
 def _softmax(x: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> TensorLayout | None:
@@ -66,8 +72,8 @@ def _softmax(x: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> Ten
     return new_layout(x, x.shape) if is_known and is_contiguous(x) else None
 
 
-def _arithmetic(x: torch.Tensor, operand: Any) -> TensorLayout | None:
-    if type(operand) is FakeTensor:
+def _arithmetic(x: torch.Tensor, operand: object) -> TensorLayout | None:
+    if is_fake(operand):
         return broadcast(x.dtype, x, operand) if x.dtype == operand.dtype and x.dtype != torch.bool else None
     # A Python float promotes a tensor of integers; other scalars keep its element type.
     keeps_dtype = (
@@ -78,45 +84,48 @@ def _arithmetic(x: torch.Tensor, operand: Any) -> TensorLayout | None:
     return broadcast(x.dtype, x) if keeps_dtype and type(operand) in (int, float) else None
 
 
-def _quotient(x: torch.Tensor, operand: Any) -> TensorLayout | None:
+def _quotient(x: torch.Tensor, operand: object) -> TensorLayout | None:
     return _arithmetic(x, operand) if x.dtype.is_floating_point else None
 
 
-def _condition(x: torch.Tensor, operand: Any) -> TensorLayout | None:
-    if type(operand) is FakeTensor:
+def _condition(x: torch.Tensor, operand: object) -> TensorLayout | None:
+    if is_fake(operand):
         return broadcast(torch.bool, x, operand) if x.dtype == operand.dtype else None
     return broadcast(torch.bool, x) if type(operand) in (int, float) else None
 
 
-def _logic(x: torch.Tensor, operand: Any) -> TensorLayout | None:
-    is_known = type(operand) is FakeTensor and x.dtype == operand.dtype == torch.bool
-    return broadcast(torch.bool, x, operand) if is_known else None
+def _logic(x: torch.Tensor, operand: object) -> TensorLayout | None:
+    if not is_fake(operand) or not x.dtype == operand.dtype == torch.bool:
+        return None
+    return broadcast(torch.bool, x, operand)
 
 
 def _not(x: torch.Tensor) -> TensorLayout | None:
     return broadcast(x.dtype, x) if x.dtype == torch.bool else None
 
 
-def _where(condition: torch.Tensor, x: Any, y: Any) -> TensorLayout | None:
-    tensors = [item for item in (x, y) if type(item) is FakeTensor]
+def _where(condition: torch.Tensor, x: object, y: object) -> TensorLayout | None:
+    tensors = [item for item in (x, y) if is_fake(item)]
     numbers = [item for item in (x, y) if type(item) in (int, float)]
     if len(tensors) + len(numbers) < 2 or not tensors or condition.dtype != torch.bool:
         return None
     dtype = tensors[0].dtype
+    # Numbers promote tensors of integers.
     is_known = dtype == tensors[-1].dtype and (dtype.is_floating_point or not numbers)
     return broadcast(dtype, condition, *tensors) if is_known else None
 
 
-def _masked_fill(x: torch.Tensor, mask: Any, value: Any) -> TensorLayout | None:
-    is_known = x.dtype.is_floating_point and type(mask) is FakeTensor and mask.dtype == torch.bool
-    layout = broadcast(x.dtype, x, mask) if is_known and type(value) in (int, float) else None
+def _masked_fill(x: torch.Tensor, mask: object, value: object) -> TensorLayout | None:
+    if not x.dtype.is_floating_point or not is_fake(mask) or mask.dtype != torch.bool:
+        return None
+    layout = broadcast(x.dtype, x, mask) if type(value) in (int, float) else None
     return layout if layout is not None and are_same(layout.shape, x.shape) else None
 
 
 def broadcast(dtype: torch.dtype, *tensors: torch.Tensor) -> TensorLayout | None:
     """A new tensor, whose strides have the order of those of the arguments."""
     first = tensors[0]
-    shape: Sequence[Any] | None = first.shape
+    shape: Sequence[Size] | None = first.shape
     for tensor in tensors[1:]:
         is_known = shape is not None and tensor.device == first.device
         shape = _shape(shape, tensor.shape) if is_known else None  # type: ignore[arg-type]
@@ -132,7 +141,7 @@ def broadcast(dtype: torch.dtype, *tensors: torch.Tensor) -> TensorLayout | None
     return TensorLayout(dtype, shape, [strides[axes.index(axis)] for axis in range(len(shape))], first.device)
 
 
-def _order(shape: Sequence[Any], tensors: Sequence[torch.Tensor]) -> list[int] | None:
+def _order(shape: Sequence[Size], tensors: Sequence[torch.Tensor]) -> list[int] | None:
     """The axes of the result by descending strides, as torch sorts them; None if that depends on sizes."""
     strides = [_broadcast_strides(tensor, shape) for tensor in tensors]
     axes = list(reversed(range(len(shape))))
@@ -151,7 +160,7 @@ def _order(shape: Sequence[Any], tensors: Sequence[torch.Tensor]) -> list[int] |
     return axes[::-1]
 
 
-def _broadcast_strides(tensor: torch.Tensor, shape: Sequence[Any]) -> Sequence[Any]:
+def _broadcast_strides(tensor: torch.Tensor, shape: Sequence[Size]) -> Sequence[Size]:
     added = len(shape) - tensor.dim()
     pairs = zip(tensor.shape, tensor.stride(), shape[added:], strict=True)
     return [
@@ -161,7 +170,7 @@ def _broadcast_strides(tensor: torch.Tensor, shape: Sequence[Any]) -> Sequence[A
 
 
 def _compare_axes(
-    shape: Sequence[Any], strides: Sequence[Sequence[Any]], first: int, second: int
+    shape: Sequence[Size], strides: Sequence[Sequence[Size]], first: int, second: int
 ) -> int | None:
     """1 if two axes are swapped, -1 if they keep their order, 0 if undecided; None if sizes decide."""
     for tensor_strides in strides:
@@ -179,7 +188,7 @@ def _compare_axes(
     return 0
 
 
-def _shape(sizes: Sequence[Any], second_sizes: Sequence[Any]) -> Sequence[Any] | None:
+def _shape(sizes: Sequence[Size], second_sizes: Sequence[Size]) -> Sequence[Size] | None:
     """The broadcast shape; None if sizes may be 1, or differ."""
     rank = max(len(sizes), len(second_sizes))
     shape = []
@@ -200,12 +209,12 @@ def _shape(sizes: Sequence[Any], second_sizes: Sequence[Any]) -> Sequence[Any] |
     return shape
 
 
-def _is_1(size: Any) -> bool:
+def _is_1(size: Size) -> bool:
     return type(size) is int and size == 1
 
 
 _NUMBERS = (bool, int, float, str)
-RULES: dict[str, Callable[..., TensorLayout | None]] = {
+RULES: dict[str, Rule] = {
     **{f"aten::{name}": _unary for name in _OF_FLOATS.split()},
     **{f"aten::{name}": _absolute_or_negative for name in _OF_NUMBERS.split()},
     **{f"aten::{name}": _arithmetic for name in _ARITHMETIC.split()},
@@ -225,4 +234,3 @@ RULES: dict[str, Callable[..., TensorLayout | None]] = {
     "aten::to.dtype": _convert,
     **{f"aten::where.{overload}": _where for overload in ("self", "ScalarOther", "ScalarSelf")},
 }
-"""The layout of the result by the arguments; None for calls that the operator's kernel must decide."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
 from .layout import (
+    Rule,
+    Size,
     TensorLayout,
+    Weight,
     are_fixed,
     are_same,
     contiguous_strides,
@@ -23,13 +25,14 @@ from .layout import (
 def _convolution(
     x: torch.Tensor,
     weight: torch.Tensor,
-    bias: Any = None,
-    stride: Any = (1,),
-    padding: Any = (0,),
-    dilation: Any = (1,),
+    bias: Weight = None,
+    stride: object = (1,),
+    padding: object = (0,),
+    dilation: object = (1,),
     groups: int = 1,
 ) -> TensorLayout | None:
     """The result for sequences, images or volumes; every size but the batch must be fixed."""
+    # An input without a batch has one axis fewer than the weight.
     if weight.dim() != x.dim() or not are_fixed(x.shape[1:]) or weight.shape[1] * groups != x.shape[1]:
         return None
     if not x.dtype.is_floating_point or not is_contiguous(weight):
@@ -41,34 +44,30 @@ def _convolution(
     return _keep_memory_format(x, (x.shape[0], weight.shape[0], *sizes)) if is_known else None  # type: ignore[misc]
 
 
-def _max_pool(
-    x: torch.Tensor,
-    kernel_size: Any,
-    stride: Any = (),
-    padding: Any = (0,),
-    dilation: Any = (1,),
-    ceil_mode: bool = False,
-) -> TensorLayout | None:
-    return _pool(x, kernel_size, stride, padding, dilation, ceil_mode)
-
-
 def _average_pool(
     x: torch.Tensor,
-    kernel_size: Any,
-    stride: Any = (),
-    padding: Any = (0,),
+    kernel_size: object,
+    stride: object = (),
+    padding: object = (0,),
     ceil_mode: bool = False,
-    *options: Any,
+    *options: object,
 ) -> TensorLayout | None:
     return _pool(x, kernel_size, stride, padding, (1,), ceil_mode)
 
 
 def _pool(
-    x: torch.Tensor, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+    x: torch.Tensor,
+    kernel_size: object,
+    stride: object = (),
+    padding: object = (0,),
+    dilation: object = (1,),
+    ceil_mode: bool = False,
 ) -> TensorLayout | None:
+    # With `ceil_mode` the last window may be partial, and its count is not that of `_windows`.
     if ceil_mode or x.dim() != 4 or not x.dtype.is_floating_point or not are_fixed(x.shape[1:]):
         return None
     kernels, pads = _per_axis(kernel_size, 2), _per_axis(padding, 2)
+    # torch refuses padding of more than half the kernel.
     if not kernels or not pads or any(2 * pad > kernel for pad, kernel in zip(pads, kernels, strict=True)):
         return None
     sizes = _windows(x.shape[2:], kernels, stride or kernels, pads, dilation)
@@ -76,7 +75,7 @@ def _pool(
 
 
 def _windows(
-    sizes: Sequence[int], kernels: Sequence[int], stride: Any, padding: Any, dilation: Any
+    sizes: Sequence[int], kernels: Sequence[int], stride: object, padding: object, dilation: object
 ) -> list[int] | None:
     """How many windows there are along each axis; None where an option is not known, or none fits."""
     steps, pads, spreads = (_per_axis(option, len(sizes)) for option in (stride, padding, dilation))
@@ -87,44 +86,48 @@ def _windows(
     return counts if min(counts) > 0 else None
 
 
-def _per_axis(option: Any, rank: int) -> Sequence[int] | None:
+def _per_axis(option: object, rank: int) -> Sequence[int] | None:
     """An option for each axis; None if it is not a number for each or for all."""
     if not isinstance(option, (list, tuple)) or not are_fixed(option):
         return None
     return list(option) * rank if len(option) == 1 else option if len(option) == rank else None
 
 
-def _adaptive_average_pool(x: torch.Tensor, output_size: Any) -> TensorLayout | None:
-    is_known = x.dim() == 4 and x.dtype.is_floating_point and are_fixed((*x.shape[2:], *output_size))
-    is_known = is_known and len(output_size) == 2 and min(output_size) > 0
+def _adaptive_average_pool(x: torch.Tensor, output_size: Sequence[Size]) -> TensorLayout | None:
+    is_known = x.dim() == 4 and x.dtype.is_floating_point and are_fixed(x.shape[2:])
+    is_known = is_known and are_fixed(output_size) and len(output_size) == 2 and min(output_size) > 0
     return _keep_memory_format(x, (*x.shape[:2], *output_size)) if is_known else None
 
 
-def _pad(x: torch.Tensor, pad: Any, mode: str = "constant", value: Any = None) -> TensorLayout | None:
+def _pad(
+    x: torch.Tensor, pad: Sequence[Size], mode: str = "constant", value: object = None
+) -> TensorLayout | None:
     """The result of padding with a number; None for negative padding, which removes elements."""
     if mode != "constant" or not are_fixed(pad) or min(pad, default=0) < 0 or len(pad) % 2:
         return None
     if len(pad) > 2 * x.dim() or not is_contiguous(x):
         return None
-    shape = list(x.shape)
+    shape: list[Size] = list(x.shape)
     # `pad` lists the axes from the last to the first.
     for axis, (before, after) in enumerate(zip(pad[::2], pad[1::2], strict=True), 1):
         shape[-axis] = shape[-axis] + (before + after)
     return new_layout(x, shape)
 
 
-def _resize(x: torch.Tensor, output_size: Any, *options: Any) -> TensorLayout | None:
+def _resize(x: torch.Tensor, output_size: Sequence[Size] | None, *options: object) -> TensorLayout | None:
     """The result of resizing images to a fixed height and width."""
-    is_known = x.dim() == 4 and x.dtype.is_floating_point and output_size is not None
-    if not is_known or len(output_size) != 2 or not are_fixed(output_size):
+    if x.dim() != 4 or not x.dtype.is_floating_point:
+        return None
+    if output_size is None or len(output_size) != 2 or not are_fixed(output_size):
         return None
     return _keep_memory_format(x, (*x.shape[:2], *output_size))
 
 
-def _keep_memory_format(x: torch.Tensor, shape: Sequence[Any]) -> TensorLayout | None:
+def _keep_memory_format(x: torch.Tensor, shape: Sequence[Size]) -> TensorLayout | None:
     """The layout of a new tensor that has the memory format of the argument: contiguous, or channels last."""
     if is_contiguous(x):
         return new_layout(x, shape)
+    # The rules below are those of the kernels for the CPU.
     if x.dim() != 4 or x.device.type != "cpu" or not all(map(is_above_1, (*x.shape[1:], *shape[1:]))):
         return None
     (batch, channels), image = shape[:2], shape[2:]
@@ -135,19 +138,18 @@ def _keep_memory_format(x: torch.Tensor, shape: Sequence[Any]) -> TensorLayout |
     return dataclasses.replace(new, shape=tuple(shape), stride=_channels_second(new.stride))
 
 
-def _channels_second(items: Sequence[Any]) -> tuple[Any, ...]:
+def _channels_second(items: Sequence[Size]) -> tuple[Size, ...]:
     return (items[0], items[3], items[1], items[2])
 
 
-RULES: dict[str, Callable[..., TensorLayout | None]] = {
+RULES: dict[str, Rule] = {
     "aten::adaptive_avg_pool2d": _adaptive_average_pool,
     "aten::avg_pool2d": _average_pool,
     "aten::conv1d": _convolution,
     "aten::conv2d": _convolution,
-    "aten::max_pool2d": _max_pool,
+    "aten::max_pool2d": _pool,
     "aten::pad": _pad,
     "aten::upsample_bicubic2d.vec": _resize,
     "aten::upsample_bilinear2d.vec": _resize,
     "aten::upsample_nearest2d.vec": _resize,
 }
-"""The layout of the result by the arguments; None for calls that the operator's kernel must decide."""

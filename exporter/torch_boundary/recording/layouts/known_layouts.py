@@ -5,14 +5,13 @@ A kernel of a fake tensor finds the same by comparing symbolic sizes and strides
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
 from ...fake_tensors import FakeTensor
+from ...operators.overloads import Args, Kwargs, OpOverload
 from . import computed, created, elementwise, images, views
+from .layout import Rule
 from .layout import TensorLayout as TensorLayout
 
-RULES: dict[str, Callable[..., TensorLayout | None]] = {
+RULES: dict[str, Rule] = {
     **elementwise.RULES,
     **computed.RULES,
     **images.RULES,
@@ -22,9 +21,7 @@ _WITH_NAMES = frozenset({"aten::cumsum", "aten::scaled_dot_product_attention"})
 """Operators whose rule takes arguments by name."""
 
 
-def known_layout(
-    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
-) -> TensorLayout | None:
+def known_layout(func: OpOverload, args: Args, kwargs: Kwargs | None = None) -> TensorLayout | None:
     """The layout of an operator's only result; None if the operator's kernel must find it."""
     name = func.name()
     rule = RULES.get(name)
@@ -35,9 +32,7 @@ def known_layout(
     return rule(*args, **(kwargs or {})) if type(first) is FakeTensor else None
 
 
-def created_layout(
-    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
-) -> TensorLayout | None:
+def created_layout(func: OpOverload, args: Args, kwargs: Kwargs | None = None) -> TensorLayout | None:
     """The layout of a tensor that a function creates; None if the operator's kernel must find it."""
     rule = created.RULES.get(func.name())
     return None if rule is None else rule(*args, **(kwargs or {}))

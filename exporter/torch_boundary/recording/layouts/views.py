@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+import operator
+from collections.abc import Iterator, Sequence
 
 import torch
 
 from ...symbolic_numbers import decide_condition
 from .layout import (
+    Rule,
+    Size,
     TensorLayout,
     are_fixed,
     axis_of,
@@ -31,6 +33,7 @@ _END = (1 << 63) - 1
 
 def _permute(x: torch.Tensor, dims: Sequence[int]) -> TensorLayout | None:
     axes = [axis_of(x, dim) for dim in dims]
+    # Repeated or absent axes are an error of the kernel.
     if sorted(axis for axis in axes if axis is not None) != list(range(x.dim())):
         return None
     return view_layout(x, [x.shape[axis] for axis in axes], [x.stride()[axis] for axis in axes])  # type: ignore[index]
@@ -56,8 +59,9 @@ def _unsqueeze(x: torch.Tensor, dim: int) -> TensorLayout | None:
     return view_layout(x, shape, stride)
 
 
-def _select(x: torch.Tensor, dim: int, index: Any) -> TensorLayout | None:
+def _select(x: torch.Tensor, dim: int, index: object) -> TensorLayout | None:
     axis = axis_of(x, dim)
+    # A symbolic position may be outside for some sizes.
     if axis is None or type(index) is not int:
         return None
     size = x.shape[axis]
@@ -71,7 +75,7 @@ def _select(x: torch.Tensor, dim: int, index: Any) -> TensorLayout | None:
 
 
 def _slice(
-    x: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+    x: torch.Tensor, dim: int = 0, start: Size | None = None, end: Size | None = None, step: int = 1
 ) -> TensorLayout | None:
     axis = axis_of(x, dim)
     if axis is None or type(step) is not int or step < 1:
@@ -79,10 +83,11 @@ def _slice(
     size = x.shape[axis]
     if isinstance(end, torch.SymInt) and not start and step == 1:
         return _first_elements(x, axis, end)
-    if not all(item is None or type(item) is int for item in (start, end)):
+    if isinstance(start, torch.SymInt) or isinstance(end, torch.SymInt):
         return None
     if not start and step == 1 and (end is None or end == _END):
         return view_layout(x, x.shape, x.stride())
+    # The ends of a slice are clipped to the size, which gives a Min of symbols.
     if type(size) is not int:
         return None
     covered = range(size)[start:end:step]
@@ -94,14 +99,14 @@ def _slice(
     return view_layout(x, shape, stride, offset)
 
 
-def _first_elements(x: torch.Tensor, axis: int, count: Any) -> TensorLayout | None:
+def _first_elements(x: torch.Tensor, axis: int, count: Size) -> TensorLayout | None:
     """A slice of the first elements of an axis; adds the kernel's guard that the axis is long enough."""
     if not is_positive(count) or not holds_with_guard(count <= x.shape[axis]):
         return None
     return view_layout(x, [*x.shape[:axis], count, *x.shape[axis + 1 :]], x.stride())
 
 
-def _expand(x: torch.Tensor, size: Sequence[Any], implicit: bool = False) -> TensorLayout | None:
+def _expand(x: torch.Tensor, size: Sequence[Size], implicit: bool = False) -> TensorLayout | None:
     added = len(size) - x.dim()
     if added < 0:
         return None
@@ -117,7 +122,7 @@ def _expand(x: torch.Tensor, size: Sequence[Any], implicit: bool = False) -> Ten
     return view_layout(x, shape, [0] * added + stride) if all(map(is_above_1, size[:added])) else None
 
 
-def _shape_of_view(x: torch.Tensor, size: Sequence[Any]) -> list[Any] | None:
+def _shape_of_view(x: torch.Tensor, size: Sequence[Size]) -> list[Size] | None:
     """The shape that a view asks for, with -1 replaced; None if it may not fit."""
     unknown = [axis for axis, item in enumerate(size) if type(item) is int and item == -1]
     fixed_sizes = [item for axis, item in enumerate(size) if axis not in unknown]
@@ -127,18 +132,20 @@ def _shape_of_view(x: torch.Tensor, size: Sequence[Any]) -> list[Any] | None:
     total, fixed_total = product(x.shape), product(fixed_sizes)
     if unknown:
         shape[unknown[0]] = number(total // fixed_total)
-    fits = is_same(product(shape), total) or (unknown and holds_with_guard(total % fixed_total == 0))
+    fits = is_same(product(shape), total) or (
+        unknown and holds_with_guard(operator.mod(total, fixed_total) == 0)
+    )
     return shape if fits else None
 
 
-def _view(x: torch.Tensor, size: Sequence[Any]) -> TensorLayout | None:
+def _view(x: torch.Tensor, size: Sequence[Size]) -> TensorLayout | None:
     """A view; None also where the memory does not allow it, for the kernel to refuse it."""
     shape = _shape_of_view(x, size)
     stride = None if shape is None else _strides_of_view(x, shape)
     return _whole_view(x, shape, stride) if shape is not None and stride else None
 
 
-def _reshape(x: torch.Tensor, shape: Sequence[Any]) -> TensorLayout | None:
+def _reshape(x: torch.Tensor, shape: Sequence[Size]) -> TensorLayout | None:
     """A view, or a copy where the memory does not allow it."""
     view_shape = _shape_of_view(x, shape)
     stride = None if view_shape is None else _strides_of_view(x, view_shape)
@@ -147,11 +154,11 @@ def _reshape(x: torch.Tensor, shape: Sequence[Any]) -> TensorLayout | None:
     return _whole_view(x, view_shape, stride) if stride else new_layout(x, view_shape)
 
 
-def _whole_view(x: torch.Tensor, shape: Sequence[Any], stride: Sequence[Any]) -> TensorLayout:
+def _whole_view(x: torch.Tensor, shape: Sequence[Size], stride: Sequence[Size]) -> TensorLayout:
     return dataclasses.replace(view_layout(x, shape, stride), is_whole=True)
 
 
-def _strides_of_view(x: torch.Tensor, shape: Sequence[Any]) -> Sequence[Any] | None:
+def _strides_of_view(x: torch.Tensor, shape: Sequence[Size]) -> Sequence[Size] | None:
     """The strides of a view of a tensor in another shape.
 
     Empty if no strides give such a view; None if the symbolic sizes decide whether they do.
@@ -163,12 +170,12 @@ def _strides_of_view(x: torch.Tensor, shape: Sequence[Any]) -> Sequence[Any] | N
         return [product(shape[axis + 1 :]) for axis in range(len(shape))]
     if has_single(x.shape) or has_single(shape):
         return None
-    strides: list[Any] = []
+    strides: list[Size] = []
     remaining = list(shape)
     for count, step in _contiguous_blocks(x):
         if count is None:
             return None
-        consumed: Any = 1
+        consumed: Size = 1
         while not is_same(consumed, count):
             if not holds_with_guard(consumed != count):
                 return None
@@ -179,15 +186,15 @@ def _strides_of_view(x: torch.Tensor, shape: Sequence[Any]) -> Sequence[Any] | N
     return strides[::-1] if not remaining else None
 
 
-def _multiply(consumed: Any, size: Any, count: Any) -> Any:
+def _multiply(consumed: Size, size: Size, count: Size) -> Size:
     """The product of two sizes, simplified to the count if equal: `2 * (n // 2)` is n for an even n."""
     combined = size * consumed
     if type(size) is int or is_same(combined, count) or not is_same(number(count // consumed), size):
         return combined
-    return count if holds_with_guard(count % consumed == 0) else combined
+    return count if holds_with_guard(operator.mod(count, consumed) == 0) else combined
 
 
-def _contiguous_blocks(x: torch.Tensor) -> Iterator[tuple[Any, Any]]:
+def _contiguous_blocks(x: torch.Tensor) -> Iterator[tuple[Size | None, Size]]:
     """The element count and stride of each block of axes that are contiguous together, innermost first.
 
     The number is None if these axes are not the same for all sizes near the example's.
@@ -231,7 +238,7 @@ def _squeeze(x: torch.Tensor, dim: int) -> TensorLayout | None:
     )
 
 
-RULES: dict[str, Callable[..., TensorLayout | None]] = {
+RULES: dict[str, Rule] = {
     "aten::expand": _expand,
     "aten::flatten.using_ints": _flatten,
     "aten::permute": _permute,
@@ -244,4 +251,3 @@ RULES: dict[str, Callable[..., TensorLayout | None]] = {
     "aten::unsqueeze": _unsqueeze,
     "aten::view": _view,
 }
-"""The layout of a view by the arguments; None for calls that the operator's kernel must decide."""

@@ -11,10 +11,9 @@ import sympy
 import torch
 import torch.utils._pytree as pytree
 from torch.export import Dim
+from torch.utils.flop_counter import FlopCounterMode
 
 import opsetta
-from opsetta.exporter.capture.sizes.graph_trace import GraphTrace
-from opsetta.exporter.capture.sizes.graph_walk import infers_sizes
 from opsetta.exporter.capture.sizes.operator_trace import Trace
 from opsetta.exporter.capture.sizes.trials import Tracer
 
@@ -61,38 +60,34 @@ class Expanded(torch.nn.Module):
         return x.sum(0, keepdim=True).expand(x.shape[0], 4) @ torch.ones(4, 2)
 
 
-def tracer_of(model: torch.nn.Module) -> Tracer:
-    example = torch.ones(5, 4)
-    program = torch.export.export(model.eval(), (example,), dynamic_shapes=({0: Dim.AUTO},))
-    return Tracer(model, program, pytree.tree_flatten(((example,), {}))[1], contextlib.nullcontext)
+def captured(model: torch.nn.Module) -> torch.export.ExportedProgram:
+    return torch.export.export(model.eval(), (torch.ones(5, 4),), dynamic_shapes=({0: Dim.AUTO},))
 
 
-def ran(tracer: Tracer, rows: int) -> tuple[Trace, Trace]:
+def traces_at(
+    model: torch.nn.Module, rows: int, program: torch.export.ExportedProgram | None = None
+) -> tuple[Trace, Trace]:
+    """What a model and its graph call at a number of rows."""
+
     def size_of(size: Any) -> int | None:
         if isinstance(size, int):
             return size
         value = size.node.expr.xreplace(dict.fromkeys(size.node.expr.free_symbols, sympy.Integer(rows)))
         return int(value) if value.is_Integer else None
 
+    leaves = pytree.tree_flatten(((torch.ones(5, 4),), {}))[1]
+    tracer = Tracer(model, program or captured(model), leaves, contextlib.nullcontext)
     return tracer.run(lambda: [torch.empty(rows, 4)], size_of)
 
 
 @pytest.mark.parametrize("rows", [0, 1, 5, 7])
 @pytest.mark.parametrize("model", [Blocks, Written, WrittenApart, Expanded])
-def test_a_graph_that_does_not_run_is_judged_as_one_that_runs(
-    model: type[torch.nn.Module], rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tracer = tracer_of(model())
-    tracer._is_comparable = False
-    _, expected = ran(tracer, rows)
-    monkeypatch.setattr(GraphTrace, "trace", lambda *args: pytest.fail("the graph runs"))
-    tracer._is_comparable, tracer.infers_sizes = True, False
-    of_model, found = ran(tracer, rows)
+def test_a_graph_calls_what_its_model_calls(model: type[torch.nn.Module], rows: int) -> None:
+    of_model, of_graph = traces_at(model(), rows)
     assert of_model.error is None
-    assert of_model.steps == found.steps
-    assert of_model.results == found.results
-    assert (found.claims, found.other_rank) == (expected.claims, expected.other_rank)
-    assert tracer._is_comparable
+    assert of_model.steps == of_graph.steps
+    assert of_model.results == of_graph.results
+    assert not of_graph.claims
 
 
 def call(graph: torch.fx.Graph, target: Any, position: int = 0) -> torch.fx.Node:
@@ -162,15 +157,14 @@ CHANGES: dict[Callable[[torch.fx.Graph], None], bool] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_graph_that_differs_runs(change: Callable[[torch.fx.Graph], None]) -> None:
-    tracer = tracer_of(Blocks())
-    change(tracer._program.graph)
-    tracer._graph = GraphTrace(tracer._program.graph_module, tracer._kernels)
-    model, graph = ran(tracer, 7)
-    assert model.error is None
-    assert not tracer._is_comparable
-    differs = graph.error is not None or graph.steps != model.steps or bool(graph.claims)
-    assert differs if CHANGES[change] else graph.results != model.results
+def test_a_graph_that_differs_is_told_apart(change: Callable[[torch.fx.Graph], None]) -> None:
+    model = Blocks()
+    program = captured(model)
+    change(program.graph)
+    of_model, of_graph = traces_at(model, 7, program)
+    assert of_model.error is None
+    differs = of_graph.error is not None or of_graph.steps != of_model.steps or bool(of_graph.claims)
+    assert differs if CHANGES[change] else of_graph.results != of_model.results
 
 
 class Branching(torch.nn.Module):
@@ -179,8 +173,8 @@ class Branching(torch.nn.Module):
 
 
 def test_a_model_that_calls_something_else_at_other_sizes_is_told_apart() -> None:
-    model, graph = ran(tracer_of(Branching()), 2)
-    assert model.steps != graph.steps
+    of_model, of_graph = traces_at(Branching(), 2)
+    assert of_model.steps != of_graph.steps
 
 
 class Refusing(torch.nn.Module):
@@ -190,18 +184,28 @@ class Refusing(torch.nn.Module):
 
 @pytest.mark.parametrize("rows", [0, 3])
 def test_a_model_that_refuses_a_size_gives_its_own_error(rows: int) -> None:
-    tracer = tracer_of(Refusing())
-    assert infers_sizes(tracer._program.graph)
-    model, _ = ran(tracer, rows)
-    assert (model.error is None) == (rows > 0)
-    assert tracer._is_comparable
-    assert rows or "cannot reshape tensor of 0 elements" in str(model.error)
+    of_model, _ = traces_at(Refusing(), rows)
+    assert (of_model.error is None) == (rows > 0)
+    assert rows or "cannot reshape tensor of 0 elements" in str(of_model.error)
 
 
-def test_a_model_is_exported_without_a_run_of_its_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(GraphTrace, "trace", lambda *args: pytest.fail("the graph runs"))
-    program = opsetta.export(Blocks().eval(), (torch.ones(5, 4),), dynamic_shapes=({0: "rows"},), opset=17)
-    assert program.source is not None
+@pytest.mark.parametrize(
+    ("model", "conditions"),
+    [
+        (Blocks, []),
+        (Written, []),
+        (WrittenApart, []),
+        (Branching, ["rows >= 4"]),
+        (Refusing, ["rows >= 1"]),
+    ],
+)
+def test_an_export_states_the_sizes_that_its_graph_is_valid_for(
+    model: type[torch.nn.Module], conditions: list[str]
+) -> None:
+    program = opsetta.export(model().eval(), (torch.ones(5, 4),), dynamic_shapes=({0: "rows"},), opset=17)
+    assert [restriction.condition for restriction in program.dimensions["rows"].restrictions] == conditions
+    program.verify((torch.rand(4, 4),))
+    program.verify((torch.rand(9, 4),))
 
 
 class Reading(torch.nn.Module):
@@ -216,15 +220,12 @@ class Failing(torch.nn.Module):
 
 @pytest.mark.parametrize("model", [Blocks, Reading, Failing])
 def test_after_an_observed_run_torch_is_as_before(model: type[torch.nn.Module]) -> None:
-    tracer = tracer_of(model())
-
-    def state() -> list[Any]:
-        keys = (torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set())
-        flags = (torch.backends.cudnn.enabled, torch.backends.mkldnn.enabled)
-        return [*map(str, keys), *flags, torch._C._len_torch_dispatch_stack()]
-
-    before = state()
-    ran(tracer, 3)
-    assert state() == before
-    x = torch.ones(3, 4)
-    assert torch.equal(torch.ops.aten.relu.default(x), x)
+    flags = torch.backends.cudnn.enabled, torch.backends.mkldnn.enabled
+    example = torch.ones(3, 4)
+    traces_at(model(), 3)
+    assert (torch.backends.cudnn.enabled, torch.backends.mkldnn.enabled) == flags
+    # An operator called directly runs its own kernel, is not recorded, and is seen by a mode of the user.
+    assert torch.equal(ATEN.relu.default(example), example)
+    with FlopCounterMode(display=False) as counter:
+        example @ example.t()
+    assert counter.get_total_flops() == 2 * 3 * 4 * 3
