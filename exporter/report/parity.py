@@ -11,7 +11,6 @@ from ...registration import MODULE, OpsettaError
 from ...registration.arguments import overloaded_name
 from ..running.captured_calls import CapturedCalls
 from ..running.runner import Runner
-from ..running.session import as_python
 from ..running.verification import TOLERANCES, OutputReport, compare_outputs
 from .pictures import short, type_text
 from .records import Compared, Parity
@@ -48,7 +47,7 @@ def with_eager(
         with boundary():
             leaves, feed = calls.input_values(input_names, args, kwargs)
             expected = calls.eager_results(args, kwargs)
-            results = [torch_values.to_torch(value) for value in Runner(model).run(feed)]
+            results = [torch_values.to_torch(value) for value in Runner.of_model(model).run(feed)]
             for position in calls.interface.complex_outputs:
                 results[position] = torch_values.as_complex(results[position])
             outputs = _outputs(model, results, expected)
@@ -102,7 +101,7 @@ def _run(model: ir.Model, names: Sequence[str], feed: Mapping[str, Any]) -> list
     copy = model.clone()
     by_name = {value.name: value for node in copy.graph for value in node.outputs}
     copy.graph.outputs.extend(by_name[name] for name in names)
-    return [as_python(value) for value in Runner(copy).run(feed)]
+    return Runner.of_model(copy).arrays(feed)
 
 
 def selected_values(values: Sequence[ir.Value]) -> tuple[list[ir.Value], str]:

@@ -91,7 +91,7 @@ def node_errors(
     Yields:
         The source node, its result in the source graph, and the error.
     """
-    results = Runner(model).run(feed)
+    results = Runner.of_model(model).run(feed)
     actual = dict(zip(compared_values, results[len(results) - len(compared_values) :], strict=True))
     for node, pairs in _eager_results(capture, leaves):
         for value, result in pairs:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from ..capture.training_graph.loss_module import LossModule
+from ..running.model_inputs import Feed
 from ..running.verification import VerificationReport, as_array, check
 from ..torch_boundary.boundary import boundary
 from ..torch_boundary.containers import pytree
@@ -41,7 +42,7 @@ class Trial:
     optimizer: Optimizer | None
     signature: Signature
     call: tuple[tuple[Any, ...], Mapping[str, Any]]
-    feed: Mapping[str, Any]
+    feed: Feed
     state: Mapping[str, np.ndarray]
 
 
