@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
+import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
 from ..registration import OpsettaError, Registry, registry_or_default
+from .capture.capture_options import CaptureOptions
 from .captured_graph.stages import StageClock
 from .devices.targets.load_target import resolve_target
 from .devices.targets.target import Target
@@ -19,8 +20,7 @@ from .report.captured import requested_options
 from .report.collecting import failed_report, save_report
 from .report.records import Report
 
-# All parameters but the model, its arguments and keyword arguments.
-_CAPTURE = tuple(inspect.signature(capture_model).parameters)[3:]
+_CAPTURE = {field.name for field in dataclasses.fields(CaptureOptions)}
 
 
 def export_report(
@@ -74,7 +74,7 @@ def export_report(
     name = title or getattr(model, "__name__", None) or type(model).__name__
     clock = StageClock(progress)
     try:
-        captured = capture_model(model, args, kwargs, progress=clock, **options)
+        captured = capture_model(model, args, kwargs, CaptureOptions(**options), clock)
     except OpsettaError as error:
         stage = clock.stage or "capturing"
         return save_report(

@@ -18,6 +18,7 @@ from ...registration import (
 )
 from ...registration.opsets import check_opset
 from ...registration.warning import warn
+from ..capture.capture_options import CaptureOptions
 from ..captured_graph.capture import Capture
 from ..export_arguments import model_call
 from ..program import SourceModel
@@ -139,7 +140,8 @@ def _capture_step(
         name = None if targets is None else targets_name(model)
         module = LossModule(model, loss, name)
         keywords = named if name is None else {**named, name: targets}
-        forward = capture(module, positional, keywords, dynamic_shapes=dynamic_shapes, by="gradients")
+        options = CaptureOptions(dynamic_shapes=dynamic_shapes, capture="gradients")
+        forward = capture(module, positional, keywords, options)
         names = output_names(forward)
         if names and names[0].startswith("loss_"):
             raise CaptureError("the loss must be one tensor, not a structure of several")

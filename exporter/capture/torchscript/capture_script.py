@@ -19,6 +19,7 @@ from ...torch_boundary import probe, torchscript
 from ...torch_boundary.capture_patches import grouped_products
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.process.silence import suppress_logs
+from ..capture_options import CaptureOptions
 from ..descriptions import describe_input
 from ..sizes import dynamic_shapes as shapes
 from ..tensor_kinds import check_arguments, without_data
@@ -44,12 +45,8 @@ def capture_torchscript(
     model: Any,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
+    options: CaptureOptions,
     *,
-    dynamic_shapes: Any = None,
-    dynamic_axes: Mapping[str, Any] | None = None,
-    input_names: Sequence[str] | None = None,
-    output_names: Sequence[str] | None = None,
-    source_lines: bool = False,
     has_run: bool = False,
 ) -> Capture:
     """Capture a TorchScript model as a source graph.
@@ -61,7 +58,6 @@ def capture_torchscript(
         model: a `ScriptModule` (scripted, traced or loaded) or a `ScriptFunction`.
         args, kwargs: example arguments. The model runs on them once, and is restored, if that is quick or if
             shapes alone may hide an error.
-        dynamic_shapes, dynamic_axes, input_names, output_names, source_lines: as for `capture`.
         has_run: the model is known to run on the example.
 
     Raises:
@@ -74,9 +70,8 @@ def capture_torchscript(
     if not has_run and is_suspect(model, args, kwargs):
         check_example(model, bound, args, kwargs)
         has_run = True
-    leaves = shapes.resolve(
-        signature, args, kwargs, dynamic_shapes, dynamic_axes, input_names, output_names, numbers=True
-    )
+    leaves = shapes.resolve(signature, args, kwargs, options, numbers=True)
+    dynamic_shapes = options.dynamic_shapes
     static = {
         name
         for name, dimensions_of_argument in (
@@ -90,7 +85,7 @@ def capture_torchscript(
         order = shapes.call_order(bound, kwargs)
 
         def read_program(opaque: bool) -> Capture:
-            reader = _ScriptReader(model, leaves, static, constant_numbers, source_lines, opaque)
+            reader = _ScriptReader(model, leaves, static, constant_numbers, options.source_lines, opaque)
             if not has_run:
                 reader.check_kernels()
             with suppress_logs(), grouped_products():
