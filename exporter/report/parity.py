@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import onnx_ir as ir
 
 from ...registration import MODULE, OpsettaError
 from ...registration.arguments import overloaded_name
+from ...registration.inference.tensor_sizes import packed_bytes
 from ..running.captured_calls import CapturedCalls
 from ..running.runner import Runner
 from ..running.verification import TOLERANCES, OutputReport, compare_outputs
@@ -117,10 +119,7 @@ def selected_values(values: Sequence[ir.Value]) -> tuple[list[ir.Value], str]:
 def _bytes(value: ir.Value) -> int:
     if value.shape is None or value.dtype is None or not value.shape.is_static():
         return 0
-    count = 1
-    for size in value.shape.numpy():
-        count *= size
-    return int(count * value.dtype.itemsize)
+    return packed_bytes(value.dtype, math.prod(value.shape.numpy()))
 
 
 def _outputs(model: ir.Model, actual: Sequence[Any], expected: Sequence[Any]) -> tuple[Compared, ...]:
