@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..passes.faults import faults_reported
 from ..passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
@@ -21,7 +21,7 @@ from .captured_graph.capture import Capture
 from .captured_graph.stages import StageClock
 from .devices.targets.load_target import resolve_target
 from .devices.targets.target import Target
-from .export_arguments import model_call, refuse_unknown
+from .export_arguments import ExportableModel, model_call, refuse_unknown
 from .files.garbage_collection import rare_collections
 from .lowering.driver import check_names
 from .program import Program, SourceModel
@@ -35,13 +35,13 @@ Progress = Callable[[str], None]
 
 
 def export(
-    model: Any,
-    args: Any = (),
-    kwargs: Mapping[str, Any] | None = None,
+    model: ExportableModel,
+    args: object = (),
+    kwargs: Mapping[str, object] | None = None,
     *,
     opset: int | None = None,
-    dynamic_shapes: Any = None,
-    dynamic_axes: Mapping[str, Any] | None = None,
+    dynamic_shapes: object = None,
+    dynamic_axes: Mapping[str, object] | None = None,
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
     mutations: str = "error",
@@ -54,7 +54,7 @@ def export(
     progress: Progress | None = None,
     optimize: str | bool = DEFAULT_LEVEL,
     target: str | os.PathLike[str] | Target | None = None,
-    **others: Any,
+    **others: object,
 ) -> Program:
     """Export a PyTorch model to ONNX at exactly `opset`.
 
@@ -139,9 +139,9 @@ def export(
 
 @faults_reported("when it captured the model")
 def capture_model(
-    model: Any,
-    args: Any,
-    kwargs: Mapping[str, Any] | None,
+    model: ExportableModel,
+    args: object,
+    kwargs: Mapping[str, object] | None,
     options: CaptureOptions,
     progress: Progress | None = None,
 ) -> Capture:

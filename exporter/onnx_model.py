@@ -189,7 +189,7 @@ class OnnxModel:
         subject = self.source, self.opset, self._convert, lower, self.target
         return report_conversion(path, *subject, Choices(**options))
 
-    def run(self, inputs: Mapping[str, Any]) -> list[Any]:
+    def run(self, inputs: Mapping[str, object]) -> list[Any]:
         """Run the model with onnxruntime on arrays by input name.
 
         Args:
@@ -205,7 +205,7 @@ class OnnxModel:
         """
         return self._runner.arrays(inputs)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         """Run the model with onnxruntime on arrays in the order of the inputs, or by the inputs' names.
 
         Takes numpy arrays, torch tensors and numbers; only torch tensors need torch.
@@ -222,10 +222,10 @@ class OnnxModel:
 
     def verify(
         self,
-        args: tuple[Any, ...] | None = None,
-        kwargs: Mapping[str, Any] | None = None,
+        args: tuple[object, ...] | None = None,
+        kwargs: Mapping[str, object] | None = None,
         *,
-        model: Callable[..., Any] | None = None,
+        model: Callable[..., object] | None = None,
         rtol: float | None = None,
         atol: float | None = None,
     ) -> VerificationReport:

@@ -389,7 +389,7 @@ class Program:
             path, self.opset, registry=self.registry, optimize=self.optimize, target=self.target, **options
         )
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         """Run the model with onnxruntime.
 
         Takes the arguments of the captured model, and returns torch tensors in the structure of its result. A
@@ -429,8 +429,8 @@ class Program:
 
     def verify(
         self,
-        args: tuple[Any, ...] | None = None,
-        kwargs: Mapping[str, Any] | None = None,
+        args: tuple[object, ...] | None = None,
+        kwargs: Mapping[str, object] | None = None,
         *,
         rtol: float | None = None,
         atol: float | None = None,
@@ -464,8 +464,8 @@ class Program:
 
     def locate_mismatch(
         self,
-        args: tuple[Any, ...] | None = None,
-        kwargs: Mapping[str, Any] | None = None,
+        args: tuple[object, ...] | None = None,
+        kwargs: Mapping[str, object] | None = None,
         *,
         rtol: float | None = None,
         atol: float | None = None,

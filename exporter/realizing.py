@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import onnx
 import onnx_ir as ir
@@ -155,7 +154,7 @@ def _pass(name_or_pass: str | Pass) -> Pass:
 
 
 def _check(model: ir.Model) -> None:
-    carried: Any = carried_by(model)
+    carried = carried_by(model)
     if carried.types or carried.sparse or carried.training:
         raise GraphError(
             "models with maps, sparse weights or training information are not supported by realize"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections import ChainMap
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -132,7 +131,7 @@ class _SourceDriver(Driver[_SourceScope]):
         self._refused_lists: set[Value] = set()
         self._operators: dict[tuple[str, str, str], _Operator] = {}
 
-    def properties(self) -> dict[str, Any]:
+    def properties(self) -> dict[str, object]:
         """The conditions on inputs under which the model is valid."""
         metadata = self.source.metadata_props
         conditions = {key: metadata[key] for key in (DIMENSIONS, SPECIALIZATIONS) if key in metadata}
@@ -266,7 +265,7 @@ class _SourceDriver(Driver[_SourceScope]):
             entry = self._operators[operator] = overloaded_name(node), symbolic, operands
         return entry
 
-    def _check_results(self, node: ir.Node, symbolic: SymbolicFunction, result: Any) -> list[Any]:
+    def _check_results(self, node: ir.Node, symbolic: SymbolicFunction, result: object) -> list[object]:
         """The results of a symbolic function, one item for each output of the node.
 
         Raises:
@@ -280,7 +279,7 @@ class _SourceDriver(Driver[_SourceScope]):
                 raise UnsupportedError(absent_result(symbolic, result, len(results), expected.name))
         return results
 
-    def _check_types(self, node: ir.Node, results: Sequence[Any], module: str) -> Sequence[Value | None]:
+    def _check_types(self, node: ir.Node, results: Sequence[object], module: str) -> Sequence[Value | None]:
         """The results as values, checked against the element types and shapes of the source."""
         values: list[Value | None] = []
         for expected, item in zip(node.outputs, results, strict=True):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import onnx_ir as ir
 
@@ -64,7 +63,7 @@ def with_eager(
 
 
 def with_original(
-    source: ir.Model, model: ir.Model, feed: Mapping[str, Any], rows: Mapping[ir.Node, int]
+    source: ir.Model, model: ir.Model, feed: Mapping[str, object], rows: Mapping[ir.Node, int]
 ) -> Parity:
     """Compare a converted model with the file, both in onnxruntime, on random inputs.
 
@@ -97,7 +96,7 @@ def with_original(
     )
 
 
-def _run(model: ir.Model, names: Sequence[str], feed: Mapping[str, Any]) -> list[Any]:
+def _run(model: ir.Model, names: Sequence[str], feed: Mapping[str, object]) -> list[object]:
     """The outputs of a model, then its values with these names."""
     # The further outputs must not appear in the caller's model.
     copy = model.clone()
@@ -122,7 +121,7 @@ def _bytes(value: ir.Value) -> int:
     return packed_bytes(value.dtype, math.prod(value.shape.numpy()))
 
 
-def _outputs(model: ir.Model, actual: Sequence[Any], expected: Sequence[Any]) -> tuple[Compared, ...]:
+def _outputs(model: ir.Model, actual: Sequence[object], expected: Sequence[object]) -> tuple[Compared, ...]:
     values = list(model.graph.outputs)[: len(actual)]
     reports = compare_outputs([value.name or "" for value in values], actual, expected)
     return tuple(

@@ -140,7 +140,7 @@ def _session(model: str | bytes, path: str, level: str) -> OpenSession:
     return OpenSession(open_session(model, f"'{path}'", options=options), f"'{path}'")
 
 
-Feeds = tuple[Mapping[str, Any], Mapping[str, Any]]
+Feeds = tuple[Mapping[str, object], Mapping[str, object]]
 """The same values as inputs of both files."""
 
 
@@ -181,7 +181,7 @@ def _larger_difference(before: OutputDifference | None, after: OutputDifference)
     )
 
 
-def _difference(name: str, a: Any, b: Any) -> OutputDifference:
+def _difference(name: str, a: object, b: object) -> OutputDifference:
     """The differences of two results; equal infinities and NaN are no difference."""
     if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray):
         is_equal = type(a) is type(b) and str(a) == str(b)

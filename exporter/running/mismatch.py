@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -56,8 +56,8 @@ def locate(
     capture: Capture,
     model: ir.Model,
     compared_values: list[ir.Value],
-    leaves: list[Any],
-    feed: Mapping[str, Any],
+    leaves: Sequence[object],
+    feed: Mapping[str, object],
     rtol: float | None,
     atol: float | None,
 ) -> Mismatch | None:
@@ -76,8 +76,8 @@ def node_errors(
     capture: Capture,
     model: ir.Model,
     compared_values: list[ir.Value],
-    leaves: list[Any],
-    feed: Mapping[str, Any],
+    leaves: Sequence[object],
+    feed: Mapping[str, object],
     rtol: float | None = None,
     atol: float | None = None,
 ) -> Iterator[tuple[ir.Node, ir.Value, OutputReport]]:
@@ -107,15 +107,18 @@ def node_errors(
 
 
 def _eager_results(
-    capture: Capture, leaves: list[Any]
-) -> Iterator[tuple[ir.Node, Iterable[tuple[ir.Value, Any]]]]:
+    capture: Capture, leaves: Sequence[object]
+) -> Iterator[tuple[ir.Node, Iterable[tuple[ir.Value, object]]]]:
     """The results of a captured graph's nodes in PyTorch, in order."""
     if capture.exported is None:
         # Without an ExportedProgram, run the source graph.
         input_leaves = [
             leaf for leaf, name in zip(leaves, capture.interface.inputs, strict=True) if name is not None
         ]
-        inputs = dict(zip(capture.source.graph.inputs, map(torch_values.as_real, input_leaves), strict=False))
+        real_leaves = [
+            torch_values.as_real(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in input_leaves
+        ]
+        inputs = dict(zip(capture.source.graph.inputs, real_leaves, strict=False))
         for node, results in source_execution.run(capture.source.graph, inputs):
             yield node, zip(node.outputs, results, strict=True)
         return
@@ -131,7 +134,7 @@ class _ResultRecorder(torch.fx.Interpreter):
         super().__init__(module, garbage_collect_values=False)
         self.results: dict[str, Any] = {}
 
-    def run_node(self, n: torch.fx.Node) -> Any:
+    def run_node(self, n: torch.fx.Node) -> object:
         result = super().run_node(n)
         if n.op == "call_function":
             self.results[n.name] = pytree.tree_map_only(
@@ -140,7 +143,7 @@ class _ResultRecorder(torch.fx.Interpreter):
         return result
 
 
-def _recorded_results(capture: Capture, leaves: list[Any]) -> Iterator[tuple[ir.Value, torch.Tensor]]:
+def _recorded_results(capture: Capture, leaves: Sequence[object]) -> Iterator[tuple[ir.Value, torch.Tensor]]:
     exported = capture.exported
     state = {**exported.state_dict, **exported.constants}
     users = iter(leaves)

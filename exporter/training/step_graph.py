@@ -9,6 +9,7 @@ import onnx_ir as ir
 from onnx_ir import DataType, Value
 
 from ...registration import KIND, MUTATES, CaptureError, Names
+from ..running.verification import as_array
 from .optimizers import Group, Optimizer
 from .signature import Signature
 from .updates import Rates, UpdateBuilder
@@ -158,9 +159,7 @@ class StepGraph:
         inputs = {}
         for key in group.rule.state:
             stored = optimizer.state.get(name, {}).get(key)
-            array = (
-                np.zeros_like(self.state[name]) if stored is None else np.array(stored.detach().cpu().numpy())
-            )
+            array = np.zeros_like(self.state[name]) if stored is None else np.array(as_array(stored))
             inputs[key] = self._input(f"{name}.{key}", array)
         return inputs
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import onnx_ir as ir
@@ -13,6 +13,9 @@ from ..running.model_inputs import Feed, inputs_of_model
 from ..running.runner import Runner
 from ..running.session import CPU, Providers, as_python
 from .signature import Signature
+
+LearningRates: TypeAlias = "float | Mapping[str, float] | None"
+"""One for all groups, some by input name, or those of the export."""
 
 
 class StepRunner:
@@ -34,7 +37,7 @@ class StepRunner:
             model, [by_name[name] for name in signature.learning_rates], metadata={}
         )
 
-    def make_feed(self, data: Mapping[str, object], learning_rates: object = None) -> Feed:
+    def make_feed(self, data: Mapping[str, object], learning_rates: LearningRates = None) -> Feed:
         """The data of a step and its learning rates, as onnxruntime values by input name.
 
         Args:
@@ -55,10 +58,11 @@ class StepRunner:
             InferenceError: onnxruntime refuses the step.
         """
         results = self._runner.run_unchecked({**feed, **self.state.feed(state)})
-        return dict(zip(self._runner.output_names, map(as_python, results), strict=True))
+        names = self._runner.output_names
+        return {name: as_python(result) for name, result in zip(names, results, strict=True)}
 
-    def _learning_rates(self, learning_rates: object) -> dict[str, float]:
-        rates: dict[str, Any] = dict(self.signature.learning_rates)
+    def _learning_rates(self, learning_rates: LearningRates) -> dict[str, float]:
+        rates = dict(self.signature.learning_rates)
         if isinstance(learning_rates, Mapping):
             unknown = sorted(set(learning_rates) - set(rates))
             if unknown:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,18 +29,21 @@ from .program import TrainingProgram
 from .signature import Signature
 from .step_graph import StepGraph
 
+if TYPE_CHECKING:
+    import torch
+
 
 def export_training(
-    model: Any,
-    args: Any,
-    targets: Any = None,
+    model: torch.nn.Module,
+    args: object,
+    targets: object = None,
     *,
-    loss: Callable[..., Any] | None = None,
-    optimizer: Any = "sgd",
-    hyperparameters: Mapping[str, Any] | None = None,
-    kwargs: Mapping[str, Any] | None = None,
+    loss: Callable[..., object] | None = None,
+    optimizer: str | torch.optim.Optimizer | None = "sgd",
+    hyperparameters: Mapping[str, object] | None = None,
+    kwargs: Mapping[str, object] | None = None,
     opset: int = DEFAULT_OPSET,
-    dynamic_shapes: Any = None,
+    dynamic_shapes: object = None,
     results: bool = False,
     gradients: bool = False,
     registry: Registry | None = None,
@@ -111,14 +114,14 @@ def export_training(
 
 
 def _capture_step(
-    model: Any,
-    args: Any,
-    kwargs: Mapping[str, Any] | None,
-    targets: Any,
-    loss: Callable[..., Any] | None,
+    model: torch.nn.Module,
+    args: object,
+    kwargs: Mapping[str, object] | None,
+    targets: object,
+    loss: Callable[..., object] | None,
     optimizer: Optimizer | None,
     *,
-    dynamic_shapes: Any,
+    dynamic_shapes: object,
     outputs: dict[str, bool],
 ) -> tuple[Capture, Signature, dict[str, np.ndarray]]:
     """The source graph of a step after the source passes, with its signature and the initial state."""
@@ -165,7 +168,9 @@ def _capture_step(
     return step_capture, signature, graph.state
 
 
-def _count_targets(forward: Capture, args: tuple[Any, ...], kwargs: Mapping[str, Any], targets: Any) -> int:
+def _count_targets(
+    forward: Capture, args: tuple[object, ...], kwargs: Mapping[str, object], targets: object
+) -> int:
     """The number of graph inputs that are targets; they are the last."""
     from ..torch_boundary.containers import pytree
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import onnx
@@ -54,7 +53,7 @@ def meaning(changes: Sequence[int], version: int) -> int | None:
     return next((opset for opset in changes if opset > version), None)
 
 
-def attributes_by_name(schema: OperatorSchema, attributes: Mapping[str, ir.Attr]) -> dict[str, Any]:
+def attributes_by_name(schema: OperatorSchema, attributes: Mapping[str, ir.Attr]) -> dict[str, object]:
     """The attributes as Python values, sub-graphs and tensors."""
     return {
         name: attribute.value
@@ -94,7 +93,7 @@ def complete_attributes(schema: OperatorSchema, attributes: Mapping[str, ir.Attr
     return {**{a.name: ir.Attr(a.name, a.type, a.default) for a in formals}, **attributes}
 
 
-def implied_arguments(registry: Registry, schema: OperatorSchema) -> dict[str, Any]:
+def implied_arguments(registry: Registry, schema: OperatorSchema) -> dict[str, object]:
     """The values that a version implies for arguments of later versions with another default."""
     return {
         name: value
@@ -105,8 +104,8 @@ def implied_arguments(registry: Registry, schema: OperatorSchema) -> dict[str, A
 
 
 def with_defaults(
-    registry: Registry, schema: OperatorSchema, named: Mapping[str, Any], target: OperatorSchema | None
-) -> dict[str, Any]:
+    registry: Registry, schema: OperatorSchema, named: Mapping[str, object], target: OperatorSchema | None
+) -> dict[str, object]:
     """The attributes, with omitted ones written out if the target has another default."""
     result = dict(named)
     implied_arguments = registry.implied_values(schema.name)
