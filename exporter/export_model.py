@@ -191,9 +191,11 @@ def capture_model(
                 check_initializers(captured.source)
             else:
                 stored.refer_to_files(captured.source)
+        # An ExportedProgram makes its module when it is needed.
         captured.module = None if model is captured.exported else model
         captured.weights = stored
         if is_training(model):
+            # Weights of a model in training are updated later: passes must not fold them.
             captured.source.metadata_props[FIXED_WEIGHTS] = "true"
         report("source passes")
         prepare(captured, options.mutations)

@@ -65,6 +65,7 @@ def load_file(path: str) -> types.ModuleType:
         raise OpsettaError(f"'{path}' is not a Python file")
     module = importlib.util.module_from_spec(specification)
     folder = str(file.resolve().parent)
+    # A script finds the modules beside it, and so must a file that is loaded like one.
     if folder not in sys.path:
         sys.path.insert(0, folder)
     # dataclasses look up their module in sys.modules.

@@ -138,6 +138,7 @@ class OnnxModel:
             TargetError: `external_data` is asked for, and the consumer of the model takes none.
         """
         check_saving(self.target, external_data)
+        # A file can only refer to weights that no pass has changed, so convert again without such passes.
         model = self.model if weights != "reference" or self._convert is None else self._convert(True)
         saving.save(model, target, external_data, prepack, layout, weights)
 

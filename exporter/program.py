@@ -123,6 +123,7 @@ class SourceModel:
         target: str | os.PathLike[str] | Target | None,
     ) -> tuple[Registry, str, int, Target | None]:
         """The registry, level, opset and target of a lowering, from the arguments of `lower`."""
+        # The default registry is filled when the symbolic functions are imported.
         from .. import symbolics  # noqa: F401
 
         load_entry_points()

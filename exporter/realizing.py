@@ -119,6 +119,7 @@ def realize(
     for properties in (rewritten.metadata_props, *(n.metadata_props for n in rewritten.graph.all_nodes())):
         for key in [key for key in properties if is_of_plan(key)]:
             del properties[key]
+    # Nodes that were invalid before are the caller's, not the passes'.
     check_nodes(rewritten, invalid)
     if annotated:
         annotate_inplace(rewritten)
@@ -129,6 +130,7 @@ def _free_weights(model: ir.Model) -> frozenset[str]:
     """Remove initializers from the inputs, where old IR versions require them; return their names."""
     if model.ir_version >= FREE_INITIALIZERS:
         return frozenset()
+    # Passes expect that inputs are what a caller feeds.
     model.ir_version = FREE_INITIALIZERS
     graph = model.graph
     graph.inputs[:] = [value for value in graph.inputs if not value.is_initializer()]

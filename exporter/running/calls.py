@@ -43,6 +43,7 @@ def flatten(interface: Interface, args: tuple[object, ...], kwargs: Mapping[str,
     for leaf, name, constant in zip(leaves, interface.inputs, interface.constants, strict=True):
         if name is not None and not isinstance(leaf, _NUMERIC):
             raise OpsettaError(f"input '{name}' must be a tensor or a number, not {type(leaf).__name__}")
+        # Comparing tensors would give a tensor, and an unused tensor has no constant to compare with.
         if name is None and not isinstance(leaf, torch.Tensor) and leaf != constant:
             raise OpsettaError(
                 f"an argument is {leaf!r}, but the model was captured with the constant {constant!r} "
@@ -59,6 +60,7 @@ def input_values(interface: Interface, names: Sequence[str], leaves: Sequence[ob
 
 def _leaves(interface: Interface, args: tuple[object, ...], kwargs: dict[str, object]) -> list[object] | None:
     specification = interface.input_specification
+    # torch's pytree keeps the order of keyword arguments, but callers may pass them in another one.
     order = specification.children()[1].context
     if isinstance(order, list) and set(order) == set(kwargs):
         kwargs = {name: kwargs[name] for name in order}
@@ -102,6 +104,7 @@ def run_eager(
     Raises:
         OpsettaError: the model itself fails on these arguments, or returns another number of values.
     """
+    # A model may write to its arguments, and the graph runs on the same ones.
     args, keywords = pytree.tree_map(_copy_tensor, (args, dict(kwargs)))
     leaves = pytree.tree_flatten((args, keywords))[0]
     with blame_model():
@@ -182,6 +185,7 @@ def _call_script(
 ) -> tuple[object, dict[str, torch.Tensor]]:
     """Call a TorchScript module, which cannot be called with other state, and restore its state."""
     with preserve_state(module, frozenset(mutated)):
+        # A result may be a view of state that is restored afterwards.
         result = pytree.tree_map(_copy_tensor, module(*args, **kwargs))
         tensors = tensors_of(module)
         return result, {name: tensors[name].detach().clone() for name in mutated if name in tensors}

@@ -62,6 +62,7 @@ class CapturedCalls:
             if self.capture.example is None:
                 raise OpsettaError("there are no example arguments to verify with: pass them")
             return self.capture.example
+        # As in `export`, a single value is one positional argument.
         if args is not None and not isinstance(args, (tuple, list)):
             args = (args,)
         return tuple(args or ()), dict(kwargs or {})

@@ -65,12 +65,14 @@ def eager_results(
     Raises:
         OpsettaError: the model itself fails on these arguments.
     """
+    # An ExportedProgram is not callable.
     module = model.module() if isinstance(model, torch.export.ExportedProgram) else model
     copied_args, copied_kwargs = pytree.tree_map(
         lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, (args, dict(kwargs))
     )
     with boundary(), calls.blame_model():
         result, _ = calls.call_model(module, (), copied_args, copied_kwargs)
+    # An ONNX graph has no output for None.
     return [leaf for leaf in pytree.tree_leaves(result) if leaf is not None]
 
 

@@ -122,6 +122,7 @@ def _eager_results(
         for node, results in source_execution.run(capture.source.graph, inputs):
             yield node, zip(node.outputs, results, strict=True)
         return
+    # The recorder follows the exported graph, whose nodes have other names than the source graph's.
     eager = dict(_recorded_results(capture, leaves))
     for node in capture.source.graph:
         yield node, [(value, eager[value]) for value in node.outputs if value in eager]
@@ -150,6 +151,7 @@ def _recorded_results(capture: Capture, leaves: Sequence[object]) -> Iterator[tu
     inputs = []
     for specification in exported.graph_signature.input_specs:
         item = next(users) if specification.target is None else state[specification.target]
+        # In-place operators of the graph must not change the caller's tensors or the weights.
         inputs.append(item.detach().clone() if isinstance(item, torch.Tensor) else item)
     recorder = _ResultRecorder(exported.graph_module)
     with torch.no_grad():

@@ -151,6 +151,7 @@ class ModelInputs:
         self.declared = {entry.name: entry for entry in declared}
         self.names = [entry.name for entry in declared if not entry.is_optional]
         self.sizes: SizeCheck | None = None
+        # See the class: equal names in files of other exporters need not mean equal sizes.
         if producer == PRODUCER or DIMENSIONS in metadata:
             checked = [entry for entry in declared if not entry.is_optional]
             self.sizes = SizeCheck([(entry.name, entry.shape or ()) for entry in checked], metadata)
@@ -213,6 +214,7 @@ class ModelInputs:
         """
         if not isinstance(values, Mapping):
             raise UsageError(f"inputs must be a mapping from names to arrays, not {type(values).__name__}")
+        # The usual call has exactly the declared inputs, and needs no list of problems.
         if values.keys() != self.declared.keys():
             self._complete(values)
         converted = {name: _convert_value(self.declared[name], value) for name, value in values.items()}
@@ -290,6 +292,7 @@ def _convert_value(declared: DeclaredInput, value: object) -> RuntimeValue:
     try:
         if array.dtype.kind in "biuf":
             return onnxruntime.OrtValue.ortvalue_from_numpy(array)
+        # numpy has no such element type: pass the bits, with the number that ONNX gives the type.
         number = int(ir.DataType.from_numpy(array.dtype))
         return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(
             array.view(f"u{array.dtype.itemsize}"), number
@@ -335,6 +338,7 @@ def _array(declared: DeclaredInput, value: object) -> np.ndarray:
         if is_untyped and declared_dtype is not None and array.dtype != declared_dtype:
             if array.size and not _is_convertible(array.dtype, declared_dtype):
                 _refuse_type(declared, str(array.dtype))
+            # From the value itself: a detour over float64 would round large integers.
             array = np.asarray(value if array.size else array, declared_dtype, order="C")
     except (ValueError, TypeError, OverflowError, RuntimeError) as error:
         if isinstance(error, UsageError):

@@ -45,6 +45,7 @@ class OpenSession:
         outputs = session.get_outputs()
         self.output_names = [output.name for output in outputs]
         types = [item.type for item in (*outputs, *session.get_inputs())]
+        # `run_with_ort_values` takes tensors of numbers only.
         self._has_only_numbers = all(
             type_name.startswith("tensor(") and type_name != "tensor(string)" for type_name in types
         )
@@ -125,6 +126,7 @@ def session_options(threads: int | None = None) -> onnxruntime.SessionOptions:
     except ImportError as error:
         raise InferenceError("running a model needs onnxruntime: pip install 'opsetta[runtime]'") from error
     options = onnxruntime.SessionOptions()
+    # Errors are raised; anything printed would disturb the output of commands.
     options.log_severity_level = 4
     if threads is not None:
         options.intra_op_num_threads = options.inter_op_num_threads = threads

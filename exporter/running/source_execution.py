@@ -101,6 +101,7 @@ def _run_block(graph: ir.Graph, environment: Environment) -> list[Any]:
 
 def _run_loop(body: ir.Graph, node_arguments: Mapping[str, Any], environment: Environment) -> list[Any]:
     carried: list[Any] = node_arguments["carried"]
+    # prim::Loop tests the condition of the call before the first iteration.
     condition, iteration = bool(node_arguments["condition"]), 0
     while condition and iteration < node_arguments["max_trip_count"]:
         environment.update(zip(body.inputs, [iteration, *carried], strict=True))
@@ -114,6 +115,7 @@ def _function(node: ir.Node) -> Callable[..., object] | None:
     if node.domain == "sym":
         name = node.op_type
         function = _SYMBOLIC.get(name) or getattr(operator, name, None) or getattr(builtins, name, None)
+        # Functions of Python take their operands by position.
         return None if function is None else lambda **operands: function(*operands.values())
     if node.domain == "prim" and node.op_type == "Constant":
         return lambda value: value

@@ -87,6 +87,7 @@ def compare(
     default_rtol, default_atol = TOLERANCES.get(expected.dtype.name, (0.0, 0.0))
     rtol = default_rtol if rtol is None else rtol
     atol = default_atol if atol is None else atol
+    # float16 errors would overflow, and unsigned differences would wrap around.
     wide = np.complex128 if np.iscomplexobj(expected) else np.float64
     a, b = actual.astype(wide), expected.astype(wide)
     is_equal = (actual == expected) | (np.isnan(a) & np.isnan(b))
@@ -100,9 +101,11 @@ def compare(
         tolerated = np.nan_to_num(atol + rtol * np.abs(b), nan=0.0, posinf=0.0)
         excess = np.where(is_equal, -1.0, errors - tolerated)
         share = float(np.where(is_equal, 0.0, errors / tolerated).max())
+        # The relative error is not defined at 0.
         nonzero = (b != 0) & np.isfinite(b)
         relative = float((errors[nonzero] / np.abs(b[nonzero])).max()) if nonzero.any() else 0.0
     outside = bool((excess > 0).any())
+    # Show an element that is outside tolerance, not merely the one with the largest error.
     worst = np.unravel_index(int(excess.argmax() if outside else errors.argmax()), a.shape)
     index = tuple(map(int, worst))
     return OutputReport(name, float(errors.max()), relative, index, not outside, share=share)

@@ -174,10 +174,12 @@ def _rule(optimizer: torch.optim.Optimizer, group: Mapping[str, Any]) -> Sgd | A
                 (float(first), float(second)),
                 float(options.pop("eps")),
                 float(options.pop("weight_decay")),
+                # Newer releases of torch write AdamW as Adam with decoupled weight decay.
                 bool(options.pop("decoupled_weight_decay", False)) or class_name == "AdamW",
             )
     except KeyError as error:
         raise UsageError(f"this {class_name} has no option {error}") from error
+    # An option that is off has no effect, whatever its name; one that is on changes the update.
     refused = sorted(key for key, item in options.items() if item not in (None, False))
     if refused:
         raise UsageError(f"{class_name} with {', '.join(refused)} is not supported: leave it at its default")

@@ -62,6 +62,7 @@ class TrainingSession:
         if missing:
             raise UsageError(f"the array for input '{missing[0]}' is missing")
         self.state = {name: as_array(arrays[name]) for name in self.signature.state}
+        # Check the state now: a wrong array should not fail in the middle of training.
         self._runner.state.feed(self.state)
         self.outputs: dict[str, np.ndarray] = {}
 
@@ -90,6 +91,7 @@ class TrainingSession:
         data = _values_by_name("inputs", self.signature.inputs, inputs)
         data |= _values_by_name("targets", self.signature.targets, targets)
         results = self._runner.run(self._runner.make_feed(data, learning_rate), self.state)
+        # The state changes only after the whole step has succeeded.
         for new, old in self.signature.updates.items():
             self.state[old] = results.pop(new)
         self.outputs = results

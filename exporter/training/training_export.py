@@ -146,11 +146,14 @@ def _capture_step(
         options = CaptureOptions(dynamic_shapes=dynamic_shapes, capture="gradients")
         forward = capture(module, positional, keywords, options)
         names = output_names(forward)
+        # The captures number the leaves of a structure: `loss_0` means that the loss has several.
         if names and names[0].startswith("loss_"):
             raise CaptureError("the loss must be one tensor, not a structure of several")
         trained = None if optimizer is None else set(optimizer.parameters)
         joint = capture_joint(forward, lambda parameter: trained is None or parameter in trained, f"{MODEL}.")
+        # Weights become inputs, so passes must not fold them.
         joint.model.metadata_props[FIXED_WEIGHTS] = "true"
+        # New values of buffers become outputs, which the next step takes as inputs.
         run_source_passes(joint.model, "outputs")
         graph = StepGraph(joint.model, names[1:], joint.gradients, optimizer)
         inputs = [

@@ -75,6 +75,7 @@ class _Eager:
     def __init__(self, trial: Trial):
         module = trial.module
         self._signature, self._call = trial.signature, trial.call
+        # Training changes the model: the user's own stays as it is.
         self._module = LossModule(*copy.deepcopy((module.model, module.loss)), module.targets)
         self._tensors = _tensors_of(self._module.model)
         inner = self._module.loss
@@ -92,6 +93,7 @@ class _Eager:
             with torch.no_grad():
                 for name in (*self._signature.parameters, *self._signature.buffers):
                     self._tensors[name].copy_(torch.from_numpy(np.array(state[name])))
+            # Gradients would otherwise add up over the steps.
             for parameter in self._module.parameters():
                 parameter.grad = None
             trainers = [_trainer(group, self._tensors, state) for group in self._groups]
@@ -130,6 +132,7 @@ class _Eager:
             item.grad.abs().max() for item in self._tensors.values() if item.grad is not None and item.numel()
         ]
         gradient = as_array(self._tensors[name].grad)
+        # The signs of both sides may differ, so the distance is bounded, not the relative error.
         near = np.abs(result - expected) <= _FARTHEST * group.learning_rate
         return np.where((np.abs(gradient) <= _NOISE * float(max(sizes))) & near, result, expected)
 
@@ -153,6 +156,7 @@ def _trainer(
     else:
         options |= {"dampening": rule.dampening, "nesterov": rule.nesterov}
         optimizer = torch.optim.SGD(parameters, momentum=rule.momentum, **options)
+    # Before the first step torch's optimizers have no state, and treat that step differently.
     begun = float(state.get("step", 1.0)) > 0
     for name, parameter in zip(group.parameters, parameters, strict=True):
         arrays = {key: state.get(f"{name}.{key}") for key in rule.state if begun}

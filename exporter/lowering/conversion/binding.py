@@ -89,6 +89,7 @@ def outputs_and_attributes(
 
 def complete_attributes(schema: OperatorSchema, attributes: Mapping[str, ir.Attr]) -> dict[str, ir.Attr]:
     """The attributes, completed with defaults, for a body that refers to them."""
+    # References of a body need a value, which a call may omit.
     formals = (a for a in schema.attributes.values() if a.default is not None)
     return {**{a.name: ir.Attr(a.name, a.type, a.default) for a in formals}, **attributes}
 
@@ -137,6 +138,7 @@ def place_inputs(
     for index, value in enumerate(inputs):
         parameter = schema.inputs[min(index, len(schema.inputs) - 1)]
         target_parameter = target.inputs[min(index, len(target.inputs) - 1)] if target.inputs else None
+        # A later version may have renamed the input at this position.
         stays = target_parameter is not None and (target_parameter.variadic or index < len(target.inputs))
         renamed = stays and target_parameter is not None and target_parameter.name not in own_names
         if parameter.variadic or (
@@ -147,6 +149,7 @@ def place_inputs(
         positional.append(None)
         if value is not None:
             named[parameter.name] = value
+    # Omitted inputs at the end are left out; a variadic input would count them.
     while positional and positional[-1] is None and (target.inputs and not target.inputs[-1].variadic):
         positional.pop()
     return positional, named
@@ -247,6 +250,7 @@ def _nonnegative(
         raise UnsupportedError(
             "an axis counts from the end of a tensor of unknown rank", first_opset=NEGATIVE_AXES
         )
+    # Their axes count from the end of the result, which has more dimensions.
     rank += len(axes) if op_type == "Unsqueeze" else 1 if op_type in ("OneHot", "ConcatFromSequence") else 0
     return [axis + rank if axis < 0 else axis for axis in axes]
 

@@ -81,6 +81,7 @@ class WrittenShapes:
             return
         for new in nodes:
             positions = () if new.domain else VECTORS.get(new.op_type, ())
+            # If the file states all sizes of the results, new knowledge cannot contradict them.
             if not positions or _is_settled(node.outputs):
                 continue
             for position in positions:
@@ -111,6 +112,7 @@ class WrittenShapes:
         signature = _signature(node, nodes)
         if signature in self._checked:
             return
+        # Equal nodes have equal replacements: a model of a thousand layers is checked once.
         self._checked.add(signature)
         message = _fragment(node, nodes, results, self._opset)
         # Sizes that passes will fold are known by propagation.
@@ -176,6 +178,7 @@ class WrittenShapes:
             for inner in graph
             for name in _names(inner.outputs)
         }
+        # The list grows while it is walked: breadth first, so that the nearest value is named.
         waiting, seen = [node], {node}
         for following in waiting:
             for value in following.outputs:
@@ -254,6 +257,7 @@ def _comparable(attribute: ir.Attr) -> object:
         return value
     if attribute.type in (AttributeType.INTS, AttributeType.FLOATS, AttributeType.STRINGS):
         return tuple(value)
+    # Graphs and tensors are compared by identity, which never merges different ones.
     return id(value)
 
 
