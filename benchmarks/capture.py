@@ -36,6 +36,7 @@ from rich.console import Console
 from rich.table import Table
 
 import opsetta
+from opsetta.exporter.capture.capture_options import CaptureOptions
 from opsetta.exporter.export_model import capture_model
 
 os.environ["OPSETTA_SWEEP"] = "1"  # Models of full depth.
@@ -99,7 +100,7 @@ def actions(
         )
 
     def capture(way: str) -> Any:
-        return capture_model(model, (), kwargs, capture=way, dynamic_shapes=shapes)
+        return capture_model(model, (), kwargs, CaptureOptions(capture=way, dynamic_shapes=shapes))
 
     return {
         "capture: direct": functools.partial(capture, "direct"),

@@ -94,6 +94,7 @@ class Stages:
 def measured(nodes: int) -> dict[str, object]:
     """One export of about so many nodes."""
     import opsetta
+    from opsetta.exporter.capture.capture_options import CaptureOptions
     from opsetta.exporter.export_model import capture_model
     from opsetta.exporter.lowering import driver, source_passes
 
@@ -110,7 +111,7 @@ def measured(nodes: int) -> dict[str, object]:
     source_passes.prepare = stages.timed("source passes", counted)
     driver.optimize = stages.timed("ONNX passes", driver.optimize)
     with stages.stage("capture"):
-        found = capture_model(model, (x,), capture="direct")
+        found = capture_model(model, (x,), {}, CaptureOptions(capture="direct"))
     with stages.stage("lowering"):
         lowered = opsetta.SourceModel(found).lower(18)
     with stages.stage("save"):

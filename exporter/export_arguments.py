@@ -6,9 +6,15 @@ import difflib
 import inspect
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..registration import UsageError
+
+if TYPE_CHECKING:
+    import torch
+
+ExportableModel: TypeAlias = "Callable[..., object] | torch.export.ExportedProgram | str | os.PathLike[str]"
+"""A module or a function, eager or TorchScript, what torch.export captured, or the path of TorchScript."""
 
 _FILE = "export returns a program, which writes the file: opsetta.export(...).save(path)"
 _ALWAYS = "opsetta always does this"
@@ -43,7 +49,7 @@ _OTHERWISE = {
 """torch.onnx's keywords, with the replacement in opsetta or the reason why there is none."""
 
 
-def refuse_unknown(keywords: Mapping[str, Any], function: Callable[..., Any]) -> None:
+def refuse_unknown(keywords: Mapping[str, object], function: Callable[..., object]) -> None:
     """Refuse unknown keywords; for those of torch.onnx the message names the replacement.
 
     Raises:
@@ -62,13 +68,13 @@ def refuse_unknown(keywords: Mapping[str, Any], function: Callable[..., Any]) ->
 
 
 def model_call(
-    model: Any, args: Any, kwargs: Mapping[str, Any] | None
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    model: ExportableModel, args: object, kwargs: Mapping[str, object] | None
+) -> tuple[tuple[object, ...], dict[str, object]]:
     """The example call as positional and keyword arguments of the model.
 
     A single value is one positional argument. As in torch.onnx, a dict at the end of `args` has keyword
     arguments, if its keys name parameters without another argument, or if the call does not fit the forward
-    otherwise. Any other dict is a positional argument.
+    otherwise. object other dict is a positional argument.
 
     Raises:
         UsageError: `kwargs` is not a mapping from names.
@@ -84,20 +90,21 @@ def model_call(
     positional = tuple(args) if isinstance(args, (tuple, list)) else (args,)
     if kwargs or not positional or not isinstance(positional[-1], dict):
         return positional, dict(kwargs or {})
-    return _trailing_keywords(model, positional)
+    return _trailing_keywords(model, positional[:-1], positional[-1])
 
 
-def _trailing_keywords(model: Any, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    *leading, trailing = args
+def _trailing_keywords(
+    model: ExportableModel, leading: tuple[object, ...], trailing: dict[str, object]
+) -> tuple[tuple[object, ...], dict[str, object]]:
     signature = _signature(getattr(model, "forward", model))
     if signature is None:
-        return args, {}
+        return (*leading, trailing), {}
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     names = [name for name, parameter in signature.parameters.items() if parameter.kind in by_name]
     named = set(trailing) <= set(names[len(leading) :]) and _fits(signature, *leading, **trailing)
-    if named or not _fits(signature, *args):
-        return tuple(leading), dict(trailing)
-    return args, {}
+    if named or not _fits(signature, *leading, trailing):
+        return leading, dict(trailing)
+    return (*leading, trailing), {}
 
 
 def _signature(function: Any) -> inspect.Signature | None:
@@ -120,7 +127,7 @@ def _signature(function: Any) -> inspect.Signature | None:
     )
 
 
-def _fits(signature: inspect.Signature, *args: Any, **kwargs: Any) -> bool:
+def _fits(signature: inspect.Signature, *args: object, **kwargs: object) -> bool:
     try:
         signature.bind(*args, **kwargs)
     except TypeError:

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..passes.faults import faults_reported
 from ..passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
 from ..registration import (
     FIXED_WEIGHTS,
-    CaptureError,
     Registry,
     UsageError,
     registry_or_default,
 )
 from ..registration.warning import warn
+from .capture.capture_options import CaptureOptions
 from .captured_graph import specializations
 from .captured_graph.capture import Capture
 from .captured_graph.stages import StageClock
 from .devices.targets.load_target import resolve_target
 from .devices.targets.target import Target
-from .export_arguments import model_call, refuse_unknown
+from .export_arguments import ExportableModel, model_call, refuse_unknown
 from .files.garbage_collection import rare_collections
 from .lowering.driver import check_names
 from .program import Program, SourceModel
@@ -32,17 +32,16 @@ if TYPE_CHECKING:
     from .capture.stored_weights.opening import Weights
 
 Progress = Callable[[str], None]
-_CAPTURE_METHODS = ("auto", "direct", "torch.export", "strict", "trace")
 
 
 def export(
-    model: Any,
-    args: Any = (),
-    kwargs: Mapping[str, Any] | None = None,
+    model: ExportableModel,
+    args: object = (),
+    kwargs: Mapping[str, object] | None = None,
     *,
     opset: int | None = None,
-    dynamic_shapes: Any = None,
-    dynamic_axes: Mapping[str, Any] | None = None,
+    dynamic_shapes: object = None,
+    dynamic_axes: Mapping[str, object] | None = None,
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
     mutations: str = "error",
@@ -55,7 +54,7 @@ def export(
     progress: Progress | None = None,
     optimize: str | bool = DEFAULT_LEVEL,
     target: str | os.PathLike[str] | Target | None = None,
-    **others: Any,
+    **others: object,
 ) -> Program:
     """Export a PyTorch model to ONNX at exactly `opset`.
 
@@ -116,23 +115,20 @@ def export(
     registry = registry_or_default(registry)
     check_names("input_names", input_names)
     check_names("output_names", output_names)
+    options = CaptureOptions(
+        dynamic_shapes=dynamic_shapes,
+        dynamic_axes=dynamic_axes,
+        input_names=input_names,
+        output_names=output_names,
+        mutations=mutations,
+        strict=strict,
+        capture=capture,
+        specialize=specialize,
+        source_lines=source_lines,
+        weights=weights,
+    )
     with rare_collections():
-        captured = capture_model(
-            model,
-            args,
-            kwargs,
-            dynamic_shapes=dynamic_shapes,
-            dynamic_axes=dynamic_axes,
-            input_names=input_names,
-            output_names=output_names,
-            mutations=mutations,
-            strict=strict,
-            capture=capture,
-            specialize=specialize,
-            source_lines=source_lines,
-            weights=weights,
-            progress=progress,
-        )
+        captured = capture_model(model, args, kwargs, options, progress)
         if progress is not None:
             progress("lowering")
         names = {"input_names": input_names, "output_names": output_names}
@@ -143,28 +139,19 @@ def export(
 
 @faults_reported("when it captured the model")
 def capture_model(
-    model: Any,
-    args: Any = (),
-    kwargs: Mapping[str, Any] | None = None,
-    *,
-    dynamic_shapes: Any = None,
-    dynamic_axes: Mapping[str, Any] | None = None,
-    input_names: Sequence[str] | None = None,
-    output_names: Sequence[str] | None = None,
-    mutations: str = "error",
-    strict: bool = False,
-    capture: str = "auto",
-    specialize: bool = False,
-    source_lines: bool = False,
-    weights: Weights | None = None,
+    model: ExportableModel,
+    args: object,
+    kwargs: Mapping[str, object] | None,
+    options: CaptureOptions,
     progress: Progress | None = None,
 ) -> Capture:
     """The source graph of a model, after the source passes: the part of `export` without an opset.
 
     Arguments and errors are those of `export`.
     """
-    method = _capture_method(strict, capture, specialize)
-    _check(mutations, dynamic_axes, progress)
+    options.check()
+    if progress is not None and not callable(progress):
+        raise UsageError(f"progress must be a function of a stage's name, not {type(progress).__name__}")
     report = StageClock(progress)
     report("loading")
     need_torch("exporting a model")
@@ -191,32 +178,27 @@ def capture_model(
         if is_training(model):
             warn("the model is exported in training mode; for inference, call model.eval() first")
         report("capturing")
-        options = {
-            "dynamic_shapes": dynamic_shapes,
-            "dynamic_axes": dynamic_axes,
-            "input_names": input_names,
-            "output_names": output_names,
-            "source_lines": source_lines,
-        }
-        stored = None if weights is None else StoredWeights(model, weights)
+        stored = None if options.weights is None else StoredWeights(model, options.weights)
         with explaining_absence(model) if stored is None else stored.attach():
             if torchscript.is_torchscript(model):
-                captured = torchscript.capture(model, args, kwargs, **options)
-            elif method == "trace":
-                captured = torchscript.capture_trace(model, args, kwargs, **options)
+                captured = torchscript.capture(model, args, kwargs, options)
+            elif options.method == "trace":
+                captured = torchscript.capture_trace(model, args, kwargs, options)
             else:
-                captured = capture_pytorch(model, args, kwargs, by=method, specialize=specialize, **options)
+                captured = capture_pytorch(model, args, kwargs, options)
             check_example(captured)
             if stored is None:
                 check_initializers(captured.source)
             else:
                 stored.refer_to_files(captured.source)
+        # An ExportedProgram makes its module when it is needed.
         captured.module = None if model is captured.exported else model
         captured.weights = stored
         if is_training(model):
+            # Weights of a model in training are updated later: passes must not fold them.
             captured.source.metadata_props[FIXED_WEIGHTS] = "true"
         report("source passes")
-        prepare(captured, mutations)
+        prepare(captured, options.mutations)
     report.end()
     captured.stages = report.stages
     _warn_of_specializations(captured)
@@ -238,37 +220,6 @@ def lower_capture(
 
     model = SourceModel(captured, input_names=input_names, output_names=output_names, decompose=Decomposer())
     return model.lower(opset, registry=registry, optimize=optimize, target=target)
-
-
-def _check(mutations: str, dynamic_axes: Any, progress: Any) -> None:
-    """Refuse invalid values of the capture's options."""
-    if mutations not in ("outputs", "error", "drop"):
-        raise CaptureError(f"mutations must be 'outputs', 'error' or 'drop', not {mutations!r}")
-    if progress is not None and not callable(progress):
-        raise UsageError(f"progress must be a function of a stage's name, not {type(progress).__name__}")
-    if dynamic_axes is not None and not isinstance(dynamic_axes, Mapping):
-        raise CaptureError(
-            f"dynamic_axes must be a dict from input names to axes, such as {{'x': {{0: 'batch'}}}}, not "
-            f"{type(dynamic_axes).__name__}"
-        )
-
-
-def _capture_method(strict: bool, capture: str, specialize: bool) -> str:
-    """The capture method that the arguments select.
-
-    Raises:
-        UsageError: `capture` has an unknown value, or contradicts `strict` or `specialize`.
-    """
-    if capture not in _CAPTURE_METHODS:
-        raise UsageError(f"capture must be one of {', '.join(map(repr, _CAPTURE_METHODS))}, not {capture!r}")
-    if strict and capture not in ("auto", "strict"):
-        raise UsageError(
-            f"strict=True means capture='strict', and cannot be combined with capture={capture!r}"
-        )
-    method = "strict" if strict else capture
-    if specialize and method not in ("auto", "direct", "trace"):
-        raise UsageError(f"specialize=True needs capture='auto', 'direct' or 'trace', not {method!r}")
-    return method
 
 
 def _warn_of_specializations(captured: Capture) -> None:

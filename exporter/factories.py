@@ -10,10 +10,14 @@ import pathlib
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..registration import OpsettaError
 from ..registration.printable import one_line
+from .export_arguments import ExportableModel
+
+if TYPE_CHECKING:
+    import torch
 
 _OPTIONS = frozenset(
     "capture dynamic_axes dynamic_shapes input_names mutations output_names strict weights".split()
@@ -24,13 +28,13 @@ _OPTIONS = frozenset(
 class Example:
     """The result of a factory: a model, example arguments, and options of `export`."""
 
-    model: Any
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    model: Callable[..., object] | torch.export.ExportedProgram
+    args: tuple[object, ...]
+    kwargs: dict[str, object]
     options: dict[str, Any]
 
 
-def example_of(reference: str, factory: Callable[..., Any], **sizes: int) -> Example:
+def example_of(reference: str, factory: Callable[..., object], **sizes: int) -> Example:
     """Call a factory.
 
     Args:
@@ -61,6 +65,7 @@ def load_file(path: str) -> types.ModuleType:
         raise OpsettaError(f"'{path}' is not a Python file")
     module = importlib.util.module_from_spec(specification)
     folder = str(file.resolve().parent)
+    # A script finds the modules beside it, and so must a file that is loaded like one.
     if folder not in sys.path:
         sys.path.insert(0, folder)
     # dataclasses look up their module in sys.modules.
@@ -86,7 +91,7 @@ def report_failure(subject: str) -> Iterator[None]:
         raise OpsettaError(f"{subject} raised {type(error).__name__}: {text}") from error
 
 
-def _example(reference: str, result: Any) -> Example:
+def _example(reference: str, result: object) -> Example:
     if isinstance(result, Mapping):
         return _from_mapping(reference, dict(result))
     if not isinstance(result, tuple) or len(result) not in (2, 3):
@@ -110,7 +115,9 @@ def _from_mapping(reference: str, result: dict[str, Any]) -> Example:
     return _check_example(reference, model, args, kwargs, result)
 
 
-def _check_example(reference: str, model: Any, args: Any, kwargs: Any, options: dict[str, Any]) -> Example:
+def _check_example(
+    reference: str, model: ExportableModel, args: object, kwargs: object, options: dict[str, object]
+) -> Example:
     if isinstance(model, (str, os.PathLike)):
         from .capture import torchscript
 

@@ -93,6 +93,7 @@ def load(
         allow_links,
     )
     for attempt in range(_ATTEMPTS):
+        # Read before the file: a replacement during the read must show.
         identity_before = _identity(path)
         try:
             if init_net is not None or is_net(path):

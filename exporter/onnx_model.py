@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Mapping
 from typing import IO, TYPE_CHECKING, Any
@@ -22,10 +23,8 @@ from .files.reading.carried import carried_by, to_proto
 from .lowering.conversion.conversion import convert
 from .lowering.conversion.preparation import opset_of
 from .lowering.driver import Observation
-from .running import verification
-from .running.model_inputs import is_torch_tensor
 from .running.runner import Runner
-from .running.session import as_python
+from .running.verification import VerificationReport
 
 if TYPE_CHECKING:
     from .report.records import Report
@@ -57,7 +56,6 @@ class OnnxModel:
         self.registry = registry
         self.target: Target | None = None
         self.quantization: Quantization | None = None
-        self._open_runner: Runner | None = None
         self._convert: Callable[..., ir.Model] | None = None
         """Converts the source again, optionally without passes that change weights, or observed."""
 
@@ -140,6 +138,7 @@ class OnnxModel:
             TargetError: `external_data` is asked for, and the consumer of the model takes none.
         """
         check_saving(self.target, external_data)
+        # A file can only refer to weights that no pass has changed, so convert again without such passes.
         model = self.model if weights != "reference" or self._convert is None else self._convert(True)
         saving.save(model, target, external_data, prepack, layout, weights)
 
@@ -191,7 +190,7 @@ class OnnxModel:
         subject = self.source, self.opset, self._convert, lower, self.target
         return report_conversion(path, *subject, Choices(**options))
 
-    def run(self, inputs: Mapping[str, Any]) -> list[Any]:
+    def run(self, inputs: Mapping[str, object]) -> list[Any]:
         """Run the model with onnxruntime on arrays by input name.
 
         Args:
@@ -205,9 +204,9 @@ class OnnxModel:
             DimensionError: the model is not valid for a size.
             InferenceError: onnxruntime is not installed, or refuses the model or the inputs.
         """
-        return [as_python(value) for value in self._runner.run(inputs)]
+        return self._runner.arrays(inputs)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         """Run the model with onnxruntime on arrays in the order of the inputs, or by the inputs' names.
 
         Takes numpy arrays, torch tensors and numbers; only torch tensors need torch.
@@ -220,24 +219,17 @@ class OnnxModel:
             DimensionError: the model is not valid for a size.
             InferenceError: onnxruntime is not installed, or refuses the model or the inputs.
         """
-        results = self._runner.run(self._runner.inputs.bind(args, kwargs))
-        if any(map(is_torch_tensor, (*args, *kwargs.values()))):
-            from .running.torch_values import to_torch
-
-            converted = [to_torch(value) if hasattr(value, "numpy") else value for value in results]
-        else:
-            converted = [as_python(value) for value in results]
-        return converted[0] if len(converted) == 1 else tuple(converted)
+        return self._runner.call(args, kwargs)
 
     def verify(
         self,
-        args: tuple[Any, ...] | None = None,
-        kwargs: Mapping[str, Any] | None = None,
+        args: tuple[object, ...] | None = None,
+        kwargs: Mapping[str, object] | None = None,
         *,
-        model: Callable[..., Any] | None = None,
+        model: Callable[..., object] | None = None,
         rtol: float | None = None,
         atol: float | None = None,
-    ) -> verification.VerificationReport:
+    ) -> VerificationReport:
         """Compare with the file that the model was converted from, or with a PyTorch model.
 
         Args:
@@ -260,26 +252,23 @@ class OnnxModel:
             InferenceError: onnxruntime is not installed, or refuses one of the models or the inputs.
         """
         positional = tuple(args) if isinstance(args, (tuple, list)) else () if args is None else (args,)
-        values = self._runner.inputs.bind(positional, kwargs or {})
-        actual = self.run(values)
+        inputs = self._runner.inputs
+        feed = inputs.feed(inputs.bind(positional, kwargs or {}))
         if model is not None:
             from .running.file_verification import eager_results
 
-            expected = eager_results(model, positional, kwargs or {})
-            return verification.check(self.output_names, actual, expected, rtol, atol)
+            return self._runner.verify(feed, eager_results(model, positional, kwargs or {}), rtol, atol)
         if self.source is self.model:
             raise OpsettaError(
                 "the model was not converted, so there is nothing to compare it with: convert it with "
                 "lower(opset), or pass a PyTorch model as model="
             )
-        expected = OnnxModel(self.source).run(values)
-        return verification.check(self.output_names, actual, expected, rtol, atol, expected_by="the original")
+        expected = Runner.of_model(self.source).arrays(inputs.bind(positional, kwargs or {}))
+        return self._runner.verify(feed, expected, rtol, atol, expected_by="the original")
 
-    @property
+    @functools.cached_property
     def _runner(self) -> Runner:
-        if self._open_runner is None:
-            self._open_runner = Runner(self.model)
-        return self._open_runner
+        return Runner.of_model(self.model)
 
     def __repr__(self) -> str:
         nodes = self.model.graph.num_nodes()

@@ -36,14 +36,15 @@ from .files.graph_file.writing import write_source
 from .files.reading import bounds_of
 from .lowering import source_dialect as lowering
 from .lowering.driver import Observation
-from .onnx_model import OnnxModel
 from .running.captured_calls import CapturedCalls
-from .running.model_inputs import inputs_of_model
+from .running.model_inputs import Feed
 from .running.runner import Runner
 from .torch_boundary.requirements import need_torch
 
 if TYPE_CHECKING:
     from .report.records import Report
+    from .running.mismatch import Mismatch
+    from .running.verification import VerificationReport
 
 
 class SourceModel:
@@ -122,6 +123,7 @@ class SourceModel:
         target: str | os.PathLike[str] | Target | None,
     ) -> tuple[Registry, str, int, Target | None]:
         """The registry, level, opset and target of a lowering, from the arguments of `lower`."""
+        # The default registry is filled when the symbolic functions are imported.
         from .. import symbolics  # noqa: F401
 
         load_entry_points()
@@ -257,7 +259,6 @@ class Program:
         with time_stage("lowering") as stages:
             self.model = source._lower_graph(opset, registry, optimize, target=target).model
         self.stages = [*self._capture.stages, *stages]
-        self._file: OnnxModel | None = None
 
     @property
     def source(self) -> ir.Model:
@@ -389,7 +390,7 @@ class Program:
             path, self.opset, registry=self.registry, optimize=self.optimize, target=self.target, **options
         )
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         """Run the model with onnxruntime.
 
         Takes the arguments of the captured model, and returns torch tensors in the structure of its result. A
@@ -403,42 +404,38 @@ class Program:
             InferenceError: onnxruntime refuses the model or the inputs.
         """
         if self.interface.input_specification is None:
-            if self._file is None:
-                self._file = OnnxModel(self.model)
-            return self._file(*args, **kwargs)
+            return self._runner.call(args, kwargs)
         need_torch("calling a program")
         from .running import calls
 
-        results = self._run(self._feed_of(args, kwargs)[1])
+        results = self._runner.tensors(self._feed_of(args, kwargs)[1])
         interface = self._calls.interface
         return calls.restore(interface, results[: len(results) - len(interface.mutated)])
 
-    def _feed_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    def _feed_of(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[list[object], Feed]:
         """The flat arguments of a call, and those that are graph inputs as onnxruntime values, checked."""
         leaves, values = self._calls.input_values(self.input_names, args, kwargs)
         return leaves, self._runner.inputs.feed(values)
 
-    def _run(self, feed: Mapping[str, Any]) -> list[Any]:
-        from .running import torch_values
-
-        results = [torch_values.to_torch(value) for value in self._runner.run_unchecked(feed)]
-        for position in self._calls.interface.complex_outputs:
-            results[position] = torch_values.as_complex(results[position])
-        return results
-
     @functools.cached_property
     def _runner(self) -> Runner:
-        values = list(self.model.graph.inputs)[: len(self.source.graph.inputs)]
-        return Runner(self.model, inputs_of_model(self.model, values, self.source.metadata_props))
+        if self.interface.input_specification is None:
+            return Runner.of_model(self.model)
+        return Runner.of_model(
+            self.model,
+            list(self.model.graph.inputs)[: len(self.source.graph.inputs)],
+            metadata=self.source.metadata_props,
+            complex_outputs=self.interface.complex_outputs,
+        )
 
     def verify(
         self,
-        args: tuple[Any, ...] | None = None,
-        kwargs: Mapping[str, Any] | None = None,
+        args: tuple[object, ...] | None = None,
+        kwargs: Mapping[str, object] | None = None,
         *,
         rtol: float | None = None,
         atol: float | None = None,
-    ) -> Any:
+    ) -> VerificationReport:
         """Compare onnxruntime with eager PyTorch, including the values written to mutated buffers.
 
         Args:
@@ -458,23 +455,22 @@ class Program:
         """
         self._calls.check_comparable()
         need_torch("verifying a program")
-        from .running import verification
         from .torch_boundary.boundary import boundary
 
         args, kwargs = self._calls.arguments(args, kwargs)
         with boundary():
             _, feed = self._feed_of(args, kwargs)
             expected = self._calls.eager_results(args, kwargs)
-            return verification.check(self.output_names, self._run(feed), expected, rtol, atol)
+            return self._runner.verify(feed, expected, rtol, atol)
 
     def locate_mismatch(
         self,
-        args: tuple[Any, ...] | None = None,
-        kwargs: Mapping[str, Any] | None = None,
+        args: tuple[object, ...] | None = None,
+        kwargs: Mapping[str, object] | None = None,
         *,
         rtol: float | None = None,
         atol: float | None = None,
-    ) -> Any:
+    ) -> Mismatch | None:
         """The first source node whose result is outside tolerance, or None.
 
         onnxruntime runs this program once with the intermediate results as further outputs, and PyTorch runs

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import numpy as np
 import onnx
@@ -81,7 +80,7 @@ def quantize_weights(
     return quantized
 
 
-def scheme_of(dtype: str, block_size: int = 32, symmetric: bool = True, **ignored: Any) -> Scheme:
+def scheme_of(dtype: str, block_size: int = 32, symmetric: bool = True, **ignored: object) -> Scheme:
     """How weights are quantized, from arguments of `quantize_weights`.
 
     Raises:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import onnx
 import onnx_ir as ir
@@ -120,6 +119,7 @@ def realize(
     for properties in (rewritten.metadata_props, *(n.metadata_props for n in rewritten.graph.all_nodes())):
         for key in [key for key in properties if is_of_plan(key)]:
             del properties[key]
+    # Nodes that were invalid before are the caller's, not the passes'.
     check_nodes(rewritten, invalid)
     if annotated:
         annotate_inplace(rewritten)
@@ -130,6 +130,7 @@ def _free_weights(model: ir.Model) -> frozenset[str]:
     """Remove initializers from the inputs, where old IR versions require them; return their names."""
     if model.ir_version >= FREE_INITIALIZERS:
         return frozenset()
+    # Passes expect that inputs are what a caller feeds.
     model.ir_version = FREE_INITIALIZERS
     graph = model.graph
     graph.inputs[:] = [value for value in graph.inputs if not value.is_initializer()]
@@ -155,7 +156,7 @@ def _pass(name_or_pass: str | Pass) -> Pass:
 
 
 def _check(model: ir.Model) -> None:
-    carried: Any = carried_by(model)
+    carried = carried_by(model)
     if carried.types or carried.sparse or carried.training:
         raise GraphError(
             "models with maps, sparse weights or training information are not supported by realize"

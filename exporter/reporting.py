@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-import inspect
+import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
 from ..registration import OpsettaError, Registry, registry_or_default
+from .capture.capture_options import CaptureOptions
 from .captured_graph.stages import StageClock
 from .devices.targets.load_target import resolve_target
 from .devices.targets.target import Target
-from .export_arguments import refuse_unknown
+from .export_arguments import ExportableModel, refuse_unknown
 from .export_model import capture_model
 from .program import SourceModel
 from .report.captured import requested_options
 from .report.collecting import failed_report, save_report
 from .report.records import Report
 
-# All parameters but the model, its arguments and keyword arguments.
-_CAPTURE = tuple(inspect.signature(capture_model).parameters)[3:]
+_CAPTURE = {field.name for field in dataclasses.fields(CaptureOptions)}
 
 
 def export_report(
-    model: Any,
-    args: Any = (),
-    kwargs: Mapping[str, Any] | None = None,
+    model: ExportableModel,
+    args: object = (),
+    kwargs: Mapping[str, object] | None = None,
     *,
     path: str | bytes | os.PathLike[str] | None = None,
     opset: int | None = None,
@@ -73,8 +73,9 @@ def export_report(
     used_registry = registry_or_default(registry)
     name = title or getattr(model, "__name__", None) or type(model).__name__
     clock = StageClock(progress)
+    capture_options = CaptureOptions(**options)
     try:
-        captured = capture_model(model, args, kwargs, progress=clock, **options)
+        captured = capture_model(model, args, kwargs, capture_options, clock)
     except OpsettaError as error:
         stage = clock.stage or "capturing"
         return save_report(
@@ -83,14 +84,21 @@ def export_report(
             ),
             path,
         )
-    names: dict[str, Any] = {key: options.get(key) for key in ("input_names", "output_names")}
-    source = SourceModel(captured, **names, decompose=Decomposer())
-    settings: dict[str, Any] = {
-        "registry": used_registry,
-        "optimize": level,
-        "target": resolved_target,
-        "title": name,
-        "opsets": opsets,
-    }
-    contents: dict[str, Any] = {"compare": compare, "latency": latency, "progress": progress}
-    return source.report(path, requested_opset, **settings, **contents)
+    source = SourceModel(
+        captured,
+        input_names=capture_options.input_names,
+        output_names=capture_options.output_names,
+        decompose=Decomposer(),
+    )
+    return source.report(
+        path,
+        requested_opset,
+        registry=used_registry,
+        optimize=level,
+        target=resolved_target,
+        title=name,
+        opsets=opsets,
+        compare=compare,
+        latency=latency,
+        progress=progress,
+    )

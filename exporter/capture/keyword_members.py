@@ -6,6 +6,7 @@ Torch refuses dynamic shapes for such members, and cannot trace them.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +15,7 @@ from inspect import Parameter
 import torch
 
 from ..torch_boundary.process.process_state import replace_attribute
+from .capture_options import CaptureOptions
 from .sizes.dynamic_shapes import bind
 
 
@@ -22,18 +24,18 @@ def as_parameters(
     model: Callable[..., object],
     args: tuple[object, ...],
     kwargs: Mapping[str, object],
-    dynamic_shapes: object,
-) -> Iterator[object]:
+    options: CaptureOptions,
+) -> Iterator[CaptureOptions]:
     """Within the context, the signature of a module's forward names the members that the call has.
 
     Yields:
-        The dynamic shapes, with entries for the members in place of one for `**kwargs`.
+        The options; their dynamic shapes have entries for the members in place of one for `**kwargs`.
     """
     parameters = _parameters(model) if isinstance(model, torch.nn.Module) else []
     variadic = parameters.pop() if parameters and parameters[-1].kind is Parameter.VAR_KEYWORD else None
     members = kwargs.keys() - {parameter.name for parameter in parameters}
     if not isinstance(model, torch.nn.Module) or variadic is None or not members:
-        yield dynamic_shapes
+        yield options
         return
     # A trace takes no keyword-only parameters.
     last = parameters[-1].kind if parameters else Parameter.POSITIONAL_ONLY
@@ -51,7 +53,8 @@ def as_parameters(
     # torch reads the signature, not the code, to name the inputs.
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     with replace_attribute(model, "forward", call):
-        yield _by_member(dynamic_shapes, variadic.name, list(bound))
+        by_member = _by_member(options.dynamic_shapes, variadic.name, list(bound))
+        yield dataclasses.replace(options, dynamic_shapes=by_member)
 
 
 def _parameters(model: torch.nn.Module) -> list[Parameter]:

@@ -15,6 +15,8 @@ from typing import IO
 import numpy as np
 import onnx_ir as ir
 
+from ...registration.inference.tensor_sizes import packed_bytes
+
 _BLOCK = 1 << 20
 """Bytes that are read at once; a multiple of every element size."""
 
@@ -144,7 +146,7 @@ class FileTensor(ir.LazyTensor):
 def _view(
     file: StoredFile, offset: int, dtype: ir.DataType, shape: tuple[int, ...], name: str | None
 ) -> ir.TensorProtocol:
-    size = -(-math.prod(shape) * dtype.bitwidth // 8)
+    size = packed_bytes(dtype, math.prod(shape))
     return tensor_over(file.contents[offset : offset + size], name, dtype, shape)
 
 

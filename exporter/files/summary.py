@@ -12,6 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from ...registration import DIMENSIONS, SPECIALIZATIONS
+from ...registration.inference.tensor_sizes import packed_bytes
 from ..captured_graph.dimensions import read_restrictions as restrictions
 from ..captured_graph.specializations import read_specializations as specializations
 from .garbage_collection import rare_collections
@@ -19,11 +20,7 @@ from .reading import bounds_of, read_model
 from .reading.checks.content import text_of
 from .reading.subgraphs import all_graphs, with_subgraphs
 
-_BITS = {
-    int(dtype): dtype.bitwidth
-    for dtype in ir.DataType
-    if dtype not in (ir.DataType.UNDEFINED, ir.DataType.STRING)
-}
+_SIZED_TYPES = frozenset(ir.DataType) - {ir.DataType.UNDEFINED, ir.DataType.STRING}
 _ELEMENT_TYPES = {number: name for name, number in onnx.TensorProto.DataType.items()}
 
 
@@ -107,6 +104,6 @@ def _tensor_bytes(tensor: onnx.TensorProto) -> int:
     """The bytes of a tensor by its shape; 0 if the shape is invalid."""
     if tensor.data_type == onnx.TensorProto.STRING:
         return sum(map(len, tensor.string_data))
-    if tensor.data_type not in _BITS or min(tensor.dims, default=0) < 0:
+    if tensor.data_type not in _SIZED_TYPES or min(tensor.dims, default=0) < 0:
         return 0
-    return int(-(-math.prod(tensor.dims) * _BITS[tensor.data_type] // 8))
+    return packed_bytes(ir.DataType(tensor.data_type), math.prod(tensor.dims))

@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 from numpy.typing import ArrayLike
 
 from ...registration import ModelFileError, UsageError
-from ..running.model_inputs import inputs_of_session
-from ..running.session import OpenSession, open_session
+from ..running.runner import Runner
+from ..running.session import CPU, Providers
 from .folder import folder_at
 from .settings import Settings, read_settings
 from .text import Tokenizer, log_mel
@@ -20,7 +21,6 @@ from .token_choice import Sampling, TokenChoice
 from .token_rules import TokenRules
 
 _PAST, _PRESENT = "past_key_values.", "present."
-_TYPES: dict[str, type[np.floating]] = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
 
 
 class TextGenerator:
@@ -39,9 +39,7 @@ class TextGenerator:
         InferenceError: onnxruntime is not installed, or refuses a file.
     """
 
-    def __init__(
-        self, folder: str | os.PathLike[str], *, providers: Sequence[Any] = ("CPUExecutionProvider",)
-    ):
+    def __init__(self, folder: str | os.PathLike[str], *, providers: Providers = CPU):
         self._folder = folder_at(folder)
         self.settings: Settings = read_settings(self._folder)
         self._encoder: _Graph | None = None
@@ -189,7 +187,7 @@ class TextGenerator:
             if input_features is None or input_ids is not None:
                 raise UsageError("this model needs input_features, not input_ids")
             declaration = self._encoder.inputs["input_features"]
-            return {"input_features": np.asarray(input_features, dtype=_numpy_type(declaration.type))}
+            return {"input_features": np.asarray(input_features, dtype=_numpy_type(declaration.dtype))}
         if input_ids is None or input_features is not None:
             raise UsageError("this model needs input_ids, not input_features")
         tokens, mask = _prompt(input_ids, attention_mask)
@@ -263,41 +261,38 @@ class _Graph:
         past: the inputs of its cache.
     """
 
-    def __init__(self, path: pathlib.Path, providers: Sequence[Any]):
+    def __init__(self, path: pathlib.Path, providers: Providers):
         if not path.is_file():
             raise ModelFileError(f"there is no file '{path}': write the folder with opsetta export --hf")
-        session = open_session(str(path), f"'{path}'", providers)
-        self.inputs: dict[str, Any] = {argument.name: argument for argument in session.get_inputs()}
-        self.past = [argument for name, argument in self.inputs.items() if name.startswith(_PAST)]
-        self._checked_inputs = inputs_of_session(session)
-        self._session = OpenSession(session)
+        self._runner = Runner.of_file(path, providers=providers)
+        self.inputs = self._runner.inputs.declared
+        self.past = [declared for name, declared in self.inputs.items() if name.startswith(_PAST)]
 
     def empty_cache(self, batch: int) -> dict[str, np.ndarray]:
         """A cache without positions; none if the graph has no such inputs."""
-        return {
-            argument.name: np.zeros(
-                (batch, argument.shape[1], 0, argument.shape[3]), dtype=_numpy_type(argument.type)
-            )
-            for argument in self.past
-        }
+        cache = {}
+        for declared in self.past:
+            sizes = [size if isinstance(size, int) else 0 for size in declared.shape or ()]
+            cache[declared.name] = np.zeros((batch, sizes[1], 0, sizes[3]), _numpy_type(declared.dtype))
+        return cache
 
     def run(self, inputs: Mapping[str, object]) -> dict[str, Any]:
         """Run the graph; return the outputs by name, as onnxruntime's values, which are not copied."""
-        results = self._session.run(self._checked_inputs.feed(inputs))
-        return dict(zip(self._session.output_names, results, strict=True))
+        return dict(zip(self._runner.output_names, self._runner.run(inputs), strict=True))
 
 
-def _numpy_type(name: str) -> type[np.floating]:
+def _numpy_type(dtype: ir.DataType | None) -> np.dtype:
     """The numpy type of an input.
 
     Raises:
-        UsageError: numpy lacks it.
+        UsageError: the files have another element type than those that generation supports.
     """
-    if name not in _TYPES:
+    if dtype not in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
+        name = "an unknown type" if dtype is None else str(dtype).lower()
         raise UsageError(
             f"generation does not support a model in {name}: export it with dtype='float32' or 'float16'"
         )
-    return _TYPES[name]
+    return dtype.numpy()
 
 
 def _prompt(input_ids: ArrayLike, attention_mask: ArrayLike | None) -> tuple[np.ndarray, np.ndarray]:

@@ -77,12 +77,15 @@ def infer_shapes(
 
 def _infer(model: onnx.ModelProto, data_prop: bool, strict: bool, bounds: Bounds) -> onnx.ModelProto:
     data = model.SerializeToString()
+    # The caller answers for the model, so inference may take what it takes.
     if bounds is TRUSTED:
         return onnx.shape_inference.infer_shapes(data, data_prop=data_prop, strict_mode=strict)
     ranks = RankBounds(model)
     affordable = bounds.inference + _PROPORTION * len(data)
+    # In another process: inference could take all memory, or crash this one.
     if ranks.functions or ranks.dimensions() * _DIMENSION > affordable or is_risky(model):
         return _infer_in_process(data, affordable, data_prop=data_prop, strict=strict)
+    # A fork is cheaper than a process that has to import onnx first.
     if not (forks.IS_AVAILABLE and may_slice_negative_sizes(model)):
         return _infer_here(data, affordable, data_prop, strict)
 
@@ -116,6 +119,7 @@ def _infer_here(data: bytes, affordable: int, data_prop: bool, strict: bool) -> 
 
 def _infer_in_process(data: bytes, memory: int, *, data_prop: bool, strict: bool) -> onnx.ModelProto:
     """Infer in a separate process; retry without data propagation if it takes too much."""
+    # Shapes without propagated data are better than none.
     for with_data in (True, False) if data_prop else (False,):
         seconds = (2 if with_data == data_prop else 1) + len(data) // 2_000_000
         answer = _run_process(data, memory, seconds, with_data, strict)

@@ -61,6 +61,7 @@ def may_slice_negative_sizes(model: onnx.ModelProto) -> bool:
         for node in graph.node:
             if node.domain not in ("", "ai.onnx"):
                 continue
+            # A window larger than its image makes a negative size without any negative number.
             if node.op_type in _WINDOWS or _makes_negative_size(node, negative):
                 return True
             if _is_negative_result(node, negative):
@@ -83,6 +84,7 @@ def _is_negative_result(node: onnx.NodeProto, negative: set[str]) -> bool:
             else min((attribute.i, *attribute.ints[:_FEW])) < 0
             for attribute in node.attribute
         )
+    # The operands may be unknown, so any difference counts as negative.
     if node.op_type in ("Sub", "Neg"):
         return True
     operands: Iterable[str] = node.input[:1] if node.op_type in _OF_FIRST else node.input
@@ -90,6 +92,7 @@ def _is_negative_result(node: onnx.NodeProto, negative: set[str]) -> bool:
 
 
 def _is_negative(tensor: onnx.TensorProto) -> bool:
+    # Large constants and floats cannot be sizes.
     is_few = math.prod(tensor.dims) <= _FEW and (tensor.raw_data or tensor.int64_data or tensor.int32_data)
     if not is_few or tensor.data_type not in (onnx.TensorProto.INT32, onnx.TensorProto.INT64):
         return False

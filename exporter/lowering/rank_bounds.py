@@ -99,6 +99,7 @@ class RankBounds:
         greatest = max(ranks, default=0)
         for graph in inner:
             for info in graph.input:
+                # An input of a body may be any operand of the node.
                 self._put(info.name, greatest, LARGEST_RANK)
             self._graph(graph)
             greatest = max([greatest, *(self._ranks.get(info.name, 0) for info in graph.output)])
@@ -138,6 +139,7 @@ class RankBounds:
                 return _power(self.number(node, 0), self.length(node, 0))
             case "ReduceSum" | "CumSum":
                 return self.number(node, 0) * self.length(node, 0)
+            # The exponent is a number too, so no product of bounds holds.
             case "Pow":
                 return _MAXIMUM
         return max(numbers, default=0)
@@ -158,6 +160,7 @@ class RankBounds:
             return self.number(node, 0)
         if node.op_type in _SHAPE_ARITHMETIC:
             return max([1, *lengths])
+        # Scales are floats, which are not tracked.
         if node.op_type in ("Resize", "Upsample"):
             return _MAXIMUM
         if node.op_type == "Tile":
@@ -188,6 +191,7 @@ def _largest_number(tensor: onnx.TensorProto) -> int:
 
 
 def _power(base: int, exponent: int) -> int:
+    # Python would compute powers of any length.
     return _MAXIMUM if base > 1 and exponent > _MAXIMUM.bit_length() else base**exponent
 
 
@@ -207,6 +211,7 @@ def _constant(bounds: RankBounds, node: onnx.NodeProto) -> int:
 def _reduction_rank(bounds: RankBounds, node: onnx.NodeProto) -> int:
     keepdims = _attribute(node, "keepdims")
     axes = _attribute(node, "axes")
+    # Axes in an input, from opset 13 or 18 on, are not known: assume that the rank stays.
     if keepdims is None or keepdims.i or axes is None:
         return bounds.rank(node, 0)
     return bounds.rank(node, 0) - len(axes.ints)
@@ -229,6 +234,7 @@ def _reshape_rank(bounds: RankBounds, node: onnx.NodeProto) -> int:
 
 def _equation(bounds: RankBounds, node: onnx.NodeProto) -> int:
     equation = _attribute(node, "equation")
+    # An ellipsis of the equation stands for dimensions of the operands.
     letters = 0 if equation is None else len(re.sub(rb".*->", b"", equation.s))
     return letters + max((bounds.rank(node, i) for i in range(len(node.input))), default=0)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections import ChainMap
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -122,6 +121,7 @@ class _SourceDriver(Driver[_SourceScope]):
         super().__init__(source, graph, registry)
         self.is_frozen = source.metadata_props.get(FROZEN) == "true"
         self.keeps_weights = source.metadata_props.get(FIXED_WEIGHTS) == "true"
+        # Sources of other frameworks may lack shapes, which emission then has to infer.
         self.construction.infers = UNSHAPED in source.metadata_props
         self.decompose = decompose
         self.values: dict[Value, Value] = {}
@@ -132,7 +132,7 @@ class _SourceDriver(Driver[_SourceScope]):
         self._refused_lists: set[Value] = set()
         self._operators: dict[tuple[str, str, str], _Operator] = {}
 
-    def properties(self) -> dict[str, Any]:
+    def properties(self) -> dict[str, object]:
         """The conditions on inputs under which the model is valid."""
         metadata = self.source.metadata_props
         conditions = {key: metadata[key] for key in (DIMENSIONS, SPECIALIZATIONS) if key in metadata}
@@ -153,6 +153,7 @@ class _SourceDriver(Driver[_SourceScope]):
         )
         for name in names:
             self.names.take(name)
+        # A buffer that the model writes to must keep its name and contents: callers read it back.
         mutated = {output.metadata_props.get(MUTATES) for output in self.source.graph.outputs}
         for value in self.source.graph.initializers.data.values():
             self._declare_state(value, value.name in mutated)
@@ -166,6 +167,7 @@ class _SourceDriver(Driver[_SourceScope]):
         tensor = value.const_value
         if tensor is None:
             raise GraphError(f"initializer '{value.name}' of the source graph has no data")
+        # Small constants are inlined, so that folding and sharing see their values.
         if value.metadata_props.get(KIND) == "constant" and tensor.size <= MAXIMUM_ELEMENTS:
             self.values[value] = self.context.constant(tensor.numpy())
             return
@@ -188,6 +190,7 @@ class _SourceDriver(Driver[_SourceScope]):
     def lower_node(self, node: ir.Node, scope: _SourceScope) -> Sequence[Value | None]:
         """The results of a symbolic function, or of torch's decomposition of the operator."""
         module, values = self.location(node, scope), scope.values
+        # One refused list would otherwise be reported once for each of its readers.
         refused = self._refused_lists
         if refused and any(values.get(value) in refused for value in node.inputs if value is not None):
             return self.placeholders(node)
@@ -228,6 +231,7 @@ class _SourceDriver(Driver[_SourceScope]):
         self, block: ir.Graph, inputs: Sequence[Value], outer: MutableMapping[Value, Value], module: str
     ) -> list[Value]:
         """Lower a sub-block at the current position; its definitions are local to it."""
+        # Definitions of a block must not be visible outside of it, but it sees those around it.
         values = ChainMap(dict(zip(block.inputs, inputs, strict=True)), outer)
         self.nodes(block, _SourceScope(values, module))
         return map_values(block.outputs, values)  # type: ignore[return-value]
@@ -266,7 +270,7 @@ class _SourceDriver(Driver[_SourceScope]):
             entry = self._operators[operator] = overloaded_name(node), symbolic, operands
         return entry
 
-    def _check_results(self, node: ir.Node, symbolic: SymbolicFunction, result: Any) -> list[Any]:
+    def _check_results(self, node: ir.Node, symbolic: SymbolicFunction, result: object) -> list[object]:
         """The results of a symbolic function, one item for each output of the node.
 
         Raises:
@@ -280,7 +284,7 @@ class _SourceDriver(Driver[_SourceScope]):
                 raise UnsupportedError(absent_result(symbolic, result, len(results), expected.name))
         return results
 
-    def _check_types(self, node: ir.Node, results: Sequence[Any], module: str) -> Sequence[Value | None]:
+    def _check_types(self, node: ir.Node, results: Sequence[object], module: str) -> Sequence[Value | None]:
         """The results as values, checked against the element types and shapes of the source."""
         values: list[Value | None] = []
         for expected, item in zip(node.outputs, results, strict=True):
@@ -316,6 +320,7 @@ class _SourceDriver(Driver[_SourceScope]):
         if maker is None:
             graph_value = holder_of(value) or value
             maker = graph_value.producer()
+        # What a block learns of an outer value need not hold outside of it.
         if maker is None or maker.graph is not self.construction.graph:
             return
         inferred = value.shape
@@ -335,6 +340,7 @@ class _SourceDriver(Driver[_SourceScope]):
         source_names = [value.name or f"output_{i}" for i, value in enumerate(source_outputs)]
         defaults = list(self.default_outputs or source_names)
         self.output_names = complete_names(defaults, self.given_outputs, "output_names", inputs)
+        # Kept values come last, after the outputs of the model itself.
         self.output_names += [self.names.unique(f"kept_{value.name}") for value in self.keep]
         return [scope.values[value] for value in [*source_outputs, *self.keep]]
 

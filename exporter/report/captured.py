@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import onnx_ir as ir
 
@@ -74,7 +74,7 @@ def report_capture(
 
         return with_eager(calls, model, names(model), lower_keeping, drawn.rows)
 
-    def make_feed(model: ir.Model) -> Mapping[str, Any]:
+    def make_feed(model: ir.Model) -> Mapping[str, object]:
         if runnable and capture.example is not None:
             return calls.input_values(names(model), *capture.example)[1]
         return random_inputs(inputs_of_model(model, list(model.graph.inputs)[: len(inputs)]))

@@ -7,7 +7,6 @@ import importlib.metadata
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import onnx_ir as ir
 
@@ -72,7 +71,7 @@ class Subject:
     lower: Lower
     lower_elsewhere: Lower
     compare: Compare | None
-    feed: Callable[[ir.Model], Mapping[str, Any]]
+    feed: Callable[[ir.Model], Mapping[str, object]]
     classes: Mapping[str, str] = dataclasses.field(default_factory=dict)
     stages: Sequence[Stage] = ()
     is_file: bool = False
@@ -161,7 +160,7 @@ def versions() -> dict[str, str]:
     return version_of
 
 
-def classes_of(module: Any) -> dict[str, str]:
+def classes_of(module: object) -> dict[str, str]:
     """The class of each module of a PyTorch model, by its path."""
     if not hasattr(module, "named_modules"):
         return {}

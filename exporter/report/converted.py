@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import onnx_ir as ir
 
@@ -50,7 +49,7 @@ def report_conversion(
     def convert_again(target_opset: int, observation: Observation) -> ir.Model:
         return source.clone() if convert is None else convert(False, observation)
 
-    def make_feed(model: ir.Model) -> Mapping[str, Any]:
+    def make_feed(model: ir.Model) -> Mapping[str, object]:
         stored = source.graph.initializers
         fed = [value for value in model.graph.inputs if value.name not in stored]
         return random_inputs(inputs_of_model(model, fed))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 import onnx_ir as ir
 
@@ -25,7 +24,7 @@ Lower = Callable[[int, Observation], ir.Model]
 def measure_opsets(
     lower: Lower,
     opsets: Iterable[int],
-    feed: Callable[[ir.Model], Mapping[str, Any]] | None,
+    feed: Callable[[ir.Model], Mapping[str, object]] | None,
     progress: Callable[[str], None],
 ) -> tuple[AtOpset, ...]:
     """Lower a model to each opset, and measure its runs in onnxruntime.
@@ -40,7 +39,9 @@ def measure_opsets(
     return tuple(measurements)
 
 
-def _measure_opset(lower: Lower, opset: int, feed: Callable[[ir.Model], Mapping[str, Any]] | None) -> AtOpset:
+def _measure_opset(
+    lower: Lower, opset: int, feed: Callable[[ir.Model], Mapping[str, object]] | None
+) -> AtOpset:
     observation = Observation()
     try:
         model = lower(opset, observation)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import onnx_ir as ir
 
 from ...registration import MODULE, OpsettaError
 from ...registration.arguments import overloaded_name
+from ...registration.inference.tensor_sizes import packed_bytes
 from ..running.captured_calls import CapturedCalls
 from ..running.runner import Runner
-from ..running.session import as_python
 from ..running.verification import TOLERANCES, OutputReport, compare_outputs
 from .pictures import short, type_text
 from .records import Compared, Parity
@@ -48,7 +48,7 @@ def with_eager(
         with boundary():
             leaves, feed = calls.input_values(input_names, args, kwargs)
             expected = calls.eager_results(args, kwargs)
-            results = [torch_values.to_torch(value) for value in Runner(model).run(feed)]
+            results = [torch_values.to_torch(value) for value in Runner.of_model(model).run(feed)]
             for position in calls.interface.complex_outputs:
                 results[position] = torch_values.as_complex(results[position])
             outputs = _outputs(model, results, expected)
@@ -63,7 +63,7 @@ def with_eager(
 
 
 def with_original(
-    source: ir.Model, model: ir.Model, feed: Mapping[str, Any], rows: Mapping[ir.Node, int]
+    source: ir.Model, model: ir.Model, feed: Mapping[str, object], rows: Mapping[ir.Node, int]
 ) -> Parity:
     """Compare a converted model with the file, both in onnxruntime, on random inputs.
 
@@ -96,13 +96,13 @@ def with_original(
     )
 
 
-def _run(model: ir.Model, names: Sequence[str], feed: Mapping[str, Any]) -> list[Any]:
+def _run(model: ir.Model, names: Sequence[str], feed: Mapping[str, object]) -> list[object]:
     """The outputs of a model, then its values with these names."""
     # The further outputs must not appear in the caller's model.
     copy = model.clone()
     by_name = {value.name: value for node in copy.graph for value in node.outputs}
     copy.graph.outputs.extend(by_name[name] for name in names)
-    return [as_python(value) for value in Runner(copy).run(feed)]
+    return Runner.of_model(copy).arrays(feed)
 
 
 def selected_values(values: Sequence[ir.Value]) -> tuple[list[ir.Value], str]:
@@ -118,13 +118,10 @@ def selected_values(values: Sequence[ir.Value]) -> tuple[list[ir.Value], str]:
 def _bytes(value: ir.Value) -> int:
     if value.shape is None or value.dtype is None or not value.shape.is_static():
         return 0
-    count = 1
-    for size in value.shape.numpy():
-        count *= size
-    return int(count * value.dtype.itemsize)
+    return packed_bytes(value.dtype, math.prod(value.shape.numpy()))
 
 
-def _outputs(model: ir.Model, actual: Sequence[Any], expected: Sequence[Any]) -> tuple[Compared, ...]:
+def _outputs(model: ir.Model, actual: Sequence[object], expected: Sequence[object]) -> tuple[Compared, ...]:
     values = list(model.graph.outputs)[: len(actual)]
     reports = compare_outputs([value.name or "" for value in values], actual, expected)
     return tuple(

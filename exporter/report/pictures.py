@@ -137,7 +137,7 @@ class _Drawing:
         self.root = tree(self.paths, makers)
         self.left_out = cut(self.root, MOST_NODES)
         self.modules: list[list[Any]] = []
-        self.rows: list[list[Any]] = []
+        self.rows: list[list[object]] = []
         self.row_of: dict[int, int] = {}
         self._classes = classes
         self._origins = origins
@@ -204,7 +204,7 @@ class _Drawing:
         return [list(edge) for edge in edges]
 
 
-def _row(node: ir.Node, relative_path: str, module: int, origin: int, sources: str) -> list[Any]:
+def _row(node: ir.Node, relative_path: str, module: int, origin: int, sources: str) -> list[object]:
     operator = qualified_name(node).removeprefix("aten::") if node.domain else node.op_type
     name = (
         f"{relative_path}/{(node.name or '').rpartition('/')[2]}"
@@ -237,7 +237,7 @@ def _attributes(node: ir.Node) -> str:
     return " ".join(f"{name}={item}" for name, item in plain.items())
 
 
-def _holds_value(item: Any) -> bool:
+def _holds_value(item: object) -> bool:
     return isinstance(item, ir.Value) or (isinstance(item, list) and any(map(_holds_value, item)))
 
 

@@ -9,7 +9,6 @@ import dataclasses
 import math
 import os
 from collections.abc import Sequence
-from typing import Any
 
 from ..captured_graph.specializations import Specialization
 from ..captured_graph.stages import Stage
@@ -63,8 +62,8 @@ class Picture:
         left_out: the nodes that the report leaves out, to stay small.
     """
 
-    modules: list[list[Any]]
-    nodes: list[list[Any]]
+    modules: list[list[object]]
+    nodes: list[list[object]]
     edges: list[list[int]]
     left_out: int = 0
 
@@ -187,10 +186,9 @@ class Report:
     specializations: tuple[Specialization, ...] = ()
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The facts as plain data for JSON; infinite numbers are the text `Infinity`."""
-        result: dict[str, Any] = _plain(self)
-        return result
+        return {field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
 
     def save(self, path: str | bytes | os.PathLike[str]) -> None:
         """Write the page.
@@ -203,7 +201,7 @@ class Report:
         save(self.to_json(), path)
 
 
-def _plain(item: Any) -> Any:
+def _plain(item: object) -> object:
     if dataclasses.is_dataclass(item) and not isinstance(item, type):
         return {field.name: _plain(getattr(item, field.name)) for field in dataclasses.fields(item)}
     if isinstance(item, dict):

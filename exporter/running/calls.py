@@ -23,7 +23,7 @@ from ..torch_boundary.state.written_state import gradients_kept
 _NUMERIC = (torch.Tensor, np.ndarray, np.generic, int, float, complex)
 
 
-def flatten(interface: Interface, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+def flatten(interface: Interface, args: tuple[object, ...], kwargs: Mapping[str, object]) -> list[object]:
     """The leaves of a call, in the order of the capture.
 
     Raises:
@@ -43,6 +43,7 @@ def flatten(interface: Interface, args: tuple[Any, ...], kwargs: Mapping[str, An
     for leaf, name, constant in zip(leaves, interface.inputs, interface.constants, strict=True):
         if name is not None and not isinstance(leaf, _NUMERIC):
             raise OpsettaError(f"input '{name}' must be a tensor or a number, not {type(leaf).__name__}")
+        # Comparing tensors would give a tensor, and an unused tensor has no constant to compare with.
         if name is None and not isinstance(leaf, torch.Tensor) and leaf != constant:
             raise OpsettaError(
                 f"an argument is {leaf!r}, but the model was captured with the constant {constant!r} "
@@ -51,14 +52,15 @@ def flatten(interface: Interface, args: tuple[Any, ...], kwargs: Mapping[str, An
     return leaves
 
 
-def input_values(interface: Interface, names: Sequence[str], leaves: Sequence[Any]) -> dict[str, Any]:
+def input_values(interface: Interface, names: Sequence[str], leaves: Sequence[object]) -> dict[str, object]:
     """The leaves of a call that are graph inputs, by input name."""
     values = [leaf for leaf, name in zip(leaves, interface.inputs, strict=True) if name is not None]
     return dict(zip(names, values, strict=True))
 
 
-def _leaves(interface: Interface, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any] | None:
+def _leaves(interface: Interface, args: tuple[object, ...], kwargs: dict[str, object]) -> list[object] | None:
     specification = interface.input_specification
+    # torch's pytree keeps the order of keyword arguments, but callers may pass them in another one.
     order = specification.children()[1].context
     if isinstance(order, list) and set(order) == set(kwargs):
         kwargs = {name: kwargs[name] for name in order}
@@ -67,8 +69,8 @@ def _leaves(interface: Interface, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 
 def _rebind(
-    interface: Interface, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    interface: Interface, args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> tuple[tuple[object, ...], dict[str, object]]:
     """Split the call's arguments into positional and keyword ones as in the capture."""
     by_name = dict(zip(interface.parameter_names, args, strict=False)) | dict(kwargs)
     positional = interface.input_specification.children()[0].num_children
@@ -79,16 +81,21 @@ def _rebind(
     return tuple(by_name[name] for name in positional_names), keywords
 
 
-def restore(interface: Interface, results: Sequence[Any]) -> Any:
+def restore(interface: Interface, results: Sequence[torch.Tensor]) -> Any:
     """Put the graph's outputs into the structure of the model's result."""
-    converted = [result.item() if i in interface.numbers else result for i, result in enumerate(results)]
+    converted: list[object] = list(results)
+    for position in interface.numbers:
+        converted[position] = results[position].item()
     leaves = [converted[entry] if isinstance(entry, int) else entry[0] for entry in interface.outputs]
     return pytree.tree_unflatten(leaves, interface.output_specification)
 
 
 def run_eager(
-    module: Callable[..., Any], interface: Interface, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> list[Any]:
+    module: Callable[..., object],
+    interface: Interface,
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
+) -> list[object]:
     """Run the model in PyTorch on copies of its arguments and of the buffers that it writes to.
 
     Returns:
@@ -97,6 +104,7 @@ def run_eager(
     Raises:
         OpsettaError: the model itself fails on these arguments, or returns another number of values.
     """
+    # A model may write to its arguments, and the graph runs on the same ones.
     args, keywords = pytree.tree_map(_copy_tensor, (args, dict(kwargs)))
     leaves = pytree.tree_flatten((args, keywords))[0]
     with blame_model():
@@ -137,8 +145,8 @@ def blame_model() -> Iterator[None]:
 
 
 def call_model(
-    module: Callable[..., Any], mutated: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Any, dict[str, torch.Tensor]]:
+    module: Callable[..., object], mutated: Sequence[str], args: tuple[object, ...], kwargs: dict[str, object]
+) -> tuple[object, dict[str, torch.Tensor]]:
     """The model's result, and copies of the state that it wrote to; the model itself is not changed."""
     try:
         with torch.no_grad():
@@ -156,8 +164,8 @@ def call_model(
 
 
 def _call_once(
-    module: Callable[..., Any], mutated: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Any, dict[str, torch.Tensor]]:
+    module: Callable[..., object], mutated: Sequence[str], args: tuple[object, ...], kwargs: dict[str, object]
+) -> tuple[object, dict[str, torch.Tensor]]:
     if isinstance(module, torch.jit.ScriptModule):
         return _call_script(module, mutated, args, kwargs)
     if not isinstance(module, torch.nn.Module):
@@ -170,13 +178,17 @@ def _call_once(
 
 
 def _call_script(
-    module: torch.jit.ScriptModule, mutated: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Any, dict[str, torch.Tensor]]:
+    module: torch.jit.ScriptModule,
+    mutated: Sequence[str],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+) -> tuple[object, dict[str, torch.Tensor]]:
     """Call a TorchScript module, which cannot be called with other state, and restore its state."""
     with preserve_state(module, frozenset(mutated)):
+        # A result may be a view of state that is restored afterwards.
         result = pytree.tree_map(_copy_tensor, module(*args, **kwargs))
         tensors = tensors_of(module)
-        return result, {name: _copy_tensor(tensors[name]) for name in mutated if name in tensors}
+        return result, {name: tensors[name].detach().clone() for name in mutated if name in tensors}
 
 
 def _copy_state(module: torch.nn.Module, mutated: Sequence[str]) -> dict[str, torch.Tensor]:
@@ -188,5 +200,5 @@ def _copy_state(module: torch.nn.Module, mutated: Sequence[str]) -> dict[str, to
     return state
 
 
-def _copy_tensor(leaf: Any) -> Any:
+def _copy_tensor(leaf: object) -> object:
     return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf

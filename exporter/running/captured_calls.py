@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from ...registration import OpsettaError
 from ..captured_graph.capture import Capture, Interface
@@ -52,8 +51,8 @@ class CapturedCalls:
             raise OpsettaError(self.obstacle)
 
     def arguments(
-        self, args: tuple[Any, ...] | None, kwargs: Mapping[str, Any] | None
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        self, args: tuple[object, ...] | None, kwargs: Mapping[str, object] | None
+    ) -> tuple[tuple[object, ...], dict[str, object]]:
         """The arguments of a call; by default the example of the capture.
 
         Raises:
@@ -63,13 +62,14 @@ class CapturedCalls:
             if self.capture.example is None:
                 raise OpsettaError("there are no example arguments to verify with: pass them")
             return self.capture.example
+        # As in `export`, a single value is one positional argument.
         if args is not None and not isinstance(args, (tuple, list)):
             args = (args,)
         return tuple(args or ()), dict(kwargs or {})
 
     def input_values(
-        self, names: Sequence[str], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[list[Any], dict[str, Any]]:
+        self, names: Sequence[str], args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> tuple[list[object], dict[str, object]]:
         """The flat arguments of a call, and those that are graph inputs, by the names of the inputs.
 
         Raises:
@@ -80,7 +80,7 @@ class CapturedCalls:
         leaves = calls.flatten(self.interface, args, kwargs)
         return leaves, calls.input_values(self.interface, names, leaves)
 
-    def eager_results(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+    def eager_results(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> list[object]:
         """The results of the model in eager PyTorch, in the order of the graph's outputs.
 
         Raises:
@@ -96,7 +96,7 @@ class CapturedCalls:
         stored = self.capture.weights
         return contextlib.nullcontext() if stored is None else stored.attach(convert_all=True)
 
-    def module(self) -> Callable[..., Any]:
+    def module(self) -> Callable[..., object]:
         """The user's model, or the module of its ExportedProgram.
 
         Raises:
@@ -106,5 +106,5 @@ class CapturedCalls:
             if self.capture.exported is None:
                 raise OpsettaError(self.obstacle)
             self._module = self.capture.exported.module()
-        result: Callable[..., Any] = self._module
+        result: Callable[..., object] = self._module
         return result

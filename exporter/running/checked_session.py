@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -25,27 +24,32 @@ def checked_session_class() -> type:
             DimensionError: in these methods; the model is not valid for a size.
         """
 
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
+        def __init__(self, *args: object, **kwargs: object) -> None:
             super().__init__(*args, **kwargs)
             self._model_inputs = inputs_of_session(self)
 
-        def run(self, output_names: Any, input_feed: Any, run_options: Any = None) -> Any:
+        def run(self, output_names: object, input_feed: object, run_options: object = None) -> object:
             self._check(input_feed)
             return super().run(output_names, input_feed, run_options)
 
         def run_async(
-            self, output_names: Any, input_feed: Any, callback: Any, user_data: Any, run_options: Any = None
-        ) -> Any:
+            self,
+            output_names: object,
+            input_feed: object,
+            callback: object,
+            user_data: object,
+            run_options: object = None,
+        ) -> object:
             self._check(input_feed)
             return super().run_async(output_names, input_feed, callback, user_data, run_options)
 
         def run_with_ort_values(
-            self, output_names: Any, input_dict_ort_values: Any, run_options: Any = None
-        ) -> Any:
+            self, output_names: object, input_dict_ort_values: object, run_options: object = None
+        ) -> object:
             self._check(input_dict_ort_values)
             return super().run_with_ort_values(output_names, input_dict_ort_values, run_options)
 
-        def _check(self, feed: Any) -> None:
+        def _check(self, feed: object) -> None:
             inputs = self._model_inputs
             # onnxruntime refuses other names and values itself.
             if isinstance(feed, Mapping) and feed.keys() >= set(inputs.names):
@@ -54,7 +58,7 @@ def checked_session_class() -> type:
     return CheckedSession
 
 
-def _shape(value: Any) -> Any:
+def _shape(value: object) -> Sequence[int] | None:
     """The shape of an array, a nested list or an onnxruntime value; None for what has none."""
     if isinstance(value, (list, tuple)):
         try:

@@ -99,6 +99,7 @@ def compare_files(
     outputs: tuple[OutputDifference, ...] = ()
     for level in ("all", "none"):
         sessions = [_session(model, path, level) for model, path in zip(models, paths, strict=True)]
+        # Results are compared once, as users run the files.
         if level == "all":
             outputs = _differences(sessions, feeds)
         if runs:
@@ -132,6 +133,7 @@ def _loadable(path: str, trusted: bool) -> str | bytes:
 
 
 def _session(model: str | bytes, path: str, level: str) -> OpenSession:
+    # Threads would make latencies depend on the load of the machine.
     options = session_options(threads=1)
     import onnxruntime
 
@@ -140,7 +142,7 @@ def _session(model: str | bytes, path: str, level: str) -> OpenSession:
     return OpenSession(open_session(model, f"'{path}'", options=options), f"'{path}'")
 
 
-Feeds = tuple[Mapping[str, Any], Mapping[str, Any]]
+Feeds = tuple[Mapping[str, object], Mapping[str, object]]
 """The same values as inputs of both files."""
 
 
@@ -149,6 +151,7 @@ def _medians(sessions: Sequence[OpenSession], feeds: Feeds, runs: int) -> tuple[
     seconds: tuple[list[float], list[float]] = ([], [])
     for run in range(runs + 1):
         for session, feed, durations in zip(sessions, feeds, seconds, strict=True):
+            # The first run allocates memory and packs weights.
             begin = time.perf_counter()
             session.run(feed)
             if run:
@@ -181,7 +184,7 @@ def _larger_difference(before: OutputDifference | None, after: OutputDifference)
     )
 
 
-def _difference(name: str, a: Any, b: Any) -> OutputDifference:
+def _difference(name: str, a: object, b: object) -> OutputDifference:
     """The differences of two results; equal infinities and NaN are no difference."""
     if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray):
         is_equal = type(a) is type(b) and str(a) == str(b)
@@ -201,6 +204,7 @@ def _difference(name: str, a: Any, b: Any) -> OutputDifference:
     equal = (first == second) | (np.isnan(first) & np.isnan(second))
     with np.errstate(invalid="ignore", divide="ignore"):
         absolute = np.where(equal, 0.0, np.abs(first - second))
+        # Divide by a positive number even where the first file has 0.
         relative = np.where(equal, 0.0, absolute / np.maximum(np.abs(first), np.finfo(np.float32).tiny))
     absolute, relative = (np.where(np.isnan(x), np.inf, x) for x in (absolute, relative))
     return OutputDifference(name, float(absolute.max(initial=0.0)), float(relative.max(initial=0.0)))

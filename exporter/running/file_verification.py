@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import torch
 
@@ -13,21 +12,22 @@ from ..files.reading import bounds_of, read_model
 from ..torch_boundary.boundary import boundary
 from ..torch_boundary.containers import pytree
 from ..torch_boundary.containers.structures import register_structures
-from . import calls, torch_values, verification
+from . import calls
 from .model_inputs import inputs_of_message
-from .session import OpenSession, open_session
+from .runner import Runner
+from .verification import VerificationReport
 
 
 def verify_file(
     path: str | os.PathLike[str],
-    model: Any,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
+    model: Callable[..., object] | torch.export.ExportedProgram,
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
     *,
     rtol: float | None = None,
     atol: float | None = None,
     trusted: bool = False,
-) -> verification.VerificationReport:
+) -> VerificationReport:
     """Run a file in onnxruntime and its model in PyTorch, and compare the results.
 
     If all keyword arguments have names of inputs, the tensors go to the inputs by name, else in order. The
@@ -46,33 +46,39 @@ def verify_file(
     """
     inputs = inputs_of_message(read_model(path, bounds_of(trusted)))
     register_structures(args, dict(kwargs))
-    session = OpenSession(open_session(os.fspath(path), f"'{path}'"), f"'{path}'")
+    runner = Runner.of_file(path, inputs)
     feed = inputs.feed(_values_by_name(inputs.names, args, kwargs))
     expected = eager_results(model, args, kwargs)
-    names = session.output_names
-    if len(names) < len(expected):
-        raise OpsettaError(f"'{path}' has {len(names)} outputs, but the model returns {len(expected)} values")
-    names = names[: len(expected)]
-    actual = [torch_values.to_torch(value) for value in session.run(feed, names)]
-    return verification.check(names, actual, expected, rtol, atol)
+    count = len(runner.output_names)
+    if count < len(expected):
+        raise OpsettaError(f"'{path}' has {count} outputs, but the model returns {len(expected)} values")
+    return runner.verify(feed, expected, rtol, atol, has_further_outputs=True)
 
 
-def eager_results(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+def eager_results(
+    model: Callable[..., object] | torch.export.ExportedProgram,
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
+) -> list[object]:
     """The flattened result of a PyTorch model on copies of its arguments.
 
     Raises:
         OpsettaError: the model itself fails on these arguments.
     """
+    # An ExportedProgram is not callable.
     module = model.module() if isinstance(model, torch.export.ExportedProgram) else model
     copied_args, copied_kwargs = pytree.tree_map(
         lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, (args, dict(kwargs))
     )
     with boundary(), calls.blame_model():
         result, _ = calls.call_model(module, (), copied_args, copied_kwargs)
+    # An ONNX graph has no output for None.
     return [leaf for leaf in pytree.tree_leaves(result) if leaf is not None]
 
 
-def _values_by_name(names: list[str], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def _values_by_name(
+    names: list[str], args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> dict[str, object]:
     """The leaves of the call by the file's input names."""
     by_name = {name: value for name, value in kwargs.items() if name in names}
     if len(by_name) == len(kwargs) and all(isinstance(value, torch.Tensor) for value in by_name.values()):
@@ -80,7 +86,7 @@ def _values_by_name(names: list[str], args: tuple[Any, ...], kwargs: Mapping[str
         leaves = pytree.tree_leaves(args)
     else:
         by_name, unbound_names, leaves = {}, names, pytree.tree_leaves((args, dict(kwargs)))
-    tensors: list[Any] = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    tensors: list[object] = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     if len(tensors) != len(unbound_names):
         # Python numbers are inputs if they were captured as dynamic.
         tensors = [leaf for leaf in leaves if isinstance(leaf, (torch.Tensor, int, float))]

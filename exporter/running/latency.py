@@ -6,7 +6,6 @@ import math
 import statistics
 import time
 from collections.abc import Mapping
-from typing import Any
 
 import onnx_ir as ir
 
@@ -15,7 +14,7 @@ from .runner import Runner
 _LEAST_RUNS = 3
 
 
-def median_seconds(model: ir.Model, feed: Mapping[str, Any], runs: int, budget: float = math.inf) -> float:
+def median_seconds(model: ir.Model, feed: Mapping[str, object], runs: int, budget: float = math.inf) -> float:
     """The median time of some runs on one thread; one more run comes first and is not counted.
 
     Args:
@@ -24,7 +23,7 @@ def median_seconds(model: ir.Model, feed: Mapping[str, Any], runs: int, budget: 
     Raises:
         InferenceError: onnxruntime is not installed, or refuses the model or its inputs.
     """
-    runner = Runner(model, threads=1)
+    runner = Runner.of_model(model, threads=1)
     values = runner.inputs.feed(feed)
     runner.run_unchecked(values)
     seconds: list[float] = []

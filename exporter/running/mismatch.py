@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -56,8 +56,8 @@ def locate(
     capture: Capture,
     model: ir.Model,
     compared_values: list[ir.Value],
-    leaves: list[Any],
-    feed: Mapping[str, Any],
+    leaves: Sequence[object],
+    feed: Mapping[str, object],
     rtol: float | None,
     atol: float | None,
 ) -> Mismatch | None:
@@ -76,8 +76,8 @@ def node_errors(
     capture: Capture,
     model: ir.Model,
     compared_values: list[ir.Value],
-    leaves: list[Any],
-    feed: Mapping[str, Any],
+    leaves: Sequence[object],
+    feed: Mapping[str, object],
     rtol: float | None = None,
     atol: float | None = None,
 ) -> Iterator[tuple[ir.Node, ir.Value, OutputReport]]:
@@ -91,7 +91,7 @@ def node_errors(
     Yields:
         The source node, its result in the source graph, and the error.
     """
-    results = Runner(model).run(feed)
+    results = Runner.of_model(model).run(feed)
     actual = dict(zip(compared_values, results[len(results) - len(compared_values) :], strict=True))
     for node, pairs in _eager_results(capture, leaves):
         for value, result in pairs:
@@ -107,18 +107,22 @@ def node_errors(
 
 
 def _eager_results(
-    capture: Capture, leaves: list[Any]
-) -> Iterator[tuple[ir.Node, Iterable[tuple[ir.Value, Any]]]]:
+    capture: Capture, leaves: Sequence[object]
+) -> Iterator[tuple[ir.Node, Iterable[tuple[ir.Value, object]]]]:
     """The results of a captured graph's nodes in PyTorch, in order."""
     if capture.exported is None:
         # Without an ExportedProgram, run the source graph.
         input_leaves = [
             leaf for leaf, name in zip(leaves, capture.interface.inputs, strict=True) if name is not None
         ]
-        inputs = dict(zip(capture.source.graph.inputs, map(torch_values.as_real, input_leaves), strict=False))
+        real_leaves = [
+            torch_values.as_real(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in input_leaves
+        ]
+        inputs = dict(zip(capture.source.graph.inputs, real_leaves, strict=False))
         for node, results in source_execution.run(capture.source.graph, inputs):
             yield node, zip(node.outputs, results, strict=True)
         return
+    # The recorder follows the exported graph, whose nodes have other names than the source graph's.
     eager = dict(_recorded_results(capture, leaves))
     for node in capture.source.graph:
         yield node, [(value, eager[value]) for value in node.outputs if value in eager]
@@ -131,7 +135,7 @@ class _ResultRecorder(torch.fx.Interpreter):
         super().__init__(module, garbage_collect_values=False)
         self.results: dict[str, Any] = {}
 
-    def run_node(self, n: torch.fx.Node) -> Any:
+    def run_node(self, n: torch.fx.Node) -> object:
         result = super().run_node(n)
         if n.op == "call_function":
             self.results[n.name] = pytree.tree_map_only(
@@ -140,13 +144,14 @@ class _ResultRecorder(torch.fx.Interpreter):
         return result
 
 
-def _recorded_results(capture: Capture, leaves: list[Any]) -> Iterator[tuple[ir.Value, torch.Tensor]]:
+def _recorded_results(capture: Capture, leaves: Sequence[object]) -> Iterator[tuple[ir.Value, torch.Tensor]]:
     exported = capture.exported
     state = {**exported.state_dict, **exported.constants}
     users = iter(leaves)
     inputs = []
     for specification in exported.graph_signature.input_specs:
         item = next(users) if specification.target is None else state[specification.target]
+        # In-place operators of the graph must not change the caller's tensors or the weights.
         inputs.append(item.detach().clone() if isinstance(item, torch.Tensor) else item)
     recorder = _ResultRecorder(exported.graph_module)
     with torch.no_grad():

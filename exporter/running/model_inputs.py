@@ -10,7 +10,7 @@ import dataclasses
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 
 import numpy as np
 import onnx
@@ -19,7 +19,14 @@ import onnx_ir as ir
 from ...registration import DIMENSIONS, DimensionError, UsageError
 from ..captured_graph.dimensions import SizeCheck, evaluate
 from ..files.reading.carried import carried_by
+from .session import RuntimeValue
 
+if TYPE_CHECKING:
+    import onnxruntime
+    import torch
+
+Feed: TypeAlias = dict[str, RuntimeValue]
+"""Checked values by input name, as onnxruntime takes them."""
 PRODUCER = "opsetta"
 _TENSOR = re.compile(r"tensor\((\w+)\)")
 _MOST_LISTED = 20
@@ -91,7 +98,7 @@ def inputs_of_message(model: onnx.ModelProto) -> ModelInputs:
     return ModelInputs(declared, properties, model.producer_name)
 
 
-def inputs_of_session(session: Any) -> ModelInputs:
+def inputs_of_session(session: onnxruntime.InferenceSession) -> ModelInputs:
     """The inputs of an `onnxruntime.InferenceSession`.
 
     onnxruntime does not distinguish scalars from tensors of unknown rank.
@@ -144,6 +151,7 @@ class ModelInputs:
         self.declared = {entry.name: entry for entry in declared}
         self.names = [entry.name for entry in declared if not entry.is_optional]
         self.sizes: SizeCheck | None = None
+        # See the class: equal names in files of other exporters need not mean equal sizes.
         if producer == PRODUCER or DIMENSIONS in metadata:
             checked = [entry for entry in declared if not entry.is_optional]
             self.sizes = SizeCheck([(entry.name, entry.shape or ()) for entry in checked], metadata)
@@ -171,7 +179,7 @@ class ModelInputs:
             shapes[name] = [dim if isinstance(dim, int) and dim >= 0 else unknown_size for dim in dims]
         return shapes
 
-    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def bind(self, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
         """The arguments of a call by input name: positional ones in order, others by name.
 
         Raises:
@@ -182,7 +190,7 @@ class ModelInputs:
             problems.append(f"{len(args)} arguments are passed")
         return self._complete({**dict(zip(self.names, args, strict=False)), **kwargs}, problems)
 
-    def _complete(self, values: Mapping[str, Any], wrong: Sequence[str] = ()) -> dict[str, Any]:
+    def _complete(self, values: Mapping[str, object], wrong: Sequence[str] = ()) -> dict[str, object]:
         problems = [f"'{name}' is missing" for name in self.names if name not in values]
         problems += [f"there is no input '{name}'" for name in values if name not in self.declared]
         problems += wrong
@@ -194,7 +202,7 @@ class ModelInputs:
             )
         return dict(values)
 
-    def feed(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def feed(self, values: Mapping[str, object]) -> Feed:
         """The values of a call for onnxruntime: `OrtValue`s, arrays of strings, and lists of sequences.
 
         Args:
@@ -206,6 +214,7 @@ class ModelInputs:
         """
         if not isinstance(values, Mapping):
             raise UsageError(f"inputs must be a mapping from names to arrays, not {type(values).__name__}")
+        # The usual call has exactly the declared inputs, and needs no list of problems.
         if values.keys() != self.declared.keys():
             self._complete(values)
         converted = {name: _convert_value(self.declared[name], value) for name, value in values.items()}
@@ -227,12 +236,15 @@ class ModelInputs:
             self.sizes([shapes[name] or () for name in self.names])
 
 
-def shape_of(value: Any) -> Sequence[int] | None:
+def shape_of(value: object) -> Sequence[int] | None:
     """The shape of a value that `ModelInputs.feed` returned; None if it is no tensor."""
+    import onnxruntime
+
     if isinstance(value, np.ndarray):
-        result: Sequence[int] | None = value.shape
-        return result
-    return value.shape() if hasattr(value, "is_tensor") and value.is_tensor() else None
+        return tuple(value.shape)
+    if isinstance(value, onnxruntime.OrtValue) and value.is_tensor():
+        return tuple(value.shape())
+    return None
 
 
 def _check_shape(declared: DeclaredInput, shape: Sequence[int] | None) -> None:
@@ -249,13 +261,13 @@ def _check_shape(declared: DeclaredInput, shape: Sequence[int] | None) -> None:
     raise DimensionError(f"input '{declared.name}' must have the shape [{shape_text}], not {list(shape)}")
 
 
-def is_torch_tensor(value: Any) -> bool:
+def is_torch_tensor(value: object) -> TypeGuard[torch.Tensor]:
     """Whether a value is a torch tensor; does not import torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def _convert_value(declared: DeclaredInput, value: Any) -> Any:
+def _convert_value(declared: DeclaredInput, value: object) -> RuntimeValue:
     """A value as onnxruntime takes it, of the declared element type.
 
     Raises:
@@ -280,6 +292,7 @@ def _convert_value(declared: DeclaredInput, value: Any) -> Any:
     try:
         if array.dtype.kind in "biuf":
             return onnxruntime.OrtValue.ortvalue_from_numpy(array)
+        # numpy has no such element type: pass the bits, with the number that ONNX gives the type.
         number = int(ir.DataType.from_numpy(array.dtype))
         return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(
             array.view(f"u{array.dtype.itemsize}"), number
@@ -312,7 +325,7 @@ def _type_text(dtype: ir.DataType) -> str:
     return "string" if dtype == ir.DataType.STRING else str(dtype.numpy())
 
 
-def _array(declared: DeclaredInput, value: Any) -> np.ndarray:
+def _array(declared: DeclaredInput, value: object) -> np.ndarray:
     """An array of the declared element type.
 
     Numbers and lists are converted to that type if no value changes its kind: integers to floats, but not
@@ -325,6 +338,7 @@ def _array(declared: DeclaredInput, value: Any) -> np.ndarray:
         if is_untyped and declared_dtype is not None and array.dtype != declared_dtype:
             if array.size and not _is_convertible(array.dtype, declared_dtype):
                 _refuse_type(declared, str(array.dtype))
+            # From the value itself: a detour over float64 would round large integers.
             array = np.asarray(value if array.size else array, declared_dtype, order="C")
     except (ValueError, TypeError, OverflowError, RuntimeError) as error:
         if isinstance(error, UsageError):
@@ -350,7 +364,7 @@ def _is_convertible(dtype: np.dtype, target: np.dtype) -> bool:
     return (dtype.kind == "f" and target.kind in "fcV") or dtype.kind == target.kind == "c"
 
 
-def _strings(declared: DeclaredInput, value: Any) -> np.ndarray:
+def _strings(declared: DeclaredInput, value: object) -> np.ndarray:
     """An array of strings; onnxruntime would write other objects as text."""
     array = np.asarray(value, object)
     for element in array.flat:
@@ -361,7 +375,7 @@ def _strings(declared: DeclaredInput, value: Any) -> np.ndarray:
     return array
 
 
-def _convert_members(value: Any) -> Any:
+def _convert_members(value: object) -> RuntimeValue:
     """A sequence, map or optional, with torch tensors as arrays."""
     if is_torch_tensor(value):
         from .torch_values import to_numpy

@@ -65,8 +65,10 @@ def _candidate_sizes(inputs: ModelInputs, names: list[str]) -> Iterator[dict[str
         maximum = bounds[name].maximum
         return max(bounds[name].minimum, size if maximum is None else min(maximum, size))
 
+    # Most models take one size for all; combinations are tried only after that.
     for size in (_SIZE, *range(1, _LARGEST_SIZE + 1)):
         yield {name: clamp(name, size) for name in names}
+    # Conditions such as `height == 2*width` need different sizes.
     combinations = itertools.product(_SMALL_SIZES, repeat=len(names))
     for sizes in itertools.islice(combinations, _MOST_COMBINATIONS):
         yield {name: clamp(name, size) for name, size in zip(names, sizes, strict=True)}

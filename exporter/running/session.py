@@ -7,7 +7,7 @@ import math
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -15,6 +15,15 @@ import onnx_ir as ir
 
 from ...registration import InferenceError
 from ..files import writing
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+RuntimeValue: TypeAlias = "onnxruntime.OrtValue | np.ndarray | list[object] | dict[object, object]"
+"""An input or output of onnxruntime: `OrtValue`s for tensors of numbers, arrays of strings, lists, dicts."""
+Providers: TypeAlias = "Sequence[str | tuple[str, dict[str, object]]]"
+"""Execution providers of onnxruntime, some with their options."""
+CPU: Providers = ("CPUExecutionProvider",)
 
 
 class OpenSession:
@@ -25,7 +34,7 @@ class OpenSession:
         output_names: names of its outputs, in order.
     """
 
-    def __init__(self, session: Any, title: str = "the model"):
+    def __init__(self, session: onnxruntime.InferenceSession, title: str = "the model"):
         """Read the declarations of the outputs.
 
         Args:
@@ -36,12 +45,13 @@ class OpenSession:
         outputs = session.get_outputs()
         self.output_names = [output.name for output in outputs]
         types = [item.type for item in (*outputs, *session.get_inputs())]
+        # `run_with_ort_values` takes tensors of numbers only.
         self._has_only_numbers = all(
             type_name.startswith("tensor(") and type_name != "tensor(string)" for type_name in types
         )
 
-    def run(self, inputs: Mapping[str, Any], output_names: Sequence[str] | None = None) -> list[Any]:
-        """Run the model and return its outputs, in the order of the graph or of `output_names`.
+    def run(self, inputs: Mapping[str, RuntimeValue]) -> list[RuntimeValue]:
+        """Run the model and return its outputs, in the order of the graph.
 
         Tensors of numbers are OrtValues, which are not copied; others are arrays, lists and dicts.
 
@@ -53,17 +63,16 @@ class OpenSession:
         """
         import onnxruntime
 
-        names = self.output_names if output_names is None else list(output_names)
         try:
             if not self._has_only_numbers:
-                return list(self.session.run(names, dict(inputs)))
+                return list(self.session.run(self.output_names, dict(inputs)))
             feed = {
                 name: value
                 if isinstance(value, onnxruntime.OrtValue)
                 else onnxruntime.OrtValue.ortvalue_from_numpy(np.asarray(value, order="C"))
                 for name, value in inputs.items()
             }
-            return list(self.session.run_with_ort_values(names, feed))
+            return list(self.session.run_with_ort_values(self.output_names, feed))
         except Exception as error:
             text = " ".join(str(error).split())
             raise InferenceError(f"onnxruntime could not run {self._title}: {text}") from error
@@ -79,35 +88,31 @@ class Session:
         InferenceError: onnxruntime is not installed, or refuses the model or its inputs.
     """
 
-    def __init__(
-        self,
-        model: ir.Model,
-        providers: Sequence[str] = ("CPUExecutionProvider",),
-        *,
-        threads: int | None = None,
-    ):
+    def __init__(self, model: ir.Model, providers: Providers = CPU, *, threads: int | None = None):
         self._model = model
         self._threads = threads
         self._providers = list(providers)
         self._session: OpenSession | None = None
 
-    def run(self, inputs: Mapping[str, Any]) -> list[Any]:
+    def run(self, inputs: Mapping[str, RuntimeValue]) -> list[RuntimeValue]:
         """Run the model and return its outputs in the graph's order, as `OpenSession.run` does."""
         if self._session is None:
             self._session = OpenSession(self._open())
         return self._session.run(inputs)
 
-    def _open(self) -> Any:
+    def _open(self) -> onnxruntime.InferenceSession:
+        options = session_options(self._threads)
         payload = writing.to_bytes(self._model)
         if payload is not None:
-            return open_session(payload, "the model", self._providers, session_options(self._threads))
+            return open_session(payload, "the model", self._providers, options)
+        # A protobuf message is at most 2 GB: larger models need a file with external data.
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "model.onnx")
             writing.save(self._model, path)
-            return open_session(path, "the model", self._providers, session_options(self._threads))
+            return open_session(path, "the model", self._providers, options)
 
 
-def session_options(threads: int | None = None) -> Any:
+def session_options(threads: int | None = None) -> onnxruntime.SessionOptions:
     """New `onnxruntime.SessionOptions` that print nothing: errors come back as exceptions.
 
     Args:
@@ -121,6 +126,7 @@ def session_options(threads: int | None = None) -> Any:
     except ImportError as error:
         raise InferenceError("running a model needs onnxruntime: pip install 'opsetta[runtime]'") from error
     options = onnxruntime.SessionOptions()
+    # Errors are raised; anything printed would disturb the output of commands.
     options.log_severity_level = 4
     if threads is not None:
         options.intra_op_num_threads = options.inter_op_num_threads = threads
@@ -130,10 +136,10 @@ def session_options(threads: int | None = None) -> Any:
 def open_session(
     model: str | bytes,
     title: str,
-    providers: Sequence[Any] = ("CPUExecutionProvider",),
-    options: Any = None,
+    providers: Providers = CPU,
+    options: onnxruntime.SessionOptions | None = None,
     session_class: type | None = None,
-) -> Any:
+) -> onnxruntime.InferenceSession:
     """An `onnxruntime.InferenceSession` of the bytes of a model, or of a file.
 
     Args:
@@ -153,9 +159,9 @@ def open_session(
         raise InferenceError(f"onnxruntime could not load {title}: {' '.join(str(error).split())}") from error
 
 
-def as_python(value: Any) -> Any:
+def as_python(value: RuntimeValue) -> Any:
     """Convert a result of `Session.run` to a numpy array; lists and dicts stay; bfloat16 uses ml_dtypes."""
-    if not hasattr(value, "numpy"):
+    if isinstance(value, (np.ndarray, list, dict)):
         return value
     if value.data_type() != "tensor(bfloat16)":
         return value.numpy()

@@ -17,8 +17,9 @@ from ...registration.arguments import arguments, overloaded_name
 from ..torch_boundary.operators.overloads import OpOverload, by_name, operator_of, schema_of
 
 Environment = dict[ir.Value, Any]
+"""Tensors and Python numbers by their value in the graph."""
 
-_SYMBOLIC: dict[str, Callable[..., Any]] = {
+_SYMBOLIC: dict[str, Callable[..., object]] = {
     "and": lambda a, b: a and b,
     "or": lambda a, b: a or b,
     "xor": operator.xor,
@@ -32,7 +33,7 @@ _SYMBOLIC: dict[str, Callable[..., Any]] = {
 """Functions whose name differs from that in the modules `operator` and `builtins`, or is missing there."""
 
 
-def run(graph: ir.Graph, inputs: Mapping[ir.Value, Any]) -> Iterator[tuple[ir.Node, list[Any]]]:
+def run(graph: ir.Graph, inputs: Mapping[ir.Value, object]) -> Iterator[tuple[ir.Node, list[object]]]:
     """Run a graph's nodes in order; yield each with its current results.
 
     Args:
@@ -51,7 +52,7 @@ def run(graph: ir.Graph, inputs: Mapping[ir.Value, Any]) -> Iterator[tuple[ir.No
         yield node, results
 
 
-def _tensor(constant: Any) -> torch.Tensor:
+def _tensor(constant: ir.TensorProtocol) -> torch.Tensor:
     raw = getattr(constant, "raw", None)
     if isinstance(raw, torch.Tensor):
         return raw.detach()
@@ -86,7 +87,7 @@ def _results(node: ir.Node, environment: Environment) -> list[Any]:
     return list(result) if isinstance(result, (list, tuple)) else [result]
 
 
-def _with_results(item: Any, environment: Environment) -> Any:
+def _with_results(item: object, environment: Environment) -> Any:
     if isinstance(item, list):
         return [_with_results(member, environment) for member in item]
     return environment[item] if isinstance(item, ir.Value) else item
@@ -100,6 +101,7 @@ def _run_block(graph: ir.Graph, environment: Environment) -> list[Any]:
 
 def _run_loop(body: ir.Graph, node_arguments: Mapping[str, Any], environment: Environment) -> list[Any]:
     carried: list[Any] = node_arguments["carried"]
+    # prim::Loop tests the condition of the call before the first iteration.
     condition, iteration = bool(node_arguments["condition"]), 0
     while condition and iteration < node_arguments["max_trip_count"]:
         environment.update(zip(body.inputs, [iteration, *carried], strict=True))
@@ -108,11 +110,12 @@ def _run_loop(body: ir.Graph, node_arguments: Mapping[str, Any], environment: En
     return carried
 
 
-def _function(node: ir.Node) -> Callable[..., Any] | None:
+def _function(node: ir.Node) -> Callable[..., object] | None:
     """The function that computes a node from arguments by name."""
     if node.domain == "sym":
         name = node.op_type
         function = _SYMBOLIC.get(name) or getattr(operator, name, None) or getattr(builtins, name, None)
+        # Functions of Python take their operands by position.
         return None if function is None else lambda **operands: function(*operands.values())
     if node.domain == "prim" and node.op_type == "Constant":
         return lambda value: value
@@ -127,12 +130,12 @@ def _function(node: ir.Node) -> Callable[..., Any] | None:
     return _accepting_numbers(overload)
 
 
-def _accepting_numbers(overload: OpOverload) -> Callable[..., Any]:
+def _accepting_numbers(overload: OpOverload) -> Callable[..., object]:
     """An operator called with arguments by name, where numbers may replace tensors."""
     tensors = {a.name for a in schema_of(overload).arguments if str(a.type) == "Tensor"}
     run = by_name(overload)
 
-    def call(**node_arguments: Any) -> Any:
+    def call(**node_arguments: object) -> object:
         for name in tensors & node_arguments.keys():
             if isinstance(node_arguments[name], (bool, int, float)):
                 node_arguments[name] = torch.tensor(node_arguments[name])

@@ -9,7 +9,6 @@ from __future__ import annotations
 import builtins
 import dataclasses
 import sys
-from typing import Any
 
 from ...registration import ModelFileError
 from ...registration.warning import warn
@@ -53,7 +52,7 @@ def callable_interface(interface: Interface) -> Interface:
     return dataclasses.replace(interface, input_specification=arguments, output_specification=result)
 
 
-def _check_containers(specification: Any) -> None:
+def _check_containers(specification: pytree.TreeSpec) -> None:
     """Make the containers of a structure once, because each class has rules of its own for its context.
 
     Raises:
@@ -65,7 +64,7 @@ def _check_containers(specification: Any) -> None:
         raise ValueError(f"a container has other members than {specification}")
 
 
-def _specification(item: Any, unknown: list[str]) -> Any:
+def _specification(item: TreeStructure | pytree.TreeSpec | None, unknown: list[str]) -> pytree.TreeSpec:
     if item is None:
         return pytree.tree_flatten(0)[1]
     if not isinstance(item, TreeStructure):
@@ -80,7 +79,7 @@ def _specification(item: Any, unknown: list[str]) -> Any:
     return pytree.TreeSpec(container_class, context, children)
 
 
-def _container(item: TreeStructure) -> tuple[Any, Any] | None:
+def _container(item: TreeStructure) -> tuple[type, object] | None:
     """The registered class of a container and its context; None if one is unknown."""
     registered_classes = {
         f"{container_class.__module__}.{container_class.__qualname__}": container_class
@@ -95,7 +94,7 @@ def _container(item: TreeStructure) -> tuple[Any, Any] | None:
         return None
 
 
-def _plain(item: TreeStructure) -> tuple[type, Any]:
+def _plain(item: TreeStructure) -> tuple[type, object]:
     """A dict if the container stores names of its children, else a tuple."""
     context = item.context
     for names in (context, context[0] if isinstance(context, (list, tuple)) and context else None):
@@ -106,7 +105,7 @@ def _plain(item: TreeStructure) -> tuple[type, Any]:
     return tuple, None
 
 
-def _context(stored_context: Any, container: TreeStructure) -> Any:
+def _context(stored_context: object, container: TreeStructure) -> object:
     if isinstance(stored_context, TypeName):
         return _type(stored_context.name, container)
     if isinstance(stored_context, (list, tuple)):
@@ -141,7 +140,7 @@ def _imported_class(name: str) -> type | None:
         module = sys.modules.get(".".join(segments[:count]))
         if module is None:
             continue
-        member: Any = module
+        member: object = module
         for segment in segments[count:]:
             member = vars(member).get(segment) if hasattr(member, "__dict__") else None
         return member if isinstance(member, type) else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import ml_dtypes
 import numpy as np
@@ -10,6 +10,9 @@ import torch
 
 from ...registration import UsageError
 from ..capture.tensor_kinds import unsupported_type, without_data
+
+if TYPE_CHECKING:
+    import onnxruntime
 
 
 def check_data(name: str, tensor: torch.Tensor) -> None:
@@ -25,7 +28,7 @@ def check_data(name: str, tensor: torch.Tensor) -> None:
         raise UsageError(f"the argument for input '{name}' has no data ({reason}): pass a real tensor")
 
 
-def to_ortvalue(leaf: Any) -> Any:
+def to_ortvalue(leaf: torch.Tensor | float) -> onnxruntime.OrtValue:
     """A tensor or Python number as an onnxruntime value; element types that numpy lacks use DLPack.
 
     Complex numbers become real pairs in a last dimension of two.
@@ -42,7 +45,7 @@ def to_ortvalue(leaf: Any) -> Any:
     return onnxruntime.OrtValue.ortvalue_from_numpy(tensor.resolve_conj().contiguous().numpy())
 
 
-def to_torch(value: Any) -> torch.Tensor:
+def to_torch(value: onnxruntime.OrtValue) -> torch.Tensor:
     """An onnxruntime tensor as a torch tensor."""
     if value.data_type() == "tensor(bfloat16)":
         return torch.from_dlpack(value).clone()  # type: ignore[attr-defined]
@@ -64,8 +67,6 @@ def as_complex(pairs: torch.Tensor) -> torch.Tensor:
     return torch.complex(pairs[..., 0], pairs[..., 1])
 
 
-def as_real(item: Any) -> Any:
+def as_real(item: torch.Tensor) -> torch.Tensor:
     """Complex numbers as real pairs, [..., 2]; other tensors unchanged."""
-    if isinstance(item, torch.Tensor) and item.is_complex():
-        return torch.view_as_real(item.resolve_conj())
-    return item
+    return torch.view_as_real(item.resolve_conj()) if item.is_complex() else item

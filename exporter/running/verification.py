@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from ...registration import VerificationError
+from .model_inputs import is_torch_tensor
 
 TOLERANCES: dict[str, tuple[float, float]] = {
     "float16": (1e-2, 1e-2),
@@ -57,8 +57,8 @@ class VerificationReport:
 
 def compare(
     name: str,
-    actual: Any,
-    expected: Any,
+    actual: object,
+    expected: object,
     rtol: float | None = None,
     atol: float | None = None,
     *,
@@ -87,6 +87,7 @@ def compare(
     default_rtol, default_atol = TOLERANCES.get(expected.dtype.name, (0.0, 0.0))
     rtol = default_rtol if rtol is None else rtol
     atol = default_atol if atol is None else atol
+    # float16 errors would overflow, and unsigned differences would wrap around.
     wide = np.complex128 if np.iscomplexobj(expected) else np.float64
     a, b = actual.astype(wide), expected.astype(wide)
     is_equal = (actual == expected) | (np.isnan(a) & np.isnan(b))
@@ -100,24 +101,28 @@ def compare(
         tolerated = np.nan_to_num(atol + rtol * np.abs(b), nan=0.0, posinf=0.0)
         excess = np.where(is_equal, -1.0, errors - tolerated)
         share = float(np.where(is_equal, 0.0, errors / tolerated).max())
+        # The relative error is not defined at 0.
         nonzero = (b != 0) & np.isfinite(b)
         relative = float((errors[nonzero] / np.abs(b[nonzero])).max()) if nonzero.any() else 0.0
     outside = bool((excess > 0).any())
+    # Show an element that is outside tolerance, not merely the one with the largest error.
     worst = np.unravel_index(int(excess.argmax() if outside else errors.argmax()), a.shape)
     index = tuple(map(int, worst))
     return OutputReport(name, float(errors.max()), relative, index, not outside, share=share)
 
 
-def as_array(value: Any) -> np.ndarray:
+def as_array(value: object) -> np.ndarray:
     """Convert an array, torch tensor or number to a numpy array; bfloat16 uses ml_dtypes."""
-    if isinstance(value, np.ndarray) or not hasattr(value, "detach"):
+    if not is_torch_tensor(value):
         return np.asarray(value)
     from .torch_values import to_numpy
 
     return to_numpy(value)
 
 
-def _as_arrays(actual: Sequence[Any], expected: Sequence[Any]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def _as_arrays(
+    actual: Sequence[object], expected: Sequence[object]
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Both sides as arrays; an expected number gets the element type of its output."""
     actual_arrays = [as_array(value) for value in actual]
     expected_arrays = [
@@ -128,7 +133,7 @@ def _as_arrays(actual: Sequence[Any], expected: Sequence[Any]) -> tuple[list[np.
 
 
 def compare_outputs(
-    names: Sequence[str], actual: Sequence[Any], expected: Sequence[Any]
+    names: Sequence[str], actual: Sequence[object], expected: Sequence[object]
 ) -> list[OutputReport]:
     """The errors of all outputs, as `check` finds them, with the tolerances of the element types."""
     return [compare(name, a, b) for name, a, b in zip(names, *_as_arrays(actual, expected), strict=True)]
@@ -136,8 +141,8 @@ def compare_outputs(
 
 def check(
     names: Sequence[str],
-    actual: Sequence[Any],
-    expected: Sequence[Any],
+    actual: Sequence[object],
+    expected: Sequence[object],
     rtol: float | None,
     atol: float | None,
     *,

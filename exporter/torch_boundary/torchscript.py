@@ -9,33 +9,33 @@ from typing import Any
 import torch
 
 
-def handle_of(module: torch.jit.ScriptModule) -> torch._C.ScriptModule:
+def handle_of(module: torch.jit.ScriptModule) -> Any:
     """TorchScript's handle of a module: its attributes, sub-modules and methods."""
-    handle: torch._C.ScriptModule = module._c
-    return handle
+    return module._c
 
 
-def is_handle(item: object) -> bool:
+def is_handle(item: Any) -> bool:
     """Whether an attribute of a handle is a module or object of a TorchScript class."""
     return isinstance(item, torch._C.ScriptModule)
 
 
-def children(handle: torch._C.ScriptModule) -> Iterator[tuple[str, torch._C.ScriptModule]]:
+def children(handle: Any) -> Iterator[tuple[str, Any]]:
     """The sub-modules of a handle by name."""
     yield from torch._C.ModuleDict(handle).items()
 
 
-def method(handle: torch._C.ScriptModule, name: str) -> torch._C.ScriptMethod[..., Any] | None:
+def method(handle: Any, name: str) -> Any | None:
     """A method of a handle, or None."""
-    return handle._get_method(name) if name in handle._method_names() else None
+    return handle._get_method(name) if handle._has_method(name) else None
 
 
-def method_names(handle: torch._C.ScriptModule) -> list[str]:
+def method_names(handle: Any) -> list[str]:
     """The names of a handle's methods."""
-    return handle._method_names()
+    result: list[str] = handle._method_names()
+    return result
 
 
-def prepare(handle: torch._C.ScriptModule) -> None:
+def prepare(handle: Any) -> None:
     """Make TorchScript compile the functions that a module's methods call.
 
     Otherwise their first run compiles them permanently, without optimization if that is switched off then.
@@ -50,14 +50,13 @@ def class_name(module: torch.jit.ScriptModule) -> str:
     return result
 
 
-# A script has few different schemas and many nodes.
 @functools.lru_cache(maxsize=4096)
-def parse_schema(schema: str) -> object:
+def parse_schema(schema: str) -> Any:
     """A TorchScript schema, `aten::add.Tensor(Tensor self, …) -> Tensor`."""
     return torch._C.parse_schema(schema)
 
 
-def inline_calls(graph: torch._C.Graph) -> torch._C.Graph:
+def inline_calls(graph: Any) -> Any:
     """A copy of a graph with all function calls inlined."""
     # The pass works in place, and the graph belongs to the user's module.
     copy = graph.copy()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...registration import UsageError
+
+if TYPE_CHECKING:
+    import torch
 
 _WITHOUT_EFFECT = frozenset(
     "foreach fused capturable initial_lr min_lr max_lr base_momentum max_momentum".split()
@@ -80,7 +83,7 @@ class Optimizer:
     """
 
     groups: tuple[Group, ...]
-    state: Mapping[str, Mapping[str, Any]]
+    state: Mapping[str, Mapping[str, torch.Tensor | float | None]]
     steps: float
 
     @property
@@ -89,7 +92,11 @@ class Optimizer:
         return [name for group in self.groups for name in group.parameters]
 
 
-def read_optimizer(optimizer: Any, hyperparameters: Mapping[str, Any] | None, model: Any) -> Optimizer:
+def read_optimizer(
+    optimizer: str | torch.optim.Optimizer,
+    hyperparameters: Mapping[str, object] | None,
+    model: torch.nn.Module,
+) -> Optimizer:
     """The groups and the state of an optimizer.
 
     Args:
@@ -102,21 +109,9 @@ def read_optimizer(optimizer: Any, hyperparameters: Mapping[str, Any] | None, mo
     """
     import torch
 
-    named = {parameter: name for name, parameter in model.named_parameters()}
+    named: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     if isinstance(optimizer, str):
-        class_name = _NAMES.get(optimizer.lower())
-        if class_name is None:
-            raise UsageError(
-                "optimizer must be 'sgd', 'adam' or 'adamw', or an instance of torch.optim, not "
-                f"{optimizer!r}"
-            )
-        trained = [parameter for parameter in named if parameter.requires_grad]
-        if not trained:
-            raise UsageError("the model has no parameter to train: none requires gradients")
-        try:
-            optimizer = getattr(torch.optim, class_name)(trained, **dict(hyperparameters or {}))
-        except (TypeError, ValueError) as error:
-            raise UsageError(f"torch.optim.{class_name} refuses its hyper-parameters: {error}") from error
+        optimizer = _make_optimizer(optimizer, hyperparameters or {}, model)
     elif hyperparameters:
         raise UsageError(
             "hyperparameters are only for an optimizer that is passed by name; this instance has its own"
@@ -139,7 +134,28 @@ def read_optimizer(optimizer: Any, hyperparameters: Mapping[str, Any] | None, mo
     return Optimizer(tuple(groups), named_state, _steps(named_state))
 
 
-def _rule(optimizer: Any, group: Mapping[str, Any]) -> Sgd | Adam:
+def _make_optimizer(
+    name: str, hyperparameters: Mapping[str, Any], model: torch.nn.Module
+) -> torch.optim.Optimizer:
+    """Torch's optimizer of a name over the parameters that require gradients."""
+    import torch
+
+    class_name = _NAMES.get(name.lower())
+    if class_name is None:
+        raise UsageError(
+            f"optimizer must be 'sgd', 'adam' or 'adamw', or an instance of torch.optim, not {name!r}"
+        )
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not trained:
+        raise UsageError("the model has no parameter to train: none requires gradients")
+    optimizer_class: type[torch.optim.Optimizer] = getattr(torch.optim, class_name)
+    try:
+        return optimizer_class(trained, **dict(hyperparameters))
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"torch.optim.{class_name} refuses its hyper-parameters: {error}") from error
+
+
+def _rule(optimizer: torch.optim.Optimizer, group: Mapping[str, Any]) -> Sgd | Adam:
     options = {key: item for key, item in group.items() if key not in ("params", "lr")}
     for key in _WITHOUT_EFFECT:
         options.pop(key, None)
@@ -158,19 +174,23 @@ def _rule(optimizer: Any, group: Mapping[str, Any]) -> Sgd | Adam:
                 (float(first), float(second)),
                 float(options.pop("eps")),
                 float(options.pop("weight_decay")),
+                # Newer releases of torch write AdamW as Adam with decoupled weight decay.
                 bool(options.pop("decoupled_weight_decay", False)) or class_name == "AdamW",
             )
     except KeyError as error:
         raise UsageError(f"this {class_name} has no option {error}") from error
+    # An option that is off has no effect, whatever its name; one that is on changes the update.
     refused = sorted(key for key, item in options.items() if item not in (None, False))
     if refused:
         raise UsageError(f"{class_name} with {', '.join(refused)} is not supported: leave it at its default")
     return rule
 
 
-def _steps(state: Mapping[str, Mapping[str, Any]]) -> float:
+def _steps(state: Mapping[str, Mapping[str, torch.Tensor | float | None]]) -> float:
     counts = {
-        float(parameter_state["step"]) for parameter_state in state.values() if "step" in parameter_state
+        float(count)
+        for parameter_state in state.values()
+        if (count := parameter_state.get("step")) is not None
     }
     if len(counts) > 1:
         raise UsageError("the optimizer has made different numbers of steps for different parameters")

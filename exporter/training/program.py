@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from ...registration import Registry, UsageError
 from ..captured_graph import dimensions as sizes
 from ..devices.targets.target import Target, opset_for
 from ..program import Program, SourceModel
+from ..running.model_inputs import Feed
 from ..running.verification import VerificationReport
 from ..torch_boundary.requirements import need_torch
 from .optimizers import Optimizer
@@ -95,7 +96,7 @@ class TrainingProgram(Program):
             level,
         )
 
-    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, np.ndarray]:
+    def __call__(self, *args: object, **kwargs: object) -> dict[str, np.ndarray]:
         """Run one step from the initial state, which stays.
 
         Takes the arguments of the model, and the targets as `targets=`. Training loops use `TrainingSession`.
@@ -115,15 +116,15 @@ class TrainingProgram(Program):
     def _steps(self) -> StepRunner:
         return StepRunner(self.model, self.signature)
 
-    def _step_feed(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def _step_feed(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Feed:
         """The arguments of a call as onnxruntime values by input name, checked, and the learning rates."""
         names = (*self.signature.inputs, *self.signature.targets)
         return self._steps.make_feed(self._calls.input_values(names, args, kwargs)[1])
 
     def verify(
         self,
-        args: tuple[Any, ...] | None = None,
-        kwargs: Mapping[str, Any] | None = None,
+        args: tuple[object, ...] | None = None,
+        kwargs: Mapping[str, object] | None = None,
         *,
         steps: int = 1,
         rtol: float | None = None,
@@ -151,14 +152,18 @@ class TrainingProgram(Program):
         if not isinstance(steps, int) or steps < 1:
             raise UsageError(f"steps must be 1 or more, not {steps!r}")
         need_torch("verifying a program")
+        from ..capture.training_graph.loss_module import LossModule
         from .verification import Trial, verify_steps
 
         call = self._calls.arguments(args, kwargs)
-        module: Any = self._calls.module()
-        trial = Trial(module, self._optimizer, self.signature, call, self._step_feed(*call), self.state)
+        module = self._calls.module()
+        # `export_training` captures nothing else.
+        assert isinstance(module, LossModule)
+        feed = self._step_feed(*call)
+        trial = Trial(module, self._optimizer, self.signature, call, feed, self.state)
         return verify_steps(self._steps, trial, steps, rtol, atol)
 
-    def save_source(self, *args: Any, **kwargs: Any) -> None:
+    def save_source(self, *args: object, **kwargs: object) -> None:
         """Not available: a source file describes the calls of a model, and no state.
 
         Raises:
@@ -179,7 +184,7 @@ class TrainingProgram(Program):
             raise UsageError(f"the report of a training graph has no {asked[0]}: verify() compares its steps")
         return super().report(path, **options, **dict.fromkeys({"compare", "latency"} - set(options), False))
 
-    def locate_mismatch(self, *args: Any, **kwargs: Any) -> Any:
+    def locate_mismatch(self, *args: object, **kwargs: object) -> NoReturn:
         """Not available: PyTorch has no graph of the backward pass to compare with.
 
         Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,7 +14,11 @@ from ..onnx_model import OnnxModel
 from ..running.verification import as_array
 from .program import TrainingProgram
 from .signature import Signature
-from .step_runner import StepRunner
+from .step_runner import LearningRates, StepRunner
+
+if TYPE_CHECKING:
+    import torch
+    from numpy.typing import ArrayLike
 
 
 class TrainingSession:
@@ -29,7 +33,7 @@ class TrainingSession:
     def __init__(
         self,
         model: TrainingProgram | str | os.PathLike[str],
-        state: Mapping[str, Any] | None = None,
+        state: Mapping[str, ArrayLike | torch.Tensor] | None = None,
         *,
         providers: Sequence[str] = ("CPUExecutionProvider",),
     ):
@@ -58,10 +62,17 @@ class TrainingSession:
         if missing:
             raise UsageError(f"the array for input '{missing[0]}' is missing")
         self.state = {name: as_array(arrays[name]) for name in self.signature.state}
+        # Check the state now: a wrong array should not fail in the middle of training.
         self._runner.state.feed(self.state)
         self.outputs: dict[str, np.ndarray] = {}
 
-    def step(self, inputs: Any, targets: Any = None, *, learning_rate: Any = None) -> float:
+    def step(
+        self,
+        inputs: object,
+        targets: object = None,
+        *,
+        learning_rate: LearningRates = None,
+    ) -> float:
         """Run one step; the state becomes the new one.
 
         Args:
@@ -80,6 +91,7 @@ class TrainingSession:
         data = _values_by_name("inputs", self.signature.inputs, inputs)
         data |= _values_by_name("targets", self.signature.targets, targets)
         results = self._runner.run(self._runner.make_feed(data, learning_rate), self.state)
+        # The state changes only after the whole step has succeeded.
         for new, old in self.signature.updates.items():
             self.state[old] = results.pop(new)
         self.outputs = results
@@ -89,7 +101,7 @@ class TrainingSession:
         """The trained parameters and the buffers, by their names in the state dict."""
         return {name: self.state[name] for name in (*self.signature.parameters, *self.signature.buffers)}
 
-    def load_into(self, module: Any) -> None:
+    def load_into(self, module: torch.nn.Module) -> None:
         """Copy the trained parameters and the buffers into a torch module.
 
         Raises:
@@ -109,7 +121,7 @@ class TrainingSession:
                 module_tensors[name].copy_(torch.from_numpy(np.array(array)))
 
 
-def _values_by_name(role: str, names: Sequence[str], values: Any) -> dict[str, Any]:
+def _values_by_name(role: str, names: Sequence[str], values: object) -> dict[str, object]:
     """What a caller passes as inputs or targets, by name.
 
     Raises:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
 from ...registration import KIND, MUTATES, CaptureError, Names
+from ..running.verification import as_array
 from .optimizers import Group, Optimizer
 from .signature import Signature
 from .updates import Rates, UpdateBuilder
@@ -40,7 +41,9 @@ class StepGraph:
         """
         self._graph = model.graph
         self._optimizer = optimizer
-        self._names = _names_of(model.graph)
+        self._names = Names()
+        for value in (*model.graph.inputs, *model.graph.initializers.values()):
+            self._names.take(value.name or "")
         self.state: dict[str, np.ndarray] = {}
         self.output_names: list[str] = []
         outputs = iter(list(model.graph.outputs))
@@ -55,6 +58,7 @@ class StepGraph:
                 raise CaptureError(
                     f"the model writes to {role} '{name}' in place: compute a new value instead"
                 )
+        # `finish` chooses the outputs and their order.
         model.graph.outputs.clear()
 
     def finish(
@@ -127,16 +131,23 @@ class StepGraph:
     ) -> tuple[dict[str, tuple[Value, Value]], dict[str, tuple[Value, Value]]]:
         """Append the update; return the new and old values of parameters and optimizer state."""
         build = UpdateBuilder(self._graph)
+        # The loss need not depend on every parameter of the optimizer.
         groups = [group for group in optimizer.groups if set(group.parameters) & set(parameters)]
         new_parameters: dict[str, tuple[Value, Value]] = {}
         new_state: dict[str, tuple[Value, Value]] = {}
         steps = None
+        # All groups share one counter, as they step together; torch keeps one for each parameter.
         if any(group.rule.counts for group in groups):
             old = self._input("step", np.asarray(optimizer.steps, np.float32))
             steps = build.count_step(old)
             new_state[old.name or ""] = steps, old
         for number, group in enumerate(groups):
-            rate = self._rate("lr" if len(groups) == 1 else f"lr_{number}")
+            rate = Value(
+                name=self._names.unique("lr" if len(groups) == 1 else f"lr_{number}"),
+                type=ir.TensorType(DataType.FLOAT),
+                shape=ir.Shape(()),
+            )
+            self._graph.inputs.append(rate)
             rates[rate.name or ""] = group.learning_rate
             shared = Rates(rate, steps)
             for name in group.parameters:
@@ -148,26 +159,11 @@ class StepGraph:
                 new_state.update({old.name or "": (after[key], old) for key, old in state.items()})
         return new_parameters, new_state
 
-    def _rate(self, name: str) -> Value:
-        value = Value(name=self._names.unique(name), type=ir.TensorType(DataType.FLOAT), shape=ir.Shape(()))
-        self._graph.inputs.append(value)
-        return value
-
     def _state_inputs(self, group: Group, name: str, optimizer: Optimizer) -> dict[str, Value]:
         """Make inputs for the optimizer state of a parameter, initially the existing state or zeros."""
         inputs = {}
         for key in group.rule.state:
             stored = optimizer.state.get(name, {}).get(key)
-            array = (
-                np.zeros_like(self.state[name]) if stored is None else np.array(stored.detach().cpu().numpy())
-            )
+            array = np.zeros_like(self.state[name]) if stored is None else np.array(as_array(stored))
             inputs[key] = self._input(f"{name}.{key}", array)
         return inputs
-
-
-def _names_of(graph: ir.Graph) -> Names:
-    names = Names()
-    values: Iterable[Value] = (*graph.inputs, *graph.initializers.values())
-    for value in values:
-        names.take(value.name or "")
-    return names

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import TypeAlias
 
 import numpy as np
 import onnx_ir as ir
 
 from ...registration import UsageError
-from ..running.model_inputs import inputs_of_model
-from ..running.session import Session, as_python
+from ..running.model_inputs import Feed, inputs_of_model
+from ..running.runner import Runner
+from ..running.session import CPU, Providers, as_python
 from .signature import Signature
+
+LearningRates: TypeAlias = "float | Mapping[str, float] | None"
+"""One for all groups, some by input name, or those of the export."""
 
 
 class StepRunner:
@@ -19,26 +23,21 @@ class StepRunner:
 
     Attributes:
         signature: what the inputs and outputs of the graph are.
-        data: the inputs of the model and of the loss.
         state: parameters, buffers and what the optimizer keeps.
     """
 
-    def __init__(
-        self, model: ir.Model, signature: Signature, providers: Sequence[str] = ("CPUExecutionProvider",)
-    ):
+    def __init__(self, model: ir.Model, signature: Signature, providers: Providers = CPU):
         self.signature = signature
         by_name = {value.name or "": value for value in model.graph.inputs}
-        self.data = inputs_of_model(
-            model, [by_name[name] for name in (*signature.inputs, *signature.targets)]
-        )
+        data = [by_name[name] for name in (*signature.inputs, *signature.targets)]
+        self._runner = Runner.of_model(model, data, providers=providers)
+        # The metadata of the model restricts the sizes of the data only.
         self.state = inputs_of_model(model, [by_name[name] for name in signature.state], metadata={})
         self._rates = inputs_of_model(
             model, [by_name[name] for name in signature.learning_rates], metadata={}
         )
-        self._output_names = [value.name or "" for value in model.graph.outputs]
-        self._session = Session(model, providers)
 
-    def make_feed(self, data: Mapping[str, Any], learning_rates: Any = None) -> dict[str, Any]:
+    def make_feed(self, data: Mapping[str, object], learning_rates: LearningRates = None) -> Feed:
         """The data of a step and its learning rates, as onnxruntime values by input name.
 
         Args:
@@ -48,9 +47,9 @@ class StepRunner:
             UsageError: an input is missing or unknown, or has another element type.
             DimensionError: the graph is not valid for a size.
         """
-        return {**self.data.feed(data), **self._rates.feed(self._learning_rates(learning_rates))}
+        return {**self._runner.inputs.feed(data), **self._rates.feed(self._learning_rates(learning_rates))}
 
-    def run(self, feed: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def run(self, feed: Feed, state: Mapping[str, object]) -> dict[str, np.ndarray]:
         """Run a step from a state; return the outputs by name.
 
         Raises:
@@ -58,11 +57,12 @@ class StepRunner:
             DimensionError: it has another shape.
             InferenceError: onnxruntime refuses the step.
         """
-        results = self._session.run({**feed, **self.state.feed(state)})
-        return dict(zip(self._output_names, map(as_python, results), strict=True))
+        results = self._runner.run_unchecked({**feed, **self.state.feed(state)})
+        names = self._runner.output_names
+        return {name: as_python(result) for name, result in zip(names, results, strict=True)}
 
-    def _learning_rates(self, learning_rates: Any) -> dict[str, float]:
-        rates: dict[str, Any] = dict(self.signature.learning_rates)
+    def _learning_rates(self, learning_rates: LearningRates) -> dict[str, float]:
+        rates = dict(self.signature.learning_rates)
         if isinstance(learning_rates, Mapping):
             unknown = sorted(set(learning_rates) - set(rates))
             if unknown:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from ...registration import (
 )
 from ...registration.opsets import check_opset
 from ...registration.warning import warn
+from ..capture.capture_options import CaptureOptions
 from ..captured_graph.capture import Capture
 from ..export_arguments import model_call
 from ..program import SourceModel
@@ -28,18 +29,21 @@ from .program import TrainingProgram
 from .signature import Signature
 from .step_graph import StepGraph
 
+if TYPE_CHECKING:
+    import torch
+
 
 def export_training(
-    model: Any,
-    args: Any,
-    targets: Any = None,
+    model: torch.nn.Module,
+    args: object,
+    targets: object = None,
     *,
-    loss: Callable[..., Any] | None = None,
-    optimizer: Any = "sgd",
-    hyperparameters: Mapping[str, Any] | None = None,
-    kwargs: Mapping[str, Any] | None = None,
+    loss: Callable[..., object] | None = None,
+    optimizer: str | torch.optim.Optimizer | None = "sgd",
+    hyperparameters: Mapping[str, object] | None = None,
+    kwargs: Mapping[str, object] | None = None,
     opset: int = DEFAULT_OPSET,
-    dynamic_shapes: Any = None,
+    dynamic_shapes: object = None,
     results: bool = False,
     gradients: bool = False,
     registry: Registry | None = None,
@@ -110,14 +114,14 @@ def export_training(
 
 
 def _capture_step(
-    model: Any,
-    args: Any,
-    kwargs: Mapping[str, Any] | None,
-    targets: Any,
-    loss: Callable[..., Any] | None,
+    model: torch.nn.Module,
+    args: object,
+    kwargs: Mapping[str, object] | None,
+    targets: object,
+    loss: Callable[..., object] | None,
     optimizer: Optimizer | None,
     *,
-    dynamic_shapes: Any,
+    dynamic_shapes: object,
     outputs: dict[str, bool],
 ) -> tuple[Capture, Signature, dict[str, np.ndarray]]:
     """The source graph of a step after the source passes, with its signature and the initial state."""
@@ -139,13 +143,17 @@ def _capture_step(
         name = None if targets is None else targets_name(model)
         module = LossModule(model, loss, name)
         keywords = named if name is None else {**named, name: targets}
-        forward = capture(module, positional, keywords, dynamic_shapes=dynamic_shapes, by="gradients")
+        options = CaptureOptions(dynamic_shapes=dynamic_shapes, capture="gradients")
+        forward = capture(module, positional, keywords, options)
         names = output_names(forward)
+        # The captures number the leaves of a structure: `loss_0` means that the loss has several.
         if names and names[0].startswith("loss_"):
             raise CaptureError("the loss must be one tensor, not a structure of several")
         trained = None if optimizer is None else set(optimizer.parameters)
         joint = capture_joint(forward, lambda parameter: trained is None or parameter in trained, f"{MODEL}.")
+        # Weights become inputs, so passes must not fold them.
         joint.model.metadata_props[FIXED_WEIGHTS] = "true"
+        # New values of buffers become outputs, which the next step takes as inputs.
         run_source_passes(joint.model, "outputs")
         graph = StepGraph(joint.model, names[1:], joint.gradients, optimizer)
         inputs = [
@@ -163,7 +171,9 @@ def _capture_step(
     return step_capture, signature, graph.state
 
 
-def _count_targets(forward: Capture, args: tuple[Any, ...], kwargs: Mapping[str, Any], targets: Any) -> int:
+def _count_targets(
+    forward: Capture, args: tuple[object, ...], kwargs: Mapping[str, object], targets: object
+) -> int:
     """The number of graph inputs that are targets; they are the last."""
     from ..torch_boundary.containers import pytree
 

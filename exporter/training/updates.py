@@ -55,6 +55,7 @@ class UpdateBuilder:
             result = self._sgd(rule, rates, parameter, gradient, state)
         else:
             result = self._adam(rule, rates, parameter, gradient, state)
+        # An update belongs to the layer whose gradient it uses.
         producer = gradient.producer()
         self._label(0, producer.metadata_props.get(MODULE, "") if producer is not None else "")
         return result
@@ -69,6 +70,7 @@ class UpdateBuilder:
             decayed = self._mul(state["momentum_buffer"], rule.momentum)
             buffer = self._add(decayed, self._apply_dampening(rule, rates, gradient))
             new_state["momentum_buffer"] = buffer
+            # Nesterov looks ahead along the buffer instead of taking it as the step.
             gradient = self._add(gradient, buffer, rule.momentum) if rule.nesterov else buffer
         rate = self._once(rates, "rate", parameter.dtype, lambda: self._scalar("neg", rates.rate))
         return self._add(parameter, self._mul(gradient, rate)), new_state
@@ -99,11 +101,13 @@ class UpdateBuilder:
     ) -> tuple[Value, dict[str, Value]]:
         first, second = rule.betas
         dtype = parameter.dtype
+        # AdamW shrinks the parameter itself; Adam's decay goes through the averages.
         if rule.weight_decay and rule.decoupled:
             factor = self._once(rates, "decay", dtype, lambda: self._decay(rates, rule.weight_decay))
             parameter = self._mul(parameter, factor)
         elif rule.weight_decay:
             gradient = self._add(gradient, parameter, rule.weight_decay)
+        # torch computes the averages with lerp and addcmul; other formulas would round differently.
         average = self._emit("lerp", "Scalar", state["exp_avg"], end=gradient, weight=1.0 - first)
         squares = self._emit(
             "addcmul",
@@ -114,7 +118,7 @@ class UpdateBuilder:
             value=1.0 - second,
         )
         step = self._once(rates, "step", dtype, lambda: self._step_size(rates, first))
-        root = self._once(rates, "root", dtype, lambda: self._sqrt(self._correction(rates, second)))
+        root = self._once(rates, "root", dtype, lambda: self._scalar("sqrt", self._correction(rates, second)))
         divided = self._emit("div", "Tensor", self._emit("sqrt", "default", squares), other=root)
         denominator = self._emit("add", "Tensor", divided, other=rule.eps)
         step_vector = self._emit("div", "Tensor", self._mul(average, step), other=denominator)
@@ -139,9 +143,6 @@ class UpdateBuilder:
         )
         return self._scalar("rsub", power, 1.0)
 
-    def _sqrt(self, value: Value) -> Value:
-        return self._build.emit("aten::sqrt", {"self": value}, like=value)
-
     def _to_double(self, value: Value) -> Value:
         return self._build.cast(value, DataType.DOUBLE)
 
@@ -150,6 +151,7 @@ class UpdateBuilder:
         key = (name, dtype)
         if key not in rates.scalars:
             begin = len(self._build.inserted_nodes)
+            # Scalars are computed in float64 once, and cast for each element type.
             if (name, None) not in rates.scalars:
                 rates.scalars[name, None] = make()
             value = rates.scalars[name, None]
@@ -181,4 +183,5 @@ class UpdateBuilder:
             node.metadata_props[PLAN_PHASE] = APPLY_GRADIENT
             if module:
                 node.metadata_props[MODULE] = module
+        # Labelled nodes leave the list, so that the next label covers later ones only.
         del self._build.inserted_nodes[begin:]

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from ..capture.training_graph.loss_module import LossModule
+from ..running.model_inputs import Feed
 from ..running.verification import VerificationReport, as_array, check
 from ..torch_boundary.boundary import boundary
 from ..torch_boundary.containers import pytree
@@ -40,8 +41,8 @@ class Trial:
     module: LossModule
     optimizer: Optimizer | None
     signature: Signature
-    call: tuple[tuple[Any, ...], Mapping[str, Any]]
-    feed: Mapping[str, Any]
+    call: tuple[tuple[object, ...], Mapping[str, object]]
+    feed: Feed
     state: Mapping[str, np.ndarray]
 
 
@@ -74,17 +75,15 @@ class _Eager:
     def __init__(self, trial: Trial):
         module = trial.module
         self._signature, self._call = trial.signature, trial.call
+        # Training changes the model: the user's own stays as it is.
         self._module = LossModule(*copy.deepcopy((module.model, module.loss)), module.targets)
-        loss = module.loss if isinstance(module.loss, torch.nn.Module) else None
-        model = self._module.model
-        self._tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-        if loss is not None:
-            inner: Any = self._module.loss
-            loss_tensors = {**dict(inner.named_parameters()), **dict(inner.named_buffers())}
-            self._tensors |= {f"loss.{name}": item for name, item in loss_tensors.items()}
+        self._tensors = _tensors_of(self._module.model)
+        inner = self._module.loss
+        if isinstance(inner, torch.nn.Module):
+            self._tensors |= {f"loss.{name}": item for name, item in _tensors_of(inner).items()}
         self._groups = () if trial.optimizer is None else trial.optimizer.groups
 
-    def step(self, state: Mapping[str, np.ndarray], results: Arrays) -> dict[str, Any]:
+    def step(self, state: Mapping[str, np.ndarray], results: Arrays) -> Arrays:
         """Run a step in PyTorch; return the expected outputs of the graph.
 
         Adam divides a gradient by its own size: where it is nothing but rounding, as of a bias before a batch
@@ -94,6 +93,7 @@ class _Eager:
             with torch.no_grad():
                 for name in (*self._signature.parameters, *self._signature.buffers):
                     self._tensors[name].copy_(torch.from_numpy(np.array(state[name])))
+            # Gradients would otherwise add up over the steps.
             for parameter in self._module.parameters():
                 parameter.grad = None
             trainers = [_trainer(group, self._tensors, state) for group in self._groups]
@@ -103,10 +103,12 @@ class _Eager:
                 trainer.step()
         return self._expected_outputs(result, trainers, results)
 
-    def _expected_outputs(self, result: Any, trainers: list[Any], results: Arrays) -> dict[str, Any]:
+    def _expected_outputs(
+        self, result: object, trainers: list[torch.optim.Optimizer], results: Arrays
+    ) -> Arrays:
         leaves = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
         names_of_results = [self._signature.loss, *self._signature.results]
-        expected: dict[str, Any] = dict(zip(names_of_results, leaves, strict=False))
+        expected: dict[str, object] = dict(zip(names_of_results, leaves, strict=False))
         expected |= {new: self._tensors[name].grad for name, new in self._signature.gradients.items()}
         names = {parameter: name for name, parameter in self._tensors.items()}
         new_tensors = dict(self._tensors)
@@ -130,21 +132,31 @@ class _Eager:
             item.grad.abs().max() for item in self._tensors.values() if item.grad is not None and item.numel()
         ]
         gradient = as_array(self._tensors[name].grad)
+        # The signs of both sides may differ, so the distance is bounded, not the relative error.
         near = np.abs(result - expected) <= _FARTHEST * group.learning_rate
         return np.where((np.abs(gradient) <= _NOISE * float(max(sizes))) & near, result, expected)
 
 
-def _trainer(group: Group, tensors: Mapping[str, Any], state: Mapping[str, np.ndarray]) -> Any:
+def _tensors_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def _trainer(
+    group: Group, tensors: Mapping[str, torch.Tensor], state: Mapping[str, np.ndarray]
+) -> torch.optim.Optimizer:
     """Torch's optimizer of a group at a state."""
     rule = group.rule
     parameters = [tensors[name] for name in group.parameters]
     options: dict[str, Any] = {"lr": group.learning_rate, "weight_decay": rule.weight_decay}
     if isinstance(rule, Adam):
-        optimizer_class: Any = torch.optim.AdamW if rule.decoupled else torch.optim.Adam
-        optimizer = optimizer_class(parameters, betas=rule.betas, eps=rule.eps, **options)
+        optimizer_class = torch.optim.AdamW if rule.decoupled else torch.optim.Adam
+        optimizer: torch.optim.Optimizer = optimizer_class(
+            parameters, betas=rule.betas, eps=rule.eps, **options
+        )
     else:
         options |= {"dampening": rule.dampening, "nesterov": rule.nesterov}
         optimizer = torch.optim.SGD(parameters, momentum=rule.momentum, **options)
+    # Before the first step torch's optimizers have no state, and treat that step differently.
     begun = float(state.get("step", 1.0)) > 0
     for name, parameter in zip(group.parameters, parameters, strict=True):
         arrays = {key: state.get(f"{name}.{key}") for key in rule.state if begun}

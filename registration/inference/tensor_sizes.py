@@ -22,9 +22,14 @@ def element_count(tensor: ir.TensorProtocol) -> int:
     return math.prod(tensor.shape.dims)  # type: ignore[arg-type]
 
 
+def packed_bytes(dtype: ir.DataType, count: int) -> int:
+    """The number of bytes of so many elements, which are no strings."""
+    # Elements of less than a byte are packed: only the whole is rounded up to bytes.
+    return -(-count * dtype.bitwidth // 8)
+
+
 def byte_count(tensor: ir.TensorProtocol) -> int:
     """The number of bytes; those of strings are the sum of their lengths."""
     if tensor.dtype is ir.DataType.STRING:
         return tensor.nbytes
-    # Elements of four bits are half a byte.
-    return math.ceil(tensor.dtype.itemsize * element_count(tensor))
+    return packed_bytes(tensor.dtype, element_count(tensor))

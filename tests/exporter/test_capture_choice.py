@@ -11,6 +11,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 import opsetta
+from opsetta.exporter.capture.capture_options import CaptureOptions
 from opsetta.exporter.command_line.application import app
 from opsetta.exporter.export_model import capture_model
 
@@ -82,13 +83,14 @@ def test_auto_leaves_to_torch_export_what_direct_capture_refuses() -> None:
     model = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(3, 3), nn.ReLU()).eval())
     with pytest.raises(opsetta.CaptureError, match="torch.fx.GraphModule"):
         opsetta.export(model, X, capture="direct")
-    found = capture_model(model, X)
+    found = capture_model(model, X, {}, CaptureOptions())
     assert isinstance(found.exported, torch.export.ExportedProgram)
     opsetta.export(model, X).verify()
 
 
 def test_auto_is_direct_capture_where_it_serves() -> None:
-    assert not isinstance(capture_model(nn.Linear(3, 3).eval(), X).exported, torch.export.ExportedProgram)
+    captured = capture_model(nn.Linear(3, 3).eval(), X, {}, CaptureOptions())
+    assert not isinstance(captured.exported, torch.export.ExportedProgram)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import torch.utils._pytree as pytree
 from onnx.reference import ReferenceEvaluator
 
 import opsetta
+from opsetta.exporter.capture.capture_options import CaptureOptions
 from opsetta.exporter.captured_graph.capture import Capture
 from opsetta.exporter.export_model import capture_model, lower_capture
 from opsetta.exporter.running.torch_values import as_real
@@ -87,7 +88,9 @@ def judge(case: Case, opsets: Sequence[int], dynamic: bool) -> Verdict | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = capture_model(case.model, case.inputs, dynamic_shapes=shapes, mutations="outputs")
+            found = capture_model(
+                case.model, case.inputs, {}, CaptureOptions(dynamic_shapes=shapes, mutations="outputs")
+            )
     except opsetta.OpsettaError as error:
         if dynamic:
             return None

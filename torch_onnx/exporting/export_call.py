@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import os
 import warnings
@@ -161,21 +162,22 @@ def _lower(
 
 def _capture(options: ExportOptions, call: Call, artifacts: Artifacts) -> Capture:
     """Capture the model; with fixed decisions, trace it if that keeps branches or loops of scripts."""
+    from ...exporter.capture.capture_options import CaptureOptions
     from ...exporter.export_model import capture_model
 
-    capture = functools.partial(
-        capture_model,
-        call.model,
-        call.args,
-        call.kwargs,
+    plain = CaptureOptions(
         dynamic_shapes=None if _is_exported_program(call.model) else call.dynamic_shapes,
         dynamic_axes=call.dynamic_axes,
         input_names=call.input_names,
         output_names=call.output_names,
         mutations="drop",
         source_lines=bool(options.verbose),
-        progress=artifacts.begin,
     )
+
+    def capture(*, capture: str = "auto", specialize: bool = False) -> Capture:
+        changed = dataclasses.replace(plain, capture=capture, specialize=specialize)
+        return capture_model(call.model, call.args, call.kwargs, changed, artifacts.begin)
+
     if options.dump_exported_program:
         return capture(capture="torch.export")
     if options.dynamo and not options.fallback:

@@ -24,6 +24,7 @@ from ...torch_boundary.process.silence import quiet
 from ...torch_boundary.state.model_state import Preserved
 from ...torch_boundary.state.remembered_tensors import RememberedTensors
 from .. import tensor_kinds, torchscript
+from ..capture_options import CaptureOptions
 from ..fx_import.captured_program import CapturedProgram, RecordedProgram
 from ..fx_import.exported_program import import_exported_program, symbol_names
 from ..keyword_members import as_parameters
@@ -46,38 +47,23 @@ def capture(
     model: Callable[..., Any] | torch.export.ExportedProgram,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
-    *,
-    dynamic_shapes: Any = None,
-    dynamic_axes: Mapping[str, Any] | None = None,
-    input_names: Sequence[str] | None = None,
-    output_names: Sequence[str] | None = None,
-    by: str = "auto",
-    specialize: bool = False,
-    source_lines: bool = False,
+    options: CaptureOptions,
 ) -> Capture:
     """Capture a model as a source graph, in its current mode (training or not).
 
     Args:
         model: a module, a function of tensors, or an `ExportedProgram`.
         args, kwargs: example arguments; only their types and static sizes matter.
-        dynamic_shapes: as for torch.export; a string may replace a `Dim` of that name.
-        dynamic_axes: torch.onnx's older form, by input name.
-        input_names, output_names: further names that `dynamic_axes` may use.
-        by: "direct" records the model's operators; "torch.export" captures with it; "strict" does so through
-            TorchDynamo; "auto" is direct, or the first of the others that captures a model which direct
-            capture does not. "gradients" is torch.export that also records where the model switches gradients
-            off.
-        specialize: where a decision depends on the values of inputs, take that of the example.
-        source_lines: keep the user's source line on every node.
+        options: of any method but "trace".
 
     Raises:
         CaptureError: torch.export refused the model or the arguments; the message includes its error.
         Fault: opsetta failed.
     """
     if isinstance(model, torch.export.ExportedProgram):
-        if dynamic_shapes is not None or dynamic_axes is not None:
+        if options.dynamic_shapes is not None or options.dynamic_axes is not None:
             raise CaptureError("an ExportedProgram already has its dynamic shapes: leave dynamic_shapes out")
-        return _capture_program(model, source_lines)
+        return _capture_program(model, options.source_lines)
     if not callable(model):
         raise CaptureError(
             f"the model must be an nn.Module, a callable, or an ExportedProgram, not {type(model).__name__}"
@@ -87,14 +73,8 @@ def capture(
         model = _FunctionModule(model)
     tensor_kinds.check_arguments(shapes.bind(model, args, kwargs))
     tensor_kinds.check_initialised(model)
-    with as_parameters(model, args, kwargs, dynamic_shapes) as by_member:
-        shape_options = {
-            "dynamic_shapes": by_member,
-            "dynamic_axes": dynamic_axes,
-            "input_names": input_names,
-            "output_names": output_names,
-        }
-        return _capture_module(model, args, kwargs, shape_options, by, specialize, source_lines)
+    with as_parameters(model, args, kwargs, options) as options_by_member:
+        return _capture_module(model, args, kwargs, options_by_member)
 
 
 def _capture_program(program: torch.export.ExportedProgram, source_lines: bool) -> Capture:
@@ -113,18 +93,12 @@ def _capture_module(
     model: torch.nn.Module,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
-    shape_options: dict[str, Any],
-    by: str,
-    specialize: bool,
-    source_lines: bool,
+    options: CaptureOptions,
 ) -> Capture:
-    """Capture a module, see `capture`.
-
-    Args:
-        shape_options: the arguments of `capture` about dynamic shapes.
-    """
-    leaves = shapes.resolve(model, args, kwargs, **shape_options)
-    alternatives = Alternatives(model, (args, kwargs), _captures(args, kwargs, by, shape_options))
+    """Capture a module, see `capture`."""
+    by, specialize, source_lines = options.method, options.specialize, options.source_lines
+    leaves = shapes.resolve(model, args, kwargs, options)
+    alternatives = Alternatives(model, (args, kwargs), _captures(args, kwargs, options))
     preserved, remembered = Preserved(model, leaves.values), RememberedTensors(model)
     attempt = functools.partial(_export, model, args, kwargs, leaves, (preserved, remembered), source_lines)
     try:
@@ -132,9 +106,7 @@ def _capture_module(
     except Failures as failures:
         if specialize and by == "auto" and any(map(reads_value, failures.errors.values())):
             try:
-                return torchscript.capture_trace(
-                    model, args, kwargs, source_lines=source_lines, **shape_options
-                )
+                return torchscript.capture_trace(model, args, kwargs, options)
             except Exception as traced:
                 raise_fault(traced, "when it traced the model")
                 failures.errors["trace"] = traced
@@ -385,22 +357,20 @@ def _placeholders(program: CapturedProgram) -> list[Any]:
     return [values.get(name) if isinstance(name, str) else name for name in names]
 
 
-def _captures(
-    args: tuple[Any, ...], kwargs: Mapping[str, Any], by: str, shape_options: dict[str, Any]
-) -> Captures:
+def _captures(args: tuple[Any, ...], kwargs: Mapping[str, Any], options: CaptureOptions) -> Captures:
     """Functions that capture the model in another form, by name of the form."""
 
     def capture_strictly(model: torch.nn.Module) -> None:
-        leaves = shapes.resolve(model, args, kwargs, **shape_options)
+        leaves = shapes.resolve(model, args, kwargs, options)
         restoring = Preserved(model, leaves.values), RememberedTensors(model)
         program, _ = _export(model, args, kwargs, leaves, restoring, False, "strict")
         import_exported_program(program)
 
     def capture_script(model: Any) -> None:
-        torchscript.capture(model, args, kwargs, **shape_options)
+        torchscript.capture(model, args, kwargs, options)
 
     captures: dict[str, Callable[[Any], None]] = {"script": capture_script, "trace": capture_script}
-    return captures if by in ("auto", "strict") else {"strict": capture_strictly, **captures}
+    return captures if options.method in ("auto", "strict") else {"strict": capture_strictly, **captures}
 
 
 def _specification(

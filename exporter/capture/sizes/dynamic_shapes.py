@@ -19,6 +19,7 @@ from ....registration import CaptureError
 from ....registration.warning import warn
 from ...torch_boundary import symbolic_sizes as functions
 from ...torch_boundary.containers.pytree import children
+from ..capture_options import CaptureOptions
 from .axis_labels import AxisLabel
 from .dynamic_axes import by_parameter, unknown_names
 from .python_expressions import expression_text
@@ -178,10 +179,7 @@ def resolve(
     function: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
-    dynamic_shapes: Any,
-    dynamic_axes: Mapping[str, Any] | None,
-    input_names: Sequence[str] | None,
-    output_names: Sequence[str] | None = None,
+    options: CaptureOptions,
     *,
     numbers: bool = False,
 ) -> Leaves:
@@ -193,12 +191,14 @@ def resolve(
     Raises:
         CaptureError: both were given, or an entry does not fit the arguments.
     """
+    dynamic_shapes, dynamic_axes = options.dynamic_shapes, options.dynamic_axes
     if dynamic_shapes is not None and dynamic_axes is not None:
         raise CaptureError("pass dynamic_shapes or dynamic_axes, not both")
     bound = bind(function, args, kwargs)
     if dynamic_axes is not None:
         ordered = {name: bound[name] for name in call_order(bound, kwargs)}
-        dynamic_shapes = by_parameter(dynamic_axes, ordered, input_names, output_names, numbers=numbers)
+        names = options.input_names, options.output_names
+        dynamic_shapes = by_parameter(dynamic_axes, ordered, *names, numbers=numbers)
     by_name = _by_parameter(dynamic_shapes, bound)
     triples = [
         leaf for name in call_order(bound, kwargs) for leaf in _walk(bound[name], by_name.get(name), name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import torch
 
@@ -14,6 +14,7 @@ from ...captured_graph.capture import Capture
 from ...torch_boundary import probe, torchscript
 from ...torch_boundary.capture_patches import grouped_products
 from ...torch_boundary.process.silence import suppress_logs
+from ..capture_options import CaptureOptions
 from ..sizes import dynamic_shapes as shapes
 from ..tensor_kinds import check_arguments
 from .example_run import check_example, is_suspect
@@ -33,12 +34,8 @@ def capture_torchscript(
     model: Program,
     args: tuple[object, ...],
     kwargs: Mapping[str, object],
+    options: CaptureOptions,
     *,
-    dynamic_shapes: object = None,
-    dynamic_axes: Mapping[str, object] | None = None,
-    input_names: Sequence[str] | None = None,
-    output_names: Sequence[str] | None = None,
-    source_lines: bool = False,
     has_run: bool = False,
 ) -> Capture:
     """Capture a TorchScript model as a source graph.
@@ -50,7 +47,6 @@ def capture_torchscript(
         model: a `ScriptModule` (scripted, traced or loaded) or a `ScriptFunction`.
         args, kwargs: example arguments. The model runs on them once, and is restored, if that is quick or if
             shapes alone may hide an error.
-        dynamic_shapes, dynamic_axes, input_names, output_names, source_lines: as for `capture`.
         has_run: the model is known to run on the example.
 
     Raises:
@@ -63,16 +59,14 @@ def capture_torchscript(
     if not has_run and is_suspect(model, args, kwargs):
         check_example(model, bound, args, kwargs)
         has_run = True
-    leaves = shapes.resolve(
-        signature, args, kwargs, dynamic_shapes, dynamic_axes, input_names, output_names, numbers=True
-    )
-    by_parameter = dynamic_shapes if isinstance(dynamic_shapes, Mapping) else {}
+    leaves = shapes.resolve(signature, args, kwargs, options, numbers=True)
+    by_parameter = options.dynamic_shapes if isinstance(options.dynamic_shapes, Mapping) else {}
     static = frozenset(
         name
         for name, requested in by_parameter.items()
         if requested is None and isinstance(bound.get(name), (bool, int, float))
     )
-    call = ScriptCall(model, args, kwargs, signature, bound, leaves, static, source_lines)
+    call = ScriptCall(model, args, kwargs, signature, bound, leaves, static, options.source_lines)
     try:
         return _read(call, has_run, constant_numbers=False)
     except CaptureError as error:

@@ -6,7 +6,6 @@ import linecache
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 import torch
 
@@ -24,6 +23,7 @@ from ...torch_boundary.replacements.traced_calls import record_traced_calls
 from ...torch_boundary.replacements.transformer_modules import without_fused_attention
 from ...torch_boundary.state.model_state import Preserved
 from ...torch_boundary.state.written_state import gradients_kept, values_kept
+from ..capture_options import CaptureOptions
 from ..keyword_members import as_parameters
 from ..sizes import dynamic_shapes as shapes
 from .capture_script import capture_torchscript
@@ -39,26 +39,24 @@ def capture_trace(
     model: Callable[..., object],
     args: tuple[object, ...],
     kwargs: Mapping[str, object],
-    *,
-    dynamic_shapes: object = None,
-    **options: Any,
+    options: CaptureOptions,
 ) -> Capture:
     """Trace a model on the example arguments, and capture the trace as TorchScript.
-
-    Args:
-        options: those of `capture_torchscript`.
 
     Raises:
         CaptureError: the model cannot be traced, for example because an argument is not a tensor.
     """
     if isinstance(model, torch.export.ExportedProgram) or not callable(model):
         raise CaptureError(f"capture='trace' needs a module or a function, not {type(model).__name__}")
-    with as_parameters(model, args, kwargs, dynamic_shapes) as member_shapes:
-        return _capture_trace(model, args, kwargs, dynamic_shapes=member_shapes, **options)
+    with as_parameters(model, args, kwargs, options) as options_by_member:
+        return _capture_trace(model, args, kwargs, options_by_member)
 
 
 def _capture_trace(
-    model: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object], **options: Any
+    model: Callable[..., object],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
+    options: CaptureOptions,
 ) -> Capture:
     # A trace takes positional or keyword arguments, not both.
     named = shapes.bind(model, args, kwargs) if args and kwargs else dict(kwargs)
@@ -93,7 +91,7 @@ def _capture_trace(
     except Exception as error:
         raise_fault(error, "when it traced the model")
         raise CaptureError(f"torch.jit.trace could not capture the model: {error}") from error
-    capture = capture_torchscript(traced, () if named else args, named, has_run=True, **options)
+    capture = capture_torchscript(traced, () if named else args, named, options, has_run=True)
     specializations.write_specializations(capture.source.metadata_props, _decisions_of(tracer_warnings))
     return capture
 

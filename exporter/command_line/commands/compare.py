@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ....registration import UsageError
 from ..options import export as options
+from ..options.named_values import parse_sizes
 from ..terminal.tables import MOST_SHOWN, more, print_json, row, shape_text, show, size_text, table
 
 if TYPE_CHECKING:
@@ -34,8 +36,12 @@ def compare(
     """Show two files side by side: operators, weights, latency in onnxruntime, and results."""
     from ...running.comparison import compare_files
 
+    try:
+        sizes = parse_sizes(dimensions)
+    except UsageError as error:
+        raise typer.BadParameter(str(error)) from error
     comparison = compare_files(
-        first, second, runs=runs, seeds=range(seeds), dimensions=_sizes(dimensions), trusted=trusted
+        first, second, runs=runs, seeds=range(seeds), dimensions=sizes, trusted=trusted
     )
     if as_json:
         print_json(_plain(comparison))
@@ -54,16 +60,6 @@ def compare(
     for output in comparison.outputs:
         row(grid, output.name, *_differences(output))
     show(grid)
-
-
-def _sizes(entries: list[str] | None) -> dict[str, int]:
-    sizes = {}
-    for entry in entries or []:
-        name, _, size = entry.partition("=")
-        if not name or not size.isdigit():
-            raise typer.BadParameter(f"'{entry}' is not of the form NAME=SIZE", param_hint="--dim")
-        sizes[name] = int(size)
-    return sizes
 
 
 def _operators(comparison: Comparison) -> dict[str, tuple[int, int]]:

@@ -8,10 +8,11 @@ from typing import Annotated
 
 import typer
 
-from ....registration import DEFAULT_OPSET, UsageError
+from ....registration import DEFAULT_OPSET
 from ....registration.opsets import OPSET_RANGE, check_opset
 from ...devices.memory_amounts import memory_amount
 from ..options import export as options
+from ..options.named_values import parse_sizes
 from ..terminal.output import say
 
 
@@ -37,7 +38,7 @@ def plan(
     from ...load_model import load
     from ...onnx_model import OnnxModel
 
-    dimensions = dict(_dimension(text) for text in dim or ())
+    dimensions = parse_sizes(dim)
     limit = None if budget is None else memory_amount(budget)
     source = load(model, trusted=trusted)
     onnx_model = source if isinstance(source, OnnxModel) else source.lower()
@@ -49,13 +50,6 @@ def plan(
         say(f"{output}: {summary(planned)}")
     if planned.fits is False:
         raise typer.Exit(1)
-
-
-def _dimension(text: str) -> tuple[str, int]:
-    name, _, size = text.rpartition("=")
-    if not name or not size.isdecimal():
-        raise UsageError(f"--dim must be NAME=SIZE, not '{text}'")
-    return name, int(size)
 
 
 def prepack(

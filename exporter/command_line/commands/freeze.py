@@ -10,6 +10,7 @@ import typer
 
 from ....registration import UsageError
 from ..options import export as options
+from ..options.named_values import parse_values
 from ..terminal.output import Output, Written
 
 _TEXT = (".pbtxt", ".prototxt", ".textproto", ".txt")
@@ -82,8 +83,8 @@ def freeze(
         checkpoint,
         outputs,
         inputs=inputs,
-        values={name: _number(name, text) for name, text in pairs(values, "--set").items()},
-        keys=pairs(keys, "--key"),
+        values={name: _number(name, text) for name, text in parse_values(values, "--set").items()},
+        keys=parse_values(keys, "--key"),
         signature=signature,
         allow_links=allow_links,
         trusted=trusted,
@@ -107,17 +108,6 @@ def freeze(
     }
     text = f"{output}: {nodes} nodes, {len(frozen.weights)} variables as constants, {written.size} bytes"
     written.report(facts, text, as_json=as_json)
-
-
-def pairs(entries: list[str] | None, option: str) -> dict[str, str]:
-    """Parse the entries of an option, NAME=VALUE."""
-    texts = {}
-    for entry in entries or []:
-        name, equals, value = entry.partition("=")
-        if not name or not equals:
-            raise UsageError(f"{option}: '{entry}' is not of the form NAME=VALUE")
-        texts[name] = value
-    return texts
 
 
 def _number(name: str, text: str) -> bool | int | float:

@@ -13,9 +13,10 @@ import typer
 
 from ....registration import ModelFileError, UsageError
 from ..options import export as options
+from ..options.named_values import parse_values
 from ..terminal.output import Output, Written, say
 from ..terminal.tables import MOST_SHOWN, more, print_json, row, shape_text, show, size_text, table
-from .freeze import AllowLinks, Checkpoint, Keys, Outputs, Signature, pairs
+from .freeze import AllowLinks, Checkpoint, Keys, Outputs, Signature
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,7 +53,7 @@ def weights(
     if output is not None and output.suffix.lower() not in (".safetensors", ".npz"):
         raise UsageError(f"weights are written to a .safetensors or .npz file, not to '{output}'")
     all_weights = _read_weights(
-        model, checkpoint, outputs, pairs(keys, "--key"), signature, allow_links, trusted
+        model, checkpoint, outputs, parse_values(keys, "--key"), signature, allow_links, trusted
     )
     left_out = [weight.name for weight in all_weights if not _is_numeric(_numpy_type(weight))]
     if output is not None and written is not None:

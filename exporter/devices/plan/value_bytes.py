@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import onnx_ir as ir
 
 from ....registration import PlanError
+from ....registration.inference.tensor_sizes import packed_bytes
 from ...captured_graph.dimensions import evaluate
 
 Size = int | str
@@ -75,8 +76,7 @@ def bytes_of(value: ir.Value, dimensions: Dimensions) -> Size:
     bits = value.dtype.bitwidth
     count = math.prod(numbers)
     if not names:
-        # Elements of less than a byte are packed: only the whole tensor is rounded up to bytes.
-        return -(-count * bits // 8)
+        return packed_bytes(value.dtype, count)
     if count == 0:
         return 0
     product = "*".join(name if name.isidentifier() else f"({name})" for name in names)

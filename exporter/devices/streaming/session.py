@@ -17,8 +17,9 @@ import numpy as np
 import onnx_ir as ir
 
 from ....registration import PlanError, UsageError
-from ...running.model_inputs import inputs_of_message, shape_of
-from ...running.session import OpenSession, as_python, open_session, session_options
+from ...running.model_inputs import Feed, inputs_of_message, shape_of
+from ...running.runner import Runner
+from ...running.session import OpenSession, RuntimeValue, open_session, session_options
 from ..memory_amounts import memory_amount
 from .budget import DEFAULT_LOOKAHEAD, activation_bytes, cut
 from .mapped_weights import MappedWeight, ResidentWeights, packed_array
@@ -93,7 +94,6 @@ class StreamingSession:
             opened = open_model(model, pathlib.Path(staging), verify, trusted)
         structure = Structure(opened.parts, {name: w.size for name, w in opened.weights.items()})
         self._parts = opened.parts
-        self._inputs = inputs_of_message(opened.parts.proto)
         self._weights = opened.weights
         self._lifetimes = structure.lifetimes
         self._cut = cut(structure.sequential, self._activations, self.budget, self._requested_lookahead)
@@ -109,6 +109,7 @@ class StreamingSession:
             name: _constant(opened.parts, name) for part in segments for name in part.constants.values()
         }
         self._last_reader = {name: part.index for part in segments for name in part.values.values()}
+        self._inputs = inputs_of_message(opened.parts.proto)
         self._outputs = [info.name for info in opened.parts.proto.graph.output]
         self._resident = ResidentWeights(self._weights)
         self._lock = threading.Lock()
@@ -161,8 +162,13 @@ class StreamingSession:
         """
         if self._closed:
             raise UsageError("the session is closed")
+        # A stored runner would keep the session and its weights alive in a reference cycle.
+        runner = Runner(self._inputs, self._outputs, self._run_segments)
         by_name = len(inputs) == 1 and isinstance(inputs[0], Mapping)
-        feed = self._inputs.feed(inputs[0] if by_name else self._inputs.bind(inputs, {}))
+        return runner.arrays(inputs[0] if by_name else self._inputs.bind(inputs, {}))
+
+    def _run_segments(self, feed: Feed) -> list[RuntimeValue]:
+        """Run all segments one after the other, with as many read ahead as fit inputs of these sizes."""
         activations = self._activations(self._cut.boundaries, self._sizes_of_dimensions(feed))
         ahead = self._lookahead(activations)
         if ahead < 0:
@@ -174,8 +180,7 @@ class StreamingSession:
                 f"{least} bytes, {activations} of them for activations"
             )
         with self._lock:
-            values = _Run(self, feed, ahead).outputs()
-        return [as_python(value) for value in values]
+            return _Run(self, feed, ahead).outputs()
 
     def close(self) -> None:
         """End the thread that reads weights. The session cannot run afterwards."""
@@ -206,7 +211,7 @@ class StreamingSession:
             return fitting
         return min(most, self._requested_lookahead) if fitting >= min(most, self._requested_lookahead) else -1
 
-    def _sizes_of_dimensions(self, feed: Mapping[str, Any]) -> dict[str, int]:
+    def _sizes_of_dimensions(self, feed: Feed) -> dict[str, int]:
         """The sizes of the inputs' named dimensions, by the names that onnxruntime gives."""
         sizes: dict[str, int] = {}
         for name, value in feed.items():
@@ -229,7 +234,7 @@ class StreamingSession:
 class _Run:
     """One run of a session."""
 
-    def __init__(self, session: StreamingSession, values: dict[str, Any], ahead: int):
+    def __init__(self, session: StreamingSession, values: Feed, ahead: int):
         self._session = session
         self._values = values
         self._ahead = ahead
@@ -237,7 +242,7 @@ class _Run:
         self._events: list[Event] = []
         self._loads: collections.deque[concurrent.futures.Future[None]] = collections.deque()
 
-    def outputs(self) -> list[Any]:
+    def outputs(self) -> list[RuntimeValue]:
         """Run all segments; release their weights whatever happens."""
         session, segments = self._session, self._session.segments
         done = 0
@@ -289,7 +294,7 @@ class _Run:
             if session._last_reader.get(real, -1) <= segment.index and real not in session._outputs:
                 self._values.pop(real, None)
 
-    def _output(self, name: str) -> Any:
+    def _output(self, name: str) -> RuntimeValue:
         """An output, which may also be an input or a weight that no node changes."""
         session = self._session
         if name in self._values:
@@ -353,7 +358,7 @@ def _open(message: bytes, threads: int | None) -> OpenSession:
     return OpenSession(open_session(message, title, options=options), title)
 
 
-def _constant(parts: GraphParts, name: str) -> Any:
+def _constant(parts: GraphParts, name: str) -> RuntimeValue:
     """A small initializer as an onnxruntime value; strings as an array."""
     import onnxruntime
 

@@ -10,6 +10,7 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
+from ....registration.inference.tensor_sizes import packed_bytes
 from ...running.model_inputs import element_type_of
 from ...running.session import open_session, session_options
 
@@ -39,7 +40,7 @@ class ValueType:
         known_sizes = [size for size in sizes if size is not None]
         if len(known_sizes) < len(sizes):
             return None
-        return -(-math.prod(known_sizes) * ir.DataType(self.element_type).bitwidth // 8)
+        return packed_bytes(ir.DataType(self.element_type), math.prod(known_sizes))
 
     def value_info(self, name: str) -> onnx.ValueInfoProto:
         """The declaration of a value of this type; names of dimensions are left out."""

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from onnx_ir import serde
 
 from ....registration import ModelFileError
+from ....registration.inference.tensor_sizes import packed_bytes
 from ..reading.external_data.files import ExternalFiles
 from ..stored_tensors import tensor_over
 from ..tensor_writer import Bytes
@@ -93,7 +94,7 @@ def tensor_of(message: onnx.TensorProto) -> ir.TensorProtocol:
             return ir.StringTensor(texts, shape=ir.Shape(shape), name=message.name)
         if message.HasField("raw_data"):
             data = np.frombuffer(message.raw_data, np.uint8)
-            expected_size = _byte_count(shape, dtype)
+            expected_size = packed_bytes(dtype, math.prod(shape))
             if data.size != expected_size:
                 raise ModelFileError(
                     f"tensor '{message.name}' has {data.size} bytes, but {dtype.name}{shape} needs "
@@ -113,7 +114,7 @@ def external_tensor(message: onnx.TensorProto, files: ExternalFiles) -> ir.Tenso
     title = f"tensor '{message.name}'"
     with naming(title):
         shape, dtype = _read_declaration(message)
-        expected_size = _byte_count(shape, dtype)
+        expected_size = packed_bytes(dtype, math.prod(shape))
         # Check before mapping: the check opens no file.
         files.check(message, expected_size, title)
         if not expected_size:
@@ -132,7 +133,3 @@ def _read_declaration(message: onnx.TensorProto) -> tuple[list[int], ir.DataType
     if dtype == ir.DataType.UNDEFINED:
         raise ModelFileError(f"tensor '{message.name}' has no element type")
     return shape, dtype
-
-
-def _byte_count(shape: list[int], dtype: ir.DataType) -> int:
-    return -(-math.prod(shape) * dtype.bitwidth // 8)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import onnx
@@ -54,7 +53,7 @@ def meaning(changes: Sequence[int], version: int) -> int | None:
     return next((opset for opset in changes if opset > version), None)
 
 
-def attributes_by_name(schema: OperatorSchema, attributes: Mapping[str, ir.Attr]) -> dict[str, Any]:
+def attributes_by_name(schema: OperatorSchema, attributes: Mapping[str, ir.Attr]) -> dict[str, object]:
     """The attributes as Python values, sub-graphs and tensors."""
     return {
         name: attribute.value
@@ -90,11 +89,12 @@ def outputs_and_attributes(
 
 def complete_attributes(schema: OperatorSchema, attributes: Mapping[str, ir.Attr]) -> dict[str, ir.Attr]:
     """The attributes, completed with defaults, for a body that refers to them."""
+    # References of a body need a value, which a call may omit.
     formals = (a for a in schema.attributes.values() if a.default is not None)
     return {**{a.name: ir.Attr(a.name, a.type, a.default) for a in formals}, **attributes}
 
 
-def implied_arguments(registry: Registry, schema: OperatorSchema) -> dict[str, Any]:
+def implied_arguments(registry: Registry, schema: OperatorSchema) -> dict[str, object]:
     """The values that a version implies for arguments of later versions with another default."""
     return {
         name: value
@@ -105,8 +105,8 @@ def implied_arguments(registry: Registry, schema: OperatorSchema) -> dict[str, A
 
 
 def with_defaults(
-    registry: Registry, schema: OperatorSchema, named: Mapping[str, Any], target: OperatorSchema | None
-) -> dict[str, Any]:
+    registry: Registry, schema: OperatorSchema, named: Mapping[str, object], target: OperatorSchema | None
+) -> dict[str, object]:
     """The attributes, with omitted ones written out if the target has another default."""
     result = dict(named)
     implied_arguments = registry.implied_values(schema.name)
@@ -138,6 +138,7 @@ def place_inputs(
     for index, value in enumerate(inputs):
         parameter = schema.inputs[min(index, len(schema.inputs) - 1)]
         target_parameter = target.inputs[min(index, len(target.inputs) - 1)] if target.inputs else None
+        # A later version may have renamed the input at this position.
         stays = target_parameter is not None and (target_parameter.variadic or index < len(target.inputs))
         renamed = stays and target_parameter is not None and target_parameter.name not in own_names
         if parameter.variadic or (
@@ -148,6 +149,7 @@ def place_inputs(
         positional.append(None)
         if value is not None:
             named[parameter.name] = value
+    # Omitted inputs at the end are left out; a variadic input would count them.
     while positional and positional[-1] is None and (target.inputs and not target.inputs[-1].variadic):
         positional.pop()
     return positional, named
@@ -248,6 +250,7 @@ def _nonnegative(
         raise UnsupportedError(
             "an axis counts from the end of a tensor of unknown rank", first_opset=NEGATIVE_AXES
         )
+    # Their axes count from the end of the result, which has more dimensions.
     rank += len(axes) if op_type == "Unsqueeze" else 1 if op_type in ("OneHot", "ConcatFromSequence") else 0
     return [axis + rank if axis < 0 else axis for axis in axes]
 

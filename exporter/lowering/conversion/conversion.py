@@ -1,6 +1,6 @@
 """Conversion: from an ONNX graph at one opset to one at another, node by node.
 
-A node whose operator has the same version at the target is copied. Any other is emitted by
+A node whose operator has the same version at the target is copied. object other is emitted by
 the names of its arguments, where its operator still means the same, or by a symbolic function:
 
     before13::Softmax     Softmax of versions below 13, expressed with the newest operators
@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 from collections import ChainMap, Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import onnx_ir as ir
 from onnx_ir import AttributeType, Value
@@ -136,7 +135,7 @@ class _Conversion(Driver[FileScope]):
         self._has_chosen = False
         self._shapes = shapes
 
-    def properties(self) -> dict[str, Any]:
+    def properties(self) -> dict[str, object]:
         """The properties of the file."""
         names = ("producer_name", "producer_version", "domain", "model_version", "doc_string")
         file_properties = {name: getattr(self.source, name) for name in names}
@@ -389,7 +388,7 @@ class _Conversion(Driver[FileScope]):
         symbolic: SymbolicFunction,
         schema: OperatorSchema,
         inputs: Sequence[Value | None],
-        named: Mapping[str, Any],
+        named: Mapping[str, object],
         outputs: int,
     ) -> Sequence[Value]:
         arguments = {**inputs_by_name(schema, inputs), **named}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, MutableMapping
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -78,16 +77,13 @@ def constant_of(g: GraphContext, op_type: str, attributes: Mapping[str, ir.Attr]
     if op_type != "Constant" or len(attributes) != 1:
         return None
     [(name, attribute)] = attributes.items()
-    content: Any = attribute.value
+    content = attribute.value
     if name == "value":
-        if content.dtype not in _FOLDED_TYPES:
-            result = g.op("Constant", value=content)
-            result.const_value, result.shape = content, ir.Shape(content.shape)
-            return result
-        if content.size <= MAXIMUM_ELEMENTS:
-            return g.constant(content.numpy())
-        result = g.op("Constant", value=content)
-        result.const_value, result.shape = content, ir.Shape(content.shape)
+        stored = attribute.as_tensor()
+        if stored.dtype in _FOLDED_TYPES and stored.size <= MAXIMUM_ELEMENTS:
+            return g.constant(stored.numpy())
+        result = g.op("Constant", value=stored)
+        result.const_value, result.shape = stored, ir.Shape(stored.shape.numpy())
         return result
     if name in ("value_int", "value_ints"):
         return g.constant(np.array(content, dtype=np.int64))

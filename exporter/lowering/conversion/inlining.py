@@ -58,6 +58,7 @@ class _Inlining:
         for node in graph:
             function = self._functions.get(node.op_identifier())
             if function is not None:
+                # Inserted nodes follow in the walk, so calls in the body are inlined too.
                 nodes, results = self._body(function, node)
                 ir.convenience.replace_nodes_and_values(
                     graph, node, [node], nodes, list(node.outputs), results[: len(node.outputs)]
@@ -73,6 +74,7 @@ class _Inlining:
             raise GraphError(f"the model has more than {MAXIMUM_NODES} nodes when its functions are inlined")
         for domain, version in function.opset_imports.items():
             self._imports.setdefault(domain, version)
+        # The call's own attributes win over the function's defaults.
         defaults = {name: a for name, a in function.attributes.items() if a.value is not None}
         attributes = {**defaults, **call.attributes}
         actuals = [*call.inputs, *[None] * (len(function.inputs) - len(call.inputs))]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TypeGuard
 
 import numpy as np
 import onnx
@@ -101,23 +101,23 @@ def _infer(model: ir.Model, bounds: Bounds) -> None:
         _merge(model.graph, inferred.graph)
 
 
-def _without_contents(tensor: Any) -> ir.LazyTensor:
+def _without_contents(tensor: ir.TensorProtocol) -> ir.LazyTensor:
     """A tensor with the same element type and shape that is written without contents."""
     shape = ir.Shape(tensor.shape.numpy())
     return ir.LazyTensor(lambda: _NO_CONTENTS, dtype=tensor.dtype, shape=shape, name=tensor.name)
 
 
-def _is_large(tensor: ir.TensorProtocol | None) -> bool:
+def _is_large(tensor: ir.TensorProtocol | None) -> TypeGuard[ir.TensorProtocol]:
     return tensor is not None and (tensor.dtype == ir.DataType.STRING or tensor.nbytes > _LARGE)
 
 
 def message_without_weights(model: ir.Model) -> onnx.ModelProto:
     """The model's message without the contents of its large tensors, in nodes and in graphs."""
     weights = [
-        (value, value.const_value)
+        (value, tensor)
         for graph in (model.graph, *model.graph.subgraphs())
         for value in graph.initializers.values()
-        if _is_large(value.const_value)
+        if _is_large(tensor := value.const_value)
     ]
     bodies = (model.graph, *(function.graph for function in model.functions.values()))
     constants = [
@@ -198,7 +198,8 @@ def with_contents(model: ir.Model) -> ir.Model:
     """
     for graph in model.graph.subgraphs():
         for value in graph.initializers.values():
-            value.const_value = _in_memory(value.const_value)
+            if value.const_value is not None:
+                value.const_value = _in_memory(value.const_value)
     for node in [*model.graph.all_nodes(), *(n for f in model.functions.values() for n in f.all_nodes())]:
         for attribute in list(node.attributes.values()):
             if attribute.type == ir.AttributeType.TENSOR and isinstance(attribute.value, ir.ExternalTensor):
@@ -206,7 +207,7 @@ def with_contents(model: ir.Model) -> ir.Model:
     return model
 
 
-def _in_memory(tensor: Any) -> Any:
+def _in_memory(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
     if not isinstance(tensor, ir.ExternalTensor):
         return tensor
     return ir.Tensor(tensor.numpy(), dtype=tensor.dtype, shape=tensor.shape, name=tensor.name)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import onnx
 import onnx_ir as ir
@@ -56,7 +55,7 @@ class WrittenShapes:
         self._model = model
         self._opset = opset
         self._bounds = bounds
-        self._checked: set[tuple[Any, ...]] = set()
+        self._checked: set[tuple[object, ...]] = set()
         self._watched: list[tuple[ir.Node, int]] = []
         self._file_is_valid: dict[bool, bool] = {}
         self.have_grown = False
@@ -82,6 +81,7 @@ class WrittenShapes:
             return
         for new in nodes:
             positions = () if new.domain else VECTORS.get(new.op_type, ())
+            # If the file states all sizes of the results, new knowledge cannot contradict them.
             if not positions or _is_settled(node.outputs):
                 continue
             for position in positions:
@@ -99,7 +99,7 @@ class WrittenShapes:
                 return True
         return False
 
-    def check_replacement(self, node: ir.Node, nodes: Sequence[ir.Node], results: Sequence[Any]) -> None:
+    def check_replacement(self, node: ir.Node, nodes: Sequence[ir.Node], results: Sequence[object]) -> None:
         """Check the nodes that replace one node of the file.
 
         Raises:
@@ -112,6 +112,7 @@ class WrittenShapes:
         signature = _signature(node, nodes)
         if signature in self._checked:
             return
+        # Equal nodes have equal replacements: a model of a thousand layers is checked once.
         self._checked.add(signature)
         message = _fragment(node, nodes, results, self._opset)
         # Sizes that passes will fold are known by propagation.
@@ -177,6 +178,7 @@ class WrittenShapes:
             for inner in graph
             for name in _names(inner.outputs)
         }
+        # The list grows while it is walked: breadth first, so that the nearest value is named.
         waiting, seen = [node], {node}
         for following in waiting:
             for value in following.outputs:
@@ -228,9 +230,9 @@ def _is_checked(node: ir.Node) -> bool:
     return not node.domain and checks_operands(node.op_type) and _is_settled(node.outputs)
 
 
-def _signature(node: ir.Node, nodes: Sequence[ir.Node]) -> tuple[Any, ...]:
+def _signature(node: ir.Node, nodes: Sequence[ir.Node]) -> tuple[object, ...]:
     """What the shapes in a replacement follow from."""
-    inputs: list[Any] = []
+    inputs: list[object] = []
     for value in node.inputs:
         if value is None:
             inputs.append(None)
@@ -249,17 +251,18 @@ def _sizes_in(tensor: ir.TensorProtocol) -> bytes | None:
     return tensor.tobytes() if is_small else None
 
 
-def _comparable(attribute: ir.Attr) -> Any:
+def _comparable(attribute: ir.Attr) -> object:
     value = attribute.value
     if attribute.type in (AttributeType.INT, AttributeType.FLOAT, AttributeType.STRING):
         return value
     if attribute.type in (AttributeType.INTS, AttributeType.FLOATS, AttributeType.STRINGS):
         return tuple(value)
+    # Graphs and tensors are compared by identity, which never merges different ones.
     return id(value)
 
 
 def _fragment(
-    node: ir.Node, nodes: Sequence[ir.Node], results: Sequence[Any], opset: int
+    node: ir.Node, nodes: Sequence[ir.Node], results: Sequence[object], opset: int
 ) -> onnx.ModelProto | None:
     """A model of some nodes, whose inputs are what they read; None if it has inputs of unknown types."""
     message = onnx.ModelProto(ir_version=10, opset_import=[onnx.helper.make_opsetid("", opset)])

@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Mapping
 from importlib import resources
-from typing import Any
 
 from ....registration.printable import printable
 from ...files.publishing import publish
@@ -15,14 +14,14 @@ from ...files.publishing import publish
 _SCRIPTS = ("elements.js", "layout.js", "drawing.js", "graph.js", "plots.js", "sections.js", "page.js")
 
 
-def render(facts: Mapping[str, Any]) -> str:
+def render(facts: Mapping[str, object]) -> str:
     """The page. Texts of the model stand in one block of JSON, in which `<`, `>` and `&` are escaped."""
     text = json.dumps(facts, separators=(",", ":"), allow_nan=False)
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     scripts = "\n".join(f"<script>\n{_text(name)}</script>" for name in _SCRIPTS)
     parts = {
-        "title": html.escape(printable(facts["title"])),
+        "title": html.escape(printable(str(facts["title"]))),
         "style": f"<style>\n{_text('style.css')}</style>",
         "facts": f'<script type="application/json" id="facts">{text}</script>',
         "scripts": scripts,
@@ -34,7 +33,7 @@ def render(facts: Mapping[str, Any]) -> str:
     return page
 
 
-def save(facts: Mapping[str, Any], path: str | bytes | os.PathLike[str]) -> None:
+def save(facts: Mapping[str, object], path: str | bytes | os.PathLike[str]) -> None:
     """Write the page of the facts of `Report.to_json`, completely or not at all.
 
     Raises:

@@ -36,10 +36,13 @@ def run(settings: Settings, task: Task, target: Target | None, measurement: Meas
     with measurement.stage("loading"):
         need_torch("a sweep of PyTorch models")
         example = _example(task)
+    from ...capture.capture_options import CaptureOptions
     from ...export_model import capture_model, lower_capture
 
     with measurement.stage("capture"):
-        capture = capture_model(example.model, example.args, example.kwargs, **example.options)
+        capture = capture_model(
+            example.model, example.args, example.kwargs, CaptureOptions(**example.options)
+        )
     with measurement.stage("lowering"):
         program = lower_capture(
             capture, task.job.opset, optimize=settings.optimize, target=target, **_names(example)

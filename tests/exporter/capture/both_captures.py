@@ -11,6 +11,7 @@ from typing import Any
 import onnx_ir as ir
 import torch
 
+from opsetta.exporter.capture.capture_options import CaptureOptions
 from opsetta.exporter.capture.pytorch.capture_model import capture
 from opsetta.exporter.captured_graph.capture import Capture
 from opsetta.exporter.files.graph_file.equality import difference
@@ -35,7 +36,7 @@ def unlike(model: Any, args: tuple, kwargs: dict[str, Any] | None = None, **opti
 def _captured(by: str, model: Any, args: tuple, kwargs: dict[str, Any], options: dict[str, Any]) -> Capture:
     with boundary():
         torch.manual_seed(0)
-        return capture(model, args, kwargs, by=by, **options)
+        return capture(model, args, kwargs, CaptureOptions(capture=by, **options))
 
 
 def _leave_out_explained(direct: Capture, exported: Capture) -> None:

@@ -7,6 +7,7 @@ import torch
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 import opsetta
+from opsetta.exporter.capture.capture_options import CaptureOptions
 from opsetta.exporter.capture.pytorch.capture_model import capture
 from opsetta.exporter.torch_boundary.replacements.recurrent import by_shapes
 
@@ -28,7 +29,7 @@ class Packed(torch.nn.Module):
 
 
 def _captured(model: torch.nn.Module, *args: Any, **options: Any) -> Any:
-    return capture(model.eval(), args, {}, **options)
+    return capture(model.eval(), args, {}, CaptureOptions(**options))
 
 
 def _tables() -> list[Any]:
@@ -121,7 +122,7 @@ def test_a_total_length_is_taken_where_the_length_is_bounded() -> None:
 
 def test_strict_capture_refuses_packing() -> None:
     with pytest.raises(opsetta.CaptureError, match="pack_padded_sequence"):
-        _captured(Packed(), torch.ones(5, 3, 4), torch.tensor([2, 5, 1]), by="strict")
+        _captured(Packed(), torch.ones(5, 3, 4), torch.tensor([2, 5, 1]), capture="strict")
 
 
 def test_operators_are_redirected_however_they_are_called() -> None:

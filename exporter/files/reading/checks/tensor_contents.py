@@ -9,6 +9,7 @@ import onnx
 import onnx_ir as ir
 
 from .....registration import ModelFileError
+from .....registration.inference.tensor_sizes import packed_bytes
 from ..external_data.files import ExternalFiles
 
 MAXIMUM_RANK = 32
@@ -64,7 +65,7 @@ def check_tensor(tensor: onnx.TensorProto, files: ExternalFiles, title: str) -> 
             raise ModelFileError(f"{title} has contents in the model and in external data")
         if dtype == ir.DataType.STRING:
             raise ModelFileError(f"{title} has strings in external data, which ONNX does not allow")
-        files.check(tensor, _size(dtype, count), title)
+        files.check(tensor, packed_bytes(dtype, count), title)
         return
     if tensor.external_data:
         raise ModelFileError(f"{title} has external data, but its data location says otherwise")
@@ -76,15 +77,11 @@ def check_tensor(tensor: onnx.TensorProto, files: ExternalFiles, title: str) -> 
         _check_typed(tensor, dtype, count, filled, title)
 
 
-def _size(dtype: ir.DataType, count: int) -> int:
-    return -(-count * dtype.bitwidth // 8)
-
-
 def _check_raw(tensor: onnx.TensorProto, dtype: ir.DataType, count: int, title: str) -> None:
     if dtype == ir.DataType.STRING:
         raise ModelFileError(f"{title} has strings in raw_data, which ONNX does not allow")
     raw = tensor.raw_data
-    size = _size(dtype, count)
+    size = packed_bytes(dtype, count)
     if len(raw) != size:
         raise ModelFileError(f"{title} is {size} bytes by its type and shape, but contains {len(raw)}")
     if dtype == ir.DataType.BOOL and raw.translate(None, b"\0\1"):
@@ -98,7 +95,7 @@ def _check_typed(
     if filled and filled != [field]:
         raise ModelFileError(f"{title} has its contents in {filled[0]}, but {dtype.name} must be in {field}")
     elements = getattr(tensor, field)
-    expected = _size(dtype, count) if dtype in _PACKED_TYPES else count
+    expected = packed_bytes(dtype, count) if dtype in _PACKED_TYPES else count
     # A complex number is two entries: its real and its imaginary part.
     if dtype in (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128):
         expected *= 2

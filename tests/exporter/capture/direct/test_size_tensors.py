@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import opsetta
+from opsetta.exporter.capture.capture_options import CaptureOptions
 from opsetta.exporter.export_model import capture_model
 
 Number = Callable[[torch.Tensor], torch.Tensor]
@@ -29,7 +30,8 @@ def test_arithmetic_of_integers_is_known(name: str) -> None:
         y = x.view(2, COMPUTED[name](x).item(), 4)  # type: ignore[arg-type]
         return y if y.shape[1] == 1 or y.shape[1] > 3 else y + 1
 
-    captured = capture_model(parts, (torch.ones(2, 24),), capture="direct", dynamic_shapes={"x": {1: "s"}})
+    options = CaptureOptions(capture="direct", dynamic_shapes={"x": {1: "s"}})
+    captured = capture_model(parts, (torch.ones(2, 24),), {}, options)
     operators = {node.op_type for node in captured.source.graph}
     assert operators <= {"sym_size", "add", "sub", "mul", "floordiv", "view"}
     program = opsetta.export(parts, (torch.ones(2, 24),), opset=13, dynamic_shapes={"x": {1: "s"}})
@@ -52,7 +54,8 @@ def test_other_numbers_are_read_when_the_program_runs(name: str) -> None:
         return torch.zeros(INEXACT[name](x).item())  # type: ignore[call-overload]
 
     x = torch.zeros(2, 24)
-    captured = capture_model(parts, (x,), capture="direct", dynamic_shapes={"x": {0: "b", 1: "s"}})
+    options = CaptureOptions(capture="direct", dynamic_shapes={"x": {0: "b", 1: "s"}})
+    captured = capture_model(parts, (x,), {}, options)
     assert "item" in {node.op_type for node in captured.source.graph}
     opsetta.export(parts, (x,), opset=13, dynamic_shapes={"x": {0: "b", 1: "s"}}).verify(
         (torch.zeros(2, 40),)

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 
 import opsetta
+from opsetta.exporter.capture.capture_options import CaptureOptions
 from opsetta.exporter.captured_graph import dimensions
 from opsetta.exporter.export_model import capture_model
 
@@ -227,8 +228,7 @@ def test_restrictions(limited: Limited, capture: str) -> None:
             limited.model,
             limited.arguments(),
             {},
-            capture=capture,
-            dynamic_shapes=limited.dynamic_shapes(),
+            CaptureOptions(capture=capture, dynamic_shapes=limited.dynamic_shapes()),
         )
     restrictions = dimensions.read_restrictions(found.source.metadata_props)
     assert {restriction.condition for restriction in restrictions} == limited.conditions
@@ -282,9 +282,8 @@ class CollectsResults(torch.nn.Module):
 @pytest.mark.parametrize("capture", ["direct", "torch.export"])
 def test_hooks_that_a_run_adds_are_gone_in_the_next_run(capture: str) -> None:
     model = CollectsResults().eval()
-    found = capture_model(
-        model, (torch.ones(2, 3, 4),), {}, capture=capture, dynamic_shapes=({0: "batch", 1: "length"},)
-    )
+    options = CaptureOptions(capture=capture, dynamic_shapes=({0: "batch", 1: "length"},))
+    found = capture_model(model, (torch.ones(2, 3, 4),), {}, options)
     assert not dimensions.read_restrictions(found.source.metadata_props)
     assert not any(layer._forward_hooks for layer in model.layers)
 
