@@ -1,11 +1,11 @@
 """Matrix products and fully connected layers, which flatten tensors of any rank to matrices."""
 
-import math
-from collections.abc import Sequence
+import functools
 
 import onnx_ir as ir
 
 from ...registration import GraphContext, Value, onnx_symbolic
+from ...registration.size_algebra.dimensions import product
 from ..compositions.matrices import transpose
 from ..compositions.size_arithmetic import UNKNOWN, axis_from_front
 from ._layouts import set_shape
@@ -29,14 +29,7 @@ def matrix_sizes(g: GraphContext, value: Value, axis: int) -> list[int | ir.Symb
     shape = g.shape(value)
     if shape is None:
         return [UNKNOWN, UNKNOWN]
-    return [_product(shape[:axis]), _product(shape[axis:])]
-
-
-def _product(sizes: Sequence[int | ir.SymbolicDim]) -> int | ir.SymbolicDim:
-    if len(sizes) == 1:
-        return sizes[0]
-    numbers = [size for size in sizes if isinstance(size, int)]
-    return math.prod(numbers) if len(numbers) == len(sizes) else UNKNOWN
+    return [functools.reduce(product, sizes, 1) for sizes in (shape[:axis], shape[axis:])]
 
 
 def _restore_rows(g: GraphContext, result: Value, X: Value, axis: int) -> Value:

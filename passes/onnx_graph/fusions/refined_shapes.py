@@ -14,16 +14,23 @@ number of heads follows from them:
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import onnx_ir as ir
 
 from ....registration.inference import shape_inference
-from ....registration.inference.derived_sizes import UNKNOWN, broadcast, least, product, quotient
-from ....registration.inference.shape_inference import Dim
 from ....registration.inference.size_vectors import elements
-from ..node_pass import NodePass, NodesByOperator, same_dimension
+from ....registration.size_algebra.dimensions import (
+    UNKNOWN,
+    Dim,
+    broadcast,
+    least,
+    product,
+    quotient,
+    same_size,
+)
+from ..node_pass import NodePass, NodesByOperator
 from ..shapes.static_sizes import cut_size, integers
 
 _END = 2**31 - 1
@@ -53,7 +60,7 @@ class RefineShapes(NodePass):
         current = [UNKNOWN] * len(inferred) if result.shape is None else [*result.shape]
         # A number is most precise; the operands' symbol is preferred to the result's, which others share.
         sizes = [
-            old if isinstance(old, int) or new == UNKNOWN else new
+            old if isinstance(old, int) or new == UNKNOWN or same_size(old, new) else new
             for old, new in zip(current, inferred, strict=True)
         ]
         if result.shape is not None and sizes == [*result.shape]:
@@ -68,7 +75,7 @@ def _infer_sizes(node: ir.Node) -> list[Dim] | None:
         return _RULES[node.op_type](node)
     if node.op_type in shape_inference.BROADCASTING:
         shapes = [value.shape.dims for value in node.inputs if value is not None and value.shape is not None]
-        return broadcast(shapes) if len(shapes) == len(node.inputs) else None
+        return [*broadcast(shapes)] if len(shapes) == len(node.inputs) else None
     attributes: dict[str, Any] = {name: attribute.value for name, attribute in node.attributes.items()}
     inferred = shape_inference.infer(node.op_type, node.inputs, attributes)
     return None if inferred is None else list(inferred)
@@ -90,18 +97,12 @@ def _reshape_sizes(node: ir.Node) -> list[Dim] | None:
         sizes = [data.shape[index] if size == 0 else size for index, size in enumerate(sizes)]
     if sizes.count(-1) != 1 or any(size == UNKNOWN or size == 0 for size in (*sizes, *data.shape)):
         return [UNKNOWN if size == -1 else size for size in sizes]
-    source_factors, target_factors = [*data.shape], []
-    # Symbols that both sides share cancel, so that the quotient of the rest may be a number.
-    for size in sizes:
-        if not isinstance(size, int) and size in source_factors:
-            source_factors.remove(size)
-        elif size != -1:
-            target_factors.append(size)
-    unit: Dim = 1
-    inferred = quotient(
-        functools.reduce(product, source_factors, unit), functools.reduce(product, target_factors, unit)
-    )
+    inferred = quotient(_count(data.shape), _count(size for size in sizes if size != -1))
     return [inferred if size == -1 else size for size in sizes]
+
+
+def _count(sizes: Iterable[Dim]) -> Dim:
+    return functools.reduce(product, sizes, 1)
 
 
 def _expand_sizes(node: ir.Node) -> list[Dim] | None:
@@ -109,7 +110,7 @@ def _expand_sizes(node: ir.Node) -> list[Dim] | None:
     data, sizes = node.inputs[0], elements(node.inputs[1])
     if data is None or data.shape is None or sizes is None:
         return None
-    return broadcast([data.shape.dims, tuple(sizes)])
+    return [*broadcast([data.shape.dims, tuple(sizes)])]
 
 
 def _slice_sizes(node: ir.Node) -> list[Dim] | None:
@@ -137,10 +138,10 @@ def _cut(size: Dim, start: Dim, end: Dim, step: int) -> Dim:
     # The size would depend on the start, which no symbol expresses.
     if (start, step) != (0, 1):
         return UNKNOWN
-    if same_dimension(size, end) or (isinstance(end, int) and end >= _END):
+    if same_size(size, end) or (isinstance(end, int) and end >= _END):
         return size
-    is_limited = isinstance(size, int) and isinstance(end, ir.SymbolicDim) and end.value is not None
-    return least(size, end) if is_limited else UNKNOWN  # type: ignore[arg-type]
+    is_limited = isinstance(size, int) and isinstance(end, ir.SymbolicDim)
+    return least(size, end) if is_limited else UNKNOWN
 
 
 def _range_sizes(node: ir.Node) -> list[Dim] | None:
