@@ -54,6 +54,9 @@ def product(a: Dim, b: Dim) -> Dim:
 
 def total(sizes: Sequence[Dim]) -> Dim:
     """The sum of sizes."""
+    numbers = [size for size in sizes if isinstance(size, int)]
+    if len(numbers) == len(sizes):
+        return sum(numbers)
     polynomial = SizePolynomial({})
     for size in sizes:
         if not _is_size(size) or len(polynomial.terms) > _MOST_TERMS:

@@ -27,6 +27,7 @@ from onnx_ir import AttributeType
 from ..arguments import blocks
 from ..attribute_words import foreign_words, words_of
 from ..errors import InvalidNode, InvalidNodesError
+from ..inference.constant_integers import integers
 from ..metadata import MODULE
 from ..schemas import OperatorSchema, operator_schema, operator_schemas
 from . import numbers, ranks, sizes, types
@@ -215,7 +216,7 @@ class _Contents(dict[ir.Value | None, tuple[int, ...] | None]):
     """The integers of values that are small constants; None for others."""
 
     def __missing__(self, value: ir.Value | None) -> tuple[int, ...] | None:
-        numbers = ranks.integers(value)
+        numbers = integers(value)
         contents = self[value] = None if numbers is None else tuple(numbers)
         return contents
 

@@ -18,7 +18,7 @@ from ....registration.inference import shape_inference
 from ....registration.inference.folding import evaluate
 from ....registration.inference.tensor_sizes import is_static
 from ..node_pass import producer_of
-from .static_sizes import static_sizes
+from .result_sizes import static_sizes
 
 _SELECTIONS = ("Gather", "Slice", "Squeeze", "Unsqueeze")
 OPERATORS = frozenset((*_SELECTIONS, "ConstantOfShape", "Shape", "Size"))
