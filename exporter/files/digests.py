@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable
-from typing import BinaryIO
+from typing import IO
 
 from .small_files import open_regular
 
@@ -22,7 +22,7 @@ def file_digest(path: str | os.PathLike[str]) -> str:
         return blob_digest(file, 0, os.fstat(file.fileno()).st_size)
 
 
-def blob_digest(file: BinaryIO, offset: int, size: int) -> str:
+def blob_digest(file: IO[bytes], offset: int, size: int) -> str:
     """The digest of a part of a file, which is read in blocks."""
     sha256 = hashlib.sha256()
     file.seek(offset)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
 
-Accepts = Callable[[Any, Sequence[Any], Any], bool]
+Accepts = Callable[[object, Sequence[object], object], bool]
 """Whether omitting an argument is equivalent to passing a value. The parameters are the `GraphContext`, the
 operator's inputs and that value."""
 
@@ -20,5 +19,5 @@ class ImpliedArgument:
         accepts: whether a value is equivalent; by default only `value` is.
     """
 
-    value: Any = None
+    value: object = None
     accepts: Accepts | None = None

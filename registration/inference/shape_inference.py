@@ -48,7 +48,7 @@ def _broadcast_operands(shapes: Sequence[Dims]) -> Dims:
     return result
 
 
-def _sizes_text(shape: Dims) -> list[Any]:
+def _sizes_text(shape: Dims) -> list[int | str]:
     return [size if isinstance(size, int) else size.value or "?" for size in shape]
 
 

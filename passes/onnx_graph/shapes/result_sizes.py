@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable
 
 import onnx_ir as ir
@@ -78,14 +77,17 @@ def _reshape_sizes(node: ir.Node) -> list[Dim] | None:
         if any(size == 0 and index >= len(sizes) for index, size in enumerate(target)):
             return None
         target = [sizes[index] if size == 0 else size for index, size in enumerate(target)]
-    inferred = UNKNOWN
+    inferred: Dim = UNKNOWN
     if target.count(-1) == 1:
         inferred = quotient(_count(sizes), _count(size for size in target if size != -1))
     return [inferred if size == -1 else size for size in target]
 
 
 def _count(sizes: Iterable[Dim]) -> Dim:
-    return functools.reduce(product, sizes, 1)
+    count: Dim = 1
+    for size in sizes:
+        count = product(count, size)
+    return count
 
 
 def _expand_sizes(node: ir.Node) -> list[Dim] | None:
