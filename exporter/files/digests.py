@@ -26,6 +26,7 @@ def blob_digest(file: IO[bytes], offset: int, size: int) -> str:
     """The digest of a part of a file, which is read in blocks."""
     sha256 = hashlib.sha256()
     file.seek(offset)
+    # A file may be larger than the memory.
     while size > 0 and (block := file.read(min(_BLOCK, size))):
         sha256.update(block)
         size -= len(block)

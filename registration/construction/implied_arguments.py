@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
-Accepts = Callable[[object, Sequence[object], object], bool]
+Accepts = Callable[[Any, Sequence[Any], Any], bool]
 """Whether omitting an argument is equivalent to passing a value. The parameters are the `GraphContext`, the
 operator's inputs and that value."""
 
@@ -19,5 +20,5 @@ class ImpliedArgument:
         accepts: whether a value is equivalent; by default only `value` is.
     """
 
-    value: object = None
+    value: Any = None
     accepts: Accepts | None = None

@@ -87,6 +87,7 @@ def _flatten(attributes: Attributes, data: Array) -> Array:
 
 def _gather_elements(attributes: Attributes, data: Array, indices: Array) -> Array:
     axis = attributes.get("axis", 0) % data.ndim
+    # The indices may be shorter than the data along other axes; numpy wants equal sizes there.
     region = [slice(None) if dim == axis else slice(size) for dim, size in enumerate(indices.shape)]
     positions = np.where(indices < 0, indices + data.shape[axis], indices)
     return np.take_along_axis(data[tuple(region)], positions, axis)

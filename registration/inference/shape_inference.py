@@ -38,6 +38,7 @@ def _broadcast_operands(shapes: Sequence[Dims]) -> Dims:
         UnsupportedError: they do not broadcast.
     """
     result = broadcast(shapes)
+    # `broadcast` prefers numbers over names, so only two numbers can contradict each other.
     for shape in shapes:
         if shape is result or shape == result:
             continue
@@ -117,6 +118,7 @@ def _reshape(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: 
         return None
     zero_copies = not attributes.get("allowzero")
     sizes = [shapes[0][i] if size == 0 and zero_copies else size for i, size in enumerate(target_shape)]
+    # -1 is left to onnx's inference, and to the passes that read vectors of sizes.
     return tuple(UNKNOWN if size == -1 else size for size in sizes)
 
 

@@ -104,6 +104,7 @@ def broadcast(shapes: Sequence[Dims]) -> Dims:
     """The broadcast of shapes of any ranks."""
     if shapes.count(shapes[0]) == len(shapes):
         return shapes[0]
+    # Shapes are aligned at their last dimensions; the longest gives the first ones.
     first, *shorter_shapes = sorted(shapes, key=len, reverse=True)
     result: list[Dim] = list(first)
     for shape in shorter_shapes:
@@ -222,6 +223,7 @@ def _multiply(a: SizePolynomial, b: SizePolynomial) -> SizePolynomial:
 
 def _divide_down(a: SizePolynomial, b: SizePolynomial) -> SizePolynomial:
     """The quotient, rounded down."""
+    # torch reads a quotient of sizes only where the divisor is not 0, so a common factor cancels.
     exact = a.divide(b)
     if exact is None and b.number is not None and b.number > 0:
         exact = a.divide_down(b.number)
@@ -239,6 +241,7 @@ def _is_factor(polynomial: SizePolynomial) -> bool:
 
 def _extreme(name: str, a: SizePolynomial, b: SizePolynomial) -> SizePolynomial:
     """The least ("Min") or the greatest ("Max") of two sizes, each of which may itself be one of several."""
+    # One operand may exclude another: the lesser of n, n + 1 and 512 is Min(512, n).
     operands: list[SizePolynomial] = []
     for size in (*_alternatives(name, a), *_alternatives(name, b)):
         if not any(_decides(name, operand, size) for operand in operands):
@@ -248,6 +251,7 @@ def _extreme(name: str, a: SizePolynomial, b: SizePolynomial) -> SizePolynomial:
         return operands[0]
     if len(operands) > _MOST_OPERANDS:
         raise OverflowError("more sizes than can be compared with each other")
+    # Numbers come first, as in sympy's texts.
     texts = sorted(map(text_of, operands), key=lambda text: (not text.isdecimal(), text))
     return SizePolynomial.of_atom(f"{name}({', '.join(texts)})")
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 
 from opsetta.exporter.captured_graph.size_expressions import evaluate
+from opsetta.registration.inference.tensor_sizes import is_static
 from opsetta.registration.size_algebra.dimensions import (
     UNKNOWN,
     Dim,
@@ -106,6 +107,11 @@ def test_products_and_quotients_of_sizes() -> None:
         *(quotient(UNKNOWN, UNKNOWN), quotient(_BATCH, windows), least(UNKNOWN, 3)),
     )
     assert all(size == UNKNOWN for size in unknown)
+
+
+def test_a_shape_with_a_computed_size_is_not_static() -> None:
+    assert not is_static(ir.Shape([product(4, _BATCH), 3]))
+    assert is_static(ir.Shape([product(4, 2), quotient(product(6, _BATCH), _BATCH)]))
 
 
 def test_the_lesser_of_two_sizes_is_decided_where_sizes_allow_it() -> None:

@@ -49,6 +49,7 @@ class Dimensions:
         return size
 
     def _is_formula(self, text: str) -> bool:
+        # The longest first, because one name may be a part of another.
         for name in sorted((name for name in self.names if name in text), key=len, reverse=True):
             text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "1", text)
         return evaluate(text, {}) is not None
@@ -73,6 +74,7 @@ def bytes_of(value: ir.Value, dimensions: Dimensions) -> Size:
     count = SizePolynomial.of_number(1)
     for dim in value.shape:
         count = count * polynomial_of(dimensions.size(value, dim))
+        # A product of sums doubles its terms with each dimension.
         if len(count.terms) > _MOST_TERMS:
             raise PlanError(f"the size of '{value.name}' is a formula with too many terms")
     bits = value.dtype.bitwidth

@@ -77,6 +77,7 @@ def _reshape_sizes(node: ir.Node) -> list[Dim] | None:
         if any(size == 0 and index >= len(sizes) for index, size in enumerate(target)):
             return None
         target = [sizes[index] if size == 0 else size for index, size in enumerate(target)]
+    # Sizes that both sides share cancel, so that the quotient may be a number.
     inferred: Dim = UNKNOWN
     if target.count(-1) == 1:
         inferred = quotient(_count(sizes), _count(size for size in target if size != -1))
